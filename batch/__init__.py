@@ -1,0 +1,1 @@
+"""The offline door: one file per stage of a batch's life."""

@@ -1,0 +1,1 @@
+"""The online door: an OpenAI-compatible HTTP gateway."""

@@ -1,0 +1,1 @@
+"""Alembic migrations: `alembic upgrade head` with DATABASE_URL set."""

@@ -1,0 +1,28 @@
+"""All tables; importing this registers every one with `Base.metadata`."""
+
+from store.models.base import Base
+from store.models.batch import Batch
+from store.models.dispatcher import Dispatcher
+from store.models.engine import Engine
+from store.models.event import BatchEvent
+from store.models.file import File
+from store.models.key import ApiKey
+from store.models.project import DEFAULT_PROJECT_ID, Project
+from store.models.result import RowResult
+from store.models.row import BatchRow
+from store.models.usage import Usage
+
+__all__ = [
+    "DEFAULT_PROJECT_ID",
+    "ApiKey",
+    "Base",
+    "Batch",
+    "BatchEvent",
+    "BatchRow",
+    "Dispatcher",
+    "Engine",
+    "File",
+    "Project",
+    "RowResult",
+    "Usage",
+]

@@ -1,0 +1,85 @@
+"""Batches: one row per `/v1/batches` object. Transitions are in batch/states.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, text
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.orm import Mapped, mapped_column
+
+from store.models.base import Base, one_of
+from store.types import CreatedAt, Instant, TextId
+
+BATCH_STATUSES = (
+    "validating",
+    "failed",
+    "in_progress",
+    "finalizing",
+    "completed",
+    "expired",
+    "cancelling",
+    "cancelled",
+)
+LIVE_STATUSES = ("validating", "in_progress", "finalizing", "cancelling")
+
+
+class Batch(Base):
+    """One batch and its counts.
+
+    Invariants: `num_completed + num_failed <= num_total`, equal at the end; one `*_at` per status
+    is set exactly when that status is entered; a terminal status never changes.
+    """
+
+    __tablename__ = "batches"
+    __table_args__ = (
+        CheckConstraint(one_of("status", BATCH_STATUSES), name="status"),
+        CheckConstraint("num_completed + num_failed <= num_total", name="counts"),
+        Index("ix_batches_listing", "project_id", "created_at", "id"),
+        Index(
+            "ix_batches_live",
+            "expires_at",
+            postgresql_where=text("status IN " + str(LIVE_STATUSES)),
+        ),
+    )
+
+    id: Mapped[TextId]
+    project_id: Mapped[str] = mapped_column(ForeignKey("projects.id"))
+    key_id: Mapped[str | None] = mapped_column(ForeignKey("api_keys.id"))
+    endpoint: Mapped[str]
+    completion_window: Mapped[str]
+    input_file_id: Mapped[str] = mapped_column(ForeignKey("files.id"), index=True)
+    output_file_id: Mapped[str | None] = mapped_column(ForeignKey("files.id"))
+    error_file_id: Mapped[str | None] = mapped_column(ForeignKey("files.id"))
+    model: Mapped[str | None]
+    status: Mapped[str] = mapped_column(server_default="validating")
+    errors: Mapped[list[dict[str, Any]] | None] = mapped_column(JSONB(none_as_null=True))
+    """Validation errors, each {code, message, param, line}."""
+    batch_metadata: Mapped[dict[str, str] | None] = mapped_column(
+        "metadata", JSONB(none_as_null=True)
+    )
+    output_expires_after_s: Mapped[int | None]
+    priority: Mapped[int] = mapped_column(server_default="0")
+    """Ours; among live batches a higher one goes first."""
+    paused_at: Mapped[Instant | None]
+    """Ours; a flag beside the status: no new row is claimed while it is set."""
+
+    num_total: Mapped[int] = mapped_column(server_default="0")
+    num_completed: Mapped[int] = mapped_column(server_default="0")
+    num_failed: Mapped[int] = mapped_column(server_default="0")
+    num_results: Mapped[int] = mapped_column(server_default="0")
+    """Last number given to a result, under this row's lock."""
+    prompt_tokens: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    cached_tokens: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    completion_tokens: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    reasoning_tokens: Mapped[int] = mapped_column(BigInteger, server_default="0")
+
+    created_at: Mapped[CreatedAt]
+    expires_at: Mapped[Instant]
+    in_progress_at: Mapped[Instant | None]
+    finalizing_at: Mapped[Instant | None]
+    completed_at: Mapped[Instant | None]
+    failed_at: Mapped[Instant | None]
+    expired_at: Mapped[Instant | None]
+    cancelling_at: Mapped[Instant | None]
+    cancelled_at: Mapped[Instant | None]

@@ -1,0 +1,25 @@
+"""Engines: what the services last saw of each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Text
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.orm import Mapped, mapped_column
+
+from store.models.base import Base
+from store.types import CreatedAt, Instant
+
+
+class Engine(Base):
+    """One engine address, the model it serves and its last facts."""
+
+    __tablename__ = "engines"
+
+    url: Mapped[str] = mapped_column(Text, primary_key=True)
+    model: Mapped[str | None]
+    context_tokens: Mapped[int | None]
+    facts: Mapped[dict[str, Any] | None] = mapped_column(JSONB(none_as_null=True))
+    created_at: Mapped[CreatedAt]
+    seen_at: Mapped[Instant | None]

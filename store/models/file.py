@@ -1,0 +1,41 @@
+"""Files: metadata here, bytes in the file store under `storage_key`."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index
+from sqlalchemy.orm import Mapped, mapped_column
+
+from store.models.base import Base, one_of
+from store.types import CreatedAt, Instant, TextId
+
+FILE_PURPOSES = (
+    "assistants",
+    "batch",
+    "batch_output",
+    "fine-tune",
+    "vision",
+    "user_data",
+    "evals",
+)
+
+
+class File(Base):
+    """One uploaded or produced file; visible until `deleted_at` or `expires_at`."""
+
+    __tablename__ = "files"
+    __table_args__ = (
+        CheckConstraint(one_of("purpose", FILE_PURPOSES), name="purpose"),
+        CheckConstraint("size_bytes >= 0", name="size"),
+        Index("ix_files_listing", "project_id", "created_at", "id"),
+    )
+
+    id: Mapped[TextId]
+    project_id: Mapped[str] = mapped_column(ForeignKey("projects.id"))
+    purpose: Mapped[str]
+    filename: Mapped[str]
+    size_bytes: Mapped[int] = mapped_column(BigInteger)
+    sha256: Mapped[str]
+    storage_key: Mapped[str] = mapped_column(unique=True)
+    created_at: Mapped[CreatedAt]
+    expires_at: Mapped[Instant | None]
+    deleted_at: Mapped[Instant | None]

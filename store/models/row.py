@@ -1,0 +1,55 @@
+"""Rows: one line of a batch's input file. Bodies stay in the file and are read by range."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Identity, Index, text
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.orm import Mapped, mapped_column
+
+from store.models.base import Base, one_of
+from store.types import Instant
+
+ROW_STATUSES = ("pending", "leased", "succeeded", "errored", "cancelled", "expired")
+
+
+class BatchRow(Base):
+    """One request of a batch.
+
+    Invariant: `dispatcher_id` is set exactly while the status is `leased`.
+    """
+
+    __tablename__ = "batch_rows"
+    __table_args__ = (
+        CheckConstraint(one_of("status", ROW_STATUSES), name="status"),
+        CheckConstraint("(status = 'leased') = (dispatcher_id IS NOT NULL)", name="lease"),
+        Index("uq_batch_rows_custom_id", "batch_id", "custom_id", unique=True),
+        Index(
+            "ix_batch_rows_claim",
+            "batch_id",
+            "prefix_hash",
+            "line_no",
+            postgresql_where=text("status = 'pending'"),
+        ),
+        Index("ix_batch_rows_leased", "dispatcher_id", postgresql_where=text("status = 'leased'")),
+    )
+
+    id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
+    batch_id: Mapped[str] = mapped_column(ForeignKey("batches.id", ondelete="CASCADE"))
+    line_no: Mapped[int]
+    """Physical line in the input file, from 1."""
+    custom_id: Mapped[str]
+    offset_bytes: Mapped[int] = mapped_column(BigInteger)
+    length_bytes: Mapped[int]
+    prefix_hash: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    """Rows that begin alike share it, so that they can be dispatched together."""
+    status: Mapped[str] = mapped_column(server_default="pending")
+    attempt: Mapped[int] = mapped_column(server_default="0")
+    """How many times the row was sent to an engine or put back."""
+    available_at: Mapped[Instant | None]
+    """Not claimed before this instant (back-off after a failed attempt)."""
+    dispatcher_id: Mapped[str | None]
+    rid: Mapped[str | None]
+    """The engine request id of the current attempt."""
+    last_error: Mapped[dict[str, Any] | None] = mapped_column(JSONB(none_as_null=True))

@@ -1,0 +1,42 @@
+"""One database handle per process or slice; one transaction per request or task."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import (
+    AsyncEngine,
+    AsyncSession,
+    async_sessionmaker,
+    create_async_engine,
+)
+
+
+class Database:
+    """An async SQLAlchemy engine and its sessions.
+
+    Create it inside the process (after a fork) and inside the event loop that uses it.
+    """
+
+    def __init__(self, url: str, *, pool_size: int = 5, max_overflow: int = 5) -> None:
+        self.engine: AsyncEngine = create_async_engine(
+            url, pool_size=pool_size, max_overflow=max_overflow, pool_pre_ping=True
+        )
+        self._sessions = async_sessionmaker(self.engine, expire_on_commit=False)
+
+    @asynccontextmanager
+    async def unit_of_work(self) -> AsyncIterator[AsyncSession]:
+        """One transaction: committed when the block ends, rolled back when it raises."""
+        async with self._sessions.begin() as session:
+            yield session
+
+    async def ping(self) -> None:
+        """Raise unless the server answers."""
+        async with self.engine.connect() as connection:
+            await connection.execute(text("SELECT 1"))
+
+    async def dispose(self) -> None:
+        """Close every pooled connection."""
+        await self.engine.dispose()
