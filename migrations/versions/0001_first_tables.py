@@ -1,4 +1,4 @@
-"""The first tables: projects, keys, files, batches, rows, results, events, usage, leases, engines."""
+"""The first tables: projects, keys, files, batches, rows, results, events, usage, leases."""
 
 from __future__ import annotations
 

@@ -1,0 +1,47 @@
+# The same few verbs on a laptop and in CI. `make help` lists them.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
+	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+BIN := .venv/bin
+
+.PHONY: help run setup setup-dev setup-engine setup-browser test check bench lock
+
+help:  ## list the verbs
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
+
+# --- set up and run ------------------------------------------------------------------------
+run: setup setup-engine  ## set everything up, start everything, print URLs and a key
+	@exec $(BIN)/coserve up
+
+setup:
+	@$(PYTHON) -m coserve.setup service
+
+setup-dev:
+	@$(PYTHON) -m coserve.setup dev
+
+setup-engine:
+	@$(PYTHON) -m coserve.setup engine
+
+setup-browser:  ## install Chromium for the browser tests (needs root)
+	@$(PYTHON) -m coserve.setup browser
+
+# --- look after the code -------------------------------------------------------------------
+check: setup-dev  ## format, lint, types, import contracts, unused dependencies
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/mypy --no-error-summary coserve gateway batch store engine_adapter kernels/coserve_kernels migrations bench tests
+	$(BIN)/deptry .
+	$(BIN)/pytest -q -p no:randomly tests/architecture
+
+test: setup-dev setup-engine  ## set up if needed, run every test
+	$(BIN)/pytest tests
+
+bench: setup-dev  ## the service-side benchmarks: relay, upload, validation, dispatch
+	$(BIN)/python -m bench
+
+lock: setup-dev  ## pin requirements/*.in with hashes again
+	@for name in service dev; do \
+	  $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	    --no-header --custom-compile-command "make lock" requirements/$$name.in -o requirements/$$name.txt; done

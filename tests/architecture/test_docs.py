@@ -1,0 +1,73 @@
+"""What a user can set, call, measure or type appears in the documentation."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def _docs() -> str:
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return "\n".join(page.read_text() for page in pages)
+
+
+def test_every_make_verb_is_documented() -> None:
+    verbs = re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    docs = _docs()
+    assert verbs
+    assert [verb for verb in verbs if f"make {verb}" not in docs] == []
+
+
+def test_every_setting_is_documented() -> None:
+    found: set[str] = set()
+    for package in ("coserve", "gateway", "batch", "store", "engine_adapter"):
+        for source in (ROOT / package).rglob("*.py"):
+            found |= set(re.findall(r"\bCOSERVE_[A-Z][A-Z0-9_]*[A-Z0-9]\b", source.read_text()))
+    docs = _docs()
+    assert found
+    assert sorted(name for name in found if name not in docs) == []
+
+
+def test_every_route_is_documented() -> None:
+    from gateway.app import create_app
+    from gateway.settings import GatewaySettings
+
+    app = create_app(GatewaySettings())
+    paths = {path.removeprefix("/v1") for path in app.openapi()["paths"]}
+    docs = _docs()
+    assert "/chat/completions" in paths
+    assert sorted(path for path in paths if path not in docs) == []
+
+
+def test_every_metric_is_documented() -> None:
+    source = (ROOT / "gateway/observability/metrics.py").read_text()
+    names = set(re.findall(r"\"(coserve_[a-z_]+)\"", source))
+    docs = _docs()
+    assert names
+    assert sorted(name for name in names if name not in docs) == []
+
+
+def test_every_policy_is_documented() -> None:
+    from engine_adapter.policies import registry
+
+    docs = _docs()
+    assert registry.NAMES
+    assert sorted(name for name in registry.NAMES if name not in docs) == []
+
+
+@pytest.mark.parametrize("status", ["failed", "expired", "cancelling", "finalizing", "errored"])
+def test_every_status_is_documented(status: str) -> None:
+    assert f"`{status}`" in _docs()
+
+
+def test_decision_records_have_the_four_parts() -> None:
+    records = sorted((ROOT / "docs/decisions").glob("[0-9]*.md"))
+    assert len(records) >= 5
+    for record in records:
+        text = record.read_text().lower()
+        for part in ("context", "decision", "consequences", "alternatives"):
+            assert part in text, f"{record.name} lacks {part}"
