@@ -1,0 +1,1 @@
+"""Everything about engines; importing this loads no engine."""

@@ -1,0 +1,208 @@
+"""The seam between the service and an engine."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Protocol
+
+from engine_adapter.core.request import RequestClass
+
+CHAT_PATH = "/v1/chat/completions"
+COMPLETIONS_PATH = "/v1/completions"
+
+
+@dataclass(frozen=True)
+class EngineCall:
+    """One single-choice request to an engine.
+
+    Attributes:
+        path: `CHAT_PATH` or `COMPLETIONS_PATH`.
+        body: The caller's OpenAI body, as it came; the client adds and overwrites the private
+            fields and drops every private field a caller tried to set.
+        rid: Fixed-length engine request id (`engine_adapter.wire.rid.new_rid`).
+        request_class: Set by us, never by a caller.
+        deadline_at: End of the completion window (UTC), or none.
+        timeout_s: The call is given up (and aborted) after this long.
+        request_id: The public id of the caller's request, for logs.
+    """
+
+    path: str
+    body: Mapping[str, Any]
+    rid: str
+    request_class: RequestClass
+    deadline_at: datetime | None = None
+    timeout_s: float = 600.0
+    request_id: str = ""
+
+
+@dataclass(frozen=True)
+class TokenUsage:
+    """Tokens of one call, as the engine counted them."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+
+    @property
+    def total_tokens(self) -> int:
+        """Prompt and answer together."""
+        return self.prompt_tokens + self.completion_tokens
+
+    def __add__(self, other: TokenUsage) -> TokenUsage:
+        return TokenUsage(
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.reasoning_tokens + other.reasoning_tokens,
+        )
+
+    def as_wire(self) -> dict[str, Any]:
+        """The `usage` object of a reply (contract rows C-07, C-08)."""
+        return {
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+            "total_tokens": self.total_tokens,
+            "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
+            "completion_tokens_details": {"reasoning_tokens": self.reasoning_tokens},
+        }
+
+
+@dataclass(frozen=True)
+class EngineReply:
+    """The whole answer to one call.
+
+    Attributes:
+        status_code: HTTP status; never a success when `body` is an error envelope.
+        body: Conforming OpenAI body: our ids, legal finish reasons, the one error envelope.
+        usage: Tokens used, or none for an error.
+        request_id: What the call was given.
+        retryable: For an error: whether sending the same call again may succeed.
+    """
+
+    status_code: int
+    body: dict[str, Any]
+    usage: TokenUsage | None = None
+    request_id: str = ""
+    retryable: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Whether the engine answered the request."""
+        return self.status_code < 400
+
+
+@dataclass(frozen=True)
+class StreamFrame:
+    """What arrived from a streamed call in one read: events already cut at their borders.
+
+    Attributes:
+        events: The JSON text of each event's data, `[DONE]` excluded, in order.
+        done: The engine said `[DONE]`; no frame follows.
+    """
+
+    events: list[bytes]
+    done: bool = False
+
+
+class EngineStream(Protocol):
+    """A streamed call whose first byte has arrived.
+
+    Leaving the context without having read it to its end aborts the engine request.
+    """
+
+    def __aiter__(self) -> AsyncIterator[StreamFrame]:
+        """Frames in order; raises `EngineUnavailable` when the engine goes away."""
+        ...
+
+    async def aclose(self) -> None:
+        """Let go of the connection; idempotent."""
+        ...
+
+
+@dataclass(frozen=True)
+class LiveRids:
+    """Request ids an engine knows at one instant."""
+
+    waiting: frozenset[str] = frozenset()
+    running: frozenset[str] = frozenset()
+
+    def __contains__(self, rid: str) -> bool:
+        return rid in self.waiting or rid in self.running
+
+    def __len__(self) -> int:
+        return len(self.waiting) + len(self.running)
+
+
+@dataclass(frozen=True)
+class EngineFacts:
+    """What an engine says about itself.
+
+    Attributes:
+        model: The served model's id.
+        context_tokens: Prompt and answer together may not be longer.
+        kv_tokens: Tokens the KV pool holds.
+        max_running: Requests that may run at once.
+        version: The engine software's version.
+        raw: Everything else it reported, for the dashboard.
+    """
+
+    model: str
+    context_tokens: int
+    kv_tokens: int = 0
+    max_running: int = 0
+    version: str = ""
+    raw: Mapping[str, Any] = field(default_factory=dict)
+
+
+class EngineClient(Protocol):
+    """One engine. Every method raises `EngineUnavailable` when the engine cannot be reached."""
+
+    @property
+    def url(self) -> str:
+        """The engine's address; its name in the registry."""
+        ...
+
+    async def call(self, call: EngineCall) -> EngineReply:
+        """Run one request to its end.
+
+        4xx and 5xx come back as a reply whose body is our error envelope. A cancelled or timed
+        out call is aborted in the engine before the exception leaves.
+
+        Raises:
+            EngineUnavailable: The connection was refused or lost, or the call timed out.
+        """
+        ...
+
+    async def stream(self, call: EngineCall) -> EngineStream:
+        """Start one streamed request; returns when the engine has accepted it.
+
+        Raises:
+            ApiError: The engine refused the request (nothing was streamed).
+        """
+        ...
+
+    async def abort(self, rid: str) -> bool:
+        """Ask the engine to drop a request; whether it is gone (or was never there) afterwards.
+
+        Idempotent. Gone is read from the live ids, not from the abort's own answer.
+        """
+        ...
+
+    async def live_rids(self) -> LiveRids:
+        """The ids of every live request."""
+        ...
+
+    async def facts(self) -> EngineFacts:
+        """What the engine says about itself; asked anew at each call."""
+        ...
+
+    async def healthy(self) -> bool:
+        """Whether the engine answers its health check; never raises."""
+        ...
+
+    async def close(self) -> None:
+        """Close the connections; idempotent."""
+        ...

@@ -1,0 +1,1 @@
+"""OpenAI shapes and the request fields that carry class, deadline and request id."""
