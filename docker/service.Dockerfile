@@ -1,0 +1,26 @@
+# The gateway, the workers, beat and the migration job: one image, the command decides.
+FROM python:3.12-slim AS build
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
+WORKDIR /app
+COPY requirements/service.txt requirements/service.in requirements/
+RUN python -m venv /venv && /venv/bin/pip install --require-hashes -r requirements/service.txt
+COPY pyproject.toml README.md ./
+COPY coserve coserve
+COPY gateway gateway
+COPY batch batch
+COPY store store
+COPY engine_adapter engine_adapter
+COPY kernels kernels
+COPY migrations migrations
+RUN /venv/bin/pip install --no-deps --no-build-isolation --config-settings editable_mode=compat -e .
+
+FROM python:3.12-slim
+RUN useradd --uid 10001 --create-home app && mkdir -p /data && chown app /data
+COPY --from=build /venv /venv
+COPY --from=build /app /app
+ENV PATH=/venv/bin:$PATH PYTHONUNBUFFERED=1 COSERVE_HOME=/data
+USER app
+WORKDIR /app
+EXPOSE 8080
+ENTRYPOINT ["coserve", "serve"]
+CMD ["gateway"]

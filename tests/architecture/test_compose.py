@@ -1,0 +1,83 @@
+"""docker-compose.yml as far as a host without Docker can check it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+COMPOSE = (ROOT / "docker-compose.yml").read_text()
+SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(COMPOSE)["services"]
+SECRETS = {"POSTGRES_PASSWORD", "VALKEY_PASSWORD", "COSERVE_SECRET"}
+
+
+def test_every_part_of_the_product_is_there() -> None:
+    assert set(SERVICES) == {
+        "postgres",
+        "valkey",
+        "migrate",
+        "gateway",
+        "worker-dispatch",
+        "worker-stages",
+        "beat",
+        "engine",
+    }
+
+
+@pytest.mark.parametrize("name", sorted(set(SERVICES) - {"migrate"}))
+def test_every_long_running_service_has_a_health_check_and_restarts(name: str) -> None:
+    assert SERVICES[name]["healthcheck"]["test"]
+    assert SERVICES[name]["restart"] == "unless-stopped"
+
+
+def test_secrets_have_no_default_and_their_absence_stops_the_start() -> None:
+    for secret in SECRETS:
+        uses = re.findall(r"\$\{" + secret + r"([^}]*)\}", COMPOSE)
+        assert uses, secret
+        assert all(use.startswith(":?") for use in uses), secret
+
+
+def test_dependencies_name_services_that_exist_and_wait_for_health() -> None:
+    for name, service in SERVICES.items():
+        for other, condition in service.get("depends_on", {}).items():
+            assert other in SERVICES, (name, other)
+            wanted = (
+                "service_completed_successfully" if other == "migrate" else "service_healthy"
+            )
+            assert condition["condition"] == wanted
+
+
+def test_named_volumes_are_declared() -> None:
+    declared = set(yaml.safe_load(COMPOSE)["volumes"])
+    used = {
+        str(volume).split(":")[0]
+        for service in SERVICES.values()
+        for volume in service.get("volumes", [])
+        if not str(volume).startswith("$")
+    }
+    assert used == declared
+
+
+def test_images_copy_only_what_is_in_the_repository() -> None:
+    for dockerfile in sorted((ROOT / "docker").glob("*.Dockerfile")):
+        for line in dockerfile.read_text().splitlines():
+            if line.startswith("COPY ") and "--from=" not in line:
+                for source in line.split()[1:-1]:
+                    assert (ROOT / source).exists(), f"{dockerfile.name}: {source}"
+
+
+def test_the_commands_exist() -> None:
+    from coserve.commands.serve import SERVABLE
+
+    commands = {s["command"][0] for n, s in SERVICES.items() if s.get("image") == "coserve/service:0.1.0"}
+    assert commands <= set(SERVABLE)
+
+
+def test_the_example_environment_names_every_required_variable() -> None:
+    example = (ROOT / "docker/example.env").read_text()
+    required = set(re.findall(r"\$\{([A-Z_]+):\?", COMPOSE))
+    assert required == set(re.findall(r"^([A-Z_]+)=", example, re.MULTILINE))
