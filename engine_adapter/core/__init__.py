@@ -1,0 +1,1 @@
+"""The vocabulary of co-serving: plain data, standard library only."""

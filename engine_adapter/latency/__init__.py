@@ -1,0 +1,1 @@
+"""How long a step takes: model, fit, profile and drift."""

@@ -1,0 +1,163 @@
+"""The step-time polynomial, one fit per executor (ConServe v2, section 4.2).
+
+    T = k_token P + k_attention A + k_context S + k_square Q + k_row R + k_constant
+
+with the sums of :mod:`engine_adapter.latency.load`. The paper's k1 (linear layers) and k3
+(communication) share the regressor P and are fitted as one. ``k_square`` covers attention that
+pads its query to the whole sequence, as the CPU attention of SGLang does; ``k_row`` covers work
+per row that depends on no length. Both are zero where the data do not ask for them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import astuple, dataclass
+
+from engine_adapter.core.plan import StepKind
+from engine_adapter.latency.load import StepLoad
+
+
+@dataclass(frozen=True, slots=True)
+class Coefficients:
+    """Seconds per unit of each regressor; the field order is that of the regressors."""
+
+    k_token: float
+    k_attention: float
+    k_context: float
+    k_square: float
+    k_row: float
+    k_constant: float
+
+    def __post_init__(self) -> None:
+        """Refuse coefficients under which more work would take less time.
+
+        Raises:
+            ValueError: If one is negative or not finite.
+        """
+        for value in astuple(self):
+            if not (value >= 0.0 and math.isfinite(value)):
+                raise ValueError(f"latency coefficients must be finite and >= 0, not {self}")
+
+
+class PolynomialModel:
+    """Step times from one coefficient set per executor.
+
+    Args:
+        decode: Fit for steps of decode rows only.
+        prefill: Fit for steps of prefill chunks only.
+        mixed: Fit for steps with both.
+        decode_row_steps: Row counts a captured decode graph exists for; a decode-only step is
+            padded to the next of them. Empty when nothing is padded.
+    """
+
+    def __init__(
+        self,
+        decode: Coefficients,
+        prefill: Coefficients,
+        mixed: Coefficients,
+        decode_row_steps: tuple[int, ...] = (),
+    ) -> None:
+        """Store the fits."""
+        self.decode = decode
+        self.prefill = prefill
+        self.mixed = mixed
+        self.decode_row_steps = tuple(sorted(decode_row_steps))
+
+    def predict(self, load: StepLoad) -> float:
+        """Duration of a step with this load, in seconds."""
+        if not load.decode_rows and not load.chunk_rows:
+            return 0.0
+        return self._evaluate(
+            load.kind,
+            load.decode_rows,
+            load.chunk_rows,
+            load.chunk_tokens,
+            load.decode_context + load.chunk_attention,
+            load.decode_context + load.chunk_context,
+            load.decode_square + load.chunk_square,
+        )
+
+    def predict_with_decode(self, load: StepLoad, context_tokens: int) -> float:
+        """Duration if a decode row with this much context joined the load."""
+        length = context_tokens + 1
+        return self._evaluate(
+            StepKind.MIXED if load.chunk_rows else StepKind.DECODE,
+            load.decode_rows + 1,
+            load.chunk_rows,
+            load.chunk_tokens,
+            load.decode_context + load.chunk_attention + length,
+            load.decode_context + load.chunk_context + length,
+            load.decode_square + load.chunk_square + length * length,
+        )
+
+    def max_tokens(
+        self, load: StepLoad, context_tokens: int, limit_tokens: int, budget_s: float
+    ) -> int:
+        """Most prompt tokens of one row that fit beside the load.
+
+        The cost of ``n`` tokens at context ``c`` is ``fixed + b n + a n^2`` with
+
+            a = k_attention + k_square
+            b = k_token + k_attention c + k_context + 2 k_square c
+            fixed = k_row + k_context c + k_square c^2
+
+        so the answer is the positive root of a quadratic.
+        """
+        if limit_tokens <= 0:
+            return 0
+        if math.isinf(budget_s):
+            return limit_tokens
+        k = self.mixed if load.decode_rows else self.prefill
+        c = context_tokens
+        base_s = self._evaluate(
+            StepKind.MIXED if load.decode_rows else StepKind.PREFILL,
+            load.decode_rows,
+            load.chunk_rows + 1,
+            load.chunk_tokens,
+            load.decode_context + load.chunk_attention,
+            load.decode_context + load.chunk_context + c,
+            load.decode_square + load.chunk_square + c * c,
+        )
+        room_s = budget_s - base_s
+        if room_s <= 0.0:
+            return 0
+        a = k.k_attention + k.k_square
+        b = k.k_token + k.k_attention * c + k.k_context + 2.0 * k.k_square * c
+        if a > 0.0:
+            # 2 room / (b + sqrt(b^2 + 4 a room)) does not cancel when a is tiny
+            root = 2.0 * room_s / (b + math.sqrt(b * b + 4.0 * a * room_s))
+        elif b > 0.0:
+            root = room_s / b
+        else:
+            return limit_tokens
+        # The tolerance keeps an exact fit from being lost to the last bit of a float.
+        return min(limit_tokens, int(root * (1.0 + 1e-12) + 1e-9))
+
+    def _evaluate(
+        self,
+        kind: StepKind,
+        decode_rows: int,
+        chunk_rows: int,
+        chunk_tokens: int,
+        attention: int,
+        context: int,
+        square: int,
+    ) -> float:
+        k = (
+            self.decode
+            if kind is StepKind.DECODE
+            else self.mixed
+            if kind is StepKind.MIXED
+            else self.prefill
+        )
+        rows = decode_rows
+        if kind is StepKind.DECODE and self.decode_row_steps:
+            rows = next((step for step in self.decode_row_steps if step >= rows), rows)
+        return (
+            k.k_token * (rows + chunk_tokens)
+            + k.k_attention * attention
+            + k.k_context * context
+            + k.k_square * square
+            + k.k_row * (rows + chunk_rows)
+            + k.k_constant
+        )

@@ -1,0 +1,227 @@
+"""The rules every plan keeps, checked from the snapshot alone.
+
+The check shares no bookkeeping with the policies: it recounts.
+"""
+
+from __future__ import annotations
+
+import math
+
+from engine_adapter.core.plan import SafepointMode, StepPlan
+from engine_adapter.core.request import Phase, RequestRow, new_pages, pages_for
+from engine_adapter.core.snapshot import Snapshot
+
+
+class PlanRejected(Exception):
+    """A policy's plan breaks a rule. The message names the rule, the row and the numbers."""
+
+    def __init__(self, step_id: int, reason: str) -> None:
+        """Keep the step for the log."""
+        super().__init__(f"plan of step {step_id} rejected: {reason}")
+        self.step_id = step_id
+        self.reason = reason
+
+
+class _Check:
+    """Counts what one plan promises."""
+
+    def __init__(self, plan: StepPlan, snapshot: Snapshot) -> None:
+        self.plan = plan
+        self.snapshot = snapshot
+        self.seen: set[str] = set()
+        self.pages = 0
+        self.slots = 0
+        self.offline_slots = 0
+        self.num_online = 0
+        self.num_offline = 0
+        self.unmixable: str | None = None
+
+    def fail(self, reason: str) -> PlanRejected:
+        return PlanRejected(self.plan.step_id, reason)
+
+    def claim(self, rid: str, act: str) -> RequestRow:
+        """Look the row up; no row has two acts in one step."""
+        row = self.snapshot.rows.get(rid)
+        if row is None:
+            raise self.fail(f"{act} names unknown request {rid}")
+        if rid in self.seen:
+            raise self.fail(f"request {rid} appears twice ({act})")
+        self.seen.add(rid)
+        return row
+
+    def run(self) -> None:
+        if self.plan.step_id != self.snapshot.step_id:
+            raise self.fail(f"it answers the snapshot of step {self.snapshot.step_id}")
+        self.check_decode()
+        self.check_prefill()
+        self.check_retracts()
+        self.check_prefetches()
+        self.check_parks()
+        self.check_checkpoints()
+        self.check_totals()
+        self.check_safepoints()
+
+    def ran(self, row: RequestRow) -> None:
+        if row.is_online:
+            self.num_online += 1
+        else:
+            self.num_offline += 1
+        if not row.can_mix:
+            self.unmixable = row.rid
+
+    def check_decode(self) -> None:
+        page_tokens = self.snapshot.resources.page_tokens
+        for rid in self.plan.decode:
+            row = self.claim(rid, "decode")
+            if row.phase is not Phase.DECODE:
+                raise self.fail(f"decode of {rid}, which is in phase {row.phase.name}")
+            self.pages += new_pages(row, 1, page_tokens)
+            self.ran(row)
+
+    def check_prefill(self) -> None:
+        page_tokens = self.snapshot.resources.page_tokens
+        for chunk in self.plan.prefill:
+            row = self.claim(chunk.rid, "prefill")
+            if row.phase in (Phase.DECODE, Phase.PREFETCHING):
+                raise self.fail(f"prefill of {row.rid}, which is in phase {row.phase.name}")
+            if not 1 <= chunk.num_tokens <= row.remaining_tokens:
+                raise self.fail(
+                    f"chunk of {chunk.num_tokens} tokens for {row.rid}, "
+                    f"which has {row.remaining_tokens} left"
+                )
+            end = row.start_tokens + chunk.num_tokens
+            if chunk.num_tokens < row.remaining_tokens and end % page_tokens:
+                raise self.fail(f"chunk of {row.rid} ends at {end}, inside a page")
+            self.pages += new_pages(row, chunk.num_tokens, page_tokens)
+            if not row.holds_slot:
+                self.take_slot(row)
+            self.ran(row)
+
+    def check_retracts(self) -> None:
+        for rid in self.plan.retracts:
+            row = self.claim(rid, "retract")
+            if not row.holds_slot:
+                raise self.fail(f"retract of {rid}, which holds no slot")
+            if row.in_flight:
+                raise self.fail(f"retract of {rid}, whose last step is not processed yet")
+            self.pages -= row.freeable_pages
+            self.slots -= 1
+            if not row.is_online:
+                self.offline_slots -= 1
+
+    def check_prefetches(self) -> None:
+        resources = self.snapshot.resources
+        for order in self.plan.prefetches:
+            row = self.claim(order.rid, "prefetch")
+            end = order.from_page + order.num_pages
+            expected = row.prefetched_pages if row.phase is Phase.PREFETCHING else 0
+            if row.phase not in (Phase.PREFETCHING, Phase.RETRACTED):
+                raise self.fail(f"prefetch of {row.rid}, which is in phase {row.phase.name}")
+            if order.from_page != expected or order.num_pages < 1:
+                raise self.fail(
+                    f"prefetch of {row.rid} from page {order.from_page}, expected {expected}"
+                )
+            if end > pages_for(row.host_tokens, resources.host_page_tokens):
+                raise self.fail(f"prefetch of {row.rid} to page {end}, which is not on the host")
+            tokens = min(end * resources.host_page_tokens, row.host_tokens)
+            self.pages += max(0, pages_for(tokens, resources.page_tokens) - row.device_pages)
+            if not row.holds_slot:
+                self.take_slot(row)
+
+    def check_parks(self) -> None:
+        rows, seen = self.snapshot.rows, self.seen
+        for rid in self.plan.parks:
+            row = rows.get(rid)
+            if row is None or not row.holds_slot:
+                raise self.fail(f"park of {rid}, which holds no slot")
+            if rid in seen:
+                raise self.fail(f"request {rid} appears twice (park)")
+
+    def check_checkpoints(self) -> None:
+        resources = self.snapshot.resources
+        retracted = set(self.plan.retracts)
+        copies = sum(order.num_pages for order in self.plan.prefetches)
+        to_host = 0
+        for order in self.plan.checkpoints:
+            row = self.snapshot.rows.get(order.rid)
+            if row is None or not row.holds_slot or order.rid in retracted:
+                raise self.fail(f"checkpoint of {order.rid}, which holds no pages")
+            expected = row.host_pages + row.host_pages_pending
+            if order.from_page != expected or order.num_pages < 1:
+                raise self.fail(
+                    f"checkpoint of {order.rid} from page {order.from_page}, expected {expected}"
+                )
+            end = (order.from_page + order.num_pages) * resources.host_page_tokens
+            if end > row.computed_tokens:
+                raise self.fail(
+                    f"checkpoint of {order.rid} up to token {end}, "
+                    f"of which {row.computed_tokens} are computed"
+                )
+            to_host += order.num_pages
+        if to_host > resources.host_free_pages:
+            raise self.fail(f"{to_host} pages for a host pool with {resources.host_free_pages}")
+        if copies + to_host > resources.copy_pages_per_step:
+            raise self.fail(
+                f"{copies + to_host} page copies in a step that hides "
+                f"{resources.copy_pages_per_step}"
+            )
+
+    def take_slot(self, row: RequestRow) -> None:
+        self.slots += 1
+        if not row.is_online:
+            self.offline_slots += 1
+
+    def check_totals(self) -> None:
+        plan, resources, limits = self.plan, self.snapshot.resources, self.snapshot.limits
+        if self.pages > resources.available_pages:
+            raise self.fail(f"{self.pages} pages promised, {resources.available_pages} available")
+        if self.slots > resources.free_slots:
+            raise self.fail(f"{self.slots} slots promised, {resources.free_slots} free")
+        if self.offline_slots > 0:
+            held = sum(1 for row in self.snapshot.running if not row.is_online)
+            allowed = resources.total_slots - resources.reserved_slots
+            if held + self.offline_slots > allowed:
+                raise self.fail(
+                    f"offline rows would hold {held + self.offline_slots} slots, "
+                    f"{allowed} are open to them"
+                )
+        tokens = sum(chunk.num_tokens for chunk in plan.prefill)
+        if tokens > limits.max_chunk_tokens:
+            raise self.fail(f"{tokens} prompt tokens, at most {limits.max_chunk_tokens} per step")
+        if self.num_online + self.num_offline > limits.max_batch_rows:
+            raise self.fail(f"{self.num_online + self.num_offline} rows in one step")
+        if plan.decode and plan.prefill:
+            if not limits.can_mix:
+                raise self.fail("decode rows and prompt tokens in one step")
+            if self.unmixable is not None:
+                raise self.fail(f"request {self.unmixable} cannot share a mixed step")
+        if not (plan.predicted_s >= 0.0 and math.isfinite(plan.predicted_s)):
+            raise self.fail(f"predicted time {plan.predicted_s}")
+
+    def check_safepoints(self) -> None:
+        plan, limits = self.plan, self.snapshot.limits
+        mode = plan.safepoints.mode
+        if mode is SafepointMode.NONE:
+            return
+        if plan.safepoints.interval_s <= 0.0:
+            raise self.fail("safepoints without an interval")
+        if self.num_offline == 0:
+            raise self.fail("safepoints in a step without offline rows")
+        if mode is SafepointMode.ABORT:
+            if self.num_online:
+                raise self.fail("an abort would throw online rows away")
+            if plan.prefill and not limits.prefill_safepoints:
+                raise self.fail("the executor cannot abort prompt tokens")
+            if plan.decode and not limits.decode_safepoints:
+                raise self.fail("the executor cannot abort decode rows")
+        elif not limits.row_drop:
+            raise self.fail("the executor cannot drop rows")
+
+
+def check_plan(plan: StepPlan, snapshot: Snapshot) -> None:
+    """Hold a plan against its snapshot.
+
+    Raises:
+        PlanRejected: On the first rule it breaks.
+    """
+    _Check(plan, snapshot).run()

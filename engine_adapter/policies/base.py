@@ -1,0 +1,93 @@
+"""The protocol every policy keeps to, and what most of them share.
+
+A policy has three methods and no state but its own. It reads no clock, no file, no random
+number: the same snapshots and outcomes give the same plans. ``at_arrival`` runs on the monitor's
+thread while a step runs, so it touches only its arguments and the latency model.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from engine_adapter.core.arrival import Arrival, Decision, RunningStep
+from engine_adapter.core.outcome import FinishedStep
+from engine_adapter.core.plan import SafepointMode, StepKind, StepPlan
+from engine_adapter.core.request import RequestClass
+from engine_adapter.core.snapshot import Snapshot
+from engine_adapter.latency.drift import DriftTracker
+from engine_adapter.latency.load import StepLoad
+from engine_adapter.latency.model import LatencyModel
+from engine_adapter.policies.parts.builder import PlanBuilder
+from engine_adapter.policies.settings import PolicySettings
+
+
+class SchedulingPolicy(Protocol):
+    """Decides what each step computes."""
+
+    name: str
+
+    def plan(self, snapshot: Snapshot) -> StepPlan:
+        """Decide the next step."""
+        ...
+
+    def at_arrival(self, arrival: Arrival, step: RunningStep) -> Decision:
+        """Decide whether the running step stops for this arrival."""
+        ...
+
+    def observe(self, step: FinishedStep) -> None:
+        """Take in what a step really did."""
+        ...
+
+
+class PolicyBase:
+    """Settings, model, drift and the arrival rule shared by the policies of this package."""
+
+    name = "base"
+
+    def __init__(self, model: LatencyModel, settings: PolicySettings | None = None) -> None:
+        """Bind the latency model and the knobs."""
+        self.model = model
+        self.settings = settings or PolicySettings()
+        self.drift = DriftTracker()
+
+    def observe(self, step: FinishedStep) -> None:
+        """Follow how far predictions are off."""
+        self.drift.observe(step)
+
+    def at_arrival(self, arrival: Arrival, step: RunningStep) -> Decision:
+        """Never stop a step; preempting policies override this."""
+        return Decision.CONTINUE
+
+    def _builder(self, snapshot: Snapshot) -> PlanBuilder:
+        margins = {kind: self.drift.margin(kind) for kind in StepKind}
+        return PlanBuilder(snapshot, self.model, margins)
+
+    def _interval_s(self, snapshot: Snapshot) -> float:
+        return self.settings.safepoint_interval_s or snapshot.slo.ttft_s / 10.0
+
+
+def online_cannot_wait(model: LatencyModel, arrival: Arrival, step: RunningStep) -> bool:
+    """Whether waiting for the running step would cost the arrival its TTFT target.
+
+    ConServe v1 and v2, Algorithm 2: with ``t_rem`` the predicted rest of the running step and
+    ``t_on`` the predicted prefill of every queued online prompt, stop if
+
+        t_rem + t_on > t_TTFT
+
+    A step that is nearly over is left alone: it ends before it could reach a safepoint.
+    """
+    if arrival.request_class != RequestClass.ONLINE or step.num_offline_rows == 0:
+        return False
+    if step.safepoints.mode is SafepointMode.NONE:
+        return False
+    remaining_s = step.predicted_s - (arrival.at_s - step.started_at_s)
+    if remaining_s <= min(step.safepoints.interval_s, step.predicted_s):
+        # Late already? A step that overran its prediction may still be far from its end.
+        if remaining_s > 0.0:
+            return False
+        remaining_s = 0.0
+    load = StepLoad()
+    load.add_chunk(
+        step.queued_online_tokens + arrival.earlier_prompt_tokens + arrival.prompt_tokens, 0
+    )
+    return remaining_s + model.predict(load) > step.slo.ttft_s

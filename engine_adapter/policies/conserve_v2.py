@@ -1,0 +1,152 @@
+"""ConServe v2: token-level harvesting (paper v2, section 4 and Algorithms 1 and 2).
+
+Each step, in this order:
+
+1. every online decode row;
+2. online prompt tokens;
+3. as many offline decode rows and prompt tokens as still fit the TBT target;
+4. without any online request, offline work alone, filled for throughput instead of latency.
+
+Offline rows left out are parked with their KV. Pages for online rows come from parked offline
+rows, checkpointed ones first. What differs from the printed algorithm, and why:
+
+- online decode rows are never held back by the budget: leaving one out breaks its own TBT;
+- online prompts outgrow the TBT budget when their TTFT target would be missed otherwise
+  (:func:`~engine_adapter.policies.parts.budget.online_prefill_budget_s`);
+- step 3 picks decode rows or prompt tokens, whichever harvests more compute: on executors where
+  mixing has its own price the cheaper filling depends on context lengths.
+"""
+
+from __future__ import annotations
+
+from engine_adapter.core.arrival import Arrival, Decision, RunningStep
+from engine_adapter.core.plan import SafepointMode, Safepoints, StepPlan
+from engine_adapter.core.request import RequestRow
+from engine_adapter.core.snapshot import Snapshot
+from engine_adapter.latency.model import LatencyModel
+from engine_adapter.policies.base import PolicyBase, online_cannot_wait
+from engine_adapter.policies.parts.budget import TypicalPrompt, online_prefill_budget_s
+from engine_adapter.policies.parts.builder import UNARMED, UNBOUNDED_S, PlanBuilder
+from engine_adapter.policies.parts.checkpointing import order_checkpoints
+from engine_adapter.policies.parts.harvest import Harvester
+from engine_adapter.policies.parts.ordering import OfflineOrder
+from engine_adapter.policies.parts.rows import RowsByRole
+from engine_adapter.policies.parts.victims import VictimPool
+from engine_adapter.policies.settings import PolicySettings
+
+
+class ConserveV2(PolicyBase):
+    """Token-level co-serving with parking, row drop and incremental checkpoints."""
+
+    name = "conserve_v2"
+
+    def __init__(self, model: LatencyModel, settings: PolicySettings | None = None) -> None:
+        """Bind the latency model and the knobs."""
+        super().__init__(model, settings)
+        self._order = OfflineOrder(self.settings.batch_min_share)
+        self._typical = TypicalPrompt(self.settings.typical_online_tokens)
+        self._prefilled_alone = False
+
+    def plan(self, snapshot: Snapshot) -> StepPlan:
+        """Algorithm 1."""
+        self._typical.update(snapshot)
+        builder = self._builder(snapshot)
+        rows = RowsByRole.of(snapshot)
+        victims = VictimPool(builder, rows.offline, rows.online)
+        harvester = Harvester(
+            builder, rows, victims, self._order, self.settings, self._typical.tokens
+        )
+        if rows.has_online:
+            self._take_online(builder, rows, victims)
+            budget_s = snapshot.slo.tbt_s
+            harvester.fill_beside_online(budget_s)
+        else:
+            budget_s = harvester.fill_alone()
+        harvester.order_prefetches()
+        if self.settings.checkpoints:
+            order_checkpoints(builder, rows.offline, rows.online, self.settings)
+        return builder.build(budget_s, self._safepoints(builder))
+
+    def at_arrival(self, arrival: Arrival, step: RunningStep) -> Decision:
+        """Algorithm 2."""
+        if online_cannot_wait(self.model, arrival, step):
+            return Decision.STOP_AT_NEXT_SAFEPOINT
+        return Decision.CONTINUE
+
+    def _take_online(self, builder: PlanBuilder, rows: RowsByRole, victims: VictimPool) -> None:
+        """Steps 1 and 2: nothing offline has been taken yet, so everything may be reclaimed."""
+        filling = rows.online_filling()
+        if filling and self._must_separate(builder, rows, filling):
+            self._prefilled_alone = not self._prefilled_alone
+            if self._prefilled_alone:
+                self._take_online_chunks(builder, filling, victims)
+                return
+            filling = []
+        for row in rows.online_decode:
+            if row.rid in builder.taken or builder.decode(row, UNBOUNDED_S):
+                continue
+            if victims.make_room(row, builder.decode_pages(row)):
+                builder.decode(row, UNBOUNDED_S)
+        if filling:
+            self._take_online_chunks(builder, filling, victims)
+
+    def _take_online_chunks(
+        self, builder: PlanBuilder, filling: list[RequestRow], victims: VictimPool
+    ) -> None:
+        self._make_room_for_chunks(builder, filling, victims)
+        budget_s = online_prefill_budget_s(builder, filling)
+        for row in filling:
+            if row.rid in builder.taken:
+                continue
+            if builder.chunk_left <= 0 or builder.chunk(row, budget_s) == 0:
+                break
+
+    def _make_room_for_chunks(
+        self, builder: PlanBuilder, filling: list[RequestRow], victims: VictimPool
+    ) -> None:
+        """Ask for the pages and slots of as many prompts as one step can hold."""
+        page_tokens = builder.page_tokens
+        tokens_left = builder.chunk_left
+        num_pages = num_slots = 0
+        for row in filling:
+            if tokens_left <= 0:
+                break
+            tokens = min(row.remaining_tokens, tokens_left)
+            tokens_left -= tokens
+            pages = -(-(row.start_tokens + tokens) // page_tokens) - row.device_pages
+            slots = 0 if row.holds_slot else 1
+            if row.rid in builder.taken or not victims.make_room(
+                row, num_pages + max(0, pages), num_slots + slots
+            ):
+                break
+            num_pages += max(0, pages)
+            num_slots += slots
+
+    def _must_separate(
+        self, builder: PlanBuilder, rows: RowsByRole, filling: list[RequestRow]
+    ) -> bool:
+        """Whether online prompts and online decode rows cannot share a step."""
+        if not rows.online_decode:
+            self._prefilled_alone = False
+            return False
+        if not builder.snapshot.limits.can_mix:
+            return True
+        return not all(row.can_mix for row in rows.online_decode) or not filling[0].can_mix
+
+    def _safepoints(self, builder: PlanBuilder) -> Safepoints:
+        """Arm the step if it has offline rows worth stopping and the executor can stop."""
+        if not self.settings.safepoints or builder.num_offline == 0:
+            return UNARMED
+        limits = builder.snapshot.limits
+        interval_s = self._interval_s(builder.snapshot)
+        if builder.predicted_s() <= interval_s:
+            return UNARMED
+        if builder.num_online:
+            if self.settings.drop_mixed and limits.row_drop and builder.has_chunks:
+                return Safepoints(SafepointMode.DROP, interval_s)
+            return UNARMED
+        if builder.has_decode and not limits.decode_safepoints:
+            return UNARMED
+        if builder.has_chunks and not limits.prefill_safepoints:
+            return UNARMED
+        return Safepoints(SafepointMode.ABORT, interval_s)

@@ -1,0 +1,1 @@
+"""Pieces the policies are made of."""

@@ -1,0 +1,95 @@
+"""How long a step may take."""
+
+from __future__ import annotations
+
+import math
+
+from engine_adapter.core.request import RequestRow
+from engine_adapter.core.snapshot import Snapshot
+from engine_adapter.latency.load import StepLoad
+from engine_adapter.latency.model import LatencyModel
+from engine_adapter.policies.parts.builder import PlanBuilder
+
+
+class TypicalPrompt:
+    """Running mean of online prompt lengths, for reserving room before the next one arrives.
+
+    Args:
+        initial_tokens: Length assumed until an online request has been seen.
+        weight: Weight of the newest prompt once enough have been seen.
+    """
+
+    def __init__(self, initial_tokens: int, weight: float = 0.1) -> None:
+        """Start from the assumption."""
+        self._mean = float(initial_tokens)
+        self._weight = weight
+        self._last_sequence = -1
+        self._count = 0
+
+    def update(self, snapshot: Snapshot) -> None:
+        """Take in the online rows that arrived since the last snapshot."""
+        newest = self._last_sequence
+        for row in snapshot.online_waiting:
+            if row.sequence > self._last_sequence:
+                self._count += 1
+                weight = max(self._weight, 1.0 / self._count)
+                self._mean += weight * (row.prompt_tokens - self._mean)
+                newest = max(newest, row.sequence)
+        self._last_sequence = newest
+
+    @property
+    def tokens(self) -> int:
+        """Expected length of the next online prompt."""
+        return max(1, round(self._mean))
+
+
+def online_prefill_budget_s(builder: PlanBuilder, rows: list[RequestRow]) -> float:
+    """Bound for a step that computes online prompt tokens beside online decode rows.
+
+    Prompts are cut so that the step stays inside the TBT target, as in ConServe v2, as long as
+    the oldest of them still meets its TTFT target that way. When it would not, the cut is lifted:
+    one long gap for the decoding rows costs less than a missed first token, and stretching a
+    prompt over many steps pays the constant part of a step many times.
+
+    Args:
+        builder: The step, with the online decode rows taken.
+        rows: Online rows with prompt tokens left, oldest first.
+    """
+    snapshot = builder.snapshot
+    if not builder.has_decode:
+        return math.inf
+    tbt_s = snapshot.slo.tbt_s
+    first = rows[0]
+    remaining = first.remaining_tokens
+    per_step = builder.chunk_room(first, tbt_s)
+    if per_step <= 0:
+        return math.inf
+    steps = -(-remaining // per_step)
+    left_s = first.arrival_at_s + snapshot.slo.ttft_s - snapshot.now_s
+    return tbt_s if steps * tbt_s <= left_s else math.inf
+
+
+def offline_only_budget_s(
+    snapshot: Snapshot,
+    model: LatencyModel,
+    *,
+    stoppable: bool,
+    factor: float,
+    typical_online_tokens: int,
+) -> float:
+    """Bound for a step without online rows.
+
+    A step that a safepoint can stop may be long: only the work lost by a stop grows with it.
+    One that cannot be stopped has to end early enough for an online prompt that arrives at its
+    beginning:
+
+        T <= t_TTFT - T(prefill of a typical online prompt)
+
+    but never less than the TBT target, under which nothing useful fits.
+    """
+    if stoppable:
+        return factor * snapshot.slo.ttft_s
+    load = StepLoad()
+    load.add_chunk(typical_online_tokens, 0)
+    room_s = snapshot.slo.ttft_s - model.predict(load) - snapshot.overhead_s
+    return max(room_s, snapshot.slo.tbt_s)

@@ -1,0 +1,250 @@
+"""Fills one step row by row and keeps the books while doing so.
+
+Every promise is taken out of the snapshot's resources at once, so a plan built here never
+promises a page, a slot or a token twice. The driver checks the result again from scratch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from engine_adapter.core.plan import (
+    Checkpoint,
+    Chunk,
+    Prefetch,
+    Safepoints,
+    StepKind,
+    StepPlan,
+)
+from engine_adapter.core.request import Phase, RequestRow, new_pages, pages_for
+from engine_adapter.core.snapshot import Snapshot
+from engine_adapter.latency.load import StepLoad
+from engine_adapter.latency.model import LatencyModel
+
+UNARMED = Safepoints()
+UNBOUNDED_S = math.inf
+
+
+class PlanBuilder:
+    """A step under construction.
+
+    Args:
+        snapshot: State the step is planned from.
+        model: Predicts durations.
+        margins: Relative widening per step kind; a budget is divided by one plus its margin.
+
+    Attributes:
+        load: Sums over the rows taken so far.
+        pages_left: Device pages still to be promised.
+        slots_left: Free slots still to be promised, to anyone.
+        offline_slots_left: Slots rows that are not online may still take.
+        chunk_left: Prompt tokens the executor still takes.
+        rows_left: Rows the executor still takes.
+        copy_left: Host pages the interconnect still moves.
+        host_left: Host pages still to be promised.
+    """
+
+    def __init__(
+        self, snapshot: Snapshot, model: LatencyModel, margins: Mapping[StepKind, float]
+    ) -> None:
+        """Open an empty step."""
+        resources = snapshot.resources
+        self.snapshot = snapshot
+        self.model = model
+        self.load = StepLoad()
+        self.page_tokens = resources.page_tokens
+        self.pages_left = resources.available_pages
+        self.slots_left = resources.free_slots
+        held = sum(1 for row in snapshot.running if not row.is_online)
+        self.offline_slots_left = resources.total_slots - resources.reserved_slots - held
+        self.chunk_left = snapshot.limits.max_chunk_tokens
+        self.rows_left = snapshot.limits.max_batch_rows
+        self.copy_left = resources.copy_pages_per_step
+        self.host_left = resources.host_free_pages
+        self.taken: set[str] = set()
+        self.num_online = 0
+        self.num_offline = 0
+        self.has_unmixable = False
+        self._margins = margins
+        self._decode: list[str] = []
+        self._prefill: list[Chunk] = []
+        self._retracts: list[str] = []
+        self._checkpoints: list[Checkpoint] = []
+        self._prefetches: list[Prefetch] = []
+
+    def predicted_s(self) -> float:
+        """Predicted duration of the rows taken so far."""
+        return self.model.predict(self.load)
+
+    def bounded_s(self, budget_s: float, kind: StepKind) -> float:
+        """The budget after overhead and drift margin."""
+        return (budget_s - self.snapshot.overhead_s) / (1.0 + self._margins.get(kind, 0.0))
+
+    def decode_pages(self, row: RequestRow) -> int:
+        """Device pages one more token of a decode row takes."""
+        return -(-(row.computed_tokens + 1) // self.page_tokens) - row.device_pages
+
+    def decode(self, row: RequestRow, budget_s: float) -> bool:
+        """Take one decode token of ``row``; False if pages, rows or time do not allow it."""
+        if self.rows_left <= 0 or (self._prefill and not self._may_mix(row)):
+            return False
+        computed = row.computed_tokens
+        pages = -(-(computed + 1) // self.page_tokens) - row.device_pages
+        if pages > self.pages_left:
+            return False
+        if budget_s != math.inf:
+            kind = StepKind.MIXED if self._prefill else StepKind.DECODE
+            predicted_s = self.model.predict_with_decode(self.load, computed)
+            if predicted_s > self.bounded_s(budget_s, kind):
+                return False
+        if pages > 0:
+            self.pages_left -= pages
+        self.load.add_decode(computed)
+        self._decode.append(row.rid)
+        self._take(row)
+        return True
+
+    def chunk_room(self, row: RequestRow, budget_s: float, keep_pages: int = 0) -> int:
+        """Prompt tokens of ``row`` that could be taken now, 0 if none.
+
+        A chunk that does not finish the prompt ends on a page boundary.
+        """
+        if self.rows_left <= 0 or (self._decode and not self._may_mix(row)):
+            return 0
+        if not row.holds_slot and not self._has_slot_for(row):
+            return 0
+        start = row.start_tokens
+        remaining = row.fill_tokens - start
+        limit = min(remaining, self.chunk_left)
+        room_pages = self.pages_left - keep_pages + row.device_pages
+        limit = min(limit, room_pages * self.page_tokens - start)
+        if limit <= 0:
+            return 0
+        if budget_s != math.inf:
+            kind = StepKind.MIXED if self._decode else StepKind.PREFILL
+            limit = self.model.max_tokens(self.load, start, limit, self.bounded_s(budget_s, kind))
+        if limit < remaining:
+            limit = (start + limit) // self.page_tokens * self.page_tokens - start
+        return max(0, limit)
+
+    def chunk(self, row: RequestRow, budget_s: float, keep_pages: int = 0) -> int:
+        """Take as many prompt tokens of ``row`` as fit; returns how many."""
+        num_tokens = self.chunk_room(row, budget_s, keep_pages)
+        if num_tokens == 0:
+            return 0
+        start = row.start_tokens
+        self.pages_left -= new_pages(row, num_tokens, self.page_tokens)
+        if not row.holds_slot:
+            self._take_slot(row)
+        self.chunk_left -= num_tokens
+        self.load.add_chunk(num_tokens, start)
+        self._prefill.append(Chunk(row.rid, num_tokens))
+        self._take(row)
+        return num_tokens
+
+    def retract(self, row: RequestRow) -> int:
+        """Take slot and pages from ``row``; returns the device pages gained."""
+        gained = row.freeable_pages
+        self.pages_left += gained
+        self.slots_left += 1
+        if not row.is_online:
+            self.offline_slots_left += 1
+        self._retracts.append(row.rid)
+        self.taken.add(row.rid)
+        return gained
+
+    def prefetch(self, row: RequestRow, keep_pages: int = 0) -> int:
+        """Order the next host pages of ``row`` back; returns how many host pages."""
+        host_page = self.snapshot.resources.host_page_tokens
+        begin = row.prefetched_pages
+        if begin == 0 and not self._has_slot_for(row):
+            return 0
+        total = pages_for(row.host_tokens, host_page)
+        num_pages = min(total - begin, self.copy_left)
+        if num_pages <= 0:
+            return 0
+        tokens = min((begin + num_pages) * host_page, row.host_tokens)
+        pages = max(0, pages_for(tokens, self.page_tokens) - row.device_pages)
+        if pages > self.pages_left - keep_pages:
+            return 0
+        self.pages_left -= pages
+        self.copy_left -= num_pages
+        if begin == 0:
+            self._take_slot(row)
+        self._prefetches.append(Prefetch(row.rid, begin, num_pages))
+        self.taken.add(row.rid)
+        return num_pages
+
+    def checkpoint(self, row: RequestRow, num_pages: int) -> int:
+        """Order the next ``num_pages`` uncopied pages of ``row`` to the host, if room is left."""
+        num_pages = min(num_pages, self.copy_left, self.host_left)
+        if num_pages <= 0:
+            return 0
+        self.copy_left -= num_pages
+        self.host_left -= num_pages
+        begin = row.host_pages + row.host_pages_pending
+        self._checkpoints.append(Checkpoint(row.rid, begin, num_pages))
+        return num_pages
+
+    def build(self, budget_s: float, safepoints: Safepoints = UNARMED) -> StepPlan:
+        """Close the step. Every slot holder that could run and was not taken is parked."""
+        taken = self.taken
+        parks = tuple(
+            row.rid
+            for row in self.snapshot.running
+            if row.rid not in taken and row.phase is not Phase.PREFETCHING
+        )
+        return StepPlan(
+            step_id=self.snapshot.step_id,
+            decode=tuple(self._decode),
+            prefill=tuple(self._prefill),
+            parks=parks,
+            retracts=tuple(self._retracts),
+            checkpoints=tuple(self._checkpoints),
+            prefetches=tuple(self._prefetches),
+            safepoints=safepoints,
+            predicted_s=self.predicted_s(),
+            budget_s=budget_s,
+        )
+
+    @property
+    def retracted(self) -> list[str]:
+        """Ids of the rows this step retracts."""
+        return self._retracts
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no token has been taken yet."""
+        return not self._decode and not self._prefill
+
+    @property
+    def has_chunks(self) -> bool:
+        """Whether prompt tokens have been taken."""
+        return bool(self._prefill)
+
+    @property
+    def has_decode(self) -> bool:
+        """Whether decode rows have been taken."""
+        return bool(self._decode)
+
+    def _may_mix(self, row: RequestRow) -> bool:
+        return self.snapshot.limits.can_mix and row.can_mix and not self.has_unmixable
+
+    def _has_slot_for(self, row: RequestRow) -> bool:
+        return self.slots_left > 0 and (row.is_online or self.offline_slots_left > 0)
+
+    def _take_slot(self, row: RequestRow) -> None:
+        self.slots_left -= 1
+        if not row.is_online:
+            self.offline_slots_left -= 1
+
+    def _take(self, row: RequestRow) -> None:
+        self.rows_left -= 1
+        self.taken.add(row.rid)
+        if not row.can_mix:
+            self.has_unmixable = True
+        if row.is_online:
+            self.num_online += 1
+        else:
+            self.num_offline += 1

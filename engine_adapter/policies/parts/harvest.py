@@ -1,0 +1,243 @@
+"""Gives flex and offline rows what a step has left.
+
+Beside online rows the step is filled up to the TBT target. Without any, it is filled for
+throughput. In both cases decode rows come in priority order, and a row is admitted only if its
+whole prompt has pages, with some kept back for the growth of the rows already running and for the
+next online prompt: admitting more would only retract it again.
+"""
+
+from __future__ import annotations
+
+from engine_adapter.core.plan import StepKind
+from engine_adapter.core.request import Phase, RequestRow, pages_for
+from engine_adapter.latency.load import StepLoad
+from engine_adapter.policies.parts.budget import offline_only_budget_s
+from engine_adapter.policies.parts.builder import UNBOUNDED_S, PlanBuilder
+from engine_adapter.policies.parts.ordering import OfflineOrder
+from engine_adapter.policies.parts.rows import RowsByRole
+from engine_adapter.policies.parts.victims import VictimPool
+from engine_adapter.policies.settings import PolicySettings
+
+# Rows further down the order may be cheaper and still fit; looking at all of them costs time.
+MAX_TOO_SLOW = 8
+
+
+class Harvester:
+    """Fills one step with offline work."""
+
+    def __init__(
+        self,
+        builder: PlanBuilder,
+        rows: RowsByRole,
+        victims: VictimPool,
+        order: OfflineOrder,
+        settings: PolicySettings,
+        typical_online_tokens: int,
+    ) -> None:
+        """Bind the step under construction and the rows it may use."""
+        self._builder = builder
+        self._rows = rows
+        self._victims = victims
+        self._order = order
+        self._settings = settings
+        self._typical = typical_online_tokens
+        growing = len(rows.offline) + 1
+        self._keep_pages = pages_for(
+            typical_online_tokens + settings.growth_tokens * growing, builder.page_tokens
+        )
+        # Prompts and checkpoints already begun have first claim on what is free.
+        for row in rows.offline_partial:
+            self._keep_pages += pages_for(row.fill_tokens, builder.page_tokens) - row.device_pages
+        for row in rows.prefetching:
+            self._keep_pages += pages_for(row.host_tokens, builder.page_tokens) - row.device_pages
+
+    def fill_beside_online(self, budget_s: float) -> None:
+        """Algorithm 1, line 2 of v2: offline rows up to the TBT target."""
+        if self._chunks_harvest_more(budget_s):
+            self._take_chunks(budget_s)
+            self._take_decode(budget_s)
+        else:
+            self._take_decode(budget_s)
+            self._take_chunks(budget_s)
+
+    def fill_alone(self) -> float:
+        """Offline batching mode; returns the bound used.
+
+        Prompt tokens and decode rows share the step if one step is predicted to be no slower
+        than two. Otherwise prompts go first: more decode rows share each later decode step.
+        """
+        builder, limits = self._builder, self._builder.snapshot.limits
+        armed = self._settings.safepoints
+        prefill_s = self._bound_s(armed and limits.prefill_safepoints)
+        decode_s = self._bound_s(armed and limits.decode_safepoints)
+        both_s = min(prefill_s, decode_s)
+        self._take_chunks(prefill_s)
+        if not builder.has_chunks:
+            self._take_decode(decode_s, at_least_one=True)
+            if builder.is_empty:
+                self._unblock(prefill_s)
+            return decode_s
+        if self._sharing_pays():
+            self._take_decode(both_s)
+            return both_s
+        return prefill_s
+
+    def order_prefetches(self) -> None:
+        """Bring retracted rows back while pages, slots and interconnect allow it."""
+        builder = self._builder
+        for row in self._rows.prefetching:
+            if row.rid in builder.taken or builder.prefetch(row):
+                continue
+            if builder.is_empty and self._victims.make_room(row, builder.pages_left + 1):
+                builder.prefetch(row)
+        for row in self._rows.online_waiting:
+            if row.host_tokens > 0 and row.rid not in builder.taken:
+                builder.prefetch(row)
+        if builder.retracted:
+            return
+        for row in self._order.waiting(builder.snapshot):
+            if row.phase is not Phase.RETRACTED:
+                continue
+            if row.host_tokens == 0 or row.rid in builder.taken:
+                continue
+            if not self._fits_whole(row, row.host_tokens) or builder.prefetch(row) == 0:
+                return
+
+    def _bound_s(self, stoppable: bool) -> float:
+        return offline_only_budget_s(
+            self._builder.snapshot,
+            self._builder.model,
+            stoppable=stoppable,
+            factor=self._settings.offline_step_factor,
+            typical_online_tokens=self._typical,
+        )
+
+    def _take_decode(self, budget_s: float, at_least_one: bool = False) -> None:
+        builder = self._builder
+        too_slow = 0
+        for row in self._rows.offline_decode:
+            if builder.rows_left <= 0 or too_slow >= MAX_TOO_SLOW:
+                return
+            if row.rid in builder.taken:
+                continue
+            bound_s = UNBOUNDED_S if at_least_one and builder.is_empty else budget_s
+            if builder.decode(row, bound_s):
+                continue
+            pages = builder.decode_pages(row)
+            if pages <= builder.pages_left:
+                too_slow += 1
+            elif not self._victims.make_room(row, pages) or not builder.decode(row, bound_s):
+                # Out of pages, and no less important row has any to give.
+                return
+
+    def _unblock(self, budget_s: float) -> None:
+        """Half-filled prompts hold all pages: the most important one displaces the others."""
+        builder = self._builder
+        for row in self._rows.offline_partial:
+            if row.rid in builder.taken:
+                continue
+            tokens = min(row.remaining_tokens, builder.chunk_left)
+            whole = pages_for(row.start_tokens + tokens, builder.page_tokens)
+            if self._victims.make_room(row, whole - row.device_pages):
+                if builder.chunk(row, budget_s) == 0:
+                    builder.chunk(row, UNBOUNDED_S)
+                return
+
+    def _take_chunks(self, budget_s: float) -> None:
+        builder = self._builder
+        for row in self._rows.offline_partial:
+            if builder.chunk_left <= 0 or builder.rows_left <= 0:
+                return
+            if row.rid in builder.taken:
+                continue
+            if builder.chunk(row, budget_s) < row.remaining_tokens:
+                return
+        # Pages one step freed for online rows are not given away in the same step.
+        if builder.retracted:
+            return
+        for row in self._order.waiting(builder.snapshot):
+            if builder.chunk_left <= 0 or builder.rows_left <= 0:
+                return
+            if row.rid in builder.taken:
+                continue
+            if row.phase is Phase.RETRACTED and row.host_tokens > 0:
+                if not self._fits_whole(row, row.host_tokens):
+                    return
+                continue
+            if not self._fits_whole(row, row.fill_tokens):
+                return
+            remaining = row.remaining_tokens
+            taken = builder.chunk(row, budget_s, self._keep_pages)
+            if taken:
+                self._order.admitted(row)
+            if taken < remaining:
+                return
+
+    def _fits_whole(self, row: RequestRow, num_tokens: int) -> bool:
+        """Whether the row fits to its end of prompt, or is the only offline row there is."""
+        builder = self._builder
+        pages = pages_for(num_tokens, builder.page_tokens)
+        keep = self._keep_pages if self._rows.offline or builder.num_offline else 0
+        return builder.pages_left - keep >= pages
+
+    def _candidates(self) -> RequestRow | None:
+        """The row whose prompt tokens would be taken next."""
+        for row in self._rows.offline_partial:
+            return row
+        for row in self._order.waiting(self._builder.snapshot):
+            if row.phase is Phase.RETRACTED and row.host_tokens > 0:
+                continue
+            return row if self._fits_whole(row, row.fill_tokens) else None
+        return None
+
+    def _chunks_harvest_more(self, budget_s: float) -> bool:
+        """Compare the two fillings by the compute they would save later.
+
+        A decode row saves its marginal time and its share of a decode step's constant; a prompt
+        token saves its share of a full chunk's time.
+        """
+        builder, model = self._builder, self._builder.model
+        if builder.has_chunks:
+            return False
+        row = self._candidates()
+        if row is None:
+            return False
+        num_tokens = builder.chunk_room(row, budget_s, self._keep_pages)
+        if num_tokens == 0:
+            return False
+        full = StepLoad()
+        full.add_chunk(builder.snapshot.limits.max_chunk_tokens, 0)
+        chunk_value_s = num_tokens * model.predict(full) / full.num_tokens
+        return chunk_value_s > self._decode_value_s(budget_s)
+
+    def _decode_value_s(self, budget_s: float) -> float:
+        builder, model = self._builder, self._builder.model
+        bound_s = builder.bounded_s(budget_s, StepKind.DECODE)
+        ready = self._rows.offline_decode
+        trial = builder.load.copy()
+        alone = StepLoad()
+        base_s = model.predict(trial)
+        for row in ready[: builder.rows_left]:
+            if model.predict_with_decode(trial, row.computed_tokens) > bound_s:
+                break
+            trial.add_decode(row.computed_tokens)
+            alone.add_decode(row.computed_tokens)
+        if not alone.decode_rows:
+            return 0.0
+        # The constant part of a decode step, spread over all rows that would share it.
+        constant_s = max(0.0, model.predict(alone) - (model.predict(trial) - base_s))
+        return model.predict(trial) - base_s + constant_s * alone.decode_rows / max(1, len(ready))
+
+    def _sharing_pays(self) -> bool:
+        """Whether one mixed step is predicted to be no slower than a prefill and a decode step."""
+        builder, model = self._builder, self._builder.model
+        if not self._rows.offline_decode or not builder.snapshot.limits.can_mix:
+            return False
+        decode = StepLoad()
+        mixed = builder.load.copy()
+        for row in self._rows.offline_decode:
+            if row.rid not in builder.taken:
+                decode.add_decode(row.computed_tokens)
+                mixed.add_decode(row.computed_tokens)
+        apart_s = model.predict(builder.load) + model.predict(decode)
+        return model.predict(mixed) <= apart_s

@@ -1,0 +1,74 @@
+"""A snapshot's slot holders, split once by class and phase."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine_adapter.core.request import Phase, RequestClass, RequestRow
+from engine_adapter.core.snapshot import Snapshot
+from engine_adapter.policies.parts.ordering import running_key
+
+
+@dataclass(frozen=True, slots=True)
+class RowsByRole:
+    """Slot holders by what a step could do with them.
+
+    Attributes:
+        online_decode: Online rows ready for their next token.
+        online_partial: Online rows with prompt tokens left.
+        online_waiting: Online rows without a slot.
+        offline_decode: Flex and offline rows ready for their next token, most important first.
+        offline_partial: Flex and offline rows with prompt tokens left, most important first.
+        prefetching: Rows whose KV is coming back, online first.
+        offline: All flex and offline slot holders, most important first.
+    """
+
+    online_decode: list[RequestRow]
+    online_partial: list[RequestRow]
+    online_waiting: list[RequestRow]
+    offline_decode: list[RequestRow]
+    offline_partial: list[RequestRow]
+    prefetching: list[RequestRow]
+    offline: list[RequestRow]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> RowsByRole:
+        """Split the snapshot's rows."""
+        online: list[RequestRow] = []
+        offline: list[RequestRow] = []
+        for row in snapshot.running:
+            (online if row.request_class == RequestClass.ONLINE else offline).append(row)
+        offline.sort(key=running_key)
+        return cls(
+            online_decode=[row for row in online if row.phase is Phase.DECODE],
+            online_partial=[row for row in online if row.phase is Phase.PREFILL],
+            online_waiting=list(snapshot.online_waiting),
+            offline_decode=[row for row in offline if row.phase is Phase.DECODE],
+            offline_partial=[row for row in offline if row.phase is Phase.PREFILL],
+            prefetching=[row for row in online + offline if row.phase is Phase.PREFETCHING],
+            offline=offline,
+        )
+
+    @property
+    def has_online(self) -> bool:
+        """Whether any online request is live."""
+        return bool(
+            self.online_decode
+            or self.online_partial
+            or self.online_waiting
+            or (self.prefetching and self.prefetching[0].is_online)
+        )
+
+    @property
+    def online(self) -> list[RequestRow]:
+        """Online slot holders."""
+        return self.online_decode + self.online_partial
+
+    def online_filling(self) -> list[RequestRow]:
+        """Online rows with prompt tokens left, oldest first.
+
+        Retracted rows with a host checkpoint are not among them: their KV is fetched.
+        """
+        filling = self.online_partial + [row for row in self.online_waiting if row.host_tokens == 0]
+        filling.sort(key=lambda row: row.sequence)
+        return filling

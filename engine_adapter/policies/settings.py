@@ -1,0 +1,57 @@
+"""What can be tuned about a policy, with defaults that need no tuning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySettings:
+    """Knobs of the policies.
+
+    Attributes:
+        safepoints: Arm safepoints where the executor has them (ablation switch).
+        checkpoints: Copy KV of offline rows to the host while they run (ablation switch).
+        drop_mixed: Arm mixed steps too, dropping their offline rows on a stop.
+        safepoint_interval_s: Distance of safepoints; 0 means a tenth of the TTFT target.
+        offline_step_factor: Bound of an armed offline-only step, in TTFT targets.
+        typical_online_tokens: Prompt length assumed for the next online request until some have
+            been seen.
+        growth_tokens: Output tokens per running row for which pages are kept back when another
+            offline row is admitted.
+        checkpoint_free_share: Share of free KV above which nothing is copied (ConServe v1: half).
+        checkpoint_online_share: Share of free KV below which online rows are copied too.
+        batch_min_share: Share of offline admissions that goes to the batch served least, so that
+            no batch starves behind earlier deadlines.
+        flex_max_share: Most of the slots open to offline work that flex rows may hold.
+    """
+
+    safepoints: bool = True
+    checkpoints: bool = True
+    drop_mixed: bool = True
+    safepoint_interval_s: float = 0.0
+    offline_step_factor: float = 2.0
+    typical_online_tokens: int = 256
+    growth_tokens: int = 64
+    checkpoint_free_share: float = 0.5
+    checkpoint_online_share: float = 0.1
+    batch_min_share: float = 0.1
+    flex_max_share: float = 0.5
+
+    def __post_init__(self) -> None:
+        """Refuse shares outside their range.
+
+        Raises:
+            ValueError: Naming the setting and its range.
+        """
+        for name in (
+            "checkpoint_free_share",
+            "checkpoint_online_share",
+            "batch_min_share",
+            "flex_max_share",
+        ):
+            value = getattr(self, name)
+            if not 0.0 <= value <= 1.0:
+                raise ValueError(f"{name} is {value!r}; give a number between 0 and 1")
+        if self.safepoint_interval_s < 0.0 or self.offline_step_factor <= 0.0:
+            raise ValueError("safepoint_interval_s must be >= 0 and offline_step_factor > 0")
