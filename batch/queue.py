@@ -1,0 +1,112 @@
+"""The one place that knows the names of the Celery tasks.
+
+Messages carry ids only and are sent after the transaction that made them necessary has committed.
+A message that is lost costs one sweep period: whatever it was about is found again in Postgres.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from kombu.exceptions import OperationalError
+
+logger = logging.getLogger(__name__)
+
+VALIDATE = "batch.validate"
+FINALIZE = "batch.finalize"
+DISPATCH = "batch.dispatch"
+SWEEP = "batch.sweep"
+EXPIRE = "batch.expire"
+GC_FILES = "batch.gc_files"
+
+STAGES_QUEUE = "stages"
+DISPATCH_QUEUE = "dispatch"
+
+TASK_ROUTES = {
+    VALIDATE: {"queue": STAGES_QUEUE},
+    FINALIZE: {"queue": STAGES_QUEUE},
+    SWEEP: {"queue": STAGES_QUEUE},
+    EXPIRE: {"queue": STAGES_QUEUE},
+    GC_FILES: {"queue": STAGES_QUEUE},
+    DISPATCH: {"queue": DISPATCH_QUEUE},
+}
+
+
+class Queue(Protocol):
+    """How a stage asks for the next one. No method raises when the broker is away."""
+
+    async def enqueue_validate(self, batch_id: str) -> None:
+        """Ask for a batch to be validated."""
+        ...
+
+    async def enqueue_finalize(self, batch_id: str) -> None:
+        """Ask for a batch's rows to be closed and its files to be written."""
+        ...
+
+    async def wake_dispatchers(self) -> None:
+        """Ask for a dispatcher for every engine; one that is running already is left alone."""
+        ...
+
+
+class CeleryQueue:
+    """Sends through the broker.
+
+    A broker that cannot be reached is logged, not raised: the sweep repairs it, and the caller's
+    own transaction has committed already.
+    """
+
+    def __init__(self, app: Any, engine_urls: tuple[str, ...]) -> None:
+        self._app = app
+        self._engine_urls = engine_urls
+
+    async def enqueue_validate(self, batch_id: str) -> None:
+        """Send `validate(batch)`."""
+        await self._send(VALIDATE, batch_id)
+
+    async def enqueue_finalize(self, batch_id: str) -> None:
+        """Send `finalize(batch)`."""
+        await self._send(FINALIZE, batch_id)
+
+    async def wake_dispatchers(self) -> None:
+        """Send `dispatch(engine)` for each engine."""
+        for url in self._engine_urls:
+            await self._send(DISPATCH, url)
+
+    async def _send(self, task: str, argument: str) -> None:
+        # Publishing is a blocking call of about a millisecond; a broker that is away would block
+        # for its connect timeout, so the event loop must not wait for it.
+        try:
+            await asyncio.to_thread(self._app.send_task, task, args=(argument,), retry=False)
+        except OperationalError as lost:
+            logger.warning("broker unreachable, %s(%s) left to the sweep: %s", task, argument, lost)
+
+
+@dataclass
+class MemoryQueue:
+    """Remembers what was asked for: the fake of the seam.
+
+    Attributes:
+        sent: (task name, argument) in order; a wake is recorded with an empty argument.
+    """
+
+    sent: list[tuple[str, str]] = field(default_factory=list)
+
+    async def enqueue_validate(self, batch_id: str) -> None:
+        """Remember it."""
+        self.sent.append((VALIDATE, batch_id))
+
+    async def enqueue_finalize(self, batch_id: str) -> None:
+        """Remember it."""
+        self.sent.append((FINALIZE, batch_id))
+
+    async def wake_dispatchers(self) -> None:
+        """Remember it."""
+        self.sent.append((DISPATCH, ""))
+
+    def take(self) -> list[tuple[str, str]]:
+        """Everything remembered so far, which is then forgotten."""
+        taken, self.sent = self.sent, []
+        return taken
