@@ -1,0 +1,134 @@
+"""The body of one line: bounded checks of what every engine would refuse.
+
+Only shape is judged here, in one pass whose cost is bounded by the line's length; what depends on
+the model (context length, templates, schemas) is answered by the engine, for that line alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from batch.fault import LineNotes
+from engine_adapter.client.base import COMPLETIONS_PATH
+
+MAX_MESSAGES: Final = 2048
+MAX_CHOICES: Final = 1
+PREFIX_CHARS: Final = 4096
+"""How much of a prompt's beginning is kept to find lines that begin alike."""
+
+_ROLES: Final = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
+
+
+def check_body(body: dict[str, Any], endpoint: str, notes: LineNotes) -> str:
+    """Note what is wrong with a body; returns the first `PREFIX_CHARS` of its prompt."""
+    _check_numbers(body, notes)
+    if endpoint == COMPLETIONS_PATH:
+        return _completion_prompt(body, notes)
+    return _chat_prompt(body, notes)
+
+
+def _check_numbers(body: dict[str, Any], notes: LineNotes) -> None:
+    if body.get("stream"):
+        notes.add("streaming_unsupported", "Lines of a batch cannot be streamed.", "body.stream")
+    for name in ("max_tokens", "max_completion_tokens"):
+        value = body.get(name)
+        if value is None:
+            continue
+        if type(value) is not int:
+            notes.wrong_type(f"body.{name}", "an integer", value)
+        elif value < 1:
+            notes.wrong_value(f"body.{name}", "must be at least 1")
+    for name, low, high in (
+        ("temperature", 0, 2),
+        ("top_p", 0, 1),
+        ("presence_penalty", -2, 2),
+        ("frequency_penalty", -2, 2),
+    ):
+        value = body.get(name)
+        if value is None:
+            continue
+        if type(value) not in (int, float):
+            notes.wrong_type(f"body.{name}", "a number", value)
+        elif not low <= value <= high:
+            notes.wrong_value(f"body.{name}", f"must lie between {low} and {high}")
+    for name in ("n", "best_of"):
+        value = body.get(name)
+        if value is None:
+            continue
+        if type(value) is not int:
+            notes.wrong_type(f"body.{name}", "an integer", value)
+        elif not 1 <= value <= MAX_CHOICES:
+            notes.add(
+                "too_many_choices",
+                f"'body.{name}' must be {MAX_CHOICES}: give each choice its own line.",
+                f"body.{name}",
+            )
+
+
+def _chat_prompt(body: dict[str, Any], notes: LineNotes) -> str:
+    messages = body.get("messages")
+    if messages is None:
+        notes.missing("body.messages")
+        return ""
+    if not isinstance(messages, list):
+        notes.wrong_type("body.messages", "a list", messages)
+        return ""
+    if not messages:
+        notes.wrong_value("body.messages", "must not be empty")
+    elif len(messages) > MAX_MESSAGES:
+        notes.wrong_value("body.messages", f"must have at most {MAX_MESSAGES:,} messages")
+    else:
+        return _chat_prefix(messages, notes)
+    return ""
+
+
+def _chat_prefix(messages: list[Any], notes: LineNotes) -> str:
+    beginning: list[str] = []
+    num_chars = 0
+    for index, message in enumerate(messages):
+        param = f"body.messages[{index}]"
+        if not isinstance(message, dict):
+            notes.wrong_type(param, "an object", message)
+            continue
+        role = message.get("role")
+        if role is None:
+            notes.missing(f"{param}.role")
+        elif role not in _ROLES if isinstance(role, str) else True:
+            notes.wrong_value(f"{param}.role", f"must be one of {', '.join(sorted(_ROLES))}")
+        content = message.get("content")
+        if content is None:
+            # An assistant's turn may consist of tool calls alone.
+            if role != "assistant":
+                notes.missing(f"{param}.content")
+        elif not isinstance(content, str | list):
+            notes.wrong_type(f"{param}.content", "a string or a list of parts", content)
+        elif num_chars < PREFIX_CHARS:
+            text = f"{role}\n{_text_of(content)}\n"
+            beginning.append(text)
+            num_chars += len(text)
+    return "".join(beginning)[:PREFIX_CHARS]
+
+
+def _text_of(content: str | list[Any]) -> str:
+    if isinstance(content, str):
+        return content
+    return "".join(
+        part["text"]
+        for part in content
+        if isinstance(part, dict) and isinstance(part.get("text"), str)
+    )
+
+
+def _completion_prompt(body: dict[str, Any], notes: LineNotes) -> str:
+    prompt = body.get("prompt")
+    if prompt is None:
+        notes.missing("body.prompt")
+    elif not isinstance(prompt, str | list):
+        notes.wrong_type("body.prompt", "a string or a list", prompt)
+    elif not prompt:
+        notes.wrong_value("body.prompt", "must not be empty")
+    elif isinstance(prompt, str):
+        return prompt[:PREFIX_CHARS]
+    else:
+        return str(prompt[:PREFIX_CHARS])[:PREFIX_CHARS]
+    return ""

@@ -1,0 +1,95 @@
+"""Errors of the batch service.
+
+ApiError (engine_adapter.wire.errors)
+├─ InvalidRequest 400
+│  ├─ InvalidUpload            the multipart form itself is wrong
+│  └─ InvalidInputFile         a batch names a file that cannot be its input
+├─ NotFound 404
+│  ├─ FileNotFound
+│  ├─ BatchNotFound
+│  └─ StoredObjectMissing      metadata without bytes: the file cannot be served
+├─ Conflict 409
+│  └─ FileInUse                a live batch reads this file
+├─ PayloadTooLarge 413
+│  └─ FileTooLarge
+└─ Overloaded 503
+   └─ StorageFull              the disk or bucket takes no more bytes
+"""
+
+from __future__ import annotations
+
+from engine_adapter.wire.errors import (
+    Conflict,
+    InvalidRequest,
+    NotFound,
+    Overloaded,
+    PayloadTooLarge,
+)
+
+
+class InvalidUpload(InvalidRequest):
+    """The upload is not a form this service can read; `param` names the field."""
+
+
+class InvalidInputFile(InvalidRequest):
+    """The input file of a new batch is unknown or of another purpose (contract row B-05)."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, param="input_file_id")
+
+
+class FileNotFound(NotFound):
+    """No such file in the caller's project (contract rows F-21, T-29)."""
+
+    def __init__(self, file_id: str, *, param: str = "id") -> None:
+        super().__init__(f"No such File object: {file_id}", param=param)
+
+
+class BatchNotFound(NotFound):
+    """No such batch in the caller's project (contract rows R-25, T-29)."""
+
+    def __init__(self, batch_id: str, *, param: str | None = "id") -> None:
+        super().__init__(f"No batch found with id '{batch_id}'.", param=param)
+
+
+class StoredObjectMissing(NotFound):
+    """The file store has no bytes under a key, or fewer than were asked for."""
+
+    default_code = "file_content_missing"
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"The content of {key} is gone.")
+
+
+class FileInUse(Conflict):
+    """A live batch reads this file, so it cannot be deleted (contract row F-27)."""
+
+    def __init__(self, file_id: str, batch_id: str, status: str) -> None:
+        super().__init__(
+            f"File {file_id} is the input of batch {batch_id} with status '{status}'; "
+            "cancel the batch or wait for its end before deleting the file.",
+            current=status,
+            param="id",
+            code="file_in_use",
+        )
+
+
+class FileTooLarge(PayloadTooLarge):
+    """The file is over the limit of its purpose (contract rows F-09, F-10)."""
+
+    default_code = "file_too_large"
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(
+            f"The file is larger than the limit of {limit_bytes:,} bytes for this purpose.",
+            param="file",
+        )
+
+
+class StorageFull(Overloaded):
+    """No room left for the file; nothing of it was kept."""
+
+    default_code = "storage_full"
+
+    def __init__(self) -> None:
+        super().__init__("The file store is full; the file was not stored.")

@@ -1,0 +1,72 @@
+"""What can be wrong with a batch's input: one fault, and the notes taken on one line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+_JSON_TYPES: Final = {
+    dict: "an object",
+    list: "a list",
+    str: "a string",
+    bool: "a boolean",
+    int: "a number",
+    float: "a number",
+    type(None): "null",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LineFault:
+    """One thing wrong with an input file; `as_wire` is an entry of a batch's `errors.data`.
+
+    Attributes:
+        code: One of the codes in docs/batches.md.
+        message: One sentence; never holds prompts (contract row Z-12).
+        param: Dotted path inside the line, or none.
+        line: 1-based physical line, or none for the file as a whole.
+    """
+
+    code: str
+    message: str
+    param: str | None = None
+    line: int | None = None
+
+    def as_wire(self) -> dict[str, Any]:
+        """The four keys of a batch error (contract row B-25)."""
+        return {
+            "code": self.code,
+            "message": self.message,
+            "param": self.param,
+            "line": self.line,
+        }
+
+
+class LineNotes:
+    """Collects one line's faults."""
+
+    def __init__(self, line_no: int) -> None:
+        self.line_no = line_no
+        self.faults: list[LineFault] = []
+
+    def add(self, code: str, message: str, param: str | None) -> None:
+        """Note a fault of this line."""
+        self.faults.append(LineFault(code, message, param, self.line_no))
+
+    def missing(self, param: str) -> None:
+        """A key that must be there is not."""
+        self.add("missing_required_parameter", f"Missing required parameter: '{param}'.", param)
+
+    def wrong_type(self, param: str, wanted: str, found: object) -> None:
+        """A value has another JSON type than it must."""
+        kind = json_type(found)
+        self.add("invalid_type", f"'{param}' must be {wanted}, not {kind}.", param)
+
+    def wrong_value(self, param: str, rule: str) -> None:
+        """A value of the right type is not allowed; `rule` completes "'param' ..."."""
+        self.add("invalid_value", f"'{param}' {rule}.", param)
+
+
+def json_type(value: object) -> str:
+    """JSON's name for the type of a decoded value, with its article."""
+    return _JSON_TYPES[type(value)]

@@ -1,0 +1,210 @@
+"""Files on a local disk.
+
+    ROOT/objects/<last two characters of the key>/<key>      whole objects, mode 0600
+    ROOT/partial/<key>.<random>.part                         being written
+
+An object is written to `partial/`, flushed to the disk, and renamed into place; then its folder
+is flushed. So a name under `objects/` always means complete, durable bytes, whatever was killed.
+Both folders lie on one file system, or the rename would not be atomic.
+
+Every disk access runs in a thread: a slow disk must not stall the streams of other callers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import hashlib
+import os
+import secrets
+import threading
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from batch.errors import StorageFull, StoredObjectMissing
+from batch.files.base import CHUNK_BYTES, ByteRange, StoredObject, check_key
+
+_WRITE_BYTES: Final = 512 * 1024
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+class LocalFileStore:
+    """A folder of objects; the folder is made when the first object is written."""
+
+    def __init__(self, root: Path) -> None:
+        self._objects = root / "objects"
+        self._partial = root / "partial"
+
+    async def put(self, key: str, chunks: AsyncIterator[bytes]) -> StoredObject:
+        """See `FileStore.put`."""
+        final = self._path(key)
+        partial = self._partial / f"{key}.{secrets.token_hex(8)}.part"
+        try:
+            return await self._write(partial, final, chunks)
+        except OSError as error:
+            if error.errno in _NO_ROOM:
+                raise StorageFull from error
+            raise
+
+    async def _write(
+        self, partial: Path, final: Path, chunks: AsyncIterator[bytes]
+    ) -> StoredObject:
+        await asyncio.to_thread(_make_folders, partial.parent, final.parent)
+        writer = _PartialFile(partial)
+        try:
+            waiting: list[bytes] = []
+            waiting_bytes = 0
+            async for chunk in chunks:
+                waiting.append(chunk)
+                waiting_bytes += len(chunk)
+                if waiting_bytes >= _WRITE_BYTES:
+                    await asyncio.to_thread(writer.write, waiting)
+                    waiting, waiting_bytes = [], 0
+            await asyncio.to_thread(writer.write, waiting)
+            return await asyncio.to_thread(writer.commit, final)
+        finally:
+            # Not awaited: a cancelled upload must clean up too. Waits at most for one write.
+            writer.discard()
+
+    async def read_range(self, key: str, offset: int, length: int) -> bytes:
+        """See `FileStore.read_range`."""
+        return (await self.read_ranges(key, [ByteRange(offset, length)]))[0]
+
+    async def read_ranges(self, key: str, ranges: Sequence[ByteRange]) -> list[bytes]:
+        """See `FileStore.read_ranges`."""
+        return await asyncio.to_thread(_read_ranges, self._path(key), key, ranges)
+
+    async def stream(
+        self, key: str, *, offset: int = 0, length: int | None = None
+    ) -> AsyncIterator[bytes]:
+        """See `FileStore.stream`."""
+        path = self._path(key)
+        if length is None:
+            length = await self.size(key) - offset
+        while length:
+            step_bytes = min(length, CHUNK_BYTES)
+            [chunk] = await asyncio.to_thread(
+                _read_ranges, path, key, [ByteRange(offset, step_bytes)]
+            )
+            yield chunk
+            offset += step_bytes
+            length -= step_bytes
+
+    async def size(self, key: str) -> int:
+        """See `FileStore.size`."""
+        try:
+            return (await asyncio.to_thread(self._path(key).stat)).st_size
+        except FileNotFoundError:
+            raise StoredObjectMissing(key) from None
+
+    async def delete(self, key: str) -> None:
+        """See `FileStore.delete`."""
+        await asyncio.to_thread(self._path(key).unlink, missing_ok=True)
+
+    async def discard_interrupted(self, *, older_than_s: float) -> int:
+        """See `FileStore.discard_interrupted`; age is measured by the file system's clock."""
+        return await asyncio.to_thread(_discard_interrupted, self._partial, older_than_s)
+
+    async def close(self) -> None:
+        """See `FileStore.close`."""
+
+    def _path(self, key: str) -> Path:
+        check_key(key)
+        return self._objects / key[-2:] / key
+
+
+class _PartialFile:
+    """An object being written, its digest and its size.
+
+    A lock makes `discard` wait for a write that still runs in its thread after a cancellation.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        self._digest = hashlib.sha256()
+        self._size_bytes = 0
+        self._lock = threading.Lock()
+        self._open = True
+
+    def write(self, chunks: list[bytes]) -> None:
+        with self._lock:
+            if not self._open:
+                return
+            for chunk in chunks:
+                self._digest.update(chunk)
+                self._size_bytes += len(chunk)
+                view = memoryview(chunk)
+                while view:
+                    view = view[os.write(self._file, view) :]
+
+    def commit(self, final: Path) -> StoredObject:
+        with self._lock:
+            os.fsync(self._file)
+            self._path.replace(final)
+            _sync_folder(final.parent)
+        return StoredObject(self._size_bytes, self._digest.hexdigest())
+
+    def discard(self) -> None:
+        """Close the file and remove what was not committed; idempotent."""
+        with self._lock:
+            if self._open:
+                self._open = False
+                os.close(self._file)
+            self._path.unlink(missing_ok=True)
+
+
+def _make_folders(*folders: Path) -> None:
+    for folder in folders:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _read_ranges(path: Path, key: str, ranges: Sequence[ByteRange]) -> list[bytes]:
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise StoredObjectMissing(key) from None
+    try:
+        return [_read_exactly(file, key, one) for one in ranges]
+    finally:
+        os.close(file)
+
+
+def _read_exactly(file: int, key: str, wanted: ByteRange) -> bytes:
+    if wanted.offset < 0 or wanted.length < 0:
+        raise StoredObjectMissing(key)
+    data = os.pread(file, wanted.length, wanted.offset)
+    while len(data) < wanted.length:
+        more = os.pread(file, wanted.length - len(data), wanted.offset + len(data))
+        if not more:
+            raise StoredObjectMissing(key)
+        data += more
+    return data
+
+
+def _discard_interrupted(folder: Path, older_than_s: float) -> int:
+    if not folder.is_dir():
+        return 0
+    # A file touched now tells the file system's time, which may be another host's.
+    probe = folder / f".now.{secrets.token_hex(8)}"
+    probe.touch()
+    now_s = probe.stat().st_mtime
+    probe.unlink()
+    num_discarded = 0
+    for partial in folder.glob("*.part"):
+        try:
+            if now_s - partial.stat().st_mtime >= older_than_s:
+                partial.unlink()
+                num_discarded += 1
+        except FileNotFoundError:  # its upload has just ended
+            continue
+    return num_discarded

@@ -1,0 +1,145 @@
+"""Files in an S3-compatible bucket (or any store obstore knows).
+
+Large objects are multipart uploads, which appear when they are complete. Parts of an upload that
+a crash cut off are invisible; a bucket lifecycle rule (abort incomplete multipart uploads after a
+day) removes them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import obstore
+from obstore.exceptions import NotFoundError
+from obstore.store import from_url
+
+from batch.errors import StoredObjectMissing
+from batch.files.base import ByteRange, StoredObject, check_key
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+_PART_BYTES: Final = 5 * 1024 * 1024  # the smallest part S3 takes
+_NUM_PARTS_IN_FLIGHT: Final = 2
+
+
+class ObjectFileStore:
+    """Objects under one prefix of a bucket."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    @classmethod
+    def from_url(cls, url: str) -> ObjectFileStore:
+        """`s3://bucket/prefix`; credentials, region and endpoint from the AWS_* environment."""
+        return cls(from_url(url))
+
+    async def put(self, key: str, chunks: AsyncIterator[bytes]) -> StoredObject:
+        """See `FileStore.put`."""
+        source = _Measured(chunks)
+        try:
+            await obstore.put_async(
+                self._store,
+                check_key(key),
+                source,
+                chunk_size=_PART_BYTES,
+                max_concurrency=_NUM_PARTS_IN_FLIGHT,
+            )
+        except Exception:
+            if source.error is not None:
+                # The store wraps what its source raised; callers must see their own exception.
+                raise source.error from None
+            raise
+        return StoredObject(source.size_bytes, source.digest.hexdigest())
+
+    async def read_range(self, key: str, offset: int, length: int) -> bytes:
+        """See `FileStore.read_range`."""
+        return (await self.read_ranges(key, [ByteRange(offset, length)]))[0]
+
+    async def read_ranges(self, key: str, ranges: Sequence[ByteRange]) -> list[bytes]:
+        """See `FileStore.read_ranges`; neighbours are fetched by one request."""
+        size_bytes = await self.size(key)
+        for one in ranges:
+            if one.offset < 0 or one.length < 0 or one.offset + one.length > size_bytes:
+                raise StoredObjectMissing(key)
+        wanted = [one for one in ranges if one.length]
+        if not wanted:
+            return [b""] * len(ranges)
+        try:
+            found = await obstore.get_ranges_async(
+                self._store,
+                check_key(key),
+                starts=[one.offset for one in wanted],
+                lengths=[one.length for one in wanted],
+            )
+        except (NotFoundError, FileNotFoundError):
+            raise StoredObjectMissing(key) from None
+        data = iter(found)
+        return [bytes(next(data)) if one.length else b"" for one in ranges]
+
+    async def stream(
+        self, key: str, *, offset: int = 0, length: int | None = None
+    ) -> AsyncIterator[bytes]:
+        """See `FileStore.stream`."""
+        size_bytes = await self.size(key)
+        length = size_bytes - offset if length is None else length
+        if offset < 0 or length < 0 or offset + length > size_bytes:
+            raise StoredObjectMissing(key)
+        if not length:
+            return
+        try:
+            reply = await obstore.get_async(
+                self._store, check_key(key), options={"range": (offset, offset + length)}
+            )
+        except (NotFoundError, FileNotFoundError):
+            raise StoredObjectMissing(key) from None
+        async for chunk in reply.stream():
+            yield bytes(chunk)
+
+    async def size(self, key: str) -> int:
+        """See `FileStore.size`."""
+        try:
+            return int((await obstore.head_async(self._store, check_key(key)))["size"])
+        except (NotFoundError, FileNotFoundError):
+            raise StoredObjectMissing(key) from None
+
+    async def delete(self, key: str) -> None:
+        """See `FileStore.delete`."""
+        try:
+            await obstore.delete_async(self._store, check_key(key))
+        except (NotFoundError, FileNotFoundError):
+            return
+
+    async def discard_interrupted(self, *, older_than_s: float) -> int:
+        """See `FileStore.discard_interrupted`: left to the bucket's lifecycle rule."""
+        return 0
+
+    async def close(self) -> None:
+        """See `FileStore.close`."""
+
+
+class _Measured:
+    """Counts and digests chunks on their way; keeps the exception their source raised."""
+
+    def __init__(self, chunks: AsyncIterator[bytes]) -> None:
+        self._chunks = chunks
+        self.digest = hashlib.sha256()
+        self.size_bytes = 0
+        self.error: BaseException | None = None
+
+    def __aiter__(self) -> _Measured:
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            chunk = await anext(self._chunks)
+        except StopAsyncIteration:
+            raise
+        except BaseException as error:
+            self.error = error
+            raise
+        self.digest.update(chunk)
+        self.size_bytes += len(chunk)
+        return chunk

@@ -1,0 +1,81 @@
+"""Lines of output and error files (contract rows R-08 to R-15).
+
+Which file a line belongs to is decided by its builder: a success goes to the output file,
+everything else to the error file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+
+EXPIRED_CODE: Final = "batch_expired"
+EXPIRED_MESSAGE: Final = "This request could not be executed before the completion window expired."
+CANCELLED_CODE: Final = "batch_cancelled"
+CANCELLED_MESSAGE: Final = "This request was not executed because the batch was cancelled."
+
+
+def line_id(row_id: int) -> str:
+    """The wire id of a row's line; unique because the row's key is."""
+    return f"batch_req_{row_id:016x}"
+
+
+def http_line(
+    row_id: int,
+    custom_id: str,
+    *,
+    status_code: int,
+    request_id: str,
+    body: Mapping[str, Any],
+) -> bytes:
+    """The line of a row that an engine answered, with a success or with an error envelope.
+
+    Args:
+        row_id: Key of the row.
+        custom_id: The caller's name for the row.
+        status_code: HTTP status, 200 to 599.
+        request_id: Public id of the call, `req_...`.
+        body: The reply as the online endpoint would have given it: an object, never a string.
+
+    Returns:
+        One JSON object, UTF-8, without the final newline.
+
+    Raises:
+        ValueError: A status that no HTTP reply has (contract row R-32).
+    """
+    if not 200 <= status_code <= 599:
+        raise ValueError(f"not the status of an answer: {status_code}")
+    response = {"status_code": status_code, "request_id": request_id, "body": body}
+    return _line(row_id, custom_id, response, None)
+
+
+def failure_line(row_id: int, custom_id: str, *, code: str, message: str) -> bytes:
+    """The line of a row that no engine answered: expired, cancelled, or given up.
+
+    Returns:
+        One JSON object, UTF-8, without the final newline.
+    """
+    return _line(row_id, custom_id, None, {"code": code, "message": message})
+
+
+def expired_line(row_id: int, custom_id: str) -> bytes:
+    """The line of a row still open when the completion window ended (contract row R-11)."""
+    return failure_line(row_id, custom_id, code=EXPIRED_CODE, message=EXPIRED_MESSAGE)
+
+
+def cancelled_line(row_id: int, custom_id: str) -> bytes:
+    """The line of a row still open when its batch was cancelled (contract row R-12)."""
+    return failure_line(row_id, custom_id, code=CANCELLED_CODE, message=CANCELLED_MESSAGE)
+
+
+def _line(
+    row_id: int,
+    custom_id: str,
+    response: Mapping[str, Any] | None,
+    error: Mapping[str, Any] | None,
+) -> bytes:
+    return orjson.dumps(
+        {"id": line_id(row_id), "custom_id": custom_id, "response": response, "error": error}
+    )
