@@ -97,6 +97,7 @@ def upgrade() -> None:
         ),
         sa.Column("expires_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("deleted_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("collected_at", sa.DateTime(timezone=True), nullable=True),
         sa.CheckConstraint(
             "purpose IN ('assistants', 'batch', 'batch_output', 'fine-tune', 'vision', 'user_data', 'evals')",
             name=op.f("ck_files_purpose"),

@@ -39,3 +39,5 @@ class File(Base):
     created_at: Mapped[CreatedAt]
     expires_at: Mapped[Instant | None]
     deleted_at: Mapped[Instant | None]
+    collected_at: Mapped[Instant | None]
+    """When the bytes of a deleted or expired file were removed from the file store."""
