@@ -21,14 +21,14 @@ from __future__ import annotations
 
 from engine_adapter.core.arrival import Arrival, Decision, RunningStep
 from engine_adapter.core.plan import SafepointMode, Safepoints, StepPlan
-from engine_adapter.core.request import RequestRow
 from engine_adapter.core.snapshot import Snapshot
 from engine_adapter.latency.model import LatencyModel
 from engine_adapter.policies.base import PolicyBase, online_cannot_wait
 from engine_adapter.policies.parts.budget import TypicalPrompt, online_prefill_budget_s
-from engine_adapter.policies.parts.builder import UNARMED, UNBOUNDED_S, PlanBuilder
+from engine_adapter.policies.parts.builder import UNARMED, PlanBuilder
 from engine_adapter.policies.parts.checkpointing import order_checkpoints
 from engine_adapter.policies.parts.harvest import Harvester
+from engine_adapter.policies.parts.online import OnlineFiller
 from engine_adapter.policies.parts.ordering import OfflineOrder
 from engine_adapter.policies.parts.rows import RowsByRole
 from engine_adapter.policies.parts.victims import VictimPool
@@ -45,7 +45,7 @@ class ConserveV2(PolicyBase):
         super().__init__(model, settings)
         self._order = OfflineOrder(self.settings.batch_min_share)
         self._typical = TypicalPrompt(self.settings.typical_online_tokens)
-        self._prefilled_alone = False
+        self._online = OnlineFiller(online_prefill_budget_s)
 
     def plan(self, snapshot: Snapshot) -> StepPlan:
         """Algorithm 1."""
@@ -57,7 +57,7 @@ class ConserveV2(PolicyBase):
             builder, rows, victims, self._order, self.settings, self._typical.tokens
         )
         if rows.has_online:
-            self._take_online(builder, rows, victims)
+            self._online.take(builder, rows, victims)
             budget_s = snapshot.slo.tbt_s
             harvester.fill_beside_online(budget_s)
         else:
@@ -72,66 +72,6 @@ class ConserveV2(PolicyBase):
         if online_cannot_wait(self.model, arrival, step):
             return Decision.STOP_AT_NEXT_SAFEPOINT
         return Decision.CONTINUE
-
-    def _take_online(self, builder: PlanBuilder, rows: RowsByRole, victims: VictimPool) -> None:
-        """Steps 1 and 2: nothing offline has been taken yet, so everything may be reclaimed."""
-        filling = rows.online_filling()
-        if filling and self._must_separate(builder, rows, filling):
-            self._prefilled_alone = not self._prefilled_alone
-            if self._prefilled_alone:
-                self._take_online_chunks(builder, filling, victims)
-                return
-            filling = []
-        for row in rows.online_decode:
-            if row.rid in builder.taken or builder.decode(row, UNBOUNDED_S):
-                continue
-            if victims.make_room(row, builder.decode_pages(row)):
-                builder.decode(row, UNBOUNDED_S)
-        if filling:
-            self._take_online_chunks(builder, filling, victims)
-
-    def _take_online_chunks(
-        self, builder: PlanBuilder, filling: list[RequestRow], victims: VictimPool
-    ) -> None:
-        self._make_room_for_chunks(builder, filling, victims)
-        budget_s = online_prefill_budget_s(builder, filling)
-        for row in filling:
-            if row.rid in builder.taken:
-                continue
-            if builder.chunk_left <= 0 or builder.chunk(row, budget_s) == 0:
-                break
-
-    def _make_room_for_chunks(
-        self, builder: PlanBuilder, filling: list[RequestRow], victims: VictimPool
-    ) -> None:
-        """Ask for the pages and slots of as many prompts as one step can hold."""
-        page_tokens = builder.page_tokens
-        tokens_left = builder.chunk_left
-        num_pages = num_slots = 0
-        for row in filling:
-            if tokens_left <= 0:
-                break
-            tokens = min(row.remaining_tokens, tokens_left)
-            tokens_left -= tokens
-            pages = -(-(row.start_tokens + tokens) // page_tokens) - row.device_pages
-            slots = 0 if row.holds_slot else 1
-            if row.rid in builder.taken or not victims.make_room(
-                row, num_pages + max(0, pages), num_slots + slots
-            ):
-                break
-            num_pages += max(0, pages)
-            num_slots += slots
-
-    def _must_separate(
-        self, builder: PlanBuilder, rows: RowsByRole, filling: list[RequestRow]
-    ) -> bool:
-        """Whether online prompts and online decode rows cannot share a step."""
-        if not rows.online_decode:
-            self._prefilled_alone = False
-            return False
-        if not builder.snapshot.limits.can_mix:
-            return True
-        return not all(row.can_mix for row in rows.online_decode) or not filling[0].can_mix
 
     def _safepoints(self, builder: PlanBuilder) -> Safepoints:
         """Arm the step if it has offline rows worth stopping and the executor can stop."""

@@ -24,6 +24,7 @@ class PolicySettings:
         batch_min_share: Share of offline admissions that goes to the batch served least, so that
             no batch starves behind earlier deadlines.
         flex_max_share: Most of the slots open to offline work that flex rows may hold.
+        token_budget: Tokens per step of the policy that counts tokens instead of time.
     """
 
     safepoints: bool = True
@@ -37,6 +38,7 @@ class PolicySettings:
     checkpoint_online_share: float = 0.1
     batch_min_share: float = 0.1
     flex_max_share: float = 0.5
+    token_budget: int = 256
 
     def __post_init__(self) -> None:
         """Refuse shares outside their range.

@@ -9,11 +9,11 @@ next online prompt: admitting more would only retract it again.
 from __future__ import annotations
 
 from engine_adapter.core.plan import StepKind
-from engine_adapter.core.request import Phase, RequestRow, pages_for
+from engine_adapter.core.request import Phase, RequestClass, RequestRow, pages_for
 from engine_adapter.latency.load import StepLoad
 from engine_adapter.policies.parts.budget import offline_only_budget_s
 from engine_adapter.policies.parts.builder import UNBOUNDED_S, PlanBuilder
-from engine_adapter.policies.parts.ordering import OfflineOrder
+from engine_adapter.policies.parts.ordering import OfflineOrder, flex_room
 from engine_adapter.policies.parts.rows import RowsByRole
 from engine_adapter.policies.parts.victims import VictimPool
 from engine_adapter.policies.settings import PolicySettings
@@ -57,8 +57,12 @@ class Harvester:
             self._take_chunks(budget_s)
             self._take_decode(budget_s)
         else:
-            self._take_decode(budget_s)
-            self._take_chunks(budget_s)
+            self.fill_in_order(budget_s)
+
+    def fill_in_order(self, budget_s: float) -> None:
+        """Decode rows, then prompt tokens, up to the bound."""
+        self._take_decode(budget_s)
+        self._take_chunks(budget_s)
 
     def fill_alone(self) -> float:
         """Offline batching mode; returns the bound used.
@@ -155,30 +159,48 @@ class Harvester:
         # Pages one step freed for online rows are not given away in the same step.
         if builder.retracted:
             return
+        room = flex_room(builder.snapshot, self._settings.flex_max_share)
+        beyond_share: list[RequestRow] = []
         for row in self._order.waiting(builder.snapshot):
-            if builder.chunk_left <= 0 or builder.rows_left <= 0:
+            if row.request_class == RequestClass.FLEX:
+                if room <= 0:
+                    beyond_share.append(row)
+                    continue
+                room -= 1
+            if not self._admit(row, budget_s):
                 return
-            if row.rid in builder.taken:
-                continue
-            if row.phase is Phase.RETRACTED and row.host_tokens > 0:
-                if not self._fits_whole(row, row.host_tokens):
-                    return
-                continue
-            if not self._fits_whole(row, row.fill_tokens):
+        # No offline row wants the rest: flex may have it.
+        for row in beyond_share:
+            if not self._admit(row, budget_s):
                 return
-            remaining = row.remaining_tokens
-            taken = builder.chunk(row, budget_s, self._keep_pages)
-            if taken:
-                self._order.admitted(row)
-            if taken < remaining:
-                return
+
+    def _admit(self, row: RequestRow, budget_s: float) -> bool:
+        """Take a waiting row's prompt tokens; False if nobody after it gets any."""
+        builder = self._builder
+        if builder.chunk_left <= 0 or builder.rows_left <= 0:
+            return False
+        if row.rid in builder.taken:
+            return True
+        if row.phase is Phase.RETRACTED and row.host_tokens > 0:
+            # It will be fetched; newer rows must not take the pages it waits for.
+            return self._fits_whole(row, row.host_tokens)
+        if not self._fits_whole(row, row.fill_tokens):
+            return False
+        remaining = row.remaining_tokens
+        taken = builder.chunk(row, budget_s, self._keep_pages if self._others_exist() else 0)
+        if taken:
+            self._order.admitted(row)
+        return taken == remaining
 
     def _fits_whole(self, row: RequestRow, num_tokens: int) -> bool:
         """Whether the row fits to its end of prompt, or is the only offline row there is."""
         builder = self._builder
         pages = pages_for(num_tokens, builder.page_tokens)
-        keep = self._keep_pages if self._rows.offline or builder.num_offline else 0
+        keep = self._keep_pages if self._others_exist() else 0
         return builder.pages_left - keep >= pages
+
+    def _others_exist(self) -> bool:
+        return bool(self._rows.offline or self._builder.num_offline)
 
     def _candidates(self) -> RequestRow | None:
         """The row whose prompt tokens would be taken next."""

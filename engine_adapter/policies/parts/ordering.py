@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from engine_adapter.core.request import Phase, RequestRow
+from engine_adapter.core.request import Phase, RequestClass, RequestRow
 from engine_adapter.core.snapshot import Snapshot
 
 
@@ -28,6 +28,14 @@ def waiting_key(row: RequestRow) -> tuple[int, bool, float, int]:
         row.deadline_at_s,
         row.sequence,
     )
+
+
+def flex_room(snapshot: Snapshot, max_share: float) -> int:
+    """Flex rows that may still get a slot while offline rows wait for one too."""
+    resources = snapshot.resources
+    allowed = int(max_share * (resources.total_slots - resources.reserved_slots))
+    held = sum(1 for row in snapshot.running if row.request_class == RequestClass.FLEX)
+    return max(0, allowed - held)
 
 
 class OfflineOrder:

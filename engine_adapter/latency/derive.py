@@ -1,0 +1,39 @@
+"""Numbers that follow from a latency model: default targets, safepoint layers."""
+
+from __future__ import annotations
+
+from engine_adapter.core.slo import Slo
+from engine_adapter.latency.load import StepLoad
+from engine_adapter.latency.model import LatencyModel
+
+
+def default_slo(
+    model: LatencyModel,
+    *,
+    prompt_tokens: int = 512,
+    decode_rows: int = 4,
+    context_tokens: int = 1024,
+    slack: float = 1.5,
+) -> Slo:
+    """Targets an otherwise idle engine keeps with room to spare.
+
+    TTFT: ``slack`` times the prefill of a typical prompt behind one decode step. TBT: ``slack``
+    times a decode step of a few rows of ordinary length.
+    """
+    prefill, decode = StepLoad(), StepLoad()
+    prefill.add_chunk(prompt_tokens, 0)
+    for _ in range(decode_rows):
+        decode.add_decode(context_tokens)
+    decode_s = model.predict(decode)
+    return Slo(ttft_s=slack * (model.predict(prefill) + decode_s), tbt_s=slack * decode_s)
+
+
+def safepoint_layers(interval_s: float, predicted_s: float, num_layers: int) -> int:
+    """Layers between two safepoints so that they lie at most ``interval_s`` apart.
+
+    Layers of one step take about the same time, so an interval of ``n`` layers takes
+    ``n / num_layers`` of the step. At least one layer, at most all of them.
+    """
+    if predicted_s <= 0.0 or interval_s <= 0.0:
+        return num_layers
+    return max(1, min(num_layers, int(num_layers * interval_s / predicted_s)))
