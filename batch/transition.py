@@ -1,0 +1,41 @@
+"""Moving a batch: the state table applied to the database, with an event for every move."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from batch.states import BatchStatus, sources_of
+from store.models import Batch
+from store.repositories import batch as batches
+
+
+async def move(
+    session: AsyncSession,
+    batch_id: str,
+    target: BatchStatus,
+    *,
+    values: Mapping[str, Any] | None = None,
+    detail: Mapping[str, Any] | None = None,
+) -> Batch | None:
+    """Enter `target` if the table allows it from where the batch is.
+
+    Locks the batch, stamps `{target}_at` by the database's clock and appends the event, all in
+    the caller's transaction.
+
+    Args:
+        session: An open transaction.
+        batch_id: Which batch.
+        target: The status to enter.
+        values: Further columns to set with it.
+        detail: What the event remembers.
+
+    Returns:
+        The batch as it is now, or none where the move is not legal: another one was faster, and
+        that is no error.
+    """
+    return await batches.move(
+        session, batch_id, sources=sources_of(target), target=target, values=values, detail=detail
+    )

@@ -1,0 +1,283 @@
+"""Queries about batches.
+
+Statuses and legal moves are the caller's business (batch/states.py): functions here take them as
+words, so that the store knows nothing of the state machine but its columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import select, text, tuple_
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from store.models import Batch
+from store.repositories import event
+from store.types import new_id
+
+ID_PREFIX = "batch_"
+
+# Where nothing more can happen; the same set as batch.states.TERMINAL_BATCH (tested there).
+_OVER = ("completed", "failed", "expired", "cancelled")
+
+
+@dataclass(frozen=True)
+class LiveBatch:
+    """A batch that rows may be claimed from, as the dispatcher's order sees it.
+
+    Attributes:
+        num_open: Rows without a result, leased ones included.
+        storage_key: Where the input file's bytes are.
+    """
+
+    id: str
+    project_id: str
+    endpoint: str
+    priority: int
+    num_open: int
+    expires_at: datetime
+    storage_key: str
+
+
+async def add(
+    session: AsyncSession,
+    *,
+    project_id: str,
+    key_id: str | None,
+    endpoint: str,
+    completion_window: str,
+    window_s: int,
+    input_file_id: str,
+    metadata: Mapping[str, str] | None,
+    output_expires_after_s: int | None,
+) -> Batch:
+    """A new batch in `validating`, with its first event; its window by the database's clock."""
+    batch_id = new_id(ID_PREFIX)
+    row = await session.execute(
+        text("SELECT statement_timestamp(), statement_timestamp() + make_interval(secs => :s)"),
+        {"s": window_s},
+    )
+    created_at, expires_at = row.one()
+    batch = Batch(
+        id=batch_id,
+        project_id=project_id,
+        key_id=key_id,
+        endpoint=endpoint,
+        completion_window=completion_window,
+        input_file_id=input_file_id,
+        batch_metadata=dict(metadata) if metadata is not None else None,
+        output_expires_after_s=output_expires_after_s,
+        created_at=created_at,
+        expires_at=expires_at,
+    )
+    session.add(batch)
+    await session.flush()
+    await session.refresh(batch)
+    await event.append(session, batch_id, "created", to_status=batch.status)
+    return batch
+
+
+async def get(session: AsyncSession, project_id: str, batch_id: str) -> Batch | None:
+    """The project's batch, if there is one of this id."""
+    found = await session.execute(
+        select(Batch).where(Batch.id == batch_id, Batch.project_id == project_id)
+    )
+    return found.scalar_one_or_none()
+
+
+async def find(session: AsyncSession, batch_id: str) -> Batch | None:
+    """A batch of any project, read anew: for stages, which act for all of them."""
+    return await session.get(Batch, batch_id, populate_existing=True)
+
+
+async def lock(session: AsyncSession, batch_id: str) -> Batch | None:
+    """The batch, locked until the transaction ends.
+
+    Lock order everywhere: the batch first, its rows after; two batches in the order of their ids.
+    """
+    found = await session.execute(
+        select(Batch)
+        .where(Batch.id == batch_id)
+        .with_for_update()
+        .execution_options(populate_existing=True)
+    )
+    return found.scalar_one_or_none()
+
+
+async def page(
+    session: AsyncSession, project_id: str, *, after: Batch | None, limit: int
+) -> Sequence[Batch]:
+    """Up to `limit` batches, newest first, older than `after` (contract rows R-27, R-28)."""
+    query = select(Batch).where(Batch.project_id == project_id)
+    if after is not None:
+        query = query.where(tuple_(Batch.created_at, Batch.id) < (after.created_at, after.id))
+    query = query.order_by(Batch.created_at.desc(), Batch.id.desc()).limit(limit)
+    return (await session.execute(query)).scalars().all()
+
+
+async def move(
+    session: AsyncSession,
+    batch_id: str,
+    *,
+    sources: Collection[str],
+    target: str,
+    values: Mapping[str, Any] | None = None,
+    detail: Mapping[str, Any] | None = None,
+) -> Batch | None:
+    """Enter `target` if the batch is in one of `sources`, stamp its instant, append an event.
+
+    Args:
+        session: An open transaction.
+        batch_id: Which batch.
+        sources: The statuses it may come from.
+        target: The status to enter.
+        values: Further columns to set in the same statement.
+        detail: What the event remembers.
+
+    Returns:
+        The batch as it is now, or none where it was in none of the sources.
+    """
+    batch = await lock(session, batch_id)
+    if batch is None or batch.status not in sources:
+        return None
+    before = batch.status
+    now = await session.scalar(text("SELECT statement_timestamp()"))
+    batch.status = target
+    setattr(batch, f"{target}_at", now)
+    for column, value in (values or {}).items():
+        setattr(batch, column, value)
+    await session.flush()
+    await event.append(
+        session, batch_id, target, from_status=before, to_status=target, detail=detail
+    )
+    return batch
+
+
+async def live(session: AsyncSession, model: str) -> list[LiveBatch]:
+    """Batches of this model with open rows whose window has not ended and which are not paused."""
+    found = await session.execute(
+        text(
+            """
+            SELECT b.id, b.project_id, b.endpoint, b.priority,
+                   b.num_total - b.num_completed - b.num_failed AS num_open,
+                   b.expires_at, f.storage_key
+            FROM batches b JOIN files f ON f.id = b.input_file_id
+            WHERE b.status = 'in_progress' AND b.paused_at IS NULL
+              AND b.expires_at > statement_timestamp()
+              AND (b.model IS NULL OR b.model = :model)
+              AND b.num_total > b.num_completed + b.num_failed
+            """
+        ),
+        {"model": model},
+    )
+    return [LiveBatch(**row) for row in found.mappings()]
+
+
+async def stopped(session: AsyncSession, batch_ids: Collection[str]) -> dict[str, str]:
+    """Those of the batches whose rows must not run any more, and the row status they end in.
+
+    `cancelled` for a batch that was cancelled, `expired` for one whose window has ended.
+    """
+    found = await session.execute(
+        text(
+            """
+            SELECT id, CASE WHEN status IN ('cancelling', 'cancelled') THEN 'cancelled'
+                            ELSE 'expired' END AS row_status
+            FROM batches
+            WHERE id = ANY(:ids)
+              AND (status <> 'in_progress' OR expires_at <= statement_timestamp())
+            """
+        ),
+        {"ids": list(batch_ids)},
+    )
+    return {row.id: row.row_status for row in found}
+
+
+async def window_ended(session: AsyncSession) -> list[str]:
+    """Live batches whose window has ended; a cancelled or finalizing one ends by itself."""
+    found = await session.execute(
+        text(
+            """
+            SELECT id FROM batches
+            WHERE status IN ('validating', 'in_progress') AND expires_at <= statement_timestamp()
+            ORDER BY expires_at
+            """
+        )
+    )
+    return list(found.scalars())
+
+
+async def is_over_window(session: AsyncSession, batch_id: str) -> bool:
+    """Whether the batch's window has ended, by the database's clock."""
+    return bool(
+        await session.scalar(
+            text("SELECT expires_at <= statement_timestamp() FROM batches WHERE id = :id"),
+            {"id": batch_id},
+        )
+    )
+
+
+async def waiting_for_a_stage(session: AsyncSession, *, idle_s: float) -> list[tuple[str, str]]:
+    """(batch id, status) of batches that wait for a message which may have been lost.
+
+    A batch counts as waiting when nothing has happened to it for `idle_s`: then `validating`
+    wants to be validated, and one with every row closed, or cancelled, or past its window, wants
+    to be finalized. Asking twice is harmless: stages are idempotent.
+    """
+    found = await session.execute(
+        text(
+            """
+            SELECT b.id, b.status FROM batches b
+            WHERE (b.status IN ('validating', 'finalizing', 'cancelling')
+                   OR (b.status = 'in_progress' AND b.num_completed + b.num_failed = b.num_total))
+              AND NOT EXISTS (
+                SELECT 1 FROM batch_events e WHERE e.batch_id = b.id
+                  AND e.created_at > statement_timestamp() - make_interval(secs => :idle_s))
+            """
+        ),
+        {"idle_s": idle_s},
+    )
+    return [(batch_id, status) for batch_id, status in found]
+
+
+async def has_claimable_rows(session: AsyncSession) -> bool:
+    """Whether any dispatcher has anything to do, now or after a back-off."""
+    return bool(
+        await session.scalar(
+            text(
+                """
+                SELECT EXISTS (
+                  SELECT 1 FROM batches b
+                  WHERE b.status = 'in_progress' AND b.paused_at IS NULL
+                    AND b.expires_at > statement_timestamp()
+                    AND EXISTS (SELECT 1 FROM batch_rows r
+                                WHERE r.batch_id = b.id AND r.status = 'pending'))
+                """
+            )
+        )
+    )
+
+
+async def try_exclusive(session: AsyncSession, batch_id: str, *, idle_limit_s: float) -> bool:
+    """Take the batch's finalization for this transaction; false where another one has it.
+
+    The server ends the transaction if it is idle for `idle_limit_s`, so that a stopped process
+    cannot hold it for ever.
+    """
+    await session.execute(
+        text("SELECT set_config('idle_in_transaction_session_timeout', :limit, true)"),
+        {"limit": str(int(idle_limit_s * 1000))},
+    )
+    return bool(
+        await session.scalar(
+            text("SELECT pg_try_advisory_xact_lock(hashtextextended(:id, 20))"), {"id": batch_id}
+        )
+    )
+
+
+def is_over(batch: Batch) -> bool:
+    """Whether the batch is in a terminal status."""
+    return batch.status in _OVER

@@ -1,0 +1,41 @@
+"""Queries about events: the history of a batch, only ever appended to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from store.models import BatchEvent
+
+
+async def append(
+    session: AsyncSession,
+    batch_id: str,
+    event: str,
+    *,
+    from_status: str | None = None,
+    to_status: str | None = None,
+    detail: Mapping[str, Any] | None = None,
+) -> None:
+    """Remember that something happened, in the transaction in which it happened."""
+    session.add(
+        BatchEvent(
+            batch_id=batch_id,
+            event=event,
+            from_status=from_status,
+            to_status=to_status,
+            detail=dict(detail) if detail is not None else None,
+        )
+    )
+    await session.flush()
+
+
+async def of_batch(session: AsyncSession, batch_id: str) -> Sequence[BatchEvent]:
+    """A batch's events, oldest first."""
+    found = await session.execute(
+        select(BatchEvent).where(BatchEvent.batch_id == batch_id).order_by(BatchEvent.id)
+    )
+    return found.scalars().all()

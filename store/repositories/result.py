@@ -1,0 +1,150 @@
+"""Queries about results: the one fenced write, and reading them back in order."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncSession
+
+EXPORT_ROWS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class NewResult:
+    """The end of one row.
+
+    Attributes:
+        status: The terminal row status it enters.
+        line: Its line of the output file (`succeeded`) or of the error file (every other one).
+    """
+
+    row_id: int
+    batch_id: str
+    status: str
+    line: bytes
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    reasoning_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a write came to.
+
+    Attributes:
+        num_written: Results accepted.
+        num_refused: Results of rows that were not ours any more, or had one already.
+        closed: Batches (id, status) whose last open row was closed by this write.
+    """
+
+    num_written: int
+    num_refused: int
+    closed: tuple[tuple[str, str], ...]
+
+
+# Lock order: batches by id, then their rows. See store.repositories.batch.lock.
+_LOCK = text("SELECT id FROM batches WHERE id = ANY(:ids) ORDER BY id FOR UPDATE")
+
+_WRITE = text(
+    """
+    WITH incoming AS (
+      SELECT * FROM unnest(
+        CAST(:row_ids AS bigint[]), CAST(:statuses AS text[]), CAST(:lines AS bytea[]),
+        CAST(:prompt AS int[]), CAST(:cached AS int[]), CAST(:completion AS int[]),
+        CAST(:reasoning AS int[]))
+      WITH ORDINALITY AS t(row_id, status, line, prompt, cached, completion, reasoning, place)
+    ), fenced AS (
+      UPDATE batch_rows r
+      SET status = i.status, dispatcher_id = NULL, rid = NULL, available_at = NULL
+      FROM incoming i
+      WHERE r.id = i.row_id AND r.status = :held
+        AND r.dispatcher_id IS NOT DISTINCT FROM :dispatcher_id
+      RETURNING r.id, r.batch_id, i.status, i.line, i.prompt, i.cached, i.completion,
+                i.reasoning, i.place
+    ), sums AS (
+      SELECT batch_id, count(*) AS n, count(*) FILTER (WHERE status = 'succeeded') AS succeeded,
+             sum(prompt) AS prompt, sum(cached) AS cached, sum(completion) AS completion,
+             sum(reasoning) AS reasoning
+      FROM fenced GROUP BY batch_id
+    ), counted AS (
+      UPDATE batches b
+      SET num_completed = b.num_completed + s.succeeded,
+          num_failed = b.num_failed + s.n - s.succeeded,
+          num_results = b.num_results + s.n,
+          prompt_tokens = b.prompt_tokens + s.prompt,
+          cached_tokens = b.cached_tokens + s.cached,
+          completion_tokens = b.completion_tokens + s.completion,
+          reasoning_tokens = b.reasoning_tokens + s.reasoning
+      FROM sums s WHERE b.id = s.batch_id
+      RETURNING b.id, b.status, b.num_results - s.n AS before,
+                b.num_completed + b.num_failed = b.num_total AS closed
+    ), written AS (
+      INSERT INTO row_results (row_id, batch_id, seq, succeeded, line, prompt_tokens,
+                               cached_tokens, completion_tokens)
+      SELECT f.id, f.batch_id,
+             c.before + row_number() OVER (PARTITION BY f.batch_id ORDER BY f.place),
+             f.status = 'succeeded', f.line, f.prompt, f.cached, f.completion
+      FROM fenced f JOIN counted c ON c.id = f.batch_id
+      RETURNING row_id
+    )
+    SELECT (SELECT count(*) FROM written) AS num_written, c.id, c.status
+    FROM (SELECT 1) one LEFT JOIN counted c ON c.closed
+    """
+)
+
+
+async def write(
+    session: AsyncSession, results: Sequence[NewResult], *, dispatcher_id: str | None
+) -> Written:
+    """Close rows and store their lines, numbered per batch, in one fenced statement.
+
+    Args:
+        session: An open transaction.
+        results: At most one per row.
+        dispatcher_id: The lease under which the rows are held; none for rows that are pending
+            and will never run.
+
+    Only rows that are still held so are written: a second result of a row, or one under a lost
+    lease, is refused and counted.
+    """
+    await session.execute(_LOCK, {"ids": sorted({result.batch_id for result in results})})
+    found = await session.execute(
+        _WRITE,
+        {
+            "dispatcher_id": dispatcher_id,
+            "held": "pending" if dispatcher_id is None else "leased",
+            "row_ids": [result.row_id for result in results],
+            "statuses": [result.status for result in results],
+            "lines": [result.line for result in results],
+            "prompt": [result.prompt_tokens for result in results],
+            "cached": [result.cached_tokens for result in results],
+            "completion": [result.completion_tokens for result in results],
+            "reasoning": [result.reasoning_tokens for result in results],
+        },
+    )
+    rows = found.all()
+    num_written = int(rows[0][0])
+    return Written(
+        num_written=num_written,
+        num_refused=len(results) - num_written,
+        closed=tuple((batch_id, status) for _, batch_id, status in rows if batch_id is not None),
+    )
+
+
+async def lines(session: AsyncSession, batch_id: str, *, succeeded: bool) -> AsyncIterator[bytes]:
+    """The batch's output or error lines with their line ends, in `seq` order, in large chunks.
+
+    Read by a server-side cursor: memory does not grow with the batch.
+    """
+    found = await session.stream(
+        text(
+            "SELECT line FROM row_results WHERE batch_id = :id AND succeeded = :succeeded"
+            " ORDER BY seq"
+        ).execution_options(yield_per=EXPORT_ROWS),
+        {"id": batch_id, "succeeded": succeeded},
+    )
+    async for part in found.scalars().partitions(EXPORT_ROWS):
+        yield b"\n".join(part) + b"\n"

@@ -1,0 +1,212 @@
+"""Queries about rows: ingest, claim, and putting back. Hot paths are one SQL statement each."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import orjson
+from sqlalchemy import CursorResult, text
+from sqlalchemy.ext.asyncio import AsyncSession
+
+
+@dataclass(frozen=True, slots=True)
+class NewRow:
+    """One validated line, ready to be stored.
+
+    Attributes:
+        offset_bytes: Where the line's JSON begins in the input file.
+        length_bytes: Its length without the line end.
+        prefix_hash: Signed 64 bits; equal for rows that begin alike.
+    """
+
+    line_no: int
+    custom_id: str
+    offset_bytes: int
+    length_bytes: int
+    prefix_hash: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedRow:
+    """A row that is ours until it is finished, put back or reaped."""
+
+    id: int
+    batch_id: str
+    custom_id: str
+    offset_bytes: int
+    length_bytes: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class PutBack:
+    """A leased row that is to be pending again.
+
+    Attributes:
+        delay_s: Not claimed again before this has passed.
+        counts: Whether the attempt counts towards the bound on attempts.
+        error: The error of the attempt, in the wire's shape.
+    """
+
+    row_id: int
+    delay_s: float = 0.0
+    counts: bool = False
+    error: Mapping[str, Any] | None = None
+
+
+async def ingest(session: AsyncSession, batch_id: str, rows: AsyncIterable[NewRow]) -> int:
+    """Store a batch's rows by COPY, in the session's transaction; how many there were."""
+    connection = await (await session.connection()).get_raw_connection()
+    driver: Any = connection.driver_connection
+    num_rows = 0
+    async with (
+        driver.cursor() as cursor,
+        cursor.copy(
+            "COPY batch_rows (batch_id, line_no, custom_id, offset_bytes, length_bytes,"
+            " prefix_hash) FROM STDIN (FORMAT BINARY)"
+        ) as copy,
+    ):
+        copy.set_types(["text", "int4", "text", "int8", "int4", "int8"])
+        async for row in rows:
+            await copy.write_row(
+                (
+                    batch_id,
+                    row.line_no,
+                    row.custom_id,
+                    row.offset_bytes,
+                    row.length_bytes,
+                    row.prefix_hash,
+                )
+            )
+            num_rows += 1
+    return num_rows
+
+
+_CLAIM = text(
+    """
+    WITH wanted AS (
+      SELECT * FROM unnest(CAST(:batch_ids AS text[]), CAST(:limits AS int[])) AS w(batch_id, n)
+    ), picked AS (
+      SELECT r.id FROM wanted w CROSS JOIN LATERAL (
+        SELECT id FROM batch_rows
+        WHERE batch_id = w.batch_id AND status = 'pending'
+          AND (available_at IS NULL OR available_at <= statement_timestamp())
+        ORDER BY prefix_hash, line_no LIMIT w.n
+        FOR UPDATE SKIP LOCKED) r
+    )
+    UPDATE batch_rows r SET status = 'leased', dispatcher_id = :dispatcher_id
+    FROM picked
+    WHERE r.id = picked.id
+      AND EXISTS (SELECT 1 FROM dispatchers d WHERE d.id = :dispatcher_id)
+    RETURNING r.id, r.batch_id, r.custom_id, r.offset_bytes, r.length_bytes, r.attempt
+    """
+)
+
+
+async def claim(
+    session: AsyncSession, dispatcher_id: str, quotas: Mapping[str, int]
+) -> list[ClaimedRow]:
+    """Lease up to `quotas[batch]` pending rows of each batch to a live dispatcher.
+
+    Rows that another transaction holds are skipped. Rows that share a prefix come together.
+    """
+    found = await session.execute(
+        _CLAIM,
+        {
+            "dispatcher_id": dispatcher_id,
+            "batch_ids": list(quotas),
+            "limits": list(quotas.values()),
+        },
+    )
+    return [ClaimedRow(*row) for row in found]
+
+
+async def put_back(session: AsyncSession, dispatcher_id: str, rows: Sequence[PutBack]) -> int:
+    """Make leased rows pending again, those which are still this dispatcher's; how many."""
+    if not rows:
+        return 0
+    done = await session.execute(
+        text(
+            """
+            UPDATE batch_rows r
+            SET status = 'pending', dispatcher_id = NULL, rid = NULL,
+                attempt = r.attempt + t.counts,
+                available_at = CASE WHEN t.delay_s > 0
+                  THEN statement_timestamp() + make_interval(secs => t.delay_s) END,
+                last_error = COALESCE(CAST(t.error AS jsonb), r.last_error)
+            FROM unnest(CAST(:ids AS bigint[]), CAST(:delays AS float8[]),
+                        CAST(:counts AS int[]), CAST(:errors AS text[]))
+                 AS t(row_id, delay_s, counts, error)
+            WHERE r.id = t.row_id AND r.status = 'leased' AND r.dispatcher_id = :dispatcher_id
+            """
+        ),
+        {
+            "dispatcher_id": dispatcher_id,
+            "ids": [row.row_id for row in rows],
+            "delays": [row.delay_s for row in rows],
+            "counts": [int(row.counts) for row in rows],
+            "errors": [
+                orjson.dumps(row.error).decode() if row.error is not None else None for row in rows
+            ],
+        },
+    )
+    return cast("CursorResult[object]", done).rowcount
+
+
+async def release_all(session: AsyncSession, dispatcher_id: str) -> int:
+    """Make every row that a dispatcher holds pending again; how many."""
+    done = await session.execute(
+        text(
+            """
+            UPDATE batch_rows SET status = 'pending', dispatcher_id = NULL, rid = NULL
+            WHERE status = 'leased' AND dispatcher_id = :dispatcher_id
+            """
+        ),
+        {"dispatcher_id": dispatcher_id},
+    )
+    return cast("CursorResult[object]", done).rowcount
+
+
+async def reap(session: AsyncSession) -> dict[str, int]:
+    """Make rows pending whose dispatcher is no more; how many, by batch."""
+    found = await session.execute(
+        text(
+            """
+            WITH reaped AS (
+              UPDATE batch_rows r SET status = 'pending', dispatcher_id = NULL, rid = NULL
+              WHERE r.status = 'leased'
+                AND NOT EXISTS (SELECT 1 FROM dispatchers d WHERE d.id = r.dispatcher_id)
+              RETURNING r.batch_id)
+            SELECT batch_id, count(*) AS num_rows FROM reaped GROUP BY batch_id
+            """
+        )
+    )
+    return {row.batch_id: row.num_rows for row in found}
+
+
+async def take_pending(
+    session: AsyncSession, batch_id: str, *, limit: int
+) -> list[tuple[int, str]]:
+    """Lock up to `limit` pending rows: (id, custom_id). For rows that will never run."""
+    found = await session.execute(
+        text(
+            """
+            SELECT id, custom_id FROM batch_rows
+            WHERE batch_id = :batch_id AND status = 'pending'
+            ORDER BY prefix_hash, line_no LIMIT :limit FOR UPDATE
+            """
+        ),
+        {"batch_id": batch_id, "limit": limit},
+    )
+    return [(row_id, custom_id) for row_id, custom_id in found]
+
+
+async def num_leased(session: AsyncSession, batch_id: str) -> int:
+    """How many of the batch's rows a dispatcher holds."""
+    found = await session.scalar(
+        text("SELECT count(*) FROM batch_rows WHERE batch_id = :id AND status = 'leased'"),
+        {"id": batch_id},
+    )
+    return int(found or 0)
