@@ -12,66 +12,20 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from engine_adapter.core.arrival import Arrival, Decision, RunningStep
 from engine_adapter.core.outcome import Outcome
 from engine_adapter.core.plan import SafepointMode, StepPlan
-from engine_adapter.core.request import Phase, RequestClass, RequestRow, pages_for
+from engine_adapter.core.request import Phase, RequestClass, RequestRow
 from engine_adapter.core.roster import Roster
 from engine_adapter.core.slo import Slo
-from engine_adapter.core.snapshot import EngineLimits, Resources, Snapshot, reserved_slots
-from engine_adapter.latency.load import StepLoad
+from engine_adapter.core.snapshot import Resources, Snapshot, reserved_slots
 from engine_adapter.latency.model import LatencyModel
+from engine_adapter.simulator.kv_mover import KvMover
 from engine_adapter.simulator.kv_pool import KvPool
+from engine_adapter.simulator.shape import EngineShape, Launched, Work, load_of
 
 ArrivalHook = Callable[[Arrival, RunningStep], Decision]
-
-
-@dataclass(frozen=True, slots=True)
-class EngineShape:
-    """Size and abilities of the engine.
-
-    Attributes:
-        total_pages: Device pages.
-        page_tokens: Tokens per device page.
-        host_total_pages: Host pages of ``host_page_tokens`` tokens.
-        host_page_tokens: Tokens per host page.
-        total_slots: Request slots.
-        reserved_share: Share of the slots kept for online rows.
-        copy_pages_per_step: Host pages moved per step.
-        delay_steps: Steps after which a result is processed; 0 or 1.
-        limits: What the executor can do.
-    """
-
-    total_pages: int = 1024
-    page_tokens: int = 16
-    host_total_pages: int = 4096
-    host_page_tokens: int = 16
-    total_slots: int = 24
-    reserved_share: float = 0.25
-    copy_pages_per_step: int = 64
-    delay_steps: int = 0
-    limits: EngineLimits = field(default_factory=EngineLimits)
-
-
-@dataclass(slots=True)
-class _Work:
-    """A row's part of a launched step and how to undo it."""
-
-    row: RequestRow
-    num_tokens: int
-    before_tokens: int
-    before_phase: Phase
-    delivers: bool
-
-
-@dataclass(slots=True)
-class _Launched:
-    plan: StepPlan
-    works: list[_Work]
-    outcome: Outcome
-    ended_at_s: float
 
 
 class MemoryEngine:
@@ -99,11 +53,11 @@ class MemoryEngine:
         self.pool = KvPool(
             shape.total_pages, shape.page_tokens, shape.host_total_pages, shape.host_page_tokens
         )
+        self._kv = KvMover(self.roster, self.pool)
         self.first_token_at: dict[str, float] = {}
         self.token_times: dict[str, list[float]] = {}
         self.finished: dict[str, RequestRow] = {}
         self.recomputed_tokens = 0
-        self.restored_tokens = 0
         self.offline_tokens = 0
         self.num_stops = 0
         self._truth = truth
@@ -111,8 +65,13 @@ class MemoryEngine:
         self._future: list[tuple[float, int, RequestRow]] = []
         self._tie = 0
         self._step_id = -1
-        self._launched: deque[_Launched] = deque()
+        self._launched: deque[Launched] = deque()
         self._seen: dict[str, int] = {}
+
+    @property
+    def restored_tokens(self) -> int:
+        """Tokens brought back from the host."""
+        return self._kv.restored_tokens
 
     def submit(self, row: RequestRow) -> None:
         """Let a row arrive at ``row.arrival_at_s``, now or later."""
@@ -126,7 +85,7 @@ class MemoryEngine:
         """Abort a live row."""
         row = self.roster.finish(rid)
         if row is not None:
-            self._release(row)
+            self._kv.release(row)
 
     def snapshot(self) -> Snapshot:
         """The state before the next step."""
@@ -151,23 +110,21 @@ class MemoryEngine:
     def apply(self, plan: StepPlan) -> RunningStep | None:
         """Carry the plan out; the clock moves to the end of the step."""
         for rid in plan.retracts:
-            self._retract(self.roster.rows[rid])
+            self._kv.retract(self.roster.rows[rid])
         for order in plan.prefetches:
-            self._prefetch(self.roster.rows[order.rid], order.num_pages)
+            self._kv.prefetch(self.roster.rows[order.rid], order.num_pages)
         for copy in plan.checkpoints:
-            row = self.roster.rows[copy.rid]
-            self.pool.take_host(copy.num_pages)
-            row.host_pages_pending += copy.num_pages
+            self._kv.checkpoint(self.roster.rows[copy.rid], copy.num_pages)
         if plan.is_empty:
-            self._finish_copies()
+            self._kv.finish_copies()
             self.process_results(0)
             return None
         works = [self._launch(self.roster.rows[rid], 1) for rid in plan.decode]
         works += [self._launch(self.roster.rows[c.rid], c.num_tokens) for c in plan.prefill]
         step = self._running_step(plan, works)
         outcome = self._run(plan, works, step)
-        self._launched.append(_Launched(plan, works, outcome, self.now_s))
-        self._finish_copies()
+        self._launched.append(Launched(plan, works, outcome, self.now_s))
+        self._kv.finish_copies()
         return step
 
     def outcomes(self) -> list[Outcome]:
@@ -198,7 +155,7 @@ class MemoryEngine:
         while self._future and self._future[0][0] <= until_s:
             self.roster.add(heapq.heappop(self._future)[2])
 
-    def _launch(self, row: RequestRow, num_tokens: int) -> _Work:
+    def _launch(self, row: RequestRow, num_tokens: int) -> Work:
         if not row.holds_slot:
             self.roster.start(row.rid)
             row.computed_tokens = row.cached_tokens
@@ -209,9 +166,9 @@ class MemoryEngine:
         row.in_flight = True
         if phase is Phase.PREFILL and row.computed_tokens == row.fill_tokens:
             row.phase = Phase.DECODE
-        return _Work(row, num_tokens, before, phase, delivers=row.phase is Phase.DECODE)
+        return Work(row, num_tokens, before, phase, delivers=row.phase is Phase.DECODE)
 
-    def _running_step(self, plan: StepPlan, works: list[_Work]) -> RunningStep:
+    def _running_step(self, plan: StepPlan, works: list[Work]) -> RunningStep:
         num_online = sum(1 for work in works if work.row.is_online)
         queued = sum(
             row.remaining_tokens
@@ -230,9 +187,9 @@ class MemoryEngine:
             slo=self.slo,
         )
 
-    def _run(self, plan: StepPlan, works: list[_Work], step: RunningStep) -> Outcome:
+    def _run(self, plan: StepPlan, works: list[Work], step: RunningStep) -> Outcome:
         """Move the clock over the step, stopping it where an arrival demands it."""
-        duration_s = self._truth.predict(_load_of(works))
+        duration_s = self._truth.predict(load_of(works))
         stop_at_s = self._stop_instant(plan, step, duration_s)
         dropped: tuple[str, ...] = ()
         layer = None
@@ -246,7 +203,7 @@ class MemoryEngine:
             works[:] = kept
             done = (stop_at_s - step.started_at_s) / duration_s
             layer = int(done * self.shape.limits.num_layers)
-            rest_s = self._truth.predict(_load_of(kept)) * (1.0 - done)
+            rest_s = self._truth.predict(load_of(kept)) * (1.0 - done)
             duration_s = stop_at_s - step.started_at_s + rest_s
         self.now_s += duration_s
         online = sum(work.num_tokens for work in works if work.row.is_online)
@@ -275,21 +232,15 @@ class MemoryEngine:
             return stop_s if stop_s < end_s else None
         return None
 
-    def _undo(self, work: _Work) -> None:
+    def _undo(self, work: Work) -> None:
         row = work.row
         row.computed_tokens = work.before_tokens
         row.phase = work.before_phase
         row.in_flight = False
         self.pool.resize(row, row.computed_tokens)
-        # Pages ordered to the host may have counted tokens that never came to be.
-        excess = row.host_pages + row.host_pages_pending
-        excess -= row.computed_tokens // self.pool.host_page_tokens
-        if excess > 0 and row.host_pages_pending:
-            undone = min(excess, row.host_pages_pending)
-            row.host_pages_pending -= undone
-            self.pool.take_host(-undone)
+        self._kv.forget_uncomputed(row)
 
-    def _deliver(self, work: _Work, at_s: float) -> None:
+    def _deliver(self, work: Work, at_s: float) -> None:
         row = work.row
         if row.rid not in self.roster.rows:
             return
@@ -308,64 +259,4 @@ class MemoryEngine:
         if row.output_tokens >= row.max_output_tokens:
             self.roster.finish(row.rid)
             self.finished[row.rid] = row
-            self._release(row)
-
-    def _retract(self, row: RequestRow) -> None:
-        if row.in_flight or row.host_pages_pending:
-            raise RuntimeError(f"{row.rid} was retracted with a step or a copy under way")
-        was_decoding = row.phase is Phase.DECODE
-        tail = row.computed_tokens - row.host_pages * self.pool.host_page_tokens
-        if row.host_pages and 0 < tail < self.pool.host_page_tokens and self.pool.host_free_pages:
-            self.pool.take_host(1)
-            row.host_pages += 1
-            row.host_tokens = row.computed_tokens
-        self.pool.release_device(row)
-        self.roster.retract(row.rid)
-        if was_decoding:
-            row.fill_tokens = row.prompt_tokens + row.output_tokens
-
-    def _prefetch(self, row: RequestRow, num_pages: int) -> None:
-        if not row.holds_slot:
-            self.roster.start(row.rid, Phase.PREFETCHING)
-        row.prefetched_pages += num_pages
-        tokens = min(row.prefetched_pages * self.pool.host_page_tokens, row.host_tokens)
-        self.restored_tokens += tokens - row.computed_tokens
-        row.computed_tokens = tokens
-        self.pool.resize(row, tokens)
-
-    def _finish_copies(self) -> None:
-        """Copies ordered with the step are committed, fetched rows may run."""
-        page = self.pool.host_page_tokens
-        for row in self.roster.rows.values():
-            if row.host_pages_pending:
-                row.host_pages += row.host_pages_pending
-                row.host_pages_pending = 0
-                row.host_tokens = row.host_pages * page
-            if row.phase is Phase.PREFETCHING and row.computed_tokens == row.host_tokens:
-                row.prefetched_pages = 0
-                behind = row.fill_tokens - row.computed_tokens
-                row.phase = Phase.DECODE if behind == 1 and row.output_tokens else Phase.PREFILL
-                # A tail page that is not full will be written again; it leaves the host copy.
-                extra = row.host_pages - row.computed_tokens // page
-                self.pool.take_host(-extra)
-                row.host_pages -= extra
-                row.host_tokens = row.host_pages * page
-
-    def _release(self, row: RequestRow) -> None:
-        self.pool.release_device(row)
-        self.pool.release_host(row)
-
-
-def _load_of(works: list[_Work]) -> StepLoad:
-    load = StepLoad()
-    for work in works:
-        if work.before_phase is Phase.DECODE:
-            load.add_decode(work.before_tokens)
-        else:
-            load.add_chunk(work.num_tokens, work.before_tokens)
-    return load
-
-
-def expected_pages(rows: list[RequestRow], page_tokens: int) -> int:
-    """Device pages the rows should hold: used by integrity checks."""
-    return sum(pages_for(row.computed_tokens, page_tokens) for row in rows if row.holds_slot)
+            self._kv.release(row)

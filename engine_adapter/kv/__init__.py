@@ -1,0 +1,1 @@
+"""Which pages are where, and what moving them costs."""
