@@ -1,0 +1,1 @@
+"""Steps that make a clean checkout ready; standard library only, run by the host's Python."""

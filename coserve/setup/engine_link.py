@@ -1,0 +1,72 @@
+"""Make our engine packages importable in an engine environment.
+
+No installer is involved: symbolic links to this checkout, a start-up hook on hosts without CUDA,
+and the metadata with SGLang's plugin entry points. Works offline, in a fresh clone and in an
+image; a second run changes nothing. The checkout itself is never put on the engine's path: its
+`kernels/` folder would shadow the Hugging Face package of that name.
+
+    python coserve/setup/engine_link.py PATH_OF_ENGINE_PYTHON CHECKOUT [--cpu]
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+NAME = "coserve-engine"
+VERSION = "0.1.0"
+START_UP_HOOK = "coserve_cpu.pth"
+
+_LINKS = {"engine_adapter": "engine_adapter", "coserve_kernels": "kernels/coserve_kernels"}
+_CPU_LINKS = {"sgl_kernel": "engine_adapter/cpu_compat/sgl_kernel"}
+_ENTRY_POINTS = "[sglang.srt.plugins]\ncoserve = engine_adapter.sglang_plugin.plugin:register\n"
+_CPU_ENTRY_POINT = "coserve_cpu = engine_adapter.cpu_compat.plugin:register\n"
+
+
+def site_packages(python: Path) -> Path:
+    """Where the environment of `python` keeps its packages."""
+    code = "import sysconfig; print(sysconfig.get_paths()['purelib'])"
+    done = subprocess.run([str(python), "-c", code], check=True, capture_output=True, text=True)
+    return Path(done.stdout.strip())
+
+
+def link_packages(python: Path, checkout: Path, *, cpu: bool) -> Path:
+    """Link our packages into the environment of `python`.
+
+    Args:
+        python: The engine environment's interpreter.
+        checkout: The root of this repository.
+        cpu: Whether the host lacks CUDA: adds the kernel stand-in and the start-up hook.
+
+    Returns:
+        The folder that was linked into.
+    """
+    site = site_packages(python)
+    wanted = {**_LINKS, **(_CPU_LINKS if cpu else {})}
+    for name, source in wanted.items():
+        _point(site / name, (checkout / source).resolve())
+    if cpu:
+        (site / START_UP_HOOK).write_text("import engine_adapter.cpu_compat.startup\n")
+    metadata = site / f"{NAME.replace('-', '_')}-{VERSION}.dist-info"
+    metadata.mkdir(exist_ok=True)
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {NAME}\nVersion: {VERSION}\n")
+    (metadata / "INSTALLER").write_text("coserve\n")
+    (metadata / "entry_points.txt").write_text(_ENTRY_POINTS + (_CPU_ENTRY_POINT if cpu else ""))
+    names = [f"{metadata.name}/{file}" for file in ("METADATA", "INSTALLER", "entry_points.txt")]
+    (metadata / "RECORD").write_text("".join(f"{name},,\n" for name in names))
+    return site
+
+
+def _point(link: Path, target: Path) -> None:
+    if link.is_symlink():
+        if link.readlink() == target:
+            return
+        link.unlink()
+    elif link.exists():
+        raise SystemExit(f"{link} is in the way: remove it, then run this again.")
+    link.symlink_to(target)
+
+
+if __name__ == "__main__":
+    link_packages(Path(sys.argv[1]), Path(sys.argv[2]), cpu="--cpu" in sys.argv[3:])

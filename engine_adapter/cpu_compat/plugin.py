@@ -1,0 +1,77 @@
+"""SGLang plugin with the fixes a CPU engine needs; its entry point exists only on such hosts.
+
+SGLang logs and swallows a plugin's exceptions, so what cannot be fixed ends the process.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+EXIT_UNFIXED = 78
+
+
+def register() -> None:
+    """Apply every fix; ends the process if SGLang is not what the fixes were written for."""
+    try:
+        _one_thread()
+        _grammar_mask()
+        _paged_allocator()
+    except (ImportError, AttributeError) as error:
+        print(f"coserve: CPU fixes do not fit this SGLang: {error}", file=sys.stderr, flush=True)
+        os._exit(EXIT_UNFIXED)
+
+
+def _one_thread() -> None:
+    """Two OpenMP threads collapse when the cores are shared with the rest of the stack."""
+    import torch
+
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+
+
+def _grammar_mask() -> None:
+    """Structured output: stock SGLang raises on a CPU tensor, which ends the whole engine."""
+    from sglang.srt.constrained import xgrammar_backend
+
+    xgrammar_backend.XGrammarGrammar.apply_vocab_mask = _apply_vocab_mask
+
+
+def _apply_vocab_mask(self: Any, logits: Any, vocab_mask: Any) -> None:
+    """Mask `logits` [rows, vocab] in place by the packed bits in `vocab_mask` [rows, words]."""
+    from xgrammar import apply_token_bitmask_inplace
+
+    if logits.dtype.itemsize == 4:
+        apply_token_bitmask_inplace(logits, vocab_mask)
+        return
+    wide = logits.float()  # xgrammar's CPU kernel reads float32 only
+    apply_token_bitmask_inplace(wide, vocab_mask)
+    logits.copy_(wide)
+
+
+class _Launchable:
+    """A function in the shape of a Triton kernel: `kernel[grid](...)`."""
+
+    def __init__(self, run: Any) -> None:
+        self._run = run
+
+    def __getitem__(self, grid: object) -> Any:
+        return self._run
+
+
+def _paged_allocator() -> None:
+    """Page sizes above one: SGLang's own plain-torch twin stands in for its Triton kernels."""
+    from sglang.srt.mem_cache.allocator import paged
+
+    naive = paged.alloc_extend_naive
+
+    def extend(
+        prefix: Any, seq: Any, last: Any, free: Any, out: Any, _rows: int, page_size: int
+    ) -> None:
+        naive(prefix.long(), seq.long(), last.long(), free, out, page_size, "cpu")
+
+    def decode(seq: Any, last: Any, free: Any, out: Any, _rows: int, page_size: int) -> None:
+        naive(seq.long() - 1, seq.long(), last.long(), free, out, page_size, "cpu")
+
+    paged.alloc_extend_kernel = _Launchable(extend)
+    paged.alloc_decode_kernel = _Launchable(decode)

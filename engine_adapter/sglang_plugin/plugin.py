@@ -1,0 +1,39 @@
+"""Entry point `sglang.srt.plugins: coserve`: puts our scheduler in the place of SGLang's.
+
+SGLang calls `register` in the server, engine and scheduler processes, and swallows what a plugin
+raises: a broken one would leave the stock scheduler running, unnoticed. So the checks are made
+here, and a failed one ends the process. The service proves after start that the plugin is live
+(`engine_adapter.liveness`).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+
+EXIT_CONTRACT = 79
+TARGET = "sglang.srt.managers.scheduler.Scheduler"
+
+
+def register() -> None:
+    """Hook the scheduler class; ends the process when this SGLang is not the one we know."""
+    try:
+        from engine_adapter.sglang_plugin.contract import broken_promises
+
+        broken = broken_promises()
+        if broken:
+            _end("; ".join(broken))
+        from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+        from engine_adapter.sglang_plugin.scheduler import CoServeScheduler
+
+        HookRegistry.register(TARGET, CoServeScheduler, HookType.REPLACE)
+    except Exception:  # noqa: BLE001 - SGLang would swallow it and start without us
+        traceback.print_exc()
+        _end("the plugin could not be loaded")
+
+
+def _end(reason: str) -> None:
+    print(f"coserve: the engine cannot start: {reason}", file=sys.stderr, flush=True)
+    os._exit(EXIT_CONTRACT)
