@@ -1,0 +1,35 @@
+"""docs/tutorial.md is executed, block by block, against the live stack."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def _python_blocks() -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / "docs/tutorial.md").read_text(), re.DOTALL)
+
+
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
+def test_the_tutorial_does_what_it_says(
+    stack: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COSERVE_BASE_URL", stack.base_url)
+    monkeypatch.setenv("COSERVE_API_KEY", stack.api_key)
+    blocks = _python_blocks()
+    assert len(blocks) >= 6
+    names: dict[str, Any] = {}
+    for block in blocks:
+        exec(compile(block, "docs/tutorial.md", "exec"), names)
+    names["client"].close()
+    printed = capsys.readouterr().out
+    assert "Paris" in names["answer"]
+    assert names["batch"].status == "completed"
+    for custom_id in names["questions"]:
+        assert f"{custom_id} -> " in printed
