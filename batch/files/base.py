@@ -7,7 +7,7 @@ all: a `put` that fails or is cancelled leaves nothing under its key.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -63,7 +63,7 @@ class FileStore(Protocol):
 
     def stream(
         self, key: str, *, offset: int = 0, length: int | None = None
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         """The bytes from `offset`, to the end or `length` of them, in chunks of any size.
 
         Close the iterator (`contextlib.aclosing`) if it is not read to its end.

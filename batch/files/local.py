@@ -18,7 +18,7 @@ import hashlib
 import os
 import secrets
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -77,7 +77,7 @@ class LocalFileStore:
 
     async def stream(
         self, key: str, *, offset: int = 0, length: int | None = None
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         """See `FileStore.stream`."""
         path = self._path(key)
         if length is None:

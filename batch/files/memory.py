@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
 from batch.errors import StorageFull, StoredObjectMissing
 from batch.files.base import CHUNK_BYTES, ByteRange, StoredObject, check_key
@@ -42,7 +42,7 @@ class MemoryFileStore:
 
     async def stream(
         self, key: str, *, offset: int = 0, length: int | None = None
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         """See `FileStore.stream`."""
         size_bytes = await self.size(key)
         data = self._slice(key, offset, size_bytes - offset if length is None else length)

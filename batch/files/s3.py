@@ -8,7 +8,7 @@ day) removes them.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import obstore
@@ -81,7 +81,7 @@ class ObjectFileStore:
 
     async def stream(
         self, key: str, *, offset: int = 0, length: int | None = None
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         """See `FileStore.stream`."""
         size_bytes = await self.size(key)
         length = size_bytes - offset if length is None else length

@@ -1,0 +1,252 @@
+"""Wire shapes of files and batches (contract sections 6 to 8).
+
+A Batch carries every key, null where unset, as drop-in clients read the keys; a File leaves
+`expires_at` out where it never expires (decision 0030).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
+
+from store.models import Batch, File
+
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+def may_be_id(text: str) -> bool:
+    """Whether any of our ids could look like this; anything else is unknown without a query."""
+    return _ID.fullmatch(text) is not None
+
+
+def unix_s(instant: datetime | None) -> int | None:
+    """An instant as the wire has it: whole seconds (contract row B-10)."""
+    return None if instant is None else int(instant.timestamp())
+
+
+class FileObject(BaseModel):
+    """One file (contract rows F-03 to F-05)."""
+
+    id: str
+    object: Literal["file"] = "file"
+    bytes: int
+    created_at: int
+    filename: str
+    purpose: str
+    status: Literal["processed"] = "processed"
+    expires_at: int | None = None
+
+    @classmethod
+    def of(cls, file: File) -> Self:
+        """The wire shape of a row."""
+        return cls(
+            id=file.id,
+            bytes=file.size_bytes,
+            created_at=int(file.created_at.timestamp()),
+            filename=file.filename,
+            purpose=file.purpose,
+            expires_at=unix_s(file.expires_at),
+        )
+
+    @model_serializer(mode="wrap")
+    def _without_unset(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        shape: dict[str, Any] = handler(self)
+        if shape["expires_at"] is None:
+            del shape["expires_at"]
+        return shape
+
+
+class FileList(BaseModel):
+    """A page of files; all five keys always (contract row F-14)."""
+
+    object: Literal["list"] = "list"
+    data: list[FileObject]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+    @classmethod
+    def of(cls, files: Sequence[File], *, has_more: bool) -> Self:
+        """The wire shape of a page of rows."""
+        return cls(
+            data=[FileObject.of(file) for file in files],
+            first_id=files[0].id if files else None,
+            last_id=files[-1].id if files else None,
+            has_more=has_more,
+        )
+
+
+class FileDeleted(BaseModel):
+    """What is left of a deleted file (contract row F-26)."""
+
+    id: str
+    object: Literal["file"] = "file"
+    deleted: Literal[True] = True
+
+
+class ExpiresAfter(BaseModel):
+    """When an output file expires, counted from its own creation (contract row B-07)."""
+
+    model_config = ConfigDict(strict=True)
+
+    anchor: str
+    seconds: int
+
+
+class CreateBatch(BaseModel):
+    """The body of `POST /batches` (contract row B-01); unknown keys are ignored (T-28)."""
+
+    model_config = ConfigDict(strict=True)
+
+    input_file_id: str
+    endpoint: str
+    completion_window: str
+    metadata: dict[str, str] | None = None
+    output_expires_after: ExpiresAfter | None = None
+
+
+class RequestCounts(BaseModel):
+    """Lines of a batch by outcome; `completed + failed <= total` (contract row R-03)."""
+
+    total: int
+    completed: int
+    failed: int
+
+
+class BatchFault(BaseModel):
+    """One validation error (contract row B-25)."""
+
+    code: str
+    message: str
+    param: str | None
+    line: int | None
+
+
+class BatchFaults(BaseModel):
+    """Every validation error up to the cap (contract row B-26)."""
+
+    object: Literal["list"] = "list"
+    data: list[BatchFault]
+
+
+class InputTokenDetails(BaseModel):
+    """Part of `BatchUsage`."""
+
+    cached_tokens: int
+
+
+class OutputTokenDetails(BaseModel):
+    """Part of `BatchUsage`."""
+
+    reasoning_tokens: int
+
+
+class BatchUsage(BaseModel):
+    """Tokens summed over the lines answered so far (contract row R-16)."""
+
+    input_tokens: int
+    input_tokens_details: InputTokenDetails
+    output_tokens: int
+    output_tokens_details: OutputTokenDetails
+    total_tokens: int
+
+
+class BatchObject(BaseModel):
+    """One batch; every key is always there (contract rows B-08 to B-12, R-01 to R-05)."""
+
+    id: str
+    object: Literal["batch"] = "batch"
+    endpoint: str
+    model: str | None
+    errors: BatchFaults | None
+    input_file_id: str
+    completion_window: str
+    status: str
+    output_file_id: str | None
+    error_file_id: str | None
+    created_at: int
+    in_progress_at: int | None
+    expires_at: int
+    finalizing_at: int | None
+    completed_at: int | None
+    failed_at: int | None
+    expired_at: int | None
+    cancelling_at: int | None
+    cancelled_at: int | None
+    request_counts: RequestCounts
+    usage: BatchUsage | None
+    metadata: Annotated[dict[str, str] | None, Field(description="Echoed as given.")]
+
+    @classmethod
+    def of(cls, batch: Batch) -> Self:
+        """The wire shape of a row."""
+        return cls(
+            id=batch.id,
+            endpoint=batch.endpoint,
+            model=batch.model,
+            errors=None
+            if batch.errors is None
+            else BatchFaults(data=[BatchFault(**fault) for fault in batch.errors]),
+            input_file_id=batch.input_file_id,
+            completion_window=batch.completion_window,
+            status=batch.status,
+            output_file_id=batch.output_file_id,
+            error_file_id=batch.error_file_id,
+            created_at=int(batch.created_at.timestamp()),
+            in_progress_at=unix_s(batch.in_progress_at),
+            expires_at=int(batch.expires_at.timestamp()),
+            finalizing_at=unix_s(batch.finalizing_at),
+            completed_at=unix_s(batch.completed_at),
+            failed_at=unix_s(batch.failed_at),
+            expired_at=unix_s(batch.expired_at),
+            cancelling_at=unix_s(batch.cancelling_at),
+            cancelled_at=unix_s(batch.cancelled_at),
+            request_counts=RequestCounts(
+                total=batch.num_total, completed=batch.num_completed, failed=batch.num_failed
+            ),
+            usage=_usage(batch),
+            metadata=batch.batch_metadata,
+        )
+
+
+class BatchList(BaseModel):
+    """A page of batches; all five keys always (contract row R-27)."""
+
+    object: Literal["list"] = "list"
+    data: list[BatchObject]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+    @classmethod
+    def of(cls, batches: Sequence[Batch], *, has_more: bool) -> Self:
+        """The wire shape of a page of rows."""
+        return cls(
+            data=[BatchObject.of(batch) for batch in batches],
+            first_id=batches[0].id if batches else None,
+            last_id=batches[-1].id if batches else None,
+            has_more=has_more,
+        )
+
+
+def _usage(batch: Batch) -> BatchUsage | None:
+    """Null until the batch was validated: before that there is nothing to sum over."""
+    if batch.in_progress_at is None:
+        return None
+    return BatchUsage(
+        input_tokens=batch.prompt_tokens,
+        input_tokens_details=InputTokenDetails(cached_tokens=batch.cached_tokens),
+        output_tokens=batch.completion_tokens,
+        output_tokens_details=OutputTokenDetails(reasoning_tokens=batch.reasoning_tokens),
+        total_tokens=batch.prompt_tokens + batch.completion_tokens,
+    )

@@ -1,0 +1,98 @@
+"""Stage 3 of a batch's life: its input file is read once, and becomes rows or errors.
+
+Rows appear together with the status `in_progress`, in one transaction: a batch with one bad line
+has none, and a validation that dies leaves none behind. It may run twice: a second run at the
+same time finds the validation taken, a later one finds another status.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Final
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from batch.check import CheckedRows, CheckReport, FileCheck
+from batch.errors import StoredObjectMissing
+from batch.fault import LineFault
+from batch.files import FileStore
+from batch.states import BatchStatus
+from batch.transition import move
+from store.models import Batch, File
+from store.repositories import batch as batches
+from store.repositories import row as rows
+from store.repositories import validation
+from store.session import Database
+
+logger = logging.getLogger(__name__)
+
+IDLE_LIMIT_S: Final = 300.0
+"""A validation that reads nothing and writes nothing for this long is given up."""
+
+
+class _Overtaken(Exception):
+    """The batch left `validating` while its file was read: nothing of this run may stay."""
+
+
+async def validate(db: Database, file_store: FileStore, batch_id: str) -> BatchStatus | None:
+    """Read the batch's file and move the batch on.
+
+    Returns:
+        The status that was entered, `in_progress` or `failed`; None where there was nothing to
+        do (unknown batch, not validating, or another run is at it).
+    """
+    try:
+        async with db.unit_of_work() as session:
+            if not await validation.try_exclusive(session, batch_id, idle_limit_s=IDLE_LIMIT_S):
+                return None
+            batch = await batches.find(session, batch_id)
+            if batch is None or batch.status != BatchStatus.VALIDATING:
+                return None
+            file = await session.get_one(File, batch.input_file_id)
+            served_models = await validation.served_models(session)
+            report = await _check(file_store, file, batch, served_models)
+            return await _conclude(session, batch_id, report)
+    except _Overtaken:
+        logger.info("validation of %s was overtaken", batch_id)
+        return None
+
+
+async def _check(
+    file_store: FileStore, file: File, batch: Batch, served_models: frozenset[str] | None
+) -> CheckReport:
+    check = FileCheck(batch.endpoint, served_models=served_models)
+    try:
+        async with aclosing(file_store.stream(file.storage_key)) as chunks:
+            async for chunk in chunks:
+                check.feed(chunk)
+    except StoredObjectMissing:
+        lost = CheckReport()
+        lost.add(LineFault("input_file_missing", "The content of the input file is gone."))
+        return lost
+    return check.finish()
+
+
+async def _conclude(session: AsyncSession, batch_id: str, report: CheckReport) -> BatchStatus:
+    """Store what was found. The rows go first: their COPY must not hold the batch's lock."""
+    if report.ok:
+        await rows.ingest(session, batch_id, _new_rows(report.rows))
+        target = BatchStatus.IN_PROGRESS
+        values: dict[str, object] = {"num_total": len(report.rows), "model": report.model}
+        detail = {"num_rows": len(report.rows), "num_bytes": report.num_bytes}
+    else:
+        target = BatchStatus.FAILED
+        values = {"errors": [fault.as_wire() for fault in report.faults], "model": report.model}
+        detail = {"num_errors": report.num_faults, "num_lines": report.num_lines}
+    moved = await move(session, batch_id, target, values=values, detail=detail)
+    if moved is None:
+        raise _Overtaken
+    return target
+
+
+async def _new_rows(checked: CheckedRows) -> AsyncIterator[rows.NewRow]:
+    for row in checked:
+        yield rows.NewRow(
+            row.line_no, row.custom_id, row.offset_bytes, row.length_bytes, row.prefix_hash
+        )

@@ -1,0 +1,33 @@
+"""Queries of the validation stage."""
+
+from __future__ import annotations
+
+from sqlalchemy import select, text
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from store.models import Engine
+
+
+async def try_exclusive(session: AsyncSession, batch_id: str, *, idle_limit_s: float) -> bool:
+    """Take the batch's validation for this transaction; false where another one has it.
+
+    Not a lock on the batch's row: whoever cancels meanwhile must not wait for the file to be
+    read. The server ends the transaction if it is idle for `idle_limit_s`, so that a stopped
+    process cannot hold it for ever.
+    """
+    await session.execute(
+        text("SELECT set_config('idle_in_transaction_session_timeout', :limit, true)"),
+        {"limit": str(int(idle_limit_s * 1000))},
+    )
+    return bool(
+        await session.scalar(
+            text("SELECT pg_try_advisory_xact_lock(hashtextextended(:id, 10))"), {"id": batch_id}
+        )
+    )
+
+
+async def served_models(session: AsyncSession) -> frozenset[str] | None:
+    """Every model an engine was seen to serve; None before any engine was seen."""
+    query = select(Engine.model).where(Engine.model.is_not(None)).distinct()
+    found = (await session.execute(query)).scalars()
+    return frozenset(model for model in found if model is not None) or None
