@@ -1,0 +1,171 @@
+"""Carry a plan out with SGLang's own parts: the only module that moves rows between states.
+
+Order, as the plan says: retracts, prefetches, checkpoints, then one batch over the chosen rows.
+Chunks come first in the batch and decode rows after them, which is SGLang's mixed layout.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sglang.srt.managers.schedule_batch import ScheduleBatch, release_req
+from sglang.srt.managers.scheduler_components.metrics_reporter import PrefillStats
+from sglang.srt.observability.metrics_collector import QueueCount
+from sglang.srt.observability.req_time_stats import set_time_batch
+
+from engine_adapter.core.plan import Chunk, StepPlan
+from engine_adapter.core.request import Phase
+from engine_adapter.sglang_plugin.decode_rows import mix
+from engine_adapter.sglang_plugin.launched_step import LaunchedStep, RowSpan
+from engine_adapter.sglang_plugin.live_rows import LiveRow
+
+
+def actuate(scheduler: Any, plan: StepPlan) -> LaunchedStep | None:
+    """Bring the engine from the snapshot's state to the plan's; None if nothing is computed."""
+    if plan.retracts:
+        retract_rows(scheduler, plan.retracts)
+    if plan.prefetches:
+        scheduler.prefetcher.prefetch(plan.prefetches, scheduler.rows)
+    if plan.checkpoints:
+        scheduler.checkpointer.checkpoint(plan.checkpoints, scheduler.rows)
+    return _compose(scheduler, plan)
+
+
+def retract_rows(scheduler: Any, rids: tuple[str, ...]) -> None:
+    """Take slot and device pages away from these rows and queue them again.
+
+    A row whose result is still on its way is retracted after that result: its last token would be
+    lost otherwise.
+    """
+    if any((live := scheduler.rows.get(rid)) and live.pending for rid in rids):
+        scheduler.process_pending_results()
+    for rid in rids:
+        live = scheduler.rows.get(rid)
+        if live is not None and live.row.holds_slot and not live.req.finished():
+            _retract(scheduler, live)
+    scheduler.decode_rows.forget()
+
+
+def _retract(scheduler: Any, live: LiveRow) -> None:
+    req = live.req
+    if live.row.phase is not Phase.PREFETCHING:
+        scheduler.checkpointer.park_tail(live)
+    release_req(
+        req=req,
+        remaing_req_count=0,
+        server_args=scheduler.server_args,
+        req_to_token_pool=scheduler.req_to_token_pool,
+        token_to_kv_pool_allocator=scheduler.token_to_kv_pool_allocator,
+        tree_cache=scheduler.tree_cache,
+        hisparse_coordinator=None,
+    )
+    scheduler.rows.retract(live)
+    # A row whose KV is lost is prefilled with everything it has said; the last chunk goes on.
+    live.row.fill_tokens = len(req.origin_input_ids) + len(req.output_ids)
+    scheduler.waiting_queue.append(req)
+    req.time_stats.set_wait_queue_entry_time()
+    scheduler.counters.retracts += 1
+
+
+def settle(scheduler: Any, step: LaunchedStep) -> None:
+    """Book what the last launched step computed, before anything new is composed.
+
+    The KV of a chunk that is not the last one goes into the prefix tree, as SGLang does with its
+    single chunked request.
+    """
+    for i, span in enumerate(step.spans):
+        req = span.live.req
+        if i in step.dropped or not span.middle or req.kv is None or req.finished():
+            continue
+        if req.extend_range.end > len(req.prefix_indices):
+            scheduler.stash_chunked_request(req)
+
+
+def _compose(scheduler: Any, plan: StepPlan) -> LaunchedStep | None:
+    chunks = [span for chunk in plan.prefill if (span := _take_chunk(scheduler, chunk))]
+    decodes = [span for rid in plan.decode if (span := _take_decode(scheduler, rid))]
+    if not chunks and not decodes:
+        return None
+    decode_batch = (
+        scheduler.decode_rows.prepare([span.live.req for span in decodes]) if decodes else None
+    )
+    batch = decode_batch
+    if chunks:
+        batch = _prefill_batch(scheduler, chunks)
+        if decode_batch is not None:
+            mix(batch, decode_batch)
+    for span in chunks + decodes:
+        span.live.row.computed_tokens = span.end
+        span.live.row.device_pages = -(-span.end // scheduler.page_size)
+    return LaunchedStep(plan=plan, batch=batch, spans=chunks + decodes)
+
+
+def _take_decode(scheduler: Any, rid: str) -> RowSpan | None:
+    """A decode row, unless it ended since the snapshot."""
+    live = scheduler.rows.get(rid)
+    if live is None or live.row.phase is not Phase.DECODE or live.req.finished():
+        return None
+    length = live.req.kv_committed_len
+    return RowSpan(live, length, length + 1, decode=True)
+
+
+def _take_chunk(scheduler: Any, chunk: Chunk) -> RowSpan | None:
+    """Reserve the next prompt tokens of a row; a waiting row gets slot and prefix here."""
+    live = scheduler.rows.get(chunk.rid)
+    if live is None or live.req.finished():
+        return None
+    req, row = live.req, live.row
+    fresh = not row.holds_slot
+    if fresh:
+        req.init_next_round_input(scheduler.tree_cache)
+        scheduler.tree_cache.inc_lock_ref(req.last_node)
+        scheduler.rows.start(live, Phase.PREFILL)
+    else:
+        req.init_next_round_input()
+    start = len(req.prefix_indices)
+    end = min(start + chunk.num_tokens, row.fill_tokens)
+    span = RowSpan(
+        live,
+        start,
+        end,
+        fresh=fresh,
+        middle=end < row.fill_tokens,
+        cached_tokens=req.cached_tokens,
+        already_computed=req.already_computed,
+        breakdown_computed=req._cache_breakdown_computed,
+    )
+    req.set_extend_range(start, end)
+    if span.middle:
+        req.inflight_middle_chunks += 1
+    else:
+        row.phase = Phase.DECODE
+    if fresh and req.retracted_stain and req.output_ids:
+        scheduler.counters.recomputed_tokens += row.fill_tokens - start
+    return span
+
+
+def _prefill_batch(scheduler: Any, chunks: list[RowSpan]) -> Any:
+    reqs = [span.live.req for span in chunks]
+    fresh = {id(span.live.req) for span in chunks if span.fresh}
+    if fresh:
+        scheduler.waiting_queue = [r for r in scheduler.waiting_queue if id(r) not in fresh]
+        set_time_batch([r for r in reqs if id(r) in fresh], "set_forward_entry_time")
+    batch = ScheduleBatch.init_new(
+        reqs,
+        scheduler.req_to_token_pool,
+        scheduler.token_to_kv_pool_allocator,
+        scheduler.tree_cache,
+        scheduler.model_config,
+        scheduler.enable_overlap,
+        scheduler.spec_algorithm,
+    )
+    batch.prepare_for_extend()
+    batch.prefill_stats = PrefillStats(
+        log_input_tokens=sum(span.end - span.start for span in chunks),
+        log_hit_tokens=sum(span.start for span in chunks if span.fresh),
+        new_token_ratio=scheduler.new_token_ratio_tracker.current,
+        num_running_reqs=QueueCount.from_reqs(scheduler.running_batch.reqs),
+        num_new_seqs=len(chunks),
+    )
+    batch.decoding_reqs = None
+    return batch

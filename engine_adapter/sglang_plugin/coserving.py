@@ -1,0 +1,210 @@
+"""SGLang's scheduler with co-serving in place of its batch choice.
+
+One iteration of SGLang's loop, normal or overlapped, with what is ours marked::
+
+    receive            * from the monitor's queue
+    get_next_batch     * settle last step, reap aborted rows, snapshot, plan, check, actuate
+    run_batch          * publish to the monitor, arm safepoints; a stop is undone here
+    process results    * rows of a stopped step left out, outcome to the driver
+
+Everything else, from tokenized input to streamed output, is SGLang's.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+import torch
+from sglang.srt.managers.schedule_batch import NextBatchPlan
+from sglang.srt.managers.utils import GenerationBatchResult
+
+from engine_adapter.core.outcome import Outcome
+from engine_adapter.core.plan import SafepointMode
+from engine_adapter.sglang_plugin.actuate import actuate, settle
+from engine_adapter.sglang_plugin.launched_step import LaunchedStep
+from engine_adapter.sglang_plugin.queueing import QueueingScheduler
+from engine_adapter.sglang_plugin.safepoint import StepStopped
+from engine_adapter.sglang_plugin.undo_rows import undo_positions
+
+logger = logging.getLogger(__name__)
+
+
+class StoppedResult(GenerationBatchResult):
+    """Stands in SGLang's result queue for a pass that was thrown away."""
+
+
+class CoServingScheduler(QueueingScheduler):
+    """Composes every step from a checked plan."""
+
+    # --- compose ---------------------------------------------------------------------------
+
+    def get_next_batch_to_run(self, running_batch: Any, last_batch: Any) -> Any:
+        """Plan the next step and build its batch."""
+        started_s = time.thread_time()
+        self._abort_on_waiting_timeout()
+        self._abort_on_running_timeout(self.holding_view)
+        if self._unsettled is not None:
+            settle(self, self._unsettled)
+            self._unsettled = None
+        self.sync_queue()
+        self.reap_aborted()
+        step = self._plan_step() if len(self.rows) else None
+        self.counters.plan_cpu_s += time.thread_time() - started_s
+        if step is None and len(self.rows) and not self._has_pending_result():
+            self.wait_for_work(0.005)
+        self._next_step = step
+        return NextBatchPlan(
+            batch_to_run=step.batch if step else None, running_batch=self.holding_view
+        )
+
+    def _plan_step(self) -> LaunchedStep | None:
+        plan = self.planner.begin(self.snapshots.take())
+        step = actuate(self, plan)
+        if step is not None:
+            self.counters.parks += len(plan.parks)
+        return step
+
+    def process_pending_results(self) -> None:
+        """Process launched results now instead of after the next launch.
+
+        The loop skips its own turn when there is no last batch.
+        """
+        while self._has_pending_result():
+            batch, result = self.result_queue.popleft()
+            self.process_batch_result(batch, result)
+            self.last_batch = None
+
+    def _has_pending_result(self) -> bool:
+        return bool(self.enable_overlap and self.result_queue)
+
+    # --- run -------------------------------------------------------------------------------
+
+    def run_batch(self, batch: Any, pp_proxy_tensors: Any = None) -> Any:
+        """Run the composed step; the monitor may stop it between layers."""
+        step = self._next_step
+        if step is None or step.batch is not batch:  # not ours: a health probe of SGLang, a test
+            return super().run_batch(batch, pp_proxy_tensors)
+        self._next_step = None
+        self._unsettled = step
+        for span in step.spans:
+            span.live.launched()
+        self._arm(step)
+        step.started_at_s = time.monotonic()
+        self.publish_step(step)
+        try:
+            result = super().run_batch(batch, pp_proxy_tensors)
+        except StepStopped as stop:
+            self._note_stop(step, stop.layer)
+            self.counters.aborts += 1
+            undo_positions(self, step, list(range(len(step.spans))))
+            self.decode_rows.forget()
+            result = StoppedResult()
+        else:
+            if self.safepoints.dropped_at_layer is not None:
+                self._note_stop(step, self.safepoints.dropped_at_layer)
+                self.counters.drops += 1
+                undo_positions(self, step, step.offline_positions)
+                self.decode_rows.forget()
+        finally:
+            self.safepoints.disarm()
+            if self.monitor is not None:
+                self.monitor.retire()
+        step.measured_s = time.monotonic() - step.started_at_s
+        self._launched[batch.forward_iter] = step
+        return result
+
+    def _arm(self, step: LaunchedStep) -> None:
+        mode = step.plan.safepoints.mode
+        offline = set(step.offline_positions)
+        keep = [i for i in range(len(step.spans)) if i not in offline]
+        if not offline or (mode is SafepointMode.ABORT and keep):
+            mode = SafepointMode.NONE
+        elif mode is SafepointMode.DROP and not keep:
+            mode = SafepointMode.ABORT
+        elif mode is SafepointMode.DROP and not _can_cut(step.batch):
+            mode = SafepointMode.NONE
+        layer_s = step.plan.predicted_s / self.safepoints.num_layers
+        every = int(step.plan.safepoints.interval_s / layer_s) if layer_s > 0.0 else 1
+        self.safepoints.arm(mode, step.plan.step_id, every, keep)
+
+    def _note_stop(self, step: LaunchedStep, layer: int) -> None:
+        step.stopped_at_layer = layer
+        step.flag_to_stop_s = time.monotonic() - self.safepoints.word.raised_at_s
+        self.counters.stopped(layer, step.flag_to_stop_s, len(step.offline_positions))
+
+    def _relay_forward_payload(self, future_indices: Any, batch_result: Any) -> None:
+        """Relay sampled tokens by request slot, but not those of rows that were cut out.
+
+        A cut decode row computes the same token again: its input must stay where it is.
+        """
+        if self.safepoints.dropped_at_layer is None:
+            super()._relay_forward_payload(future_indices, batch_result)
+            return
+        kept = torch.tensor(self.safepoints.keep, device=future_indices.device)
+        whole = batch_result.next_token_ids
+        if isinstance(whole, torch.Tensor):
+            batch_result.next_token_ids = whole[kept]
+            super()._relay_forward_payload(future_indices[kept], batch_result)
+            batch_result.next_token_ids = whole
+
+    # --- results ---------------------------------------------------------------------------
+
+    def process_batch_result(self, batch: Any, result: Any) -> None:
+        """Hand the kept rows to SGLang and report the step."""
+        step = self._launched.pop(batch.forward_iter, None)
+        if step is None:
+            super().process_batch_result(batch, result)
+            return
+        if isinstance(result, StoppedResult):
+            self.maybe_send_health_check_signal()
+            self._finish_step(step)
+            return
+        kept = step.kept_positions
+        if step.dropped:
+            _leave_out(batch, result, kept)
+        spans = [step.spans[i] for i in kept]
+        self.output_streamer.skipped = frozenset(id(s.live.req) for s in spans if s.middle)
+        super().process_batch_result(batch, result)
+        self.output_streamer.skipped = frozenset()
+        for span in spans:
+            span.live.processed()
+            span.live.row.output_tokens = len(span.live.req.output_ids)
+            if span.live.req.finished():
+                self.forget_row(span.live)
+        self._finish_step(step)
+
+    def _finish_step(self, step: LaunchedStep) -> None:
+        counters = self.counters
+        outcome = Outcome(
+            step_id=step.plan.step_id,
+            measured_s=step.measured_s,
+            online_tokens=step.tokens(online=True),
+            offline_tokens=step.tokens(online=False),
+            stopped_at_layer=step.stopped_at_layer,
+            dropped=tuple(step.spans[i].live.rid for i in sorted(step.dropped)),
+            flag_to_stop_s=step.flag_to_stop_s,
+        )
+        counters.steps += 1
+        counters.online_tokens += outcome.online_tokens
+        counters.offline_tokens += outcome.offline_tokens
+        counters.step_s += step.measured_s
+        counters.predicted_s += step.plan.predicted_s
+        self.planner.end(outcome)
+
+
+def _can_cut(batch: Any) -> bool:
+    """Rows can be cut out only where every per-row value of the pass is known to us."""
+    return not (batch.return_logprob or batch.return_hidden_states or batch.has_grammar)
+
+
+def _leave_out(batch: Any, result: Any, kept: list[int]) -> None:
+    """Make SGLang's result processing see only the kept rows.
+
+    ``batch`` is a copy of its own with the overlap loop and no longer used without it.
+    """
+    if result.copy_done is not None:
+        result.copy_done.synchronize()
+    result.next_token_ids = result.next_token_ids[torch.tensor(kept, dtype=torch.int64)]
+    batch.reqs = [batch.reqs[i] for i in kept]

@@ -1,0 +1,57 @@
+"""What the runtime has done so far, exported through SGLang's internal state."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True)
+class Counters:
+    """Totals since start; tokens are kept tokens unless said otherwise.
+
+    Attributes:
+        steps: Steps launched.
+        online_tokens: Tokens computed for online rows.
+        offline_tokens: Tokens computed for flex and offline rows.
+        aborts: Offline-only steps stopped between layers.
+        drops: Mixed steps that lost their offline rows between layers.
+        undone_rows: Rows whose work in a stopped step was thrown away.
+        parks: Rows left out of a step that could have run (row steps).
+        retracts: Rows that gave slot and pages up.
+        recomputed_tokens: Tokens prefilled again after a retract.
+        rejected_plans: Plans the driver refused.
+        reaped_rows: Aborted rows ended without a forward pass.
+        plan_cpu_s: Thread CPU time in snapshot, plan, check and actuate.
+        step_s: Time in forward passes.
+        predicted_s: Predicted time of the same passes.
+        stop_layers: Layers at which passes were stopped, newest last, bounded.
+        flag_to_stop_s: Time from stop word to stop, newest last, bounded.
+    """
+
+    steps: int = 0
+    online_tokens: int = 0
+    offline_tokens: int = 0
+    aborts: int = 0
+    drops: int = 0
+    undone_rows: int = 0
+    parks: int = 0
+    retracts: int = 0
+    recomputed_tokens: int = 0
+    rejected_plans: int = 0
+    reaped_rows: int = 0
+    plan_cpu_s: float = 0.0
+    step_s: float = 0.0
+    predicted_s: float = 0.0
+    stop_layers: list[int] = field(default_factory=list)
+    flag_to_stop_s: list[float] = field(default_factory=list)
+
+    def stopped(self, layer: int, flag_to_stop_s: float, num_rows: int) -> None:
+        """A pass was stopped."""
+        self.undone_rows += num_rows
+        self.stop_layers = [*self.stop_layers[-255:], layer]
+        self.flag_to_stop_s = [*self.flag_to_stop_s[-255:], flag_to_stop_s]
+
+    def to_plain(self) -> dict[str, Any]:
+        """Numbers and lists only."""
+        return asdict(self)

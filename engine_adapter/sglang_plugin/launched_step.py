@@ -1,0 +1,81 @@
+"""What was launched, row by row: enough to undo it, or to skip rows when its result comes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine_adapter.core.plan import StepPlan
+from engine_adapter.sglang_plugin.live_rows import LiveRow
+
+
+@dataclass(slots=True)
+class RowSpan:
+    """KV positions ``[start, end)`` one row computes in one step.
+
+    Attributes:
+        live: The row.
+        start: KV length before the step.
+        end: KV length after it.
+        decode: The row computes one token from its last output.
+        fresh: The step gave the row its slot.
+        middle: A chunk that is not the last one: its sampled token is thrown away.
+        cached_tokens: SGLang's prefix-hit statistic before the step, restored on undo.
+        already_computed: Likewise.
+        breakdown_computed: Likewise.
+    """
+
+    live: LiveRow
+    start: int
+    end: int
+    decode: bool = False
+    fresh: bool = False
+    middle: bool = False
+    cached_tokens: int = 0
+    already_computed: int = 0
+    breakdown_computed: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class LaunchedStep:
+    """One step between its composition and the processing of its result.
+
+    ``spans`` is in batch order: chunks first, then decode rows, as in ``batch.reqs``.
+
+    Attributes:
+        plan: The plan it carries out.
+        batch: SGLang's batch object.
+        spans: One per row.
+        started_at_s: Launch, monotonic clock.
+        measured_s: Duration of the forward pass.
+        stopped_at_layer: Layer of an abort or a drop.
+        flag_to_stop_s: Time from the stop word to the stop.
+        dropped: Batch positions whose work was undone.
+    """
+
+    plan: StepPlan
+    batch: Any
+    spans: list[RowSpan]
+    started_at_s: float = 0.0
+    measured_s: float = 0.0
+    stopped_at_layer: int | None = None
+    flag_to_stop_s: float = 0.0
+    dropped: set[int] = field(default_factory=set)
+
+    @property
+    def offline_positions(self) -> list[int]:
+        """Batch positions of flex and offline rows."""
+        return [i for i, span in enumerate(self.spans) if not span.live.is_online]
+
+    @property
+    def kept_positions(self) -> list[int]:
+        """Batch positions whose work counts."""
+        return [i for i in range(len(self.spans)) if i not in self.dropped]
+
+    def tokens(self, *, online: bool) -> int:
+        """Tokens computed and kept for one side."""
+        return sum(
+            span.end - span.start
+            for i, span in enumerate(self.spans)
+            if i not in self.dropped and span.live.is_online is online
+        )

@@ -1,0 +1,159 @@
+"""The thread that sees requests arrive while a forward pass runs.
+
+SGLang drains its input socket between steps. Here a thread owns the socket for good: it blocks on
+it, queues every message for the scheduler, and asks the policy whether the running step has to
+stop for an online arrival (ConServe, Algorithm 2). ZeroMQ sockets must not be shared between
+threads, so the scheduler gets a stand-in that reads the queue; the thread wakes an idle scheduler
+through an event descriptor that can be polled beside SGLang's RPC socket.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import zmq
+from sglang.srt.managers.io_struct import (
+    BatchTokenizedGenerateReqInput,
+    TokenizedGenerateReqInput,
+    sock_recv,
+)
+
+from engine_adapter.core.arrival import Arrival, Decision, RunningStep
+from engine_adapter.core.request import RequestClass
+from engine_adapter.sglang_plugin.row_class import classify
+from engine_adapter.sglang_plugin.safepoint import StopWord
+
+logger = logging.getLogger(__name__)
+SWITCH_INTERVAL_S = 0.0005
+AtArrival = Callable[[Arrival, RunningStep], Decision]
+
+
+class Monitor:
+    """Owner of the scheduler's input socket.
+
+    Only ``publish``, ``retire`` and the stand-in are called from the scheduler's thread; what
+    they share with the monitor's thread are single references, written whole.
+
+    Attributes:
+        num_arrivals: Online requests seen.
+        num_stops: Stop words raised.
+    """
+
+    def __init__(self, socket: zmq.Socket[bytes], at_arrival: AtArrival) -> None:
+        """Take ``socket`` over; start the thread with :meth:`start`."""
+        self._socket = socket
+        self._at_arrival = at_arrival
+        self._messages: deque[Any] = deque()
+        self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._running: RunningStep | None = None
+        self._earlier_tokens = 0
+        self._word: StopWord | None = None
+        self.num_arrivals = 0
+        self.num_stops = 0
+
+    def start(self, word: StopWord) -> None:
+        """Begin to receive; stops are written to ``word``."""
+        self._word = word
+        # The launching thread holds the interpreter for up to one switch interval.
+        sys.setswitchinterval(SWITCH_INTERVAL_S)
+        threading.Thread(target=self._run, name="coserve-monitor", daemon=True).start()
+
+    @property
+    def stand_in(self) -> SocketStandIn:
+        """What the scheduler reads instead of the socket."""
+        return SocketStandIn(self._socket, self._messages)
+
+    @property
+    def has_messages(self) -> bool:
+        """Whether something waits to be read."""
+        return bool(self._messages)
+
+    @property
+    def wake_fd(self) -> int:
+        """Readable after a message was queued, until :meth:`clear_wake`."""
+        return self._wake_fd
+
+    def clear_wake(self) -> None:
+        """Forget wake-ups so far."""
+        try:
+            os.eventfd_read(self._wake_fd)
+        except BlockingIOError:
+            return
+
+    def publish(self, step: RunningStep) -> None:
+        """A step is about to run."""
+        self._earlier_tokens = 0
+        self._running = step
+
+    def retire(self) -> None:
+        """No step runs."""
+        self._running = None
+
+    def _run(self) -> None:
+        while True:
+            message = sock_recv(self._socket)
+            self._messages.append(message)
+            os.eventfd_write(self._wake_fd, 1)
+            try:
+                for request in _requests_in(message):
+                    self._arrived(request)
+            except Exception:  # noqa: BLE001 - a stop not raised costs latency, a dead thread all
+                logger.exception("arrival could not be judged")
+
+    def _arrived(self, request: Any) -> None:
+        row_class = classify(request.priority, request.sampling_params.custom_params)
+        if row_class.request_class is not RequestClass.ONLINE:
+            return
+        self.num_arrivals += 1
+        step = self._running
+        if step is None or self._word is None or self._word.step_id == step.step_id:
+            return
+        num_tokens = len(request.input_ids or ())
+        arrival = Arrival(
+            request_class=row_class.request_class,
+            prompt_tokens=num_tokens,
+            at_s=time.monotonic(),
+            earlier_prompt_tokens=self._earlier_tokens,
+        )
+        self._earlier_tokens += num_tokens
+        if self._at_arrival(arrival, step) is Decision.STOP_AT_NEXT_SAFEPOINT:
+            self._word.raise_for(step.step_id)
+            self.num_stops += 1
+
+
+class SocketStandIn:
+    """Non-blocking reads of the monitor's queue; everything else is the socket's."""
+
+    def __init__(self, socket: zmq.Socket[bytes], messages: deque[Any]) -> None:
+        """Read from ``messages``."""
+        self._socket = socket
+        self._messages = messages
+
+    def recv_pyobj(self, flags: int = 0) -> Any:
+        """The next message.
+
+        Raises:
+            zmq.Again: If there is none.
+        """
+        try:
+            return self._messages.popleft()
+        except IndexError:
+            raise zmq.Again from None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._socket, name)
+
+
+def _requests_in(message: Any) -> list[Any]:
+    if isinstance(message, TokenizedGenerateReqInput):
+        return [message]
+    if isinstance(message, BatchTokenizedGenerateReqInput):
+        return list(message)
+    return []

@@ -1,0 +1,94 @@
+"""The driver as the scheduler uses it: which policy, with which model, and what if it errs."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from engine_adapter.core.arrival import Arrival, Decision, RunningStep
+from engine_adapter.core.outcome import Outcome
+from engine_adapter.core.plan import StepPlan
+from engine_adapter.core.snapshot import Snapshot
+from engine_adapter.driver import Driver, PlanRejected
+from engine_adapter.latency.model import LatencyModel
+from engine_adapter.policies.base import SchedulingPolicy
+from engine_adapter.policies.registry import create_policy
+from engine_adapter.policies.settings import PolicySettings
+from engine_adapter.sglang_plugin.counters import Counters
+from engine_adapter.sglang_plugin.settings import RuntimeSettings
+
+logger = logging.getLogger(__name__)
+POLICY_WHILE_MEASURING = "sarathi_p"
+
+
+class Planner:
+    """Runs the chosen policy, and a plain one while there is no profile yet.
+
+    Attributes:
+        driver: Asks and checks the policy.
+    """
+
+    def __init__(
+        self,
+        settings: RuntimeSettings,
+        counters: Counters,
+        model: LatencyModel,
+        *,
+        measuring: bool,
+    ) -> None:
+        """Start with the chosen policy, or with the plain one while the profile is measured.
+
+        Raises:
+            ValueError: If there is no policy of that name.
+        """
+        self._settings = settings
+        self._counters = counters
+        self._policy_settings = replace(
+            PolicySettings(),
+            safepoints=settings.safepoints,
+            checkpoints=settings.checkpoints,
+            safepoint_interval_s=settings.safepoint_interval_s,
+        )
+        chosen = create_policy(settings.policy, model, self._policy_settings)
+        self.driver = Driver(chosen)
+        if measuring:
+            self.driver.switch(self._plain(model))
+        self._fallback = Driver(self._plain(model))
+
+    @property
+    def policy_name(self) -> str:
+        """Policy that plans at the moment."""
+        return self.driver.policy.name
+
+    def use(self, policy: SchedulingPolicy) -> None:
+        """Plan with another policy from the next step on."""
+        self.driver.switch(policy)
+
+    def use_model(self, model: LatencyModel) -> None:
+        """A profile is there: plan with the chosen policy from the next step on."""
+        self.use(create_policy(self._settings.policy, model, self._policy_settings))
+        self._fallback = Driver(self._plain(model))
+
+    def begin(self, snapshot: Snapshot) -> StepPlan:
+        """A plan that passed the check.
+
+        A plan that breaks a rule is a fault of its policy, and is logged as one; the engine goes
+        on with the plain policy for that step.
+        """
+        try:
+            return self.driver.begin(snapshot).plan
+        except PlanRejected as rejected:
+            self._counters.rejected_plans += 1
+            logger.error("%s: %s", self.policy_name, rejected)
+        return self._fallback.begin(snapshot).plan
+
+    def at_arrival(self, arrival: Arrival, step: RunningStep) -> Decision:
+        """Whether the running step stops; runs on the monitor's thread."""
+        return self.driver.arrival(arrival, step)
+
+    def end(self, outcome: Outcome) -> None:
+        """Report what a step did."""
+        self.driver.end(outcome.step_id, outcome)
+
+    def _plain(self, model: LatencyModel) -> SchedulingPolicy:
+        return create_policy(POLICY_WHILE_MEASURING, model, self._policy_settings)

@@ -1,0 +1,47 @@
+"""The runtime's state as plain data: status page, readiness, metrics and tests read it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine_adapter.core.request import Phase
+
+
+class Reporter:
+    """Reads the parts of one scheduler."""
+
+    def __init__(self, scheduler: Any) -> None:
+        """Report on ``scheduler``."""
+        self._scheduler = scheduler
+
+    def to_plain(self) -> dict[str, Any]:
+        """Numbers, strings, lists and dicts only."""
+        s = self._scheduler
+        holding = [live.row for live in s.rows.holding.values()]
+        resources = s.snapshots.resources()
+        step_cpu_s = max(s.counters.step_s, 1e-9)
+        return {
+            **s.counters.to_plain(),
+            "policy": s.planner.policy_name,
+            "profile": s.profile_state,
+            "slo": {"ttft_s": s.snapshots.slo.ttft_s, "tbt_s": s.snapshots.slo.tbt_s},
+            "waiting": s.rows.roster.num_waiting,
+            "holding": len(holding),
+            "decoding": sum(row.phase is Phase.DECODE for row in holding),
+            "prefilling": sum(row.phase is Phase.PREFILL for row in holding),
+            "restoring": sum(row.phase is Phase.PREFETCHING for row in holding),
+            "free_slots": resources.free_slots,
+            "free_pages": resources.free_pages,
+            "evictable_pages": resources.evictable_pages,
+            "host_free_pages": resources.host_free_pages,
+            "host_total_pages": resources.host_total_pages,
+            "checkpointed_pages": s.checkpointer.num_pages_stored,
+            "checkpoint_cpu_s": s.checkpointer.cpu_s,
+            "restored_tokens": s.prefetcher.num_tokens_restored,
+            "restored_rows": s.prefetcher.num_rows_restored,
+            "safepoint_checks": s.safepoints.num_checks,
+            "safepoint_cpu_s": s.safepoints.check_cpu_s,
+            "safepoint_cpu_share": s.safepoints.check_cpu_s / step_cpu_s,
+            "arrivals_seen": s.monitor.num_arrivals if s.monitor else 0,
+            "stops_raised": s.monitor.num_stops if s.monitor else 0,
+        }

@@ -1,0 +1,100 @@
+"""Build the runtime's parts beside a scheduler that has just been constructed by SGLang."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from typing import Any
+
+import psutil
+from sglang.srt.mem_cache.evict_policy import PriorityStrategy
+
+from engine_adapter.core.slo import Slo
+from engine_adapter.latency.polynomial import Coefficients, PolynomialModel
+from engine_adapter.sglang_plugin.checkpointer import Checkpointer
+from engine_adapter.sglang_plugin.counters import Counters
+from engine_adapter.sglang_plugin.decode_rows import DecodeRows
+from engine_adapter.sglang_plugin.host_pool import HOST_PAGE_TOKENS, HostPool
+from engine_adapter.sglang_plugin.live_rows import HoldingView, LiveRows, PendingPrefill
+from engine_adapter.sglang_plugin.planner import Planner
+from engine_adapter.sglang_plugin.prefetcher import Prefetcher
+from engine_adapter.sglang_plugin.reporter import Reporter
+from engine_adapter.sglang_plugin.safepoint import Safepoints
+from engine_adapter.sglang_plugin.settings import RuntimeSettings, SettingError
+from engine_adapter.sglang_plugin.snapshot import SnapshotTaker
+from engine_adapter.sglang_plugin.streamer import RowStreamer
+
+logger = logging.getLogger(__name__)
+DEFAULT_SLO = Slo(ttft_s=0.5, tbt_s=0.2)
+
+
+def install_parts(scheduler: Any) -> None:
+    """Give the scheduler rows, planner, safepoints, checkpoints, monitor and reports."""
+    settings: RuntimeSettings = scheduler.coserve_settings
+    scheduler.counters = Counters()
+    scheduler.rows = LiveRows()
+    scheduler.holding_view = HoldingView(scheduler.rows)
+    scheduler.running_batch = scheduler.holding_view
+    scheduler.decode_rows = DecodeRows(scheduler)
+    scheduler.safepoints = Safepoints(scheduler.tp_worker.model_runner)
+    scheduler.host_pool = _host_pool(scheduler, settings)
+    scheduler.checkpointer = Checkpointer(scheduler, scheduler.host_pool)
+    scheduler.prefetcher = Prefetcher(scheduler, scheduler.host_pool)
+    slo = Slo(settings.ttft_s or DEFAULT_SLO.ttft_s, settings.tbt_s or DEFAULT_SLO.tbt_s)
+    scheduler.snapshots = SnapshotTaker(
+        scheduler, slo, settings.reserved_slot_share, scheduler.safepoints.num_layers
+    )
+    scheduler.profile_state = "measuring"
+    scheduler.planner = Planner(
+        settings, scheduler.counters, _model_before_profile(), measuring=True
+    )
+    scheduler.reporter = Reporter(scheduler)
+    _show_rows_to_sglang(scheduler)
+    if scheduler.monitor is not None:
+        scheduler.monitor.start(scheduler.safepoints.word)
+
+
+def _show_rows_to_sglang(scheduler: Any) -> None:
+    """Point SGLang's observers at every row that holds a slot, once each."""
+    view = scheduler.holding_view
+    checker = scheduler.invariant_checker
+    checker.get_running_batch = lambda: view
+    checker.get_last_batch = lambda: view
+    scheduler.load_inquirer = dataclasses.replace(
+        scheduler.load_inquirer, get_chunked_req=lambda: PendingPrefill(scheduler.rows)
+    )
+    old = scheduler.output_streamer
+    streamer = RowStreamer(**{f.name: getattr(old, f.name) for f in dataclasses.fields(old)})
+    scheduler.output_streamer = streamer
+    scheduler.batch_result_processor = dataclasses.replace(
+        scheduler.batch_result_processor, output_streamer=streamer
+    )
+    # Offline requests carry negative priorities: their prefixes are evicted before online ones.
+    scheduler.tree_cache.eviction_strategy = PriorityStrategy()
+
+
+def _host_pool(scheduler: Any, settings: RuntimeSettings) -> HostPool:
+    kv_pool = scheduler.token_to_kv_pool_allocator.get_kvcache()
+    if HOST_PAGE_TOKENS % scheduler.page_size:
+        raise SettingError(
+            f"the KV page size is {scheduler.page_size}; start the engine with --page-size "
+            f"1, 2, 4, 8 or {HOST_PAGE_TOKENS} for co-serving"
+        )
+    token_bytes = 2 * len(kv_pool.k_buffer) * kv_pool.k_buffer[0][0].numel()
+    token_bytes *= kv_pool.k_buffer[0].element_size()
+    free_bytes = psutil.virtual_memory().available
+    tokens = settings.host_kv_tokens
+    if tokens is None:
+        tokens = min(2 * scheduler.max_total_num_tokens, free_bytes // 4 // token_bytes)
+    elif tokens * token_bytes > free_bytes:
+        raise SettingError(
+            f"COSERVE_HOST_KV_TOKENS={tokens} needs {tokens * token_bytes / 2**30:.1f} GiB and "
+            f"{free_bytes / 2**30:.1f} GiB are free; give at most {free_bytes // token_bytes}"
+        )
+    return HostPool(kv_pool, tokens // HOST_PAGE_TOKENS)
+
+
+def _model_before_profile() -> PolynomialModel:
+    """A guess nobody relies on: the plain policy runs until there is a profile."""
+    guess = Coefficients(1e-3, 0.0, 1e-6, 0.0, 1e-3, 2e-2)
+    return PolynomialModel(decode=guess, prefill=guess, mixed=guess)

@@ -1,0 +1,112 @@
+"""Take the engine's state for the driver: counts, not copies.
+
+Rows live in the roster and change one at a time, so a snapshot costs the same with ten waiting
+requests and with ten thousand.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from engine_adapter.core.request import Phase
+from engine_adapter.core.slo import Slo
+from engine_adapter.core.snapshot import EngineLimits, Resources, Snapshot, reserved_slots
+from engine_adapter.sglang_plugin.host_pool import HOST_PAGE_TOKENS
+from engine_adapter.sglang_plugin.live_rows import LiveRow
+
+PRESSURE_SHARE = 0.25
+
+
+class SnapshotTaker:
+    """Builds snapshots of one scheduler.
+
+    Attributes:
+        slo: Targets of the online class; replaced when a profile derives them.
+        copy_pages_per_step: Host pages the interconnect moves during one step unnoticed.
+        overhead_s: Time a step takes outside the forward pass.
+    """
+
+    def __init__(self, scheduler: Any, slo: Slo, reserved_share: float, num_layers: int) -> None:
+        """Look at ``scheduler``."""
+        self._scheduler = scheduler
+        self.slo = slo
+        self.copy_pages_per_step = 1 << 20
+        self.overhead_s = 0.0
+        self._total_slots = scheduler.req_to_token_pool.size
+        self._reserved_slots = reserved_slots(self._total_slots, reserved_share)
+        chunk = scheduler.chunked_prefill_size or scheduler.max_prefill_tokens
+        self.limits = EngineLimits(
+            max_chunk_tokens=min(chunk, scheduler.max_prefill_tokens),
+            max_batch_rows=self._total_slots,
+            can_mix=True,
+            prefill_safepoints=True,
+            decode_safepoints=True,
+            row_drop=True,
+            num_layers=num_layers,
+        )
+        self._step_id = 0
+        self._last: Snapshot | None = None
+
+    def take(self) -> Snapshot:
+        """The state before the next step, with a fresh step id."""
+        self._step_id += 1
+        resources = self.resources()
+        if resources.available_pages < PRESSURE_SHARE * resources.total_pages:
+            for live in self._scheduler.rows.holding.values():
+                live.row.shared_pages = _shared_pages(self._scheduler, live)
+        self._last = self._scheduler.rows.roster.snapshot(
+            step_id=self._step_id,
+            now_s=time.monotonic(),
+            slo=self.slo,
+            resources=resources,
+            limits=self.limits,
+            overhead_s=self.overhead_s,
+        )
+        return self._last
+
+    def resources(self) -> Resources:
+        """Pages and slots as they stand."""
+        s = self._scheduler
+        page = s.page_size
+        total = s.max_total_num_tokens // page
+        free = s.token_to_kv_pool_allocator.available_size() // page
+        evictable = s.tree_cache.evictable_size() // page
+        pool = s.host_pool
+        return Resources(
+            page_tokens=page,
+            host_page_tokens=HOST_PAGE_TOKENS,
+            total_pages=total,
+            free_pages=free,
+            evictable_pages=evictable,
+            locked_pages=total - free - evictable,
+            host_total_pages=pool.num_pages,
+            host_free_pages=pool.num_free_pages,
+            total_slots=self._total_slots,
+            free_slots=s.req_to_token_pool.available_size(),
+            reserved_slots=self._reserved_slots,
+            copy_pages_per_step=self.copy_pages_per_step,
+        )
+
+    def waiting_online_tokens(self) -> int:
+        """Prompt tokens of online requests that hold no slot or are half prefilled."""
+        rows = self._scheduler.rows
+        queued = self._last.online_waiting if self._last is not None else ()
+        waiting = sum(row.remaining_tokens for row in queued)
+        partial = sum(
+            live.row.remaining_tokens
+            for live in rows.holding.values()
+            if live.is_online and live.row.phase is Phase.PREFILL
+        )
+        return waiting + partial
+
+
+def _shared_pages(scheduler: Any, live: LiveRow) -> int:
+    """Pages of the row that a retract would not make available: locked by somebody else too."""
+    node, shared = live.req.last_node, 0
+    root = getattr(scheduler.tree_cache, "root_node", None)
+    while node is not None and node is not root:
+        if node.lock_ref > 1:
+            shared += len(node.key)
+        node = node.parent
+    return int(shared // scheduler.page_size)

@@ -1,0 +1,1 @@
+"""Kernels that move KV pages between device and host."""

@@ -1,0 +1,180 @@
+"""A real SGLang scheduler with co-serving, driven in this process. Runs in the engine's venv.
+
+The scheduler is the one the server starts: real model runner, real pools, real event loop, with
+SGLang's strict checks on. What the rig replaces is only the far end of its sockets. Plans come
+from a script (or a policy), stops from a script, so that every event happens at a known place.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from array import array
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("SGLANG_USE_CPU_ENGINE", "1")
+os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("SGLANG_ENABLE_STRICT_MEM_CHECK_DURING_BUSY", "1")
+os.environ.setdefault("SGLANG_ENABLE_STRICT_MEM_CHECK_DURING_IDLE", "1")
+os.environ.setdefault("SGLANG_CHECK_KV_PAGE_INVARIANTS", "1")
+os.environ.setdefault("COSERVE_POLICY", "conserve_v2")
+
+ROOT = Path(__file__).resolve().parents[2]
+for entry in (str(ROOT), str(ROOT / "kernels")):
+    if entry not in sys.path:
+        sys.path.insert(0, entry)
+
+import torch  # noqa: E402
+import zmq  # noqa: E402
+from sglang.srt.managers.io_struct import TokenizedGenerateReqInput  # noqa: E402
+from sglang.srt.sampling.sampling_params import SamplingParams  # noqa: E402
+from sglang.srt.server_args import PortArgs, ServerArgs, set_global_server_args_for_scheduler  # noqa: E402
+
+from engine_adapter.sglang_plugin.coserving import CoServingScheduler  # noqa: E402
+
+NUM_LAYERS = 6
+VOCAB = 512
+
+
+def tiny_llama(folder: Path) -> Path:
+    """A random Llama with 6 layers whose greedy choices are far from ties."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(7)
+    config = LlamaConfig(
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=NUM_LAYERS,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=VOCAB,
+        max_position_embeddings=2048,
+        initializer_range=0.25,
+        eos_token_id=1,
+        bos_token_id=0,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+class Rig:
+    """One scheduler and the requests sent to it."""
+
+    def __init__(
+        self,
+        *,
+        overlap: bool = True,
+        dtype: str = "float32",
+        kv_tokens: int = 4096,
+        slots: int = 16,
+        page_size: int = 1,
+        scheduler_class: type[Any] = CoServingScheduler,
+        **server_args: Any,
+    ) -> None:
+        folder = Path(tempfile.mkdtemp(prefix="coserve-rig-"))
+        tiny_llama(folder / "model")
+        args = ServerArgs(
+            model_path=str(folder / "model"),
+            device="cpu",
+            dtype=dtype,
+            skip_tokenizer_init=True,
+            disable_overlap_schedule=not overlap,
+            max_total_tokens=kv_tokens,
+            max_running_requests=slots,
+            chunked_prefill_size=512,
+            page_size=page_size,
+            watchdog_timeout=600,
+            **server_args,
+        )
+        ports = PortArgs.init_new(args)
+        context = zmq.Context.instance()
+        self.to_scheduler = context.socket(zmq.PUSH)
+        self.to_scheduler.bind(ports.scheduler_input_ipc_name)
+        self.outputs = context.socket(zmq.PULL)
+        self.outputs.setsockopt(zmq.RCVHWM, 0)
+        self.outputs.bind(ports.tokenizer_ipc_name)
+        set_global_server_args_for_scheduler(args)
+        self.script: Callable[[Rig], None] = lambda rig: None
+        self.step = 0
+        self.limit = 5000
+        self.reqs: dict[str, Any] = {}
+        rig = self
+
+        class Rigged(scheduler_class):  # type: ignore[misc, valid-type]
+            def get_next_batch_to_run(self, running_batch: Any, last_batch: Any) -> Any:
+                rig._tick()
+                return super().get_next_batch_to_run(running_batch, last_batch)
+
+        self.scheduler = Rigged(args, ports, 0, 0, 0, 0, 0, 0, None)
+
+    def request(
+        self, rid: str, prompt: Iterable[int], max_new_tokens: int, *, priority: int = -10,
+        **sampling: Any,
+    ) -> TokenizedGenerateReqInput:
+        """A tokenized request; negative priority is offline."""
+        params = SamplingParams(
+            max_new_tokens=max_new_tokens, temperature=0.0, ignore_eos=True, **sampling
+        )
+        params.normalize(None)
+        params.verify(VOCAB)
+        return TokenizedGenerateReqInput(
+            rid=rid, input_text="", input_ids=array("q", prompt), input_embeds=None,
+            mm_inputs=None, token_type_ids=None, sampling_params=params, return_logprob=False,
+            logprob_start_len=-1, top_logprobs_num=0, token_ids_logprob=None, stream=True,
+            priority=priority,
+        )
+
+    def submit(self, rid: str, prompt: Iterable[int], max_new_tokens: int, **kwargs: Any) -> None:
+        """Hand a request to the scheduler at once."""
+        self.scheduler.handle_generate_request(self.request(rid, prompt, max_new_tokens, **kwargs))
+        self.reqs[rid] = self.scheduler.waiting_queue[-1]
+
+    def send(self, request: TokenizedGenerateReqInput) -> None:
+        """Send a request through the socket the monitor owns."""
+        self.to_scheduler.send_pyobj(request)
+
+    def run(self, script: Callable[[Rig], None] | None = None, limit: int = 5000) -> None:
+        """Run SGLang's own event loop until nothing is left to do."""
+        self.script = script or (lambda rig: None)
+        self.step = 0
+        self.limit = limit
+        s = self.scheduler
+        s.gracefully_exit = False
+        s.last_batch = None
+        self._idle_seen = 0
+        s.run_event_loop()
+        self.drain()
+
+    def output(self, rid: str) -> list[int]:
+        """Greedy output of a finished request."""
+        req = self.reqs[rid]
+        assert req.finished(), f"{rid} did not finish: {len(req.output_ids)} tokens"
+        return list(req.output_ids)
+
+    def drain(self) -> list[Any]:
+        """Messages the scheduler sent out since the last call."""
+        messages = []
+        while self.outputs.poll(20):
+            messages.append(self.outputs.recv_pyobj())
+        return messages
+
+    def _tick(self) -> None:
+        self.step += 1
+        s = self.scheduler
+        if self.step > self.limit:
+            raise RuntimeError(f"no end after {self.limit} steps: {s.runtime_state()}")
+        self.script(self)
+        idle = not s.waiting_queue and s.is_fully_idle()
+        self._idle_seen = self._idle_seen + 1 if idle else 0
+        if self._idle_seen > 1:
+            s.gracefully_exit = True
+
+
+def prompt(seed: int, length: int) -> list[int]:
+    """A prompt without repetition at its start."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(2, VOCAB, (length,), generator=generator).tolist()
