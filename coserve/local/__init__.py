@@ -1,0 +1,1 @@
+"""Everything of the product on one machine: embedded servers and the processes beside them."""

