@@ -20,6 +20,19 @@ MAX_ROWS: Final = 50_000
 MAX_FILE_BYTES: Final = 200 * 1024 * 1024
 MAX_REPORTED_FAULTS: Final = 1000
 
+
+@dataclass(frozen=True)
+class CheckLimits:
+    """What a file may hold; the defaults are the documented limits."""
+
+    max_rows: int = MAX_ROWS
+    max_file_bytes: int = MAX_FILE_BYTES
+    max_line_bytes: int = MAX_LINE_BYTES
+    max_reported_faults: int = MAX_REPORTED_FAULTS
+
+
+DOCUMENTED_LIMITS: Final = CheckLimits()
+
 _PREFIX_DEPTHS: Final = (256, 1024, 4096)
 _BITS_PER_DEPTH: Final = 16  # MAX_ROWS < 2**16, so three depths fill 48 bits of a bigint
 
@@ -78,14 +91,16 @@ class CheckReport:
     """What a check found.
 
     Attributes:
+        max_reported_faults: How many faults are kept.
         num_lines: Lines that are not blank.
         num_bytes: Size of the file.
         model: The model of the first line that names one.
-        faults: The first `MAX_REPORTED_FAULTS`, then one `too_many_errors` if there are more.
+        faults: The first of them, then one `too_many_errors` if there are more.
         num_faults: All faults, reported or not.
         rows: Meaningful only if there are no faults.
     """
 
+    max_reported_faults: int = MAX_REPORTED_FAULTS
     num_lines: int = 0
     num_bytes: int = 0
     model: str | None = None
@@ -101,7 +116,7 @@ class CheckReport:
     def add(self, fault: LineFault) -> None:
         """Count a fault, and keep it while there is room."""
         self.num_faults += 1
-        if len(self.faults) < MAX_REPORTED_FAULTS:
+        if len(self.faults) < self.max_reported_faults:
             self.faults.append(fault)
 
 
@@ -111,13 +126,21 @@ class FileCheck:
     Args:
         endpoint: What every line's `url` must be.
         served_models: The models a line may name; None where that is not known.
+        limits: What the file may hold.
     """
 
-    def __init__(self, endpoint: str, *, served_models: frozenset[str] | None = None) -> None:
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        served_models: frozenset[str] | None = None,
+        limits: CheckLimits = DOCUMENTED_LIMITS,
+    ) -> None:
+        self._limits = limits
         self._endpoint = endpoint
         self._served_models = served_models
-        self._splitter = LineSplitter(max_line_bytes=MAX_LINE_BYTES)
-        self._report = CheckReport()
+        self._splitter = LineSplitter(max_line_bytes=limits.max_line_bytes)
+        self._report = CheckReport(limits.max_reported_faults)
         self._model_line = 0
         self._unknown_models: set[str] = set()
         self._groups: dict[int, int] = {}
@@ -132,22 +155,23 @@ class FileCheck:
         """Judge the last line and the file as a whole."""
         for line in self._splitter.finish():
             self._judge(line)
-        report = self._report
-        if report.num_bytes > MAX_FILE_BYTES:
+        report, limits = self._report, self._limits
+        if report.num_bytes > limits.max_file_bytes:
             report.add(
                 LineFault(
                     "file_too_large",
-                    f"The file has {report.num_bytes:,} bytes; the limit is {MAX_FILE_BYTES:,}.",
+                    f"The file has {report.num_bytes:,} bytes; "
+                    f"the limit is {limits.max_file_bytes:,}.",
                 )
             )
         if report.num_lines == 0:
             report.add(LineFault("empty_file", "The file has no requests."))
-        elif report.num_lines > MAX_ROWS:
+        elif report.num_lines > limits.max_rows:
             report.add(
                 LineFault(
                     "too_many_lines",
-                    f"The file has {report.num_lines:,} requests; the limit is {MAX_ROWS:,}. "
-                    "Lines beyond it were not checked.",
+                    f"The file has {report.num_lines:,} requests; "
+                    f"the limit is {limits.max_rows:,}. Lines beyond it were not checked.",
                 )
             )
         num_unlisted = report.num_faults - len(report.faults)
@@ -164,7 +188,7 @@ class FileCheck:
             report.add(
                 LineFault(
                     "line_too_long",
-                    f"This line has more than {MAX_LINE_BYTES:,} bytes.",
+                    f"This line has more than {self._limits.max_line_bytes:,} bytes.",
                     line=line.line_no,
                 )
             )
@@ -172,7 +196,7 @@ class FileCheck:
         if not line.data:
             return
         report.num_lines += 1
-        if report.num_lines > MAX_ROWS:
+        if report.num_lines > self._limits.max_rows:
             return
         parsed = parse_line(
             line.data, line_no=line.line_no, offset=line.offset, endpoint=self._endpoint
