@@ -8,9 +8,24 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from engine_adapter.core.request import RequestClass
+from engine_adapter.wire.usage import TokenUsage
 
 CHAT_PATH = "/v1/chat/completions"
 COMPLETIONS_PATH = "/v1/completions"
+
+__all__ = [
+    "CHAT_PATH",
+    "COMPLETIONS_PATH",
+    "EngineCall",
+    "EngineClient",
+    "EngineFacts",
+    "EngineReply",
+    "EngineStream",
+    "LiveRids",
+    "RequestClass",
+    "StreamFrame",
+    "TokenUsage",
+]
 
 
 @dataclass(frozen=True)
@@ -26,6 +41,7 @@ class EngineCall:
         deadline_at: End of the completion window (UTC), or none.
         timeout_s: The call is given up (and aborted) after this long.
         request_id: The public id of the caller's request, for logs.
+        batch_id: The batch the row belongs to, or empty: engines share fairly between batches.
     """
 
     path: str
@@ -35,39 +51,7 @@ class EngineCall:
     deadline_at: datetime | None = None
     timeout_s: float = 600.0
     request_id: str = ""
-
-
-@dataclass(frozen=True)
-class TokenUsage:
-    """Tokens of one call, as the engine counted them."""
-
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cached_tokens: int = 0
-    reasoning_tokens: int = 0
-
-    @property
-    def total_tokens(self) -> int:
-        """Prompt and answer together."""
-        return self.prompt_tokens + self.completion_tokens
-
-    def __add__(self, other: TokenUsage) -> TokenUsage:
-        return TokenUsage(
-            self.prompt_tokens + other.prompt_tokens,
-            self.completion_tokens + other.completion_tokens,
-            self.cached_tokens + other.cached_tokens,
-            self.reasoning_tokens + other.reasoning_tokens,
-        )
-
-    def as_wire(self) -> dict[str, Any]:
-        """The `usage` object of a reply (contract rows C-07, C-08)."""
-        return {
-            "prompt_tokens": self.prompt_tokens,
-            "completion_tokens": self.completion_tokens,
-            "total_tokens": self.total_tokens,
-            "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
-            "completion_tokens_details": {"reasoning_tokens": self.reasoning_tokens},
-        }
+    batch_id: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,84 @@
+"""From an engine's HTTP answer to an `EngineReply`: one place for every client."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from engine_adapter.client.base import CHAT_PATH, EngineCall, EngineFacts, EngineReply, LiveRids
+from engine_adapter.wire.engine_errors import aborted, from_engine, is_retryable
+from engine_adapter.wire.errors import ApiError, EngineUnavailable, error_body
+from engine_adapter.wire.replies import EngineAborted, conforming_reply
+
+
+def prompt_param(path: str) -> str:
+    """The field that holds the prompt."""
+    return "messages" if path == CHAT_PATH else "prompt"
+
+
+def parsed(raw: bytes) -> Any:
+    """JSON, or text where it is none."""
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return raw[:1000].decode("utf-8", "replace")
+
+
+def error_of(call: EngineCall, status: int, raw: bytes) -> ApiError:
+    """The error an error answer stands for."""
+    return from_engine(status, parsed(raw), prompt_param=prompt_param(call.path))
+
+
+def error_reply(call: EngineCall, error: ApiError) -> EngineReply:
+    """A reply that carries the one error envelope."""
+    return EngineReply(
+        status_code=error.status,
+        body=error_body(error),
+        request_id=call.request_id,
+        retryable=is_retryable(error),
+    )
+
+
+def decode_reply(call: EngineCall, status: int, raw: bytes) -> EngineReply:
+    """The reply to a call, conforming whatever the engine said.
+
+    Raises:
+        EngineUnavailable: A success that cannot be read: the engine is not what we think it is.
+    """
+    if status >= 400:
+        return error_reply(call, error_of(call, status, raw))
+    try:
+        body, usage = conforming_reply(
+            call.path, call.rid, str(call.body.get("model", "")), orjson.loads(raw)
+        )
+    except EngineAborted:
+        return error_reply(call, aborted())
+    except (orjson.JSONDecodeError, LookupError, TypeError, AttributeError) as error:
+        raise EngineUnavailable("The engine's answer could not be read.") from error
+    return EngineReply(status_code=200, body=body, usage=usage, request_id=call.request_id)
+
+
+def decode_live(info: Any) -> LiveRids:
+    """Live ids out of an engine's server info: over all its schedulers."""
+    waiting: set[str] = set()
+    running: set[str] = set()
+    for state in info.get("internal_states") or ():
+        live = (state.get("coserve") or {}).get("live") or {}
+        waiting.update(live.get("waiting") or ())
+        running.update(live.get("running") or ())
+    return LiveRids(waiting=frozenset(waiting), running=frozenset(running))
+
+
+def decode_facts(info: Any, models: Any) -> EngineFacts:
+    """Facts out of an engine's server info and its list of models."""
+    state = (info.get("internal_states") or [{}])[0]
+    card = (models.get("data") or [{}])[0]
+    return EngineFacts(
+        model=str(card.get("id") or info.get("served_model_name") or ""),
+        context_tokens=int(card.get("max_model_len") or info.get("context_length") or 0),
+        kv_tokens=int(info.get("max_total_num_tokens") or 0),
+        max_running=int(info.get("max_running_requests") or 0),
+        version=str(info.get("version") or ""),
+        raw={"coserve": state.get("coserve") or {}},
+    )

@@ -1,0 +1,113 @@
+"""`EngineClient` over a `FakeEngine` in the same process: for tests that need no socket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+
+import orjson
+
+from engine_adapter.client.base import EngineCall, EngineFacts, EngineReply, LiveRids, StreamFrame
+from engine_adapter.client.decoding import decode_facts, decode_live, decode_reply, error_of
+from engine_adapter.client.encoding import engine_body
+from engine_adapter.client.fake_dialect import answer, events
+from engine_adapter.client.fake_engine import ConnectionBroken, FakeEngine, FakeSettings, Refused
+from engine_adapter.wire.engine_errors import ENGINE_LOST
+from engine_adapter.wire.errors import EngineUnavailable
+
+__all__ = ["FakeEngine", "FakeEngineClient", "FakeSettings"]
+
+
+class FakeEngineClient:
+    """The fake engine's client; every answer passes through the same decoding as a real one."""
+
+    def __init__(self, engine: FakeEngine | None = None, *, url: str = "fake://engine") -> None:
+        self.engine = engine or FakeEngine()
+        self._url = url
+
+    @property
+    def url(self) -> str:
+        """A name, not an address."""
+        return self._url
+
+    async def call(self, call: EngineCall) -> EngineReply:
+        """See `EngineClient.call`."""
+        self._reach()
+        body = engine_body(call, stream=False)
+        try:
+            script = self.engine.script(call.path, body)
+            async with asyncio.timeout(call.timeout_s):
+                whole = await answer(self.engine, call.path, body, script)
+        except Refused as refused:
+            return decode_reply(call, refused.status, orjson.dumps(refused.body))
+        except (TimeoutError, ConnectionBroken) as error:
+            raise EngineUnavailable(ENGINE_LOST) from error
+        return decode_reply(call, 200, orjson.dumps(whole))
+
+    async def stream(self, call: EngineCall) -> FakeStream:
+        """See `EngineClient.stream`."""
+        self._reach()
+        body = engine_body(call, stream=True)
+        try:
+            script = self.engine.script(call.path, body)
+            source = events(self.engine, call.path, body, script)
+            async with asyncio.timeout(call.timeout_s):
+                first = await anext(source)
+        except Refused as refused:
+            raise error_of(call, refused.status, orjson.dumps(refused.body)) from None
+        except (TimeoutError, ConnectionBroken) as error:
+            raise EngineUnavailable(ENGINE_LOST) from error
+        return FakeStream(first, source)
+
+    async def abort(self, rid: str) -> bool:
+        """See `EngineClient.abort`."""
+        self._reach()
+        self.engine.abort(rid)
+        for _ in range(200):
+            if rid not in await self.live_rids():
+                return True
+            await asyncio.sleep(0.01)
+        return False
+
+    async def live_rids(self) -> LiveRids:
+        """See `EngineClient.live_rids`."""
+        self._reach()
+        return decode_live(self.engine.server_info())
+
+    async def facts(self) -> EngineFacts:
+        """See `EngineClient.facts`."""
+        self._reach()
+        return decode_facts(self.engine.server_info(), self.engine.models())
+
+    async def healthy(self) -> bool:
+        """See `EngineClient.healthy`."""
+        return not self.engine.down
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+    def _reach(self) -> None:
+        if self.engine.down:
+            raise EngineUnavailable("The engine cannot be reached.")
+
+
+class FakeStream:
+    """A streamed answer of the fake engine: one event a frame."""
+
+    def __init__(self, first: bytes, source: AsyncGenerator[bytes, None]) -> None:
+        self._first = first
+        self._source = source
+
+    async def __aiter__(self) -> AsyncIterator[StreamFrame]:
+        """Frames in order."""
+        yield StreamFrame([self._first])
+        try:
+            async for event in self._source:
+                yield StreamFrame([event])
+        except ConnectionBroken as error:
+            raise EngineUnavailable(ENGINE_LOST) from error
+        yield StreamFrame([], done=True)
+
+    async def aclose(self) -> None:
+        """Drop the request if it still runs."""
+        await self._source.aclose()

@@ -1,0 +1,87 @@
+"""The fake engine's streamed answers, in SGLang's shape and order of events."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Any
+
+import orjson
+
+from engine_adapter.client.base import CHAT_PATH
+from engine_adapter.client.fake_engine import FakeEngine, flat_error, usage_block, whole_answer
+from engine_adapter.client.fake_script import Script
+
+
+async def answer(
+    engine: FakeEngine, path: str, body: Mapping[str, Any], script: Script
+) -> dict[str, Any]:
+    """A whole answer."""
+    text, finish, num_tokens = "", "stop", 0
+    async with aclosing(engine.run(str(body.get("rid", "")), script)) as run:
+        async for token, reason in run:
+            text += token
+            num_tokens += bool(token)
+            finish = reason or finish
+    usage = usage_block(script.prompt_tokens, num_tokens)
+    return whole_answer(path, body, text, finish, usage)
+
+
+async def events(
+    engine: FakeEngine, path: str, body: Mapping[str, Any], script: Script
+) -> AsyncGenerator[bytes, None]:
+    """The JSON of each event of a streamed answer, `[DONE]` excluded.
+
+    Chat: a role chunk with empty content, content chunks, a finish chunk, a usage chunk.
+    Completions: text chunks, the last with the finish reason, a usage chunk.
+    """
+    chat = path == CHAT_PATH
+    rid = str(body.get("rid", ""))
+    head = {
+        "id": rid,
+        "object": "chat.completion.chunk" if chat else "text_completion",
+        "created": 1_700_000_000,
+        "model": body.get("model"),
+    }
+    options = body.get("stream_options") or {}
+    num_tokens, finish = 0, "stop"
+    async with aclosing(engine.run(rid, script)) as run:
+        async for token, reason in run:
+            if script.fail_after is not None and num_tokens == script.fail_after:
+                yield orjson.dumps({"error": flat_error(500, "ordered by the prompt")})
+                return
+            if chat and num_tokens == 0:
+                yield _event(head, _chat_choice({"role": "assistant", "content": ""}), None)
+            num_tokens += bool(token)
+            usage = None
+            if options.get("continuous_usage_stats"):
+                usage = usage_block(script.prompt_tokens, num_tokens)
+            if chat:
+                if token:
+                    delta = {"reasoning_content": None, "content": token}
+                    yield _event(head, _chat_choice(delta), usage)
+                finish = reason or finish
+            else:
+                choice = {
+                    "index": 0, "text": token, "logprobs": None, "finish_reason": reason,
+                    "matched_stop": None,
+                }  # fmt: skip
+                yield _event(head, choice, usage)
+    if chat:
+        yield _event(head, _chat_choice({"reasoning_content": None}, finish), None)
+    if options.get("include_usage"):
+        total = usage_block(script.prompt_tokens, num_tokens)
+        yield orjson.dumps({**head, "choices": [], "usage": total})
+
+
+def _chat_choice(delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
+    return {
+        "index": 0, "delta": delta, "logprobs": None, "finish_reason": finish, "matched_stop": None,
+    }  # fmt: skip
+
+
+def _event(head: dict[str, Any], choice: dict[str, Any], usage: dict[str, Any] | None) -> bytes:
+    event = {**head, "choices": [choice]}
+    if usage is not None:
+        event["usage"] = usage
+    return orjson.dumps(event)

@@ -1,0 +1,201 @@
+"""A fake engine: live requests, slots, aborts and SGLang's dialect, without a model or a socket.
+
+`FakeEngineClient` speaks to it in the process, `fake_server` puts it behind a real port.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from engine_adapter.client.base import CHAT_PATH
+from engine_adapter.client.fake_script import Script, script_for
+
+VERSION = "fake"
+
+
+@dataclass(frozen=True)
+class FakeSettings:
+    """How the fake engine behaves.
+
+    Attributes:
+        model: The only model it serves.
+        context_tokens: Prompt and answer together.
+        latency_s: Pause before the first token.
+        token_s: Pause before each further token.
+        max_running: Requests that run at once; further ones wait.
+    """
+
+    model: str = "fake-model"
+    context_tokens: int = 2048
+    latency_s: float = 0.0
+    token_s: float = 0.0
+    max_running: int = 256
+
+
+class Refused(Exception):
+    """The fake engine answers with an error status."""
+
+    def __init__(self, status: int, body: dict[str, Any]) -> None:
+        super().__init__(status)
+        self.status = status
+        self.body = body
+
+
+class ConnectionBroken(Exception):
+    """The fake engine dies in the middle of an answer."""
+
+
+class FakeEngine:
+    """One engine. Invariant: an id is in `waiting` or `running` exactly while its run lives."""
+
+    def __init__(self, settings: FakeSettings | None = None) -> None:
+        self.settings = settings or FakeSettings()
+        self.waiting: dict[str, asyncio.Event] = {}
+        self.running: dict[str, asyncio.Event] = {}
+        self.down = False
+        """While set, every call finds no engine."""
+        self.received: list[dict[str, Any]] = []
+        """The last bodies that came in, oldest first."""
+        self._slots = asyncio.Semaphore(self.settings.max_running)
+
+    def abort(self, rid: str) -> None:
+        """Drop requests the way SGLang does: every live id that begins with `rid`."""
+        if not rid:
+            return
+        for live in (self.waiting, self.running):
+            for known, aborted in live.items():
+                if known.startswith(rid):
+                    aborted.set()
+
+    def server_info(self) -> dict[str, Any]:
+        """What `/server_info` says."""
+        return {
+            "served_model_name": self.settings.model,
+            "context_length": self.settings.context_tokens,
+            "max_total_num_tokens": self.settings.context_tokens * 16,
+            "max_running_requests": self.settings.max_running,
+            "version": VERSION,
+            "internal_states": [
+                {"coserve": {"live": {"waiting": [*self.waiting], "running": [*self.running]}}}
+            ],
+        }
+
+    def models(self) -> dict[str, Any]:
+        """What `/v1/models` says."""
+        card = {
+            "id": self.settings.model,
+            "object": "model",
+            "max_model_len": self.settings.context_tokens,
+        }
+        return {"object": "list", "data": [card]}
+
+    def script(self, path: str, body: Mapping[str, Any]) -> Script:
+        """The answer to a body.
+
+        Raises:
+            Refused: The body is wrong, or orders an error.
+        """
+        self.received = [*self.received[-99:], dict(body)]
+        if path == CHAT_PATH and not body.get("messages"):
+            raise Refused(400, flat_error(400, "Messages cannot be empty."))
+        script = script_for(path, body, self.settings.token_s)
+        limit = self.settings.context_tokens
+        if script.prompt_tokens >= limit:
+            raise Refused(
+                400,
+                flat_error(
+                    400,
+                    f"The input ({script.prompt_tokens} tokens) is longer than the model's "
+                    f"context length ({limit} tokens).",
+                ),
+            )
+        if script.status >= 400:
+            raise Refused(script.status, flat_error(script.status, "ordered by the prompt"))
+        return script
+
+    async def run(self, rid: str, script: Script) -> AsyncGenerator[tuple[str, str | None], None]:
+        """Tokens as they are made: the text, and the finish reason with the last.
+
+        Raises:
+            Refused: The id is in use.
+            ConnectionBroken: The script orders it.
+        """
+        if rid in self.waiting or rid in self.running:
+            raise Refused(400, flat_error(400, "Duplicate request ID detected."))
+        aborted = self.waiting[rid] = asyncio.Event()
+        try:
+            async with self._slots:
+                del self.waiting[rid]
+                self.running[rid] = aborted
+                last = len(script.tokens) - 1
+                for i, token in enumerate(script.tokens):
+                    await self._pause(
+                        self.settings.latency_s if i == 0 else script.token_s, aborted
+                    )
+                    if aborted.is_set():
+                        yield "", "abort"
+                        return
+                    if script.die_after == i:
+                        raise ConnectionBroken
+                    yield token, script.finish if i == last else None
+        finally:
+            self.waiting.pop(rid, None)
+            self.running.pop(rid, None)
+
+    @staticmethod
+    async def _pause(pause_s: float, aborted: asyncio.Event) -> None:
+        if pause_s <= 0:
+            return
+        try:
+            async with asyncio.timeout(pause_s):
+                await aborted.wait()
+        except TimeoutError:
+            return
+
+
+def flat_error(status: int, message: str) -> dict[str, Any]:
+    """SGLang's error shape, which never may reach a caller."""
+    return {
+        "object": "error",
+        "message": message,
+        "type": "BadRequestError" if status < 500 else "InternalServerError",
+        "param": None,
+        "code": status,
+    }
+
+
+def usage_block(prompt_tokens: int, completion_tokens: int) -> dict[str, Any]:
+    """SGLang's usage shape."""
+    return {
+        "prompt_tokens": prompt_tokens,
+        "total_tokens": prompt_tokens + completion_tokens,
+        "completion_tokens": completion_tokens,
+        "prompt_tokens_details": None,
+        "reasoning_tokens": 0,
+    }
+
+
+def whole_answer(
+    path: str, body: Mapping[str, Any], text: str, finish: str, usage: dict[str, Any]
+) -> dict[str, Any]:
+    """SGLang's shape of a whole answer."""
+    choice: dict[str, Any] = {"index": 0, "logprobs": None}
+    if path == CHAT_PATH:
+        choice["message"] = {
+            "role": "assistant", "content": text, "reasoning_content": None, "tool_calls": None,
+        }  # fmt: skip
+    else:
+        choice["text"] = text
+    choice |= {"finish_reason": finish, "matched_stop": None}
+    return {
+        "id": body.get("rid", ""),
+        "object": "chat.completion" if path == CHAT_PATH else "text_completion",
+        "created": 1_700_000_000,
+        "model": body.get("model"),
+        "choices": [choice],
+        "usage": usage,
+        "metadata": {"weight_version": "default"},
+    }

@@ -1,0 +1,90 @@
+"""What the fake engine answers, told by the prompt itself.
+
+A test on the far side of a socket can only reach the fake engine through a request. So the last
+message (or the prompt) may hold orders, words of the form `fake:NAME=VALUE`:
+
+    fake:text=Paris       the answer (underscores are blanks)
+    fake:tokens=40        the answer's length in tokens
+    fake:token_ms=20      pause before each token
+    fake:status=503       answer with this HTTP status
+    fake:finish=abort     finish reason of the answer
+    fake:die_after=3      break the connection after this many tokens
+    fake:fail_after=3     an error event after this many tokens
+
+Without orders it answers numbers: "1 2 3 …", one token each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from engine_adapter.client.base import CHAT_PATH
+
+DEFAULT_TOKENS = 8
+
+
+@dataclass(frozen=True)
+class Script:
+    """One answer of the fake engine, token by token."""
+
+    tokens: tuple[str, ...]
+    finish: str
+    prompt_tokens: int
+    token_s: float
+    status: int = 200
+    die_after: int | None = None
+    fail_after: int | None = None
+
+    @property
+    def text(self) -> str:
+        """The whole answer."""
+        return "".join(self.tokens)
+
+
+def prompt_text(path: str, body: Mapping[str, Any]) -> str:
+    """The whole prompt as text."""
+    if path != CHAT_PATH:
+        prompt = body.get("prompt", "")
+        return prompt if isinstance(prompt, str) else " ".join(str(token) for token in prompt)
+    parts: list[str] = []
+    for message in body.get("messages", ()):
+        content = message.get("content") or ""
+        if isinstance(content, list):
+            content = " ".join(part.get("text", "") for part in content)
+        parts.append(content)
+    return "\n".join(parts)
+
+
+def script_for(path: str, body: Mapping[str, Any], token_s: float) -> Script:
+    """The answer to a request."""
+    prompt = prompt_text(path, body)
+    words = prompt.split()
+    orders = dict(
+        word.removeprefix("fake:").split("=", 1)
+        for word in words
+        if word.startswith("fake:") and "=" in word
+    )
+    limit = body.get("max_completion_tokens") or body.get("max_tokens")
+    if "text" in orders:
+        answer = _tokens_of(orders["text"].replace("_", " "))
+    else:
+        wanted = int(orders.get("tokens", limit or DEFAULT_TOKENS))
+        answer = tuple(str(i) if i == 1 else f" {i}" for i in range(1, wanted + 1))
+    cut = limit is not None and len(answer) > limit
+    finish = "length" if cut or (limit is not None and len(answer) == limit) else "stop"
+    return Script(
+        tokens=answer[:limit] if cut else answer,
+        finish=orders.get("finish", finish),
+        prompt_tokens=max(1, len(words)),
+        token_s=float(orders["token_ms"]) / 1000 if "token_ms" in orders else token_s,
+        status=int(orders.get("status", 200)),
+        die_after=int(orders["die_after"]) if "die_after" in orders else None,
+        fail_after=int(orders["fail_after"]) if "fail_after" in orders else None,
+    )
+
+
+def _tokens_of(text: str) -> tuple[str, ...]:
+    first, *rest = text.split(" ")
+    return (first, *(f" {word}" for word in rest))

@@ -1,0 +1,139 @@
+"""The fake engine behind a real port: `python -m engine_adapter.client.fake_server --port 0`.
+
+Prints `listening on PORT` when it serves. Used by benchmarks and integration tests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager, suppress
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from engine_adapter.client.base import CHAT_PATH, COMPLETIONS_PATH
+from engine_adapter.client.fake_dialect import answer, events
+from engine_adapter.client.fake_engine import ConnectionBroken, FakeEngine, FakeSettings, Refused
+
+_ENGINE = web.AppKey("engine", FakeEngine)
+
+
+def _json(body: Any, status: int = 200) -> web.Response:
+    return web.Response(body=orjson.dumps(body), status=status, content_type="application/json")
+
+
+def _break(request: web.Request) -> None:
+    if request.transport is not None:
+        request.transport.abort()
+
+
+async def _generate(request: web.Request) -> web.StreamResponse:
+    engine = request.app[_ENGINE]
+    body = orjson.loads(await request.read())
+    try:
+        script = engine.script(request.path, body)
+        if not body.get("stream"):
+            return _json(await answer(engine, request.path, body, script))
+        response = web.StreamResponse(headers={"content-type": "text/event-stream"})
+        async with aclosing(events(engine, request.path, body, script)) as stream:
+            async for event in stream:
+                if not response.prepared:
+                    await response.prepare(request)
+                await response.write(b"data: " + event + b"\n\n")
+        await response.write(b"data: [DONE]\n\n")
+    except Refused as refused:
+        return _json(refused.body, refused.status)
+    except ConnectionBroken:
+        _break(request)
+        return web.Response()
+    return response
+
+
+async def _abort(request: web.Request) -> web.Response:
+    body = orjson.loads(await request.read())
+    request.app[_ENGINE].abort(body.get("rid") or "")
+    return web.Response()
+
+
+async def _server_info(request: web.Request) -> web.Response:
+    return _json(request.app[_ENGINE].server_info())
+
+
+async def _models(request: web.Request) -> web.Response:
+    return _json(request.app[_ENGINE].models())
+
+
+async def _health(request: web.Request) -> web.Response:
+    return web.Response(status=503 if request.app[_ENGINE].down else 200)
+
+
+def make_app(engine: FakeEngine) -> web.Application:
+    """The routes the service uses of an engine."""
+    app = web.Application(client_max_size=64 * 1024 * 1024)
+    app[_ENGINE] = engine
+    app.add_routes(
+        [
+            web.post(CHAT_PATH, _generate),
+            web.post(COMPLETIONS_PATH, _generate),
+            web.post("/abort_request", _abort),
+            web.get("/server_info", _server_info),
+            web.get("/v1/models", _models),
+            web.get("/health", _health),
+        ]
+    )
+    return app
+
+
+@asynccontextmanager
+async def serving(
+    engine: FakeEngine, *, host: str = "127.0.0.1", port: int = 0
+) -> AsyncIterator[str]:
+    """Serve `engine` while the block runs; yields its URL."""
+    # SGLang drops a request whose client is gone only seconds later: neither does the fake.
+    runner = web.AppRunner(make_app(engine), handler_cancellation=False, access_log=None)
+    await runner.setup()
+    site = web.TCPSite(runner, host, port, shutdown_timeout=0.5)
+    await site.start()
+    try:
+        yield f"http://{host}:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+async def _serve(engine: FakeEngine, port: int) -> None:
+    async with serving(engine, port=port) as url:
+        print("listening on", url.rsplit(":", 1)[1], flush=True)  # noqa: T201 - for the parent
+        await asyncio.Event().wait()
+
+
+def main() -> None:
+    """Serve until interrupted."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    defaults = FakeSettings()
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--model", default=defaults.model)
+    parser.add_argument("--latency-ms", type=float, default=0.0)
+    parser.add_argument("--token-ms", type=float, default=0.0)
+    parser.add_argument("--context-tokens", type=int, default=defaults.context_tokens)
+    parser.add_argument("--max-running", type=int, default=defaults.max_running)
+    options = parser.parse_args()
+    settings = FakeSettings(
+        model=options.model,
+        context_tokens=options.context_tokens,
+        latency_s=options.latency_ms / 1000,
+        token_s=options.token_ms / 1000,
+        max_running=options.max_running,
+    )
+    with suppress(KeyboardInterrupt):
+        asyncio.run(_make_and_serve(settings, options.port))
+
+
+async def _make_and_serve(settings: FakeSettings, port: int) -> None:
+    await _serve(FakeEngine(settings), port)
+
+
+if __name__ == "__main__":
+    main()

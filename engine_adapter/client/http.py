@@ -1,0 +1,204 @@
+"""`EngineClient` over HTTP: the one way the service talks to a real engine.
+
+aiohttp, because its relay costs a tenth of httpx's CPU per streamed chunk (decision 0004).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import orjson
+
+from engine_adapter.client.base import EngineCall, EngineFacts, EngineReply, LiveRids, StreamFrame
+from engine_adapter.client.decoding import (
+    decode_facts,
+    decode_live,
+    decode_reply,
+    error_of,
+)
+from engine_adapter.client.encoding import encode
+from engine_adapter.client.sse import DONE, EventParser, EventTooLong
+from engine_adapter.wire.engine_errors import ENGINE_LOST
+from engine_adapter.wire.errors import EngineUnavailable, InternalError
+from engine_adapter.wire.rid import is_rid
+
+CONNECT_TIMEOUT_S = 5.0
+# Shorter than the 5 s after which the engine's server closes an idle connection: a request never
+# meets a connection that is just being closed.
+KEEP_ALIVE_S = 3.0
+CONTROL_TIMEOUT_S = 5.0
+ABORT_PATIENCE_S = 2.0
+_ABORT_LOOK_S = 0.05
+_READ_BYTES = 256 * 1024
+_HEADERS = {"content-type": "application/json"}
+_LOST = (aiohttp.ClientError, OSError, TimeoutError)
+
+
+class HttpEngineClient:
+    """One engine at an HTTP address. Create it inside the event loop that uses it."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url.rstrip("/")
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
+            read_bufsize=_READ_BYTES,
+            auto_decompress=False,
+            skip_auto_headers=("User-Agent", "Accept-Encoding"),
+        )
+
+    @property
+    def url(self) -> str:
+        """The engine's address."""
+        return self._url
+
+    async def call(self, call: EngineCall) -> EngineReply:
+        """See `EngineClient.call`."""
+        try:
+            async with (
+                asyncio.timeout(call.timeout_s),
+                self._post(call.path, encode(call, stream=False)) as response,
+            ):
+                raw = await response.read()
+                status = response.status
+        except aiohttp.ClientConnectorError as error:
+            raise EngineUnavailable("The engine cannot be reached.") from error
+        except _LOST as error:
+            await self._drop(call.rid)
+            raise EngineUnavailable(ENGINE_LOST) from error
+        except asyncio.CancelledError:
+            await self._drop(call.rid)
+            raise
+        return decode_reply(call, status, raw)
+
+    async def stream(self, call: EngineCall) -> HttpEngineStream:
+        """See `EngineClient.stream`."""
+        try:
+            async with asyncio.timeout(call.timeout_s):
+                response = await self._post(call.path, encode(call, stream=True))
+                if response.status < 400:
+                    return HttpEngineStream(self, call.rid, response)
+                raw = await response.read()
+                response.release()
+        except aiohttp.ClientConnectorError as error:
+            raise EngineUnavailable("The engine cannot be reached.") from error
+        except _LOST as error:
+            await self._drop(call.rid)
+            raise EngineUnavailable(ENGINE_LOST) from error
+        except asyncio.CancelledError:
+            await self._drop(call.rid)
+            raise
+        raise error_of(call, response.status, raw)
+
+    async def abort(self, rid: str) -> bool:
+        """See `EngineClient.abort`.
+
+        The engine ignores the abort of an id it has not read yet, and answers 200 all the same:
+        so the abort is repeated until two looks in a row find the id gone.
+        """
+        if not is_rid(rid):
+            raise InternalError("an engine request id has the wrong form")
+        body = orjson.dumps({"rid": rid})
+        absent = 0
+        loop = asyncio.get_running_loop()
+        until = loop.time() + ABORT_PATIENCE_S
+        while loop.time() < until:
+            await self._control("POST", "/abort_request", body)
+            absent = absent + 1 if rid not in await self.live_rids() else 0
+            if absent == 2:
+                return True
+            await asyncio.sleep(_ABORT_LOOK_S)
+        return False
+
+    async def live_rids(self) -> LiveRids:
+        """See `EngineClient.live_rids`."""
+        return decode_live(await self._control("GET", "/server_info"))
+
+    async def facts(self) -> EngineFacts:
+        """See `EngineClient.facts`."""
+        info = await self._control("GET", "/server_info")
+        return decode_facts(info, await self._control("GET", "/v1/models"))
+
+    async def healthy(self) -> bool:
+        """See `EngineClient.healthy`."""
+        try:
+            await self._control("GET", "/health")
+        except EngineUnavailable:
+            return False
+        return True
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._session.close()
+
+    def _post(self, path: str, body: bytes) -> Any:
+        return self._session.post(self._url + path, data=body, headers=_HEADERS)
+
+    async def _control(self, method: str, path: str, body: bytes | None = None) -> Any:
+        """One short request beside the answers; its parsed JSON, or nothing where there is none.
+
+        Raises:
+            EngineUnavailable: No good answer in time.
+        """
+        try:
+            async with (
+                asyncio.timeout(CONTROL_TIMEOUT_S),
+                self._session.request(
+                    method, self._url + path, data=body, headers=_HEADERS if body else None
+                ) as response,
+            ):
+                raw = await response.read()
+                if response.status >= 400:
+                    raise EngineUnavailable("The engine does not answer its control requests.")
+                return orjson.loads(raw) if raw else {}
+        except (*_LOST, orjson.JSONDecodeError) as error:
+            raise EngineUnavailable("The engine cannot be reached.") from error
+
+    async def _drop(self, rid: str) -> None:
+        """Abort a request nobody waits for any more; an engine that is gone has dropped it."""
+        try:
+            await self.abort(rid)
+        except EngineUnavailable:
+            return
+
+
+class HttpEngineStream:
+    """A streamed answer whose status line has arrived."""
+
+    def __init__(
+        self, client: HttpEngineClient, rid: str, response: aiohttp.ClientResponse
+    ) -> None:
+        self._client = client
+        self._rid = rid
+        self._response = response
+        self._parser = EventParser()
+        self._done = False
+
+    async def __aiter__(self) -> AsyncIterator[StreamFrame]:
+        """Frames in order: each holds everything that had arrived."""
+        content = self._response.content
+        while not self._done:
+            try:
+                data = await content.readany()
+                events = self._parser.feed(data)
+            except (*_LOST, EventTooLong) as error:
+                raise EngineUnavailable(ENGINE_LOST) from error
+            if not data:
+                raise EngineUnavailable(ENGINE_LOST)
+            if events and events[-1].startswith(DONE):
+                events.pop()
+                self._done = True
+            if events or self._done:
+                yield StreamFrame(events, self._done)
+
+    async def aclose(self) -> None:
+        """Let go of the connection; an answer that was not read to its end is aborted."""
+        if self._done:
+            self._response.release()
+            return
+        self._done = True
+        self._response.close()
+        await self._client._drop(self._rid)

@@ -1,0 +1,91 @@
+"""Which request fields travel to the engine, and the private ones that only we set.
+
+SGLang honours fields in the body by which a client could jump the queue, take another request's
+id or run code in the scheduler (contract row C-28). What goes upstream is therefore built from a
+list of what is known to be harmless; everything else stays here.
+
+    rid              our fixed-length id
+    priority         0 online, -1 flex, -2 offline
+    custom_params    {"coserve": {"class": "offline", "deadline_in_s": 3600.0, "batch": "batch_…"}}
+    stream_options   usage in every chunk, so that the usage of a cut stream is known
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from engine_adapter.core.request import RequestClass
+from engine_adapter.wire.errors import InvalidRequest
+from engine_adapter.wire.request_class import word_of
+
+PRIORITIES: dict[RequestClass, int] = {
+    RequestClass.ONLINE: 0,
+    RequestClass.FLEX: -1,
+    RequestClass.OFFLINE: -2,
+}
+
+_SAMPLING = frozenset(
+    {
+        "model", "frequency_penalty", "presence_penalty", "logit_bias", "logprobs", "seed", "stop",
+        "temperature", "top_p", "top_k", "min_p", "min_tokens", "repetition_penalty", "ignore_eos",
+        "stop_token_ids", "skip_special_tokens", "response_format",
+    }
+)  # fmt: skip
+
+CHAT_FIELDS = _SAMPLING | {
+    "messages", "top_logprobs", "max_tokens", "max_completion_tokens", "tools", "tool_choice",
+    "parallel_tool_calls", "reasoning_effort", "chat_template_kwargs", "continue_final_message",
+    "separate_reasoning",
+}  # fmt: skip
+
+COMPLETION_FIELDS = _SAMPLING | {"prompt", "max_tokens", "echo"}
+
+REFUSED_FIELDS = frozenset(
+    {
+        "lora_path", "custom_logit_processor", "custom_params", "input_ids", "stop_regex", "regex",
+        "ebnf", "return_hidden_states", "return_routed_experts", "return_prompt_token_ids",
+        "return_meta_info", "return_cached_tokens_details", "session_params", "session_id",
+        "images_config", "audio", "modalities", "functions", "function_call", "web_search_options",
+    }
+)  # fmt: skip
+"""They would change the answer and are not offered: refused by name, never ignored."""
+
+STREAM_OPTIONS = {"include_usage": True, "continuous_usage_stats": True}
+
+_EMPTY: tuple[Any, ...] = (None, False, "", [], {})
+
+
+def refuse_private(body: Mapping[str, Any]) -> None:
+    """Refuse the first private field that is set to something.
+
+    Raises:
+        InvalidRequest: With the field's name as `param`.
+    """
+    for name in REFUSED_FIELDS.intersection(body):
+        if body[name] not in _EMPTY:
+            raise InvalidRequest(
+                f"'{name}' is not supported by this service.",
+                param=name,
+                code="unsupported_parameter",
+            )
+
+
+def engine_fields(body: Mapping[str, Any], allowed: frozenset[str]) -> dict[str, Any]:
+    """The fields of a caller's body that may travel: known, and not null (null means unset)."""
+    return {name: body[name] for name in allowed.intersection(body) if body[name] is not None}
+
+
+def private_fields(
+    rid: str, request_class: RequestClass, deadline_in_s: float | None, batch_id: str
+) -> dict[str, Any]:
+    """The fields by which we tell the engine the request's id, class, deadline and batch."""
+    fields: dict[str, Any] = {"rid": rid, "priority": PRIORITIES[request_class]}
+    if request_class is not RequestClass.ONLINE:
+        detail: dict[str, Any] = {"class": word_of(request_class)}
+        if deadline_in_s is not None:
+            detail["deadline_in_s"] = deadline_in_s
+        if batch_id:
+            detail["batch"] = batch_id
+        fields["custom_params"] = {"coserve": detail}
+    return fields

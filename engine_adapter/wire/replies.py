@@ -1,0 +1,127 @@
+"""From an engine's whole answer to a conforming one (contract sections 2 and 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from engine_adapter.wire.usage import TokenUsage
+
+FINISH_REASONS = frozenset({"stop", "length", "tool_calls", "content_filter", "function_call"})
+
+
+class EngineAborted(Exception):
+    """The engine dropped the request; its `abort` never reaches a caller (contract row C-04)."""
+
+
+def finish_reason_of(reason: Any) -> str | None:
+    """A finish reason callers know.
+
+    Raises:
+        EngineAborted: The engine dropped the request.
+    """
+    if reason is None or reason in FINISH_REASONS:
+        return reason if isinstance(reason, str) else None
+    if reason == "abort":
+        raise EngineAborted
+    return "stop"
+
+
+def usage_of(usage: Any) -> TokenUsage:
+    """The engine's `usage` object; zero for anything that is missing."""
+    if not isinstance(usage, Mapping):
+        return TokenUsage()
+    details = usage.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, Mapping) else 0
+    return TokenUsage(
+        prompt_tokens=usage.get("prompt_tokens") or 0,
+        completion_tokens=usage.get("completion_tokens") or 0,
+        cached_tokens=cached or 0,
+        reasoning_tokens=usage.get("reasoning_tokens") or 0,
+    )
+
+
+def chat_choice(choice: Mapping[str, Any], index: int) -> dict[str, Any]:
+    """One conforming choice of a chat completion (contract rows C-03 to C-06).
+
+    Raises:
+        EngineAborted: The engine dropped the request.
+    """
+    engine_message = choice.get("message") or {}
+    content = engine_message.get("content")
+    message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
+    if engine_message.get("tool_calls"):
+        message["content"] = content or None
+        message["tool_calls"] = [
+            _without_nulls(call, "index") for call in engine_message["tool_calls"]
+        ]
+    if engine_message.get("reasoning_content"):
+        message["reasoning_content"] = engine_message["reasoning_content"]
+    return {
+        "index": index,
+        "message": message,
+        "logprobs": chat_logprobs(choice.get("logprobs")),
+        "finish_reason": finish_reason_of(choice.get("finish_reason")) or "stop",
+    }
+
+
+def completion_choice(choice: Mapping[str, Any], index: int) -> dict[str, Any]:
+    """One conforming choice of a completion (contract row L-02).
+
+    Raises:
+        EngineAborted: The engine dropped the request.
+    """
+    return {
+        "text": choice.get("text") or "",
+        "index": index,
+        "logprobs": choice.get("logprobs"),
+        "finish_reason": finish_reason_of(choice.get("finish_reason")) or "stop",
+    }
+
+
+def chat_logprobs(logprobs: Any) -> dict[str, Any] | None:
+    """Log probabilities with both keys a strict client reads (contract row C-17)."""
+    if not isinstance(logprobs, Mapping):
+        return None
+    return {"content": logprobs.get("content"), "refusal": None}
+
+
+def public_id(path: str, rid: str) -> str:
+    """The id a caller sees; it holds the engine's id, so that a report leads to its log."""
+    return f"{'chatcmpl-' if path.endswith('/chat/completions') else 'cmpl-'}{rid}"
+
+
+def reply_body(
+    path: str, rid: str, created: int, model: str, choices: list[dict[str, Any]], usage: TokenUsage
+) -> dict[str, Any]:
+    """A whole reply body (contract rows C-01, C-02, L-01)."""
+    chat = path.endswith("/chat/completions")
+    return {
+        "id": public_id(path, rid),
+        "object": "chat.completion" if chat else "text_completion",
+        "created": created,
+        "model": model,
+        "choices": choices,
+        "usage": usage.as_wire(),
+        "system_fingerprint": None,
+    }
+
+
+def conforming_reply(
+    path: str, rid: str, model: str, body: Mapping[str, Any], index: int = 0
+) -> tuple[dict[str, Any], TokenUsage]:
+    """An engine's single-choice answer as a conforming body, and its usage.
+
+    Raises:
+        EngineAborted: The engine dropped the request.
+        LookupError: The answer holds no choice.
+    """
+    build = chat_choice if path.endswith("/chat/completions") else completion_choice
+    choice = build(body["choices"][0], index)
+    usage = usage_of(body.get("usage"))
+    created = int(body.get("created") or 0)
+    return reply_body(path, rid, created, model, [choice], usage), usage
+
+
+def _without_nulls(call: Mapping[str, Any], dropped: str) -> dict[str, Any]:
+    return {name: value for name, value in call.items() if value is not None and name != dropped}
