@@ -1,0 +1,158 @@
+"""The command line and the environment an engine is started with: a pure function of settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+PLUGINS = "coserve"
+CPU_PLUGINS = "coserve,coserve_cpu"
+
+# Of the caller's environment only what these name or begin with reaches the engine: no database
+# address, no key and no interpreter setting of the service.
+_PASSED_ON = frozenset(
+    {
+        "PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER", "LD_LIBRARY_PATH", "XDG_CACHE_HOME",
+        "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES",
+        "COSERVE_HOME", "COSERVE_POLICY", "COSERVE_TTFT_MS", "COSERVE_TBT_MS",
+        "COSERVE_RESERVED_SLOT_SHARE", "COSERVE_HOST_KV_TOKENS", "COSERVE_SAFEPOINT_MS",
+        "COSERVE_PROFILE_DIR", "COSERVE_SAFEPOINTS", "COSERVE_CHECKPOINTS",
+    }
+)  # fmt: skip
+_PASSED_ON_PREFIXES = ("LC_", "NCCL_", "SGLANG_", "HF_", "TORCH", "TRITON_")
+
+
+class Device(StrEnum):
+    """What the engine computes on."""
+
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """How one engine is started. `None` leaves a value to SGLang.
+
+    Attributes:
+        python: Interpreter of the engine's environment.
+        model_dir: A Hugging Face model folder.
+        model_name: Name under which it is served; the folder's own name if empty.
+        host: Address to listen on; an engine has no authentication, so keep it private.
+        port: Port to listen on.
+        device: What to compute on.
+        dtype: Weights and KV; bfloat16 is three times as fast as float32 in a CPU prefill.
+        kv_tokens: Tokens the KV pool holds. On a CPU the pool is ordinary memory, so it is bounded.
+        max_running: Requests that may hold a slot at once, parked ones included.
+        chunk_tokens: Prompt tokens computed in one step at most.
+        context_tokens: Longest prompt and answer together; the model's own limit by default.
+        page_tokens: Tokens per KV page.
+        tensor_parallel: Devices one model is spread over.
+        num_threads: OpenMP threads of a CPU engine; two collapse when the cores are shared.
+        log_level: SGLang's.
+        extra_args: Appended as they are.
+    """
+
+    python: Path
+    model_dir: Path
+    port: int
+    host: str = "127.0.0.1"
+    model_name: str = ""
+    device: Device = Device.CPU
+    dtype: str = "bfloat16"
+    kv_tokens: int | None = None
+    max_running: int | None = None
+    chunk_tokens: int | None = None
+    context_tokens: int | None = None
+    page_tokens: int | None = None
+    tensor_parallel: int = 1
+    num_threads: int = 1
+    log_level: str = "info"
+    extra_args: tuple[str, ...] = field(default=())
+
+    @property
+    def served_name(self) -> str:
+        """What `/v1/models` says."""
+        return self.model_name or self.model_dir.name
+
+
+# A CPU host shares its memory with the rest of the stack.
+_CPU_KV_TOKENS = 65_536
+_CPU_MAX_RUNNING = 64
+_CPU_CHUNK_TOKENS = 512
+
+
+def engine_command(
+    settings: EngineSettings, environ: Mapping[str, str]
+) -> tuple[list[str], dict[str, str]]:
+    """The argument list and the whole environment of an engine.
+
+    Args:
+        settings: How to start it.
+        environ: The caller's environment; little of it is passed on.
+
+    Returns:
+        `(argv, env)`. Start it in its own session, in any folder: the interpreter does not look
+        for modules there.
+    """
+    on_cpu = settings.device is Device.CPU
+    kv_tokens = settings.kv_tokens or (_CPU_KV_TOKENS if on_cpu else None)
+    max_running = settings.max_running or (_CPU_MAX_RUNNING if on_cpu else None)
+    chunk_tokens = settings.chunk_tokens or (_CPU_CHUNK_TOKENS if on_cpu else None)
+    argv = [
+        str(settings.python), "-m", "sglang.launch_server",
+        "--model-path", str(settings.model_dir),
+        "--served-model-name", settings.served_name,
+        "--host", settings.host,
+        "--port", str(settings.port),
+        "--device", settings.device.value,
+        "--dtype", settings.dtype,
+        "--tp-size", str(settings.tensor_parallel),
+        "--grammar-backend", "xgrammar",
+        "--log-level", settings.log_level,
+        "--log-level-http", "warning",
+        # Cached prompt tokens are part of the usage that clients see.
+        "--enable-cache-report",
+        # Without it the idle scheduler spins on one core.
+        "--sleep-on-idle",
+    ]  # fmt: skip
+    for flag, value in (
+        ("--max-total-tokens", kv_tokens),
+        ("--max-running-requests", max_running),
+        ("--chunked-prefill-size", chunk_tokens),
+        ("--context-length", settings.context_tokens),
+        ("--page-size", settings.page_tokens),
+    ):
+        if value is not None:
+            argv += [flag, str(value)]
+    if on_cpu:
+        # Launching ahead buys nothing where the host computes.
+        argv += ["--attention-backend", "torch_native", "--disable-overlap-schedule"]
+    argv += settings.extra_args
+    return argv, _environment(settings, environ)
+
+
+def _environment(settings: EngineSettings, environ: Mapping[str, str]) -> dict[str, str]:
+    env = {
+        name: value
+        for name, value in environ.items()
+        if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
+    }
+    env |= {
+        "PYTHONSAFEPATH": "1",  # a folder named `kernels` in the working directory is not a package
+        "PYTHONUNBUFFERED": "1",
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "SGLANG_PLUGINS": PLUGINS,
+    }
+    if settings.device is Device.CPU:
+        env |= {
+            "SGLANG_PLUGINS": CPU_PLUGINS,
+            "SGLANG_USE_CPU_ENGINE": "1",
+            "TORCHDYNAMO_DISABLE": "1",
+            "OMP_NUM_THREADS": str(settings.num_threads),
+        }
+        if settings.tensor_parallel > 1:
+            env["SGLANG_CPU_OMP_THREADS_BIND"] = "|".join(map(str, range(settings.tensor_parallel)))
+    return env
