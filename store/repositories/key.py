@@ -1,0 +1,94 @@
+"""Queries about API keys."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Sequence
+
+from sqlalchemy import func, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from store.models import ApiKey
+from store.types import new_id
+
+KEY_PREFIX = "sk-coserve-"
+_SHOWN_CHARS = len(KEY_PREFIX) + 4
+
+
+def hash_of(plaintext: str) -> bytes:
+    """What is kept of a key: sha256, 32 bytes. The key's 256 random bits need no salt."""
+    return hashlib.sha256(plaintext.encode("utf-8", "surrogatepass")).digest()
+
+
+async def create(
+    session: AsyncSession,
+    project_id: str,
+    name: str,
+    scopes: Sequence[str] = (),
+    *,
+    plaintext: str | None = None,
+) -> tuple[ApiKey, str]:
+    """A new key and its plain text, which is known only now.
+
+    Args:
+        session: The caller's transaction.
+        project_id: Owner.
+        name: For people.
+        scopes: `admin` lets the key see the dashboard; none is needed for the API.
+        plaintext: Use this secret instead of a random one (a key that lives in a file already).
+    """
+    plaintext = plaintext or KEY_PREFIX + secrets.token_urlsafe(32)
+    key = ApiKey(
+        id=new_id("key_"),
+        project_id=project_id,
+        name=name,
+        prefix=plaintext[:_SHOWN_CHARS],
+        key_hash=hash_of(plaintext),
+        scopes=list(scopes),
+    )
+    session.add(key)
+    await session.flush()
+    await session.refresh(key)
+    return key, plaintext
+
+
+async def find_by_hash(session: AsyncSession, key_hash: bytes) -> ApiKey | None:
+    """The usable key with this hash: neither revoked nor expired."""
+    statement = select(ApiKey).where(
+        ApiKey.key_hash == key_hash,
+        ApiKey.revoked_at.is_(None),
+        or_(ApiKey.expires_at.is_(None), ApiKey.expires_at > func.statement_timestamp()),
+    )
+    return (await session.execute(statement)).scalar_one_or_none()
+
+
+async def find_by_plaintext(session: AsyncSession, plaintext: str) -> ApiKey | None:
+    """The usable key with this plain text."""
+    return await find_by_hash(session, hash_of(plaintext))
+
+
+async def list_all(session: AsyncSession, project_id: str | None = None) -> Sequence[ApiKey]:
+    """Every key, revoked ones too, oldest first; of one project if given."""
+    statement = select(ApiKey).order_by(ApiKey.created_at, ApiKey.id)
+    if project_id is not None:
+        statement = statement.where(ApiKey.project_id == project_id)
+    return (await session.execute(statement)).scalars().all()
+
+
+async def revoke(session: AsyncSession, key_id: str) -> bool:
+    """Make a key unusable; whether there was such a usable key."""
+    statement = (
+        update(ApiKey)
+        .where(ApiKey.id == key_id, ApiKey.revoked_at.is_(None))
+        .values(revoked_at=func.statement_timestamp())
+        .returning(ApiKey.id)
+    )
+    return (await session.execute(statement)).scalar_one_or_none() is not None
+
+
+async def touch(session: AsyncSession, key_ids: Sequence[str]) -> None:
+    """Note that these keys were used just now."""
+    await session.execute(
+        update(ApiKey).where(ApiKey.id.in_(key_ids)).values(last_used_at=func.statement_timestamp())
+    )
