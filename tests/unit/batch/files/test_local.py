@@ -1,0 +1,104 @@
+"""What only a disk can do wrong."""
+
+from __future__ import annotations
+
+import os
+import resource
+import stat
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from batch.errors import StorageFull
+from batch.files import file_store_from_url
+from batch.files.local import LocalFileStore
+from batch.files.memory import MemoryFileStore
+
+KILLED_WHILE_WRITING = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from batch.files.local import LocalFileStore
+
+async def chunks():
+    yield b"x" * 2_000_000
+    await asyncio.sleep(0.05)
+    os.kill(os.getpid(), signal.SIGKILL)
+    yield b""
+
+asyncio.run(LocalFileStore(Path(sys.argv[1])).put("file-1", chunks()))
+"""
+
+
+async def chunks(*data: bytes) -> AsyncIterator[bytes]:
+    for one in data:
+        yield one
+
+
+def files_below(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+async def test_objects_are_private(tmp_path: Path) -> None:
+    await LocalFileStore(tmp_path / "files").put("file-1", chunks(b"secret"))
+    [path] = files_below(tmp_path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) & 0o077 == 0
+
+
+async def test_a_process_killed_while_writing_leaves_only_what_is_discarded(
+    tmp_path: Path,
+) -> None:
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED_WHILE_WRITING, str(tmp_path)], cwd=Path.cwd(), check=False
+    )
+    assert killed.returncode == -9
+    [partial] = files_below(tmp_path)
+    assert partial.suffix == ".part"
+    store = LocalFileStore(tmp_path)
+    assert await store.discard_interrupted(older_than_s=3600) == 0
+    assert partial.exists()
+    os.utime(partial, (0, 0))
+    assert await store.discard_interrupted(older_than_s=3600) == 1
+    assert files_below(tmp_path) == []
+
+
+async def test_discarding_before_anything_was_stored(tmp_path: Path) -> None:
+    assert await LocalFileStore(tmp_path / "files").discard_interrupted(older_than_s=0) == 0
+
+
+async def test_no_room_is_said_and_nothing_is_kept(tmp_path: Path) -> None:
+    """A limit on the size of a file stands in for a full disk: the write fails the same way."""
+    store = LocalFileStore(tmp_path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, hard))
+    try:
+        with pytest.raises(StorageFull):
+            await store.put("file-1", chunks(b"x" * 550_000, b"x" * 550_000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert files_below(tmp_path) == []
+
+
+async def test_no_room_in_the_fake() -> None:
+    store = MemoryFileStore(capacity_bytes=10)
+    await store.put("a", chunks(b"123456"))
+    with pytest.raises(StorageFull):
+        await store.put("b", chunks(b"12345"))
+    await store.put("a", chunks(b"1234567890"))
+    assert store.keys() == ["a"]
+
+
+async def test_urls(tmp_path: Path) -> None:
+    store = file_store_from_url(f"{tmp_path.as_uri()}/with%20space")
+    await store.put("file-1", chunks(b"a"))
+    assert (tmp_path / "with space" / "objects").is_dir()
+    assert isinstance(file_store_from_url("memory://"), MemoryFileStore)
+
+
+@pytest.mark.parametrize("url", ["", "files", "file://host/x", "ftp://x/y", "s3://"])
+def test_urls_that_name_no_store(url: str) -> None:
+    with pytest.raises(ValueError, match="file store"):
+        file_store_from_url(url)
