@@ -1,8 +1,10 @@
 # The same few verbs on a laptop and in CI. `make help` lists them.
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
-PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
-	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+# The first Python here that is new enough; plain python3 when none is, which then says what is needed.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' >/dev/null 2>&1 && break; done; \
+	$$p -c '' >/dev/null 2>&1 && echo $$p || echo python3)
 BIN := .venv/bin
 
 .PHONY: help run setup setup-dev setup-engine setup-browser test check bench lock
@@ -11,8 +13,8 @@ help:  ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
 
 # --- set up and run ------------------------------------------------------------------------
-run: setup setup-engine  ## set everything up, start everything, print URLs and a key
-	@exec $(BIN)/coserve up
+run:  ## set everything up, start everything, print URLs and a key
+	@exec $(PYTHON) -m coserve.setup run
 
 setup:
 	@$(PYTHON) -m coserve.setup service

@@ -43,17 +43,17 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 def descendants(root: int) -> list[int]:
     """The ids of all living processes below `root`, read from /proc."""
     parents: dict[int, int] = {}
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit():
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
             continue
         try:
-            stat = Path(f"/proc/{entry}/stat").read_bytes()
+            stat = (entry / "stat").read_bytes()
         except OSError:
             continue
         # The name in brackets may hold anything; the fields after the last bracket do not.
         state, parent = stat.rpartition(b")")[2].split()[:2]
         if state != b"Z":
-            parents[int(entry)] = int(parent)
+            parents[int(entry.name)] = int(parent)
     found = {root}
     grew = True
     while grew:

@@ -1,0 +1,31 @@
+"""`python3 -m coserve.setup VERB`: everything from a clean checkout on, by the host's Python.
+
+Verbs: service (.venv), dev (.venv with the tests' tools), engine (.venv-engine and the default
+model), run (service, then `coserve up`), browser (Chromium for the browser tests).
+"""
+
+import sys
+from pathlib import Path
+
+from coserve.setup.host import why_unsupported
+
+VERBS = ("service", "dev", "engine", "run", "browser")
+
+
+def main(argv):
+    # type: (list[str]) -> None
+    """Run one verb; exit status 2 on a wrong call or an unsupported host."""
+    if len(argv) != 1 or argv[0] not in VERBS:
+        sys.exit("usage: python3 -m coserve.setup " + "|".join(VERBS))
+    why = why_unsupported()
+    if why is not None:
+        print(why, file=sys.stderr)
+        sys.exit(2)
+    # Imported only now: these need the Python that was just checked for.
+    from coserve.setup.verbs import run_verb
+
+    run_verb(argv[0], Path(__file__).resolve().parents[2])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,80 @@
+"""What each set-up verb does, in order; one at a time per checkout."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from coserve.setup.browser import set_up_browser
+from coserve.setup.engine_env import set_up_engine
+from coserve.setup.model import ensure_default_model
+from coserve.setup.progress import folder_bytes
+from coserve.setup.service_env import set_up_service
+
+ALREADY_SET_UP_S = 3.0
+
+
+@contextmanager
+def only_one(checkout: Path) -> Iterator[None]:
+    """Wait until no other set-up of this checkout runs (`make test` beside `make run`)."""
+    tools = checkout / ".tools"
+    tools.mkdir(exist_ok=True)
+    with (tools / "setup.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("  another set-up of this checkout is running: waiting", flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def state_home() -> Path:
+    """The state directory, as the service understands it."""
+    return Path(os.environ.get("COSERVE_HOME") or ".coserve").absolute()
+
+
+def run_verb(verb: str, checkout: Path) -> None:
+    """Do `verb`; `run` does not return. Raises SetupFailed with one sentence."""
+    started_at = time.monotonic()
+    if verb == "browser":
+        set_up_browser()
+        return
+    with only_one(checkout):
+        if verb == "engine":
+            _set_up_engine(checkout)
+        else:
+            set_up_service(checkout, dev=verb == "dev")
+    if verb == "run":
+        took_s = time.monotonic() - started_at
+        coserve = checkout / ".venv" / "bin" / "coserve"
+        told = ["--service-setup-s", f"{took_s:.1f}"] if took_s > ALREADY_SET_UP_S else []
+        sys.stdout.flush()
+        os.execv(coserve, [str(coserve), "up", *told])
+
+
+def _set_up_engine(checkout: Path) -> None:
+    if os.environ.get("ENGINE_URLS"):
+        print("  engine: ENGINE_URLS is set, none is installed here", flush=True)
+        return
+    python = set_up_engine(checkout)
+    if not os.environ.get("COSERVE_MODEL"):
+        ensure_default_model(checkout, state_home(), python)
+
+
+def sizes(checkout: Path, home: Path) -> str:
+    """What the installation takes on disk, as one line."""
+    parts = {
+        ".venv": checkout / ".venv",
+        ".venv-engine": checkout / ".venv-engine",
+        "models": home / "models",
+    }
+    return ", ".join(
+        f"{name} {folder_bytes(folder) / 1e6:,.0f} MB"
+        for name, folder in parts.items()
+        if folder.exists()
+    )
