@@ -1,0 +1,142 @@
+"""The body of a chat completion request (contract rows C-09 to C-25)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from engine_adapter.wire import rules
+from engine_adapter.wire.rules import Rule
+from engine_adapter.wire.shared_rules import SHARED, check_shared
+
+ROLES = ("developer", "system", "user", "assistant", "tool", "function")
+MAX_TOOLS = 128
+
+_TEXT_PARTS = frozenset({"text", "refusal"})
+
+
+def check_chat(body: Mapping[str, Any]) -> None:
+    """Refuse a body that no engine could serve.
+
+    Raises:
+        InvalidRequest: With the dotted path of the first wrong field as `param`.
+    """
+    rules.check_fields(body, _FIELDS)
+    check_shared(body)
+    rules.required(body, "messages")
+    if body.get("top_logprobs") is not None and not body.get("logprobs"):
+        raise rules.wrong("top_logprobs", "only allowed when 'logprobs' is true")
+    _check_tool_choice(body)
+
+
+def _messages(name: str, value: Any) -> None:
+    if type(value) is not list:
+        raise rules.wrong_type(name, "an array of messages")
+    if not value:
+        raise rules.wrong(name, "must have at least one message", "empty_array")
+    for i, message in enumerate(value):
+        _message(f"{name}[{i}]", message)
+
+
+def _message(name: str, value: Any) -> None:
+    rules.obj(name, value)
+    role = value.get("role")
+    rules.one_of(*ROLES)(f"{name}.role", role)
+    if value.get("name") is not None:
+        rules.string(256)(f"{name}.name", value["name"])
+    if value.get("tool_calls") is not None:
+        rules.array_of(_tool_call, max_items=MAX_TOOLS)(f"{name}.tool_calls", value["tool_calls"])
+    if value.get("tool_call_id") is not None:
+        rules.string(256)(f"{name}.tool_call_id", value["tool_call_id"])
+    content = value.get("content")
+    if type(content) is str:
+        return
+    if content is None:
+        if role == "assistant":
+            return
+        raise rules.wrong_type(f"{name}.content", "a string or an array of parts")
+    rules.array_of(_part, min_items=1)(f"{name}.content", content)
+
+
+def _part(name: str, value: Any) -> None:
+    """Text only: the served models read nothing else."""
+    rules.obj(name, value)
+    kind = value.get("type")
+    if type(kind) is not str:
+        raise rules.wrong_type(f"{name}.type", "a string")
+    if kind not in _TEXT_PARTS:
+        raise rules.wrong(f"{name}.type", "this model reads text parts only", "unsupported_content")
+    rules.string()(f"{name}.{kind}", value.get(kind))
+
+
+def _function(name: str, value: Any) -> None:
+    rules.obj(name, value)
+    function = value.get("function")
+    rules.obj(f"{name}.function", function)
+    rules.string(64)(f"{name}.function.name", function.get("name"))
+
+
+def _tool_call(name: str, value: Any) -> None:
+    _function(name, value)
+    rules.string()(f"{name}.function.arguments", value["function"].get("arguments"))
+
+
+def _tool(name: str, value: Any) -> None:
+    rules.obj(name, value)
+    rules.one_of("function")(f"{name}.type", value.get("type"))
+    _function(name, value)
+    parameters = value["function"].get("parameters")
+    if parameters is not None:
+        rules.obj(f"{name}.function.parameters", parameters)
+        rules.bounded(f"{name}.function.parameters", parameters)
+
+
+def _tool_choice(name: str, value: Any) -> None:
+    if type(value) is dict:
+        rules.one_of("function")(f"{name}.type", value.get("type"))
+        _function(name, value)
+    elif value not in ("none", "auto", "required"):
+        raise rules.wrong(name, "must be none, auto, required or one function")
+
+
+_TEMPLATE_KWARGS = frozenset({"enable_thinking", "thinking"})
+
+
+def _template_kwargs(name: str, value: Any) -> None:
+    """Switches of known templates only: other arguments could replace the template itself."""
+    rules.obj(name, value)
+    for argument, switch in value.items():
+        if argument not in _TEMPLATE_KWARGS:
+            allowed = ", ".join(sorted(_TEMPLATE_KWARGS))
+            raise rules.wrong(name, f"only {allowed} can be set", "unsupported_parameter")
+        rules.boolean(f"{name}.{argument}", switch)
+
+
+def _check_tool_choice(body: Mapping[str, Any]) -> None:
+    choice = body.get("tool_choice")
+    tools = body.get("tools") or []
+    if choice in (None, "none", "auto"):
+        return
+    if not tools:
+        raise rules.wrong("tool_choice", "only allowed when 'tools' are given")
+    if type(choice) is dict:
+        name = choice["function"]["name"]
+        if all(tool["function"]["name"] != name for tool in tools):
+            raise rules.wrong("tool_choice", "names a function that is not among 'tools'")
+
+
+_FIELDS: dict[str, Rule] = {
+    **SHARED,
+    "messages": _messages,
+    "max_completion_tokens": rules.integer(1),
+    "logprobs": rules.boolean,
+    "top_logprobs": rules.integer(0, 20),
+    "tools": rules.array_of(_tool, max_items=MAX_TOOLS),
+    "tool_choice": _tool_choice,
+    "parallel_tool_calls": rules.boolean,
+    "reasoning_effort": rules.one_of("none", "minimal", "low", "medium", "high", "xhigh"),
+    "verbosity": rules.one_of("low", "medium", "high"),
+    "chat_template_kwargs": _template_kwargs,
+    "continue_final_message": rules.boolean,
+    "separate_reasoning": rules.boolean,
+}

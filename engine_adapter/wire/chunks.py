@@ -1,0 +1,181 @@
+"""From an engine's stream events to conforming chunks (contract section 3).
+
+One writer per choice. The parts of a chunk that never change are built once, as bytes; a chunk of
+plain text, which nearly every chunk is, costs one parse and two concatenations.
+
+What the engine sends for a choice, and what leaves here::
+
+    role, content ""     →  role chunk
+    content "…"          →  content chunk              (usage noted and left out)
+    finish "stop"        →  finish chunk, delta {}     exactly one
+    finish "abort"       →  StreamFailed
+    choices [], usage    →  nothing                    (usage noted)
+    error                →  StreamFailed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from engine_adapter.wire.engine_errors import aborted, from_stream_error
+from engine_adapter.wire.errors import ApiError, EngineUnavailable, error_body
+from engine_adapter.wire.replies import (
+    EngineAborted,
+    chat_logprobs,
+    finish_reason_of,
+    usage_of,
+)
+from engine_adapter.wire.usage import TokenUsage
+
+DONE_EVENT = b"data: [DONE]\n\n"
+KEEP_ALIVE = b": keep-alive\n\n"
+
+
+class StreamFailed(Exception):
+    """The engine's stream ended in an error; the caller is told by an error event."""
+
+    def __init__(self, error: ApiError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+def event_of(body: Any) -> bytes:
+    """One server-sent event (contract row S-02: JSON has no raw newline)."""
+    return b"data: " + orjson.dumps(body) + b"\n\n"
+
+
+def error_event(error: ApiError) -> bytes:
+    """The error event in the middle of a stream (contract row S-16)."""
+    return event_of(error_body(error))
+
+
+class StreamHead:
+    """What all chunks of one reply share (contract row S-04)."""
+
+    __slots__ = ("chat", "choices", "end", "include_usage", "usage_head")
+
+    def __init__(
+        self, *, chat: bool, public_id: str, created: int, model: str, include_usage: bool
+    ) -> None:
+        head = {
+            "id": public_id,
+            "object": "chat.completion.chunk" if chat else "text_completion",
+            "created": created,
+            "model": model,
+            "system_fingerprint": None,
+        }
+        opened = b"data: " + orjson.dumps(head)[:-1]
+        self.chat = chat
+        self.include_usage = include_usage
+        self.choices = opened + b',"choices":[{"index":'
+        # Every chunk but the last says `usage: null` if the caller asked for usage (row S-09),
+        # and none has the key if not (row S-10).
+        self.end = b'}],"usage":null}\n\n' if include_usage else b"}]}\n\n"
+        self.usage_head = opened + b',"choices":[],"usage":'
+
+    def usage_chunk(self, usage: TokenUsage) -> bytes:
+        """The extra chunk before `[DONE]`."""
+        return self.usage_head + orjson.dumps(usage.as_wire()) + b"}\n\n"
+
+
+class ChunkWriter:
+    """Rewrites the events of one choice.
+
+    Attributes:
+        finished: A finish reason has been sent; nothing of this choice follows.
+    """
+
+    __slots__ = ("_begin", "_end", "_head", "_started", "_text", "_usage", "finished")
+
+    def __init__(self, head: StreamHead, index: int) -> None:
+        self._head = head
+        self._started = False
+        self._usage: Mapping[str, Any] | None = None
+        self.finished = False
+        self._begin = head.choices + str(index).encode()
+        self._text = self._begin + (b',"delta":{"content":' if head.chat else b',"text":')
+        closed = b"}" if head.chat else b""
+        self._end = closed + b',"logprobs":null,"finish_reason":null' + head.end
+
+    @property
+    def usage(self) -> TokenUsage:
+        """Tokens so far, as the engine last counted them."""
+        return usage_of(self._usage)
+
+    def feed(self, event: bytes) -> bytes:
+        """What one event of the engine becomes; perhaps nothing.
+
+        Raises:
+            StreamFailed: The engine reports an error, dropped the request or makes no sense.
+        """
+        try:
+            parsed = orjson.loads(event)
+            usage = parsed.get("usage")
+            if usage is not None:
+                self._usage = usage
+            choices = parsed.get("choices")
+            if not choices:
+                if "error" in parsed:
+                    error = from_stream_error(parsed["error"], prompt_param=self._prompt_param())
+                    raise StreamFailed(error)
+                return b""
+            if self.finished:
+                return b""
+            return self._chat(choices[0]) if self._head.chat else self._completion(choices[0])
+        except EngineAborted:
+            raise StreamFailed(aborted()) from None
+        except (orjson.JSONDecodeError, LookupError, TypeError, AttributeError) as error:
+            raise StreamFailed(EngineUnavailable("The engine's answer is unreadable.")) from error
+
+    def _prompt_param(self) -> str:
+        return "messages" if self._head.chat else "prompt"
+
+    def _chat(self, choice: dict[str, Any]) -> bytes:
+        delta = choice["delta"]
+        finish = finish_reason_of(choice.get("finish_reason"))
+        out = b""
+        if not self._started:
+            self._started = True
+            out = self._chunk({"role": "assistant", "content": "", "refusal": None})
+        text = delta.get("content")
+        logprobs = choice.get("logprobs")
+        if logprobs is None and not delta.get("tool_calls") and not delta.get("reasoning_content"):
+            if text:
+                out += self._text + orjson.dumps(text) + self._end
+        else:
+            out += self._chunk(_delta_of(delta), chat_logprobs(logprobs))
+        if finish is not None:
+            self.finished = True
+            out += self._chunk({}, None, finish)
+        return out
+
+    def _completion(self, choice: dict[str, Any]) -> bytes:
+        text = choice.get("text") or ""
+        logprobs = choice.get("logprobs")
+        finish = finish_reason_of(choice.get("finish_reason"))
+        if finish is None and logprobs is None:
+            return self._text + orjson.dumps(text) + self._end if text else b""
+        self.finished = finish is not None
+        rest = {"text": text, "logprobs": logprobs, "finish_reason": finish}
+        return self._begin + b"," + orjson.dumps(rest)[1:-1] + self._head.end
+
+    def _chunk(self, delta: Any, logprobs: Any = None, finish: str | None = None) -> bytes:
+        rest = {"delta": delta, "logprobs": logprobs, "finish_reason": finish}
+        return self._begin + b"," + orjson.dumps(rest)[1:-1] + self._head.end
+
+
+def _delta_of(delta: Mapping[str, Any]) -> dict[str, Any]:
+    """A delta without the engine's nulls (contract row S-12: tool calls keep their index)."""
+    cleaned: dict[str, Any] = {}
+    for name in ("content", "reasoning_content"):
+        if delta.get(name):
+            cleaned[name] = delta[name]
+    if delta.get("tool_calls"):
+        cleaned["tool_calls"] = [
+            {key: value for key, value in call.items() if value is not None}
+            for call in delta["tool_calls"]
+        ]
+    return cleaned

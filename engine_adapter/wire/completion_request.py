@@ -1,0 +1,83 @@
+"""The body of a completion request (contract rows L-03 to L-08)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from engine_adapter.wire import rules
+from engine_adapter.wire.rules import Rule
+from engine_adapter.wire.shared_rules import MAX_CHOICES, SHARED, check_shared
+
+DEFAULT_MAX_TOKENS = 16
+
+
+def check_completion(body: Mapping[str, Any]) -> None:
+    """Refuse a body that no engine could serve.
+
+    Raises:
+        InvalidRequest: With the dotted path of the first wrong field as `param`.
+    """
+    rules.check_fields(body, _FIELDS)
+    check_shared(body)
+    rules.required(body, "prompt")
+    num_choices = body.get("n") or 1
+    best_of = body.get("best_of")
+    if best_of is not None and best_of > num_choices:
+        raise rules.wrong("best_of", "this service returns every choice it makes: use 'n'")
+    if best_of is not None and best_of < num_choices:
+        raise rules.wrong("best_of", "must not be less than 'n'")
+    if body.get("suffix"):
+        raise rules.wrong("suffix", "not supported by this service", "unsupported_parameter")
+    if len(prompts_of(body)) * num_choices > MAX_CHOICES:
+        raise rules.wrong("n", f"prompts times choices may be {MAX_CHOICES} at most")
+
+
+def prompts_of(body: Mapping[str, Any]) -> list[str | list[int]]:
+    """The single prompts of a checked body: one string or one list of token ids each."""
+    prompt = body["prompt"]
+    if type(prompt) is str:
+        return [prompt]
+    if type(prompt[0]) is int:
+        return [prompt]
+    return list(prompt)
+
+
+def _prompt(name: str, value: Any) -> None:
+    if type(value) is str:
+        if not value:
+            raise rules.wrong(name, "must not be empty")
+        return
+    if type(value) is not list:
+        raise rules.wrong_type(name, "a string, an array of strings or of token ids")
+    if not value:
+        raise rules.wrong(name, "must not be empty")
+    if type(value[0]) is int:
+        _tokens(name, value)
+    elif type(value[0]) is list:
+        rules.array_of(_tokens, max_items=MAX_CHOICES)(name, value)
+    else:
+        rules.array_of(_text, max_items=MAX_CHOICES)(name, value)
+
+
+def _text(name: str, value: Any) -> None:
+    rules.string()(name, value)
+    if not value:
+        raise rules.wrong(name, "must not be empty")
+
+
+_token_ids = rules.array_of(rules.integer(0), min_items=1)
+
+
+def _tokens(name: str, value: Any) -> None:
+    _token_ids(name, value)
+
+
+_FIELDS: dict[str, Rule] = {
+    **SHARED,
+    "prompt": _prompt,
+    "logprobs": rules.integer(0, 5),
+    "echo": rules.boolean,
+    "best_of": rules.integer(0, 20),
+    "suffix": rules.string(),
+}

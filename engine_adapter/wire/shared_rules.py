@@ -1,0 +1,51 @@
+"""Rules that chat and completions share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from engine_adapter.wire import rules
+from engine_adapter.wire.fields import refuse_private
+from engine_adapter.wire.rules import Rule
+
+MAX_CHOICES = 128
+
+SERVICE_TIERS = ("auto", "default", "flex", "scale", "priority", "fast")
+
+SHARED: dict[str, Rule] = {
+    "model": rules.string(256),
+    "temperature": rules.number(0, 2),
+    "top_p": rules.number(0, 1),
+    "presence_penalty": rules.number(-2, 2),
+    "frequency_penalty": rules.number(-2, 2),
+    "n": rules.integer(1, MAX_CHOICES),
+    "max_tokens": rules.integer(1),
+    "stop": rules.stop,
+    "seed": rules.integer(rules.MIN_INT64, rules.MAX_INT64),
+    "logit_bias": rules.logit_bias,
+    "stream": rules.boolean,
+    "stream_options": rules.stream_options,
+    "user": rules.string(),
+    "safety_identifier": rules.string(64),
+    "metadata": rules.metadata,
+    "store": rules.boolean,
+    "service_tier": rules.one_of(*SERVICE_TIERS),
+    "prompt_cache_key": rules.string(),
+    "response_format": rules.response_format,
+    "top_k": rules.integer(-1),
+    "min_p": rules.number(0, 1),
+    "min_tokens": rules.integer(0),
+    "repetition_penalty": rules.number(0, 2),
+    "ignore_eos": rules.boolean,
+    "skip_special_tokens": rules.boolean,
+    "stop_token_ids": rules.array_of(rules.integer(0), max_items=64),
+}
+
+
+def check_shared(body: Mapping[str, Any]) -> None:
+    """What holds for both endpoints beyond single fields (contract rows C-28, C-30)."""
+    refuse_private(body)
+    rules.required(body, "model")
+    if body.get("stream_options") is not None and not body.get("stream"):
+        raise rules.wrong("stream_options", "only allowed when 'stream' is true")
