@@ -79,17 +79,20 @@ class LocalFileStore:
         self, key: str, *, offset: int = 0, length: int | None = None
     ) -> AsyncGenerator[bytes, None]:
         """See `FileStore.stream`."""
-        path = self._path(key)
-        if length is None:
-            length = await self.size(key) - offset
-        while length:
-            step_bytes = min(length, CHUNK_BYTES)
-            [chunk] = await asyncio.to_thread(
-                _read_ranges, path, key, [ByteRange(offset, step_bytes)]
-            )
-            yield chunk
-            offset += step_bytes
-            length -= step_bytes
+        # Opened once: a file that is deleted meanwhile is still read to its end.
+        file = await asyncio.to_thread(_open, self._path(key), key)
+        try:
+            if length is None:
+                length = os.fstat(file).st_size - offset
+            if length < 0:
+                raise StoredObjectMissing(key)
+            while length:
+                step = ByteRange(offset, min(length, CHUNK_BYTES))
+                yield await asyncio.to_thread(_read_exactly, file, key, step)
+                offset += step.length
+                length -= step.length
+        finally:
+            os.close(file)
 
     async def size(self, key: str) -> int:
         """See `FileStore.size`."""
@@ -168,11 +171,15 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _read_ranges(path: Path, key: str, ranges: Sequence[ByteRange]) -> list[bytes]:
+def _open(path: Path, key: str) -> int:
     try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         raise StoredObjectMissing(key) from None
+
+
+def _read_ranges(path: Path, key: str, ranges: Sequence[ByteRange]) -> list[bytes]:
+    file = _open(path, key)
     try:
         return [_read_exactly(file, key, one) for one in ranges]
     finally:

@@ -14,6 +14,14 @@ from store.models.batch import LIVE_STATUSES
 
 
 @dataclass(frozen=True)
+class FilePosition:
+    """Where a file stands in a listing; outlives the file."""
+
+    created_at: datetime
+    id: str
+
+
+@dataclass(frozen=True)
 class FilePage:
     """One page of a listing and whether another follows."""
 
@@ -59,6 +67,15 @@ async def get(
     return (await session.execute(query)).scalar_one_or_none()
 
 
+async def position(session: AsyncSession, project_id: str, file_id: str) -> FilePosition | None:
+    """Where a file stands, deleted and expired ones too: a caller may delete while it pages."""
+    query = select(File.created_at, File.id).where(
+        File.id == file_id, File.project_id == project_id
+    )
+    found = (await session.execute(query)).one_or_none()
+    return None if found is None else FilePosition(*found)
+
+
 async def page(
     session: AsyncSession,
     project_id: str,
@@ -66,7 +83,7 @@ async def page(
     limit: int,
     newest_first: bool = True,
     purpose: str | None = None,
-    after: File | None = None,
+    after: FilePosition | None = None,
 ) -> FilePage:
     """Visible files of a project in order of (created_at, id), those after `after`."""
     key = tuple_(File.created_at, File.id)

@@ -128,7 +128,7 @@ class ForgetfulStore(MemoryFileStore):
 
 
 async def _nothing() -> AsyncIterator[bytes]:
-    for chunk in ():
+    for chunk in list[bytes]():
         yield chunk
 
 
