@@ -110,6 +110,8 @@ def engine_command(
         "--dtype", settings.dtype,
         "--tp-size", str(settings.tensor_parallel),
         "--grammar-backend", "xgrammar",
+        # A small model may otherwise fill a JSON answer with white space up to its token limit.
+        "--constrained-json-disable-any-whitespace",
         "--log-level", settings.log_level,
         "--log-level-http", "warning",
         # Cached prompt tokens are part of the usage that clients see.

@@ -15,10 +15,12 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 from coserve.setup.engine_link import link_packages
+from coserve.setup.installer import find_uv
 from coserve.setup.progress import SetupFailed, run, step
 
 TORCH = "torch==2.13.0"
@@ -58,7 +60,7 @@ def set_up_engine(checkout: Path) -> Path:
         return python
     stamp.unlink(missing_ok=True)
     with step(f"engine environment {venv.name}"):
-        run([sys.executable, "-m", "venv", venv], "The environment could not be made")
+        _make_venv(checkout, venv)
     if cpu:
         _install_cpu(checkout, venv, python)
     else:
@@ -76,16 +78,32 @@ def _install_cpu(checkout: Path, venv: Path, python: Path) -> None:
         _pip(python, TORCH, *(["--index-url", index] if index else []))
     frozen = checkout / "requirements" / "engine-cpu.txt"
     with step("SGLang and what it imports", grows=venv):
-        uv = checkout / ".venv" / "bin" / "uv"
-        if uv.exists():
-            env = {**os.environ, "VIRTUAL_ENV": str(venv), "UV_PYTHON_DOWNLOADS": "never"}
-            run(
-                [uv, "pip", "install", "--quiet", "--no-deps", "--require-hashes", "-r", frozen],
-                "The engine's packages could not be installed",
-                env=env,
-            )
-        else:
-            _pip(python, "--no-deps", "--require-hashes", "-r", frozen)
+        exact: list[str | Path] = ["--no-deps", "--require-hashes", "-r", frozen]
+        uv = find_uv(checkout)
+        if uv is None or not _uv_install(uv, venv, exact):
+            _pip(python, *exact)
+
+
+def _make_venv(checkout: Path, venv: Path) -> None:
+    """Make it with Python's own module; with uv where the host's Python was cut down."""
+    done = subprocess.run(
+        [sys.executable, "-m", "venv", str(venv)], capture_output=True, text=True, check=False
+    )
+    if done.returncode == 0:
+        return
+    uv = find_uv(checkout)
+    if uv is None:
+        raise SetupFailed("Python's venv module is missing (Debian: apt install python3-venv).")
+    why = "The environment could not be made"
+    run([uv, "venv", "--quiet", "--seed", "--clear", "--python", sys.executable, venv], why)
+
+
+def _uv_install(uv: Path, venv: Path, args: list[str | Path]) -> bool:
+    """Install with uv, three times as fast; False where only pip knows the way to an index."""
+    env = {**os.environ, "VIRTUAL_ENV": str(venv), "UV_PYTHON_DOWNLOADS": "never"}
+    argv = [uv, "pip", "install", "--quiet", *args]
+    done = subprocess.run([str(part) for part in argv], env=env, check=False)
+    return done.returncode == 0
 
 
 def _pip(python: Path, *args: str | Path) -> None:

@@ -78,7 +78,11 @@ def decode_facts(info: Any, models: Any) -> EngineFacts:
         model=str(card.get("id") or info.get("served_model_name") or ""),
         context_tokens=int(card.get("max_model_len") or info.get("context_length") or 0),
         kv_tokens=int(info.get("max_total_num_tokens") or 0),
-        max_running=int(info.get("max_running_requests") or 0),
+        max_running=int(
+            state.get("effective_max_running_requests_per_dp")
+            or info.get("max_running_requests")
+            or 0
+        ),
         version=str(info.get("version") or ""),
-        raw={"coserve": state.get("coserve") or {}},
+        raw={"coserve": state.get("coserve") or {}, "device": info.get("device") or ""},
     )

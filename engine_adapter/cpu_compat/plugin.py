@@ -19,7 +19,8 @@ def register() -> None:
         _grammar_mask()
         _paged_allocator()
     except (ImportError, AttributeError) as error:
-        print(f"coserve: CPU fixes do not fit this SGLang: {error}", file=sys.stderr, flush=True)
+        sys.stderr.write(f"coserve: CPU fixes do not fit this SGLang: {error}\n")
+        sys.stderr.flush()
         os._exit(EXIT_UNFIXED)
 
 

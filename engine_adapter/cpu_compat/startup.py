@@ -31,6 +31,7 @@ class FirstImport(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
+        """None, always: the next finder finds the package."""
         act = self._pending.pop(fullname, None)
         if act is not None:
             act()

@@ -8,29 +8,53 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from engine_adapter.sglang_plugin.row_class import classify
 
-def live_ids(scheduler: Any) -> dict[str, list[str]]:
-    """Ids of the scheduler's requests: `waiting` hold no slot, `running` do.
 
-    Reads the places where stock SGLang keeps a request between two steps: the waiting queue, the
-    queue for grammars being compiled, the running batch, the batch that ran last
-    and the one half-prefilled request. A finished request whose batch has not been filtered yet is not live.
+def live_report(waiting: Iterable[Any], holding: Iterable[Any]) -> dict[str, Any]:
+    """The `live` entry of an engine's state.
+
+    Args:
+        waiting: SGLang's request objects without a slot.
+        holding: Those with one. A request in both counts here; repeats and finished ones, whose
+            batch was not filtered yet, are left out.
+
+    Returns:
+        `{"waiting": [rid], "running": [rid], "classes": {rid: "online" | "flex" | "offline"}}`.
     """
-    waiting = [*scheduler.waiting_queue, *_grammar_queue(scheduler)]
-    running: list[Any] = []
+    running = {request.rid: request for request in holding if not request.finished()}
+    queued = {
+        request.rid: request
+        for request in waiting
+        if request.rid not in running and not request.finished()
+    }
+    return {
+        "waiting": list(queued),
+        "running": list(running),
+        "classes": {rid: _class_word(request) for rid, request in (queued | running).items()},
+    }
+
+
+def stock_waiting(scheduler: Any) -> list[Any]:
+    """Requests without a slot in stock SGLang: its queue, and those whose grammar is compiled."""
+    return [*scheduler.waiting_queue, *scheduler.grammar_manager.grammar_queue]
+
+
+def stock_holding(scheduler: Any) -> list[Any]:
+    """Requests with a slot, between two steps of stock SGLang.
+
+    They are in the running batch, in the batch that ran last (not merged into the former yet), or
+    are the one half-prefilled request.
+    """
+    held: list[Any] = []
     for batch in (scheduler.running_batch, scheduler.last_batch):
         if batch is not None:
-            running.extend(batch.reqs)
+            held.extend(batch.reqs)
     if scheduler.chunked_req is not None:
-        running.append(scheduler.chunked_req)
-    held = _ids(running)
-    return {"waiting": [rid for rid in _ids(waiting) if rid not in held], "running": held}
+        held.append(scheduler.chunked_req)
+    return held
 
 
-def _grammar_queue(scheduler: Any) -> list[Any]:
-    manager = getattr(scheduler, "grammar_manager", None)
-    return list(getattr(manager, "grammar_queue", ()))
-
-
-def _ids(requests: Iterable[Any]) -> list[str]:
-    return list(dict.fromkeys(request.rid for request in requests if not request.finished()))
+def _class_word(request: Any) -> str:
+    row_class = classify(request.priority, request.sampling_params.custom_params)
+    return row_class.request_class.name.lower()

@@ -30,10 +30,11 @@ def register() -> None:
 
         HookRegistry.register(TARGET, CoServeScheduler, HookType.REPLACE)
     except Exception:  # noqa: BLE001 - SGLang would swallow it and start without us
-        traceback.print_exc()
+        traceback.print_exc(file=sys.stderr)
         _end("the plugin could not be loaded")
 
 
 def _end(reason: str) -> None:
-    print(f"coserve: the engine cannot start: {reason}", file=sys.stderr, flush=True)
+    sys.stderr.write(f"coserve: the engine cannot start: {reason}\n")
+    sys.stderr.flush()
     os._exit(EXIT_CONTRACT)

@@ -7,7 +7,7 @@ from typing import Any
 from sglang.srt.managers.scheduler import Scheduler
 
 from engine_adapter.sglang_plugin.contract import PINNED_VERSION
-from engine_adapter.sglang_plugin.live_ids import live_ids
+from engine_adapter.sglang_plugin.live_ids import live_report, stock_holding, stock_waiting
 
 
 class CoServeScheduler(Scheduler):
@@ -21,4 +21,8 @@ class CoServeScheduler(Scheduler):
 
     def coserve_state(self) -> dict[str, Any]:
         """Proof that the plugin is live, and the ids of live requests."""
-        return {"version": PINNED_VERSION, "plugin": "live", "live": live_ids(self)}
+        return {
+            "version": PINNED_VERSION,
+            "plugin": "live",
+            "live": live_report(stock_waiting(self), stock_holding(self)),
+        }

@@ -31,6 +31,11 @@ class MissingKernel:
         self._name = name
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refuse.
+
+        Raises:
+            KernelMissing: Always.
+        """
         raise KernelMissing(f"{self._name} needs CUDA; this engine runs on the CPU")
 
     def __getattr__(self, name: str) -> MissingKernel:

@@ -1,0 +1,131 @@
+"""The proof, after an engine's start, that it is the engine we think it is.
+
+SGLang only logs the errors of plugins, so an engine without ours looks healthy and serves; and a
+CPU engine without our fixes dies of the first structured-output request. Both are found out here,
+before anybody is served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from engine_adapter.client.base import CHAT_PATH, EngineCall, EngineClient, EngineFacts, EngineReply
+from engine_adapter.client.http import HttpEngineClient
+from engine_adapter.core.request import RequestClass
+from engine_adapter.wire.errors import EngineUnavailable
+from engine_adapter.wire.rid import new_rid
+
+_LOOK_S = 0.25
+_CALL_S = 120.0
+
+_SCHEMA = {
+    "type": "object",
+    "properties": {"ok": {"type": "boolean"}},
+    "required": ["ok"],
+    "additionalProperties": False,
+}
+
+
+class EngineNotProven(RuntimeError):
+    """The engine must not serve; the message is one sentence."""
+
+
+async def verify_engine(base_url: str, model: str, timeout_s: float) -> EngineFacts:
+    """Wait for an engine and test it.
+
+    Args:
+        base_url: Where it answers, without `/v1`.
+        model: The name it must serve.
+        timeout_s: How long it may take to become healthy and pass.
+
+    Returns:
+        What it says about itself.
+
+    Raises:
+        EngineNotProven: It is not healthy in time, serves another model, runs without our
+            scheduler, or fails one of the test requests.
+    """
+    client = HttpEngineClient(base_url)
+    try:
+        async with asyncio.timeout(timeout_s):
+            while not await client.healthy():  # noqa: ASYNC110 - another process cannot set an event
+                await asyncio.sleep(_LOOK_S)
+            return await prove(client, model)
+    except TimeoutError:
+        raise EngineNotProven(
+            f"The engine at {base_url} was not ready within {timeout_s:.0f} s."
+        ) from None
+    except EngineUnavailable as error:
+        raise EngineNotProven(
+            f"The engine at {base_url} stopped answering during its self-test."
+        ) from error
+    finally:
+        await client.close()
+
+
+async def prove(client: EngineClient, model: str) -> EngineFacts:
+    """Test a healthy engine; see `verify_engine`."""
+    facts = await client.facts()
+    plugin = facts.raw.get("coserve") or {}
+    if plugin.get("plugin") != "live":
+        raise EngineNotProven(
+            f"The engine at {client.url} runs without coserve's scheduler plugin: "
+            "set its environment up again (make setup-engine)."
+        )
+    if facts.model != model:
+        raise EngineNotProven(
+            f"The engine at {client.url} serves {facts.model!r}, expected {model!r}."
+        )
+    hello = {"messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 4}
+    _require(await _ask(client, model, hello), "a chat request")
+    shaped = {
+        "messages": [{"role": "user", "content": "Answer in JSON."}],
+        "max_tokens": 64,
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {"name": "self_test", "schema": _SCHEMA, "strict": True},
+        },
+    }
+    text = _require(await _ask(client, model, shaped), "a structured-output request")
+    if not _is_self_test_answer(text):
+        raise EngineNotProven(
+            f"The engine at {client.url} does not hold to a JSON schema: it answered {text[:80]!r}."
+        )
+    return facts
+
+
+async def _ask(client: EngineClient, model: str, body: Mapping[str, Any]) -> EngineReply:
+    return await client.call(
+        EngineCall(
+            path=CHAT_PATH,
+            body={"model": model, "temperature": 0, **body},
+            rid=new_rid(),
+            request_class=RequestClass.ONLINE,
+            timeout_s=_CALL_S,
+        )
+    )
+
+
+def _require(reply: EngineReply, what: str) -> str:
+    """The answer's text.
+
+    Raises:
+        EngineNotProven: The engine refused, or what it answered has no text.
+    """
+    if not reply.ok:
+        message = reply.body.get("error", {}).get("message", "no reason given")
+        raise EngineNotProven(f"The engine failed {what} of its self-test: {message}")
+    if reply.usage is None or reply.usage.completion_tokens < 1:
+        raise EngineNotProven(f"The engine answered {what} of its self-test with nothing.")
+    return str(reply.body["choices"][0]["message"].get("content") or "")
+
+
+def _is_self_test_answer(text: str) -> bool:
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError:
+        return False
+    return isinstance(value, dict) and set(value) == {"ok"} and isinstance(value["ok"], bool)
