@@ -29,7 +29,7 @@ CONNECT_TIMEOUT_S = 5.0
 # Shorter than the 5 s after which the engine's server closes an idle connection: a request never
 # meets a connection that is just being closed.
 KEEP_ALIVE_S = 3.0
-CONTROL_TIMEOUT_S = 5.0
+CONTROL_TIMEOUT_S = 10.0
 ABORT_PATIENCE_S = 2.0
 _ABORT_LOOK_S = 0.05
 _READ_BYTES = 256 * 1024

@@ -65,7 +65,6 @@ class StreamHead:
             "object": "chat.completion.chunk" if chat else "text_completion",
             "created": created,
             "model": model,
-            "system_fingerprint": None,
         }
         opened = b"data: " + orjson.dumps(head)[:-1]
         self.chat = chat

@@ -103,7 +103,6 @@ def reply_body(
         "model": model,
         "choices": choices,
         "usage": usage.as_wire(),
-        "system_fingerprint": None,
     }
 
 

@@ -1,0 +1,164 @@
+"""The engines of this service: which models they serve, which of them answer, which to use next.
+
+A member is up or down. Down after a refused or lost connection or a failed probe (ejection), up
+again after a good one (return): a down engine is asked every `PROBE_DOWN_S`, an up one every
+`PROBE_UP_S`. What an engine serves is remembered while it is down, so that the list of models does
+not depend on it (contract row M-06).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from engine_adapter.client.base import EngineClient, EngineFacts
+from engine_adapter.wire.errors import EngineUnavailable, ModelNotFound
+
+PROBE_UP_S = 5.0
+PROBE_DOWN_S = 0.5
+SLOW_PROBES = 3
+"""Probes in a row that may time out before an engine counts as down."""
+
+Seen = Callable[[str, EngineFacts], Awaitable[None]]
+"""Called with an engine's address and facts when they are new."""
+
+
+@dataclass
+class Member:
+    """One engine of the pool."""
+
+    client: EngineClient
+    facts: EngineFacts | None = None
+    up: bool = False
+    in_flight: int = 0
+    why: str = "not asked yet"
+    num_slow: int = 0
+
+    @property
+    def url(self) -> str:
+        """The engine's address."""
+        return self.client.url
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """One served model."""
+
+    id: str
+    context_tokens: int
+    up: bool
+
+
+@dataclass
+class EnginePool:
+    """A set of engines; `run` keeps their state fresh."""
+
+    clients: Sequence[EngineClient]
+    seen: Seen | None = None
+    members: list[Member] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.members = [Member(client) for client in self.clients]
+
+    def remember(self, known: Mapping[str, EngineFacts]) -> None:
+        """Facts from an earlier life, by address: what is served is known before any probe."""
+        for member in self.members:
+            if member.facts is None:
+                member.facts = known.get(member.url)
+
+    def models(self) -> list[ModelInfo]:
+        """Every model known to be served, in the engines' order."""
+        found: dict[str, ModelInfo] = {}
+        for member in self.members:
+            facts = member.facts
+            if facts is None or not facts.model:
+                continue
+            known = found.get(facts.model)
+            up = member.up or (known is not None and known.up)
+            found[facts.model] = ModelInfo(facts.model, facts.context_tokens, up)
+        return list(found.values())
+
+    def model(self, model_id: str) -> ModelInfo:
+        """One model.
+
+        Raises:
+            ModelNotFound: No engine is known to serve it.
+        """
+        for info in self.models():
+            if info.id == model_id:
+                return info
+        raise ModelNotFound(
+            f"The model '{model_id[:128]}' does not exist or you do not have access to it.",
+            param="model",
+        )
+
+    def pick(self, model_id: str) -> Member:
+        """The engine to use next for a model: the least busy of those that are up.
+
+        Raises:
+            ModelNotFound: No engine is known to serve it.
+            EngineUnavailable: None of those that serve it answers, or nothing is known yet.
+        """
+        if not any(member.facts for member in self.members):
+            raise EngineUnavailable("No engine has answered yet.")
+        self.model(model_id)
+        able = [m for m in self.members if m.up and m.facts and m.facts.model == model_id]
+        if not able:
+            raise EngineUnavailable("The engine that serves this model cannot be reached.")
+        return min(able, key=lambda member: member.in_flight)
+
+    @contextmanager
+    def using(self, member: Member) -> Iterator[EngineClient]:
+        """Count a call, and eject the engine if the call finds it gone."""
+        member.in_flight += 1
+        try:
+            yield member.client
+        except EngineUnavailable as error:
+            if error.__cause__ is not None and not isinstance(error.__cause__, TimeoutError):
+                self._eject(member, error)
+            raise
+        finally:
+            member.in_flight -= 1
+
+    async def run(self) -> None:
+        """Probe every engine for ever."""
+        async with asyncio.TaskGroup() as group:
+            for member in self.members:
+                group.create_task(self._watch(member))
+
+    async def probe(self) -> None:
+        """Probe every engine once."""
+        for member in self.members:
+            await self._probe(member)
+
+    async def close(self) -> None:
+        """Close every client."""
+        for member in self.members:
+            await member.client.close()
+
+    async def _watch(self, member: Member) -> None:
+        while True:
+            await self._probe(member)
+            await asyncio.sleep(PROBE_UP_S if member.up else PROBE_DOWN_S)
+
+    async def _probe(self, member: Member) -> None:
+        try:
+            facts = await member.client.facts()
+        except EngineUnavailable as error:
+            # A scheduler in the middle of a long step answers late; only a gone one refuses.
+            member.num_slow += 1
+            if member.num_slow >= SLOW_PROBES or not isinstance(error.__cause__, TimeoutError):
+                self._eject(member, error)
+            return
+        changed = facts.model and (member.facts is None or facts.model != member.facts.model)
+        member.facts, member.up, member.why = facts, bool(facts.model), ""
+        member.num_slow = 0
+        if changed and self.seen is not None:
+            await self.seen(member.url, facts)
+
+    @staticmethod
+    def _eject(member: Member, error: EngineUnavailable) -> None:
+        member.up = False
+        member.why = error.message
