@@ -39,3 +39,19 @@ async def move(
     return await batches.move(
         session, batch_id, sources=sources_of(target), target=target, values=values, detail=detail
     )
+
+
+async def all_rows_closed(session: AsyncSession, batch_id: str) -> bool:
+    """Leave `in_progress` once the last row has its end.
+
+    To `finalizing`, unless rows expired: then the batch stays where it is until its finalization
+    has delivered what was finished, and moves it to `expired` (contract row R-02 knows no status
+    in between).
+
+    Returns:
+        Whether the batch goes on to `completed`.
+    """
+    if await batches.has_expired_rows(session, batch_id):
+        return False
+    await move(session, batch_id, BatchStatus.FINALIZING)
+    return True

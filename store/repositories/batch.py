@@ -220,6 +220,22 @@ async def is_over_window(session: AsyncSession, batch_id: str) -> bool:
     )
 
 
+async def has_expired_rows(session: AsyncSession, batch_id: str) -> bool:
+    """Whether a row was ended by the window. Looks at rows only once the window has ended."""
+    return bool(
+        await session.scalar(
+            text(
+                """
+                SELECT b.expires_at <= statement_timestamp() AND EXISTS (
+                  SELECT 1 FROM batch_rows r WHERE r.batch_id = b.id AND r.status = 'expired')
+                FROM batches b WHERE b.id = :id
+                """
+            ),
+            {"id": batch_id},
+        )
+    )
+
+
 async def waiting_for_a_stage(session: AsyncSession, *, idle_s: float) -> list[tuple[str, str]]:
     """(batch id, status) of batches that wait for a message which may have been lost.
 

@@ -48,7 +48,7 @@ def test_every_status_has_its_instant(status: BatchStatus) -> None:
 
 
 def test_cancel_is_possible_before_finalizing_only() -> None:
-    assert states.CANCELLABLE_BATCH == {BatchStatus.VALIDATING, BatchStatus.IN_PROGRESS}
+    assert {BatchStatus.VALIDATING, BatchStatus.IN_PROGRESS} == states.CANCELLABLE_BATCH
 
 
 def test_the_diagram_draws_every_move() -> None:

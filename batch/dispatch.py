@@ -1,0 +1,195 @@
+"""The dispatcher: everything between a pending row and its result, for one engine.
+
+    claim (≤128 rows) ──► flights (one call each) ──► outbox (one fenced write per 20 ms)
+         ▲ places free          │ stopped batch: abort
+         └── engine watch ──────┘ engine gone: put back
+
+It runs in one process and one event loop, under one lease, and lasts as long as there is work:
+an offline request may be parked by the engine for minutes, so a call must be able to outlive any
+time slice (decision 0006). Liveness is the heartbeat's business, not a time limit's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from dataclasses import dataclass
+
+from batch.clock import Clock
+from batch.engine_watch import EngineWatch
+from batch.execute import AttemptLimits
+from batch.files import FileStore
+from batch.flight import Flights
+from batch.intake import RowSource
+from batch.lease import Lease, LeaseLost
+from batch.outbox import Outbox
+from batch.queue import Queue
+from engine_adapter.client.base import EngineClient
+from store.session import Database
+
+logger = logging.getLogger(__name__)
+
+TURN_S = 0.01
+"""Least time between two claims: what lands meanwhile is claimed for together."""
+
+IDLE_LOOK_S = 0.25
+STOPPED_LOOK_S = 0.5
+LINGER_S = 1.0
+"""How long a dispatcher with nothing to do stays, so that bursts do not start a new one each."""
+
+DRAIN_LANDING_S = 2.0
+"""On shutdown: how long calls may finish before they are aborted and their rows put back."""
+
+
+@dataclass(frozen=True)
+class DispatchLimits:
+    """Bounds of one dispatcher; see batch/settings.py."""
+
+    max_in_flight: int = 256
+    max_attempts: int = 10
+    row_timeout_s: float = 3600.0
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a dispatcher ended.
+
+    Attributes:
+        num_written: Results it wrote.
+        num_refused: Results that the fence refused.
+        num_released: Rows it gave back unfinished.
+        lease_lost: Whether it ended because its lease was another's.
+        more_work: Whether rows were pending when it ended: another one should follow.
+    """
+
+    num_written: int
+    num_refused: int
+    num_released: int
+    lease_lost: bool
+    more_work: bool
+
+
+class Dispatcher:
+    """One dispatcher under one lease; `run` once."""
+
+    def __init__(
+        self,
+        lease: Lease,
+        engine: EngineClient,
+        database: Database,
+        file_store: FileStore,
+        queue: Queue,
+        clock: Clock,
+        limits: DispatchLimits,
+        *,
+        drain: asyncio.Event,
+        watchdog: bool = False,
+    ) -> None:
+        self._lease = lease
+        self._clock = clock
+        self._drain = drain
+        self._watchdog = watchdog
+        self._wake = asyncio.Event()
+        self._outbox = Outbox(lease.id, database, queue, clock)
+        self._watch = EngineWatch(
+            engine, clock, max_in_flight=limits.max_in_flight, changed=self._wake
+        )
+        attempt = AttemptLimits(limits.max_attempts, limits.row_timeout_s)
+        self._flights = Flights(
+            engine, self._watch, self._outbox, clock, attempt, landed=self._wake
+        )
+        self._source = RowSource(lease.id, database, file_store, clock)
+
+    async def run(self) -> Ending:
+        """Dispatch until nothing is left to do, a drain is asked for, or the lease is lost."""
+        lease_lost = False
+        try:
+            async with asyncio.TaskGroup() as group:
+                followers = [
+                    group.create_task(self._lease.keep(watchdog=self._watchdog)),
+                    group.create_task(self._watch.run()),
+                    group.create_task(self._stop_ended_batches()),
+                    group.create_task(self._wake_on_drain()),
+                ]
+                writer = group.create_task(self._outbox.run())
+                await self._fill(group)
+                await self._land()
+                self._outbox.close()
+                await writer
+                for follower in followers:
+                    follower.cancel()
+        except* LeaseLost as lost:
+            # Nothing to clean up: the rows have been, or will be, reaped, and no write of ours
+            # can land any more.
+            logger.warning("lease lost: %s", lost.exceptions[0])
+            lease_lost = True
+        num_released = 0 if lease_lost else await self._lease.give_back()
+        return Ending(
+            num_written=self._outbox.num_written,
+            num_refused=self._outbox.num_refused,
+            num_released=num_released,
+            lease_lost=lease_lost,
+            # Asked after the lease is given back: a batch that became ready in between sent its
+            # wake to a lease that was still held.
+            more_work=not self._drain.is_set() and await self._source.has_work(),
+        )
+
+    async def _fill(self, group: asyncio.TaskGroup) -> None:
+        """Keep the engine's places filled; returns when there is nothing to do, or on drain."""
+        idle_since_s = self._clock.monotonic()
+        while not self._drain.is_set():
+            num_new = await self._claim(group) if self._watch.up else 0
+            now_s = self._clock.monotonic()
+            if num_new or len(self._flights) or len(self._outbox):
+                idle_since_s = now_s
+            elif now_s - idle_since_s > LINGER_S:
+                if not await self._source.has_work():
+                    return
+                idle_since_s = now_s
+            if not self._watch.up and len(self._flights):
+                await self._flights.put_back_all()
+            await self._wait_a_turn(pause_s=TURN_S if num_new else IDLE_LOOK_S)
+            # Cleared before the claim that follows: what happens during it wakes the next turn.
+            self._wake.clear()
+
+    async def _claim(self, group: asyncio.TaskGroup) -> int:
+        """Claim for the free places and send what came; how many rows that were."""
+        num_free = self._watch.size - len(self._flights)
+        if num_free <= 0:
+            return 0
+        intake = await self._source.take(self._watch.model, num_free, self._flights.num_by_batch())
+        for one in intake.ready:
+            self._flights.start(group, one.row, one.batch, one.raw_line)
+        for put_back in intake.unreadable:
+            self._outbox.add(put_back)
+        return len(intake.ready)
+
+    async def _wait_a_turn(self, *, pause_s: float) -> None:
+        """Wait `TURN_S`, then until something happened since the last claim, or the pause ends."""
+        await self._clock.sleep(TURN_S)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(pause_s - TURN_S):
+                await self._wake.wait()
+
+    async def _wake_on_drain(self) -> None:
+        await self._drain.wait()
+        self._wake.set()
+
+    async def _land(self) -> None:
+        """On drain: let calls finish for a moment, then call the rest home."""
+        until_s = self._clock.monotonic() + DRAIN_LANDING_S
+        while len(self._flights) and self._clock.monotonic() < until_s:
+            await self._clock.sleep(TURN_S)
+        await self._flights.put_back_all()
+
+    async def _stop_ended_batches(self) -> None:
+        """Watch the batches in flight: a cancelled or expired one is taken off the engine."""
+        while True:
+            await self._clock.sleep(STOPPED_LOOK_S)
+            in_flight = list(self._flights.num_by_batch())
+            if not in_flight:
+                continue
+            stopped = await self._source.stopped(in_flight)
+            if stopped:
+                await self._flights.stop_batches(stopped)

@@ -1,0 +1,146 @@
+"""One row at an engine: its line in, its end or its next attempt out.
+
+Nothing is written here: the outcome goes to the outbox, which writes it under the lease.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import timedelta
+
+from batch import retry
+from batch.clock import Clock
+from batch.line import read_body
+from batch.output import http_line
+from batch.retry import Again
+from batch.states import RowStatus
+from engine_adapter.client.base import EngineCall, EngineClient, EngineReply, TokenUsage
+from engine_adapter.wire.errors import ApiError, EngineUnavailable, InternalError, error_body
+from engine_adapter.wire.request_class import RequestClass
+from store.repositories.batch import LiveBatch
+from store.repositories.result import NewResult
+from store.repositories.row import ClaimedRow, PutBack
+
+logger = logging.getLogger(__name__)
+
+# Wall time that a call may outlive its window: the engine sees the deadline itself, and the
+# stopped-batch watch aborts what is left.
+_GRACE = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one attempt: exactly one of `result` and `put_back` is set.
+
+    Attributes:
+        engine_lost: The engine did not answer at all.
+        refused: The engine turned the call away because it is full (429, 503).
+    """
+
+    result: NewResult | None = None
+    put_back: PutBack | None = None
+    engine_lost: bool = False
+    refused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptLimits:
+    """Bounds of one attempt and of their number."""
+
+    max_attempts: int
+    timeout_s: float
+
+
+async def execute(
+    row: ClaimedRow,
+    raw_line: bytes,
+    batch: LiveBatch,
+    engine: EngineClient,
+    *,
+    rid: str,
+    limits: AttemptLimits,
+    clock: Clock,
+    jitter: float,
+) -> Outcome:
+    """Send the row to the engine and judge the answer.
+
+    Args:
+        row: A leased row.
+        raw_line: Its line of the input file.
+        batch: Its batch.
+        engine: Where to run it.
+        rid: Engine request id of this attempt.
+        limits: Bounds of the attempt.
+        clock: For the time left in the window.
+        jitter: Uniform in [0, 1), for a pause before the next attempt.
+
+    Raises:
+        asyncio.CancelledError: The row is to stop; the engine request is aborted by then.
+    """
+    left_s = (batch.expires_at - clock.now() + _GRACE).total_seconds()
+    call = EngineCall(
+        path=batch.endpoint,
+        body=read_body(raw_line),
+        rid=rid,
+        request_class=RequestClass.OFFLINE,
+        deadline_at=batch.expires_at,
+        timeout_s=max(1.0, min(limits.timeout_s, left_s)),
+        request_id=f"req_{rid}",
+    )
+    engine_lost = False
+    try:
+        reply = await engine.call(call)
+    except EngineUnavailable as error:
+        engine_lost = True
+        reply = _reply_of(error, call)
+    except ApiError as error:
+        reply = _reply_of(error, call)
+    except Exception:
+        logger.exception("row %d failed unexpectedly", row.id)
+        reply = _reply_of(InternalError("The request could not be executed."), call)
+    return _judge(row, reply, engine_lost=engine_lost, limits=limits, jitter=jitter)
+
+
+def stopped(row: ClaimedRow, status: RowStatus, line: bytes) -> NewResult:
+    """The end of a row whose batch was cancelled or has expired while it ran."""
+    return NewResult(row_id=row.id, batch_id=row.batch_id, status=status, line=line)
+
+
+def _reply_of(error: ApiError, call: EngineCall) -> EngineReply:
+    return EngineReply(status_code=error.status, body=error_body(error), request_id=call.request_id)
+
+
+def _judge(
+    row: ClaimedRow, reply: EngineReply, *, engine_lost: bool, limits: AttemptLimits, jitter: float
+) -> Outcome:
+    refused = not engine_lost and reply.status_code in (429, 503)
+    status = RowStatus.SUCCEEDED
+    if not reply.ok:
+        status = RowStatus.ERRORED
+        next_step = retry.after_failure(
+            reply.status_code, row.attempt, max_attempts=limits.max_attempts, jitter=jitter
+        )
+        if isinstance(next_step, Again):
+            error = reply.body.get("error")
+            put_back = PutBack(row.id, delay_s=next_step.delay_s, counts=True, error=error)
+            return Outcome(put_back=put_back, engine_lost=engine_lost, refused=refused)
+    line = http_line(
+        row.id,
+        row.custom_id,
+        status_code=reply.status_code,
+        request_id=reply.request_id,
+        body=reply.body,
+    )
+    usage = reply.usage or TokenUsage()
+    result = NewResult(
+        row_id=row.id,
+        batch_id=row.batch_id,
+        status=status,
+        line=line,
+        prompt_tokens=usage.prompt_tokens,
+        cached_tokens=usage.cached_tokens,
+        completion_tokens=usage.completion_tokens,
+        reasoning_tokens=usage.reasoning_tokens,
+    )
+    return Outcome(result=result, engine_lost=engine_lost, refused=refused)

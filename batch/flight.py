@@ -1,0 +1,159 @@
+"""Rows that are at the engine right now: one asyncio task each, landed, stopped or called home."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from batch.clock import Clock
+from batch.engine_watch import EngineWatch
+from batch.execute import AttemptLimits, execute
+from batch.outbox import Outbox
+from batch.output import cancelled_line, expired_line
+from batch.states import RowStatus
+from engine_adapter.client.base import EngineClient
+from engine_adapter.wire.errors import EngineUnavailable
+from engine_adapter.wire.rid import new_rid
+from store.repositories.batch import LiveBatch
+from store.repositories.result import NewResult
+from store.repositories.row import ClaimedRow, PutBack
+
+logger = logging.getLogger(__name__)
+
+STOP_LIMIT_S = 5.0
+"""How long a stop waits for the engine to confirm that requests are gone."""
+
+
+@dataclass
+class Flight:
+    """One row at the engine. `recalled`: whoever cancelled its task decides what becomes of it."""
+
+    row: ClaimedRow
+    batch: LiveBatch
+    rid: str
+    task: asyncio.Task[None] | None = None
+    recalled: bool = False
+
+
+class Flights:
+    """The rows in flight of one dispatcher.
+
+    Invariant: a claimed row is in flight, in the outbox, or put back by the lease's end.
+    """
+
+    def __init__(
+        self,
+        engine: EngineClient,
+        watch: EngineWatch,
+        outbox: Outbox,
+        clock: Clock,
+        limits: AttemptLimits,
+        *,
+        landed: asyncio.Event,
+    ) -> None:
+        self._landed = landed
+        self._engine = engine
+        self._watch = watch
+        self._outbox = outbox
+        self._clock = clock
+        self._limits = limits
+        self._random = random.Random()
+        self._flights: dict[int, Flight] = {}
+
+    def __len__(self) -> int:
+        return len(self._flights)
+
+    def num_by_batch(self) -> dict[str, int]:
+        """How many rows of each batch are in flight."""
+        counts: dict[str, int] = {}
+        for flight in self._flights.values():
+            counts[flight.row.batch_id] = counts.get(flight.row.batch_id, 0) + 1
+        return counts
+
+    def start(
+        self, group: asyncio.TaskGroup, row: ClaimedRow, batch: LiveBatch, raw_line: bytes
+    ) -> None:
+        """Send a row on its way."""
+        flight = Flight(row, batch, new_rid())
+        self._flights[row.id] = flight
+        flight.task = group.create_task(self._fly(flight, raw_line))
+
+    async def _fly(self, flight: Flight, raw_line: bytes) -> None:
+        try:
+            outcome = await execute(
+                flight.row,
+                raw_line,
+                flight.batch,
+                self._engine,
+                rid=flight.rid,
+                limits=self._limits,
+                clock=self._clock,
+                jitter=self._random.random(),
+            )
+        except asyncio.CancelledError:
+            if not flight.recalled:
+                raise
+            return
+        if self._flights.pop(flight.row.id, None) is None:
+            return  # recalled, and did not end in time: its end was decided without it
+        self._landed.set()
+        if outcome.engine_lost:
+            self._watch.note_lost()
+        if outcome.refused:
+            self._watch.note_refused()
+        landed = outcome.result or outcome.put_back
+        if landed is not None:
+            self._outbox.add(landed)
+
+    async def stop_batches(self, stopped: Mapping[str, str]) -> None:
+        """End the rows of batches that were cancelled or have expired.
+
+        The engine is asked to drop them, and shown to have, before they count as ended.
+
+        Args:
+            stopped: Batch id to the row status (`cancelled`, `expired`) its rows end in.
+        """
+        flights = [one for one in self._flights.values() if one.row.batch_id in stopped]
+        recalled = await self._recall(flights)
+        for flight in recalled:
+            status = RowStatus(stopped[flight.row.batch_id])
+            line_of = cancelled_line if status is RowStatus.CANCELLED else expired_line
+            line = line_of(flight.row.id, flight.row.custom_id)
+            self._outbox.add(NewResult(flight.row.id, flight.row.batch_id, status, line))
+
+    async def put_back_all(self) -> None:
+        """Call every row home: it is pending again at once, and the attempt does not count."""
+        for flight in await self._recall(list(self._flights.values())):
+            self._outbox.add(PutBack(flight.row.id))
+
+    async def _recall(self, flights: Collection[Flight]) -> list[Flight]:
+        """Cancel flights and wait until the engine has dropped them; those that had not landed."""
+        tasks: list[asyncio.Task[None]] = []
+        for flight in flights:
+            flight.recalled = True
+            if flight.task is not None:
+                flight.task.cancel()
+                tasks.append(flight.task)
+        if not tasks:
+            return []
+        _, stuck = await asyncio.wait(tasks, timeout=STOP_LIMIT_S)
+        recalled = [one for one in flights if self._flights.pop(one.row.id, None) is not None]
+        self._landed.set()
+        if stuck:
+            logger.warning("%d requests did not end in %.0f s", len(stuck), STOP_LIMIT_S)
+        await self._confirm_gone({one.rid for one in recalled})
+        return recalled
+
+    async def _confirm_gone(self, rids: set[str]) -> None:
+        """Aborts what the engine still has; the client aborted each already, so: nothing."""
+        try:
+            async with asyncio.timeout(STOP_LIMIT_S):
+                live = await self._engine.live_rids()
+                for rid in (live.waiting | live.running) & rids:
+                    if not await self._engine.abort(rid):
+                        logger.warning("engine request %s was not dropped", rid)
+        except (EngineUnavailable, TimeoutError):
+            return

@@ -1,0 +1,153 @@
+"""New rows for a dispatcher: which batches are live, how the places are divided, the claim, the
+bodies read by range.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sqlalchemy.exc import InterfaceError, OperationalError
+
+from batch.clock import Clock
+from batch.files import ByteRange, FileStore
+from batch.share import Demand, divide
+from engine_adapter.wire.errors import ApiError
+from store.repositories import batch as batches
+from store.repositories import row as rows
+from store.repositories.batch import LiveBatch
+from store.repositories.row import ClaimedRow, PutBack
+from store.session import Database
+
+logger = logging.getLogger(__name__)
+
+CLAIM_ROWS = 128
+REFRESH_S = 0.25
+"""How old the list of live batches may be; a claim that came short refreshes it at once."""
+
+UNREADABLE_DELAY_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A leased row with its line: ready to be sent."""
+
+    row: ClaimedRow
+    batch: LiveBatch
+    raw_line: bytes
+
+
+@dataclass(frozen=True)
+class Intake:
+    """What one claim brought: rows to send, and rows whose line could not be read."""
+
+    ready: tuple[Ready, ...] = ()
+    unreadable: tuple[PutBack, ...] = ()
+
+
+class RowSource:
+    """Claims rows over all live batches of one model."""
+
+    def __init__(
+        self, dispatcher_id: str, database: Database, file_store: FileStore, clock: Clock
+    ) -> None:
+        self._dispatcher_id = dispatcher_id
+        self._database = database
+        self._file_store = file_store
+        self._clock = clock
+        self._live: dict[str, LiveBatch] = {}
+        self._exhausted: set[str] = set()
+        self._fresh_until_s = 0.0
+
+    async def take(self, model: str, num_free: int, num_in_flight: Mapping[str, int]) -> Intake:
+        """Claim up to `num_free` rows (at most `CLAIM_ROWS`) and read their lines.
+
+        Args:
+            model: The model that the engine serves.
+            num_free: Places free at the engine.
+            num_in_flight: Rows held already, by batch.
+        """
+        try:
+            claimed = await self._claim(model, min(num_free, CLAIM_ROWS), num_in_flight)
+        except (OperationalError, InterfaceError) as away:
+            logger.warning("claim failed: %s", type(away.orig).__name__)
+            return Intake()
+        by_batch: dict[str, list[ClaimedRow]] = {}
+        for row in claimed:
+            by_batch.setdefault(row.batch_id, []).append(row)
+        parts = await asyncio.gather(
+            *(self._read(self._live[batch_id], found) for batch_id, found in by_batch.items())
+        )
+        return Intake(
+            ready=tuple(one for part in parts for one in part.ready),
+            unreadable=tuple(one for part in parts for one in part.unreadable),
+        )
+
+    async def has_work(self) -> bool:
+        """Whether any row of any live batch is pending, now or after a back-off."""
+        try:
+            async with self._database.unit_of_work() as session:
+                return await batches.has_claimable_rows(session)
+        except (OperationalError, InterfaceError):
+            # Unknown is not "nothing": the heartbeat decides how long this may last.
+            return True
+
+    async def stopped(self, batch_ids: list[str]) -> dict[str, str]:
+        """Those of the batches whose rows must not run any more (see the repository)."""
+        try:
+            async with self._database.unit_of_work() as session:
+                return await batches.stopped(session, batch_ids)
+        except (OperationalError, InterfaceError):
+            return {}
+
+    async def _claim(
+        self, model: str, num_places: int, num_in_flight: Mapping[str, int]
+    ) -> list[ClaimedRow]:
+        async with self._database.unit_of_work() as session:
+            now_s = self._clock.monotonic()
+            if now_s >= self._fresh_until_s:
+                self._live = {one.id: one for one in await batches.live(session, model)}
+                self._exhausted = set()
+                self._fresh_until_s = now_s + REFRESH_S
+            quotas = divide(num_places, self._demands(num_in_flight))
+            if not quotas:
+                return []
+            claimed = await rows.claim(session, self._dispatcher_id, quotas)
+        num_got: dict[str, int] = {}
+        for row in claimed:
+            num_got[row.batch_id] = num_got.get(row.batch_id, 0) + 1
+        # Short: everything else of this batch is leased, waiting out a back-off, or done.
+        self._exhausted |= {name for name, num in quotas.items() if num_got.get(name, 0) < num}
+        return claimed
+
+    def _demands(self, num_in_flight: Mapping[str, int]) -> list[Demand]:
+        return [
+            Demand(
+                batch_id=batch.id,
+                project_id=batch.project_id,
+                priority=batch.priority,
+                expires_at=batch.expires_at,
+                num_waiting=0 if batch.id in self._exhausted else batch.num_open,
+                num_in_flight=num_in_flight.get(batch.id, 0),
+            )
+            for batch in self._live.values()
+        ]
+
+    async def _read(self, batch: LiveBatch, claimed: list[ClaimedRow]) -> Intake:
+        ranges = [ByteRange(row.offset_bytes, row.length_bytes) for row in claimed]
+        try:
+            lines = await self._file_store.read_ranges(batch.storage_key, ranges)
+        except (ApiError, OSError) as error:
+            logger.warning("rows of %s cannot be read: %s", batch.id, error)
+            message = "The content of the input file could not be read."
+            failure = {"message": message, "type": "server_error", "param": None, "code": None}
+            return Intake(
+                unreadable=tuple(
+                    PutBack(row.id, delay_s=UNREADABLE_DELAY_S, error=failure) for row in claimed
+                )
+            )
+        return Intake(
+            ready=tuple(Ready(row, batch, line) for row, line in zip(claimed, lines, strict=True))
+        )

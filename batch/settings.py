@@ -1,0 +1,49 @@
+"""Settings of the batch service, read from the environment once per process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+LEASE_STALE_S = 6.0
+"""A dispatcher that has not beaten its heart for this long has lost its engine to another one."""
+
+HEARTBEAT_S = 1.0
+"""How often it beats: several times within `LEASE_STALE_S`."""
+
+
+class BatchSettings(BaseSettings):
+    """What the worker, beat and the batch half of the gateway need to know."""
+
+    model_config = SettingsConfigDict(env_prefix="COSERVE_", extra="ignore", frozen=True)
+
+    database_url: str = Field(
+        default="postgresql+psycopg://app@127.0.0.1/app", validation_alias="DATABASE_URL"
+    )
+    broker_url: str = Field(default="redis://127.0.0.1:6379/0", validation_alias="BROKER_URL")
+    engine_urls: Annotated[str, NoDecode] = Field(
+        default="http://127.0.0.1:30000", validation_alias="ENGINE_URLS"
+    )
+    """Comma separated."""
+
+    home: Path = Path(".coserve")
+    files_url: str = ""
+    """`file:///...` or `s3://...`; empty: `files` below `home`."""
+
+    batch_max_in_flight: int = Field(default=256, ge=1, le=4096)
+    """Most rows one dispatcher has at its engine at once."""
+
+    batch_max_attempts: int = Field(default=10, ge=1, le=1000)
+    """How often a row may fail in a way worth repeating before its error is final."""
+
+    batch_row_timeout_s: float = Field(default=3600.0, gt=0)
+    """How long one attempt may take at the engine, parked time included."""
+
+    @property
+    def engines(self) -> tuple[str, ...]:
+        """The engines' addresses without trailing slashes, in order."""
+        parts = (part.strip().rstrip("/") for part in self.engine_urls.split(","))
+        return tuple(part for part in parts if part)

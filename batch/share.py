@@ -1,0 +1,103 @@
+"""Which batches the next claim takes rows from. Pure.
+
+Three rules, in this order:
+
+1. Projects share an engine evenly: the places it has are filled like water, each project getting
+   the same, and what one cannot use goes to the others. Places held already count.
+2. Inside a project the order is priority, then deadline: the first batch goes first ...
+3. ... but every batch gets a minimum share of its project's places, so that a small batch behind
+   a large one is not starved until the large one ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+MINIMUM_SHARE: Final = 0.2
+"""Part of a project's places that is spread evenly over its batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """One live batch and what it could use.
+
+    Attributes:
+        num_waiting: Rows it could run beyond those it has in flight (an upper bound).
+        num_in_flight: Rows it has in flight at this engine.
+    """
+
+    batch_id: str
+    project_id: str
+    priority: int
+    expires_at: datetime
+    num_waiting: int
+    num_in_flight: int
+
+
+def divide(num_free: int, demands: Sequence[Demand]) -> dict[str, int]:
+    """How many rows to claim of each batch, `num_free` in all where there is that much work.
+
+    Args:
+        num_free: Places free at the engine.
+        demands: Live batches, one entry each.
+
+    Returns:
+        Batches in the order in which to claim, none with zero rows.
+    """
+    projects: dict[str, list[Demand]] = {}
+    for demand in demands:
+        if demand.num_waiting > 0:
+            projects.setdefault(demand.project_id, []).append(demand)
+    held = {
+        project: sum(d.num_in_flight for d in demands if d.project_id == project)
+        for project in projects
+    }
+    wanted = {project: sum(d.num_waiting for d in batches) for project, batches in projects.items()}
+    granted = _fill(num_free, held, wanted)
+    quotas: dict[str, int] = {}
+    for project, batches in projects.items():
+        quotas |= _inside_project(granted[project], batches)
+    return {batch_id: num_rows for batch_id, num_rows in quotas.items() if num_rows > 0}
+
+
+def _fill(num_free: int, held: dict[str, int], wanted: dict[str, int]) -> dict[str, int]:
+    """Give places one level at a time to whoever holds fewest and still wants some."""
+    granted = dict.fromkeys(held, 0)
+    while num_free > 0:
+        open_projects = [name for name in held if granted[name] < wanted[name]]
+        if not open_projects:
+            break
+        level = {name: held[name] + granted[name] for name in open_projects}
+        lowest = min(level.values())
+        bottom = sorted(name for name in open_projects if level[name] == lowest)
+        # Raise the bottom to the next project's level, or as far as wants and places allow.
+        ceiling = min((value for value in level.values() if value > lowest), default=None)
+        step = max(1, num_free // len(bottom))
+        if ceiling is not None:
+            step = min(step, ceiling - lowest)
+        for name in bottom:
+            given = min(step, wanted[name] - granted[name], num_free)
+            granted[name] += given
+            num_free -= given
+    return granted
+
+
+def _inside_project(num_places: int, batches: Iterable[Demand]) -> dict[str, int]:
+    order = sorted(batches, key=lambda d: (-d.priority, d.expires_at, d.batch_id))
+    num_held = sum(d.num_in_flight for d in order)
+    floor = int((num_places + num_held) * MINIMUM_SHARE / len(order))
+    if num_places > 0 and floor == 0 and len(order) > 1:
+        floor = 1
+    quotas = dict.fromkeys((d.batch_id for d in order), 0)
+    for demand in order:
+        given = min(num_places, demand.num_waiting, max(0, floor - demand.num_in_flight))
+        quotas[demand.batch_id] = given
+        num_places -= given
+    for demand in order:
+        given = min(num_places, demand.num_waiting - quotas[demand.batch_id])
+        quotas[demand.batch_id] += given
+        num_places -= given
+    return quotas

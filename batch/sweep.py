@@ -1,0 +1,67 @@
+"""Repairs what a lost message, a dead dispatcher or a wiped broker left behind.
+
+Every few seconds: reap, then ask again for every stage that a batch is waiting for. Asking twice
+is harmless, so two sweeps at once, or a sweep beside the real message, change nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from batch.expire import expire
+from batch.queue import Queue
+from batch.reap import reap
+from batch.settings import LEASE_STALE_S
+from batch.states import BatchStatus
+from store.repositories import batch as batches
+from store.repositories import dispatcher as dispatchers
+from store.session import Database
+
+WAITING_S = 3.0
+"""A batch that has waited for its next stage for this long may have lost its message."""
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What one sweep found to repair."""
+
+    num_reaped: int
+    num_validate: int
+    num_finalize: int
+    num_expired: int
+    woken: bool
+
+
+async def sweep(
+    database: Database,
+    queue: Queue,
+    engine_urls: tuple[str, ...],
+    *,
+    stale_s: float = LEASE_STALE_S,
+    waiting_s: float = WAITING_S,
+) -> Sweep:
+    """One sweep.
+
+    Args:
+        database: Where the truth is.
+        queue: Where to ask.
+        engine_urls: Engines that should have a dispatcher while rows are pending.
+        stale_s: Age at which a heartbeat counts as stopped.
+        waiting_s: How long a batch may wait before it is asked for again.
+    """
+    num_reaped = await reap(database, stale_s=stale_s)
+    expired = await expire(database, queue)
+    async with database.unit_of_work() as session:
+        waiting = await batches.waiting_for_a_stage(session, idle_s=waiting_s)
+        has_rows = await batches.has_claimable_rows(session)
+        leased = await dispatchers.engine_urls(session)
+    to_validate = [name for name, status in waiting if status == BatchStatus.VALIDATING]
+    to_finalize = [name for name, status in waiting if status != BatchStatus.VALIDATING]
+    for batch_id in to_validate:
+        await queue.enqueue_validate(batch_id)
+    for batch_id in to_finalize:
+        await queue.enqueue_finalize(batch_id)
+    woken = has_rows and not leased.issuperset(engine_urls)
+    if woken:
+        await queue.wake_dispatchers()
+    return Sweep(num_reaped, len(to_validate), len(to_finalize), len(expired), woken)

@@ -1,0 +1,66 @@
+"""How the worker processes are started: argument lists for a supervisor or a container."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+
+from batch.queue import DISPATCH_QUEUE, STAGES_QUEUE
+from batch.settings import BatchSettings
+
+APP = "batch.worker.app"
+NUM_STAGE_PROCESSES = 2
+
+
+@dataclass(frozen=True)
+class Command:
+    """One process to start.
+
+    Attributes:
+        name: What to call it in logs.
+        argv: Program and arguments.
+        env: Variables to add to the environment.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    env: dict[str, str] = field(default_factory=dict)
+
+
+def worker_commands(settings: BatchSettings) -> list[Command]:
+    """The two workers: dispatchers have their own, so that no stage ever waits behind one.
+
+    A spare dispatch process takes an engine over at once when a stopped one still has its place.
+    """
+    num_dispatch = len(settings.engines) + 1
+    return [
+        _worker("worker-dispatch", DISPATCH_QUEUE, num_dispatch),
+        _worker("worker-stages", STAGES_QUEUE, NUM_STAGE_PROCESSES),
+    ]
+
+
+def beat_command(settings: BatchSettings) -> Command:
+    """The clock that asks for sweeps. Two of them do no harm."""
+    del settings  # the schedule does not depend on any
+    return Command("beat", (*_celery(), "beat", "--loglevel=WARNING", "--pidfile="))
+
+
+def _worker(name: str, queue: str, num_processes: int) -> Command:
+    # Gossip, mingle and the worker heartbeat talk to other workers; nobody here listens.
+    argv = (
+        *_celery(),
+        "worker",
+        f"--queues={queue}",
+        f"--concurrency={num_processes}",
+        f"--hostname={name}@%h",
+        "--pool=prefork",
+        "--loglevel=INFO",
+        "--without-gossip",
+        "--without-mingle",
+        "--without-heartbeat",
+    )
+    return Command(name, argv)
+
+
+def _celery() -> tuple[str, ...]:
+    return (sys.executable, "-m", "celery", "--quiet", f"--app={APP}")

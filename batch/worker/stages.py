@@ -1,0 +1,121 @@
+"""What the tasks run: one stage, with the resources it needs opened and closed around it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import uvloop
+
+from batch import collect, expire, finalize, lease, sweep, validate
+from batch.clock import SystemClock
+from batch.dispatch import Dispatcher, DispatchLimits, Ending
+from batch.files import FileStore, make_file_store
+from batch.queue import CeleryQueue
+from batch.settings import BatchSettings
+from batch.states import BatchStatus
+from batch.worker.drain import DrainPipe
+from engine_adapter.client.http import HttpEngineClient
+from store.session import Database
+
+logger = logging.getLogger(__name__)
+
+DISPATCH_POOL_SIZE = 4
+
+
+class Stages:
+    """The stages over one worker's settings. Everything is opened after the fork, inside a task."""
+
+    def __init__(self, app: Any, settings: BatchSettings, drain: DrainPipe) -> None:
+        self._settings = settings
+        self._drain = drain
+        self._queue = CeleryQueue(app, settings.engines)
+
+    async def validate(self, batch_id: str) -> None:
+        """Read a batch's file; wake the dispatchers for its rows."""
+        async with self._database() as database, self._files() as files:
+            status = await validate.validate(database, files, batch_id)
+        if status is BatchStatus.IN_PROGRESS:
+            await self._queue.wake_dispatchers()
+
+    async def finalize(self, batch_id: str) -> None:
+        """Close a batch's rows and write its files, if it is its turn."""
+        async with self._database() as database, self._files() as files:
+            await finalize.finalize(database, files, batch_id)
+
+    async def sweep(self) -> None:
+        """Repair."""
+        async with self._database() as database:
+            await sweep.sweep(database, self._queue, self._settings.engines)
+
+    async def expire(self) -> None:
+        """End windows."""
+        async with self._database() as database:
+            await expire.expire(database, self._queue)
+
+    async def gc_files(self) -> None:
+        """Remove the bytes of deleted and expired files."""
+        async with self._database() as database, self._files() as files:
+            await collect.collect_files(database, files)
+
+    async def dispatch(self, engine_url: str) -> Ending | None:
+        """Be the engine's dispatcher until there is nothing to do; none where there is one."""
+        settings = self._settings
+        clock = SystemClock()
+        if engine_url not in settings.engines:
+            return None
+        async with self._database(DISPATCH_POOL_SIZE) as database, self._files() as files:
+            held = await lease.acquire(engine_url, database, clock)
+            if held is None:
+                return None
+            engine = HttpEngineClient(engine_url)
+            limits = DispatchLimits(
+                max_in_flight=settings.batch_max_in_flight,
+                max_attempts=settings.batch_max_attempts,
+                row_timeout_s=settings.batch_row_timeout_s,
+            )
+            try:
+                with self._drain.watched() as drain:
+                    dispatcher = Dispatcher(
+                        held,
+                        engine,
+                        database,
+                        files,
+                        self._queue,
+                        clock,
+                        limits,
+                        drain=drain,
+                        watchdog=True,
+                    )
+                    ending = await dispatcher.run()
+            finally:
+                await engine.close()
+        logger.info("dispatcher of %s: %s", engine_url, ending)
+        if ending.more_work:
+            await self._queue.wake_dispatchers()
+        return ending
+
+    @asynccontextmanager
+    async def _database(self, pool_size: int = 2) -> AsyncIterator[Database]:
+        database = Database(self._settings.database_url, pool_size=pool_size)
+        try:
+            yield database
+        finally:
+            await database.dispose()
+
+    @asynccontextmanager
+    async def _files(self) -> AsyncIterator[FileStore]:
+        files = make_file_store(self._settings)
+        try:
+            yield files
+        finally:
+            await files.close()
+
+
+def run(stage: Coroutine[Any, Any, object]) -> None:
+    """Run one stage to its end in an event loop of its own."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(stage)

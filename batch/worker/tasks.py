@@ -1,0 +1,63 @@
+"""The tasks: each runs one stage and knows nothing else. Nobody imports this module but Celery."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery.signals import worker_process_init, worker_shutting_down
+
+from batch import queue
+from batch.settings import BatchSettings
+from batch.worker.app import STAGE_SOFT_LIMIT_S, STAGE_TIME_LIMIT_S, app
+from batch.worker.drain import DrainPipe
+from batch.worker.stages import Stages, run
+
+_DRAIN = DrainPipe()
+_STAGES = Stages(app, BatchSettings(), _DRAIN)
+_LIMITS = {"soft_time_limit": STAGE_SOFT_LIMIT_S, "time_limit": STAGE_TIME_LIMIT_S}
+
+
+@app.task(name=queue.VALIDATE, **_LIMITS)
+def validate(batch_id: str) -> None:
+    """See batch/validate.py."""
+    run(_STAGES.validate(batch_id))
+
+
+@app.task(name=queue.FINALIZE, **_LIMITS)
+def finalize(batch_id: str) -> None:
+    """See batch/finalize.py."""
+    run(_STAGES.finalize(batch_id))
+
+
+@app.task(name=queue.SWEEP, **_LIMITS)
+def sweep() -> None:
+    """See batch/sweep.py."""
+    run(_STAGES.sweep())
+
+
+@app.task(name=queue.EXPIRE, **_LIMITS)
+def expire() -> None:
+    """See batch/expire.py."""
+    run(_STAGES.expire())
+
+
+@app.task(name=queue.GC_FILES, **_LIMITS)
+def gc_files() -> None:
+    """See batch/collect.py."""
+    run(_STAGES.gc_files())
+
+
+@app.task(name=queue.DISPATCH, acks_late=False, reject_on_worker_lost=False)
+def dispatch(engine_url: str) -> None:
+    """See batch/dispatch.py."""
+    run(_STAGES.dispatch(engine_url))
+
+
+@worker_shutting_down.connect
+def _on_shutdown(**_: Any) -> None:
+    _DRAIN.signal()
+
+
+@worker_process_init.connect
+def _on_child(**_: Any) -> None:
+    _DRAIN.enter_child()
