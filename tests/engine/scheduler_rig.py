@@ -34,7 +34,10 @@ from sglang.srt.managers.io_struct import TokenizedGenerateReqInput  # noqa: E40
 from sglang.srt.sampling.sampling_params import SamplingParams  # noqa: E402
 from sglang.srt.server_args import PortArgs, ServerArgs, set_global_server_args_for_scheduler  # noqa: E402
 
+from engine_adapter.cpu_compat import plugin as cpu_compat  # noqa: E402
 from engine_adapter.sglang_plugin.coserving import CoServingScheduler  # noqa: E402
+
+cpu_compat.register()
 
 NUM_LAYERS = 6
 VOCAB = 512
@@ -110,6 +113,25 @@ class Rig:
                 return super().get_next_batch_to_run(running_batch, last_batch)
 
         self.scheduler = Rigged(args, ports, 0, 0, 0, 0, 0, 0, None)
+        self.stop_at: dict[int, int] = {}
+        layers = self.scheduler.tp_worker.model_runner.model.model.layers
+        for i, layer in enumerate(layers[:-1]):
+            layer.register_forward_pre_hook(self._raise_word_in(i))
+
+    def _raise_word_in(self, i: int) -> Callable[..., None]:
+        """Raise the stop word while layer i is about to compute: the stop is seen at i + 1."""
+
+        def hook(_module: Any, _args: Any) -> None:
+            step = getattr(self.scheduler, "_unsettled", None)
+            if step is not None and self.stop_at.get(step.plan.step_id) == i + 1:
+                self.scheduler.safepoints.word.raise_for(step.plan.step_id)
+
+        return hook
+
+    def use(self, policy: Any) -> Any:
+        """Plan with this policy from now on."""
+        self.scheduler.planner.use(policy)
+        return policy
 
     def request(
         self, rid: str, prompt: Iterable[int], max_new_tokens: int, *, priority: int = -10,

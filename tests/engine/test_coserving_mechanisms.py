@@ -1,0 +1,61 @@
+"""Preemption and restore on the pinned SGLang: forced events, identical greedy output.
+
+Every scenario runs on a real scheduler process (see ``coserving_scenarios.py``) with SGLang's
+strict pool checks on, and raises unless its event fired. Here each is one test per way of running
+the engine: overlap loop on and off, float32 and bfloat16, device pages of 1 and 16 tokens.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ENGINE_PYTHON = ROOT / ".venv-engine" / "bin" / "python"
+SCRIPT = Path(__file__).with_name("coserving_scenarios.py")
+FLOAT32 = (
+    "abort_prefill",
+    "abort_decode",
+    "drop_chunk",
+    "drop_decode",
+    "restore",
+    "shared_prefix",
+    "recompute",
+    "park",
+)
+BFLOAT16 = ("abort_prefill", "abort_decode", "restore")
+RUNS = [
+    *((overlap, "float32", page, name) for overlap in "10" for page in (1,) for name in FLOAT32),
+    *(("1", "float32", 16, name) for name in FLOAT32),
+    *((overlap, "bfloat16", 1, name) for overlap in "10" for name in BFLOAT16),
+]
+
+
+@cache
+def results(overlap: str, dtype: str, page_size: int) -> dict[str, dict[str, Any]]:
+    """All scenarios of one engine, run once."""
+    done = subprocess.run(
+        [str(ENGINE_PYTHON), str(SCRIPT), overlap, dtype, str(page_size)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULTS ")]
+    assert lines, f"the engine ended with {done.returncode}: {done.stderr[-4000:]}"
+    found: dict[str, dict[str, Any]] = json.loads(lines[-1].removeprefix("RESULTS "))
+    return found
+
+
+@pytest.mark.parametrize(("overlap", "dtype", "page_size", "scenario"), RUNS)
+def test_output_is_identical_and_the_event_fired(
+    overlap: str, dtype: str, page_size: int, scenario: str
+) -> None:
+    found = results(overlap, dtype, page_size)
+    assert scenario in found, f"not reached; failed before: {list(found)[-1]}"
+    assert found[scenario]["error"] is None, found[scenario]["error"]
