@@ -75,7 +75,7 @@ class RandomValid(PolicyBase):
             if row.rid in builder.taken or self._chance(4):
                 continue
             left = builder.chunk_left
-            builder.chunk_left = min(left, 1 + self._next() % max(1, full))
+            builder.chunk_left = min(left, builder.page_tokens + self._next() % max(1, full))
             taken = builder.chunk(row, UNBOUNDED_S)
             builder.chunk_left = left - taken
 

@@ -34,6 +34,9 @@ def run(engine: MemoryEngine, driver: Driver, *, until_s: float, max_idle_steps:
         if launched is not None:
             steps, idle = steps + 1, 0
             continue
+        if checked.plan.prefetches:
+            idle = 0
+            continue
         idle += 1
         if not engine.roster.rows:
             if not engine.skip_to_next_arrival():

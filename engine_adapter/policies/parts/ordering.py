@@ -16,7 +16,9 @@ from engine_adapter.core.snapshot import Snapshot
 
 
 def running_key(row: RequestRow) -> tuple[int, float, int]:
-    """Sort key of slot holders, most important first."""
+    """Sort key of slot holders, most important first; online rows go by arrival alone."""
+    if row.request_class == RequestClass.ONLINE:
+        return (0, 0.0, row.sequence)
     return (row.request_class, row.deadline_at_s, row.sequence)
 
 

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import pytest
+
+from engine_adapter.core.request import Phase, RequestClass, RequestRow
+from engine_adapter.core.roster import Roster
+from engine_adapter.core.slo import Slo
+from engine_adapter.core.snapshot import EngineLimits, Resources
+
+
+def row(rid: str, request_class: RequestClass = RequestClass.OFFLINE) -> RequestRow:
+    return RequestRow(rid, request_class, prompt_tokens=10, fill_tokens=10)
+
+
+def ids(rows: object) -> list[str]:
+    return [r.rid for r in rows]  # type: ignore[attr-defined]
+
+
+def test_a_row_moves_from_waiting_to_running_and_away() -> None:
+    roster = Roster()
+    roster.add(row("a"))
+    roster.add(row("b", RequestClass.ONLINE))
+    assert (roster.num_waiting, roster.num_running) == (2, 0)
+    roster.start("a")
+    assert (roster.num_waiting, roster.num_running) == (1, 1)
+    assert roster.finish("a") is not None
+    assert roster.finish("b") is not None
+    assert not roster.rows
+    assert roster.finish("a") is None
+
+
+def test_flex_waits_with_offline() -> None:
+    roster = Roster()
+    for rid, request_class in zip("ofx", RequestClass, strict=True):
+        roster.add(row(rid, request_class))
+    snapshot = roster.snapshot(1, 0.0, Slo(1, 1), Resources(16, 16, 1, 1), EngineLimits())
+    assert ids(snapshot.online_waiting) == ["o"]
+    assert ids(snapshot.offline_waiting) == ["f", "x"]
+
+
+def test_the_queue_version_changes_only_with_the_offline_queue() -> None:
+    roster = Roster()
+
+    def version() -> int:
+        snapshot = roster.snapshot(0, 0.0, Slo(1, 1), Resources(16, 16, 1, 1), EngineLimits())
+        return snapshot.offline_waiting_version
+
+    start = version()
+    roster.add(row("online", RequestClass.ONLINE))
+    assert version() == start
+    roster.add(row("a"))
+    after_add = version()
+    assert after_add != start
+    roster.start("a")
+    assert version() != after_add
+
+
+def test_a_retract_forgets_device_state_but_not_the_host_copy() -> None:
+    roster = Roster()
+    roster.add(row("a"))
+    a = roster.start("a", Phase.DECODE)
+    a.computed_tokens, a.device_pages, a.host_pages, a.host_tokens = 10, 1, 1, 10
+    roster.retract("a")
+    assert a.phase is Phase.RETRACTED
+    assert (a.computed_tokens, a.device_pages) == (0, 0)
+    assert (a.host_pages, a.host_tokens) == (1, 10)
+
+
+def test_ids_are_unique_while_live() -> None:
+    roster = Roster()
+    roster.add(row("a"))
+    with pytest.raises(ValueError, match="already live"):
+        roster.add(row("a"))
+
+
+def test_a_new_row_holds_no_slot_and_gets_only_one() -> None:
+    roster = Roster()
+    held = row("a")
+    held.phase = Phase.DECODE
+    with pytest.raises(ValueError, match="cannot start in phase DECODE"):
+        roster.add(held)
+    roster.add(row("b"))
+    roster.start("b")
+    with pytest.raises(ValueError, match="already holds a slot"):
+        roster.start("b")

@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+import pytest
+
+from engine_adapter.latency.derive import default_slo, safepoint_layers
+from engine_adapter.latency.polynomial import PolynomialModel
+
+
+def test_default_targets_leave_half_of_a_typical_step_as_slack(model: PolynomialModel) -> None:
+    slo = default_slo(model, prompt_tokens=90, decode_rows=5)
+    # 15 ms for five decode rows, 100 ms for the prompt
+    assert slo.tbt_s == pytest.approx(1.5 * 0.015)
+    assert slo.ttft_s == pytest.approx(1.5 * 0.115)
+
+
+@pytest.mark.parametrize(
+    ("interval_s", "predicted_s", "layers"),
+    [(0.1, 1.0, 3), (0.1, 0.05, 30), (0.001, 1.0, 1), (0.1, 0.0, 30), (0.0, 1.0, 30)],
+)
+def test_an_interval_becomes_layers(interval_s: float, predicted_s: float, layers: int) -> None:
+    assert safepoint_layers(interval_s, predicted_s, num_layers=30) == layers

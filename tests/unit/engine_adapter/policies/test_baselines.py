@@ -1,0 +1,113 @@
+"""The policies the default is held against."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine_adapter.core.plan import Chunk, SafepointMode
+from engine_adapter.core.request import Phase
+from engine_adapter.driver import Driver
+from engine_adapter.latency.polynomial import PolynomialModel
+from engine_adapter.policies.registry import create_policy
+from engine_adapter.policies.settings import PolicySettings
+
+if TYPE_CHECKING:
+    from tests.unit.engine_adapter.conftest import World
+
+    from engine_adapter.core.plan import StepPlan
+
+DECODE, PREFILL = Phase.DECODE, Phase.PREFILL
+LEAN = PolicySettings(growth_tokens=0, token_budget=64)
+
+
+def plan_of(name: str, world: World, model: PolynomialModel) -> StepPlan:
+    return Driver(create_policy(name, model, LEAN)).begin(world.snapshot()).plan
+
+
+def test_online_only_never_runs_offline_rows(world: World, model: PolynomialModel) -> None:
+    world.offline("d", phase=DECODE)
+    world.offline("w")
+    assert plan_of("online_only", world, model).is_empty
+    world.online("on")
+    plan = plan_of("online_only", world, model)
+    assert (plan.decode, plan.prefill) == ((), (Chunk("on", 100),))
+
+
+def test_non_preemptive_parks_nobody_and_fills_the_chunk(
+    world: World, model: PolynomialModel
+) -> None:
+    world.offline("d", phase=DECODE)
+    world.online("on", phase=DECODE)
+    world.offline("half", phase=PREFILL, computed=16)
+    world.offline("w", prompt=900)
+    world.online("new")
+    plan = plan_of("non_preemptive", world, model)
+    assert plan.decode == ("on", "d")
+    # the half-filled row goes on, then online before offline
+    assert plan.prefill == (Chunk("half", 84), Chunk("new", 100), Chunk("w", 320))
+    assert plan.parks == ()
+    assert plan.safepoints.mode is SafepointMode.NONE
+
+
+def test_non_preemptive_takes_no_pages_for_an_arrival(world: World, model: PolynomialModel) -> None:
+    world.have(free_pages=2)
+    world.offline("d", phase=DECODE)
+    world.online("new")
+    plan = plan_of("non_preemptive", world, model)
+    assert (plan.retracts, plan.prefill) == ((), ())
+
+
+def test_non_preemptive_alternates_where_steps_cannot_mix(
+    world: World, model: PolynomialModel
+) -> None:
+    world.limit(can_mix=False)
+    world.offline("d", phase=DECODE)
+    world.offline("w", prompt=2000)
+    driver = Driver(create_policy("non_preemptive", model, LEAN))
+    kinds = [str(driver.begin(world.snapshot()).plan.kind) for _ in range(4)]
+    assert kinds == ["prefill", "decode", "prefill", "decode"]
+
+
+def test_sarathi_counts_tokens_decode_rows_included(world: World, model: PolynomialModel) -> None:
+    world.online("on", phase=DECODE)
+    world.offline("d", phase=DECODE)
+    world.offline("w", prompt=900)
+    plan = plan_of("sarathi_p", world, model)
+    assert plan.decode == ("on", "d")
+    assert plan.prefill == (Chunk("w", 48),)  # 64 - 2, cut to a page
+
+
+def test_sarathi_preempts_by_discarding(world: World, model: PolynomialModel) -> None:
+    world.have(free_pages=0)
+    world.offline("d", phase=DECODE)
+    world.online("on", prompt=48)
+    plan = plan_of("sarathi_p", world, model)
+    assert plan.retracts == ("d",)
+    assert plan.prefill == (Chunk("on", 48),)
+    assert plan.checkpoints == ()
+
+
+def test_sarathi_needs_no_latency_model(world: World, model: PolynomialModel) -> None:
+    """The same decisions with a model that is a hundred times off."""
+    from engine_adapter.latency.polynomial import Coefficients
+
+    k = Coefficients(0.1, 0, 0, 0, 0, 1.0)
+    wrong = PolynomialModel(k, k, k)
+    world.online("on", phase=DECODE)
+    world.online("new")
+    world.offline("w", prompt=900)
+    right_plan = plan_of("sarathi_p", world, model)
+    wrong_plan = plan_of("sarathi_p", world, wrong)
+    assert (right_plan.decode, right_plan.prefill) == (wrong_plan.decode, wrong_plan.prefill)
+
+
+def test_sarathi_decodes_offline_rows_where_steps_cannot_mix(
+    world: World, model: PolynomialModel
+) -> None:
+    world.limit(can_mix=False)
+    world.online("on", phase=DECODE)
+    world.offline("d", phase=DECODE)
+    world.offline("w", prompt=900)
+    assert plan_of("sarathi_p", world, model).decode == ("on", "d")
+    world.roster.finish("on")
+    assert plan_of("sarathi_p", world, model).prefill == (Chunk("w", 48),)

@@ -1,0 +1,444 @@
+"""The default policy in small worlds: a step takes 10 ms plus 1 ms per token."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from engine_adapter.core.arrival import Arrival, Decision, RunningStep
+from engine_adapter.core.outcome import FinishedStep, Outcome
+from engine_adapter.core.plan import (
+    Chunk,
+    Prefetch,
+    SafepointMode,
+    Safepoints,
+    StepKind,
+    StepPlan,
+)
+from engine_adapter.core.request import Phase, RequestClass
+from engine_adapter.core.slo import Slo
+from engine_adapter.driver import Driver
+from engine_adapter.latency.polynomial import Coefficients, PolynomialModel
+from engine_adapter.policies.conserve_v2 import ConserveV2
+from engine_adapter.policies.settings import PolicySettings
+
+if TYPE_CHECKING:
+    from tests.unit.engine_adapter.conftest import World
+
+DECODE, PREFILL = Phase.DECODE, Phase.PREFILL
+# What the pages kept back for growth and the next online prompt amount to is tested in parts.
+LEAN = PolicySettings(typical_online_tokens=16, growth_tokens=0)
+
+
+def plan_of(world: World, model: PolynomialModel, settings: PolicySettings = LEAN) -> StepPlan:
+    return Driver(ConserveV2(model, settings)).begin(world.snapshot()).plan
+
+
+class TestBesideOnline:
+    """TBT target 50 ms: 40 tokens per step."""
+
+    def test_online_decode_then_offline_decode_then_prompt_tokens(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        world.offline("off1", phase=DECODE)
+        world.online("on1", phase=DECODE)
+        world.offline("off2", phase=DECODE)
+        world.offline("new", prompt=500)
+        plan = plan_of(world, model)
+        assert plan.decode == ("on1", "off1", "off2")
+        # 40 - 3 tokens are left; a chunk that does not finish the prompt ends on a page
+        assert plan.prefill == (Chunk("new", 32),)
+        assert plan.predicted_s == pytest.approx(0.045)
+        assert plan.budget_s == 0.050
+
+    def test_rows_that_do_not_fit_are_parked_with_their_kv(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        world.slo = Slo(ttft_s=1.0, tbt_s=0.0131)  # three tokens
+        world.online("on", phase=DECODE)
+        for i in range(5):
+            world.offline(f"off{i}", phase=DECODE)
+        plan = plan_of(world, model)
+        assert plan.decode == ("on", "off0", "off1")
+        assert plan.parks == ("off2", "off3", "off4")
+        assert plan.retracts == ()
+
+    def test_online_decode_rows_run_even_beyond_the_target(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        world.slo = Slo(ttft_s=1.0, tbt_s=0.001)
+        world.online("on1", phase=DECODE)
+        world.online("on2", phase=DECODE)
+        world.offline("off", phase=DECODE)
+        plan = plan_of(world, model)
+        assert plan.decode == ("on1", "on2")
+        assert plan.parks == ("off",)
+
+    def test_several_prompts_are_half_filled_at_once(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        world.online("on", phase=DECODE)
+        world.offline("half1", phase=PREFILL, prompt=200, computed=176)
+        world.offline("half2", phase=PREFILL, prompt=200, computed=32)
+        plan = plan_of(world, model)
+        # 39 tokens: the first needs 24, the second gets the rest, cut to pages... 15 is none
+        assert plan.prefill == (Chunk("half1", 24),)
+        world.roster.rows["half1"].computed_tokens = 180
+        plan = plan_of(world, model)
+        assert plan.prefill == (Chunk("half1", 20), Chunk("half2", 16))
+
+    def test_the_overhead_between_steps_is_taken_off(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        from dataclasses import replace
+
+        world.online("on", phase=DECODE)
+        world.offline("new", prompt=500)
+        snapshot = replace(world.snapshot(), overhead_s=0.020)
+        plan = ConserveV2(model, LEAN).plan(snapshot)
+        assert plan.prefill == (Chunk("new", 16),)  # 19 ms fit, cut to a page
+
+    def test_an_expensive_mix_is_avoided(self, world: World) -> None:
+        """Mixing costs 35 ms more: offline decode rows fill the step instead of prompt tokens."""
+        plain = Coefficients(0.001, 0, 0, 0, 0, 0.010)
+        model = PolynomialModel(plain, plain, Coefficients(0.001, 0, 0, 0, 0, 0.045))
+        world.online("on", phase=DECODE)
+        for i in range(6):
+            world.offline(f"off{i}", phase=DECODE)
+        world.offline("new", prompt=500)
+        plan = plan_of(world, model)
+        assert len(plan.decode) == 7
+        assert plan.prefill == ()
+
+    def test_drift_narrows_the_step(self, world: World, model: PolynomialModel) -> None:
+        policy = ConserveV2(model, LEAN)
+        slow = StepPlan(1, decode=("a",), prefill=(Chunk("b", 9),), predicted_s=0.02)
+        for _ in range(30):
+            policy.observe(FinishedStep(slow, Outcome(1, measured_s=0.024)))
+        world.online("on", phase=DECODE)
+        world.offline("new", prompt=500)
+        # 50 ms / 1.2 leave 30 tokens beside the decode row, cut to a page
+        assert policy.plan(world.snapshot()).prefill == (Chunk("new", 16),)
+
+
+class TestOnlinePrompts:
+    def test_alone_they_run_whole(self, world: World, model: PolynomialModel) -> None:
+        world.online("on", prompt=300)
+        world.offline("off", phase=DECODE)
+        plan = plan_of(world, model)
+        assert plan.prefill == (Chunk("on", 300),)
+        assert plan.parks == ("off",)
+
+    def test_beside_decode_rows_they_are_cut_to_the_tbt_target(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        """100 tokens in 3 steps of 50 ms end well before the TTFT target of 1 s."""
+        world.online("on1", phase=DECODE)
+        world.online("on2", prompt=100)
+        assert plan_of(world, model).prefill == (Chunk("on2", 32),)
+
+    def test_they_are_not_cut_when_that_would_miss_the_ttft_target(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        """100 tokens need 4 steps of 50 ms (32 each), but only 150 ms are left."""
+        world.online("on1", phase=DECODE)
+        world.online("on2", prompt=100)
+        world.now_s = 0.85
+        assert plan_of(world, model).prefill == (Chunk("on2", 100),)
+
+    def test_they_alternate_with_decode_where_steps_cannot_mix(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        world.limit(can_mix=False)
+        world.online("on1", phase=DECODE)
+        world.online("on2", prompt=1000)
+        driver = Driver(ConserveV2(model, LEAN))
+        kinds = [driver.begin(world.snapshot()).plan.kind for _ in range(4)]
+        assert kinds == [StepKind.PREFILL, StepKind.DECODE, StepKind.PREFILL, StepKind.DECODE]
+
+    def test_a_row_that_cannot_mix_gets_its_own_step(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        world.online("on1", phase=DECODE, can_mix=False)
+        world.online("on2", prompt=100)
+        driver = Driver(ConserveV2(model, LEAN))
+        first = driver.begin(world.snapshot()).plan
+        second = driver.begin(world.snapshot()).plan
+        assert (first.decode, first.prefill) == ((), (Chunk("on2", 100),))
+        assert (second.decode, second.prefill) == (("on1",), ())
+
+
+class TestReclaim:
+    def test_a_checkpointed_row_goes_first_and_only_as_many_as_needed(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        world.have(free_pages=0)
+        world.offline("saved", phase=DECODE, host_pages=6, host_tokens=96)
+        world.offline("unsaved", phase=DECODE)
+        world.online("on", prompt=100)  # 7 pages, which one row has
+        plan = plan_of(world, model)
+        assert plan.retracts == ("saved",)
+        assert plan.prefill == (Chunk("on", 100),)
+        assert plan.parks == ("unsaved",)
+
+    def test_the_latest_deadline_goes_first_among_equals(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        world.have(free_pages=0)
+        world.offline("late", phase=DECODE, deadline_at_s=200.0)
+        world.offline("soon", phase=DECODE, deadline_at_s=100.0)
+        world.online("on", prompt=100)
+        assert plan_of(world, model).retracts == ("late",)
+
+    def test_a_row_whose_step_is_not_processed_is_spared(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        world.have(free_pages=0)
+        world.offline("busy", phase=DECODE, in_flight=True)
+        world.online("on", prompt=100)
+        plan = plan_of(world, model)
+        assert plan.retracts == ()
+        assert plan.prefill == ()
+
+    def test_nobody_is_retracted_in_vain(self, world: World, model: PolynomialModel) -> None:
+        world.have(free_pages=0)
+        world.offline("small", phase=DECODE, prompt=16)
+        world.online("on", prompt=100)
+        assert plan_of(world, model).retracts == ()
+
+    def test_a_slot_is_reclaimed_like_a_page(self, world: World, model: PolynomialModel) -> None:
+        world.have(total_slots=2, free_slots=0, reserved_slots=0)
+        world.offline("a", phase=DECODE)
+        world.offline("b", phase=DECODE)
+        world.online("on", prompt=100)
+        plan = plan_of(world, model)
+        assert plan.retracts == ("b",)
+        assert plan.prefill == (Chunk("on", 100),)
+
+    def test_online_displaces_newer_online_when_no_offline_row_is_left(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        world.have(free_pages=0)
+        world.online("old", phase=DECODE, prompt=96)  # its next token needs a page
+        world.online("new", phase=DECODE, prompt=90)
+        plan = plan_of(world, model)
+        assert plan.retracts == ("new",)
+        assert plan.decode == ("old",)
+
+
+class TestOfflineAlone:
+    def test_steps_are_filled_for_throughput(self, world: World, model: PolynomialModel) -> None:
+        """Armed, a step may take two TTFT targets: the chunk is the only bound."""
+        world.offline("d", phase=DECODE)
+        world.offline("new", prompt=2000)
+        plan = plan_of(world, model)
+        assert plan.prefill == (Chunk("new", 512),)
+        assert plan.decode == ("d",)
+        assert plan.safepoints == Safepoints(SafepointMode.ABORT, 0.1)
+
+    def test_unarmed_steps_leave_room_for_an_online_prompt(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        """TTFT 1 s, a typical prompt of 590 tokens takes 600 ms: 400 ms are left."""
+        world.limit(prefill_safepoints=False, decode_safepoints=False)
+        world.offline("new", prompt=2000)
+        settings = PolicySettings(typical_online_tokens=590, growth_tokens=0)
+        plan = plan_of(world, model, settings)
+        assert plan.prefill == (Chunk("new", 384),)
+        assert plan.safepoints.mode is SafepointMode.NONE
+
+    def test_what_is_typical_is_learnt_from_arrivals(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        world.limit(prefill_safepoints=False)
+        policy = ConserveV2(model, PolicySettings(typical_online_tokens=10, growth_tokens=0))
+        world.online("seen", prompt=790)
+        policy.plan(world.snapshot())
+        world.roster.finish("seen")
+        world.offline("new", prompt=2000)
+        assert policy.plan(world.snapshot()).prefill == (Chunk("new", 176),)  # 200 ms
+
+    def test_prompts_go_first_where_mixing_does_not_pay(self, world: World) -> None:
+        plain = Coefficients(0.001, 0, 0, 0, 0, 0.010)
+        model = PolynomialModel(plain, plain, Coefficients(0.001, 0, 0, 0, 0, 0.500))
+        world.offline("d", phase=DECODE)
+        world.offline("new", prompt=300)
+        plan = plan_of(world, model)
+        assert (plan.kind, plan.parks) == (StepKind.PREFILL, ("d",))
+
+    def test_one_decode_row_always_runs(self, world: World) -> None:
+        slow = Coefficients(0, 0, 0, 0, 0, 5.0)
+        model = PolynomialModel(slow, slow, slow)
+        world.limit(decode_safepoints=False)
+        world.offline("d", phase=DECODE)
+        assert plan_of(world, model).decode == ("d",)
+
+    def test_a_row_is_admitted_only_with_pages_for_its_whole_prompt(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        world.have(free_pages=20)
+        world.offline("running", phase=DECODE)
+        world.offline("long", prompt=310)  # 20 pages, and one is kept back
+        assert plan_of(world, model).prefill == ()
+
+    def test_out_of_pages_the_last_row_makes_room_for_the_first(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        world.have(free_pages=0)
+        world.offline("first", phase=DECODE, prompt=96)  # its next token needs a page
+        world.offline("last", phase=DECODE, prompt=96)
+        plan = plan_of(world, model)
+        assert plan.decode == ("first",)
+        assert plan.retracts == ("last",)
+
+    def test_flex_comes_before_offline(self, world: World, model: PolynomialModel) -> None:
+        world.offline("off", prompt=300, deadline_at_s=1.0)
+        world.add("flex", RequestClass.FLEX, prompt=300, deadline_at_s=9.0)
+        assert [chunk.rid for chunk in plan_of(world, model).prefill] == ["flex", "off"]
+
+    def test_flex_takes_no_more_than_its_share_while_offline_waits(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        world.have(total_slots=6, reserved_slots=2)  # 4 for offline work, 2 of them for flex
+        for i in range(4):
+            world.add(f"flex{i}", RequestClass.FLEX, prompt=16)
+        world.offline("off", prompt=16)
+        admitted = [chunk.rid for chunk in plan_of(world, model).prefill]
+        assert admitted == ["flex0", "flex1", "off", "flex2"]
+
+
+class TestRestore:
+    def test_retracted_rows_come_back_before_new_ones_start(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        world.offline("new", prompt=100)
+        world.offline("r", phase=Phase.RETRACTED, host_pages=6, host_tokens=90)
+        world.have(copy_pages_per_step=4)
+        plan = plan_of(world, model)
+        assert plan.prefetches == (Prefetch("r", 0, 4),)
+        assert plan.prefill == (Chunk("new", 100),)
+
+    def test_a_fetch_goes_on_in_pieces(self, world: World, model: PolynomialModel) -> None:
+        world.have(copy_pages_per_step=4)
+        world.offline(
+            "r",
+            phase=Phase.PREFETCHING,
+            computed=64,
+            prefetched_pages=4,
+            host_pages=6,
+            host_tokens=90,
+        )
+        assert plan_of(world, model).prefetches == (Prefetch("r", 4, 2),)
+
+    def test_new_rows_leave_the_pages_a_retracted_row_waits_for(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        world.have(free_pages=10)
+        world.offline("running", phase=DECODE)
+        world.offline("r", phase=Phase.RETRACTED, prompt=160, host_pages=10, host_tokens=160)
+        world.offline("new", prompt=16)
+        plan = plan_of(world, model)
+        assert plan.prefetches == ()
+        assert plan.prefill == ()
+
+    def test_nothing_is_fetched_in_a_step_that_had_to_retract(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        world.have(free_pages=0)
+        world.offline("big", phase=DECODE, prompt=800)
+        world.offline("r", phase=Phase.RETRACTED, prompt=32, host_pages=2, host_tokens=32)
+        world.online("on", prompt=100)
+        plan = plan_of(world, model)
+        assert plan.retracts == ("big",)
+        assert plan.prefetches == ()
+
+
+class TestSafepoints:
+    def test_mixed_steps_drop_their_offline_rows(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        world.slo = Slo(ttft_s=0.2, tbt_s=0.050)
+        world.online("on", phase=DECODE)
+        world.offline("new", prompt=500)
+        assert plan_of(world, model).safepoints == Safepoints(SafepointMode.DROP, 0.02)
+
+    @pytest.mark.parametrize(
+        "settings",
+        [PolicySettings(safepoints=False), PolicySettings(drop_mixed=False)],
+    )
+    def test_unless_switched_off(
+        self, world: World, model: PolynomialModel, settings: PolicySettings
+    ) -> None:
+        world.slo = Slo(ttft_s=0.2, tbt_s=0.050)
+        world.online("on", phase=DECODE)
+        world.offline("new", prompt=500)
+        assert plan_of(world, model, settings).safepoints.mode is SafepointMode.NONE
+
+    def test_short_and_purely_online_steps_pay_nothing(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        world.offline("d", phase=DECODE)  # 11 ms, interval 100 ms
+        assert plan_of(world, model).safepoints.mode is SafepointMode.NONE
+        world.roster.finish("d")
+        world.online("on", prompt=500)
+        assert plan_of(world, model).safepoints.mode is SafepointMode.NONE
+
+
+class TestAtArrival:
+    """TTFT target 1 s; a prompt of 190 tokens takes 200 ms."""
+
+    @staticmethod
+    def decide(
+        model: PolynomialModel,
+        *,
+        at_s: float,
+        predicted_s: float = 1.2,
+        prompt: int = 190,
+        request_class: RequestClass = RequestClass.ONLINE,
+        mode: SafepointMode = SafepointMode.ABORT,
+        offline_rows: int = 3,
+        queued: int = 0,
+        earlier: int = 0,
+    ) -> Decision:
+        step = RunningStep(
+            step_id=1,
+            kind=StepKind.PREFILL,
+            started_at_s=100.0,
+            predicted_s=predicted_s,
+            num_offline_rows=offline_rows,
+            num_online_rows=0,
+            safepoints=Safepoints(mode, 0.1),
+            queued_online_tokens=queued,
+            slo=Slo(ttft_s=1.0, tbt_s=0.05),
+        )
+        arrival = Arrival(request_class, prompt, 100.0 + at_s, earlier)
+        return ConserveV2(model).at_arrival(arrival, step)
+
+    def test_a_step_that_leaves_time_goes_on(self, model: PolynomialModel) -> None:
+        assert self.decide(model, at_s=0.5) is Decision.CONTINUE  # 0.7 s + 0.2 s
+
+    def test_one_that_does_not_is_stopped(self, model: PolynomialModel) -> None:
+        assert self.decide(model, at_s=0.3) is Decision.STOP_AT_NEXT_SAFEPOINT  # 0.9 s + 0.2 s
+
+    def test_prompts_that_queue_already_count(self, model: PolynomialModel) -> None:
+        assert self.decide(model, at_s=0.5, queued=200) is Decision.STOP_AT_NEXT_SAFEPOINT
+        assert self.decide(model, at_s=0.5, earlier=200) is Decision.STOP_AT_NEXT_SAFEPOINT
+
+    def test_only_online_arrivals_stop_anything(self, model: PolynomialModel) -> None:
+        for request_class in (RequestClass.FLEX, RequestClass.OFFLINE):
+            decision = self.decide(model, at_s=0.1, request_class=request_class)
+            assert decision is Decision.CONTINUE
+
+    def test_only_armed_steps_with_offline_rows_are_stopped(self, model: PolynomialModel) -> None:
+        assert self.decide(model, at_s=0.1, mode=SafepointMode.NONE) is Decision.CONTINUE
+        assert self.decide(model, at_s=0.1, offline_rows=0) is Decision.CONTINUE
+
+    def test_a_step_about_to_end_is_left_alone(self, model: PolynomialModel) -> None:
+        assert self.decide(model, at_s=1.15, prompt=2000) is Decision.CONTINUE
+
+    def test_a_step_that_overran_its_prediction_is_stopped_if_the_prompt_is_long(
+        self, model: PolynomialModel
+    ) -> None:
+        assert self.decide(model, at_s=1.5, prompt=2000) is Decision.STOP_AT_NEXT_SAFEPOINT
+        assert self.decide(model, at_s=1.5) is Decision.CONTINUE

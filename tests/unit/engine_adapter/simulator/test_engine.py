@@ -1,0 +1,158 @@
+"""The engine in memory, step by step: 10 ms plus 1 ms per token."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine_adapter.core.arrival import Arrival, Decision, RunningStep
+from engine_adapter.core.plan import Chunk, SafepointMode, Safepoints, StepPlan
+from engine_adapter.core.request import Phase, RequestClass, RequestRow
+from engine_adapter.core.slo import Slo
+from engine_adapter.driver import Driver
+from engine_adapter.latency.polynomial import PolynomialModel
+from engine_adapter.policies.registry import create_policy
+from engine_adapter.simulator.engine import MemoryEngine
+from engine_adapter.simulator.run import Stuck, run
+from engine_adapter.simulator.shape import EngineShape
+
+
+def row(rid: str, cls: RequestClass = RequestClass.OFFLINE, at_s: float = 0.0) -> RequestRow:
+    return RequestRow(rid, cls, 90, 90, max_output_tokens=2, arrival_at_s=at_s)
+
+
+def engine(model: PolynomialModel, **shape: object) -> MemoryEngine:
+    return MemoryEngine(EngineShape(**shape), Slo(1.0, 0.1), model)  # type: ignore[arg-type]
+
+
+def test_a_prompt_then_a_token(model: PolynomialModel) -> None:
+    e = engine(model)
+    e.submit(row("a"))
+    e.snapshot()
+    e.apply(StepPlan(0, prefill=(Chunk("a", 90),)))
+    assert e.now_s == pytest.approx(0.100)
+    e.outcomes()
+    assert e.first_token_at == {"a": pytest.approx(0.100)}
+    e.snapshot()
+    e.apply(StepPlan(1, decode=("a",)))
+    e.outcomes()
+    assert e.token_times["a"] == pytest.approx([0.100, 0.111])
+    assert list(e.finished) == ["a"]
+    assert e.pool.free_pages == e.pool.total_pages
+
+
+def test_with_delay_a_result_is_known_one_step_later(model: PolynomialModel) -> None:
+    e = engine(model, delay_steps=1)
+    e.submit(row("a"))
+    e.snapshot()
+    e.apply(StepPlan(0, prefill=(Chunk("a", 90),)))
+    assert e.outcomes() == []
+    a = e.roster.rows["a"]
+    assert (a.in_flight, a.phase, a.output_tokens) == (True, Phase.DECODE, 0)
+    e.snapshot()
+    e.apply(StepPlan(1, decode=("a",)))
+    assert [outcome.step_id for outcome in e.outcomes()] == [0]
+
+
+def stop_always(arrival: Arrival, step: RunningStep) -> Decision:
+    return Decision.STOP_AT_NEXT_SAFEPOINT
+
+
+def test_an_arrival_stops_an_armed_step_at_the_next_safepoint(model: PolynomialModel) -> None:
+    e = MemoryEngine(EngineShape(), Slo(1.0, 0.1), model, stop_always)
+    e.submit(row("off"))
+    e.submit(row("on", RequestClass.ONLINE, at_s=0.025))
+    e.snapshot()
+    e.apply(
+        StepPlan(
+            0,
+            prefill=(Chunk("off", 90),),
+            safepoints=Safepoints(SafepointMode.ABORT, 0.010),
+            predicted_s=0.1,
+        )
+    )
+    assert e.now_s == pytest.approx(0.030)
+    [outcome] = e.outcomes()
+    assert (outcome.dropped, outcome.offline_tokens) == (("off",), 0)
+    off = e.roster.rows["off"]
+    assert (off.computed_tokens, off.device_pages, off.phase) == (0, 0, Phase.PREFILL)
+
+
+def test_a_drop_lets_the_online_rows_finish(model: PolynomialModel) -> None:
+    e = MemoryEngine(EngineShape(), Slo(1.0, 0.1), model, stop_always)
+    e.submit(row("on1", RequestClass.ONLINE))
+    e.snapshot()
+    e.apply(StepPlan(0, prefill=(Chunk("on1", 90),)))
+    e.outcomes()
+    e.submit(row("off"))
+    e.submit(row("on2", RequestClass.ONLINE, at_s=0.110))
+    e.snapshot()
+    e.apply(
+        StepPlan(
+            1,
+            decode=("on1",),
+            prefill=(Chunk("off", 90),),
+            safepoints=Safepoints(SafepointMode.DROP, 0.020),
+            predicted_s=0.101,
+        )
+    )
+    [outcome] = e.outcomes()
+    assert outcome.dropped == ("off",)
+    assert len(e.token_times["on1"]) == 2
+    # 20 of 101 ms ran, the rest of the pass is that of one decode row: 81 % of 11 ms
+    assert outcome.measured_s == pytest.approx(0.020 + 0.011 * (1 - 20 / 101))
+
+
+def test_an_unarmed_step_runs_to_its_end(model: PolynomialModel) -> None:
+    e = MemoryEngine(EngineShape(), Slo(1.0, 0.1), model, stop_always)
+    e.submit(row("off"))
+    e.submit(row("on", RequestClass.ONLINE, at_s=0.025))
+    e.snapshot()
+    e.apply(StepPlan(0, prefill=(Chunk("off", 90),), predicted_s=0.1))
+    assert e.now_s == pytest.approx(0.100)
+
+
+def test_checkpoint_retract_restore_loses_nothing(model: PolynomialModel) -> None:
+    from engine_adapter.core.plan import Checkpoint, Prefetch
+
+    e = engine(model)
+    a = row("a")
+    a.max_output_tokens = 9
+    e.submit(a)
+    e.snapshot()
+    e.apply(StepPlan(0, prefill=(Chunk("a", 90),)))
+    e.outcomes()
+    e.apply(StepPlan(1, decode=("a",), checkpoints=(Checkpoint("a", 0, 5),)))
+    e.outcomes()
+    assert (a.computed_tokens, a.output_tokens, a.host_pages) == (91, 2, 5)
+    e.apply(StepPlan(2, retracts=("a",)))
+    # the unfinished sixth page went to the host with the retract
+    assert (a.phase, a.host_tokens, a.host_pages, a.device_pages) == (Phase.RETRACTED, 91, 6, 0)
+    e.apply(StepPlan(3, prefetches=(Prefetch("a", 0, 4),)))
+    assert (a.phase, a.computed_tokens) == (Phase.PREFETCHING, 64)
+    e.apply(StepPlan(4, prefetches=(Prefetch("a", 4, 2),)))
+    assert (a.phase, a.computed_tokens) == (Phase.DECODE, 91)
+    e.apply(StepPlan(5, decode=("a",)))
+    e.outcomes()
+    assert (e.restored_tokens, e.recomputed_tokens, a.output_tokens) == (91, 0, 3)
+
+
+def test_a_page_given_out_twice_is_noticed(model: PolynomialModel) -> None:
+    e = engine(model, total_pages=5)
+    e.submit(row("a"))
+    e.snapshot()
+    with pytest.raises(MemoryError, match="-1 of 5 device pages free"):
+        e.apply(StepPlan(0, prefill=(Chunk("a", 90),)))
+
+
+def test_a_starving_policy_is_noticed(model: PolynomialModel) -> None:
+    e = engine(model)
+    e.submit(row("a"))
+    with pytest.raises(Stuck, match="1 live rows, none of them runs"):
+        run(e, Driver(create_policy("online_only", model)), until_s=10.0)
+
+
+def test_an_idle_engine_waits_for_the_next_arrival(model: PolynomialModel) -> None:
+    e = engine(model)
+    e.submit(row("a", at_s=5.0))
+    run(e, Driver(create_policy("conserve_v2", model)), until_s=10.0)
+    assert e.first_token_at["a"] == pytest.approx(5.100)
