@@ -12,9 +12,8 @@ from engine_adapter.policies.registry import create_policy
 from engine_adapter.policies.settings import PolicySettings
 
 if TYPE_CHECKING:
-    from tests.unit.engine_adapter.conftest import World
-
     from engine_adapter.core.plan import StepPlan
+    from tests.unit.engine_adapter.conftest import World
 
 DECODE, PREFILL = Phase.DECODE, Phase.PREFILL
 LEAN = PolicySettings(growth_tokens=0, token_budget=64)

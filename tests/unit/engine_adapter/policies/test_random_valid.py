@@ -18,7 +18,7 @@ def test_it_does_everything_an_engine_must_survive(model: PolynomialModel) -> No
     driver = Driver(policy)
     engine = MemoryEngine(
         EngineShape(total_pages=90, total_slots=8, delay_steps=1, limits=limits),
-        Slo(1.0, 0.1),
+        Slo(0.1, 0.05),
         model,
         policy.at_arrival,
     )
