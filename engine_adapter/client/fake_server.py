@@ -93,9 +93,11 @@ async def serving(
 ) -> AsyncIterator[str]:
     """Serve `engine` while the block runs; yields its URL."""
     # SGLang drops a request whose client is gone only seconds later: neither does the fake.
-    runner = web.AppRunner(make_app(engine), handler_cancellation=False, access_log=None)
+    runner = web.AppRunner(
+        make_app(engine), handler_cancellation=False, access_log=None, shutdown_timeout=0.5
+    )
     await runner.setup()
-    site = web.TCPSite(runner, host, port, shutdown_timeout=0.5)
+    site = web.TCPSite(runner, host, port)
     await site.start()
     try:
         yield f"http://{host}:{runner.addresses[0][1]}"
