@@ -1,0 +1,70 @@
+"""`/batches` (contract sections 7 and 8)."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from gateway.dependencies import DatabaseDep, PrincipalDep, QueueDep
+
+from batch import cancel, create
+from batch.errors import BatchNotFound
+from batch.schemas import BatchList, BatchObject, CreateBatch, may_be_id
+from store.repositories import batch as batches
+
+router = APIRouter(tags=["batches"])
+
+
+@router.post("/batches")
+async def create_batch(
+    body: CreateBatch, principal: PrincipalDep, database: DatabaseDep, queue: QueueDep
+) -> BatchObject:
+    """Create a batch; its file is read later, by a worker."""
+    async with database.unit_of_work() as session:
+        batch = await create.create(session, principal.project_id, body, key_id=principal.key_id)
+    await queue.enqueue_validate(batch.id)
+    return BatchObject.of(batch)
+
+
+@router.get("/batches")
+async def list_batches(
+    principal: PrincipalDep,
+    database: DatabaseDep,
+    after: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+) -> BatchList:
+    """A page of the project's batches, newest first."""
+    async with database.unit_of_work() as session:
+        last = None
+        if after is not None:
+            if may_be_id(after):
+                last = await batches.get(session, principal.project_id, after)
+            if last is None:
+                raise BatchNotFound(after[:64], param="after")
+        found = await batches.page(session, principal.project_id, after=last, limit=limit + 1)
+        return BatchList.of(found[:limit], has_more=len(found) > limit)
+
+
+@router.get("/batches/{batch_id}")
+async def get_batch(batch_id: str, principal: PrincipalDep, database: DatabaseDep) -> BatchObject:
+    """One batch as it is now."""
+    batch = None
+    if may_be_id(batch_id):
+        async with database.unit_of_work() as session:
+            batch = await batches.get(session, principal.project_id, batch_id)
+    if batch is None:
+        raise BatchNotFound(batch_id[:64])
+    return BatchObject.of(batch)
+
+
+@router.post("/batches/{batch_id}/cancel")
+async def cancel_batch(
+    batch_id: str, principal: PrincipalDep, database: DatabaseDep, queue: QueueDep
+) -> BatchObject:
+    """Stop a live batch; what is finished is kept and delivered."""
+    if not may_be_id(batch_id):
+        raise BatchNotFound(batch_id[:64])
+    async with database.unit_of_work() as session:
+        batch = await cancel.cancel(session, principal.project_id, batch_id)
+    await queue.enqueue_finalize(batch.id)
+    return BatchObject.of(batch)

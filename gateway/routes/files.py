@@ -1,0 +1,179 @@
+"""`/files` (contract section 6)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Request
+from gateway.dependencies import DatabaseDep, FileStoreDep, PrincipalDep
+from gateway.error_handlers import error_response
+from starlette.requests import ClientDisconnect
+from starlette.responses import StreamingResponse
+
+from batch import collect, upload
+from batch.errors import FileNotFound, FileTooLarge, InvalidUpload
+from batch.files import ByteRange, FileStore
+from batch.schemas import FileDeleted, FileList, FileObject, may_be_id
+from engine_adapter.wire.errors import ApiError
+from gateway.multipart import MultipartForm
+from gateway.ranges import content_disposition, read_range
+from gateway.refusal import LingeringResponse
+from store.models import File
+from store.models.file import FILE_PURPOSES
+from store.repositories import file as files
+from store.session import Database
+
+router = APIRouter(tags=["files"])
+
+_UPLOAD_SCHEMA = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "required": ["file", "purpose"],
+                    "properties": {
+                        "file": {"type": "string", "format": "binary"},
+                        "purpose": {"type": "string", "enum": list(upload.UPLOAD_PURPOSES)},
+                        "expires_after[anchor]": {"type": "string", "enum": ["created_at"]},
+                        "expires_after[seconds]": {"type": "integer"},
+                    },
+                }
+            }
+        },
+    }
+}
+
+
+@router.post("/files", response_model=FileObject, openapi_extra=_UPLOAD_SCHEMA)
+async def create_file(
+    request: Request, principal: PrincipalDep, database: DatabaseDep, file_store: FileStoreDep
+) -> object:
+    """Store an uploaded file. The body is read as it arrives, and only as far as it is allowed."""
+    try:
+        _check_declared_length(request)
+        form = MultipartForm(request.headers.get("content-type"), request.stream())
+        received = await upload.receive(form.parts(), file_store)
+    except ClientDisconnect:
+        raise InvalidUpload("The upload was interrupted.") from None
+    except ApiError as refused:
+        return LingeringResponse(error_response(refused))
+    try:
+        async with database.unit_of_work() as session:
+            return FileObject.of(await upload.record(session, received, principal.project_id))
+    except BaseException:
+        await file_store.delete(received.file_id)
+        raise
+
+
+@router.get("/files")
+async def list_files(
+    principal: PrincipalDep,
+    database: DatabaseDep,
+    after: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 10_000,
+    order: Literal["asc", "desc"] = "desc",
+    purpose: str | None = None,
+) -> FileList:
+    """A page of the project's files, by creation."""
+    if purpose is not None and purpose not in FILE_PURPOSES:
+        return FileList.of([], has_more=False)
+    async with database.unit_of_work() as session:
+        position = None
+        if after is not None:
+            if may_be_id(after):
+                position = await files.position(session, principal.project_id, after)
+            if position is None:
+                raise FileNotFound(after[:64], param="after")
+        page = await files.page(
+            session,
+            principal.project_id,
+            limit=limit,
+            newest_first=order == "desc",
+            purpose=purpose,
+            after=position,
+        )
+        return FileList.of(page.files, has_more=page.has_more)
+
+
+@router.get("/files/{file_id}")
+async def get_file(file_id: str, principal: PrincipalDep, database: DatabaseDep) -> FileObject:
+    """One file's metadata."""
+    return FileObject.of(await _find(database, principal.project_id, file_id))
+
+
+@router.get("/files/{file_id}/content", response_class=StreamingResponse)
+async def get_file_content(
+    file_id: str,
+    request: Request,
+    principal: PrincipalDep,
+    database: DatabaseDep,
+    file_store: FileStoreDep,
+) -> StreamingResponse:
+    """The file's bytes, or a range of them."""
+    file = await _find(database, principal.project_id, file_id)
+    # Before the first byte is sent: a missing object must be an error, not a cut-off reply.
+    size_bytes = await file_store.size(file.storage_key)
+    etag = f'"{file.sha256}"'
+    wanted = read_range(
+        request.headers.get("range"),
+        size_bytes,
+        if_range=request.headers.get("if-range"),
+        etag=etag,
+    )
+    headers = {
+        "accept-ranges": "bytes",
+        "etag": etag,
+        "content-disposition": content_disposition(file.filename),
+        "x-content-type-options": "nosniff",
+    }
+    if wanted is not None:
+        last = wanted.offset + wanted.length - 1
+        headers["content-range"] = f"bytes {wanted.offset}-{last}/{size_bytes}"
+    part = wanted or ByteRange(0, size_bytes)
+    headers["content-length"] = str(part.length)
+    return StreamingResponse(
+        _chunks(file_store, file.storage_key, part),
+        status_code=200 if wanted is None else 206,
+        headers=headers,
+        media_type="application/octet-stream",
+    )
+
+
+@router.delete("/files/{file_id}")
+async def delete_file(
+    file_id: str, principal: PrincipalDep, database: DatabaseDep, file_store: FileStoreDep
+) -> FileDeleted:
+    """Delete a file that no live batch reads."""
+    if not may_be_id(file_id):
+        raise FileNotFound(file_id[:64])
+    async with database.unit_of_work() as session:
+        file = await collect.delete_file(session, principal.project_id, file_id)
+    await file_store.delete(file.storage_key)
+    return FileDeleted(id=file.id)
+
+
+def _check_declared_length(request: Request) -> None:
+    declared = request.headers.get("content-length", "")
+    limit_bytes = upload.MAX_OTHER_FILE_BYTES
+    if declared.isdigit() and int(declared) > limit_bytes + upload.MAX_FORM_OVERHEAD_BYTES:
+        raise FileTooLarge(limit_bytes)
+
+
+async def _find(database: Database, project_id: str, file_id: str) -> File:
+    file = None
+    if may_be_id(file_id):
+        async with database.unit_of_work() as session:
+            file = await files.get(session, project_id, file_id)
+    if file is None:
+        raise FileNotFound(file_id[:64])
+    return file
+
+
+async def _chunks(file_store: FileStore, key: str, part: ByteRange) -> AsyncIterator[bytes]:
+    async with aclosing(file_store.stream(key, offset=part.offset, length=part.length)) as chunks:
+        async for chunk in chunks:
+            yield chunk
