@@ -17,7 +17,9 @@ def test_it_does_everything_an_engine_must_survive(model: PolynomialModel) -> No
     policy = RandomValid(model)
     driver = Driver(policy)
     engine = MemoryEngine(
-        EngineShape(total_pages=90, total_slots=8, delay_steps=1, limits=limits),
+        EngineShape(
+            total_pages=90, host_total_pages=40, total_slots=8, delay_steps=1, limits=limits
+        ),
         Slo(0.1, 0.05),
         model,
         policy.at_arrival,
