@@ -1,0 +1,263 @@
+"""`coserve batch`: submit, check, list, get, cancel and download batches."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from batch.check import CheckReport
+    from coserve.commands.batch_client import BatchClient
+
+app = typer.Typer(no_args_is_help=True, help="Submit, check and follow batches.")
+
+InputFile = Annotated[
+    Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="A JSONL input file.")
+]
+Endpoint = Annotated[
+    str | None, typer.Option(help="What the lines call; by default the URL of the first line.")
+]
+BaseUrl = Annotated[
+    str, typer.Option(envvar="COSERVE_BASE_URL", help="Where the API is, /v1 included.")
+]
+ApiKey = Annotated[
+    str | None,
+    typer.Option(
+        envvar="COSERVE_API_KEY",
+        show_envvar=True,
+        help="By default the admin key in the state directory.",
+    ),
+]
+BatchId = Annotated[str, typer.Argument(help="The id of a batch, batch_...")]
+Folder = Annotated[
+    Path | None, typer.Option("--dir", file_okay=False, help="Where downloads are written.")
+]
+DEFAULT_BASE_URL = "http://127.0.0.1:8080/v1"
+
+
+@app.command()
+def submit(
+    file: InputFile,
+    wait: Annotated[bool, typer.Option(help="Follow it to its end and download.")] = False,
+    endpoint: Endpoint = None,
+    window: Annotated[str, typer.Option(help="The completion window.")] = "24h",
+    metadata: Annotated[
+        list[str] | None, typer.Option(help="KEY=VALUE, echoed with the batch; repeatable.")
+    ] = None,
+    check: Annotated[bool, typer.Option(help="Check the file here before it is sent.")] = True,
+    directory: Folder = None,
+    base_url: BaseUrl = DEFAULT_BASE_URL,
+    api_key: ApiKey = None,
+) -> None:
+    """Upload FILE, create a batch over it, and with --wait follow it and fetch its results.
+
+    The results are written beside FILE (or to --dir), as NAME.output.jsonl and NAME.errors.jsonl.
+    """
+    from coserve.commands.batch_progress import wait as follow
+
+    console = _console()
+    called = endpoint or _first_url(file)
+    if check:
+        report = _check_file(file, called, None)
+        if not report.ok:
+            _print_faults(console, file, report)
+            raise typer.Exit(1)
+    pairs = _pairs(metadata or [])
+    with _client(base_url, api_key) as client, _refusals(console):
+        uploaded = client.upload(file)
+        batch = client.create(uploaded["id"], endpoint=called, window=window, metadata=pairs)
+        console.print(f"{batch['id']}: created over {file.name}", highlight=False)
+        if not wait:
+            console.print(f"Follow it with: coserve batch get {batch['id']}", highlight=False)
+            return
+        try:
+            batch = follow(client, batch, console)
+        except KeyboardInterrupt:
+            console.print(f"\nThe batch goes on. coserve batch get {batch['id']}", highlight=False)
+            raise typer.Exit(130) from None
+        _print_batch(console, batch)
+        _download(console, client, batch, directory or file.parent, file.stem)
+    if batch["status"] != "completed":
+        raise typer.Exit(1)
+
+
+@app.command()
+def check(
+    file: InputFile,
+    endpoint: Endpoint = None,
+    model: Annotated[
+        str | None, typer.Option(help="The model the lines must name; by default any one model.")
+    ] = None,
+) -> None:
+    """Check FILE here, without a service: every error with its line; exit status 1 if any."""
+    console = _console()
+    report = _check_file(file, endpoint or _first_url(file), model)
+    if not report.ok:
+        _print_faults(console, file, report)
+        raise typer.Exit(1)
+    console.print(
+        f"{file.name}: {report.num_lines:,} requests for model {report.model}, no errors",
+        highlight=False,
+    )
+
+
+@app.command(name="list")
+def list_batches(
+    limit: Annotated[int, typer.Option(min=1, max=100, help="How many, newest first.")] = 20,
+    base_url: BaseUrl = DEFAULT_BASE_URL,
+    api_key: ApiKey = None,
+) -> None:
+    """List the newest batches."""
+    from rich.table import Table
+
+    console = _console()
+    with _client(base_url, api_key) as client, _refusals(console):
+        batches = client.newest(limit)
+    table = Table("id", "status", "completed", "failed", "total", "model", box=None)
+    for batch in batches:
+        counts = batch["request_counts"]
+        cells = [str(counts[name]) for name in ("completed", "failed", "total")]
+        table.add_row(batch["id"], batch["status"], *cells, batch["model"] or "–")
+    console.print(table)
+
+
+@app.command()
+def get(batch_id: BatchId, base_url: BaseUrl = DEFAULT_BASE_URL, api_key: ApiKey = None) -> None:
+    """Show one batch and, if its file was refused, every error."""
+    console = _console()
+    with _client(base_url, api_key) as client, _refusals(console):
+        _print_batch(console, client.get(batch_id))
+
+
+@app.command()
+def cancel(batch_id: BatchId, base_url: BaseUrl = DEFAULT_BASE_URL, api_key: ApiKey = None) -> None:
+    """Cancel a batch; what is finished is kept and can be downloaded."""
+    console = _console()
+    with _client(base_url, api_key) as client, _refusals(console):
+        _print_batch(console, client.cancel(batch_id))
+
+
+@app.command()
+def download(
+    batch_id: BatchId,
+    directory: Folder = None,
+    base_url: BaseUrl = DEFAULT_BASE_URL,
+    api_key: ApiKey = None,
+) -> None:
+    """Fetch the output and error files of a batch that is over."""
+    console = _console()
+    with _client(base_url, api_key) as client, _refusals(console):
+        batch = client.get(batch_id)
+        if not _download(console, client, batch, directory or Path(), batch_id):
+            console.print(f"Nothing to download: the batch is {batch['status']}.")
+            raise typer.Exit(1)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(soft_wrap=True)
+
+
+def _client(base_url: str, api_key: str | None) -> BatchClient:
+    from coserve.commands.batch_client import BatchClient, ServiceError, find_key
+
+    try:
+        return BatchClient(base_url, find_key(api_key))
+    except ServiceError as missing:
+        typer.echo(str(missing), err=True)
+        raise typer.Exit(1) from None
+
+
+class _refusals:  # noqa: N801  a context manager that reads as a word
+    """Prints what the service refused, and ends with status 1."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        from coserve.commands.batch_client import ServiceError
+
+        if isinstance(error, ServiceError):
+            typer.echo(str(error), err=True)
+            raise typer.Exit(1) from None
+
+
+def _pairs(metadata: list[str]) -> dict[str, str]:
+    pairs = dict(pair.partition("=")[::2] for pair in metadata)
+    if any("=" not in pair for pair in metadata):
+        raise typer.BadParameter("metadata must be KEY=VALUE")
+    return pairs
+
+
+def _first_url(file: Path) -> str:
+    """The URL of the first line that has a legal one; chat where there is none."""
+    import orjson
+
+    from batch.line import ENDPOINTS
+
+    with file.open("rb") as lines:
+        first = lines.readline(1024 * 1024).removeprefix(b"\xef\xbb\xbf")
+    try:
+        url = orjson.loads(first)["url"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return ENDPOINTS[0]
+    return url if url in ENDPOINTS else ENDPOINTS[0]
+
+
+def _check_file(file: Path, endpoint: str, model: str | None) -> CheckReport:
+    from batch.check import CheckLimits, FileCheck
+    from batch.files.base import CHUNK_BYTES
+
+    check = FileCheck(
+        endpoint,
+        served_models=None if model is None else frozenset({model}),
+        # Nobody pays for a long list here: all errors are shown.
+        limits=CheckLimits(max_reported_faults=sys.maxsize),
+    )
+    with file.open("rb") as chunks:
+        while chunk := chunks.read(CHUNK_BYTES):
+            check.feed(chunk)
+    return check.finish()
+
+
+def _print_faults(console: Console, file: Path, report: CheckReport) -> None:
+    for fault in sorted(report.faults, key=lambda fault: fault.line or 0):
+        where = file.name if fault.line is None else f"{file.name}:{fault.line}"
+        console.print(f"{where}: {fault.code}: {fault.message}", highlight=False, markup=False)
+    console.print(f"{report.num_faults:,} errors; nothing was sent.", highlight=False)
+
+
+def _print_batch(console: Console, batch: dict[str, Any]) -> None:
+    counts = batch["request_counts"]
+    console.print(
+        f"{batch['id']}: {batch['status']}, {counts['completed']} completed and "
+        f"{counts['failed']} failed of {counts['total']}",
+        highlight=False,
+    )
+    for fault in (batch["errors"] or {"data": []})["data"]:
+        where = "" if fault["line"] is None else f"line {fault['line']}: "
+        console.print(f"{where}{fault['code']}: {fault['message']}", highlight=False, markup=False)
+
+
+def _download(
+    console: Console, client: BatchClient, batch: dict[str, Any], folder: Path, stem: str
+) -> int:
+    """Fetch what there is; returns how many files."""
+    num_files = 0
+    folder.mkdir(parents=True, exist_ok=True)
+    for kind, file_id in (("output", batch["output_file_id"]), ("errors", batch["error_file_id"])):
+        if file_id is not None:
+            path = folder / f"{stem}.{kind}.jsonl"
+            size_bytes = client.download(file_id, path)
+            console.print(f"{path}: {size_bytes:,} bytes", highlight=False)
+            num_files += 1
+    return num_files
