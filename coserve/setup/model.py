@@ -17,6 +17,9 @@ from coserve.setup.progress import SetupFailed, run, step
 
 MODEL_NAME = "SmolLM2-135M-Instruct"
 _NEEDED = ("config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja")
+# Raised when the conversion changes: a model made by an older one is made again.
+_CONVERSION = "2\n"
+_MARK = "coserve-conversion"
 
 
 def default_model_dir(home: Path) -> Path:
@@ -25,7 +28,10 @@ def default_model_dir(home: Path) -> Path:
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether every file of the model is there."""
+    """Whether every file of the model is there, made by this conversion."""
+    mark = folder / _MARK
+    if not mark.is_file() or mark.read_text() != _CONVERSION:
+        return False
     return all((folder / name).is_file() for name in _NEEDED)
 
 
@@ -71,6 +77,7 @@ def ensure_default_model(checkout: Path, home: Path, python: Path) -> Path:
             }
             script = Path(__file__).with_name("convert_model.py")
             run([python, script, found[0], made], "The model could not be converted", env=env)
+        (made / _MARK).write_text(_CONVERSION)
         if not is_whole(made):
             raise SetupFailed("The converted model is not whole.")
         shutil.rmtree(target, ignore_errors=True)
