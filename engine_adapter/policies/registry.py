@@ -19,6 +19,7 @@ UNPROFILED_POLICY = "sarathi_p"
 POLICIES = {
     policy.name: policy for policy in (OnlineOnly, NonPreemptive, SarathiP, ConserveV1, ConserveV2)
 }
+NAMES = tuple(POLICIES)
 # Valid and senseless: for driving an engine through its corners, never for serving.
 TEST_POLICIES = {RandomValid.name: RandomValid}
 
