@@ -1,1 +1,1 @@
-"""One module per group of commands."""
+"""What `coserve` does, one file per command."""

@@ -33,6 +33,7 @@ USER = "app"
 _INITDB_LIMIT_S = 120.0
 _SOCKET_PATH_LIMIT_BYTES = 100
 _SOCKET_NAME = ".s.PGSQL.5432"
+_SOCKET_NOTE = "postgres-socket"
 _NOT_DURABLE = ("fsync=off", "synchronous_commit=off", "full_page_writes=off")
 
 
@@ -115,9 +116,23 @@ def prepare(home: Path) -> PostgresFiles:
         )
     except PlacementError as error:
         raise PostgresError(str(error)) from error
+    (home / _SOCKET_NOTE).write_text(str(files.socket_dir))
     if not (files.data_dir / "PG_VERSION").exists():
         _initialise(files, base)
     return files
+
+
+def running_url(home: Path) -> str | None:
+    """The address of the server that runs on `home`, or None; changes nothing.
+
+    `prepare` leaves the socket directory's name in the state directory: it may be elsewhere.
+    """
+    try:
+        socket_dir = Path((home / _SOCKET_NOTE).read_text())
+    except FileNotFoundError:
+        return None
+    url = f"postgresql+psycopg://{USER}@/app?host={quote(str(socket_dir))}"
+    return url if (socket_dir / _SOCKET_NAME).exists() else None
 
 
 def _initialise(files: PostgresFiles, base: Path) -> None:
@@ -151,7 +166,9 @@ def _initialise(files: PostgresFiles, base: Path) -> None:
         shutil.rmtree(made, ignore_errors=True)
 
 
-def command(files: PostgresFiles, log: Path, *, durable: bool = True) -> Command:
+def command(
+    files: PostgresFiles, log: Path, *, durable: bool = True, stop_grace_s: float = 10.0
+) -> Command:
     """The server process. SIGINT is Postgres's fast shutdown: sessions end, data is flushed."""
     settings = [
         "listen_addresses=",
@@ -173,7 +190,7 @@ def command(files: PostgresFiles, log: Path, *, durable: bool = True) -> Command
         cwd=Path("/"),
         account=files.account,
         stop_signal=signal.SIGINT,
-        stop_grace_s=10.0,
+        stop_grace_s=stop_grace_s,
     )
 
 

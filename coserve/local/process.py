@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from collections.abc import Sequence
 
 from coserve.local.command import Command
 
 
 class ManagedProcess:
-    """A process behind its shim. It dies with us, and everything it started dies with it."""
+    """A process behind its shim. It dies with us, and everything it started dies with it.
 
-    def __init__(self, command: Command) -> None:
+    `inherited_fds` stay open in the shim, not in the process: a lock that outlives us.
+    """
+
+    def __init__(self, command: Command, *, inherited_fds: Sequence[int] = ()) -> None:
         self.command = command
         command.log.parent.mkdir(parents=True, exist_ok=True)
         life_read, self._life_write = os.pipe()
@@ -22,7 +26,7 @@ class ManagedProcess:
                 env=dict(command.env),
                 cwd=command.cwd,
                 stdin=subprocess.DEVNULL,
-                pass_fds=(life_read,),
+                pass_fds=(life_read, *inherited_fds),
                 start_new_session=True,
             )
         finally:

@@ -37,6 +37,8 @@ _PR_SET_CHILD_SUBREAPER = 36
 _ORPHAN_GRACE_S = 1.0
 _KILL_LIMIT_S = 5.0
 _CHUNK_BYTES = 65536
+_HIGHEST_FD = 4096
+_ALONE_GRACE_S = 3.0
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -108,7 +110,7 @@ class Shim:
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.dup2(output, 1)
             os.dup2(output, 2)
-            os.closerange(3, max(64, output, self._output, spec["life_fd"]) + 64)
+            os.closerange(3, _HIGHEST_FD)
             if spec["uid"] is not None:
                 os.setgroups([])
                 os.setgid(spec["gid"])
@@ -128,11 +130,11 @@ class Shim:
         self._num_stops += 1
         self._stop()
 
-    def _stop(self) -> None:
+    def _stop(self, grace_s: float | None = None) -> None:
         """First call: ask. Any later one: kill the whole tree now."""
         now = time.monotonic()
         if self._kill_at is None:
-            self._kill_at = now + self._spec["stop_grace_s"]
+            self._kill_at = now + (self._spec["stop_grace_s"] if grace_s is None else grace_s)
             self._send(self._pid, self._spec["stop_signal"])
         elif self._num_stops > 1:
             self._kill_at = now
@@ -167,7 +169,7 @@ class Shim:
             # Nothing is ever written to the life pipe: readable means the supervisor is gone.
             if self._spec["life_fd"] in ready:
                 waiting.remove(self._spec["life_fd"])
-                self._stop()
+                self._stop(min(_ALONE_GRACE_S, self._spec["stop_grace_s"]))
             self._reap()
             if self._kill_at is not None and time.monotonic() >= self._kill_at:
                 for pid in descendants(os.getpid()):

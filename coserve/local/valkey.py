@@ -92,7 +92,7 @@ def prepare(home: Path, *, durable: bool = True) -> ValkeyFiles:
     return files
 
 
-def command(files: ValkeyFiles, log: Path) -> Command:
+def command(files: ValkeyFiles, log: Path, *, stop_grace_s: float = 5.0) -> Command:
     """The server process; SIGTERM saves and ends it."""
     binary = files.binary
     if not os.access(binary, os.X_OK):
@@ -103,7 +103,7 @@ def command(files: ValkeyFiles, log: Path) -> Command:
         log=log,
         env={"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8"},
         cwd=files.directory,
-        stop_grace_s=5.0,
+        stop_grace_s=stop_grace_s,
     )
 
 

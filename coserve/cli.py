@@ -1,0 +1,25 @@
+"""`coserve`: the command line. Each command imports what it needs when it runs."""
+
+from __future__ import annotations
+
+import typer
+
+from coserve.commands import batch, keys, serve, status, up
+
+app = typer.Typer(
+    name="coserve",
+    help="Chat and batch on one engine, behind an OpenAI-compatible door.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+app.command("up")(up.up)
+app.command("status")(status.status)
+app.add_typer(keys.app, name="keys", help="API keys.")
+app.add_typer(batch.app, name="batch", help="Batches from the command line.")
+app.command("serve")(serve.serve)
+
+
+def main() -> None:
+    """The `coserve` program."""
+    app()

@@ -1,0 +1,89 @@
+"""`coserve serve PART`: one part of the stack in the foreground, for containers.
+
+Every part reads its addresses from the environment; nothing is embedded, nothing is restarted here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from coserve.commands.up import read_settings
+
+
+class ServedPart(StrEnum):
+    """What can be served alone."""
+
+    GATEWAY = "gateway"
+    MIGRATE = "migrate"
+    WORKER_DISPATCH = "worker-dispatch"
+    WORKER_STAGES = "worker-stages"
+    BEAT = "beat"
+    WORKER_CHECK = "worker-check"
+    BEAT_CHECK = "beat-check"
+
+
+_CHECK_LIMIT_S = 10.0
+
+
+def _become(argv: tuple[str, ...], env: dict[str, str] | None = None) -> NoReturn:
+    """Replace this process, so that a container's signals reach the part itself."""
+    sys.stdout.flush()
+    os.execvpe(argv[0], list(argv), {**os.environ, **(env or {})})
+
+
+def _is_main_process(part: ServedPart) -> bool:
+    """Whether the first process of this container is `part` (a container runs one)."""
+    wanted = {
+        ServedPart.WORKER_CHECK: b"worker",
+        ServedPart.BEAT_CHECK: b"beat",
+    }[part]
+    try:
+        argv = Path("/proc/1/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return b"celery" in argv and wanted in argv
+
+
+async def _broker_answers(url: str) -> bool:
+    import redis.asyncio
+    from redis.exceptions import RedisError
+
+    client = redis.asyncio.Redis.from_url(url)
+    try:
+        async with asyncio.timeout(_CHECK_LIMIT_S):
+            return bool(await client.ping())
+    except (RedisError, OSError, TimeoutError):
+        return False
+    finally:
+        await client.aclose()
+
+
+def serve(part: Annotated[ServedPart, typer.Argument()]) -> None:
+    """Run one part in the foreground (containers); the *-check parts are health checks."""
+    from batch.settings import BatchSettings
+    from batch.worker.commands import beat_command, worker_commands
+
+    settings = read_settings()
+    batch = BatchSettings()
+    if part is ServedPart.MIGRATE:
+        from coserve.local.stack import migrate
+
+        migrate(batch.database_url)
+    elif part is ServedPart.GATEWAY:
+        _become((sys.executable, "-m", "gateway"))
+    elif part in (ServedPart.WORKER_CHECK, ServedPart.BEAT_CHECK):
+        healthy = _is_main_process(part) and asyncio.run(_broker_answers(batch.broker_url))
+        raise typer.Exit(0 if healthy else 1)
+    else:
+        # Beat keeps its schedule in the working directory: one that is ours to write to.
+        settings.home_path.mkdir(parents=True, exist_ok=True)
+        os.chdir(settings.home_path)
+        commands = {each.name: each for each in (*worker_commands(batch), beat_command(batch))}
+        _become(commands[part.value].argv, commands[part.value].env)

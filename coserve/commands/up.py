@@ -1,0 +1,176 @@
+"""`coserve up`: set up what is missing, start everything, stay in the foreground."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+if TYPE_CHECKING:
+    from coserve.local.lock import HomeLock
+    from coserve.local.stack import EngineInstall
+    from coserve.settings import LocalSettings
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+EXIT_WRONG_SETTING = 2
+
+
+def say(line: str) -> None:
+    """Print a line; a reader that went away must not end the stack."""
+    try:
+        print(line, flush=True)  # noqa: T201 - this is what the command shows
+    except OSError:
+        return
+
+
+def _refuse(lines: list[str], status: int = EXIT_WRONG_SETTING) -> NoReturn:
+    for line in lines:
+        typer.echo(line, err=True)
+    raise typer.Exit(status)
+
+
+def read_settings() -> LocalSettings:
+    """The settings, or the end: one line per misspelt name or wrong value."""
+    from pydantic import ValidationError
+
+    from coserve.settings import LocalSettings, known_names, unknown_names
+
+    unknown = unknown_names(os.environ, known_names())
+    if unknown:
+        _refuse(unknown)
+    try:
+        return LocalSettings()
+    except ValidationError as error:
+        _refuse(
+            [
+                f"{'COSERVE_' if name == name.lower() else ''}{name.upper()}: {each['msg']}"
+                for each in error.errors()
+                for name in [".".join(str(part) for part in each["loc"])]
+            ]
+        )
+
+
+def _install_engine(settings: LocalSettings) -> EngineInstall | None:
+    """The engine's environment and the model, made if missing; None when ENGINE_URLS is given."""
+    if settings.engine_urls:
+        return None
+    from coserve.local.stack import EngineInstall
+    from coserve.setup.engine_env import has_cuda, set_up_engine
+    from coserve.setup.model import ensure_default_model
+    from coserve.setup.verbs import only_one
+
+    if settings.model:
+        model_dir = Path(settings.model).expanduser().absolute()
+        if not (model_dir / "config.json").is_file():
+            _refuse([f"COSERVE_MODEL: {model_dir} is no Hugging Face model folder (config.json)."])
+    with only_one(CHECKOUT):
+        python = set_up_engine(CHECKOUT)
+        if not settings.model:
+            model_dir = ensure_default_model(CHECKOUT, settings.home_path, python)
+    return EngineInstall(python=python, model_dir=model_dir, cuda=has_cuda())
+
+
+def _end_set_up(number: int, frame: FrameType | None) -> NoReturn:
+    del frame
+    raise SystemExit(128 + number)
+
+
+def up(
+    service_setup_s: Annotated[float, typer.Option(hidden=True)] = 0.0,
+) -> None:
+    """Start everything and stay in the foreground; Ctrl-C stops it."""
+    from coserve.local.lock import AlreadyRunningError, HomeLock
+    from coserve.local.probes import why_port_unusable
+    from coserve.setup.host import why_unsupported
+
+    settings = read_settings()
+    unsupported = why_unsupported()
+    if unsupported:
+        _refuse([unsupported])
+    try:
+        settings.home_path.mkdir(parents=True, exist_ok=True)
+        lock = HomeLock(settings.home_path, settings.root_url)
+    except AlreadyRunningError as error:
+        _refuse([str(error)], 1)
+    except OSError as error:
+        _refuse([f"COSERVE_HOME: {settings.home_path} cannot be used: {error.strerror}."])
+    unusable = why_port_unusable(settings.host, settings.port)
+    if unusable:
+        _refuse([unusable])
+    # What is downloaded or converted meanwhile runs as our child: end it when we are ended.
+    signal.signal(signal.SIGTERM, _end_set_up)
+    started_at = time.monotonic()
+    try:
+        engine = _install_engine(settings)
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+    set_up_s = time.monotonic() - started_at + service_setup_s
+    _run(settings, lock, engine, set_up_s)
+
+
+def _run(
+    settings: LocalSettings, lock: HomeLock, engine: EngineInstall | None, set_up_s: float
+) -> None:
+    import asyncio
+
+    from coserve.local.lock import LeftoversError
+    from coserve.local.part import StartFailedError
+    from coserve.local.postgres import PostgresError
+    from coserve.local.stack import Stack
+    from coserve.local.valkey import ValkeyError
+
+    stack = Stack(settings, lock, engine, say=say)
+
+    def ready(key: str, took_s: float) -> None:
+        for line in ready_lines(settings, key, took_s, set_up_s):
+            say(line)
+
+    failed = False
+    try:
+        asyncio.run(stack.run(ready))
+    except* (StartFailedError, PostgresError, ValkeyError, LeftoversError) as group:
+        failed = True
+        for line in sorted(set(leaf_messages(group))):
+            typer.echo(line, err=True)
+    if failed:
+        sys.exit(1)
+
+
+def leaf_messages(group: BaseExceptionGroup[BaseException]) -> list[str]:
+    """The messages of all exceptions in a tree of groups."""
+    found: list[str] = []
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            found += leaf_messages(error)
+        else:
+            found.append(str(error))
+    return found
+
+
+def ready_lines(settings: LocalSettings, key: str, took_s: float, set_up_s: float) -> list[str]:
+    """What is printed when everything answers."""
+    from coserve.setup.verbs import ALREADY_SET_UP_S, sizes
+
+    lines = [f"Ready in {took_s:.1f} s."]
+    if set_up_s > ALREADY_SET_UP_S:
+        lines = [
+            f"Set up in {set_up_s:.0f} s, started in {took_s:.1f} s.",
+            f"On disk: {sizes(CHECKOUT, settings.home_path)}.",
+        ]
+    return [
+        "",
+        *lines,
+        "",
+        f"  base URL   {settings.root_url}/v1",
+        f"  API key    {key}",
+        f"  dashboard  {settings.root_url}/admin",
+        f"  logs       {settings.home_path / 'log'}",
+        "",
+        "Ctrl-C stops everything.",
+    ]

@@ -1,0 +1,77 @@
+"""How to see from outside that a server is ready. Probes return False, they never raise."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import http.client
+import socket
+from collections.abc import Awaitable, Callable
+from urllib.parse import urlsplit
+
+_REPLY_LIMIT_S = 5.0
+
+Probe = Callable[[], Awaitable[bool]]
+
+
+def http_status(url: str) -> int | None:
+    """The status of GET `url`, or None without an answer."""
+    parts = urlsplit(url)
+    connection = http.client.HTTPConnection(parts.netloc, timeout=_REPLY_LIMIT_S)
+    try:
+        connection.request("GET", parts.path or "/")
+        return connection.getresponse().status
+    except (OSError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
+
+
+def answers_200(url: str) -> Probe:
+    """A probe that wants 200 from `url`."""
+
+    async def probe() -> bool:
+        return await asyncio.to_thread(http_status, url) == 200
+
+    return probe
+
+
+def in_thread(check: Callable[[], bool]) -> Probe:
+    """A probe out of a blocking check."""
+
+    async def probe() -> bool:
+        return await asyncio.to_thread(check)
+
+    return probe
+
+
+def lives_for(seconds: float) -> Probe:
+    """A probe for a process with nothing to ask: ready when it has not ended for a while."""
+
+    async def probe() -> bool:
+        await asyncio.sleep(seconds)
+        return True
+
+    return probe
+
+
+def why_port_unusable(host: str, port: int) -> str | None:
+    """One sentence when the gateway could not listen there, else None."""
+    try:
+        found = socket.getaddrinfo(
+            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except socket.gaierror:
+        return f"{host} is no address of this machine: set COSERVE_HOST to one."
+    family, kind, protocol, _, address = found[0]
+    with socket.socket(family, kind, protocol) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(address)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return f"Port {port} on {host} is taken: set COSERVE_PORT to a free one."
+            if error.errno == errno.EACCES:
+                return f"Port {port} needs more rights: set COSERVE_PORT to one above 1023."
+            return f"{host} is no address of this machine: set COSERVE_HOST to one."
+    return None
