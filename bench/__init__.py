@@ -1,0 +1,1 @@
+"""Benchmarks of the service side: what `make bench` measures."""

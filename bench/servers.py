@@ -1,0 +1,38 @@
+"""Servers for benchmarks: an embedded Postgres of their own, as durable as in production."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+
+from coserve.local import postgres
+from coserve.local.process import ManagedProcess
+
+ROOT = Path(__file__).parents[1]
+START_LIMIT_S = 60.0
+
+
+@contextmanager
+def postgres_url(folder: Path) -> Iterator[str]:
+    """The URL of a new, migrated database that lives as long as the block."""
+    files = postgres.prepare(folder)
+    process = ManagedProcess(postgres.command(files, folder / "postgres.log"))
+    try:
+        limit = time.monotonic() + START_LIMIT_S
+        while not postgres.is_ready(files):
+            if process.poll() is not None or time.monotonic() > limit:
+                raise RuntimeError((folder / "postgres.log").read_text()[-2000:])
+            time.sleep(0.05)
+        postgres.ensure_database(files, "bench")
+        url = files.url("bench")
+        config = Config(str(ROOT / "migrations" / "alembic.ini"))
+        config.set_main_option("sqlalchemy.url", url.replace("%", "%%"))
+        command.upgrade(config, "head")
+        yield url
+    finally:
+        process.stop()
