@@ -116,14 +116,19 @@ def _take_chunk(scheduler: Any, chunk: Chunk) -> RowSpan | None:
         return None
     req, row = live.req, live.row
     fresh = not row.holds_slot
+    # Pages were promised up to here; a prefix hit the plan did not know of locks pages too.
+    promised_end = row.start_tokens + chunk.num_tokens
     if fresh:
         req.init_next_round_input(scheduler.tree_cache)
+        row.cached_tokens = len(req.prefix_indices)
+        if row.cached_tokens >= promised_end:
+            return None  # more is cached than the plan meant to compute: plan it again
         scheduler.tree_cache.inc_lock_ref(req.last_node)
         scheduler.rows.start(live, Phase.PREFILL)
     else:
         req.init_next_round_input()
     start = len(req.prefix_indices)
-    end = min(start + chunk.num_tokens, row.fill_tokens)
+    end = min(start + chunk.num_tokens, promised_end, row.fill_tokens)
     span = RowSpan(
         live,
         start,

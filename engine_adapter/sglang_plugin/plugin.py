@@ -18,6 +18,8 @@ TARGET = "sglang.srt.managers.scheduler.Scheduler"
 
 def register() -> None:
     """Hook the scheduler class; ends the process when this SGLang is not the one we know."""
+    from engine_adapter.sglang_plugin.settings import SettingError
+
     try:
         from engine_adapter.sglang_plugin.contract import broken_promises
 
@@ -29,6 +31,8 @@ def register() -> None:
         from engine_adapter.sglang_plugin.scheduler import CoServeScheduler
 
         HookRegistry.register(TARGET, CoServeScheduler, HookType.REPLACE)
+    except SettingError as error:
+        _end(str(error))
     except Exception:  # noqa: BLE001 - SGLang would swallow it and start without us
         traceback.print_exc(file=sys.stderr)
         _end("the plugin could not be loaded")

@@ -13,7 +13,9 @@ from typing import Any
 import torch
 from sglang.srt.managers.overlap_utils import RelayPayload
 from sglang.srt.managers.schedule_batch import ReqKvInfo
+from sglang.srt.mem_cache.base_prefix_cache import MatchPrefixParams
 from sglang.srt.mem_cache.common import evict_from_tree_cache
+from sglang.srt.mem_cache.radix_cache import RadixKey
 
 from engine_adapter.core.plan import Prefetch
 from engine_adapter.core.request import Phase
@@ -43,19 +45,27 @@ class Prefetcher:
             if live is None:
                 continue
             if order.from_page == 0:
-                self._take_slot(live, rows)
+                self._take_slot(live, rows, order.num_pages * HOST_PAGE_TOKENS)
             self._restore(live, order.from_page + order.num_pages)
             if live.row.prefetched_pages >= len(live.host_pages):
                 self._re_enter(live)
 
-    def _take_slot(self, live: LiveRow, rows: LiveRows) -> None:
-        """Give the row a slot and lock the part of its prefix the tree still has."""
+    def _take_slot(self, live: LiveRow, rows: LiveRows, promised_tokens: int) -> None:
+        """Give the row a slot and lock the part of its prefix the tree still has.
+
+        No more than the promised tokens are locked: locked pages are no longer available.
+        """
         s, req = self._scheduler, live.req
-        req.init_next_round_input(s.tree_cache)
-        limit = min(len(req.prefix_indices), live.row.host_tokens)
-        limit -= limit % s.page_size
-        req.prefix_indices = req.prefix_indices[:limit]
-        req.cache_protected_len = limit
+        req._refresh_fill_ids()
+        key = RadixKey(
+            token_ids=req.full_untruncated_fill_ids,
+            extra_key=req.extra_key,
+            limit=min(promised_tokens, live.row.host_tokens),
+        )
+        match = s.tree_cache.match_prefix(MatchPrefixParams(key=key, req=req))
+        req.prefix_indices = match.device_indices
+        req.last_node = req.last_host_node = match.last_device_node
+        limit = req.cache_protected_len = len(req.prefix_indices)
         s.tree_cache.inc_lock_ref(req.last_node)
         if s.req_to_token_pool.alloc([req]) is None:
             raise RuntimeError(f"no request slot for the restore of {live.rid}")

@@ -13,7 +13,6 @@ from typing import Any
 
 import zmq
 from sglang.srt.managers.io_struct import AbortReq
-from sglang.srt.managers.scheduler import Scheduler
 from sglang.srt.mem_cache.base_prefix_cache import MatchPrefixParams
 from sglang.srt.mem_cache.common import release_kv_cache
 from sglang.srt.mem_cache.radix_cache import RadixKey
@@ -25,12 +24,13 @@ from engine_adapter.sglang_plugin.launched_step import LaunchedStep
 from engine_adapter.sglang_plugin.live_rows import LiveRow
 from engine_adapter.sglang_plugin.row_class import classify
 from engine_adapter.sglang_plugin.runtime_parts import install_parts
+from engine_adapter.sglang_plugin.reporting import ReportingScheduler
 from engine_adapter.sglang_plugin.settings import read_settings
 
 IDLE_POLL_S = 1.0
 
 
-class QueueingScheduler(Scheduler):
+class QueueingScheduler(ReportingScheduler):
     """Keeps SGLang's bookkeeping true for rows SGLang does not know."""
 
     monitor: Any = None
@@ -217,14 +217,13 @@ class QueueingScheduler(Scheduler):
 
     def maybe_sleep_on_idle(self) -> None:
         """Idle without spinning: SGLang's poller cannot wait on the monitor's queue."""
-        self.wait_for_work(IDLE_POLL_S)
+        compiling = self.grammar_manager.has_waiting_grammars()
+        self.wait_for_work(GRAMMAR_POLL_S if compiling else IDLE_POLL_S)
 
-    def get_internal_state(self, recv_req: Any) -> Any:
-        """SGLang's state plus ours under ``coserve``."""
-        output = super().get_internal_state(recv_req)
-        output.internal_state["coserve"] = self.runtime_state()
-        return output
+    def init_idle_sleeper(self) -> None:
+        """No poller of SGLang's: see :meth:`maybe_sleep_on_idle`."""
+        self.idle_sleeper = None
 
-    def runtime_state(self) -> dict[str, Any]:
-        """Counters and live ids as plain data."""
+    def coserve_state(self) -> dict[str, Any]:
+        """Counters and gauges as plain data."""
         return self.reporter.to_plain()

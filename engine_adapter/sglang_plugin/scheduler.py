@@ -1,28 +1,37 @@
-"""The scheduler that runs in SGLang's scheduler processes."""
+"""The scheduler that runs in SGLang's scheduler processes: co-serving, or SGLang's own choice.
+
+``COSERVE_POLICY`` decides when the process starts. With ``off`` SGLang schedules and the class
+only reports; otherwise :class:`~engine_adapter.sglang_plugin.coserving.CoServingScheduler` plans
+every step.
+"""
 
 from __future__ import annotations
 
-from typing import Any
-
-from sglang.srt.managers.scheduler import Scheduler
-
-from engine_adapter.sglang_plugin.contract import PINNED_VERSION
-from engine_adapter.sglang_plugin.live_ids import live_report, stock_holding, stock_waiting
+from engine_adapter.policies.registry import POLICIES, TEST_POLICIES
+from engine_adapter.sglang_plugin.reporting import ReportingScheduler
+from engine_adapter.sglang_plugin.settings import OFF, RuntimeSettings, SettingError, read_settings
 
 
-class CoServeScheduler(Scheduler):
-    """SGLang's scheduler, reporting what the service has to know."""
+def settings_at_start() -> RuntimeSettings:
+    """The settings, with the policy's name checked.
 
-    def get_internal_state(self, recv_req: Any) -> Any:
-        """SGLang's state and, under `coserve`, ours: `/server_info` -> `internal_states[0]`."""
-        reply = super().get_internal_state(recv_req)
-        reply.internal_state["coserve"] = self.coserve_state()
-        return reply
+    Raises:
+        SettingError: With one sentence that says what to do.
+    """
+    settings = read_settings()
+    if settings.is_on and settings.policy not in {*POLICIES, *TEST_POLICIES}:
+        known = ", ".join([OFF, *sorted(POLICIES)])
+        raise SettingError(f"COSERVE_POLICY is {settings.policy!r}; choose one of {known}")
+    return settings
 
-    def coserve_state(self) -> dict[str, Any]:
-        """Proof that the plugin is live, and the ids of live requests."""
-        return {
-            "version": PINNED_VERSION,
-            "plugin": "live",
-            "live": live_report(stock_waiting(self), stock_holding(self)),
-        }
+
+def scheduler_class() -> type[ReportingScheduler]:
+    """The class for this process."""
+    if not settings_at_start().is_on:
+        return ReportingScheduler
+    from engine_adapter.sglang_plugin.coserving import CoServingScheduler
+
+    return CoServingScheduler
+
+
+CoServeScheduler = scheduler_class()

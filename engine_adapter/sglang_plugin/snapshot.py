@@ -15,8 +15,6 @@ from engine_adapter.core.snapshot import EngineLimits, Resources, Snapshot, rese
 from engine_adapter.sglang_plugin.host_pool import HOST_PAGE_TOKENS
 from engine_adapter.sglang_plugin.live_rows import LiveRow
 
-PRESSURE_SHARE = 0.25
-
 
 class SnapshotTaker:
     """Builds snapshots of one scheduler.
@@ -52,9 +50,8 @@ class SnapshotTaker:
         """The state before the next step, with a fresh step id."""
         self._step_id += 1
         resources = self.resources()
-        if resources.available_pages < PRESSURE_SHARE * resources.total_pages:
-            for live in self._scheduler.rows.holding.values():
-                live.row.shared_pages = _shared_pages(self._scheduler, live)
+        for live in self._scheduler.rows.holding.values():
+            live.row.shared_pages = _shared_pages(self._scheduler, live)
         self._last = self._scheduler.rows.roster.snapshot(
             step_id=self._step_id,
             now_s=time.monotonic(),

@@ -42,7 +42,7 @@ def undisturbed(
 
 
 def counters(rig: Rig) -> dict[str, Any]:
-    return rig.scheduler.runtime_state()
+    return rig.scheduler.coserve_state()
 
 
 def gained(before: dict[str, Any], after: dict[str, Any], *names: str) -> dict[str, Any]:

@@ -112,6 +112,10 @@ class Rig:
                 rig._tick()
                 return super().get_next_batch_to_run(running_batch, last_batch)
 
+            def maybe_sleep_on_idle(self) -> None:
+                rig.idle_sleeps += 1
+
+        self.idle_sleeps = 0
         self.scheduler = Rigged(args, ports, 0, 0, 0, 0, 0, 0, None)
         self.stop_at: dict[int, int] = {}
         layers = self.scheduler.tp_worker.model_runner.model.model.layers
@@ -159,10 +163,16 @@ class Rig:
         """Send a request through the socket the monitor owns."""
         self.to_scheduler.send_pyobj(request)
 
-    def run(self, script: Callable[[Rig], None] | None = None, limit: int = 5000) -> None:
+    def run(
+        self,
+        script: Callable[[Rig], None] | None = None,
+        limit: int = 5000,
+        at_least: int = 0,
+    ) -> None:
         """Run SGLang's own event loop until nothing is left to do."""
         self.script = script or (lambda rig: None)
         self.step = 0
+        self.at_least = at_least
         self.limit = limit
         s = self.scheduler
         s.gracefully_exit = False
@@ -188,11 +198,11 @@ class Rig:
         self.step += 1
         s = self.scheduler
         if self.step > self.limit:
-            raise RuntimeError(f"no end after {self.limit} steps: {s.runtime_state()}")
+            raise RuntimeError(f"no end after {self.limit} steps: {s.coserve_state()}")
         self.script(self)
         idle = not s.waiting_queue and s.is_fully_idle()
         self._idle_seen = self._idle_seen + 1 if idle else 0
-        if self._idle_seen > 1:
+        if self._idle_seen > 1 and self.step > self.at_least:
             s.gracefully_exit = True
 
 

@@ -1,0 +1,66 @@
+"""Drive the real scheduler with a policy of coin throws, under SGLang's strict checks.
+
+``python coserving_random_run.py STEPS SEED OVERLAP``: requests of both classes come, go and are
+aborted while the policy parks, retracts, restores, cuts prompts anywhere and stops passes at
+random layers. Prints ``RESULTS {...}``; ends with an error if any check of SGLang's fails.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+from pathlib import Path
+
+os.environ["COSERVE_HOST_KV_TOKENS"] = "640"  # runs full: some rows come back by recomputation
+sys.path.insert(0, str(Path(__file__).parent))
+
+from scheduler_rig import NUM_LAYERS, Rig, prompt  # noqa: E402
+from sglang.srt.managers.io_struct import AbortReq  # noqa: E402
+
+from engine_adapter.latency.polynomial import Coefficients, PolynomialModel  # noqa: E402
+from engine_adapter.policies.random_valid import RandomValid  # noqa: E402
+from engine_adapter.policies.settings import PolicySettings  # noqa: E402
+
+
+def main() -> None:
+    steps, seed, overlap = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "1"
+    rig = Rig(overlap=overlap, kv_tokens=900, slots=8)
+    guess = Coefficients(1e-4, 0.0, 1e-7, 0.0, 1e-4, 1e-3)
+    settings = PolicySettings(safepoint_interval_s=1e-9)  # a safepoint before every layer
+    rig.use(RandomValid(PolynomialModel(guess, guess, guess), settings, seed=seed))
+    dice = random.Random(seed)
+    sent: list[str] = []
+
+    def script(rig: Rig) -> None:
+        s = rig.scheduler
+        if rig.step > steps:
+            return
+        if dice.random() < 0.12 and len(s.waiting_queue) < 12:
+            rid = f"r{len(sent):04d}"
+            sent.append(rid)
+            priority = dice.choice([0, -1, -10, -10])
+            shared = prompt(5, 64)[: dice.choice([0, 0, 40, 64])]
+            ids = shared + prompt(len(sent), dice.randint(2, 180))
+            rig.submit(rid, ids, dice.randint(1, 40), priority=priority)
+        if dice.random() < 0.02 and s.rows.holding:
+            s.abort_request(AbortReq(rid=dice.choice(list(s.rows.holding))))
+        if dice.random() < 0.2:
+            rig.stop_at[s.snapshots._step_id + 1] = dice.randint(1, NUM_LAYERS - 1)
+
+    rig.run(script, limit=steps * 4, at_least=steps)
+    state = rig.scheduler.coserve_state()
+    unfinished = [rid for rid in sent if not rig.reqs[rid].finished()]
+    assert not unfinished, unfinished
+    assert state["host_free_pages"] == state["host_total_pages"], "host pages leaked"
+    assert rig.scheduler.flush_cache()
+    keys = (
+        "steps", "aborts", "drops", "parks", "retracts", "restored_rows", "restored_tokens",
+        "recomputed_tokens", "reaped_rows", "rejected_plans", "checkpointed_pages",
+    )  # fmt: skip
+    print("RESULTS " + json.dumps({"requests": len(sent), **{k: state[k] for k in keys}}))
+
+
+if __name__ == "__main__":
+    main()
