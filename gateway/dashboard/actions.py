@@ -1,0 +1,125 @@
+"""What an admin can do: submit a batch by upload, cancel one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from fastapi import APIRouter, Request
+from starlette.responses import RedirectResponse, Response
+
+from batch.cancel import cancel
+from batch.create import create
+from batch.errors import FileTooLarge, InvalidUpload
+from batch.schemas import CreateBatch
+from batch.upload import MAX_BATCH_FILE_BYTES, MAX_FORM_OVERHEAD_BYTES, receive, record
+from engine_adapter.wire.errors import ApiError, Conflict, NotFound
+from gateway.dashboard.access import (
+    CSRF_FIELD,
+    CSRF_HEADER,
+    AdminDep,
+    CheckedForm,
+    CsrfRefused,
+    ResourcesDep,
+    check_origin,
+    check_token,
+)
+from gateway.dashboard.pages import new_batch_page
+from gateway.multipart import FormPart, MultipartForm
+from store.repositories import overview
+
+router = APIRouter()
+
+
+@router.post("/batches")
+async def submit(request: Request, resources: ResourcesDep, admin: AdminDep) -> Response:
+    """Store the uploaded file and create a batch of it.
+
+    The CSRF token comes before the file in the form (or in a header), so that nothing of a forged
+    upload is read.
+    """
+    check_origin(request)
+    form = _Submission(request, resources, admin)
+    try:
+        _check_length(request)
+        multipart = MultipartForm(request.headers.get("content-type"), request.stream())
+        upload = await receive(form.upload_parts(multipart), resources.file_store)
+        try:
+            if upload.stored.size_bytes == 0:
+                raise InvalidUpload(
+                    "The file is empty. Choose a JSONL file with one request a line."
+                )
+            async with resources.database.unit_of_work() as work:
+                file = await record(work, upload, admin.key.project_id)
+                wanted = CreateBatch(
+                    input_file_id=file.id, endpoint=form.endpoint, completion_window="24h"
+                )
+                batch = await create(work, admin.key.project_id, wanted, key_id=admin.key.id)
+        except BaseException:
+            # Without its row the stored file would be lost space.
+            await resources.file_store.delete(upload.file_id)
+            raise
+    except CsrfRefused:
+        raise
+    except ApiError as refused:
+        return new_batch_page(
+            request, resources, admin, error=refused.message, status=refused.status
+        )
+    await resources.queue.enqueue_validate(batch.id)
+    return _go_to(request, f"{request.scope['root_path']}/batches/{batch.id}")
+
+
+class _Submission:
+    """The submission form while it is read."""
+
+    def __init__(self, request: Request, resources: ResourcesDep, admin: AdminDep) -> None:
+        self.endpoint = ""
+        self._resources = resources
+        self._session = admin.session
+        self._token = request.headers.get(CSRF_HEADER)
+
+    async def upload_parts(self, form: MultipartForm) -> AsyncIterator[FormPart]:
+        """The parts that belong to the upload; our own fields are taken out on the way."""
+        checked = False
+        async for part in form.parts():
+            if part.name == CSRF_FIELD and self._token is None:
+                self._token = await part.text()
+            if not checked:
+                check_token(self._resources, self._session, self._token or "")
+                checked = True
+            if part.name == "endpoint":
+                self.endpoint = await part.text()
+            elif part.name != CSRF_FIELD:
+                yield part
+
+
+def _check_length(request: Request) -> None:
+    declared = request.headers.get("content-length", "")
+    limit = MAX_BATCH_FILE_BYTES + MAX_FORM_OVERHEAD_BYTES
+    if declared.isdigit() and int(declared) > limit:
+        raise FileTooLarge(MAX_BATCH_FILE_BYTES)
+
+
+@router.post("/batches/{batch_id}/cancel", dependencies=[CheckedForm])
+async def cancel_batch(
+    request: Request, resources: ResourcesDep, admin: AdminDep, batch_id: str
+) -> Response:
+    """Cancel a batch of any project; one that ended meanwhile is simply shown."""
+    try:
+        async with resources.database.unit_of_work() as work:
+            found = await overview.one(work, batch_id[:64])
+            if found is None:
+                raise NotFound(f"No batch found with id '{batch_id[:64]}'.")
+            await cancel(work, found.batch.project_id, found.batch.id)
+    except Conflict:
+        # Its page says how it ended: that is the answer.
+        pass
+    else:
+        await resources.queue.enqueue_finalize(batch_id)
+    return _go_to(request, f"{request.scope['root_path']}/batches/{batch_id}")
+
+
+def _go_to(request: Request, path: str) -> Response:
+    """A redirect that works for forms and for scripts that follow no redirect."""
+    if request.headers.get("hx-request") == "true":
+        return Response(status_code=204, headers={"hx-redirect": path})
+    return RedirectResponse(path, 303)

@@ -1,0 +1,83 @@
+"""The dashboard as a sub-application, to be mounted at /admin."""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.datastructures import State
+from starlette.exceptions import HTTPException
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+
+from engine_adapter.wire.errors import ApiError
+from gateway.dashboard import actions, downloads, events, login, pages
+from gateway.dashboard.access import LoginRequired, current_session
+from gateway.dashboard.fragments import SharedReadings
+from gateway.dashboard.resources import Resources
+from gateway.dashboard.security import SecurityHeaders
+from gateway.dashboard.session import SessionSigner
+from gateway.dashboard.templating import STATIC
+
+
+class Assets(StaticFiles):
+    """Static files; those asked for by version never change."""
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        """A file."""
+        response = await super().get_response(path, scope)
+        versioned = b"v=" in scope["query_string"]
+        response.headers["cache-control"] = (
+            "public, max-age=31536000, immutable" if versioned else "public, max-age=300"
+        )
+        return response
+
+
+def make_dashboard(gateway_state: State, *, secret: str | None) -> FastAPI:
+    """The dashboard of a gateway.
+
+    Args:
+        gateway_state: The gateway's `app.state`; its resources are read at request time.
+        secret: Signs the sessions (COSERVE_SECRET); without one they end with the process.
+    """
+    app = FastAPI(title="coserve dashboard", openapi_url=None, docs_url=None, redoc_url=None)
+    app.state.resources = Resources(gateway_state, SessionSigner(secret))
+    app.state.readings = SharedReadings(app.state.resources)
+    app.add_middleware(SecurityHeaders)
+    app.mount("/static", Assets(directory=STATIC), name="static")
+    for module in (login, pages, events, actions, downloads):
+        app.include_router(module.router)
+    app.add_exception_handler(LoginRequired, _to_login)
+    app.add_exception_handler(ApiError, _refused)
+    app.add_exception_handler(HTTPException, _refused)
+    app.add_exception_handler(RequestValidationError, _refused)
+    return app
+
+
+async def _to_login(request: Request, _error: Exception) -> Response:
+    """Pages lead to the login form; streams and scripts get a plain 401."""
+    root: str = request.scope["root_path"]
+    if request.method != "GET":
+        return RedirectResponse(f"{root}/login", 303)
+    if request.headers.get("hx-request") == "true" or request.url.path.endswith("/events"):
+        return Response(status_code=401)
+    query = urlencode({"next": request.url.path})
+    return RedirectResponse(f"{root}/login?{query}", 303)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    """Whatever went wrong, as a page."""
+    status, said = 400, "The address of this page is not complete."
+    if isinstance(error, ApiError):
+        status, said = error.status, error.message
+    elif isinstance(error, HTTPException):
+        status = error.status_code
+        said = "There is no such page." if status == 404 else str(error.detail)
+    resources: Resources = request.app.state.resources
+    session = current_session(request, resources)
+    response: HTMLResponse = pages.page(
+        request, resources, session, "error.html", status=status, said=said
+    )
+    return response

@@ -1,0 +1,48 @@
+"""A batch's files, streamed from the file store."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from fastapi import APIRouter
+from starlette.responses import StreamingResponse
+
+from batch.errors import StoredObjectMissing
+from engine_adapter.wire.errors import NotFound
+from gateway.dashboard.access import AdminDep, ResourcesDep
+from store.models import Batch
+from store.repositories import overview
+
+router = APIRouter()
+
+KINDS = ("input", "output", "error")
+
+
+@router.get("/batches/{batch_id}/files/{kind}")
+async def download(
+    resources: ResourcesDep, admin: AdminDep, batch_id: str, kind: str
+) -> StreamingResponse:
+    """The input, output or error file, as an attachment."""
+    async with resources.database.unit_of_work() as work:
+        found = await overview.one(work, batch_id[:64])
+        file_id = _file_id(found.batch, kind) if found else None
+        file = await overview.file_of(work, file_id) if file_id else None
+    if file is None:
+        raise NotFound("This batch has no such file, or it was deleted.")
+    if await resources.file_store.size(file.storage_key) != file.size_bytes:
+        raise StoredObjectMissing(file.storage_key)
+    return StreamingResponse(
+        resources.file_store.stream(file.storage_key),
+        media_type="application/jsonl",
+        headers={
+            "content-length": str(file.size_bytes),
+            "content-disposition": f"attachment; filename*=UTF-8''{quote(file.filename)}",
+        },
+    )
+
+
+def _file_id(batch: Batch, kind: str) -> str | None:
+    if kind not in KINDS:
+        return None
+    found: str | None = getattr(batch, f"{kind}_file_id")
+    return found

@@ -1,0 +1,136 @@
+"""What the engines say about themselves now, and a short memory of it for the charts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from engine_adapter.client.base import EngineClient, EngineFacts
+from engine_adapter.wire.errors import EngineUnavailable
+
+READ_TIMEOUT_S = 3.0
+MAX_SAMPLES = 900
+"""Half an hour at one sample every two seconds."""
+
+
+@dataclass(frozen=True)
+class EngineReading:
+    """One engine at one instant.
+
+    Attributes:
+        url: Its address.
+        facts: What it said; none when it did not answer.
+    """
+
+    url: str
+    facts: EngineFacts | None
+
+    @property
+    def runtime(self) -> Mapping[str, Any]:
+        """What our scheduler inside the engine reports; empty without it."""
+        reported = self.facts.raw.get("coserve") if self.facts else None
+        return reported if isinstance(reported, Mapping) else {}
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests in the engine's queue."""
+        return self._num_live("waiting")
+
+    @property
+    def num_running(self) -> int:
+        """Requests being computed."""
+        return self._num_live("running")
+
+    @property
+    def kv_use(self) -> float | None:
+        """Share of KV memory that holds something, 0 to 1; none where it is not reported."""
+        total = self.runtime.get("total_pages")
+        if total is None and self.facts and self.facts.kv_tokens:
+            page_tokens = self.runtime.get("page_tokens", 1)
+            total = self.facts.kv_tokens / max(1, page_tokens)
+        free = self.runtime.get("free_pages")
+        if not total or free is None:
+            return None
+        return min(1.0, max(0.0, 1.0 - float(free) / float(total)))
+
+    @property
+    def classes(self) -> dict[str, int]:
+        """Live requests per class, the classes in order of precedence."""
+        live = self.runtime.get("live")
+        classes = live.get("classes") if isinstance(live, Mapping) else None
+        words = list(classes.values()) if isinstance(classes, Mapping) else []
+        return {word: words.count(word) for word in ("online", "flex", "offline") if words}
+
+    def figures(self) -> Iterator[tuple[str, str]]:
+        """Everything else the runtime reports, flattened, in its own order."""
+        for key, value in _flat(self.runtime, ""):
+            if not key.startswith("live."):
+                yield key, value
+
+    def _num_live(self, kind: str) -> int:
+        live = self.runtime.get("live")
+        ids = live.get(kind) if isinstance(live, Mapping) else None
+        return len(ids) if isinstance(ids, Sequence) else 0
+
+
+@dataclass
+class EngineHistory:
+    """Samples per engine, kept while somebody watches; starts anew with the process."""
+
+    _samples: dict[str, deque[tuple[float, int, int, float | None]]] = field(default_factory=dict)
+
+    def add(self, reading: EngineReading, at_s: float) -> None:
+        """Remember a reading of an engine that answered."""
+        if reading.facts is None:
+            return
+        samples = self._samples.setdefault(reading.url, deque(maxlen=MAX_SAMPLES))
+        kv_percent = None if reading.kv_use is None else round(100 * reading.kv_use, 1)
+        samples.append((round(at_s, 1), reading.num_running, reading.num_waiting, kv_percent))
+
+    def chart(self, url: str) -> str:
+        """The JSON that an engine's chart element carries."""
+        samples = self._samples.get(url, deque())
+        series: list[dict[str, Any]] = [
+            {"label": "running", "y": [s[1] for s in samples]},
+            {"label": "waiting", "y": [s[2] for s in samples]},
+        ]
+        return orjson.dumps({"x": [s[0] for s in samples], "series": series}).decode()
+
+
+async def read_engine(client: EngineClient) -> EngineReading:
+    """Ask one engine; never raises for one that does not answer."""
+    try:
+        async with asyncio.timeout(READ_TIMEOUT_S):
+            return EngineReading(client.url, await client.facts())
+    except (EngineUnavailable, TimeoutError):
+        return EngineReading(client.url, None)
+
+
+async def read_engines(clients: Sequence[EngineClient]) -> list[EngineReading]:
+    """Ask all engines at once, in their order."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(read_engine(client)) for client in clients]
+    return [task.result() for task in tasks]
+
+
+def _flat(value: Any, prefix: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _flat(
+                inner, f"{prefix}{key}." if isinstance(inner, Mapping) else f"{prefix}{key}"
+            )
+    elif isinstance(value, bool) or value is None:
+        yield prefix, {True: "yes", False: "no", None: "–"}[value]
+    elif isinstance(value, float):
+        yield prefix, f"{value:,.4g}"
+    elif isinstance(value, int):
+        yield prefix, f"{value:,}"
+    elif isinstance(value, list | tuple):
+        yield prefix, f"{len(value)} entries" if len(value) > 8 else ", ".join(map(str, value))
+    else:
+        yield prefix, str(value)

@@ -1,0 +1,147 @@
+"""One event stream per page: what changed since the last look, at most once a second."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from html import escape
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.responses import StreamingResponse
+
+from engine_adapter.wire.errors import NotFound
+from gateway.dashboard.access import Admin, AdminDep, ResourcesDep, find_admin
+from gateway.dashboard.fragments import (
+    BatchesView,
+    EnginesView,
+    Fragments,
+    OneBatchView,
+    SharedReadings,
+    View,
+)
+from gateway.dashboard.resources import Resources
+from store.repositories.overview import STATUS_GROUPS
+
+router = APIRouter()
+
+TICK_S = 1.0
+SIGN_OF_LIFE_S = 15.0
+RECHECK_S = 5.0
+"""How often a stream looks whether its session is still good."""
+
+TROUBLE = (
+    '<p id="trouble" class="trouble" role="alert">The database does not answer. Trying again.</p>'
+)
+NO_TROUBLE = '<p id="trouble" class="trouble" hidden></p>'
+
+
+@dataclass
+class Differ:
+    """Remembers what a watcher has and yields what it lacks."""
+
+    _sent: dict[str, str] = field(default_factory=dict)
+    _order: tuple[str, ...] | None = None
+    _statuses: dict[str, str] = field(default_factory=dict)
+
+    def changes(self, fragments: Fragments) -> Iterator[str]:
+        """Partials to swap in; the whole list only where its items or their order changed."""
+        order = tuple(fragments.listed)
+        if fragments.list_id and order != self._order:
+            yield partial(fragments.list_id, fragments.list_html)
+            self._sent.update(fragments.listed)
+            self._order = order
+        for element_id, html in (*fragments.whole.items(), *fragments.listed.items()):
+            if self._sent.get(element_id) != html:
+                self._sent[element_id] = html
+                yield partial(element_id, html)
+        if self._statuses:
+            news = [
+                f"{name}: {status}."
+                for name, status in fragments.statuses.items()
+                if self._statuses.get(name, status) != status
+            ]
+            if news:
+                said = escape(" ".join(news))
+                yield partial("announcer", said, swap="textContent")
+        self._statuses = {**self._statuses, **fragments.statuses}
+
+
+def partial(element_id: str, html: str, *, swap: str = "outerMorph") -> str:
+    """An instruction to htmx: put this in place of (or into) that element."""
+    return f'<hx-partial hx-target="#{element_id}" hx-swap="{swap}">{html}</hx-partial>'
+
+
+def message(data: str, event: str | None = None) -> bytes:
+    """One server-sent event."""
+    name = f"event: {event}\n" if event else ""
+    body = "".join(f"data: {line}\n" for line in data.splitlines() or [""])
+    return f"{name}{body}\n".encode()
+
+
+async def watch(
+    resources: Resources, readings: SharedReadings, view: View, admin: Admin
+) -> AsyncIterator[bytes]:
+    """Changes of a view until the watcher leaves, the session ends or the object is gone."""
+    clock = resources.clock
+    differ = Differ()
+    in_trouble = False
+    quiet_since_s = checked_at_s = clock.monotonic()
+    yield b": hello\n\n"
+    while not getattr(resources.state, "stopping", False):
+        parts: list[str] = []
+        try:
+            if clock.monotonic() - checked_at_s >= RECHECK_S:
+                checked_at_s = clock.monotonic()
+                good = admin.session.good_at(clock.now())
+                if not good or await find_admin(resources, admin.session) is None:
+                    yield message("over", event="session-over")
+                    return
+            parts = list(differ.changes(await readings.read(view)))
+            if in_trouble:
+                parts.append(partial("trouble", NO_TROUBLE))
+                in_trouble = False
+        except NotFound:
+            return
+        except (SQLAlchemyError, OSError):
+            # A database that restarts must not end the stream: the page says so and goes on.
+            if not in_trouble:
+                parts.append(partial("trouble", TROUBLE))
+                in_trouble = True
+        now_s = clock.monotonic()
+        if parts:
+            quiet_since_s = now_s
+            yield message("".join(parts))
+        elif now_s - quiet_since_s >= SIGN_OF_LIFE_S:
+            quiet_since_s = now_s
+            yield b": still here\n\n"
+        await clock.sleep(TICK_S)
+
+
+@router.get("/events")
+async def events(
+    request: Request,
+    resources: ResourcesDep,
+    admin: AdminDep,
+    view: Annotated[str, Query(pattern="^(batches|batch|engines)$")],
+    group: str = "",
+    after: str = "",
+    batch_id: str = "",
+) -> StreamingResponse:
+    """The stream of one page."""
+    chosen: View
+    if view == "batches":
+        chosen = BatchesView(group if group in STATUS_GROUPS else None, after[:64] or None)
+    elif view == "batch":
+        chosen = OneBatchView(batch_id[:64])
+    else:
+        chosen = EnginesView()
+    readings: SharedReadings = request.app.state.readings
+    # Read before the headers leave, so that an unknown batch is a 404.
+    await readings.read(chosen)
+    return StreamingResponse(
+        watch(resources, readings, chosen, admin),
+        media_type="text/event-stream",
+        headers={"cache-control": "no-store", "x-accel-buffering": "no"},
+    )

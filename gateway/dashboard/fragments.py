@@ -1,0 +1,200 @@
+"""The living parts of each page: read once, rendered once, shared by the page and every watcher.
+
+A fragment is an element with an id. Fragments hold nothing of a session (no tokens), so one
+reading serves all who look at the same view.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from engine_adapter.wire.errors import NotFound
+from gateway.dashboard.engines import read_engines
+from gateway.dashboard.resources import Resources
+from gateway.dashboard.templating import render
+from gateway.dashboard.views import BatchView, EventView, FailedRowView, progress_chart
+from store.repositories import overview
+
+PAGE_ROWS = 25
+MAX_EVENTS = 50
+MAX_FAILED_ROWS = 20
+MAX_CHART_POINTS = 120
+
+
+@dataclass(frozen=True)
+class Fragments:
+    """What a view shows at one instant.
+
+    Attributes:
+        whole: Element id -> HTML of the parts that change as one.
+        listed: Element id -> HTML of the items of a list, in order.
+        list_id: The element that holds the list, or empty.
+        list_html: That element with all its items.
+        facts: What the page says once, outside of living parts (title, whether a next page is).
+        statuses: Name -> status, for what is announced to a screen reader.
+    """
+
+    whole: Mapping[str, str]
+    listed: Mapping[str, str] = field(default_factory=dict)
+    list_id: str = ""
+    list_html: str = ""
+    facts: Mapping[str, object] = field(default_factory=dict)
+    statuses: Mapping[str, str] = field(default_factory=dict)
+
+
+class View(Protocol):
+    """What a page shows; equal views are read once for all."""
+
+    @property
+    def fresh_s(self) -> float:
+        """How long a reading serves."""
+        ...
+
+    async def read(self, resources: Resources) -> Fragments:
+        """Read and render."""
+        ...
+
+
+@dataclass(frozen=True)
+class BatchesView:
+    """The list of batches."""
+
+    group: str | None = None
+    after: str | None = None
+
+    @property
+    def fresh_s(self) -> float:
+        """See `View`."""
+        return 0.9
+
+    async def read(self, resources: Resources) -> Fragments:
+        """See `View`."""
+        async with resources.database.unit_of_work() as work:
+            rows, has_more = await overview.page(
+                work, group=self.group, after=self.after, limit=PAGE_ROWS
+            )
+            totals = await overview.totals(work)
+        views = [BatchView(row) for row in rows]
+        items = {f"row-{v.batch.id}": render("fragments/batch_row.html", b=v) for v in views}
+        summary = render(
+            "fragments/batches_summary.html", totals=totals, group=self.group, after=self.after
+        )
+        return Fragments(
+            whole={"batches-summary": summary},
+            listed=items,
+            list_id="batches-list",
+            list_html=render(
+                "fragments/batches_list.html", items=items, totals=totals, group=self.group
+            ),
+            facts={"has_more": has_more, "last_id": views[-1].batch.id if views else None},
+            statuses={v.source.input_name: v.label for v in views},
+        )
+
+
+@dataclass(frozen=True)
+class OneBatchView:
+    """One batch's page."""
+
+    batch_id: str
+
+    @property
+    def fresh_s(self) -> float:
+        """See `View`."""
+        return 0.9
+
+    async def read(self, resources: Resources) -> Fragments:
+        """See `View`.
+
+        Raises:
+            NotFound: There is no such batch.
+        """
+        async with resources.database.unit_of_work() as work:
+            found = await overview.one(work, self.batch_id)
+            if found is None:
+                raise NotFound(f"No batch found with id '{self.batch_id[:64]}'.")
+            batch = found.batch
+            points = await overview.progress(work, batch, max_points=MAX_CHART_POINTS)
+            events = await overview.events(work, batch.id, limit=MAX_EVENTS)
+            failed = await overview.failed_rows(work, batch, limit=MAX_FAILED_ROWS)
+        view = BatchView(found)
+        values = {
+            "b": view,
+            "chart": progress_chart(points, batch),
+            "events": [EventView.of(event) for event in events],
+            "failed": [FailedRowView.of(row) for row in failed],
+        }
+        names = ("head", "progress", "chart", "errors", "files", "timeline", "facts")
+        return Fragments(
+            whole={f"batch-{n}": render(f"fragments/batch_{n}.html", **values) for n in names},
+            facts={"name": found.input_name, "batch_id": batch.id},
+            statuses={found.input_name: view.label},
+        )
+
+
+@dataclass(frozen=True)
+class EnginesView:
+    """All engines."""
+
+    @property
+    def fresh_s(self) -> float:
+        """See `View`: slower, as each reading costs every engine two requests."""
+        return 1.9
+
+    async def read(self, resources: Resources) -> Fragments:
+        """See `View`."""
+        readings = await read_engines(resources.engines)
+        at_s = resources.clock.now().timestamp()
+        for reading in readings:
+            resources.history.add(reading, at_s)
+        items = {
+            f"engine-{number}": render(
+                "fragments/engine.html",
+                number=number,
+                e=reading,
+                chart=resources.history.chart(reading.url),
+            )
+            for number, reading in enumerate(readings)
+        }
+        return Fragments(
+            whole={},
+            listed=items,
+            list_id="engines-list",
+            list_html=render("fragments/engines_list.html", items=items),
+            statuses={r.url: "answering" if r.facts else "not answering" for r in readings},
+        )
+
+
+@dataclass
+class SharedReadings:
+    """The last reading of each view that somebody looks at.
+
+    Invariant: however many look, a view is read at most once per `fresh_s`.
+    """
+
+    resources: Resources
+    _last: dict[View, tuple[float, Fragments]] = field(default_factory=dict)
+    _locks: dict[View, asyncio.Lock] = field(default_factory=dict)
+
+    async def read(self, view: View) -> Fragments:
+        """What the view shows now, or showed a moment ago."""
+        async with self._locks.setdefault(view, asyncio.Lock()):
+            clock = self.resources.clock
+            known = self._last.get(view)
+            if known is not None and clock.monotonic() - known[0] < view.fresh_s:
+                return known[1]
+            began_s = clock.monotonic()
+            fragments = await view.read(self.resources)
+            self._last[view] = (began_s, fragments)
+            self._forget_stale(began_s)
+            return fragments
+
+    def _forget_stale(self, now_s: float) -> None:
+        """Views that nobody has read for a while are dropped, so that none is kept for ever."""
+        for view in [v for v, (at_s, _) in self._last.items() if now_s - at_s > 30]:
+            lock = self._locks.get(view)
+            if lock is None or not lock.locked():
+                self._last.pop(view, None)
+                self._locks.pop(view, None)

@@ -1,0 +1,137 @@
+"""The pages: each is its living fragments in a frame."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from batch.line import ENDPOINTS
+from batch.upload import MAX_BATCH_FILE_BYTES
+from gateway.dashboard.access import CSRF_FIELD, AdminDep, ResourcesDep
+from gateway.dashboard.fragments import BatchesView, EnginesView, OneBatchView, SharedReadings, View
+from gateway.dashboard.resources import Resources
+from gateway.dashboard.session import DashboardSession
+from gateway.dashboard.templating import render
+from store.repositories.overview import STATUS_GROUPS
+
+router = APIRouter()
+
+
+def page(
+    request: Request,
+    resources: Resources,
+    session: DashboardSession,
+    template: str,
+    *,
+    status: int = 200,
+    key_name: str = "",
+    **values: Any,
+) -> HTMLResponse:
+    """A whole page with what every frame needs."""
+    html = render(
+        template,
+        root=request.scope["root_path"],
+        api_url=str(request.base_url).removesuffix("/").removesuffix(request.scope["root_path"])
+        + "/v1",
+        path=request.url.path,
+        csrf_field=CSRF_FIELD,
+        csrf_token=resources.signer.csrf_token(session),
+        logged_in=session.logged_in and status != 401,
+        key_name=key_name,
+        **values,
+    )
+    return HTMLResponse(html, status)
+
+
+async def _living_page(
+    request: Request,
+    resources: Resources,
+    admin: AdminDep,
+    template: str,
+    view: View,
+    stream: dict[str, str],
+    **values: Any,
+) -> HTMLResponse:
+    readings: SharedReadings = request.app.state.readings
+    fragments = await readings.read(view)
+    return page(
+        request,
+        resources,
+        admin.session,
+        template,
+        key_name=admin.key.name,
+        f=fragments,
+        stream_url=f"{request.scope['root_path']}/events?{urlencode(stream)}",
+        **values,
+    )
+
+
+@router.get("/")
+async def front(request: Request) -> Response:
+    """The first page is the list of batches."""
+    return RedirectResponse(f"{request.scope['root_path']}/batches", 303)
+
+
+@router.get("/batches")
+async def batches(
+    request: Request,
+    resources: ResourcesDep,
+    admin: AdminDep,
+    group: str = "",
+    after: Annotated[str, Query(max_length=64)] = "",
+) -> Response:
+    """The list of batches."""
+    chosen = group if group in STATUS_GROUPS else None
+    view = BatchesView(chosen, after or None)
+    stream = {"view": "batches", "group": chosen or "", "after": after}
+    return await _living_page(
+        request, resources, admin, "batches.html", view, stream, group=chosen, after=after
+    )
+
+
+@router.get("/batches/new")
+async def new_batch(request: Request, resources: ResourcesDep, admin: AdminDep) -> Response:
+    """The form that submits a batch."""
+    return new_batch_page(request, resources, admin)
+
+
+def new_batch_page(
+    request: Request,
+    resources: Resources,
+    admin: AdminDep,
+    *,
+    error: str = "",
+    status: int = 200,
+) -> HTMLResponse:
+    """The form, with what was wrong with the last try."""
+    return page(
+        request,
+        resources,
+        admin.session,
+        "new_batch.html",
+        status=status,
+        key_name=admin.key.name,
+        error=error,
+        endpoints=ENDPOINTS,
+        max_bytes=MAX_BATCH_FILE_BYTES,
+    )
+
+
+@router.get("/batches/{batch_id}")
+async def one_batch(
+    request: Request, resources: ResourcesDep, admin: AdminDep, batch_id: str
+) -> Response:
+    """One batch."""
+    view = OneBatchView(batch_id[:64])
+    stream = {"view": "batch", "batch_id": batch_id[:64]}
+    return await _living_page(request, resources, admin, "batch.html", view, stream)
+
+
+@router.get("/engines")
+async def engines(request: Request, resources: ResourcesDep, admin: AdminDep) -> Response:
+    """The engines."""
+    stream = {"view": "engines"}
+    return await _living_page(request, resources, admin, "engines.html", EnginesView(), stream)

@@ -1,0 +1,59 @@
+"""What the dashboard uses of the process it lives in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from starlette.datastructures import State
+
+from batch.clock import Clock, SystemClock
+from batch.files import FileStore
+from batch.queue import Queue
+from engine_adapter.client.base import EngineClient
+from gateway.dashboard.engines import EngineHistory
+from gateway.dashboard.session import SessionSigner
+from gateway.dashboard.throttle import LoginThrottle
+from store.session import Database
+
+
+@dataclass
+class Resources:
+    """The gateway's own resources, read when needed: they are made after this, in its lifespan.
+
+    Attributes:
+        state: The gateway's `app.state`.
+        signer: Seals sessions.
+        throttle: Slows guessing down.
+        history: Samples of the engines for the charts.
+        clock: For session ages and pacing.
+    """
+
+    state: State
+    signer: SessionSigner
+    throttle: LoginThrottle = field(default_factory=LoginThrottle)
+    history: EngineHistory = field(default_factory=EngineHistory)
+    clock: Clock = field(default_factory=SystemClock)
+
+    @property
+    def database(self) -> Database:
+        """The process's database handle."""
+        database: Database = self.state.database
+        return database
+
+    @property
+    def file_store(self) -> FileStore:
+        """Where the bytes of files are."""
+        file_store: FileStore = self.state.file_store
+        return file_store
+
+    @property
+    def queue(self) -> Queue:
+        """How stages are asked for."""
+        queue: Queue = self.state.queue
+        return queue
+
+    @property
+    def engines(self) -> Sequence[EngineClient]:
+        """Every engine that the gateway knows."""
+        return tuple(self.state.engines.clients)

@@ -1,0 +1,47 @@
+// The little that markup cannot say: the live mark, the confirmation, copying.
+(() => {
+  const live = document.getElementById("live");
+  const say = (state, words) => {
+    if (!live) return;
+    live.dataset.state = state;
+    document.getElementById("live-label").textContent = words;
+  };
+  const toLogin = () => {
+    const next = encodeURIComponent(location.pathname);
+    location.assign(`${document.body.dataset.login}?next=${next}`);
+  };
+
+  document.addEventListener("htmx:sse:after:connection", () => say("live", "Live"));
+  document.addEventListener("htmx:sse:error", (event) => {
+    if (event.detail.status === 401) toLogin();
+    else say("lost", "Reconnecting");
+  });
+  document.addEventListener("htmx:sse:close", () => say("lost", "Not live"));
+  document.addEventListener("htmx:response:error", (event) => {
+    if (event.detail.ctx?.response?.status === 401) toLogin();
+    else say("lost", "Not live");
+  });
+  document.addEventListener("session-over", toLogin);
+
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("button");
+    if (!button) return;
+    if (button.dataset.dialog) {
+      event.preventDefault();
+      document.getElementById(button.dataset.dialog).showModal();
+    } else if ("close" in button.dataset) {
+      button.closest("dialog").close();
+    } else if (button.dataset.copy) {
+      const text = document.getElementById(button.dataset.copy).textContent;
+      try {
+        await navigator.clipboard.writeText(text);
+        button.textContent = "Copied";
+      } catch {
+        // No clipboard without https or permission: select it, so that the keyboard can copy it.
+        getSelection().selectAllChildren(document.getElementById(button.dataset.copy));
+        button.textContent = "Selected";
+      }
+      setTimeout(() => { button.textContent = "Copy"; }, 2000);
+    }
+  });
+})();

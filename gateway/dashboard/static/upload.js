@@ -1,0 +1,78 @@
+// The upload form: drop a file, a first look at it, and a bar. Without this it is a plain form.
+document.addEventListener("DOMContentLoaded", () => {
+  const form = document.getElementById("upload-form");
+  if (!form) return;
+  const input = document.getElementById("file");
+  const drop = document.getElementById("drop");
+  const chosen = document.getElementById("file-chosen");
+  const endpoint = document.getElementById("endpoint");
+  const error = document.getElementById("upload-error");
+  const bar = document.getElementById("upload-progress");
+  const button = document.getElementById("upload-button");
+  const maxBytes = Number(form.dataset.maxBytes);
+  const LOOK_BYTES = 256 * 1024;
+
+  const megabytes = (bytes) => (bytes < 1e6 ? `${(bytes / 1e3).toFixed(1)} kB` : `${(bytes / 1e6).toFixed(1)} MB`);
+  const fail = (words) => { error.textContent = words; error.hidden = false; error.scrollIntoView({ block: "nearest" }); };
+
+  async function look() {
+    error.hidden = true;
+    chosen.textContent = "";
+    const file = input.files[0];
+    if (!file) return;
+    chosen.textContent = `${file.name}, ${megabytes(file.size)}`;
+    if (file.size === 0) return fail("This file is empty.");
+    if (file.size > maxBytes) return fail(`This file has ${megabytes(file.size)}; the limit is ${megabytes(maxBytes)}.`);
+    const head = await file.slice(0, LOOK_BYTES).text();
+    const line = head.split("\n", 1)[0];
+    if (line.length === head.length && file.size > LOOK_BYTES) return; // one very long line: the server will judge
+    try {
+      const request = JSON.parse(line.replace(/^\uFEFF/, ""));
+      if (![...endpoint.options].some((option) => option.value === request.url)) return fail(`Line 1 asks for the url "${request.url}", which is not served.`);
+      endpoint.value = request.url;
+      chosen.textContent += `, model ${request.body?.model ?? "not named"}`;
+    } catch {
+      fail("Line 1 is not JSON. Each line must be one JSON object.");
+    }
+  }
+
+  input.addEventListener("change", look);
+  for (const kind of ["dragenter", "dragover"]) {
+    drop.addEventListener(kind, (event) => { event.preventDefault(); drop.classList.add("over"); });
+  }
+  for (const kind of ["dragleave", "drop"]) {
+    drop.addEventListener(kind, () => drop.classList.remove("over"));
+  }
+  drop.addEventListener("drop", (event) => {
+    event.preventDefault();
+    if (event.dataTransfer.files.length) { input.files = event.dataTransfer.files; look(); }
+  });
+
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    const file = input.files[0];
+    if (file && file.size > maxBytes) return look();
+    const fields = new FormData();
+    for (const name of ["csrf_token", "purpose", "endpoint"]) fields.append(name, form.elements[name].value);
+    fields.append("file", file); // last: the server reads it only if what comes before is good
+    const send = new XMLHttpRequest();
+    const idle = () => { bar.hidden = true; button.disabled = false; button.removeAttribute("aria-busy"); };
+    send.upload.addEventListener("progress", (e) => { if (e.lengthComputable) bar.value = (100 * e.loaded) / e.total; });
+    send.addEventListener("error", () => { idle(); fail("The connection was lost. The file was not stored; try again."); });
+    send.addEventListener("load", () => {
+      const next = send.getResponseHeader("hx-redirect");
+      if (next) return location.assign(next);
+      idle();
+      const page = new DOMParser().parseFromString(send.responseText, "text/html");
+      fail((page.getElementById("upload-error") ?? page.querySelector("[role=alert]"))?.textContent.trim() || "The upload was refused.");
+    });
+    error.hidden = true;
+    bar.hidden = false;
+    bar.value = 0;
+    button.disabled = true;
+    button.setAttribute("aria-busy", "true");
+    send.open("POST", form.action);
+    send.setRequestHeader("hx-request", "true");
+    send.send(fields);
+  });
+});

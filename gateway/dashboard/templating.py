@@ -1,0 +1,52 @@
+"""The template environment: escaping always on, undefined names are errors."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from gateway.dashboard import wording
+
+HERE = Path(__file__).parent
+STATIC = HERE / "static"
+
+
+@cache
+def asset_version(name: str) -> str:
+    """A short digest of a static file: its address changes when it does."""
+    return hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:12]
+
+
+def make_environment() -> Environment:
+    """Templates with the wording filters."""
+    environment = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "count": wording.count,
+        "size": wording.size,
+        "duration": wording.duration,
+        "about": wording.about,
+        "instant": wording.instant,
+        "machine_instant": wording.machine_instant,
+        "pace": wording.pace,
+        "as_words": wording.label,
+    }
+    environment.globals |= {"ago": wording.ago, "asset_version": asset_version}
+    return environment
+
+
+ENVIRONMENT = make_environment()
+
+
+def render(name: str, **values: Any) -> str:
+    """One template as text."""
+    return ENVIRONMENT.get_template(name).render(**values)

@@ -1,0 +1,222 @@
+"""What a batch looks like on a page: statements derived from its row, ready to be printed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import orjson
+
+from batch.states import CANCELLABLE_BATCH, TERMINAL_BATCH, BatchStatus
+from gateway.dashboard import wording
+from store.models import Batch, BatchEvent
+from store.repositories.overview import BatchOverview, FailedRow, ProgressPoint
+
+STALLED_AFTER_S = 60.0
+"""A batch with open rows whose last result is older than this is said to be waiting."""
+
+TONES = {
+    "validating": "run",
+    "in_progress": "run",
+    "finalizing": "run",
+    "completed": "good",
+    "cancelling": "warn",
+    "cancelled": "idle",
+    "failed": "bad",
+    "expired": "bad",
+}
+LABELS = {"in_progress": "in progress"}
+
+EVENT_LABELS = {
+    "created": "Created",
+    "validating": "Validation began",
+    "in_progress": "Validated, rows are running",
+    "finalizing": "All rows done, writing files",
+    "completed": "Completed",
+    "failed": "Validation failed",
+    "cancelling": "Cancellation asked for",
+    "cancelled": "Cancelled",
+    "expired": "Completion window ended",
+    "paused": "Paused",
+    "resumed": "Resumed",
+}
+
+
+@dataclass(frozen=True)
+class BatchView:
+    """One batch as a page shows it; derived figures are properties."""
+
+    source: BatchOverview
+
+    @property
+    def batch(self) -> Batch:
+        """The row."""
+        return self.source.batch
+
+    @property
+    def status(self) -> BatchStatus:
+        """Its status."""
+        return BatchStatus(self.batch.status)
+
+    @property
+    def label(self) -> str:
+        """The status in words."""
+        return LABELS.get(self.batch.status, self.batch.status)
+
+    @property
+    def tone(self) -> str:
+        """The kind of colour that goes with the status."""
+        return TONES[self.batch.status]
+
+    @property
+    def paused(self) -> bool:
+        """Whether a live batch is held back."""
+        return self.batch.paused_at is not None and self.live
+
+    @property
+    def live(self) -> bool:
+        """Whether anything may still happen."""
+        return self.status not in TERMINAL_BATCH
+
+    @property
+    def cancellable(self) -> bool:
+        """Whether the state table allows cancelling."""
+        return self.status in CANCELLABLE_BATCH
+
+    @property
+    def num_finished(self) -> int:
+        """Rows with a result of either kind."""
+        return self.batch.num_completed + self.batch.num_failed
+
+    @property
+    def num_waiting(self) -> int:
+        """Rows without a result that no engine has."""
+        if not self.live:
+            return 0
+        return max(0, self.batch.num_total - self.num_finished - self.source.num_running)
+
+    @property
+    def percent(self) -> float:
+        """Rows with a result, of all."""
+        return wording.percent(self.num_finished, self.batch.num_total)
+
+    @property
+    def rows_per_s(self) -> float:
+        """Pace over the last results up to now, so that it falls while nothing happens."""
+        since = self.source.pace_since_at
+        rows = self.source.pace_rows
+        if rows <= 0:
+            since, rows = self.batch.in_progress_at, self.num_finished
+        if since is None or rows <= 0:
+            return 0.0
+        passed_s = (self.source.now - since) / timedelta(seconds=1)
+        return rows / max(passed_s, 0.001)
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds until the last row at today's pace; none where it cannot be told."""
+        if self.status is not BatchStatus.IN_PROGRESS or self.paused or self.rows_per_s <= 0:
+            return None
+        left_s = (self.batch.num_total - self.num_finished) / self.rows_per_s
+        # Slower than its own window by far: an estimate from a stalled pace says nothing.
+        return left_s if left_s < 30 * wording.DAY_S else None
+
+    @property
+    def window_left_s(self) -> float:
+        """Seconds of the completion window that are left."""
+        return (self.batch.expires_at - self.source.now) / timedelta(seconds=1)
+
+    @property
+    def late(self) -> bool:
+        """Whether it will not end inside its window at today's pace."""
+        return self.left_s is not None and self.left_s > self.window_left_s
+
+    @property
+    def time_left(self) -> str:
+        """One line: what is to be expected, or what the batch waits for."""
+        if self.status is BatchStatus.IN_PROGRESS:
+            if self.paused:
+                return "paused"
+            if self.left_s is None:
+                return "waiting for an engine" if self.source.num_running == 0 else "starting"
+            return f"about {wording.about(self.left_s)} left"
+        return {
+            BatchStatus.VALIDATING: "checking the input",
+            BatchStatus.FINALIZING: "writing the files",
+            BatchStatus.CANCELLING: "stopping its rows",
+        }.get(self.status, self._ended())
+
+    @property
+    def predicted_finish_at(self) -> datetime | None:
+        """When the last row will be done at today's pace."""
+        return None if self.left_s is None else self.source.now + timedelta(seconds=self.left_s)
+
+    @property
+    def ended_at(self) -> datetime | None:
+        """When the terminal status was entered."""
+        return None if self.live else getattr(self.batch, f"{self.status}_at")
+
+    def _ended(self) -> str:
+        if self.ended_at is None:
+            return ""
+        took_s = (self.ended_at - self.batch.created_at) / timedelta(seconds=1)
+        return f"after {wording.duration(took_s)}"
+
+
+@dataclass(frozen=True)
+class EventView:
+    """One line of the timeline."""
+
+    at: datetime
+    label: str
+    tone: str
+    detail: str
+
+    @classmethod
+    def of(cls, event: BatchEvent) -> EventView:
+        """What the timeline says about an event."""
+        label = EVENT_LABELS.get(event.event, wording.label(event.event).capitalize())
+        detail = ", ".join(f"{wording.label(k)}: {v}" for k, v in (event.detail or {}).items())
+        return cls(event.created_at, label, TONES.get(event.event, "idle"), detail)
+
+
+@dataclass(frozen=True)
+class FailedRowView:
+    """One row that ended in an error."""
+
+    line_no: int
+    custom_id: str
+    status_code: int | None
+    code: str
+    message: str
+    at: datetime
+
+    @classmethod
+    def of(cls, row: FailedRow) -> FailedRowView:
+        """Read the line that will stand in the error file."""
+        line: dict[str, Any] = orjson.loads(row.line)
+        response = line.get("response") or {}
+        error = line.get("error") or (response.get("body") or {}).get("error") or {}
+        return cls(
+            line_no=row.line_no,
+            custom_id=row.custom_id,
+            status_code=response.get("status_code"),
+            code=str(error.get("code") or error.get("type") or ""),
+            message=str(error.get("message") or "no message"),
+            at=row.created_at,
+        )
+
+
+def progress_chart(points: Sequence[ProgressPoint], batch: Batch) -> str:
+    """Finished rows over time, as the JSON that the chart element carries."""
+    start = [(batch.in_progress_at, 0)] if batch.in_progress_at else []
+    pairs = start + [(point.at, point.num_finished) for point in points]
+    return orjson.dumps(
+        {
+            "x": [round(at.timestamp(), 1) for at, _ in pairs if at is not None],
+            "series": [{"label": "rows finished", "y": [done for _, done in pairs]}],
+            "max": batch.num_total,
+        }
+    ).decode()

@@ -1,0 +1,229 @@
+"""Queries of the dashboard: everything an operator sees, over all projects.
+
+Each is bounded: by a page, by an index, or by a fixed number of samples; none scans a batch's rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import BigInteger, Select, cast, func, or_, select, tuple_
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import aliased
+
+from store.models import ApiKey, Batch, BatchEvent, BatchRow, File, Project, RowResult
+from store.models.batch import LIVE_STATUSES
+
+PACE_WINDOW_ROWS = 256
+"""The pace of a batch is measured over its last so many results."""
+
+STATUS_GROUPS: dict[str, tuple[str, ...]] = {
+    "live": LIVE_STATUSES,
+    "done": ("completed",),
+    "problem": ("failed", "expired", "cancelled"),
+}
+
+
+@dataclass(frozen=True)
+class BatchOverview:
+    """One batch with what is needed to say how it goes.
+
+    Attributes:
+        batch: The row itself.
+        project_name: Who owns it.
+        key_name: Name of the key that created it, if known.
+        input_name: File name of its input.
+        input_bytes: Size of its input.
+        num_running: Rows that are in an engine now.
+        pace_rows: Results between `pace_since_at` and `now`.
+        pace_since_at: When the pace window began; none before the first result.
+        now: The database's clock when this was read.
+    """
+
+    batch: Batch
+    project_name: str
+    key_name: str | None
+    input_name: str
+    input_bytes: int
+    num_running: int
+    pace_rows: int
+    pace_since_at: datetime | None
+    now: datetime
+
+
+@dataclass(frozen=True)
+class BatchTotals:
+    """How many batches there are per status, and open rows over all live ones."""
+
+    by_status: dict[str, int]
+    open_rows: int
+
+    @property
+    def all(self) -> int:
+        """Every batch."""
+        return sum(self.by_status.values())
+
+    def of(self, group: str) -> int:
+        """Batches of one of `STATUS_GROUPS`."""
+        return sum(self.by_status.get(status, 0) for status in STATUS_GROUPS[group])
+
+
+@dataclass(frozen=True)
+class ProgressPoint:
+    """`num_finished` rows had their result at `at`."""
+
+    at: datetime
+    num_finished: int
+
+
+@dataclass(frozen=True)
+class FailedRow:
+    """One line of the error file to be, and where its request stands in the input."""
+
+    line_no: int
+    custom_id: str
+    line: bytes
+    created_at: datetime
+
+
+def _overviews() -> Select[Batch, str, str | None, str, int, int, int, datetime, datetime]:
+    running = (
+        select(func.count())
+        .where(BatchRow.batch_id == Batch.id, BatchRow.status == "leased")
+        .correlate(Batch)
+        .scalar_subquery()
+    )
+    window = func.least(Batch.num_results - 1, PACE_WINDOW_ROWS)
+    first_of_window = (
+        select(RowResult.created_at)
+        .where(RowResult.batch_id == Batch.id, RowResult.seq == Batch.num_results - window)
+        .correlate(Batch)
+        .scalar_subquery()
+    )
+    return (
+        select(
+            Batch,
+            Project.name,
+            ApiKey.name,
+            File.filename,
+            File.size_bytes,
+            running,
+            func.greatest(window, 0),
+            first_of_window,
+            func.statement_timestamp(),
+        )
+        .join(Project, Project.id == Batch.project_id)
+        .join(File, File.id == Batch.input_file_id)
+        .outerjoin(ApiKey, ApiKey.id == Batch.key_id)
+        # A reader that keeps a session open sees each tick's state, not its first one.
+        .execution_options(populate_existing=True)
+    )
+
+
+async def page(
+    session: AsyncSession, *, group: str | None, after: str | None, limit: int
+) -> tuple[Sequence[BatchOverview], bool]:
+    """Batches of all projects, newest first, and whether more follow.
+
+    Args:
+        session: An open transaction.
+        group: One of `STATUS_GROUPS`, or none for every status.
+        after: Only those older than this batch; an unknown id means the first page.
+        limit: How many at most.
+    """
+    query = _overviews().order_by(Batch.created_at.desc(), Batch.id.desc()).limit(limit + 1)
+    if group is not None:
+        query = query.where(Batch.status.in_(STATUS_GROUPS[group]))
+    if after is not None:
+        cursor = aliased(Batch)
+        border = select(cursor.created_at).where(cursor.id == after).scalar_subquery()
+        query = query.where(
+            or_(border.is_(None), tuple_(Batch.created_at, Batch.id) < tuple_(border, after))
+        )
+    rows = (await session.execute(query)).tuples().all()
+    return [BatchOverview(*row) for row in rows[:limit]], len(rows) > limit
+
+
+async def one(session: AsyncSession, batch_id: str) -> BatchOverview | None:
+    """One batch of any project."""
+    row = (await session.execute(_overviews().where(Batch.id == batch_id))).tuples().one_or_none()
+    return BatchOverview(*row) if row is not None else None
+
+
+async def totals(session: AsyncSession) -> BatchTotals:
+    """Counts for the head of the list."""
+    open_rows = Batch.num_total - Batch.num_completed - Batch.num_failed
+    query = select(
+        Batch.status,
+        func.count(),
+        func.coalesce(func.sum(open_rows).filter(Batch.status.in_(LIVE_STATUSES)), 0),
+    ).group_by(Batch.status)
+    rows = (await session.execute(query)).tuples().all()
+    return BatchTotals(
+        by_status={status: count for status, count, _ in rows},
+        open_rows=sum(int(rows_open) for _, _, rows_open in rows),
+    )
+
+
+async def events(session: AsyncSession, batch_id: str, *, limit: int) -> Sequence[BatchEvent]:
+    """The last events of a batch, oldest first."""
+    query = (
+        select(BatchEvent)
+        .where(BatchEvent.batch_id == batch_id)
+        .order_by(BatchEvent.id.desc())
+        .limit(limit)
+    )
+    return (await session.execute(query)).scalars().all()[::-1]
+
+
+async def progress(
+    session: AsyncSession, batch: Batch, *, max_points: int
+) -> Sequence[ProgressPoint]:
+    """The course of a batch so far: at most `max_points` results, evenly chosen by number.
+
+    The `seq` of results is dense, so each point is one look-up in an index.
+    """
+    if batch.num_results == 0:
+        return []
+    step = max(1, -(-batch.num_results // max_points))
+    chosen = func.generate_series(1, batch.num_results, step).table_valued("seq")
+    query = (
+        select(RowResult.created_at, RowResult.seq)
+        .join(chosen, RowResult.seq == cast(chosen.c.seq, BigInteger))
+        .where(RowResult.batch_id == batch.id)
+        .order_by(RowResult.seq)
+    )
+    return [ProgressPoint(at, seq) for at, seq in (await session.execute(query)).tuples()]
+
+
+async def failed_rows(session: AsyncSession, batch: Batch, *, limit: int) -> Sequence[FailedRow]:
+    """The last rows that ended in an error, newest first."""
+    if batch.num_failed == 0:
+        return []
+    query = (
+        select(BatchRow.line_no, BatchRow.custom_id, RowResult.line, RowResult.created_at)
+        .join(BatchRow, BatchRow.id == RowResult.row_id)
+        .where(RowResult.batch_id == batch.id, RowResult.succeeded.is_(False))
+        .order_by(RowResult.seq.desc())
+        .limit(limit)
+    )
+    return [FailedRow(*row) for row in (await session.execute(query)).tuples()]
+
+
+async def file_of(session: AsyncSession, file_id: str) -> File | None:
+    """A file of any project whose bytes are still there."""
+    query = select(File).where(File.id == file_id, File.deleted_at.is_(None))
+    return (await session.execute(query)).scalar_one_or_none()
+
+
+async def admin_key(session: AsyncSession, key_id: str) -> ApiKey | None:
+    """A key that may use the dashboard now: neither revoked nor expired, scope `admin`."""
+    query = select(ApiKey).where(
+        ApiKey.id == key_id,
+        ApiKey.revoked_at.is_(None),
+        or_(ApiKey.expires_at.is_(None), ApiKey.expires_at > func.statement_timestamp()),
+        ApiKey.scopes.contains(["admin"]),
+    )
+    return (await session.execute(query)).scalar_one_or_none()
