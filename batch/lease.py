@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import faulthandler
 import logging
+import sys
 from dataclasses import dataclass
 
 from sqlalchemy.exc import InterfaceError, OperationalError
@@ -79,7 +80,7 @@ class Lease:
         try:
             while True:
                 if watchdog:
-                    faulthandler.dump_traceback_later(WATCHDOG_S, exit=True)
+                    faulthandler.dump_traceback_later(WATCHDOG_S, exit=True, file=sys.__stderr__)
                 try:
                     await self.renew()
                     beaten_at_s = self._clock.monotonic()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
-from celery.signals import worker_process_init, worker_shutting_down
+from celery.signals import after_setup_logger, worker_process_init, worker_shutting_down
 
 from batch import queue
 from batch.settings import BatchSettings
@@ -61,3 +62,10 @@ def _on_shutdown(**_: Any) -> None:
 @worker_process_init.connect
 def _on_child(**_: Any) -> None:
     _DRAIN.enter_child()
+
+
+@after_setup_logger.connect
+def _on_logging(**_: Any) -> None:
+    # A sweep every few seconds is not news; failures still are.
+    for name in ("celery.app.trace", "celery.worker.strategy"):
+        logging.getLogger(name).setLevel(logging.WARNING)
