@@ -52,7 +52,7 @@ def set_up_engine(checkout: Path) -> Path:
     cpu = not has_cuda()
     venv = checkout / ".venv-engine"
     python = engine_python(checkout)
-    wanted = _stamp(checkout, cpu=cpu)
+    wanted = recipe(checkout, cpu=cpu)
     stamp = venv / _STAMP
     if python.exists() and stamp.exists() and stamp.read_text() == wanted:
         link_packages(python, checkout, cpu=cpu)  # the checkout may have moved
@@ -113,7 +113,8 @@ def _pip(python: Path, *args: str | Path) -> None:
     )
 
 
-def _stamp(checkout: Path, *, cpu: bool) -> str:
+def recipe(checkout: Path, *, cpu: bool) -> str:
+    """A hash of everything that decides what is installed."""
     name = "engine-cpu.txt" if cpu else "engine-cuda.in"
     listed = (checkout / "requirements" / name).read_bytes()
     python = ".".join(str(part) for part in sys.version_info[:3])
@@ -121,4 +122,4 @@ def _stamp(checkout: Path, *, cpu: bool) -> str:
     return hashlib.sha256(f"{TORCH} {python} {index} {name} ".encode() + listed).hexdigest() + "\n"
 
 
-__all__ = ["SetupFailed", "engine_python", "has_cuda", "set_up_engine"]
+__all__ = ["SetupFailed", "engine_python", "has_cuda", "recipe", "set_up_engine"]

@@ -11,6 +11,11 @@ from typing import Any
 from engine_adapter.sglang_plugin.row_class import classify
 
 
+def live_ids(scheduler: Any) -> dict[str, Any]:
+    """The `live` entry of a scheduler's state; see `live_report`."""
+    return live_report(stock_waiting(scheduler), stock_holding(scheduler))
+
+
 def live_report(waiting: Iterable[Any], holding: Iterable[Any]) -> dict[str, Any]:
     """The `live` entry of an engine's state.
 

@@ -109,9 +109,7 @@ async def test_waiting_requests_are_listed_and_can_be_aborted(
     rids = [new_rid() for _ in range(18)]
     async with asyncio.TaskGroup() as group:
         for rid in rids:
-            group.create_task(
-                client.call(call(engine.model, rid, max_tokens=1500, ignore_eos=True))
-            )
+            group.create_task(client.call(call(engine.model, rid, max_tokens=700, ignore_eos=True)))
         async with asyncio.timeout(20):
             while len((await client.live_rids()).waiting) != 2:
                 await asyncio.sleep(0.05)
@@ -174,6 +172,24 @@ async def test_structured_output_is_json_and_the_engine_survives_bad_schemas(
     value = json.loads(reply.body["choices"][0]["message"]["content"])
     assert set(value) == {"city", "size", "known"}
     assert value["size"] in {"small", "large"}
+
+
+async def test_an_idle_engine_wakes_for_a_grammar_that_is_ready(
+    engine: RunningEngine, client: HttpEngineClient
+) -> None:
+    """Stock SGLang sleeps on for up to a second after a grammar was compiled."""
+    took_s = []
+    for i in range(5):
+        await asyncio.sleep(0.1)
+        shape = {
+            "type": "json_schema",
+            "json_schema": {"name": "s", "schema": {"enum": [f"answer {i}"]}},
+        }
+        began_at = time.monotonic()
+        reply = await client.call(call(engine.model, new_rid(), response_format=shape))
+        took_s.append(time.monotonic() - began_at)
+        assert reply.ok
+    assert sorted(took_s)[2] < 0.6, took_s
 
 
 async def test_an_idle_engine_needs_almost_no_cpu(

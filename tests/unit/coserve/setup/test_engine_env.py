@@ -1,0 +1,63 @@
+"""The engine's environment is built once and again only when its recipe changes."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from coserve.setup.engine_env import engine_python, has_cuda, recipe, set_up_engine
+
+ROOT = Path(__file__).parents[4]
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy with what the step reads, and an environment that was built before."""
+    monkeypatch.setenv("COSERVE_DEVICE", "cpu")
+    shutil.copytree(ROOT / "requirements", tmp_path / "requirements")
+    for name in ("engine_adapter", "kernels"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    venv = tmp_path / ".venv-engine"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    (venv / "coserve-stamp").write_text(recipe(tmp_path, cpu=True))
+    return tmp_path
+
+
+def test_a_second_run_installs_nothing(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert set_up_engine(checkout) == engine_python(checkout)
+    assert capsys.readouterr().out.strip() == "engine environment: ready (.venv-engine)"
+
+
+@pytest.mark.parametrize("name", ["engine-cpu.txt"])
+def test_a_changed_list_is_another_recipe(checkout: Path, name: str) -> None:
+    before = recipe(checkout, cpu=True)
+    with (checkout / "requirements" / name).open("a") as listed:
+        listed.write("one-more==1.0\n")
+    assert recipe(checkout, cpu=True) != before
+
+
+def test_an_index_for_torch_is_another_recipe(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = recipe(checkout, cpu=True)
+    monkeypatch.setenv("COSERVE_TORCH_INDEX", "file:///wheels")
+    assert recipe(checkout, cpu=True) != before
+    assert recipe(checkout, cpu=False) == recipe(checkout, cpu=False)
+
+
+def test_cpu_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COSERVE_DEVICE", "cpu")
+    assert not has_cuda()
+
+
+def test_every_frozen_package_has_a_hash() -> None:
+    for name in ("engine-cpu.txt", "model-convert.txt"):
+        lines = (ROOT / "requirements" / name).read_text().splitlines()
+        pins = [line for line in lines if "==" in line and not line.startswith("#")]
+        assert pins
+        assert all(line.endswith("\\") for line in pins), name
+        assert not any(line.startswith(("torch==", "--")) for line in lines)

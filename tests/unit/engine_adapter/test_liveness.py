@@ -1,0 +1,62 @@
+"""The proof fails closed, each time with one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from engine_adapter.client.fake import FakeEngine, FakeEngineClient
+from engine_adapter.client.fake_script import Script
+from engine_adapter.liveness import EngineNotProven, prove, verify_engine
+
+
+class PluginEngine(FakeEngine):
+    """A fake engine that says our plugin is live, and answers schemas with a given text."""
+
+    shaped = '{"ok": true}'
+
+    def server_info(self) -> dict[str, Any]:
+        info = super().server_info()
+        info["internal_states"][0]["coserve"]["plugin"] = "live"
+        return info
+
+    def script(self, path: str, body: Mapping[str, Any]) -> Script:
+        script = super().script(path, body)
+        if "response_format" not in body:
+            return script
+        return Script((self.shaped,), "stop", script.prompt_tokens, 0.0)
+
+
+async def test_a_good_engine_is_proven() -> None:
+    engine = PluginEngine()
+    facts = await prove(FakeEngineClient(engine), engine.settings.model)
+    assert facts.model == engine.settings.model
+    assert facts.context_tokens == engine.settings.context_tokens
+    assert len(engine.received) == 2
+
+
+async def test_no_plugin() -> None:
+    engine = FakeEngine()
+    with pytest.raises(EngineNotProven, match="runs without coserve's scheduler plugin"):
+        await prove(FakeEngineClient(engine), engine.settings.model)
+    assert engine.received == []
+
+
+async def test_wrong_model() -> None:
+    with pytest.raises(EngineNotProven, match="expected 'another'"):
+        await prove(FakeEngineClient(PluginEngine()), "another")
+
+
+@pytest.mark.parametrize("text", ["1 2 3", '{"ok": "yes"}', '{"ok": true, "more": 1}', "[true]"])
+async def test_structured_output_that_is_none(text: str) -> None:
+    engine = PluginEngine()
+    engine.shaped = text
+    with pytest.raises(EngineNotProven, match="does not hold to a JSON schema"):
+        await prove(FakeEngineClient(engine), engine.settings.model)
+
+
+async def test_an_engine_that_is_not_there() -> None:
+    with pytest.raises(EngineNotProven, match=r"was not ready within 1 s\."):
+        await verify_engine("http://127.0.0.1:9", "m", 0.6)
