@@ -42,6 +42,7 @@ class Addresses:
     ) -> dict[str, str]:
         """The whole environment of gateway, workers and beat."""
         return {
+            "COSERVE_SHUTDOWN_GRACE_S": f"{_GATEWAY_GRACE_S - 1:.0f}",
             **environ,
             "DATABASE_URL": self.database_url,
             "BROKER_URL": self.broker_url,
