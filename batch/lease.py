@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import faulthandler
 import logging
-import sys
 from dataclasses import dataclass
 
 from sqlalchemy.exc import InterfaceError, OperationalError
@@ -22,6 +21,7 @@ from store.types import new_id
 
 logger = logging.getLogger(__name__)
 
+_STDERR_FD = 2
 WATCHDOG_S = 60.0
 """A process whose event loop has not beaten the heart for this long is ended from outside it."""
 
@@ -80,7 +80,7 @@ class Lease:
         try:
             while True:
                 if watchdog:
-                    faulthandler.dump_traceback_later(WATCHDOG_S, exit=True, file=sys.__stderr__)
+                    faulthandler.dump_traceback_later(WATCHDOG_S, exit=True, file=_STDERR_FD)
                 try:
                     await self.renew()
                     beaten_at_s = self._clock.monotonic()

@@ -1,0 +1,205 @@
+"""What the dispatcher costs per row: claim, body, call, answer, fenced write.
+
+Target: 300 µs of its own CPU per row. A real Postgres (fsync on), a fake engine behind HTTP in a
+process of its own that answers after 20 ms, the local file store, input lines of 2 KB. Timed is
+one dispatcher as the worker runs it, from its lease to the last written result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import orjson
+import psutil
+import uvloop
+from sqlalchemy import text
+
+from batch.clock import SystemClock
+from batch.dispatch import Dispatcher, DispatchLimits
+from batch.files.local import LocalFileStore
+from batch.finalize import finalize
+from batch.lease import acquire
+from batch.queue import MemoryQueue
+from batch.states import BatchStatus
+from batch.transition import move
+from bench.report import report
+from engine_adapter.client.base import CHAT_PATH
+from engine_adapter.client.http import HttpEngineClient
+from store.models import DEFAULT_PROJECT_ID, File
+from store.repositories import batch as batches
+from store.repositories import file as files
+from store.repositories import row as rows
+from store.session import Database
+
+NUM_ROWS = 20_000
+LINE_BYTES = 2000
+LATENCY_MS = 20
+MAX_IN_FLIGHT = 256
+TARGET_CPU_US = 300.0
+
+
+def line(number: int) -> bytes:
+    """One request of `LINE_BYTES`."""
+    prompt = "fake:tokens=32 " + f"question {number} " * 200
+    body = {"model": "fake-model", "messages": [{"role": "user", "content": prompt}]}
+    shape: dict[str, Any] = {
+        "custom_id": f"request-{number}",
+        "method": "POST",
+        "url": CHAT_PATH,
+        "body": body,
+    }
+    room = LINE_BYTES - len(orjson.dumps(shape)) + len(prompt)
+    body["messages"][0]["content"] = prompt[:room]  # type: ignore[index]
+    return orjson.dumps(shape)
+
+
+async def _bytes() -> AsyncIterator[bytes]:
+    for number in range(NUM_ROWS):
+        yield line(number) + b"\n"
+
+
+async def _rows() -> AsyncIterator[rows.NewRow]:
+    for number in range(NUM_ROWS):
+        offset = number * (LINE_BYTES + 1)
+        yield rows.NewRow(number + 1, f"request-{number}", offset, LINE_BYTES)
+
+
+async def add_batch(database: Database, store: LocalFileStore) -> str:
+    """A batch as validation leaves it; its id."""
+    stored = await store.put("file-input", _bytes())
+    assert stored.size_bytes == NUM_ROWS * (LINE_BYTES + 1)
+    async with database.unit_of_work() as session:
+        file = File(
+            id="file-input",
+            project_id=DEFAULT_PROJECT_ID,
+            purpose="batch",
+            filename="in.jsonl",
+            size_bytes=stored.size_bytes,
+            sha256=stored.sha256,
+            storage_key="file-input",
+        )
+        await files.add(session, file)
+        batch = await batches.add(
+            session,
+            project_id=DEFAULT_PROJECT_ID,
+            key_id=None,
+            endpoint=CHAT_PATH,
+            completion_window="24h",
+            window_s=86400,
+            input_file_id=file.id,
+            metadata=None,
+            output_expires_after_s=None,
+        )
+        await rows.ingest(session, batch.id, _rows())
+        values = {"num_total": NUM_ROWS, "model": "fake-model"}
+        assert await move(session, batch.id, BatchStatus.IN_PROGRESS, values=values)
+        return batch.id
+
+
+@contextmanager
+def fake_engine() -> Iterator[str]:
+    """The URL of a fake engine in a process of its own."""
+    argv = [sys.executable, "-m", "engine_adapter.client.fake_server", "--port", "0"]
+    argv += ["--latency-ms", str(LATENCY_MS), "--max-running", "1024"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            port = process.stdout.readline().rsplit(" ", 1)[1].strip()
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+
+
+async def postgres_cpu_s(database: Database) -> float:
+    """CPU of the database server and all its processes, those that ended included."""
+    async with database.unit_of_work() as session:
+        backend = psutil.Process(await session.scalar(text("SELECT pg_backend_pid()")))
+    server = backend.parent()
+    assert server is not None
+    total = 0.0
+    for process in [server, *server.children(recursive=True)]:
+        times = process.cpu_times()
+        total += times.user + times.system
+    ended = server.cpu_times()
+    return total + ended.children_user + ended.children_system
+
+
+async def measure(url: str, engine_url: str, folder: Path) -> dict[str, Any]:
+    """Dispatch one batch to its end, then write its files."""
+    database, store = Database(url, pool_size=4), LocalFileStore(folder)
+    batch_id = await add_batch(database, store)
+    clock = SystemClock()
+    lease = await acquire(engine_url, database, clock)
+    assert lease is not None
+    engine = HttpEngineClient(engine_url)
+    dispatcher = Dispatcher(
+        lease,
+        engine,
+        database,
+        store,
+        MemoryQueue(),
+        clock,
+        DispatchLimits(max_in_flight=MAX_IN_FLIGHT),
+        drain=asyncio.Event(),
+    )
+    rss_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    postgres_before_s = await postgres_cpu_s(database)
+    wall, cpu = time.perf_counter(), time.process_time()
+    ending = await dispatcher.run()
+    cpu_s = time.process_time() - cpu
+    postgres_s = await postgres_cpu_s(database) - postgres_before_s
+    async with database.unit_of_work() as session:
+        seconds = await session.scalar(
+            text("SELECT extract(epoch FROM max(created_at) - min(created_at)) FROM row_results")
+        )
+    wall_s = time.perf_counter() - wall
+    rss_growth = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - rss_before
+    assert (ending.num_written, ending.num_refused) == (NUM_ROWS, 0)
+    finalize_start = time.perf_counter()
+    assert await finalize(database, store, batch_id) is BatchStatus.COMPLETED
+    finalize_s = time.perf_counter() - finalize_start
+    await engine.close()
+    await database.dispose()
+    return {
+        "num_rows": NUM_ROWS,
+        "line_bytes": LINE_BYTES,
+        "max_in_flight": MAX_IN_FLIGHT,
+        "dispatcher_cpu_us_per_row": round(cpu_s / NUM_ROWS * 1e6, 1),
+        "postgres_cpu_us_per_row": round(postgres_s / NUM_ROWS * 1e6, 1),
+        "rows_per_s": round(NUM_ROWS / float(seconds), 1),
+        "wall_s": round(wall_s, 2),
+        "finalize_s": round(finalize_s, 3),
+        "peak_rss_growth_mib": round(rss_growth / 1024, 1),
+    }
+
+
+def main() -> int:
+    """Start a Postgres and a fake engine, measure, report."""
+    from bench.servers import postgres_url
+
+    folder = Path(tempfile.mkdtemp(prefix="csb-"))
+    try:
+        with (
+            postgres_url(folder) as url,
+            fake_engine() as engine_url,
+            asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+        ):
+            measured = runner.run(measure(url, engine_url, folder / "files"))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    targets = {"dispatcher_cpu_us_per_row": (TARGET_CPU_US, False)}
+    return 0 if report("batch_dispatch", measured, targets) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
