@@ -1,0 +1,233 @@
+"""Runs the systems one after another and pools their repeats.
+
+    capacity ──► factor ──► repeat 0: online-only, A, B, ...   repeat 1: online-only, A, B, ...
+                                │
+                                └─ P90 of TTFT and TBT: the targets of all co-serving systems
+
+Every system gets a fresh engine in every repeat. What a run produced is written at once, so that
+a comparison that is cut short still leaves results.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from typing import Any
+
+from bench.coserve_bench.engine_run import running_engine
+from bench.coserve_bench.loads import load_of, online_trace, prompt_maker
+from bench.coserve_bench.options import Options
+from bench.coserve_bench.report import write_outputs
+from bench.coserve_bench.summary import (
+    MS,
+    SystemRun,
+    Targets,
+    measured_targets,
+    summarise,
+    ttfts_s,
+)
+from bench.coserve_bench.surroundings import surroundings
+from bench.coserve_bench.systems import REFERENCE, System, find_system, priority_candidates
+from engine_adapter.engine_process import Device, EngineSettings
+from engine_adapter.workload.harness import Harness, Load
+from engine_adapter.workload.metrics import percentile, queue_grows
+from engine_adapter.workload.traces import TraceRequest
+
+TARGET_LOAD = 0.5
+PROBE_REQUESTS = 24
+TUNE_SHARE = 0.3
+
+
+class Overloaded(RuntimeError):
+    """The online load alone is too much; ratios would say nothing."""
+
+
+class Comparison:
+    """One comparison from capacity to table."""
+
+    def __init__(self, options: Options) -> None:
+        """Create the folder of results."""
+        self.options = options
+        self.runs: list[SystemRun] = []
+        self.factor = options.scale or 1.0
+        self.targets: Targets | None = None
+        self.notes: dict[str, Any] = {}
+        options.out.mkdir(parents=True, exist_ok=True)
+        self._prompts = prompt_maker(options)
+
+    async def run(self) -> dict[str, Any]:
+        """Everything; returns what ``results.json`` holds.
+
+        Raises:
+            Overloaded: If the queue of online-only grows.
+        """
+        systems = [find_system(name) for name in self.options.systems]
+        if self.options.scale is None:
+            self.factor = await self._factor_for_half_load()
+        if self.options.tune_priority:
+            systems = [
+                await self._tuned(system) if system.name == "sglang-priority" else system
+                for system in systems
+            ]
+        for repeat in range(self.options.repeats):
+            for system in systems:
+                run = await self._measure(system, repeat)
+                self.runs.append(run)
+                self._check_reference(run)
+                write_outputs(self.results(), self.runs, self.options.out)
+        return self.results()
+
+    def results(self) -> dict[str, Any]:
+        """What is known so far, in the shape of ``results.json``."""
+        names = list(dict.fromkeys(run.system for run in self.runs))
+        reference = [run for run in self.runs if run.system == REFERENCE]
+        targets = self.targets
+        summaries: dict[str, Any] = {}
+        for name in names:
+            if targets is None:
+                break
+            mine = [run for run in self.runs if run.system == name]
+            summaries[name] = summarise(mine, reference or mine, targets, self.options.slo_scales)
+        return {
+            "systems": summaries,
+            "environment": surroundings(self.options)
+            | {
+                "scale_factor": self.factor,
+                "slo_ms": targets and {"ttft": targets.ttft_s * MS, "tbt": targets.tbt_s * MS},
+            }
+            | self.notes,
+        }
+
+    async def _measure(self, system: System, repeat: int, duration_share: float = 1.0) -> SystemRun:
+        options = self.options
+        if duration_share != 1.0:
+            options = dataclasses.replace(options, duration_s=options.duration_s * duration_share)
+        trace = online_trace(options, repeat, self.factor)
+        self.notes["clipped"] = {
+            "inputs": trace.num_inputs_clipped,
+            "outputs": trace.num_outputs_clipped,
+        }
+        load = load_of(options, system, trace.requests, repeat)
+        return await self._run(system, repeat, load)
+
+    async def _run(self, system: System, repeat: int, load: Load) -> SystemRun:
+        self._say(f"{system.name}, repeat {repeat}: {len(load.online)} online requests")
+        log = self.options.out / f"engine-{system.name}-{repeat}.log"
+        async with running_engine(self._settings(), system, self._env(system), log) as engine:
+            harness = Harness(engine.url, self._prompts)
+            before = await engine.counters()
+            result = await harness.run(load)
+            after = await engine.counters()
+            run = SystemRun(
+                system.name, repeat, result, _difference(before, after), engine.started_in_s
+            )
+        waits = ttfts_s(run)
+        if waits:
+            self._say(
+                f"  TTFT P50 {percentile(waits, 0.5) * MS:.0f} ms, "
+                f"P90 {percentile(waits, 0.9) * MS:.0f} ms, "
+                f"offline {result.offline_tokens_per_s():.0f} tokens/s"
+            )
+        return run
+
+    async def _factor_for_half_load(self) -> float:
+        """Measure how fast the engine answers online requests alone, all slots busy."""
+        online = online_trace(self.options, 0, 1.0).requests
+        if not online:
+            raise ValueError("the online trace is empty")
+        wanted_per_s = len(online) / self.options.duration_s
+        probe = [
+            TraceRequest(0.0, r.input_tokens, r.output_tokens) for r in online[:PROBE_REQUESTS]
+        ]
+        load = Load(probe, None, 0, duration_s=0.0, drain_s=600.0, send_priority=False)
+        run = await self._run(find_system(REFERENCE), -1, load)
+        last_s = max(record.token_times_s[-1] for record in run.result.online)
+        capacity_per_s = len(probe) / last_s
+        factor = wanted_per_s / (TARGET_LOAD * capacity_per_s)
+        self.notes["capacity_requests_per_s"] = capacity_per_s
+        self._say(f"capacity {capacity_per_s:.2f} requests/s: arrivals stretched by {factor:.2f}")
+        return factor
+
+    async def _tuned(self, system: System) -> System:
+        """The setting of stock priority scheduling with the lowest P90 TTFT in a short run."""
+        scores: dict[str, float] = {}
+        candidates = priority_candidates()
+        for candidate in candidates:
+            run = await self._measure(candidate, 0, TUNE_SHARE)
+            scores[candidate.name] = percentile(ttfts_s(run), 0.9)
+        best = min(candidates, key=lambda candidate: scores[candidate.name])
+        self.notes["sglang_priority_tuning"] = {
+            "chosen": best.name,
+            "ttft_p90_ms": {name: value * MS for name, value in scores.items()},
+        }
+        self._say(f"sglang-priority runs as {best.name}")
+        return dataclasses.replace(best, name=system.name)
+
+    def _check_reference(self, run: SystemRun) -> None:
+        if run.system != REFERENCE:
+            return
+        if queue_grows(ttfts_s(run)):
+            raise Overloaded(
+                "overloaded: the queue of online-only grows; thin the arrivals out with a larger "
+                "--scale"
+            )
+        if self.targets is None:
+            measured = measured_targets([run])
+            given = self.options
+            self.targets = Targets(
+                given.ttft_ms / MS if given.ttft_ms else measured.ttft_s,
+                given.tbt_ms / MS if given.tbt_ms else measured.tbt_s,
+            )
+            self._say(
+                f"  targets: TTFT {self.targets.ttft_s * MS:.0f} ms, "
+                f"TBT {self.targets.tbt_s * MS:.0f} ms"
+            )
+
+    def _settings(self) -> EngineSettings:
+        options = self.options
+        return EngineSettings(
+            python=options.python,
+            model_dir=options.model_dir,
+            port=0,
+            device=Device(options.device),
+            dtype=options.dtype,
+            kv_tokens=options.kv_tokens,
+            max_running=options.slots,
+            chunk_tokens=options.chunk_tokens,
+            num_threads=options.threads,
+            extra_args=options.engine_args,
+        )
+
+    def _env(self, system: System) -> dict[str, str]:
+        env = {"COSERVE_PROFILE_DIR": str(self.options.profile_dir)}
+        if self.options.host_kv_tokens is not None:
+            env["COSERVE_HOST_KV_TOKENS"] = str(self.options.host_kv_tokens)
+        if self.targets is not None:
+            env["COSERVE_TTFT_MS"] = f"{self.targets.ttft_s * MS:.3f}"
+            env["COSERVE_TBT_MS"] = f"{self.targets.tbt_s * MS:.3f}"
+        return {} if system.stock else env
+
+    @staticmethod
+    def _say(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+
+def _difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """Totals become what happened in between; everything else stays as it was at the end."""
+    return {
+        name: value - before[name]
+        if isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and isinstance(before.get(name), int | float)
+        and name not in GAUGES
+        else value
+        for name, value in after.items()
+    }
+
+
+GAUGES = frozenset(
+    {
+        "waiting", "holding", "decoding", "prefilling", "restoring", "free_slots", "free_pages",
+        "evictable_pages", "host_free_pages", "host_total_pages", "safepoint_cpu_share",
+    }
+)  # fmt: skip

@@ -1,0 +1,169 @@
+"""From the records of all repeats to the figures of one system."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine_adapter.workload.harness import RunResult
+from engine_adapter.workload.metrics import Distribution, attained, paired_excess
+from engine_adapter.workload.records import RequestRecord
+
+MS = 1000.0
+
+
+@dataclass(slots=True)
+class SystemRun:
+    """One repeat of one system."""
+
+    system: str
+    repeat: int
+    result: RunResult
+    counters: dict[str, Any] = field(default_factory=dict)
+    started_in_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """What attainment is measured against, in seconds."""
+
+    ttft_s: float
+    tbt_s: float
+
+
+def waited_s(record: RequestRecord, end_s: float) -> float:
+    """TTFT, or for a request that never got a token the time it waited at least."""
+    ttft_s = record.ttft_s
+    return ttft_s if ttft_s is not None else max(0.0, end_s - record.scheduled_s)
+
+
+def ttfts_s(run: SystemRun) -> list[float]:
+    """TTFT of every online request of a run, unanswered ones with the time they waited."""
+    end_s = run.result.duration_s
+    return [waited_s(record, end_s) for record in run.result.online]
+
+
+def gaps_s(run: SystemRun) -> list[float]:
+    """Every gap between two online tokens of a run."""
+    return [gap for record in run.result.online for gap in record.gaps_s]
+
+
+def measured_targets(reference: Sequence[SystemRun]) -> Targets:
+    """The reference's own P90 of TTFT and TBT.
+
+    Raises:
+        ValueError: If the reference produced no tokens.
+    """
+    ttft = Distribution.of([value for run in reference for value in ttfts_s(run)])
+    tbt = Distribution.of([value for run in reference for value in gaps_s(run)])
+    if ttft is None or tbt is None:
+        raise ValueError("the reference run produced too few tokens to derive targets from")
+    return Targets(ttft.p90, tbt.p90)
+
+
+def summarise(
+    runs: Sequence[SystemRun],
+    reference: Sequence[SystemRun],
+    targets: Targets,
+    scales: Sequence[float],
+) -> dict[str, Any]:
+    """The figures of one system, pooled over its repeats, every repeat kept beside them."""
+    ttft = [value for run in runs for value in ttfts_s(run)]
+    tbt = [value for run in runs for value in gaps_s(run)]
+    pairs = _pairs(runs, reference)
+    excess = paired_excess(pairs)
+    return {
+        "n": len(ttft),
+        "ttft_ms": _in_ms(Distribution.of(ttft)),
+        "tbt_ms": _in_ms(Distribution.of(tbt)),
+        "excess_ttft_ms": None
+        if excess is None
+        else {
+            "n": excess.n,
+            "p50": excess.p50 * MS,
+            "p90": excess.p90 * MS,
+            "ci95": [excess.ci95[0] * MS, excess.ci95[1] * MS],
+            "p50_ci95": [excess.p50_ci95[0] * MS, excess.p50_ci95[1] * MS],
+        },
+        "attainment": {
+            str(scale): {
+                "ttft": attained(ttft, targets.ttft_s * scale),
+                "tbt": attained(tbt, targets.tbt_s * scale),
+            }
+            for scale in scales
+        },
+        "offline_tokens_per_s": _mean([run.result.offline_tokens_per_s() for run in runs]),
+        "recomputed_tokens": sum(_recomputed(run) for run in runs),
+        "restored_tokens": sum(int(run.counters.get("restored_tokens", 0)) for run in runs),
+        "cached_tokens": sum(r.cached_tokens for run in runs for r in run.result.offline),
+        "preemptions": sum(_preemptions(run) for run in runs),
+        "errors": _errors(runs),
+        "repeats": [_repeat(run) for run in runs],
+    }
+
+
+def _pairs(runs: Sequence[SystemRun], reference: Sequence[SystemRun]) -> list[tuple[float, float]]:
+    """TTFTs of the same request of the same repeat; a missing repeat pairs with the first."""
+    by_repeat = {run.repeat: run for run in reference}
+    pairs = []
+    for run in runs:
+        other = by_repeat.get(run.repeat, reference[0])
+        waits = {r.name: waited_s(r, other.result.duration_s) for r in other.result.online}
+        pairs += [
+            (waited_s(record, run.result.duration_s), waits[record.name])
+            for record in run.result.online
+            if record.name in waits
+        ]
+    return pairs
+
+
+def _recomputed(run: SystemRun) -> int:
+    """The runtime counts its own; for stock SGLang the clients' view of retractions counts."""
+    if "recomputed_tokens" in run.counters:
+        return int(run.counters["recomputed_tokens"])
+    return sum(r.recomputed_tokens for r in [*run.result.offline, *run.result.online])
+
+
+def _preemptions(run: SystemRun) -> int:
+    counters = run.counters
+    if counters:
+        return int(sum(counters.get(name, 0) for name in ("aborts", "drops", "retracts")))
+    return sum(record.retractions for record in [*run.result.offline, *run.result.online])
+
+
+def _errors(runs: Sequence[SystemRun]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for run in runs:
+        for record in [*run.result.online, *run.result.offline]:
+            if record.error:
+                found[record.error] = found.get(record.error, 0) + 1
+    return found
+
+
+def _repeat(run: SystemRun) -> dict[str, Any]:
+    return {
+        "repeat": run.repeat,
+        "n": len(run.result.online),
+        "ttft_ms": _in_ms(Distribution.of(ttfts_s(run))),
+        "tbt_ms": _in_ms(Distribution.of(gaps_s(run))),
+        "offline_tokens_per_s": run.result.offline_tokens_per_s(),
+        "offline_rows_done": sum(record.done for record in run.result.offline),
+        "engine_started_in_s": run.started_in_s,
+        "counters": run.counters,
+    }
+
+
+def _in_ms(found: Distribution | None) -> dict[str, float | None] | None:
+    if found is None:
+        return None
+    return {
+        "p50": found.p50 * MS,
+        "p90": found.p90 * MS,
+        "p99": None if found.p99 is None else found.p99 * MS,
+        "max": found.max * MS,
+    }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0

@@ -1,0 +1,62 @@
+"""Where a result was measured."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from bench.coserve_bench.options import Options
+
+
+def surroundings(options: Options) -> dict[str, Any]:
+    """Machine, versions and options."""
+    return {
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count(),
+        "load_average": list(os.getloadavg()),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "engine": _engine_versions(options.python),
+        "options": {
+            name: value.name if isinstance(value, Path) else value
+            for name, value in dataclasses.asdict(options).items()
+        },
+    }
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
+        platform.processor(),
+    )
+
+
+_VERSIONS: dict[Path, dict[str, str]] = {}
+
+_ASK = (
+    "from importlib.metadata import version, PackageNotFoundError\n"
+    "for name in ('sglang', 'torch', 'transformers', 'triton'):\n"
+    "    try:\n"
+    "        print(name, version(name))\n"
+    "    except PackageNotFoundError:\n"
+    "        pass\n"
+)
+
+
+def _engine_versions(python: Path) -> dict[str, str]:
+    if python not in _VERSIONS:
+        answer = subprocess.run(
+            [str(python), "-c", _ASK], capture_output=True, text=True, check=False, timeout=60
+        )
+        _VERSIONS[python] = dict(
+            line.split(" ", 1) for line in answer.stdout.splitlines() if " " in line
+        )
+    return _VERSIONS[python]

@@ -1,0 +1,109 @@
+"""The systems under test, by the names they have in every table and file.
+
+The first three are stock SGLang with the co-serving plugin unloaded, so that a slow plugin cannot
+flatter the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+STOCK_PLUGINS_CPU = "coserve_cpu"  # SGLang's CPU engine needs our start-up fixes; no scheduler
+STOCK_PLUGINS_NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """One way to run the engine.
+
+    Attributes:
+        name: As printed.
+        stock: The co-serving plugin stays unloaded.
+        args: Arguments added to the engine's command.
+        env: Environment added to the engine's.
+        offline: Offline rows are sent at all.
+        priority: Requests carry a priority.
+        chunk_tokens: Overrides the common chunk size.
+    """
+
+    name: str
+    stock: bool
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = field(default_factory=dict)
+    offline: bool = True
+    priority: bool = True
+    chunk_tokens: int | None = None
+
+
+_PRIORITY = ("--enable-priority-scheduling", "--default-priority-value", "0")
+
+
+def _coserve(name: str, policy: str, **switches: str) -> System:
+    return System(name, stock=False, env={"COSERVE_POLICY": policy, **switches})
+
+
+SYSTEMS = {
+    system.name: system
+    for system in (
+        System("online-only", stock=True, offline=False, priority=False),
+        System("non-preemptive", stock=True, args=(*_PRIORITY, "--disable-priority-preemption")),
+        System(
+            "sglang-priority",
+            stock=True,
+            args=(
+                *_PRIORITY,
+                "--priority-scheduling-preemption-threshold",
+                "0",
+                "--retraction-policy",
+                "priority",
+            ),
+        ),
+        _coserve("conserve-v1", "conserve_v1"),
+        _coserve("conserve-v2", "conserve_v2"),
+        _coserve(
+            "conserve-v2-scheduler",
+            "conserve_v2",
+            COSERVE_SAFEPOINTS="0",
+            COSERVE_CHECKPOINTS="0",
+        ),
+        _coserve("conserve-v2-safepoints", "conserve_v2", COSERVE_CHECKPOINTS="0"),
+        _coserve("sarathi-p", "sarathi_p"),
+        _coserve("coserve-online-only", "online_only"),
+    )
+}
+REFERENCE = "online-only"
+DEFAULT_SYSTEMS = (
+    "online-only",
+    "non-preemptive",
+    "sglang-priority",
+    "conserve-v1",
+    "conserve-v2",
+)
+ABLATIONS = ("conserve-v2-scheduler", "conserve-v2-safepoints", "conserve-v2")
+
+
+def priority_candidates() -> list[System]:
+    """Settings of ``sglang-priority`` among which the best is chosen before the comparison."""
+    base = SYSTEMS["sglang-priority"]
+    return [
+        replace(
+            base,
+            name=f"sglang-priority@{chunk}{'+mixed' if mixed else ''}",
+            args=(*base.args, *(("--enable-mixed-chunk",) if mixed else ())),
+            chunk_tokens=chunk,
+        )
+        for chunk in (128, 256, 512)
+        for mixed in (False, True)
+    ]
+
+
+def find_system(name: str) -> System:
+    """The system of that name, a tuned ``sglang-priority@CHUNK[+mixed]`` included.
+
+    Raises:
+        ValueError: If there is none; the message lists those there are.
+    """
+    for system in (*SYSTEMS.values(), *priority_candidates()):
+        if system.name == name:
+            return system
+    raise ValueError(f"unknown system {name!r}; choose among {', '.join(SYSTEMS)}")

@@ -1,0 +1,1 @@
+"""What is sent to an engine and what is read off its answers; shared by benchmark and simulator."""

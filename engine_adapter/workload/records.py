@@ -1,0 +1,74 @@
+"""What one request did, as its client saw it."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class RequestRecord:
+    """One request of a run; instants are seconds after the start of the run.
+
+    Attributes:
+        name: Name of the request within its run; equal names pair across systems.
+        online: Class.
+        input_tokens: Length of the prompt.
+        scheduled_s: When it should have been sent.
+        sent_s: When it was sent.
+        token_times_s: When each output token arrived.
+        cached_tokens: Prompt tokens the engine reports as prefix hits.
+        retractions: How often the engine says it took the request's KV away.
+        recomputed_tokens: Tokens computed again because of that, as far as a client can tell.
+        error: Why it failed; empty if it did not.
+        done: The answer is complete.
+    """
+
+    name: str
+    online: bool
+    input_tokens: int
+    scheduled_s: float
+    sent_s: float = 0.0
+    token_times_s: list[float] = field(default_factory=list)
+    cached_tokens: int = 0
+    retractions: int = 0
+    recomputed_tokens: int = 0
+    error: str = ""
+    done: bool = False
+
+    @property
+    def ttft_s(self) -> float | None:
+        """From the scheduled instant to the first token; None if none came."""
+        return self.token_times_s[0] - self.scheduled_s if self.token_times_s else None
+
+    @property
+    def gaps_s(self) -> list[float]:
+        """Gaps between tokens."""
+        times = self.token_times_s
+        return [later - earlier for earlier, later in itertools.pairwise(times)]
+
+    def on_progress(
+        self, now_s: float, completion_tokens: int, cached_tokens: int, retractions: int
+    ) -> None:
+        """Take in one piece of the answer.
+
+        Tokens that arrive together get the same instant: their gap is 0 for a reader too.
+        """
+        if retractions > self.retractions:
+            lost = self.input_tokens + len(self.token_times_s)
+            found = max(0, cached_tokens - self.cached_tokens)
+            self.recomputed_tokens += max(0, (retractions - self.retractions) * lost - found)
+            self.retractions = retractions
+        elif not self.token_times_s:
+            self.cached_tokens = cached_tokens
+        new = completion_tokens - len(self.token_times_s)
+        self.token_times_s.extend([now_s] * new)
+
+    def tokens_within(self, start_s: float, end_s: float) -> int:
+        """Fresh tokens in a window: the prompt counts, without prefix hits, when its first
+        output token arrives; each output token when it arrives.
+        """
+        inside = sum(1 for at_s in self.token_times_s if start_s <= at_s < end_s)
+        if self.token_times_s and start_s <= self.token_times_s[0] < end_s:
+            inside += self.input_tokens - self.cached_tokens
+        return inside
