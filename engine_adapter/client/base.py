@@ -64,6 +64,7 @@ class EngineReply:
         usage: Tokens used, or none for an error.
         request_id: What the call was given.
         retryable: For an error: whether sending the same call again may succeed.
+        headers: For an error: headers that belong to it (`retry-after`).
     """
 
     status_code: int
@@ -71,6 +72,7 @@ class EngineReply:
     usage: TokenUsage | None = None
     request_id: str = ""
     retryable: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:

@@ -37,6 +37,7 @@ def error_reply(call: EngineCall, error: ApiError) -> EngineReply:
         body=error_body(error),
         request_id=call.request_id,
         retryable=is_retryable(error),
+        headers=error.headers,
     )
 
 

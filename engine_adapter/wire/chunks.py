@@ -58,14 +58,23 @@ class StreamHead:
     __slots__ = ("chat", "choices", "end", "include_usage", "usage_head")
 
     def __init__(
-        self, *, chat: bool, public_id: str, created: int, model: str, include_usage: bool
+        self,
+        *,
+        chat: bool,
+        public_id: str,
+        created: int,
+        model: str,
+        include_usage: bool,
+        service_tier: str | None = None,
     ) -> None:
-        head = {
+        head: dict[str, Any] = {
             "id": public_id,
             "object": "chat.completion.chunk" if chat else "text_completion",
             "created": created,
             "model": model,
         }
+        if service_tier is not None:
+            head["service_tier"] = service_tier
         opened = b"data: " + orjson.dumps(head)[:-1]
         self.chat = chat
         self.include_usage = include_usage

@@ -1,0 +1,182 @@
+"""What a request may become: checked, given a class by us, and cut into engine calls.
+
+One engine call makes one choice: SGLang forgets the ids of the children of `n > 1`, and without
+its id a request cannot be aborted. So `n` choices of `k` prompts are `k * n` calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+from fastapi import Request
+
+from engine_adapter.client.base import CHAT_PATH, EngineCall, RequestClass
+from engine_adapter.client.pool import EnginePool, Member
+from engine_adapter.wire.chat_request import check_chat
+from engine_adapter.wire.completion_request import (
+    DEFAULT_MAX_TOKENS,
+    check_completion,
+    prompts_of,
+)
+from engine_adapter.wire.errors import InvalidRequest, Overloaded, UnsupportedMediaType
+from engine_adapter.wire.rid import new_rid
+from gateway.observability.metrics import Metrics
+
+_MAX_SEED = (1 << 63) - 1
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One choice of a reply and the call that makes it.
+
+    Attributes:
+        index: Place in the reply: prompt number times `n` plus choice number.
+        call: The engine call.
+        counts_prompt: The prompt's tokens are counted with this choice (the first of its prompt).
+    """
+
+    index: int
+    call: EngineCall
+    counts_prompt: bool
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """A request that will be sent to an engine."""
+
+    path: str
+    model: str
+    request_class: RequestClass
+    choices: tuple[Choice, ...]
+    member: Member
+    stream: bool
+    include_usage: bool
+    service_tier: str | None
+
+    @property
+    def chat(self) -> bool:
+        """Whether this is a chat completion."""
+        return self.path == CHAT_PATH
+
+
+class Admission:
+    """Lets requests in while there is room."""
+
+    def __init__(self, engines: EnginePool, metrics: Metrics, max_in_flight: int) -> None:
+        self._engines = engines
+        self._metrics = metrics
+        self._max_in_flight = max_in_flight
+        self._in_flight = 0
+
+    def admit(
+        self, path: str, body: dict[str, Any], *, request_id: str, timeout_s: float
+    ) -> Admitted:
+        """Check a body and cut it into calls.
+
+        Raises:
+            InvalidRequest: The body is wrong; `param` names the field.
+            ModelNotFound: No engine serves the model.
+            EngineUnavailable: The engine that serves it does not answer.
+            Overloaded: Too many calls are in flight.
+        """
+        (check_chat if path == CHAT_PATH else check_completion)(body)
+        request_class, tier = class_of_tier(body.get("service_tier"))
+        member = self._engines.pick(body["model"])
+        choices = tuple(
+            Choice(
+                index,
+                EngineCall(
+                    path=path,
+                    body=call_body,
+                    rid=new_rid(),
+                    request_class=request_class,
+                    timeout_s=timeout_s,
+                    request_id=request_id,
+                ),
+                counts_prompt,
+            )
+            for index, (call_body, counts_prompt) in enumerate(single_choice_bodies(path, body))
+        )
+        if self._in_flight + len(choices) > self._max_in_flight:
+            raise Overloaded("The service is busy. Please try again in a moment.")
+        options = body.get("stream_options") or {}
+        return Admitted(
+            path=path,
+            model=body["model"],
+            request_class=request_class,
+            choices=choices,
+            member=member,
+            stream=bool(body.get("stream")),
+            include_usage=bool(options.get("include_usage")),
+            service_tier=tier,
+        )
+
+    @asynccontextmanager
+    async def room(self, num_calls: int) -> AsyncIterator[None]:
+        """Count calls while they are in flight."""
+        self._in_flight += num_calls
+        self._metrics.engine_calls_in_flight.inc(num_calls)
+        try:
+            yield
+        finally:
+            self._in_flight -= num_calls
+            self._metrics.engine_calls_in_flight.dec(num_calls)
+
+
+def class_of_tier(tier: str | None) -> tuple[RequestClass, str | None]:
+    """The class of a synchronous request, and the tier its reply names if one was asked for.
+
+    Only flex is another class (contract rows C-25 to C-27); every other tier is served as
+    `default`, and the reply says so.
+    """
+    if tier == "flex":
+        return RequestClass.FLEX, "flex"
+    return RequestClass.ONLINE, None if tier is None else "default"
+
+
+def single_choice_bodies(path: str, body: Mapping[str, Any]) -> list[tuple[dict[str, Any], bool]]:
+    """Bodies of one choice each, in order of index, and whether each counts its prompt."""
+    num_choices = body.get("n") or 1
+    seed = body.get("seed")
+    bodies: list[tuple[dict[str, Any], bool]] = []
+    for base in _single_prompt_bodies(path, body):
+        for k in range(num_choices):
+            # With one seed for all, the choices of a prompt would be the same text.
+            own = {**base, "seed": _next_seed(seed, k)} if seed is not None and k else base
+            bodies.append((own, k == 0))
+    return bodies
+
+
+def _next_seed(seed: int, k: int) -> int:
+    return seed + k if seed <= _MAX_SEED - k else seed - k
+
+
+def _single_prompt_bodies(path: str, body: Mapping[str, Any]) -> list[dict[str, Any]]:
+    if path == CHAT_PATH:
+        return [dict(body)]
+    limit = body.get("max_tokens") or DEFAULT_MAX_TOKENS
+    return [{**body, "prompt": prompt, "max_tokens": limit} for prompt in prompts_of(body)]
+
+
+async def json_body(request: Request) -> dict[str, Any]:
+    """A request's body as an object (contract rows T-15, T-16).
+
+    Raises:
+        UnsupportedMediaType: It says it is something else.
+        InvalidRequest: It is not JSON, or not an object.
+    """
+    media_type = request.headers.get("content-type", "application/json").split(";")[0].strip()
+    if not (media_type.lower() == "application/json" or media_type.lower().endswith("+json")):
+        raise UnsupportedMediaType("The body must be application/json.")
+    raw = await request.body()
+    try:
+        body = orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        raise InvalidRequest("The body is not valid JSON.", code="invalid_json") from None
+    if not isinstance(body, dict):
+        raise InvalidRequest("The body must be a JSON object.", code="invalid_json")
+    return body

@@ -1,0 +1,85 @@
+"""Whole answers: the choices' calls side by side, merged into one body."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import orjson
+from starlette.responses import Response
+
+from engine_adapter.client.base import EngineCall, EngineClient, EngineReply
+from engine_adapter.client.decoding import error_reply
+from engine_adapter.wire.errors import ApiError
+from engine_adapter.wire.replies import reply_body
+from engine_adapter.wire.usage import TokenUsage
+from gateway.admission import Admitted
+
+JSON = "application/json"
+
+
+async def answer(
+    admitted: Admitted, client: EngineClient, created: int
+) -> tuple[Response, TokenUsage]:
+    """The response to a request that is not streamed, and what it used.
+
+    The first choice that fails ends the others: half a reply is no reply.
+
+    Raises:
+        EngineUnavailable: The engine was lost.
+    """
+    if len(admitted.choices) == 1:
+        replies = [await client.call(admitted.choices[0].call)]
+    else:
+        replies = await _all(admitted, client)
+    used = TokenUsage()
+    choices: list[dict[str, Any]] = []
+    for choice, reply in zip(admitted.choices, replies, strict=True):
+        if not reply.ok:
+            return _failed(reply), used
+        part = reply.usage or TokenUsage()
+        used += part if choice.counts_prompt else part.without_prompt()
+        choices += [{**made, "index": choice.index} for made in reply.body["choices"]]
+    rid = admitted.choices[0].call.rid
+    body = reply_body(admitted.path, rid, created, admitted.model, choices, used)
+    if admitted.service_tier is not None:
+        body["service_tier"] = admitted.service_tier
+    return Response(orjson.dumps(body), media_type=JSON), used
+
+
+async def _all(admitted: Admitted, client: EngineClient) -> list[EngineReply]:
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(_one(client, choice.call)) for choice in admitted.choices]
+    except BaseExceptionGroup as errors:
+        for error in errors.exceptions:
+            if isinstance(error, _Refused):
+                return [error.reply] * len(admitted.choices)
+        raise
+    return [task.result() for task in tasks]
+
+
+class _Refused(Exception):
+    def __init__(self, reply: EngineReply) -> None:
+        super().__init__(reply.status_code)
+        self.reply = reply
+
+
+async def _one(client: EngineClient, call: EngineCall) -> EngineReply:
+    try:
+        reply = await client.call(call)
+    except ApiError as error:
+        reply = error_reply(call, error)
+    if not reply.ok:
+        # Ends the group, and with it the other calls.
+        raise _Refused(reply)
+    return reply
+
+
+def _failed(reply: EngineReply) -> Response:
+    return Response(
+        orjson.dumps(reply.body),
+        status_code=reply.status_code,
+        headers=dict(reply.headers),
+        media_type=JSON,
+    )

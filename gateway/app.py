@@ -1,0 +1,67 @@
+"""The gateway's app: routes, middleware and error handlers put together."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, FastAPI
+from starlette.middleware.cors import CORSMiddleware
+
+from gateway.dashboard.app import make_dashboard
+from gateway.error_handlers import install_error_handlers
+from gateway.lifespan import lifespan
+from gateway.middleware.access_log import AccessLogMiddleware
+from gateway.middleware.body_limit import BodyLimitMiddleware
+from gateway.middleware.boundary import BoundaryMiddleware
+from gateway.middleware.request_id import RequestIdMiddleware
+from gateway.middleware.trailing_slash import TrailingSlashMiddleware
+from gateway.observability.metrics import Metrics
+from gateway.routes import batches, chat, completions, files, health, metrics, models
+from gateway.settings import GatewaySettings
+
+API_ROUTERS: tuple[APIRouter, ...] = (
+    chat.router,
+    completions.router,
+    models.router,
+    files.router,
+    batches.router,
+)
+PLAIN_ROUTERS: tuple[APIRouter, ...] = (health.router, metrics.router)
+
+
+def create_app(settings: GatewaySettings | None = None) -> FastAPI:
+    """The app; it connects to nothing before its lifespan begins."""
+    settings = settings or GatewaySettings()
+    app = FastAPI(
+        title="coserve",
+        lifespan=lifespan,
+        redirect_slashes=False,
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.state.settings = settings
+    app.state.metrics = Metrics()
+    install_error_handlers(app)
+    for router in API_ROUTERS:
+        app.include_router(router, prefix="/v1")
+        # Clients whose base URL lacks /v1 (contract row T-01).
+        app.include_router(router, include_in_schema=False)
+    for router in PLAIN_ROUTERS:
+        app.include_router(router)
+    app.mount("/admin", make_dashboard(app.state, secret=settings.secret or None))
+    _add_middleware(app, settings)
+    return app
+
+
+def _add_middleware(app: FastAPI, settings: GatewaySettings) -> None:
+    """From the inside to the outside."""
+    app.add_middleware(BodyLimitMiddleware, limit_bytes=settings.body_limit_bytes)
+    app.add_middleware(TrailingSlashMiddleware)
+    app.add_middleware(
+        CORSMiddleware,
+        allow_origins=settings.origins,
+        allow_methods=["GET", "POST", "DELETE"],
+        allow_headers=["*"],
+        expose_headers=["x-request-id", "openai-processing-ms", "retry-after"],
+    )
+    app.add_middleware(BoundaryMiddleware)
+    app.add_middleware(AccessLogMiddleware, metrics=app.state.metrics)
+    app.add_middleware(RequestIdMiddleware)

@@ -1,0 +1,1 @@
+"""Who is asking: keys, principals and what they used."""

@@ -1,0 +1,86 @@
+"""From an Authorization header to a principal.
+
+Looking a key up costs a query; the answer is kept for `KEPT_S`, so that a revoked key stops
+working within that time. Unknown keys are kept for a shorter time and take no room for long: a
+stranger can fill neither the cache nor the database's connections with the same wrong key.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+from engine_adapter.wire.errors import AuthenticationFailed
+from gateway.auth.principal import Principal
+from store.repositories import key as keys
+from store.session import Database
+
+KEPT_S = 4.0
+UNKNOWN_KEPT_S = 1.0
+MAX_KEPT = 10_000
+_MAX_KEY_CHARS = 256
+
+
+class KeyRing:
+    """Looks keys up and remembers them for a few seconds.
+
+    Invariant: an entry is used only before its own instant of expiry.
+    """
+
+    def __init__(self, database: Database, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._database = database
+        self._now_s = now_s
+        self._kept: OrderedDict[bytes, tuple[float, Principal | None]] = OrderedDict()
+
+    async def principal(self, authorization: str | None) -> Principal:
+        """The principal of a header.
+
+        Raises:
+            AuthenticationFailed: No bearer token, or no usable key (contract rows T-02 to T-04).
+        """
+        token = bearer_token(authorization)
+        key_hash = keys.hash_of(token)
+        kept = self._kept.get(key_hash)
+        if kept is not None and kept[0] > self._now_s():
+            principal = kept[1]
+        else:
+            principal = await self._look_up(key_hash)
+        if principal is None:
+            raise AuthenticationFailed(f"Incorrect API key provided: {masked(token)}.")
+        return principal
+
+    async def _look_up(self, key_hash: bytes) -> Principal | None:
+        # The instant before the query: what is revoked after it is at most KEPT_S old.
+        now_s = self._now_s()
+        async with self._database.unit_of_work() as session:
+            key = await keys.find_by_hash(session, key_hash)
+        principal = None
+        if key is not None:
+            principal = Principal(key.project_id, key.id, frozenset(key.scopes))
+        self._kept[key_hash] = (now_s + (KEPT_S if principal else UNKNOWN_KEPT_S), principal)
+        self._kept.move_to_end(key_hash)
+        while len(self._kept) > MAX_KEPT:
+            self._kept.popitem(last=False)
+        return principal
+
+
+def bearer_token(authorization: str | None) -> str:
+    """The token of an Authorization header.
+
+    Raises:
+        AuthenticationFailed: There is none.
+    """
+    scheme, _, token = (authorization or "").strip().partition(" ")
+    token = token.strip()
+    if scheme.lower() != "bearer" or not token or len(token) > _MAX_KEY_CHARS:
+        raise AuthenticationFailed(
+            "You didn't provide an API key. Provide it in an Authorization header using Bearer "
+            "auth (Authorization: Bearer YOUR_KEY)."
+        )
+    return token
+
+
+def masked(token: str) -> str:
+    """A key as its owner may recognise it, and nobody else (contract row T-04)."""
+    return f"{token[:3]}***{token[-2:]}" if len(token) >= 16 else "***"

@@ -1,0 +1,77 @@
+"""What principals used, added up in memory and written every second.
+
+A transaction per request would cost more than the relay itself. What was not yet written when the
+process is killed is lost: at most `FLUSH_S` of traffic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from engine_adapter.core.request import RequestClass
+from engine_adapter.wire.request_class import word_of
+from engine_adapter.wire.usage import TokenUsage
+from gateway.auth.principal import Principal
+from gateway.observability.metrics import Metrics
+from store.repositories import usage as usages
+from store.repositories.usage import UsageCount, UsageKey
+from store.session import Database
+
+logger = logging.getLogger(__name__)
+
+FLUSH_S = 1.0
+
+
+class UsageRecorder:
+    """Counters of this process since the last flush.
+
+    Invariant: a count is either pending here or written, never both.
+    """
+
+    def __init__(self, database: Database, metrics: Metrics) -> None:
+        self._database = database
+        self._metrics = metrics
+        self._pending: dict[UsageKey, UsageCount] = {}
+
+    def add(
+        self, principal: Principal, model: str, request_class: RequestClass, used: TokenUsage
+    ) -> None:
+        """Count one request, cut ones too."""
+        word = word_of(request_class)
+        self._put(
+            UsageKey(principal.project_id, principal.key_id, model, word),
+            UsageCount(1, used.prompt_tokens, used.cached_tokens, used.completion_tokens),
+        )
+        tokens = self._metrics.tokens
+        tokens.labels(model, word, "prompt").inc(used.prompt_tokens)
+        tokens.labels(model, word, "cached").inc(used.cached_tokens)
+        tokens.labels(model, word, "completion").inc(used.completion_tokens)
+
+    async def flush(self) -> bool:
+        """Write what is pending; whether that worked. What could not be written stays pending."""
+        pending, self._pending = self._pending, {}
+        if not pending:
+            return True
+        try:
+            async with self._database.unit_of_work() as session:
+                await usages.add(session, pending)
+        except (SQLAlchemyError, OSError) as error:
+            logger.warning("usage not written, will be repeated: %s", type(error).__name__)
+            self._metrics.usage_flush_failures.inc()
+            for key, count in pending.items():
+                self._put(key, count)
+            return False
+        return True
+
+    async def run(self) -> None:
+        """Flush for ever."""
+        while True:
+            await asyncio.sleep(FLUSH_S)
+            await self.flush()
+
+    def _put(self, key: UsageKey, count: UsageCount) -> None:
+        known = self._pending.get(key)
+        self._pending[key] = count if known is None else known + count

@@ -1,0 +1,79 @@
+"""What routes ask for: resources of the app, and who is asking."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated, cast
+
+from fastapi import Depends, Request
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from batch.clock import Clock
+from batch.files import FileStore
+from batch.queue import Queue
+from engine_adapter.client.pool import EnginePool
+from gateway.auth.keys import KeyRing
+from gateway.auth.principal import Principal
+from gateway.auth.usage import UsageRecorder
+from gateway.observability.metrics import Metrics
+from gateway.settings import GatewaySettings
+from store.session import Database
+
+
+def _settings(request: Request) -> GatewaySettings:
+    return cast(GatewaySettings, request.app.state.settings)
+
+
+def _database(request: Request) -> Database:
+    return cast(Database, request.app.state.database)
+
+
+def _engines(request: Request) -> EnginePool:
+    return cast(EnginePool, request.app.state.engines)
+
+
+def _file_store(request: Request) -> FileStore:
+    return cast(FileStore, request.app.state.file_store)
+
+
+def _queue(request: Request) -> Queue:
+    return cast(Queue, request.app.state.queue)
+
+
+def _clock(request: Request) -> Clock:
+    return cast(Clock, request.app.state.clock)
+
+
+def _usage(request: Request) -> UsageRecorder:
+    return cast(UsageRecorder, request.app.state.usage)
+
+
+def _metrics(request: Request) -> Metrics:
+    return cast(Metrics, request.app.state.metrics)
+
+
+async def _principal(request: Request) -> Principal:
+    keys = cast(KeyRing, request.app.state.keys)
+    principal = await keys.principal(request.headers.get("authorization"))
+    request.state.key_id = principal.key_id
+    return principal
+
+
+async def _session(
+    database: Annotated[Database, Depends(_database)],
+) -> AsyncIterator[AsyncSession]:
+    async with database.unit_of_work() as session:
+        yield session
+
+
+SettingsDep = Annotated[GatewaySettings, Depends(_settings)]
+DatabaseDep = Annotated[Database, Depends(_database)]
+EnginesDep = Annotated[EnginePool, Depends(_engines)]
+FileStoreDep = Annotated[FileStore, Depends(_file_store)]
+QueueDep = Annotated[Queue, Depends(_queue)]
+ClockDep = Annotated[Clock, Depends(_clock)]
+UsageDep = Annotated[UsageRecorder, Depends(_usage)]
+MetricsDep = Annotated[Metrics, Depends(_metrics)]
+PrincipalDep = Annotated[Principal, Depends(_principal)]
+SessionDep = Annotated[AsyncSession, Depends(_session, scope="function")]
+"""One transaction, committed before the response leaves."""

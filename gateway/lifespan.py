@@ -1,0 +1,110 @@
+"""What lives as long as the gateway: made in order at the start, closed in reverse at the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from fastapi import FastAPI
+from redis.asyncio import Redis
+from sqlalchemy.exc import SQLAlchemyError
+
+from batch.clock import SystemClock
+from batch.files import make_file_store
+from batch.queue import CeleryQueue
+from batch.settings import BatchSettings
+from batch.worker.app import make_app as make_celery
+from engine_adapter.client.base import EngineFacts
+from engine_adapter.client.http import HttpEngineClient
+from engine_adapter.client.pool import EnginePool
+from gateway.admission import Admission
+from gateway.auth.keys import KeyRing
+from gateway.auth.usage import UsageRecorder
+from gateway.observability.metrics import Metrics
+from gateway.settings import GatewaySettings
+from store.repositories import engine as engines
+from store.session import Database
+
+_BROKER_PROBE_S = 2.0
+
+
+@asynccontextmanager
+async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    """Put the resources on `app.state` (see `gateway.dependencies`)."""
+    settings: GatewaySettings = app.state.settings
+    metrics: Metrics = app.state.metrics
+    async with AsyncExitStack() as stack:
+        database = Database(settings.database_url)
+        stack.push_async_callback(database.dispose)
+        broker = Redis.from_url(
+            settings.broker_url,
+            socket_timeout=_BROKER_PROBE_S,
+            socket_connect_timeout=_BROKER_PROBE_S,
+        )
+        stack.push_async_callback(broker.aclose)
+        pool = EnginePool(
+            [HttpEngineClient(url) for url in settings.engines], seen=_Register(database)
+        )
+        stack.push_async_callback(pool.close)
+        pool.remember(await _remembered(database))
+        usage = UsageRecorder(database, metrics)
+        stack.push_async_callback(usage.flush)
+        celery = make_celery(BatchSettings.model_validate({"BROKER_URL": settings.broker_url}))
+        stack.callback(celery.close)
+
+        app.state.database = database
+        app.state.broker = broker
+        app.state.engines = pool
+        app.state.usage = usage
+        app.state.keys = KeyRing(database)
+        app.state.admission = Admission(pool, metrics, settings.max_in_flight)
+        app.state.file_store = make_file_store(settings)
+        app.state.queue = CeleryQueue(celery, settings.engines)
+        app.state.clock = SystemClock()
+
+        async with asyncio.TaskGroup() as group:
+            running = [group.create_task(pool.run()), group.create_task(usage.run())]
+            try:
+                yield
+            finally:
+                for task in running:
+                    task.cancel()
+
+
+class _Register:
+    """Writes what an engine said about itself, so that it is known after a restart."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def __call__(self, url: str, facts: EngineFacts) -> None:
+        try:
+            async with self._database.unit_of_work() as session:
+                await engines.saw(
+                    session,
+                    url,
+                    facts.model,
+                    facts.context_tokens,
+                    {
+                        "kv_tokens": facts.kv_tokens,
+                        "max_running": facts.max_running,
+                        "version": facts.version,
+                    },
+                )
+        except (SQLAlchemyError, OSError):
+            # Only a memory of what the next probe finds again.
+            return
+
+
+async def _remembered(database: Database) -> dict[str, EngineFacts]:
+    try:
+        async with database.unit_of_work() as session:
+            return {
+                engine.url: EngineFacts(engine.model, engine.context_tokens or 0)
+                for engine in await engines.list_all(session)
+                if engine.model
+            }
+    except (SQLAlchemyError, OSError):
+        # The gateway starts without its database, says so in /readyz and works when it is there.
+        return {}

@@ -1,0 +1,67 @@
+"""One log line and one measurement per request, after its response has ended."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import orjson
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gateway.observability.metrics import Metrics
+
+logger = logging.getLogger("gateway.access")
+
+# The client's own words, logged to find its reports again; never used (contract rows T-06, T-08).
+_CLIENT_WORDS = {
+    b"x-request-id": "client_request_id",
+    b"x-client-request-id": "client_request_id",
+    b"x-stainless-retry-count": "retry_count",
+}
+_MAX_WORD_CHARS = 64
+
+
+class AccessLogMiddleware:
+    """Logs JSON: id, key, method, path, status, duration. Never headers, bodies or queries."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app = app
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        status = 0
+
+        async def send_and_note(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_and_note)
+        finally:
+            self._note(scope, status)
+
+    def _note(self, scope: Scope, status: int) -> None:
+        took_s = time.perf_counter() - scope["state"]["started_at"]
+        route = getattr(scope.get("route"), "path", "unmatched")
+        self._metrics.http_requests.labels(scope["method"], route, str(status)).inc()
+        self._metrics.http_seconds.labels(route).observe(took_s)
+        if not logger.isEnabledFor(logging.INFO):
+            return
+        line = {
+            "request_id": scope["state"]["request_id"],
+            "key_id": scope["state"].get("key_id"),
+            "method": scope["method"],
+            "path": scope["path"][:256],
+            "status": status,
+            "took_ms": round(took_s * 1000, 1),
+        }
+        for name, value in scope["headers"]:
+            if name in _CLIENT_WORDS:
+                line[_CLIENT_WORDS[name]] = value[:_MAX_WORD_CHARS].decode("latin-1")
+        logger.info(orjson.dumps(line).decode())

@@ -1,0 +1,41 @@
+"""What nobody expected: a plain 500 in the one envelope, the stack in the log only."""
+
+from __future__ import annotations
+
+import logging
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from engine_adapter.wire.errors import InternalError
+from gateway.error_handlers import error_response
+
+logger = logging.getLogger(__name__)
+
+
+class BoundaryMiddleware:
+    """The last to see an exception; a response that has begun is cut off."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        started = False
+
+        async def send_and_note(message: Message) -> None:
+            nonlocal started
+            started = started or message["type"] == "http.response.start"
+            await send(message)
+
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            await self._app(scope, receive, send_and_note)
+        except Exception:
+            # Everything: a caller must get the envelope whatever the defect is.
+            logger.exception("unexpected error in %s", scope["state"].get("request_id"))
+            if started:
+                raise
+            error = InternalError("The server had an error while processing your request.")
+            await error_response(error)(scope, receive, send)

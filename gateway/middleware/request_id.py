@@ -1,0 +1,40 @@
+"""Every response carries an id of ours (contract rows T-07 to T-09)."""
+
+from __future__ import annotations
+
+import secrets
+import time
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+_VERSION = (b"openai-version", b"2020-10-01")
+
+
+class RequestIdMiddleware:
+    """Outermost: puts `request_id` and `started_at` (monotonic seconds) into the scope's state."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = f"req_{secrets.token_hex(16)}"
+        state = scope.setdefault("state", {})
+        state["request_id"] = request_id
+        started_at = state["started_at"] = time.perf_counter()
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                took_ms = round((time.perf_counter() - started_at) * 1000)
+                message["headers"] = [
+                    *message.get("headers", ()),
+                    (b"x-request-id", request_id.encode()),
+                    (b"openai-processing-ms", str(took_ms).encode()),
+                    _VERSION,
+                ]
+            await send(message)
+
+        await self._app(scope, receive, send_with_id)

@@ -1,0 +1,75 @@
+"""Every metric of the gateway, each name once. What they mean: docs/metrics.md."""
+
+from __future__ import annotations
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    disable_created_metrics,
+    generate_latest,
+)
+
+# A second series for every counter, with its time of birth, which nobody reads.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+
+
+class Metrics:
+    """One registry per app, so that two apps in a process do not share counters."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.http_requests = Counter(
+            "coserve_http_requests",
+            "Requests answered.",
+            ["method", "route", "status"],
+            registry=self.registry,
+        )
+        self.http_seconds = Histogram(
+            "coserve_http_request_seconds",
+            "From a request's arrival to the end of its response.",
+            ["route"],
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self.first_token_seconds = Histogram(
+            "coserve_first_token_seconds",
+            "From a streamed request's arrival to its first chunk.",
+            ["model", "request_class"],
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self.tokens = Counter(
+            "coserve_tokens",
+            "Tokens used, by kind: prompt, cached, completion.",
+            ["model", "request_class", "kind"],
+            registry=self.registry,
+        )
+        self.engine_calls_in_flight = Gauge(
+            "coserve_engine_calls_in_flight",
+            "Calls of the gateway that an engine is working on.",
+            registry=self.registry,
+        )
+        self.engine_up = Gauge(
+            "coserve_engine_up",
+            "Whether an engine answers (1) or not (0).",
+            ["engine"],
+            registry=self.registry,
+        )
+        self.disconnects = Counter(
+            "coserve_disconnects",
+            "Requests whose client went away before the answer's end.",
+            registry=self.registry,
+        )
+        self.usage_flush_failures = Counter(
+            "coserve_usage_flush_failures",
+            "Attempts to write usage to the database that failed and are repeated.",
+            registry=self.registry,
+        )
+
+    def exposition(self) -> bytes:
+        """All metrics in Prometheus' text format."""
+        return generate_latest(self.registry)

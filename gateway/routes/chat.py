@@ -1,0 +1,19 @@
+"""`POST /chat/completions` (contract sections 2 and 3)."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from engine_adapter.client.base import CHAT_PATH
+from gateway.dependencies import PrincipalDep
+from gateway.routes.openapi import json_request
+from gateway.serving import serve
+
+router = APIRouter(tags=["chat"])
+
+
+@router.post("/chat/completions", openapi_extra=json_request("model", "messages"))
+async def create_chat_completion(request: Request, principal: PrincipalDep) -> Response:
+    """Answer a conversation, whole or as a stream."""
+    return await serve(request, principal, CHAT_PATH)

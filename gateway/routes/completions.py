@@ -1,0 +1,19 @@
+"""`POST /completions` (contract section 4)."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from engine_adapter.client.base import COMPLETIONS_PATH
+from gateway.dependencies import PrincipalDep
+from gateway.routes.openapi import json_request
+from gateway.serving import serve
+
+router = APIRouter(tags=["completions"])
+
+
+@router.post("/completions", openapi_extra=json_request("model", "prompt"))
+async def create_completion(request: Request, principal: PrincipalDep) -> Response:
+    """Continue one or more prompts, whole or as a stream."""
+    return await serve(request, principal, COMPLETIONS_PATH)

@@ -1,0 +1,63 @@
+"""`/healthz` (the process is up) and `/readyz` (what it needs is there)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any
+
+from fastapi import APIRouter, Request
+from redis.exceptions import RedisError
+from sqlalchemy.exc import SQLAlchemyError
+from starlette.responses import JSONResponse
+
+from gateway.dependencies import DatabaseDep, EnginesDep
+
+router = APIRouter(tags=["health"])
+
+_PROBE_S = 3.0
+
+
+@router.get("/healthz")
+async def healthz() -> dict[str, str]:
+    """The process answers."""
+    return {"status": "ok"}
+
+
+@router.get("/readyz")
+async def readyz(request: Request, database: DatabaseDep, engines: EnginesDep) -> JSONResponse:
+    """Whether database, broker and engine answer, each with a reason; 200 if all do, else 503."""
+    async with asyncio.TaskGroup() as group:
+        tasks = {
+            "database": group.create_task(_reason(database.ping())),
+            "broker": group.create_task(_reason(request.app.state.broker.ping())),
+        }
+    parts = {name: _part(task.result()) for name, task in tasks.items()}
+    down = [member for member in engines.members if not member.up]
+    # One engine that answers is enough to serve.
+    none_up = len(down) == len(engines.members)
+    parts["engine"] = _part(f"no engine answers: {down[0].why}" if none_up and down else "")
+    ready = all(part["ok"] for part in parts.values())
+    body: dict[str, Any] = {
+        "status": "ready" if ready else "not ready",
+        "parts": parts,
+        "models": [
+            {"id": model.id, "context_tokens": model.context_tokens, "up": model.up}
+            for model in engines.models()
+        ],
+    }
+    return JSONResponse(body, status_code=200 if ready else 503)
+
+
+def _part(why: str) -> dict[str, Any]:
+    return {"ok": not why, "why": why or None}
+
+
+async def _reason(probe: Awaitable[Any]) -> str:
+    """Why a probe failed, as a class of error: messages may hold addresses and passwords."""
+    try:
+        async with asyncio.timeout(_PROBE_S):
+            await probe
+    except (SQLAlchemyError, RedisError, OSError, TimeoutError) as error:
+        return type(error).__name__
+    return ""

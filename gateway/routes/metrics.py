@@ -1,0 +1,20 @@
+"""`/metrics` in Prometheus' text format (docs/metrics.md)."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from gateway.dependencies import EnginesDep, MetricsDep
+
+router = APIRouter(tags=["metrics"])
+
+_MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@router.get("/metrics")
+async def get_metrics(metrics: MetricsDep, engines: EnginesDep) -> Response:
+    """Everything measured; open to who can reach the port, and free of tenants' names."""
+    for member in engines.members:
+        metrics.engine_up.labels(member.url).set(member.up)
+    return Response(metrics.exposition(), media_type=_MEDIA_TYPE)

@@ -1,0 +1,41 @@
+"""`/models` (contract section 5): what is served, known even while the engine is down."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+
+from engine_adapter.client.pool import ModelInfo
+from engine_adapter.wire.errors import PermissionDenied
+from gateway.dependencies import EnginesDep, PrincipalDep
+
+router = APIRouter(tags=["models"])
+
+OWNER = "coserve"
+
+# SGLang has no creation time for a model, and the contract wants a fixed one (row M-02).
+_CREATED = 1_700_000_000
+
+
+def _wire(model: ModelInfo) -> dict[str, Any]:
+    return {"id": model.id, "object": "model", "created": _CREATED, "owned_by": OWNER}
+
+
+@router.get("/models")
+async def list_models(_: PrincipalDep, engines: EnginesDep) -> dict[str, Any]:
+    """Every served model."""
+    return {"object": "list", "data": [_wire(model) for model in engines.models()]}
+
+
+@router.get("/models/{model_id:path}")
+async def get_model(model_id: str, _: PrincipalDep, engines: EnginesDep) -> dict[str, Any]:
+    """One served model; ids with `/` work encoded and raw."""
+    return _wire(engines.model(model_id))
+
+
+@router.delete("/models/{model_id:path}")
+async def delete_model(model_id: str, _: PrincipalDep, engines: EnginesDep) -> dict[str, Any]:
+    """Refused: models are the operator's."""
+    engines.model(model_id)
+    raise PermissionDenied("Models cannot be deleted through the API.")

@@ -1,0 +1,61 @@
+"""Settings of the gateway, read from the environment once per process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+
+class GatewaySettings(BaseSettings):
+    """What the gateway needs to know. Names in the environment: docs/api.md."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="COSERVE_", extra="ignore", frozen=True, populate_by_name=True
+    )
+
+    database_url: str = Field(
+        default="postgresql+psycopg://app@127.0.0.1/app", validation_alias="DATABASE_URL"
+    )
+    broker_url: str = Field(default="redis://127.0.0.1:6379/0", validation_alias="BROKER_URL")
+    engine_urls: Annotated[str, NoDecode] = Field(
+        default="http://127.0.0.1:30000", validation_alias="ENGINE_URLS"
+    )
+    """Comma separated."""
+
+    home: Path = Path(".coserve")
+    host: str = "127.0.0.1"
+    port: int = Field(default=8080, ge=0, le=65535)
+    secret: str = ""
+    """Signs dashboard sessions; empty: a random one, so that sessions end with the process."""
+    files_url: str | None = None
+    """`file:///...` or `s3://...`; none: `files` below `home`."""
+
+    body_limit_bytes: int = Field(default=16 * 1024 * 1024, ge=1024)
+    """Longest JSON body (COSERVE_BODY_LIMIT_BYTES)."""
+    max_in_flight: int = Field(default=1024, ge=1)
+    """Engine calls at once before further requests get 503 (COSERVE_MAX_IN_FLIGHT)."""
+    request_timeout_s: float = Field(default=590.0, gt=0)
+    """A request without a word from its engine for this long is given up
+    (COSERVE_REQUEST_TIMEOUT_S): just before the official client does so."""
+    keep_alive_s: float = Field(default=15.0, gt=0)
+    """A stream that is silent for this long gets a comment (COSERVE_KEEP_ALIVE_S)."""
+    shutdown_grace_s: float = Field(default=10.0, ge=0)
+    """How long running requests may go on after SIGTERM (COSERVE_SHUTDOWN_GRACE_S)."""
+    cors_origins: str = "*"
+    """Origins that browsers may call from, comma separated (COSERVE_CORS_ORIGINS)."""
+    log_level: str = "info"
+    """COSERVE_LOG_LEVEL."""
+
+    @property
+    def engines(self) -> tuple[str, ...]:
+        """The engines' addresses without trailing slashes, in order."""
+        parts = (part.strip().rstrip("/") for part in self.engine_urls.split(","))
+        return tuple(part for part in parts if part)
+
+    @property
+    def origins(self) -> list[str]:
+        """The allowed origins."""
+        return [part.strip() for part in self.cors_origins.split(",") if part.strip()]

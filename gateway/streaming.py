@@ -1,0 +1,233 @@
+"""Streamed answers: engine events to conforming events, while the caller listens.
+
+One pump per choice reads its engine call and sends what it becomes. Every send holds whole events
+and everything that had arrived, so pumps may take turns in any order. `send` waits while the
+caller reads slowly, and then the engine's connection is not read either: memory stays bounded.
+
+The response begins with the engine's first event; before it an error is an ordinary error
+response (contract row S-15), after it an error event (S-16), which nothing follows (S-17). If the
+engine is silent for `keep_alive_s`, the response begins with a comment (S-18).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from engine_adapter.client.base import EngineClient
+from engine_adapter.client.pool import EnginePool
+from engine_adapter.wire.chunks import (
+    DONE_EVENT,
+    KEEP_ALIVE,
+    ChunkWriter,
+    StreamFailed,
+    StreamHead,
+    error_event,
+)
+from engine_adapter.wire.engine_errors import ENGINE_LOST, aborted
+from engine_adapter.wire.errors import ApiError, EngineUnavailable
+from engine_adapter.wire.replies import public_id
+from engine_adapter.wire.request_class import word_of
+from engine_adapter.wire.usage import TokenUsage
+from gateway.admission import Admission, Admitted, Choice
+from gateway.auth.principal import Principal
+from gateway.auth.usage import UsageRecorder
+from gateway.disconnect import ClientGone, while_connected
+from gateway.error_handlers import error_response
+from gateway.observability.metrics import Metrics
+
+_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),
+]
+
+
+class StreamedReply(Response):
+    """The response to one streamed request.
+
+    Invariants: `_started` is set before the first byte leaves; usage is recorded exactly once,
+    however the stream ends; every engine call has ended or was aborted when the response ends.
+    """
+
+    def __init__(
+        self,
+        admitted: Admitted,
+        *,
+        engines: EnginePool,
+        admission: Admission,
+        usage: UsageRecorder,
+        metrics: Metrics,
+        principal: Principal,
+        created: int,
+        keep_alive_s: float,
+        idle_timeout_s: float,
+    ) -> None:
+        self.status_code = 200
+        self.background = None
+        self.body = b""
+        self.raw_headers = list(_HEADERS)
+        self._admitted = admitted
+        self._engines = engines
+        self._admission = admission
+        self._usage = usage
+        self._metrics = metrics
+        self._principal = principal
+        self._keep_alive_s = keep_alive_s
+        self._idle_timeout_s = idle_timeout_s
+        self._head = StreamHead(
+            chat=admitted.chat,
+            public_id=public_id(admitted.path, admitted.choices[0].call.rid),
+            created=created,
+            model=admitted.model,
+            include_usage=admitted.include_usage,
+            service_tier=admitted.service_tier,
+        )
+        self._writers = [ChunkWriter(self._head, choice.index) for choice in admitted.choices]
+        self._started = False
+        self._heard_at = self._sent_at = time.monotonic()
+        self._received_at = time.perf_counter()
+        self._first_sent = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        self._received_at = scope["state"]["started_at"]
+        try:
+            async with self._admission.room(len(self._writers)):
+                await while_connected(receive, self._respond(scope, receive, send))
+        except ClientGone:
+            self._metrics.disconnects.inc()
+        finally:
+            self._usage.add(
+                self._principal,
+                self._admitted.model,
+                self._admitted.request_class,
+                self._total_usage(),
+            )
+
+    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            last = await self._relay(send)
+        except ApiError as error:
+            if not self._started:
+                await error_response(error)(scope, receive, send)
+                return
+            last = error_event(error)
+        await self._send(send, last, more=False)
+
+    async def _relay(self, send: Send) -> bytes:
+        """Send everything but the stream's last bytes, which are returned.
+
+        Raises:
+            ApiError: The engine refused the request, failed at it, or was lost.
+        """
+        with self._engines.using(self._admitted.member) as client:
+            async with asyncio.TaskGroup() as group:
+                pumping = group.create_task(self._pump_all(client, send))
+                beat = group.create_task(self._beat(send, pumping))
+                pumping.add_done_callback(lambda _: beat.cancel())
+            # Had we ourselves been cancelled, the group would have said so.
+            if pumping.cancelled():
+                raise EngineUnavailable("The engine did not answer in time.") from TimeoutError()
+            last = pumping.result()
+            if isinstance(last, ApiError):
+                raise last
+        if self._admitted.include_usage:
+            last += self._head.usage_chunk(self._total_usage())
+        return last + DONE_EVENT
+
+    async def _pump_all(self, client: EngineClient, send: Send) -> bytes | ApiError:
+        """Run every choice to its end; an error as a value, since groups wrap what is raised."""
+        pairs = [*zip(self._admitted.choices, self._writers, strict=True)]
+        try:
+            if len(pairs) == 1:
+                return await self._pump(client, *pairs[0], send)
+            async with asyncio.TaskGroup() as group:
+                for choice, writer in pairs:
+                    group.create_task(self._pump_and_send(client, choice, writer, send))
+        except StreamFailed as failed:
+            return failed.error
+        except ApiError as error:
+            return error
+        except BaseExceptionGroup as errors:
+            return _first_of(errors)
+        return b""
+
+    async def _pump_and_send(
+        self, client: EngineClient, choice: Choice, writer: ChunkWriter, send: Send
+    ) -> None:
+        last = await self._pump(client, choice, writer, send)
+        if last:
+            await self._send(send, last)
+
+    async def _pump(
+        self, client: EngineClient, choice: Choice, writer: ChunkWriter, send: Send
+    ) -> bytes:
+        """Send one choice's chunks; its last bytes are returned, to leave with what follows."""
+        stream = await client.stream(choice.call)
+        feed = writer.feed
+        try:
+            async for frame in stream:
+                self._heard_at = time.monotonic()
+                events = frame.events
+                out = feed(events[0]) if len(events) == 1 else b"".join(map(feed, events))
+                if out and not self._first_sent:
+                    self._note_first()
+                if frame.done:
+                    if not writer.finished:
+                        raise StreamFailed(aborted())
+                    return out
+                if out:
+                    await self._send(send, out)
+        finally:
+            await stream.aclose()
+        raise EngineUnavailable(ENGINE_LOST)
+
+    async def _beat(self, send: Send, pumping: asyncio.Task[bytes | ApiError]) -> None:
+        """A comment whenever nothing was sent for a while; gives up on an engine that is silent."""
+        while True:
+            now = time.monotonic()
+            if now >= self._heard_at + self._idle_timeout_s:
+                pumping.cancel()
+                return
+            if now >= self._sent_at + self._keep_alive_s:
+                await self._send(send, KEEP_ALIVE)
+            next_at = min(self._sent_at + self._keep_alive_s, self._heard_at + self._idle_timeout_s)
+            await asyncio.sleep(max(0.001, next_at - time.monotonic()))
+
+    async def _send(self, send: Send, data: bytes, *, more: bool = True) -> None:
+        if not self._started:
+            self._started = True
+            start: Message = {
+                "type": "http.response.start",
+                "status": self.status_code,
+                "headers": self.raw_headers,
+            }
+            await send(start)
+        await send({"type": "http.response.body", "body": data, "more_body": more})
+        self._sent_at = time.monotonic()
+
+    def _note_first(self) -> None:
+        self._first_sent = True
+        self._metrics.first_token_seconds.labels(
+            self._admitted.model, word_of(self._admitted.request_class)
+        ).observe(time.perf_counter() - self._received_at)
+
+    def _total_usage(self) -> TokenUsage:
+        total = TokenUsage()
+        for choice, writer in zip(self._admitted.choices, self._writers, strict=True):
+            total += writer.usage if choice.counts_prompt else writer.usage.without_prompt()
+        return total
+
+
+def _first_of(errors: BaseExceptionGroup[BaseException]) -> ApiError:
+    """The error to report of a group; what is no error of an engine is raised again."""
+    for error in errors.exceptions:
+        if isinstance(error, StreamFailed):
+            return error.error
+        if isinstance(error, ApiError):
+            return error
+    raise errors
