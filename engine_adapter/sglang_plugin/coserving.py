@@ -25,6 +25,7 @@ from engine_adapter.core.plan import SafepointMode
 from engine_adapter.sglang_plugin.actuate import actuate, settle
 from engine_adapter.sglang_plugin.launched_step import LaunchedStep
 from engine_adapter.sglang_plugin.queueing import QueueingScheduler
+from engine_adapter.sglang_plugin.runtime_parts import adopt_profile
 from engine_adapter.sglang_plugin.safepoint import StepStopped
 from engine_adapter.sglang_plugin.undo_rows import undo_positions
 
@@ -50,6 +51,8 @@ class CoServingScheduler(QueueingScheduler):
             self._unsettled = None
         self.sync_queue()
         self.reap_aborted()
+        if self.profiler.is_measuring:
+            self._measure()
         step = self._plan_step() if len(self.rows) else None
         self.counters.plan_cpu_s += time.thread_time() - started_s
         if step is None and len(self.rows) and not self._has_pending_result():
@@ -65,6 +68,14 @@ class CoServingScheduler(QueueingScheduler):
         if step is not None:
             self.counters.parks += len(plan.parks)
         return step
+
+    def _measure(self) -> None:
+        """Run a cell of the profile unless somebody waits; switch when the last one is done."""
+        if any(live.is_online for live in self.rows) or self._has_pending_result():
+            return
+        self.profiler.run_next()
+        if self.profiler.profile is not None:
+            adopt_profile(self)
 
     def process_pending_results(self) -> None:
         """Process launched results now instead of after the next launch.

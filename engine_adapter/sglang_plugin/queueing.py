@@ -24,7 +24,7 @@ from engine_adapter.sglang_plugin.launched_step import LaunchedStep
 from engine_adapter.sglang_plugin.live_rows import LiveRow
 from engine_adapter.sglang_plugin.row_class import classify
 from engine_adapter.sglang_plugin.runtime_parts import install_parts
-from engine_adapter.sglang_plugin.reporting import ReportingScheduler
+from engine_adapter.sglang_plugin.reporting import GRAMMAR_POLL_S, ReportingScheduler
 from engine_adapter.sglang_plugin.settings import read_settings
 
 IDLE_POLL_S = 1.0
@@ -217,6 +217,8 @@ class QueueingScheduler(ReportingScheduler):
 
     def maybe_sleep_on_idle(self) -> None:
         """Idle without spinning: SGLang's poller cannot wait on the monitor's queue."""
+        if self.profiler.is_measuring:
+            return
         compiling = self.grammar_manager.has_waiting_grammars()
         self.wait_for_work(GRAMMAR_POLL_S if compiling else IDLE_POLL_S)
 

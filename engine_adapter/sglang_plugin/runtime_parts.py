@@ -18,6 +18,7 @@ from engine_adapter.sglang_plugin.host_pool import HOST_PAGE_TOKENS, HostPool
 from engine_adapter.sglang_plugin.live_rows import HoldingView, LiveRows, PendingPrefill
 from engine_adapter.sglang_plugin.planner import Planner
 from engine_adapter.sglang_plugin.prefetcher import Prefetcher
+from engine_adapter.sglang_plugin.profiler import Profiler
 from engine_adapter.sglang_plugin.reporter import Reporter
 from engine_adapter.sglang_plugin.safepoint import Safepoints
 from engine_adapter.sglang_plugin.settings import RuntimeSettings, SettingError
@@ -44,14 +45,30 @@ def install_parts(scheduler: Any) -> None:
     scheduler.snapshots = SnapshotTaker(
         scheduler, slo, settings.reserved_slot_share, scheduler.safepoints.num_layers
     )
-    scheduler.profile_state = "measuring"
+    scheduler.profiler = Profiler(scheduler, settings)
     scheduler.planner = Planner(
         settings, scheduler.counters, _model_before_profile(), measuring=True
     )
+    if scheduler.profiler.profile is not None:
+        adopt_profile(scheduler)
     scheduler.reporter = Reporter(scheduler)
     _show_rows_to_sglang(scheduler)
     if scheduler.monitor is not None:
         scheduler.monitor.start(scheduler.safepoints.word)
+
+
+def adopt_profile(scheduler: Any) -> None:
+    """Plan with the chosen policy and the profile's model; derive the targets nobody set."""
+    profile, slo = scheduler.profiler.profile, scheduler.profiler.slo()
+    scheduler.planner.use_model(profile.model())
+    scheduler.snapshots.slo = slo
+    logger.info(
+        "coserve: policy %s, TTFT target %.0f ms, TBT target %.0f ms, profile %s",
+        scheduler.planner.policy_name,
+        slo.ttft_s * 1000.0,
+        slo.tbt_s * 1000.0,
+        scheduler.profiler.state,
+    )
 
 
 def _show_rows_to_sglang(scheduler: Any) -> None:

@@ -1,0 +1,158 @@
+"""Measure how long steps take, in the background, and switch policies when it is known.
+
+Cells run one at a time between steps, never while an online request is live, so the engine serves
+from its first second. The finished profile is stored and loaded by itself at the next start.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import sglang
+import torch
+
+from engine_adapter.core.slo import Slo
+from engine_adapter.latency.derive import default_slo
+from engine_adapter.latency.fit import Fit, Sample, fit_with_holdout
+from engine_adapter.latency.profile import Profile, ProfileKey, find_profile, save_profile
+from engine_adapter.sglang_plugin.profile_cell import Cell, fits, run_cell
+from engine_adapter.sglang_plugin.settings import RuntimeSettings
+
+logger = logging.getLogger(__name__)
+REPEATS = 2
+CHUNK_TOKENS = (16, 48, 128, 256, 512)
+CONTEXT_TOKENS = (0, 256, 1024)
+DECODE_ROWS = (1, 3, 8, 16, 32)
+DECODE_CONTEXT = (64, 512, 1200)
+
+
+class Profiler:
+    """Fills in the grid, one cell at a time.
+
+    Attributes:
+        state: ``measuring``, ``ready`` or ``stored``.
+        profile: The profile in use, once there is one.
+    """
+
+    def __init__(self, scheduler: Any, settings: RuntimeSettings) -> None:
+        """Load the stored profile of this engine, or prepare to measure one."""
+        self._scheduler = scheduler
+        self._settings = settings
+        self._folder: Path = settings.profile_dir
+        self._key = profile_key(scheduler)
+        self._samples: list[Sample] = []
+        self._todo: deque[Cell] = deque()
+        self._num_cells = 0
+        self._busy_s = 0.0
+        self.state = "measuring"
+        self.profile: Profile | None = find_profile(self._key, self._folder)
+        if self.profile is not None:
+            self.state = "stored"
+        else:
+            grid = make_grid(scheduler)
+            self._todo = deque(cell for _ in range(REPEATS) for cell in grid)
+            self._num_cells = len(self._todo)
+
+    @property
+    def is_measuring(self) -> bool:
+        """Whether cells are left to run."""
+        return bool(self._todo)
+
+    def progress(self) -> dict[str, Any]:
+        """For the status page."""
+        errors = self.profile.held_out if self.profile else {}
+        return {
+            "state": self.state,
+            "cells_done": self._num_cells - len(self._todo),
+            "cells": self._num_cells,
+            "busy_s": round(self._busy_s, 3),
+            "held_out_mean_error": {kind: round(e.mean, 4) for kind, e in errors.items()},
+        }
+
+    def run_next(self) -> bool:
+        """Run one cell if there is room for it; True if one was run.
+
+        A cell that does not fit now goes to the end of the line; one that could never fit is not
+        in the grid.
+        """
+        if not self._todo:
+            return False
+        cell = self._todo.popleft()
+        if not fits(self._scheduler, cell):
+            self._todo.append(cell)
+            return False
+        started_s = time.monotonic()
+        self._samples.append(run_cell(self._scheduler, cell))
+        self._busy_s += time.monotonic() - started_s
+        if not self._todo:
+            self._finish()
+        return True
+
+    def slo(self) -> Slo | None:
+        """The targets: as configured, otherwise what the profile says an idle engine keeps."""
+        if self.profile is None:
+            return None
+        derived = default_slo(self.profile.model())
+        return Slo(self._settings.ttft_s or derived.ttft_s, self._settings.tbt_s or derived.tbt_s)
+
+    def _finish(self) -> None:
+        fit: Fit = fit_with_holdout(self._samples)
+        self.profile = Profile.from_fit(
+            self._key,
+            fit,
+            num_layers=self._scheduler.safepoints.num_layers,
+            measured_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        )
+        self.state = "ready"
+        try:
+            path = save_profile(self.profile, self._folder)
+            logger.info("coserve: profile stored in %s after %.1f s", path, self._busy_s)
+        except OSError as error:
+            logger.warning("coserve: the profile could not be stored: %s", error)
+
+
+def make_grid(scheduler: Any) -> list[Cell]:
+    """Steps that tell the coefficients apart, as far as this engine can hold them."""
+    limit = scheduler.chunked_prefill_size or scheduler.max_prefill_tokens
+    chunks = sorted({min(p, limit) for p in CHUNK_TOKENS})
+    cells = [Cell(chunks=((p, c),)) for p in chunks for c in CONTEXT_TOKENS]
+    cells += [Cell(chunks=((p // 2, 0), (p - p // 2, 256))) for p in chunks if p >= 48]
+    cells += [Cell(decode=(c,) * n) for n in DECODE_ROWS for c in DECODE_CONTEXT]
+    cells += [
+        Cell(decode=(c,) * n, chunks=((p, start),))
+        for n in (1, 4, 12)
+        for c in (128, 1024)
+        for p, start in ((16, 0), (64, 512), (192, 0), (384, 256))
+        if p <= limit
+    ]
+    room = scheduler.max_total_num_tokens // 2
+    slots = scheduler.req_to_token_pool.size
+    length = scheduler.model_config.context_len
+    return [
+        cell
+        for cell in cells
+        if cell.num_tokens <= room
+        and cell.num_rows <= slots
+        and all(p + c < length for p, c in cell.chunks)
+        and all(c < length for c in cell.decode)
+    ]
+
+
+def profile_key(scheduler: Any) -> ProfileKey:
+    """What a profile of this engine is valid for."""
+    args = scheduler.server_args
+    if torch.cuda.is_available() and scheduler.device != "cpu":
+        device = torch.cuda.get_device_name()
+    else:
+        device = f"cpu-{torch.get_num_threads()}threads"
+    return ProfileKey(
+        model=args.served_model_name or args.model_path,
+        device=device,
+        parallelism=f"tp{args.tp_size}",
+        sglang_version=sglang.__version__,
+        dtype=str(scheduler.model_config.dtype).removeprefix("torch."),
+    )
