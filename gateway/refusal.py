@@ -3,7 +3,8 @@
 Closing a socket that still has unread bytes resets the connection, and the reset may overtake
 the reply (contract row T-23). So the whole reply goes out at once, then what the sender still
 sends is read and dropped for a short while, and then the connection is closed. Sending more than
-that cannot hold us.
+that cannot hold us. The limits are wide because many clients send everything before they look,
+and lose a reply that a reset follows.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import Final
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-LINGER_S: Final = 5.0
-LINGER_BYTES: Final = 64 * 1024 * 1024
+LINGER_S: Final = 30.0
+LINGER_BYTES: Final = 256 * 1024 * 1024
 
 
 class LingeringResponse(Response):

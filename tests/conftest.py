@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
-pytest_plugins = ["tests.fixtures.engine", "tests.fixtures.servers", "tests.fixtures.stack"]
+pytest_plugins = [
+    "tests.fixtures.api",
+    "tests.fixtures.engine",
+    "tests.fixtures.servers",
+    "tests.fixtures.stack",
+]
 
 TESTS = Path(__file__).parent
 NEEDS = ("unit", "integration", "engine", "e2e", "gpu", "architecture")
