@@ -103,8 +103,12 @@ def _as_account(account: Account | None) -> dict[str, object]:
     return {"user": account.uid, "group": account.gid, "extra_groups": []}
 
 
-def prepare(home: Path) -> PostgresFiles:
-    """Make the cluster below `home` if there is none. Raises PostgresError."""
+def prepare(home: Path, *, durable: bool = True) -> PostgresFiles:
+    """Make the cluster below `home` if there is none; `durable` waits for the disk.
+
+    Raises:
+        PostgresError: No binaries, a foreign directory in the way, or initdb failed.
+    """
     try:
         account = server_account()
         base = reachable_directory(home, account)
@@ -118,7 +122,7 @@ def prepare(home: Path) -> PostgresFiles:
         raise PostgresError(str(error)) from error
     (home / _SOCKET_NOTE).write_text(str(files.socket_dir))
     if not (files.data_dir / "PG_VERSION").exists():
-        _initialise(files, base)
+        _initialise(files, base, durable=durable)
     return files
 
 
@@ -135,7 +139,7 @@ def running_url(home: Path) -> str | None:
     return url if (socket_dir / _SOCKET_NAME).exists() else None
 
 
-def _initialise(files: PostgresFiles, base: Path) -> None:
+def _initialise(files: PostgresFiles, base: Path, *, durable: bool) -> None:
     """Run initdb beside the final place and rename, so that a half-made cluster is never used."""
     made = own_directory(base / f"data.{os.getpid()}", 0o700)
     if files.account is not None:
@@ -143,6 +147,7 @@ def _initialise(files: PostgresFiles, base: Path) -> None:
     argv = [
         str(files.bin_dir / "initdb"), "-D", str(made), "-U", USER, "--auth=trust",
         "--encoding=UTF8", "--locale=C.UTF-8", "--no-instructions",
+        *(() if durable else ("--no-sync",)),
     ]  # fmt: skip
     try:
         done = subprocess.run(
@@ -201,16 +206,24 @@ def stop_leftover(files: PostgresFiles, limit_s: float = 20.0) -> bool:
     """
     try:
         pid = int((files.data_dir / "postmaster.pid").read_text().split("\n", 1)[0])
-        argv = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        if str(files.data_dir).encode() not in argv:  # the number was given to another process
+        if not _serves(pid, files):
             return False
         os.kill(pid, signal.SIGINT)
     except (OSError, ValueError):
         return False
     limit = time.monotonic() + limit_s
-    while Path(f"/proc/{pid}").exists() and time.monotonic() < limit:
+    while _serves(pid, files) and time.monotonic() < limit:
         time.sleep(0.05)
     return True
+
+
+def _serves(pid: int, files: PostgresFiles) -> bool:
+    """Whether process `pid` is a server of this cluster (the number may be another's by now)."""
+    try:
+        argv = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return str(files.data_dir).encode() in argv
 
 
 def is_ready(files: PostgresFiles) -> bool:

@@ -29,12 +29,14 @@ from coserve.local.plans import (
 from coserve.local.probes import answers_200, http_status
 from coserve.local.supervisor import Supervisor
 from coserve.settings import LocalSettings
+from engine_adapter.liveness import EngineNotProven, verify_engine
 from store.session import Database
 
 PACKAGE_ROOT = Path(__file__).resolve().parents[2]
 DATABASE_NAME = "app"
 _READY_LIMIT_S = 60.0
 _CONNECT_LIMIT_S = 30.0
+_PROOF_LIMIT_S = 120.0
 
 Say = Callable[[str], None]
 
@@ -179,7 +181,13 @@ class Stack:
         self._say(f"  {title} ...")
         with self._step(title):
             await supervisor.start(plan, rank=ENGINE_RANK)
-        return f"http://127.0.0.1:{port}"
+        url = f"http://127.0.0.1:{port}"
+        with self._step("engine self-test"):
+            try:
+                await verify_engine(url, self._engine.model_dir.name, _PROOF_LIMIT_S)
+            except EngineNotProven as error:
+                raise StartFailedError(f"{error} Its log: {plan.command.log}") from error
+        return url
 
     async def _wait_until_ready(self) -> None:
         url = f"{self._settings.root_url}/readyz"

@@ -72,8 +72,8 @@ async def test_a_killed_server_comes_back_with_its_data(home: Path) -> None:
 
 
 def test_a_leftover_server_is_ended_before_ours_starts(home: Path) -> None:
-    files = postgres.prepare(home)
-    argv = postgres.command(files, home / "log").argv
+    files = postgres.prepare(home, durable=False)
+    argv = postgres.command(files, home / "log", durable=False).argv
     account = files.account
     leftover = subprocess.Popen(
         argv,
@@ -92,12 +92,12 @@ def test_a_leftover_server_is_ended_before_ours_starts(home: Path) -> None:
 
 
 def test_a_half_made_cluster_is_never_used(home: Path) -> None:
-    files = postgres.prepare(home)
+    files = postgres.prepare(home, durable=False)
     shutil.rmtree(files.data_dir)
     files.data_dir.mkdir()
     (files.data_dir / "somebody's file").touch()
     with pytest.raises(postgres.PostgresError, match="move it away"):
-        postgres.prepare(home)
+        postgres.prepare(home, durable=False)
     assert [path.name for path in files.data_dir.iterdir()] == ["somebody's file"]
     assert [path.name for path in files.data_dir.parent.glob("data.*")] == []
 
@@ -105,17 +105,17 @@ def test_a_half_made_cluster_is_never_used(home: Path) -> None:
 def test_a_deep_state_directory_gets_a_short_socket(home: Path) -> None:
     deep = home / ("d" * 60) / ("e" * 60)
     deep.mkdir(parents=True)
-    files = postgres.prepare(deep)
+    files = postgres.prepare(deep, durable=False)
     try:
         assert len(str(files.socket_dir)) < 80
-        process = ManagedProcess(postgres.command(files, home / "log"))
+        process = ManagedProcess(postgres.command(files, home / "log", durable=False))
         limit = time.monotonic() + 20
         while not postgres.is_ready(files):
             assert time.monotonic() < limit
             assert process.poll() is None
             time.sleep(0.05)
         process.stop()
-        assert postgres.prepare(deep).socket_dir == files.socket_dir
+        assert postgres.prepare(deep, durable=False).socket_dir == files.socket_dir
     finally:
         shutil.rmtree(files.socket_dir)
 
@@ -131,8 +131,8 @@ def test_under_root_a_closed_directory_is_left_for_one_that_nobody_can_reach(hom
         assert not base.is_relative_to(home)
         assert can_pass(base)
         assert base.stat().st_uid == 0
-        files = postgres.prepare(closed / "state")
-        process = ManagedProcess(postgres.command(files, home / "log"))
+        files = postgres.prepare(closed / "state", durable=False)
+        process = ManagedProcess(postgres.command(files, home / "log", durable=False))
         limit = time.monotonic() + 20
         while not postgres.is_ready(files):
             assert time.monotonic() < limit
@@ -160,8 +160,8 @@ def test_an_ordinary_user_needs_no_rights(home: Path) -> None:
         from coserve.local import postgres
         from coserve.local.process import ManagedProcess
         home = Path(sys.argv[1])
-        files = postgres.prepare(home)
-        process = ManagedProcess(postgres.command(files, home / "log"))
+        files = postgres.prepare(home, durable=False)
+        process = ManagedProcess(postgres.command(files, home / "log", durable=False))
         for _ in range(400):
             if postgres.is_ready(files) or process.poll() is not None:
                 break
