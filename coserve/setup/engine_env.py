@@ -21,7 +21,7 @@ from pathlib import Path
 
 from coserve.setup.engine_link import link_packages
 from coserve.setup.installer import find_uv
-from coserve.setup.progress import SetupFailed, run, step
+from coserve.setup.progress import SetupFailed, quiet, run, step
 
 TORCH = "torch==2.13.0"
 INDEX_SETTING = "COSERVE_TORCH_INDEX"
@@ -101,14 +101,14 @@ def _make_venv(checkout: Path, venv: Path) -> None:
 def _uv_install(uv: Path, venv: Path, args: list[str | Path]) -> bool:
     """Install with uv, three times as fast; False where only pip knows the way to an index."""
     env = {**os.environ, "VIRTUAL_ENV": str(venv), "UV_PYTHON_DOWNLOADS": "never"}
-    argv = [uv, "pip", "install", "--quiet", *args]
+    argv = [uv, "pip", "install", *quiet(), *args]
     done = subprocess.run([str(part) for part in argv], env=env, check=False)
     return done.returncode == 0
 
 
 def _pip(python: Path, *args: str | Path) -> None:
     run(
-        [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *args],
+        [python, "-m", "pip", "install", *quiet(), "--disable-pip-version-check", *args],
         "The engine's packages could not be installed",
     )
 

