@@ -75,7 +75,7 @@ def ensure_default_model(checkout: Path, home: Path, python: Path) -> Path:
                 "HF_HUB_DISABLE_PROGRESS_BARS": "1",
                 "OMP_NUM_THREADS": "1",
             }
-            script = Path(__file__).with_name("convert_model.py")
+            script = checkout / "engine_adapter" / "convert_model.py"
             run([python, script, found[0], made], "The model could not be converted", env=env)
         (made / _MARK).write_text(_CONVERSION)
         if not is_whole(made):
