@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from gateway.dependencies import DatabaseDep, PrincipalDep, QueueDep
 
 from batch import cancel, create
 from batch.errors import BatchNotFound
 from batch.schemas import BatchList, BatchObject, CreateBatch, may_be_id
+from gateway.dependencies import DatabaseDep, PrincipalDep, QueueDep
 from store.repositories import batch as batches
 
 router = APIRouter(tags=["batches"])

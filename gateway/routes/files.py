@@ -7,8 +7,6 @@ from contextlib import aclosing
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request
-from gateway.dependencies import DatabaseDep, FileStoreDep, PrincipalDep
-from gateway.error_handlers import error_response
 from starlette.requests import ClientDisconnect
 from starlette.responses import StreamingResponse
 
@@ -17,6 +15,8 @@ from batch.errors import FileNotFound, FileTooLarge, InvalidUpload
 from batch.files import ByteRange, FileStore
 from batch.schemas import FileDeleted, FileList, FileObject, may_be_id
 from engine_adapter.wire.errors import ApiError
+from gateway.dependencies import DatabaseDep, FileStoreDep, PrincipalDep
+from gateway.error_handlers import error_response
 from gateway.multipart import MultipartForm
 from gateway.ranges import content_disposition, read_range
 from gateway.refusal import LingeringResponse
