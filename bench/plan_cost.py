@@ -1,0 +1,92 @@
+"""CPU time of snapshot, plan and check at 256 running and 1,000 waiting requests.
+
+    python -m bench.plan_cost
+
+Prints microseconds of thread CPU time per step, median and 95th percentile, for every policy and
+for three kinds of step. What actuating a plan costs belongs to the engine and is measured there.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from engine_adapter.core.request import Phase, RequestClass, RequestRow, pages_for
+from engine_adapter.core.roster import Roster
+from engine_adapter.core.slo import Slo
+from engine_adapter.core.snapshot import EngineLimits, Resources
+from engine_adapter.driver import Driver
+from engine_adapter.latency.polynomial import Coefficients, PolynomialModel
+from engine_adapter.policies.registry import POLICIES, create_policy
+
+NUM_RUNNING, NUM_WAITING, STEPS = 256, 1000, 200
+K = Coefficients(4.6e-4, 0.0, 1.2e-5, 1.3e-7, 0.0, 0.07)
+MODEL = PolynomialModel(Coefficients(4.6e-4, 0.0, 1.2e-5, 0.0, 0.0, 0.07), K, K)
+LIMITS = EngineLimits(
+    max_chunk_tokens=512, prefill_safepoints=True, decode_safepoints=True, row_drop=True
+)
+
+
+def roster(online_every: int) -> Roster:
+    """A quarter of the running rows online, or none; 1,000 offline rows of 7 batches wait."""
+    made = Roster()
+    for i in range(NUM_RUNNING):
+        online = online_every and i % online_every == 0
+        cls = RequestClass.ONLINE if online else RequestClass.OFFLINE
+        row = RequestRow(f"running-{i:032d}", cls, 1000, 1000, batch_id=f"b{i % 3}")
+        made.add(row)
+        made.start(row.rid, Phase.DECODE)
+        row.computed_tokens = 1000 + i
+        row.device_pages = pages_for(row.computed_tokens, 16)
+    for i in range(NUM_WAITING):
+        made.add(
+            RequestRow(
+                f"waiting-{i:032d}", RequestClass.OFFLINE, 1000, 1000,
+                batch_id=f"b{i % 7}", deadline_at_s=float(i % 7),
+            )
+        )  # fmt: skip
+    return made
+
+
+def measure(name: str, tbt_s: float, online_every: int, free_pages: int) -> list[float]:
+    """CPU seconds of each step; before each, the waiting queue changes by one row."""
+    rows = roster(online_every)
+    driver = Driver(create_policy(name, MODEL))
+    resources = Resources(
+        page_tokens=16, host_page_tokens=16, total_pages=40_000, free_pages=free_pages,
+        host_total_pages=100_000, host_free_pages=50_000, total_slots=400, free_slots=144,
+        reserved_slots=100, copy_pages_per_step=64,
+    )  # fmt: skip
+    taken = []
+    for step in range(STEPS):
+        rid = f"waiting-{step:032d}"
+        row = rows.finish(rid)
+        assert row is not None
+        rows.add(row)
+        begun = time.thread_time()
+        driver.begin(rows.snapshot(step, 0.0, Slo(1.0, tbt_s), resources, LIMITS))
+        taken.append(time.thread_time() - begun)
+    return sorted(taken)
+
+
+def main() -> int:
+    """Print the table; fail if the default policy needs more than a millisecond."""
+    kinds = {
+        "full step": (10.0, 4, 30_000),
+        "tight step": (1.05, 4, 30_000),
+        "offline only, pages short": (1.0, 0, 500),
+    }
+    print(f"{'policy':16}{'kind':28}{'p50 us':>8}{'p95 us':>8}")
+    worst = 0.0
+    for name in POLICIES:
+        for kind, (tbt_s, online_every, free_pages) in kinds.items():
+            taken = measure(name, tbt_s, online_every, free_pages)
+            p50, p95 = taken[STEPS // 2], taken[int(STEPS * 0.95)]
+            if name == "conserve_v2":
+                worst = max(worst, p50)
+            print(f"{name:16}{kind:28}{p50 * 1e6:8.0f}{p95 * 1e6:8.0f}")
+    return 0 if worst < 1e-3 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from bench.coserve_bench.loads import load_of, online_trace, prompt_maker
+from bench.coserve_bench.options import Options, parse_options
+from bench.coserve_bench.systems import find_system
+
+
+def options(tmp_path: Path, *argv: str) -> Options:
+    (tmp_path / "config.json").write_text(
+        json.dumps({"vocab_size": 1000, "max_position_embeddings": 400})
+    )
+    return parse_options(["--model-dir", str(tmp_path), "--out", str(tmp_path / "out"), *argv])
+
+
+def test_the_default_is_the_recorded_starting_point(tmp_path: Path) -> None:
+    o = options(tmp_path)
+    assert (o.kv_tokens, o.slots, o.outstanding, o.duration_s) == (16384, 24, 32, 100.0)
+    assert (o.input_tokens, o.output_tokens) == (256, 32)
+    assert (o.offline_input_tokens, o.offline_output_tokens) == (1024, 64)
+    assert o.scale is None
+    assert o.systems[0] == "online-only"
+
+
+def test_repeats_differ_and_systems_do_not(tmp_path: Path) -> None:
+    o = options(tmp_path)
+    assert online_trace(o, 0, 1.0) == online_trace(o, 0, 1.0)
+    assert online_trace(o, 0, 1.0) != online_trace(o, 1, 1.0)
+
+
+def test_a_trace_is_cut_stretched_and_clipped(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    rows = "".join(f"{t},{10 if t else 999},5\n" for t in range(0, 100, 10))
+    path.write_text("arrival_s,input_tokens,output_tokens\n" + rows)
+    o = options(tmp_path, "--online", str(path), "--duration", "60")
+    found = online_trace(o, 0, 2.0)
+    assert [r.arrival_s for r in found.requests] == [0.0, 20.0, 40.0]
+    assert found.requests[0].input_tokens == 200  # half the context of 400
+    assert found.num_inputs_clipped == 1
+
+
+def test_on_off_arrivals(tmp_path: Path) -> None:
+    o = options(tmp_path, "--on-off", "10,20,10", "--rate", "5")
+    arrivals = [r.arrival_s for r in online_trace(o, 0, 1.0).requests]
+    assert arrivals
+    assert not [at_s for at_s in arrivals if 10.0 <= at_s < 30.0]
+
+
+def test_online_only_gets_no_offline_rows_and_no_priorities(tmp_path: Path) -> None:
+    o = options(tmp_path)
+    alone = load_of(o, find_system("online-only"), [], 0)
+    beside = load_of(o, find_system("conserve-v2"), [], 0)
+    assert (alone.offline, alone.send_priority) == (None, False)
+    assert beside.offline is not None
+    assert next(beside.offline) == (1024, 64)
+    assert beside.send_priority
+    assert len(prompt_maker(o).make("x", 7)) == 7

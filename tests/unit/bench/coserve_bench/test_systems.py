@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import pytest
+
+from bench.coserve_bench.systems import (
+    ABLATIONS,
+    DEFAULT_SYSTEMS,
+    REFERENCE,
+    SYSTEMS,
+    find_system,
+    priority_candidates,
+)
+from engine_adapter.policies.registry import NAMES
+
+
+def test_baselines_run_without_the_plugin() -> None:
+    for name in ("online-only", "non-preemptive", "sglang-priority"):
+        assert SYSTEMS[name].stock
+        assert SYSTEMS[name].env == {}
+
+
+def test_co_serving_systems_name_a_policy_that_exists() -> None:
+    ours = [system for system in SYSTEMS.values() if not system.stock]
+    assert len(ours) >= 4
+    assert all(system.env["COSERVE_POLICY"] in NAMES for system in ours)
+
+
+def test_the_reference_runs_first_and_alone() -> None:
+    assert DEFAULT_SYSTEMS[0] == REFERENCE
+    assert not SYSTEMS[REFERENCE].offline
+    assert set(DEFAULT_SYSTEMS) | set(ABLATIONS) <= set(SYSTEMS)
+
+
+def test_stock_priority_may_choose_among_six_settings() -> None:
+    assert (
+        len({(s.chunk_tokens, "--enable-mixed-chunk" in s.args) for s in priority_candidates()})
+        == 6
+    )
+    assert find_system("sglang-priority@128+mixed").chunk_tokens == 128
+
+
+def test_an_unknown_system_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown system 'x'; choose among online-only, "):
+        find_system("x")

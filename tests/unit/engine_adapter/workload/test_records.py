@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from engine_adapter.workload.records import RequestRecord
+
+
+def record(input_tokens: int = 100) -> RequestRecord:
+    return RequestRecord("r", online=False, input_tokens=input_tokens, scheduled_s=1.0)
+
+
+def test_ttft_counts_from_the_scheduled_instant() -> None:
+    assert record().ttft_s is None
+    r = record()
+    r.sent_s = 1.5
+    r.on_progress(2.0, completion_tokens=1, cached_tokens=0, retractions=0)
+    r.on_progress(2.1, 2, 0, 0)
+    assert r.ttft_s == 1.0
+    assert [round(gap, 6) for gap in r.gaps_s] == [0.1]
+
+
+def test_tokens_that_arrive_together_have_no_gap() -> None:
+    r = record()
+    r.on_progress(2.0, 1, 0, 0)
+    r.on_progress(3.0, 3, 0, 0)
+    assert r.gaps_s == [1.0, 0.0]
+
+
+def test_a_window_counts_what_is_fresh() -> None:
+    r = record(100)
+    r.on_progress(5.0, 1, cached_tokens=30, retractions=0)
+    r.on_progress(11.0, 2, 30, 0)
+    assert r.tokens_within(0.0, 10.0) == 70 + 1
+    assert r.tokens_within(10.0, 20.0) == 1
+
+
+def test_a_retraction_costs_what_the_prefix_cache_does_not_give_back() -> None:
+    r = record(100)
+    r.on_progress(1.0, 1, 0, 0)
+    r.on_progress(2.0, 4, 0, 0)
+    r.on_progress(9.0, 5, cached_tokens=60, retractions=1)
+    assert (r.retractions, r.recomputed_tokens) == (1, 104 - 60)
+    assert r.cached_tokens == 0
