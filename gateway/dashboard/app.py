@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from urllib.parse import urlencode
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.datastructures import State
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -21,6 +23,8 @@ from gateway.dashboard.security import SecurityHeaders
 from gateway.dashboard.session import SessionSigner
 from gateway.dashboard.templating import STATIC
 
+logger = logging.getLogger(__name__)
+
 
 class Assets(StaticFiles):
     """Static files; those asked for by version never change."""
@@ -33,6 +37,18 @@ class Assets(StaticFiles):
             "public, max-age=31536000, immutable" if versioned else "public, max-age=300"
         )
         return response
+
+
+def install_dashboard(app: FastAPI, *, secret: str | None) -> None:
+    """Mount the dashboard of a gateway at /admin."""
+    dashboard = make_dashboard(app.state, secret=secret)
+
+    async def front(_request: Request) -> Response:
+        return RedirectResponse("/admin/batches", 303)
+
+    # A mount answers only below its path, not at it.
+    app.add_route("/admin", front, include_in_schema=False)
+    app.mount("/admin", dashboard)
 
 
 def make_dashboard(gateway_state: State, *, secret: str | None) -> FastAPI:
@@ -53,6 +69,7 @@ def make_dashboard(gateway_state: State, *, secret: str | None) -> FastAPI:
     app.add_exception_handler(ApiError, _refused)
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(RequestValidationError, _refused)
+    app.add_exception_handler(SQLAlchemyError, _refused)
     return app
 
 
@@ -72,6 +89,9 @@ async def _refused(request: Request, error: Exception) -> Response:
     status, said = 400, "The address of this page is not complete."
     if isinstance(error, ApiError):
         status, said = error.status, error.message
+    elif isinstance(error, SQLAlchemyError):
+        logger.error("database error on %s", request.url.path, exc_info=error)
+        status, said = 503, "The database does not answer. Try again in a moment."
     elif isinstance(error, HTTPException):
         status = error.status_code
         said = "There is no such page." if status == 404 else str(error.detail)

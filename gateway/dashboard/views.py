@@ -162,7 +162,7 @@ class BatchView:
         if self.ended_at is None:
             return ""
         took_s = (self.ended_at - self.batch.created_at) / timedelta(seconds=1)
-        return f"after {wording.duration(took_s)}"
+        return f"took {wording.duration(max(1.0, took_s))}"
 
 
 @dataclass(frozen=True)

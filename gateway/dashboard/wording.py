@@ -94,5 +94,5 @@ def percent(part: float, whole: float) -> float:
 
 
 def label(key: str) -> str:
-    """An identifier as words: 'host_free_pages' -> 'host free pages'."""
-    return key.replace("_", " ").replace(".", " › ")
+    """An identifier as words: 'host_free_pages' -> 'host free pages', 'num_rows' -> 'rows'."""
+    return key.removeprefix("num_").replace("_", " ").replace(".", " › ")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import BigInteger, Select, cast, func, or_, select, tuple_
+from sqlalchemy import Select, func, or_, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
@@ -181,18 +181,17 @@ async def events(session: AsyncSession, batch_id: str, *, limit: int) -> Sequenc
 async def progress(
     session: AsyncSession, batch: Batch, *, max_points: int
 ) -> Sequence[ProgressPoint]:
-    """The course of a batch so far: at most `max_points` results, evenly chosen by number.
+    """The course of a batch so far: about `max_points` results, evenly chosen by number.
 
     The `seq` of results is dense, so each point is one look-up in an index.
     """
     if batch.num_results == 0:
         return []
     step = max(1, -(-batch.num_results // max_points))
-    chosen = func.generate_series(1, batch.num_results, step).table_valued("seq")
+    chosen = sorted({*range(1, batch.num_results + 1, step), batch.num_results})
     query = (
         select(RowResult.created_at, RowResult.seq)
-        .join(chosen, RowResult.seq == cast(chosen.c.seq, BigInteger))
-        .where(RowResult.batch_id == batch.id)
+        .where(RowResult.batch_id == batch.id, RowResult.seq.in_(chosen))
         .order_by(RowResult.seq)
     )
     return [ProgressPoint(at, seq) for at, seq in (await session.execute(query)).tuples()]

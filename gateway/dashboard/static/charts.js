@@ -5,7 +5,7 @@
   const HEIGHT = 190;
 
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const time = (s) => new Date(s * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+  const time = (s) => new Date(s * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
 
   function make(element, data) {
     const strokes = [color("--run"), color("--warn"), color("--good")];

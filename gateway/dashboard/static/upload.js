@@ -22,7 +22,7 @@ document.addEventListener("DOMContentLoaded", () => {
     if (!file) return;
     chosen.textContent = `${file.name}, ${megabytes(file.size)}`;
     if (file.size === 0) return fail("This file is empty.");
-    if (file.size > maxBytes) return fail(`This file has ${megabytes(file.size)}; the limit is ${megabytes(maxBytes)}.`);
+    if (file.size > maxBytes) return fail(`This file has ${megabytes(file.size)}; the limit is ${maxBytes / 1048576} MiB.`);
     const head = await file.slice(0, LOOK_BYTES).text();
     const line = head.split("\n", 1)[0];
     if (line.length === head.length && file.size > LOOK_BYTES) return; // one very long line: the server will judge
