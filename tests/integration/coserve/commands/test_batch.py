@@ -1,0 +1,123 @@
+"""`coserve batch` against the real gateway."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import orjson
+from typer.testing import CliRunner, Result
+
+from batch.states import BatchStatus
+from batch.transition import move
+from batch.upload import Upload, record
+from batch.validate import validate
+from coserve.commands.batch import app
+from store.models import DEFAULT_PROJECT_ID
+from store.session import Database
+from store.types import new_id
+from tests.fixtures.api import Api
+
+
+def line(custom_id: str) -> bytes:
+    body = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+    return orjson.dumps(
+        {"custom_id": custom_id, "method": "POST", "url": "/v1/chat/completions", "body": body}
+    )
+
+
+async def coserve_batch(api: Api, *arguments: str) -> Result:
+    """Run the command in a thread: the gateway it talks to runs in this one."""
+    where = ["--base-url", api.base_url, "--api-key", api.key]
+    return await asyncio.to_thread(CliRunner().invoke, app, [*arguments, *where])
+
+
+async def result_file(api: Api, database: Database, content: bytes) -> str:
+    async def chunks() -> AsyncIterator[bytes]:
+        yield content
+
+    file_id = new_id("file-")
+    stored = await api.app.state.file_store.put(file_id, chunks())
+    async with database.unit_of_work() as session:
+        upload = Upload(file_id, "x.jsonl", "batch_output", stored, None)
+        await record(session, upload, DEFAULT_PROJECT_ID)
+    return file_id
+
+
+async def test_submit_follow_and_download(api: Api, database: Database, tmp_path: Path) -> None:
+    path = tmp_path / "questions.jsonl"
+    path.write_bytes(line("a") + b"\n" + line("b"))
+    output = await result_file(api, database, b'{"custom_id":"a"}\n')
+    errors = await result_file(api, database, b'{"custom_id":"b"}\n')
+
+    async with asyncio.TaskGroup() as tasks:
+        command = tasks.create_task(
+            coserve_batch(api, "submit", str(path), "--wait", "--metadata", "team=blue")
+        )
+        async with api.client() as client:
+            while not (batches := (await client.batches.list()).data):
+                await asyncio.sleep(0.05)
+        [batch] = batches
+        assert batch.metadata == {"team": "blue"}
+        await validate(database, api.app.state.file_store, batch.id)
+        async with database.unit_of_work() as session:
+            await move(session, batch.id, BatchStatus.FINALIZING)
+            values = {
+                "num_completed": 1,
+                "num_failed": 1,
+                "output_file_id": output,
+                "error_file_id": errors,
+            }
+            await move(session, batch.id, BatchStatus.COMPLETED, values=values)
+    result = command.result()
+    assert result.exit_code == 0, result.output
+    assert f"{batch.id}: created over questions.jsonl" in result.output
+    assert "completed: 1 completed, 1 failed of 2" in result.output
+    assert (tmp_path / "questions.output.jsonl").read_bytes() == b'{"custom_id":"a"}\n'
+    assert (tmp_path / "questions.errors.jsonl").read_bytes() == b'{"custom_id":"b"}\n'
+
+    elsewhere = tmp_path / "elsewhere"
+    result = await coserve_batch(api, "download", batch.id, "--dir", str(elsewhere))
+    assert result.exit_code == 0, result.output
+    assert sorted(found.name for found in elsewhere.iterdir()) == [
+        f"{batch.id}.errors.jsonl",
+        f"{batch.id}.output.jsonl",
+    ]
+
+
+async def test_a_file_that_the_service_refuses(
+    api: Api, database: Database, tmp_path: Path
+) -> None:
+    path = tmp_path / "bad.jsonl"
+    path.write_bytes(line("a") + b"\n{")
+    result = await coserve_batch(api, "submit", str(path), "--no-check")
+    assert result.exit_code == 0, result.output
+    batch_id = result.output.partition(":")[0]
+    await validate(database, api.app.state.file_store, batch_id)
+
+    result = await coserve_batch(api, "get", batch_id)
+    assert result.exit_code == 0
+    assert f"{batch_id}: failed" in result.output
+    assert "line 2: invalid_json_line" in result.output
+    result = await coserve_batch(api, "download", batch_id)
+    assert result.exit_code == 1
+    assert "Nothing to download" in result.output
+    result = await coserve_batch(api, "cancel", batch_id)
+    assert result.exit_code == 1
+    assert "409: Cannot cancel a batch with status 'failed'." in result.output
+
+
+async def test_list_and_cancel(api: Api, tmp_path: Path) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_bytes(line("a"))
+    batch_id = (await coserve_batch(api, "submit", str(path))).output.partition(":")[0]
+    result = await coserve_batch(api, "list", "--limit", "5")
+    assert result.exit_code == 0, result.output
+    assert batch_id in result.output
+    assert "validating" in result.output
+    result = await coserve_batch(api, "cancel", batch_id)
+    assert f"{batch_id}: cancelling" in result.output
+    result = await coserve_batch(api, "get", "batch_unknown")
+    assert result.exit_code == 1
+    assert "404: No batch found" in result.output
