@@ -43,6 +43,8 @@ class CoServingScheduler(QueueingScheduler):
 
     def get_next_batch_to_run(self, running_batch: Any, last_batch: Any) -> Any:
         """Plan the next step and build its batch."""
+        if self.profiler.is_measuring:
+            self._measure()
         started_s = time.thread_time()
         self._abort_on_waiting_timeout()
         self._abort_on_running_timeout(self.holding_view)
@@ -51,8 +53,6 @@ class CoServingScheduler(QueueingScheduler):
             self._unsettled = None
         self.sync_queue()
         self.reap_aborted()
-        if self.profiler.is_measuring:
-            self._measure()
         step = self._plan_step() if len(self.rows) else None
         self.counters.plan_cpu_s += time.thread_time() - started_s
         if step is None and len(self.rows) and not self._has_pending_result():
@@ -71,7 +71,8 @@ class CoServingScheduler(QueueingScheduler):
 
     def _measure(self) -> None:
         """Run a cell of the profile unless somebody waits; switch when the last one is done."""
-        if any(live.is_online for live in self.rows) or self._has_pending_result():
+        waiting = any((req.priority or 0) >= 0 for req in self.waiting_queue)
+        if waiting or any(live.is_online for live in self.rows) or self._has_pending_result():
             return
         self.profiler.run_next()
         if self.profiler.profile is not None:

@@ -17,11 +17,29 @@ os.environ["COSERVE_HOST_KV_TOKENS"] = "640"  # runs full: some rows come back b
 sys.path.insert(0, str(Path(__file__).parent))
 
 from scheduler_rig import NUM_LAYERS, Rig, prompt  # noqa: E402
+from scripted_policy import ScriptedPolicy  # noqa: E402
 from sglang.srt.managers.io_struct import AbortReq  # noqa: E402
+from sglang.srt.managers.schedule_batch import FINISH_ABORT  # noqa: E402
 
 from engine_adapter.latency.polynomial import Coefficients, PolynomialModel  # noqa: E402
 from engine_adapter.policies.random_valid import RandomValid  # noqa: E402
 from engine_adapter.policies.settings import PolicySettings  # noqa: E402
+
+
+def compare_with_undisturbed(rig: Rig, sent: list[str]) -> int:
+    """Run everything that was not aborted again, eight at a time and undisturbed."""
+    first = {rid: rig.reqs[rid] for rid in sent}
+    whole = [r for r in sent if not isinstance(first[r].finished_reason, FINISH_ABORT)]
+    rig.use(ScriptedPolicy())
+    for begin in range(0, len(whole), 8):
+        for rid in whole[begin : begin + 8]:
+            req = first[rid]
+            rig.submit(rid, list(req.origin_input_ids), req.sampling_params.max_new_tokens)
+        rig.run()
+        for rid in whole[begin : begin + 8]:
+            got, want = list(first[rid].output_ids), rig.output(rid)
+            assert got == want, f"{rid}: {got} instead of {want}"
+    return len(whole)
 
 
 def main() -> None:
@@ -55,11 +73,12 @@ def main() -> None:
     assert not unfinished, unfinished
     assert state["host_free_pages"] == state["host_total_pages"], "host pages leaked"
     assert rig.scheduler.flush_cache()
+    compared = compare_with_undisturbed(rig, sent)
     keys = (
         "steps", "aborts", "drops", "parks", "retracts", "restored_rows", "restored_tokens",
         "recomputed_tokens", "reaped_rows", "rejected_plans", "checkpointed_pages",
     )  # fmt: skip
-    print("RESULTS " + json.dumps({"requests": len(sent), **{k: state[k] for k in keys}}))
+    print("RESULTS " + json.dumps({"requests": len(sent), "compared": compared, **{k: state[k] for k in keys}}))
 
 
 if __name__ == "__main__":
