@@ -39,18 +39,6 @@ class Assets(StaticFiles):
         return response
 
 
-def install_dashboard(app: FastAPI, *, secret: str | None) -> None:
-    """Mount the dashboard of a gateway at /admin."""
-    dashboard = make_dashboard(app.state, secret=secret)
-
-    async def front(_request: Request) -> Response:
-        return RedirectResponse("/admin/batches", 303)
-
-    # A mount answers only below its path, not at it.
-    app.add_route("/admin", front, include_in_schema=False)
-    app.mount("/admin", dashboard)
-
-
 def make_dashboard(gateway_state: State, *, secret: str | None) -> FastAPI:
     """The dashboard of a gateway.
 

@@ -49,7 +49,7 @@ def test_every_status_has_a_tone_and_words() -> None:
     assert set(TONES) == set(BatchStatus)
     assert set(LABELS) <= set(BatchStatus)
     for status in BatchStatus:
-        ended = {} if status is BatchStatus.VALIDATING else {f"{status}_at": NOW}
+        ended: dict[str, Any] = {} if status is BatchStatus.VALIDATING else {f"{status}_at": NOW}
         assert view(status, **ended).time_left
 
 
