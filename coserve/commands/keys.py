@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from coserve.commands.table import show_table
 from coserve.commands.up import read_settings
 
 if TYPE_CHECKING:
@@ -80,16 +81,10 @@ def _day(instant: datetime | None) -> str:
 @app.command("list")
 def list_() -> None:
     """Show every key, revoked ones too."""
-    from rich.console import Console
-    from rich.table import Table
-
     from store.repositories import key as keys
 
-    table = Table(box=None, pad_edge=False)
-    for column in ("id", "name", "begins", "scopes", "project", "made", "last used", "state"):
-        table.add_column(column, no_wrap=True)
-    for key in _in_transaction(keys.list_all):
-        table.add_row(
+    rows = [
+        (
             key.id,
             key.name,
             f"{key.prefix}…",
@@ -99,7 +94,9 @@ def list_() -> None:
             _day(key.last_used_at),
             "usable" if key.revoked_at is None else f"revoked {_day(key.revoked_at)}",
         )
-    Console(soft_wrap=True).print(table)
+        for key in _in_transaction(keys.list_all)
+    ]
+    show_table(("id", "name", "begins", "scopes", "project", "made", "last used", "state"), rows)
 
 
 @app.command()

@@ -8,6 +8,7 @@ from typing import Any
 
 import typer
 
+from coserve.commands.table import show_table
 from coserve.commands.up import read_settings
 
 
@@ -21,9 +22,6 @@ def _age(seconds: float) -> str:
 
 def status() -> None:
     """Show every part of the running stack; exit status 3 when nothing runs."""
-    from rich.console import Console
-    from rich.table import Table
-
     from coserve.local.lock import find_owner
     from coserve.local.supervisor import STATE_FILE
 
@@ -38,11 +36,8 @@ def status() -> None:
         state = {"parts": []}
     typer.echo(f"coserve is running (process {owner.pid}): {owner.url}")
     now_s = time.monotonic()
-    table = Table(box=None, pad_edge=False)
-    for column in ("part", "state", "for", "restarts", "process", "log"):
-        table.add_column(column, no_wrap=True)
-    for part in state["parts"]:
-        table.add_row(
+    rows = [
+        (
             part["name"],
             part["state"],
             _age(now_s - part["since_s"]),
@@ -50,4 +45,6 @@ def status() -> None:
             str(part["pid"] or "-"),
             part["log"],
         )
-    Console(soft_wrap=True).print(table)
+        for part in state["parts"]
+    ]
+    show_table(("part", "state", "for", "restarts", "process", "log"), rows)

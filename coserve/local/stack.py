@@ -10,6 +10,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from alembic.util.exc import CommandError
+from sqlalchemy.exc import SQLAlchemyError
+
 from batch.settings import BatchSettings
 from coserve.local import postgres, valkey
 from coserve.local.credentials import ensure_admin_key, session_secret
@@ -145,7 +148,10 @@ class Stack:
     async def _prepare_database(self, started: asyncio.Task[str]) -> str:
         url = await started
         with self._step("database tables"):
-            await asyncio.to_thread(migrate, url)
+            try:
+                await asyncio.to_thread(migrate, url)
+            except (SQLAlchemyError, CommandError) as error:
+                raise StartFailedError(f"{_whose(self._settings)}: {_first_line(error)}") from error
         database = Database(url)
         try:
             key, made = await ensure_admin_key(database, self._home)
@@ -210,6 +216,15 @@ class Stack:
         took_s = time.monotonic() - started_at
         if took_s >= quiet_s:
             self._say(f"  {name}: {took_s:.1f} s")
+
+
+def _whose(settings: LocalSettings) -> str:
+    return "DATABASE_URL" if settings.database_url else "The embedded database"
+
+
+def _first_line(error: Exception) -> str:
+    cause = getattr(error, "orig", None) or error
+    return (str(cause).strip().splitlines() or [type(cause).__name__])[0]
 
 
 def migrate(url: str) -> None:
