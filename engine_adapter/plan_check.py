@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from engine_adapter.core.plan import SafepointMode, StepPlan
-from engine_adapter.core.request import Phase, RequestRow, new_pages, pages_for
+from engine_adapter.core.request import Phase, RequestClass, RequestRow, new_pages, pages_for
 from engine_adapter.core.snapshot import Snapshot
 
 
@@ -28,6 +28,7 @@ class _Check:
     def __init__(self, plan: StepPlan, snapshot: Snapshot) -> None:
         self.plan = plan
         self.snapshot = snapshot
+        self.page_tokens = snapshot.resources.page_tokens
         self.seen: set[str] = set()
         self.pages = 0
         self.slots = 0
@@ -70,16 +71,30 @@ class _Check:
             self.unmixable = row.rid
 
     def check_decode(self) -> None:
-        page_tokens = self.snapshot.resources.page_tokens
+        # The one loop over every row of a full step: kept flat.
+        rows, seen, page_tokens = self.snapshot.rows, self.seen, self.page_tokens
+        decode, online = Phase.DECODE, RequestClass.ONLINE
+        pages = num_online = 0
         for rid in self.plan.decode:
-            row = self.claim(rid, "decode")
-            if row.phase is not Phase.DECODE:
+            row = rows.get(rid)
+            if row is None or rid in seen:
+                row = self.claim(rid, "decode")
+            seen.add(rid)
+            if row.phase is not decode:
                 raise self.fail(f"decode of {rid}, which is in phase {row.phase.name}")
-            self.pages += new_pages(row, 1, page_tokens)
-            self.ran(row)
+            taken = -(-(row.computed_tokens + 1) // page_tokens) - row.device_pages
+            if taken > 0:
+                pages += taken
+            if row.request_class is online:
+                num_online += 1
+            if not row.can_mix:
+                self.unmixable = rid
+        self.pages += pages
+        self.num_online += num_online
+        self.num_offline += len(self.plan.decode) - num_online
 
     def check_prefill(self) -> None:
-        page_tokens = self.snapshot.resources.page_tokens
+        page_tokens = self.page_tokens
         for chunk in self.plan.prefill:
             row = self.claim(chunk.rid, "prefill")
             if row.phase in (Phase.DECODE, Phase.PREFETCHING):

@@ -99,7 +99,7 @@ class RequestRow:
     @property
     def is_online(self) -> bool:
         """Whether the row is latency-bound."""
-        return self.request_class == RequestClass.ONLINE
+        return self.request_class is RequestClass.ONLINE
 
     @property
     def holds_slot(self) -> bool:
@@ -122,6 +122,20 @@ class RequestRow:
         return max(0, self.device_pages - self.shared_pages)
 
 
+def waiting_key(row: RequestRow) -> tuple[int, bool, float, int]:
+    """Sort key of waiting flex and offline rows, next to be admitted first.
+
+    Flex before offline; in each class retracted rows before new ones, because their KV waits on
+    the host; then the deadline; then arrival.
+    """
+    return (
+        row.request_class,
+        row.phase is not Phase.RETRACTED,
+        row.deadline_at_s,
+        row.sequence,
+    )
+
+
 def pages_for(num_tokens: int, page_tokens: int) -> int:
     """Pages needed to hold ``num_tokens`` tokens."""
     return -(-num_tokens // page_tokens)
@@ -133,4 +147,5 @@ def new_pages(row: RequestRow, num_tokens: int, page_tokens: int) -> int:
     A prefix hit of a row without a slot is counted too: those pages are evictable until the row
     starts and locked afterwards.
     """
-    return max(0, pages_for(row.start_tokens + num_tokens, page_tokens) - row.device_pages)
+    pages = -(-(row.start_tokens + num_tokens) // page_tokens) - row.device_pages
+    return pages if pages > 0 else 0

@@ -1,6 +1,6 @@
 """The book of live rows that a port keeps and a snapshot shows.
 
-Every change touches one row, so the price of a snapshot does not grow with the queue::
+Every change touches one row, so a snapshot costs the same with ten waiting rows and ten thousand::
 
     add ──► waiting ──start──► running ──finish──► (gone)
                ▲                  │
@@ -9,9 +9,13 @@ Every change touches one row, so the price of a snapshot does not grow with the 
 
 from __future__ import annotations
 
-from engine_adapter.core.request import Phase, RequestRow
+from bisect import bisect_left
+
+from engine_adapter.core.request import Phase, RequestRow, waiting_key
 from engine_adapter.core.slo import Slo
 from engine_adapter.core.snapshot import EngineLimits, Resources, Snapshot
+
+WaitingKey = tuple[int, bool, float, int]
 
 
 class Roster:
@@ -22,7 +26,11 @@ class Roster:
         self.rows: dict[str, RequestRow] = {}
         self._running: dict[str, RequestRow] = {}
         self._online_waiting: dict[str, RequestRow] = {}
-        self._offline_waiting: dict[str, RequestRow] = {}
+        # Kept in order row by row: sorting a long queue before each step would cost more than
+        # planning it. The key a row was filed under finds it again whatever changed since.
+        self._offline_waiting: list[RequestRow] = []
+        self._offline_keys: list[WaitingKey] = []
+        self._key_of: dict[str, WaitingKey] = {}
         self._version = 0
         self._next_sequence = 0
 
@@ -91,7 +99,7 @@ class Roster:
             rows=self.rows,
             running=self._running.values(),
             online_waiting=self._online_waiting.values(),
-            offline_waiting=self._offline_waiting.values(),
+            offline_waiting=self._offline_waiting,
             overhead_s=overhead_s,
             offline_waiting_version=self._version,
         )
@@ -110,12 +118,18 @@ class Roster:
         if row.is_online:
             self._online_waiting[row.rid] = row
         else:
-            self._offline_waiting[row.rid] = row
+            key = waiting_key(row)
+            place = bisect_left(self._offline_keys, key)
+            self._offline_keys.insert(place, key)
+            self._offline_waiting.insert(place, row)
+            self._key_of[row.rid] = key
             self._version += 1
 
     def _unqueue(self, row: RequestRow) -> None:
         if row.is_online:
             del self._online_waiting[row.rid]
         else:
-            del self._offline_waiting[row.rid]
+            place = bisect_left(self._offline_keys, self._key_of.pop(row.rid))
+            del self._offline_keys[place]
+            del self._offline_waiting[place]
             self._version += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from engine_adapter.core.request import RequestRow
@@ -100,7 +100,8 @@ class Snapshot:
         rows: Every live row by id.
         running: Rows that hold a slot, in the order they got it.
         online_waiting: Online rows without a slot, in arrival order.
-        offline_waiting: Flex and offline rows without a slot, in arrival order.
+        offline_waiting: Flex and offline rows without a slot, sorted by
+            :func:`~engine_adapter.core.request.waiting_key`: next to be admitted first.
         overhead_s: Time between two forward passes as the port measures it; part of every gap
             between tokens, so it is taken off every budget.
         offline_waiting_version: Changes whenever ``offline_waiting`` does.
@@ -114,6 +115,6 @@ class Snapshot:
     rows: Mapping[str, RequestRow]
     running: Collection[RequestRow]
     online_waiting: Collection[RequestRow]
-    offline_waiting: Collection[RequestRow]
+    offline_waiting: Sequence[RequestRow]
     overhead_s: float = 0.0
     offline_waiting_version: int = 0

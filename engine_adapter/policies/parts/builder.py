@@ -17,7 +17,7 @@ from engine_adapter.core.plan import (
     StepKind,
     StepPlan,
 )
-from engine_adapter.core.request import Phase, RequestRow, new_pages, pages_for
+from engine_adapter.core.request import Phase, RequestClass, RequestRow, new_pages, pages_for
 from engine_adapter.core.snapshot import Snapshot
 from engine_adapter.latency.load import StepLoad
 from engine_adapter.latency.model import LatencyModel
@@ -56,7 +56,8 @@ class PlanBuilder:
         self.page_tokens = resources.page_tokens
         self.pages_left = resources.available_pages
         self.slots_left = resources.free_slots
-        held = sum(1 for row in snapshot.running if not row.is_online)
+        online = RequestClass.ONLINE
+        held = sum([row.request_class is not online for row in snapshot.running])
         self.offline_slots_left = resources.total_slots - resources.reserved_slots - held
         self.chunk_left = snapshot.limits.max_chunk_tokens
         self.rows_left = snapshot.limits.max_batch_rows
@@ -87,20 +88,24 @@ class PlanBuilder:
 
     def decode(self, row: RequestRow, budget_s: float) -> bool:
         """Take one decode token of ``row``; False if pages, rows or time do not allow it."""
+        # The one method called for every row of a full step: kept flat.
         if self.rows_left <= 0 or (self._prefill and not self._may_mix(row)):
             return False
         computed = row.computed_tokens
         pages = -(-(computed + 1) // self.page_tokens) - row.device_pages
         if pages > self.pages_left:
             return False
+        load = self.load
         if budget_s != math.inf:
             kind = StepKind.MIXED if self._prefill else StepKind.DECODE
-            predicted_s = self.model.predict_with_decode(self.load, computed)
-            if predicted_s > self.bounded_s(budget_s, kind):
+            if self.model.predict_with_decode(load, computed) > self.bounded_s(budget_s, kind):
                 return False
         if pages > 0:
             self.pages_left -= pages
-        self.load.add_decode(computed)
+        length = computed + 1
+        load.decode_rows += 1
+        load.decode_context += length
+        load.decode_square += length * length
         self._decode.append(row.rid)
         self._take(row)
         return True
@@ -191,12 +196,9 @@ class PlanBuilder:
 
     def build(self, budget_s: float, safepoints: Safepoints = UNARMED) -> StepPlan:
         """Close the step. Every slot holder that could run and was not taken is parked."""
-        taken = self.taken
-        parks = tuple(
-            row.rid
-            for row in self.snapshot.running
-            if row.rid not in taken and row.phase is not Phase.PREFETCHING
-        )
+        taken, fetching = self.taken, Phase.PREFETCHING
+        left = [row for row in self.snapshot.running if row.rid not in taken]
+        parks = tuple([row.rid for row in left if row.phase is not fetching])
         return StepPlan(
             step_id=self.snapshot.step_id,
             decode=tuple(self._decode),
@@ -246,7 +248,7 @@ class PlanBuilder:
         self.taken.add(row.rid)
         if not row.can_mix:
             self.has_unmixable = True
-        if row.is_online:
+        if row.request_class is RequestClass.ONLINE:
             self.num_online += 1
         else:
             self.num_offline += 1

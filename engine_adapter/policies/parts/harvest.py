@@ -13,7 +13,7 @@ from engine_adapter.core.request import Phase, RequestClass, RequestRow, pages_f
 from engine_adapter.latency.load import StepLoad
 from engine_adapter.policies.parts.budget import offline_only_budget_s
 from engine_adapter.policies.parts.builder import UNBOUNDED_S, PlanBuilder
-from engine_adapter.policies.parts.ordering import OfflineOrder, flex_room
+from engine_adapter.policies.parts.ordering import OfflineOrder, flex_room, retracted_rows
 from engine_adapter.policies.parts.rows import RowsByRole
 from engine_adapter.policies.parts.victims import VictimPool
 from engine_adapter.policies.settings import PolicySettings
@@ -99,9 +99,7 @@ class Harvester:
                 builder.prefetch(row)
         if builder.retracted:
             return
-        for row in self._order.waiting(builder.snapshot):
-            if row.phase is not Phase.RETRACTED:
-                continue
+        for row in retracted_rows(builder.snapshot.offline_waiting):
             if row.host_tokens == 0 or row.rid in builder.taken:
                 continue
             if not self._fits_whole(row, row.host_tokens) or builder.prefetch(row) == 0:

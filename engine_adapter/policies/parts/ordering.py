@@ -1,18 +1,22 @@
 """The order of flex and offline rows.
 
-Slot holders: flex before offline, then deadline, then arrival. Waiting rows the same, with two
-exceptions: a retracted row comes before a new one of its class, because its KV waits on the host;
-and every ``1 / min_share``-th admission goes to the batch that was admitted least recently, so
-that a batch with a late deadline still moves. Rows of one batch stay in file order, where they
-tend to share a prefix.
+Slot holders: flex before offline, then deadline, then arrival. Waiting rows come sorted in the
+snapshot: the same order, but a retracted row before a new one of its class. On top of that every
+``1 / min_share``-th admission goes to the batch that was admitted least recently, so that a batch
+with a late deadline still moves. Rows of one batch stay in file order, where they tend to share a
+prefix.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 
 from engine_adapter.core.request import Phase, RequestClass, RequestRow
 from engine_adapter.core.snapshot import Snapshot
+
+# A batch forgotten for its age counts as never admitted, which is nearly the same.
+MAX_REMEMBERED = 256
 
 
 def running_key(row: RequestRow) -> tuple[int, float, int]:
@@ -20,16 +24,6 @@ def running_key(row: RequestRow) -> tuple[int, float, int]:
     if row.request_class == RequestClass.ONLINE:
         return (0, 0.0, row.sequence)
     return (row.request_class, row.deadline_at_s, row.sequence)
-
-
-def waiting_key(row: RequestRow) -> tuple[int, bool, float, int]:
-    """Sort key of waiting rows, next to be admitted first."""
-    return (
-        row.request_class,
-        row.phase is not Phase.RETRACTED,
-        row.deadline_at_s,
-        row.sequence,
-    )
 
 
 def flex_room(snapshot: Snapshot, max_share: float) -> int:
@@ -41,9 +35,7 @@ def flex_room(snapshot: Snapshot, max_share: float) -> int:
 
 
 class OfflineOrder:
-    """Order of waiting rows, remembered between steps.
-
-    The queue is sorted only when it changed, so a long queue costs nothing while it stands.
+    """Order of admissions, with a share for the batch that would starve.
 
     Args:
         min_share: Share of admissions kept for the batch served least; 0 turns it off.
@@ -52,20 +44,16 @@ class OfflineOrder:
     def __init__(self, min_share: float) -> None:
         """Start with no admissions counted."""
         self._every = round(1.0 / min_share) if min_share > 0.0 else 0
-        self._version = -1
-        self._sorted: list[RequestRow] = []
         self._admissions = 0
         self._last_admitted: dict[str, int] = {}
+        self._starved_for: tuple[int, int] = (-1, -1)
+        self._starved_row: RequestRow | None = None
 
     def waiting(self, snapshot: Snapshot) -> Iterator[RequestRow]:
         """Waiting rows in admission order; stop consuming at the first that does not fit."""
-        if snapshot.offline_waiting_version != self._version:
-            self._sorted = sorted(snapshot.offline_waiting, key=waiting_key)
-            self._version = snapshot.offline_waiting_version
-            self._forget_absent(snapshot.offline_waiting)
-        rows = self._sorted
+        rows = snapshot.offline_waiting
         if self._every and rows and (self._admissions + 1) % self._every == 0:
-            starved = self._starved(rows)
+            starved = self._starved(snapshot)
             if starved is not None:
                 yield starved
                 for row in rows:
@@ -77,20 +65,41 @@ class OfflineOrder:
     def admitted(self, row: RequestRow) -> None:
         """Count an admission."""
         self._admissions += 1
-        self._last_admitted[row.batch_id] = self._admissions
+        last = self._last_admitted
+        last.pop(row.batch_id, None)
+        last[row.batch_id] = self._admissions  # the dictionary stays ordered by recency
+        if len(last) > MAX_REMEMBERED:
+            del last[next(iter(last))]
 
-    def _starved(self, rows: list[RequestRow]) -> RequestRow | None:
-        """First row of the batch admitted least recently; None when there is one batch only."""
+    def _starved(self, snapshot: Snapshot) -> RequestRow | None:
+        """First row of the batch admitted least recently; None when there is one batch only.
+
+        Looked up once per change of the queue: the answer stands while the row waits.
+        """
+        state = (snapshot.offline_waiting_version, self._admissions)
+        if state != self._starved_for:
+            self._starved_for = state
+            self._starved_row = self._find_starved(snapshot.offline_waiting)
+        return self._starved_row
+
+    def _find_starved(self, rows: Iterable[RequestRow]) -> RequestRow | None:
         first: dict[str, RequestRow] = {}
         for row in rows:
-            if row.phase is not Phase.RETRACTED:
-                first.setdefault(row.batch_id, row)
+            if row.batch_id not in first and row.phase is not Phase.RETRACTED:
+                first[row.batch_id] = row
         if len(first) < 2:
             return None
         last = self._last_admitted
         return min(first.values(), key=lambda row: (last.get(row.batch_id, 0), row.sequence))
 
-    def _forget_absent(self, rows: Iterable[RequestRow]) -> None:
-        if len(self._last_admitted) > 64:
-            live = {row.batch_id for row in rows}
-            self._last_admitted = {b: n for b, n in self._last_admitted.items() if b in live}
+
+def retracted_rows(rows: Sequence[RequestRow]) -> Iterator[RequestRow]:
+    """Retracted rows of a waiting queue in order, without looking at the others."""
+    for request_class in (RequestClass.FLEX, RequestClass.OFFLINE):
+        place = bisect_left(rows, request_class, key=lambda row: row.request_class)
+        while place < len(rows):
+            row = rows[place]
+            if row.request_class is not request_class or row.phase is not Phase.RETRACTED:
+                break
+            yield row
+            place += 1

@@ -66,14 +66,16 @@ class World:
     ) -> RequestRow:
         """Add a row; one that decodes has its whole prompt computed unless told otherwise."""
         row = RequestRow(rid, request_class, prompt_tokens=prompt, fill_tokens=prompt)
+        for name, value in fields.items():
+            setattr(row, name, value)
+        holds_slot = phase in (Phase.PREFILL, Phase.DECODE, Phase.PREFETCHING)
+        if not holds_slot:
+            row.phase = phase
         self.roster.add(row)
-        if phase in (Phase.PREFILL, Phase.DECODE, Phase.PREFETCHING):
+        if holds_slot:
             self.roster.start(rid, phase)
             row.computed_tokens = prompt if computed is None else computed
             row.device_pages = pages_for(row.computed_tokens, self.resources.page_tokens)
-        row.phase = phase
-        for name, value in fields.items():
-            setattr(row, name, value)
         return row
 
     def online(self, rid: str, **kwargs: object) -> RequestRow:

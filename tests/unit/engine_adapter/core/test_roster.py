@@ -83,3 +83,30 @@ def test_a_new_row_holds_no_slot_and_gets_only_one() -> None:
     roster.start("b")
     with pytest.raises(ValueError, match="already holds a slot"):
         roster.start("b")
+
+
+def test_waiting_offline_rows_stay_sorted_whatever_happens() -> None:
+    import random
+
+    from engine_adapter.core.request import waiting_key
+
+    generator = random.Random(4)
+    roster = Roster()
+    for i in range(400):
+        act = generator.random()
+        rows = [r for r in roster.rows.values() if not r.holds_slot]
+        held = [r for r in roster.rows.values() if r.holds_slot]
+        if act < 0.5 or not rows:
+            made = row(f"r{i}", generator.choice([RequestClass.FLEX, RequestClass.OFFLINE]))
+            made.deadline_at_s = float(generator.randrange(5))
+            roster.add(made)
+        elif act < 0.7:
+            roster.start(generator.choice(rows).rid)
+        elif act < 0.85 and held:
+            roster.retract(generator.choice(held).rid)
+        else:
+            roster.finish(generator.choice([*rows, *held]).rid)
+        snapshot = roster.snapshot(0, 0.0, Slo(1, 1), Resources(16, 16, 1, 1), EngineLimits())
+        waiting = list(snapshot.offline_waiting)
+        assert waiting == sorted(waiting, key=waiting_key)
+        assert {r.rid for r in waiting} == {r.rid for r in roster.rows.values() if not r.holds_slot}

@@ -3,7 +3,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine_adapter.core.request import Phase, RequestClass
-from engine_adapter.policies.parts.ordering import OfflineOrder, flex_room, running_key
+from engine_adapter.policies.parts.ordering import (
+    OfflineOrder,
+    flex_room,
+    retracted_rows,
+    running_key,
+)
 
 if TYPE_CHECKING:
     from tests.unit.engine_adapter.conftest import World
@@ -44,17 +49,6 @@ def test_rows_of_a_batch_keep_their_order(world: World) -> None:
     assert ids(OfflineOrder(0.1), world) == [f"r{i}" for i in range(5)]
 
 
-def test_a_queue_that_stands_is_sorted_once(world: World) -> None:
-    row = world.offline("a", deadline_at_s=5.0)
-    world.offline("b", deadline_at_s=6.0)
-    order = OfflineOrder(0.0)
-    assert ids(order, world) == ["a", "b"]
-    row.deadline_at_s = 7.0  # not how a queue changes; shows that nothing was sorted
-    assert ids(order, world) == ["a", "b"]
-    world.offline("c", deadline_at_s=1.0)
-    assert ids(order, world) == ["c", "b", "a"]
-
-
 def test_online_rows_rank_by_arrival_whatever_their_deadline(world: World) -> None:
     first = world.online("first", deadline_at_s=9.0)
     second = world.online("second", deadline_at_s=1.0)
@@ -70,10 +64,19 @@ def test_flex_room_shrinks_with_flex_slots(world: World) -> None:
     assert flex_room(world.snapshot(), 0.5) == 0
 
 
-def test_gone_batches_are_forgotten(world: World) -> None:
+def test_old_batches_are_forgotten(world: World) -> None:
     order = OfflineOrder(0.1)
-    for i in range(100):
+    for i in range(1000):
         order.admitted(world.offline(f"r{i}", batch_id=f"b{i}"))
-        world.roster.finish(f"r{i}")
-        list(order.waiting(world.snapshot()))
-    assert len(order._last_admitted) <= 65
+    assert len(order._last_admitted) <= 256
+    assert "b999" in order._last_admitted
+
+
+def test_retracted_rows_are_found_without_a_search(world: World) -> None:
+    for i in range(5):
+        world.offline(f"w{i}")
+        world.add(f"fw{i}", RequestClass.FLEX)
+    world.offline("r", phase=Phase.RETRACTED, deadline_at_s=9.0)
+    world.add("fr", RequestClass.FLEX, phase=Phase.RETRACTED)
+    found = retracted_rows(world.snapshot().offline_waiting)
+    assert [row.rid for row in found] == ["fr", "r"]
