@@ -1,7 +1,9 @@
-"""The body of one line: bounded checks of what every engine would refuse.
+"""The body of one line: what every engine would refuse, judged before anything runs.
 
-Only shape is judged here, in one pass whose cost is bounded by the line's length; what depends on
-the model (context length, templates, schemas) is answered by the engine, for that line alone.
+First what a line can have wrong in many places, all of it reported; then the rules of the online
+endpoints, whose first finding is reported: nothing that the gateway would refuse may reach an
+engine through a batch. The cost is bounded by the line's length. What depends on the model
+(context length, templates) is answered by the engine, for that line alone.
 """
 
 from __future__ import annotations
@@ -10,6 +12,9 @@ from typing import Any, Final
 
 from batch.fault import LineNotes
 from engine_adapter.client.base import COMPLETIONS_PATH
+from engine_adapter.wire.chat_request import check_chat
+from engine_adapter.wire.completion_request import check_completion, prompts_of
+from engine_adapter.wire.errors import InvalidRequest
 
 MAX_MESSAGES: Final = 2048
 MAX_CHOICES: Final = 1
@@ -22,9 +27,22 @@ _ROLES: Final = frozenset({"system", "developer", "user", "assistant", "tool", "
 def check_body(body: dict[str, Any], endpoint: str, notes: LineNotes) -> str:
     """Note what is wrong with a body; returns the first `PREFIX_CHARS` of its prompt."""
     _check_numbers(body, notes)
-    if endpoint == COMPLETIONS_PATH:
-        return _completion_prompt(body, notes)
-    return _chat_prompt(body, notes)
+    is_completion = endpoint == COMPLETIONS_PATH
+    prefix = _completion_prompt(body, notes) if is_completion else _chat_prompt(body, notes)
+    if not any((fault.param or "").startswith("body.") for fault in notes.faults):
+        try:
+            (check_completion if is_completion else check_chat)(body)
+        except InvalidRequest as refused:
+            param = None if refused.param is None else f"body.{refused.param}"
+            notes.add(refused.code or "invalid_value", refused.message, param)
+        else:
+            if is_completion and len(prompts_of(body)) > MAX_CHOICES:
+                notes.add(
+                    "too_many_choices",
+                    f"'body.prompt' may hold {MAX_CHOICES} prompt: give each prompt its own line.",
+                    "body.prompt",
+                )
+    return prefix
 
 
 def _check_numbers(body: dict[str, Any], notes: LineNotes) -> None:

@@ -119,6 +119,16 @@ def test_a_good_line() -> None:
             "invalid_type",
             "body.messages[0].content",
         ),
+        # What only the rules of the online endpoint know.
+        (with_body(seed="x"), "invalid_type", "body.seed"),
+        (with_body(top_logprobs=3), "invalid_value", "body.top_logprobs"),
+        (with_body(model="m" * 300), "invalid_value", "body.model"),
+        (with_body(stream_options={}), "invalid_value", "body.stream_options"),
+        (
+            with_body(response_format={"type": "json_schema", "json_schema": {"name": "x"}}),
+            "invalid_type",
+            "body.response_format.json_schema.schema",
+        ),
     ],
 )
 def test_a_bad_line_has_this_one_fault(line: object, code: str, param: str | None) -> None:
@@ -134,7 +144,7 @@ def test_a_bad_line_has_this_one_fault(line: object, code: str, param: str | Non
         with_body(n=1),
         with_body(temperature=0),
         with_body(temperature=2),
-        with_body(max_tokens=1, tools=[], response_format={"type": "json_object"}),
+        with_body(max_tokens=1, response_format={"type": "json_object"}),
         with_body(messages=[{"role": "user", "content": [{"type": "text", "text": "hi"}]}]),
         with_body(
             messages=[
@@ -174,6 +184,11 @@ def test_every_fault_of_a_line_is_reported() -> None:
         ("Once", None),
         (["Once"], None),
         ([1, 2, 3], None),
+        ([[1, 2, 3]], None),
+        (["Once", "Twice"], "too_many_choices"),
+        ([[1], [2]], "too_many_choices"),
+        ([""], "invalid_value"),
+        ([{}], "invalid_type"),
     ],
 )
 def test_prompts_of_completions(prompt: object, code: str | None) -> None:
