@@ -128,7 +128,17 @@ def set_up_service(checkout: Path, *, dev: bool) -> Path:
 def _sync(uv: Path, python: Path, lock: Path, env: dict[str, str]) -> None:
     """Install exactly the lock: by uv, or by pip, which knows more ways to an index."""
     quiet = [] if sys.stderr.isatty() else ["--quiet"]
-    argv = [uv, "pip", "sync", *quiet, "--python", python, "--require-hashes", lock]
+    argv = [
+        uv,
+        "pip",
+        "sync",
+        *quiet,
+        "--compile-bytecode",
+        "--python",
+        python,
+        "--require-hashes",
+        lock,
+    ]
     if subprocess.run([str(part) for part in argv], env=env, check=False).returncode == 0:
         return
     print("  uv could not: trying pip, which reads this host's pip settings", flush=True)
