@@ -9,7 +9,7 @@ _PREFIX = b"data: "
 
 
 class EventTooLong(ValueError):
-    """One event is longer than `MAX_EVENT_BYTES`."""
+    """One event is longer than the parser allows."""
 
 
 class EventParser:
@@ -18,9 +18,10 @@ class EventParser:
     Invariant: `_tail` never contains a whole event.
     """
 
-    __slots__ = ("_tail",)
+    __slots__ = ("_max_event_bytes", "_tail")
 
-    def __init__(self) -> None:
+    def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self._max_event_bytes = max_event_bytes
         self._tail = b""
 
     def feed(self, chunk: bytes) -> list[bytes]:
@@ -39,7 +40,7 @@ class EventParser:
             held = b""
         blocks = chunk.split(b"\n\n")
         self._tail = blocks.pop() + held
-        if len(self._tail) > MAX_EVENT_BYTES:
+        if len(self._tail) > self._max_event_bytes:
             raise EventTooLong("an event of the engine's stream does not end")
         events = []
         for block in blocks:

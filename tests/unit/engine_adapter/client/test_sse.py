@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine_adapter.client.sse import EventParser, EventTooLong
+
+
+def test_events_comments_and_other_fields() -> None:
+    stream = b': hello\n\ndata: {"a":1}\n\nevent: x\ndata: one\ndata:two\nid: 3\n\ndata: [DONE]\n\n'
+    assert EventParser().feed(stream) == [b'{"a":1}', b"one\ntwo", b"[DONE]"]
+
+
+@given(
+    st.lists(st.text(st.characters(exclude_characters="\r\n"), min_size=1), max_size=5),
+    st.sampled_from(["\n", "\r\n", "\r"]),
+    st.data(),
+)
+def test_however_the_bytes_are_cut_the_events_are_the_same(
+    texts: list[str], newline: str, data: st.DataObject
+) -> None:
+    # An event before the last one: a lone \r at the very end waits for its \n.
+    stream = "".join(f"data: {text}{newline}{newline}" for text in [*texts, "end", "never"])
+    raw = stream.encode()
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=6)))
+    parser, events, start = EventParser(), [], 0
+    for cut in [*cuts, len(raw)]:
+        if cut > start:
+            events += parser.feed(raw[start:cut])
+            start = cut
+    wanted = [text.encode() for text in [*texts, "end"]]
+    assert events[: len(wanted)] == wanted
+
+
+def test_an_event_without_end_is_refused() -> None:
+    parser = EventParser(max_event_bytes=100)
+    with pytest.raises(EventTooLong):
+        for _ in range(20):
+            parser.feed(b"data: 12345")
