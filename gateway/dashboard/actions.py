@@ -18,13 +18,13 @@ from gateway.dashboard.access import (
     CSRF_HEADER,
     AdminDep,
     CheckedForm,
-    CsrfRefused,
     ResourcesDep,
     check_origin,
     check_token,
 )
 from gateway.dashboard.pages import new_batch_page
 from gateway.multipart import FormPart, MultipartForm
+from gateway.refusal import LingeringResponse
 from store.repositories import overview
 
 router = APIRouter()
@@ -37,9 +37,9 @@ async def submit(request: Request, resources: ResourcesDep, admin: AdminDep) -> 
     The CSRF token comes before the file in the form (or in a header), so that nothing of a forged
     upload is read.
     """
-    check_origin(request)
     form = _Submission(request, resources, admin)
     try:
+        check_origin(request)
         _check_length(request)
         multipart = MultipartForm(request.headers.get("content-type"), request.stream())
         upload = await receive(form.upload_parts(multipart), resources.file_store)
@@ -58,12 +58,11 @@ async def submit(request: Request, resources: ResourcesDep, admin: AdminDep) -> 
             # Without its row the stored file would be lost space.
             await resources.file_store.delete(upload.file_id)
             raise
-    except CsrfRefused:
-        raise
     except ApiError as refused:
-        return new_batch_page(
+        page = new_batch_page(
             request, resources, admin, error=refused.message, status=refused.status
         )
+        return LingeringResponse(page)
     await resources.queue.enqueue_validate(batch.id)
     return _go_to(request, f"{request.scope['root_path']}/batches/{batch.id}")
 

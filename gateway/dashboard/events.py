@@ -28,7 +28,7 @@ router = APIRouter()
 
 TICK_S = 1.0
 SIGN_OF_LIFE_S = 15.0
-RECHECK_S = 5.0
+RECHECK_S = 3.0
 """How often a stream looks whether its session is still good."""
 
 TROUBLE = (

@@ -171,25 +171,35 @@ class EnginesView:
 class SharedReadings:
     """The last reading of each view that somebody looks at.
 
-    Invariant: however many look, a view is read at most once per `fresh_s`.
+    Invariant: however many watch, a view is read at most once per `fresh_s`.
     """
 
     resources: Resources
     _last: dict[View, tuple[float, Fragments]] = field(default_factory=dict)
     _locks: dict[View, asyncio.Lock] = field(default_factory=dict)
 
-    async def read(self, view: View) -> Fragments:
-        """What the view shows now, or showed a moment ago."""
+    async def read(self, view: View, *, anew: bool = False) -> Fragments:
+        """What the view shows now, or showed a moment ago.
+
+        Args:
+            view: What to read.
+            anew: Whoever has just done something must see it: do not use an older reading.
+        """
         async with self._locks.setdefault(view, asyncio.Lock()):
             clock = self.resources.clock
             known = self._last.get(view)
-            if known is not None and clock.monotonic() - known[0] < view.fresh_s:
+            is_fresh = known is not None and clock.monotonic() - known[0] < view.fresh_s
+            if known is not None and is_fresh and not anew:
                 return known[1]
             began_s = clock.monotonic()
             fragments = await view.read(self.resources)
             self._last[view] = (began_s, fragments)
             self._forget_stale(began_s)
             return fragments
+
+    def views(self) -> list[View]:
+        """The views that are remembered."""
+        return list(self._last)
 
     def _forget_stale(self, now_s: float) -> None:
         """Views that nobody has read for a while are dropped, so that none is kept for ever."""

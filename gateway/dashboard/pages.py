@@ -56,7 +56,7 @@ async def _living_page(
     **values: Any,
 ) -> HTMLResponse:
     readings: SharedReadings = request.app.state.readings
-    fragments = await readings.read(view)
+    fragments = await readings.read(view, anew=True)
     return page(
         request,
         resources,

@@ -142,13 +142,13 @@ async def page(
         query = query.where(
             or_(border.is_(None), tuple_(Batch.created_at, Batch.id) < tuple_(border, after))
         )
-    rows = (await session.execute(query)).tuples().all()
+    rows = (await session.execute(query)).all()
     return [BatchOverview(*row) for row in rows[:limit]], len(rows) > limit
 
 
 async def one(session: AsyncSession, batch_id: str) -> BatchOverview | None:
     """One batch of any project."""
-    row = (await session.execute(_overviews().where(Batch.id == batch_id))).tuples().one_or_none()
+    row = (await session.execute(_overviews().where(Batch.id == batch_id))).one_or_none()
     return BatchOverview(*row) if row is not None else None
 
 
@@ -160,7 +160,7 @@ async def totals(session: AsyncSession) -> BatchTotals:
         func.count(),
         func.coalesce(func.sum(open_rows).filter(Batch.status.in_(LIVE_STATUSES)), 0),
     ).group_by(Batch.status)
-    rows = (await session.execute(query)).tuples().all()
+    rows = (await session.execute(query)).all()
     return BatchTotals(
         by_status={status: count for status, count, _ in rows},
         open_rows=sum(int(rows_open) for _, _, rows_open in rows),
@@ -194,7 +194,7 @@ async def progress(
         .where(RowResult.batch_id == batch.id, RowResult.seq.in_(chosen))
         .order_by(RowResult.seq)
     )
-    return [ProgressPoint(at, seq) for at, seq in (await session.execute(query)).tuples()]
+    return [ProgressPoint(at, seq) for at, seq in (await session.execute(query))]
 
 
 async def failed_rows(session: AsyncSession, batch: Batch, *, limit: int) -> Sequence[FailedRow]:
@@ -208,7 +208,7 @@ async def failed_rows(session: AsyncSession, batch: Batch, *, limit: int) -> Seq
         .order_by(RowResult.seq.desc())
         .limit(limit)
     )
-    return [FailedRow(*row) for row in (await session.execute(query)).tuples()]
+    return [FailedRow(*row) for row in (await session.execute(query))]
 
 
 async def file_of(session: AsyncSession, file_id: str) -> File | None:

@@ -1,0 +1,221 @@
+"""The list, one batch's page, submitting, cancelling, downloading."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import pytest
+
+from batch.finalize import finalize
+from batch.queue import FINALIZE, VALIDATE
+from batch.validate import validate
+from engine_adapter.client.fake import FakeEngineClient
+from engine_adapter.client.fake_engine import FakeEngine
+from store.session import Database
+from tests.fixtures.batches import add_batch, add_project, add_validating, line, read_batch
+from tests.fixtures.dashboard import Site, token_in
+
+pytestmark = pytest.mark.usefixtures("site")
+
+
+async def ended(site: Site, batch_id: str) -> None:
+    """Run a batch to its end."""
+    await site.bench.dispatch(FakeEngineClient(FakeEngine()))
+    assert await finalize(site.bench.database, site.bench.file_store, batch_id)
+
+
+async def upload(
+    client: httpx.AsyncClient, data: bytes, *, token: str | None = None, **kwargs: object
+) -> httpx.Response:
+    """Send the form of the page as a browser without scripts does."""
+    if token is None:
+        token = token_in((await client.get("/admin/batches/new")).text)
+    fields = {"csrf_token": token, "purpose": "batch", "endpoint": "/v1/chat/completions"}
+    files = {"file": ("mine.jsonl", data, "application/jsonl")}
+    return await client.post("/admin/batches", data=fields, files=files, **kwargs)  # type: ignore[arg-type]
+
+
+async def test_without_batches_the_page_says_how_to_make_one(site: Site) -> None:
+    async with site.admin() as client:
+        page = (await client.get("/admin/batches")).text
+    assert "No batches yet" in page
+    assert f"{site.url}/v1/files" in page
+    assert "client.batches.create" in page
+
+
+async def test_the_list_shows_batches_of_every_owner(site: Site) -> None:
+    database, store = site.bench.database, site.bench.file_store
+    mine = await add_batch(database, store, [line("a"), line("b")])
+    theirs = await add_validating(
+        database, store, [line("a")], project_id=await add_project(database, "proj_other")
+    )
+    async with site.admin() as client:
+        page = (await client.get("/admin/batches")).text
+    assert page.index(theirs) < page.index(mine)
+    assert "proj_other" in page
+    assert "0 of 2" in page
+    assert "How-to" not in page
+    assert "No batches yet" not in page
+
+
+async def test_the_list_is_filtered_and_paged(site: Site) -> None:
+    database, store = site.bench.database, site.bench.file_store
+    ids = [await add_validating(database, store, [line("a")]) for _ in range(27)]
+    async with site.admin() as client:
+        first = (await client.get("/admin/batches?group=live")).text
+        assert first.count('<tr id="row-') == 25
+        assert ids[-1] in first
+        assert ids[0] not in first
+        older = (await client.get(f"/admin/batches?group=live&after={ids[2]}")).text
+        assert older.count('<tr id="row-') == 2
+        assert ids[0] in older
+        assert "No batch has this status" in (await client.get("/admin/batches?group=done")).text
+
+
+async def test_an_uploaded_file_becomes_a_batch(site: Site) -> None:
+    async with site.admin() as client:
+        reply = await upload(client, line("a") + b"\n")
+        assert reply.status_code == 303
+        batch_id = reply.headers["location"].rpartition("/")[2]
+        assert site.bench.queue.take() == [(VALIDATE, batch_id)]
+        page = (await client.get(reply.headers["location"])).text
+    assert "mine.jsonl" in page
+    batch = await read_batch(site.bench.database, batch_id)
+    assert (batch.status, batch.key_id) == ("validating", site.key_id)
+
+
+async def test_a_script_gets_the_address_instead_of_a_redirect(site: Site) -> None:
+    async with site.admin() as client:
+        reply = await upload(client, line("a"), headers={"hx-request": "true"})
+    assert reply.status_code == 204
+    assert reply.headers["hx-redirect"].startswith("/admin/batches/batch_")
+
+
+async def test_an_upload_without_its_token_leaves_nothing(site: Site) -> None:
+    async with site.admin() as client:
+        reply = await upload(client, line("a"), token="wrong")
+        assert reply.status_code == 403
+        assert "No batches yet" in (await client.get("/admin/batches")).text
+    assert site.bench.queue.take() == []
+    assert site.bench.file_store.keys() == []
+
+
+async def test_an_upload_by_a_visitor_leads_to_the_login(site: Site) -> None:
+    async with site.client() as client:
+        token = token_in((await client.get("/admin/login")).text)
+        reply = await upload(client, line("a"), token=token)
+    assert (reply.status_code, reply.headers["location"]) == (303, "/admin/login")
+    assert site.bench.file_store.keys() == []
+
+
+async def test_what_is_wrong_with_an_upload_is_said_on_the_form(site: Site) -> None:
+    async with site.admin() as client:
+        reply = await upload(client, b"")
+        assert reply.status_code == 400
+        assert "The file is empty" in reply.text
+        token = token_in((await client.get("/admin/batches/new")).text)
+        fields = {"csrf_token": token, "purpose": "batch", "endpoint": "/v1/nowhere"}
+        reply = await client.post(
+            "/admin/batches", data=fields, files={"file": ("a.jsonl", line("a"))}
+        )
+        assert reply.status_code == 400
+        assert "endpoint must be one of" in reply.text
+    assert site.bench.file_store.keys() == []
+
+
+async def test_an_upload_over_the_limit_is_refused_before_it_is_read(site: Site) -> None:
+    async with site.admin() as client:
+        cookie = "; ".join(f"{name}={value}" for name, value in client.cookies.items())
+    host = site.url.removeprefix("http://")
+    head = (
+        f"POST /admin/batches HTTP/1.1\r\nhost: {host}\r\ncookie: {cookie}\r\n"
+        "content-type: multipart/form-data; boundary=x\r\ncontent-length: 314572800\r\n\r\n"
+    )
+    reader, writer = await asyncio.open_connection(*host.split(":"))
+    writer.write(head.encode())
+    async with asyncio.timeout(5):
+        reply = await reader.readuntil(b"</main>")
+    writer.close()
+    assert reply.startswith(b"HTTP/1.1 413 ")
+    assert b"larger than the limit" in reply
+
+
+async def test_a_failed_batch_shows_every_wrong_line(site: Site) -> None:
+    database, store = site.bench.database, site.bench.file_store
+    lines = [line("a"), b"{nope", line("a")]
+    batch_id = await add_validating(database, store, lines)
+    await validate(database, store, batch_id)
+    async with site.admin() as client:
+        page = (await client.get(f"/admin/batches/{batch_id}")).text
+    assert "Errors in the input" in page
+    assert "not parseable as valid JSON" in page
+    assert "same as that of line 1" in page
+    assert "Validation failed" in page
+
+
+async def test_a_finished_batch_shows_its_failed_rows_and_files(site: Site) -> None:
+    database, store = site.bench.database, site.bench.file_store
+    lines = [line("good"), line("<b>bad</b>", "fake:status=400")]
+    batch_id = await add_batch(database, store, lines)
+    await ended(site, batch_id)
+    async with site.admin() as client:
+        page = (await client.get(f"/admin/batches/{batch_id}")).text
+        assert "&lt;b&gt;bad&lt;/b&gt;" in page
+        assert "<b>bad" not in page
+        assert "Completed" in page
+        for kind, custom_id in (("output", b'"good"'), ("error", b"bad"), ("input", b"fake-model")):
+            reply = await client.get(f"/admin/batches/{batch_id}/files/{kind}")
+            assert reply.status_code == 200
+            assert reply.headers["content-disposition"].startswith("attachment")
+            assert int(reply.headers["content-length"]) == len(reply.content)
+            assert custom_id in reply.content
+
+
+async def test_what_is_not_there_is_a_page_that_says_so(site: Site) -> None:
+    batch_id = await add_batch(site.bench.database, site.bench.file_store, [line("a")])
+    async with site.admin() as client:
+        for path in (
+            "/admin/batches/batch_nowhere",
+            f"/admin/batches/{batch_id}/files/output",
+            f"/admin/batches/{batch_id}/files/secrets",
+            "/admin/nowhere",
+        ):
+            reply = await client.get(path)
+            assert reply.status_code == 404, path
+            assert "That did not work" in reply.text
+
+
+async def test_cancelling_needs_the_token_and_then_happens_at_once(site: Site) -> None:
+    batch_id = await add_batch(site.bench.database, site.bench.file_store, [line("a")])
+    path = f"/admin/batches/{batch_id}"
+    async with site.admin() as client:
+        page = (await client.get(path)).text
+        assert (await client.post(f"{path}/cancel")).status_code == 403
+        assert (await read_batch(site.bench.database, batch_id)).status == "in_progress"
+        reply = await client.post(f"{path}/cancel", data={"csrf_token": token_in(page)})
+        assert (reply.status_code, reply.headers["location"]) == (303, path)
+        assert (await read_batch(site.bench.database, batch_id)).status == "cancelling"
+        assert site.bench.queue.take() == [(FINALIZE, batch_id)]
+        assert 'id="cancel-button"' not in (await client.get(path)).text
+
+
+async def test_cancelling_what_has_ended_changes_nothing(site: Site) -> None:
+    batch_id = await add_batch(site.bench.database, site.bench.file_store, [line("a")])
+    await ended(site, batch_id)
+    site.bench.queue.take()
+    async with site.admin() as client:
+        token = token_in((await client.get("/admin/batches")).text)
+        reply = await client.post(f"/admin/batches/{batch_id}/cancel", data={"csrf_token": token})
+        assert reply.status_code == 303
+    assert (await read_batch(site.bench.database, batch_id)).status == "completed"
+    assert site.bench.queue.take() == []
+
+
+async def test_a_database_that_is_away_is_a_page_too(site: Site, database: Database) -> None:
+    async with site.admin() as client:
+        site.app.state.database = Database("postgresql+psycopg://app@127.0.0.1:1/app")
+        reply = await client.get("/admin/batches")
+        site.app.state.database = database
+    assert reply.status_code == 503
+    assert "database does not answer" in reply.text
