@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+MAX_MESSAGE_CHARS: Final = 512
+
 _JSON_TYPES: Final = {
     dict: "an object",
     list: "a list",
@@ -50,8 +52,14 @@ class LineNotes:
         self.faults: list[LineFault] = []
 
     def add(self, code: str, message: str, param: str | None) -> None:
-        """Note a fault of this line."""
-        self.faults.append(LineFault(code, message, param, self.line_no))
+        """Note a fault of this line.
+
+        Names of fields may come from the line: they are cut, and lose what the database's JSON
+        cannot hold. A fault that cannot be stored would keep the batch in validation for ever.
+        """
+        self.faults.append(
+            LineFault(code, _fit(message), None if param is None else _fit(param), self.line_no)
+        )
 
     def missing(self, param: str) -> None:
         """A key that must be there is not."""
@@ -65,6 +73,10 @@ class LineNotes:
     def wrong_value(self, param: str, rule: str) -> None:
         """A value of the right type is not allowed; `rule` completes "'param' ..."."""
         self.add("invalid_value", f"'{param}' {rule}.", param)
+
+
+def _fit(text: str) -> str:
+    return text[:MAX_MESSAGE_CHARS].replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 def json_type(value: object) -> str:

@@ -119,6 +119,28 @@ async def test_one_bad_line_means_no_rows_and_every_error(
     assert await events(database, batch_id) == ["created", "failed"]
 
 
+async def test_hostile_names_and_ids_can_be_stored(
+    database: Database, store: MemoryFileStore
+) -> None:
+    """Whatever a line holds, validation ends: nothing may leave a batch in it for ever."""
+    odd: dict[str, Any] = {"\0": 1, "logit_bias": {"\0": 1}}
+    hostile = [
+        line("a", metadata={"a\0b": 3}),
+        line("b\0"),
+        line("c", model="m\0"),
+        line("d", **odd),
+        b'{"custom_id": "\\ud800"}',
+        line("é" * 512),
+    ]
+    batch_id = await submit(database, store, b"\n".join(hostile))
+    assert await validate(database, store, batch_id) == BatchStatus.FAILED
+    batch, _ = await look(database, batch_id)
+    assert batch.errors is not None
+    assert {fault.line for fault in batch.errors.data} == {1, 2, 3, 4, 5}
+    longest = await submit(database, store, line("\U0001f642" * 512))
+    assert await validate(database, store, longest) == BatchStatus.IN_PROGRESS
+
+
 async def test_more_errors_than_the_cap(database: Database, store: MemoryFileStore) -> None:
     batch_id = await submit(database, store, b"{\n" * (MAX_REPORTED_FAULTS + 7))
     await validate(database, store, batch_id)

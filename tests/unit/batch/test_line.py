@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from batch.body import MAX_MESSAGES, PREFIX_CHARS
+from batch.fault import MAX_MESSAGE_CHARS
 from batch.line import MAX_CUSTOM_ID_CHARS, ParsedLine, parse_line, read_body
 
 CHAT = "/v1/chat/completions"
@@ -172,6 +173,15 @@ def test_every_fault_of_a_line_is_reported() -> None:
         "body.n",
         "body.messages",
     ]
+
+
+def test_names_from_the_line_are_cut_and_storable() -> None:
+    for name in ("a\0b", "x" * 100_000):
+        [fault] = judge(with_body(metadata={name: 3})).faults
+        assert fault.code in ("invalid_type", "invalid_value")
+        assert "\0" not in f"{fault.param}{fault.message}"
+        assert len(fault.message) <= MAX_MESSAGE_CHARS
+        assert len(fault.param or "") <= MAX_MESSAGE_CHARS
 
 
 @pytest.mark.parametrize(
