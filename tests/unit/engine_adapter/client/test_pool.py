@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from engine_adapter.client.base import EngineFacts
+from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
+from engine_adapter.client.pool import SLOW_PROBES, EnginePool
+from engine_adapter.wire.errors import EngineUnavailable, ModelNotFound
+
+
+def member(name: str, model: str = "m") -> FakeEngineClient:
+    return FakeEngineClient(FakeEngine(FakeSettings(model=model)), url=f"fake://{name}")
+
+
+class SlowClient(FakeEngineClient):
+    """An engine in the middle of a very long step."""
+
+    async def facts(self) -> EngineFacts:
+        raise EngineUnavailable("slow") from TimeoutError()
+
+
+async def test_models_are_known_while_their_engine_is_down() -> None:
+    a, b = member("a", "one"), member("b", "two")
+    pool = EnginePool([a, b])
+    assert pool.models() == []
+    with pytest.raises(EngineUnavailable):
+        pool.pick("one")
+    await pool.probe()
+    assert [model.id for model in pool.models()] == ["one", "two"]
+    a.engine.down = True
+    await pool.probe()
+    assert [(model.id, model.up) for model in pool.models()] == [("one", False), ("two", True)]
+    with pytest.raises(EngineUnavailable):
+        pool.pick("one")
+    with pytest.raises(ModelNotFound):
+        pool.pick("three")
+    assert pool.pick("two").url == "fake://b"
+
+
+async def test_models_are_known_from_an_earlier_life() -> None:
+    client = member("a")
+    client.engine.down = True
+    pool = EnginePool([client])
+    pool.remember({"fake://a": EngineFacts("m", 100), "fake://gone": EngineFacts("x", 1)})
+    await pool.probe()
+    assert [(model.id, model.up) for model in pool.models()] == [("m", False)]
+
+
+async def test_the_least_busy_engine_is_next() -> None:
+    pool = EnginePool([member("a"), member("b")])
+    await pool.probe()
+    first = pool.pick("m")
+    with pool.using(first):
+        assert pool.pick("m") is not first
+    assert first.in_flight == 0
+
+
+async def test_a_call_that_finds_its_engine_gone_ejects_it_and_a_probe_brings_it_back() -> None:
+    pool = EnginePool([member("a")])
+    await pool.probe()
+    chosen = pool.pick("m")
+    with pytest.raises(EngineUnavailable), pool.using(chosen):
+        raise EngineUnavailable("lost") from ConnectionResetError()
+    assert not chosen.up
+    assert chosen.why == "lost"
+    await pool.probe()
+    assert chosen.up
+
+
+async def test_a_call_that_took_too_long_ejects_nobody() -> None:
+    pool = EnginePool([member("a")])
+    await pool.probe()
+    chosen = pool.pick("m")
+    with pytest.raises(EngineUnavailable), pool.using(chosen):
+        raise EngineUnavailable("slow") from TimeoutError()
+    assert chosen.up
+
+
+async def test_only_several_slow_probes_in_a_row_eject() -> None:
+    pool = EnginePool([SlowClient(FakeEngine(FakeSettings(model="m")))])
+    chosen = pool.members[0]
+    chosen.up = True
+    for _ in range(SLOW_PROBES - 1):
+        await pool.probe()
+        assert chosen.up
+    await pool.probe()
+    assert not chosen.up
+
+
+async def test_new_facts_are_told_once() -> None:
+    told: list[tuple[str, str]] = []
+
+    async def seen(url: str, facts: EngineFacts) -> None:
+        told.append((url, facts.model))
+
+    pool = EnginePool([member("a")], seen=seen)
+    await pool.probe()
+    await pool.probe()
+    assert told == [("fake://a", "m")]
+
+
+async def test_it_watches_by_itself() -> None:
+    client = member("a")
+    client.engine.down = True
+    pool = EnginePool([client])
+    watching = asyncio.ensure_future(pool.run())
+    await asyncio.sleep(0.05)
+    assert not pool.members[0].up
+    client.engine.down = False
+    async with asyncio.timeout(3):
+        while not pool.members[0].up:
+            await asyncio.sleep(0.02)
+    watching.cancel()
+    await pool.close()
