@@ -127,8 +127,8 @@ async def _wait_profile(engine: RunningEngine, process: asyncio.subprocess.Proce
     begun = time.monotonic()
     while time.monotonic() - begun < PROFILE_TIMEOUT_S:
         _check_alive(engine, process)
-        state = str((await engine.counters()).get("profile", "absent"))
-        if not state.startswith("measuring"):
+        profile = (await engine.counters()).get("profile") or {}
+        if profile.get("state") != "measuring":
             return
         await asyncio.sleep(1.0)
     raise EngineFailed(f"still measuring its profile after {PROFILE_TIMEOUT_S:.0f} s")

@@ -1,12 +1,12 @@
 """Follows how far measured steps are from their predictions and widens the margin.
 
-One tracker per executor: exponentially weighted mean and mean deviation of
+One average per executor: exponentially weighted mean and mean deviation of
 
     r = measured / predicted - 1
 
 A positive mean (steps slower than predicted) narrows every budget at once; the deviation adds
-room for noise. A model that is too pessimistic is *not* trusted beyond its own word: the margin
-never becomes negative.
+room for noise. A profile that was measured on a busy machine is too pessimistic; its mean is
+negative and gives some of the room back, up to a bound, and only what the noise leaves of it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ class DriftTracker:
         weight: Weight of the newest step in the averages.
         deviations: Mean deviations added to the margin.
         limit: Largest margin.
+        relief: Most that the margin may fall below zero.
         clip: Largest residual one step may contribute, so that a single stall does not rule.
     """
 
@@ -30,12 +31,14 @@ class DriftTracker:
         weight: float = 0.05,
         deviations: float = 1.0,
         limit: float = 0.5,
+        relief: float = 0.2,
         clip: float = 1.0,
     ) -> None:
         """Start without any drift."""
         self._weight = weight
         self._deviations = deviations
         self._limit = limit
+        self._relief = relief
         self._clip = clip
         self._mean: dict[StepKind, float] = {}
         self._deviation: dict[StepKind, float] = {}
@@ -59,11 +62,11 @@ class DriftTracker:
         self._deviation[kind] = deviation + weight * (abs(residual - mean) - deviation)
 
     def margin(self, kind: StepKind) -> float:
-        """Relative widening for steps of this kind, in ``[0, limit]``."""
+        """Relative widening for steps of this kind, in ``[-relief, limit]``."""
         if kind not in self._mean:
             return 0.0
         raw = self._mean[kind] + self._deviations * self._deviation[kind]
-        return max(0.0, min(self._limit, raw))
+        return max(-self._relief, min(self._limit, raw))
 
     def mean_residual(self, kind: StepKind) -> float:
         """Weighted mean of measured over predicted, minus one."""
