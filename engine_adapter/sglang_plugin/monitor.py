@@ -104,7 +104,7 @@ class Monitor:
             try:
                 for request in _requests_in(message):
                     self._arrived(request)
-            except Exception:  # noqa: BLE001 - a stop not raised costs latency, a dead thread all
+            except Exception:
                 logger.exception("arrival could not be judged")
 
     def _arrived(self, request: Any) -> None:

@@ -22,9 +22,9 @@ from engine_adapter.core.request import RequestRow
 from engine_adapter.sglang_plugin.actuate import retract_rows, settle
 from engine_adapter.sglang_plugin.launched_step import LaunchedStep
 from engine_adapter.sglang_plugin.live_rows import LiveRow
+from engine_adapter.sglang_plugin.reporting import GRAMMAR_POLL_S, ReportingScheduler
 from engine_adapter.sglang_plugin.row_class import classify
 from engine_adapter.sglang_plugin.runtime_parts import install_parts
-from engine_adapter.sglang_plugin.reporting import GRAMMAR_POLL_S, ReportingScheduler
 from engine_adapter.sglang_plugin.settings import read_settings
 
 IDLE_POLL_S = 1.0
@@ -33,6 +33,8 @@ IDLE_POLL_S = 1.0
 class QueueingScheduler(ReportingScheduler):
     """Keeps SGLang's bookkeeping true for rows SGLang does not know."""
 
+    waiting_queue: Any
+    ipc_channels: Any
     monitor: Any = None
     _queue_touched = False
 
@@ -173,7 +175,7 @@ class QueueingScheduler(ReportingScheduler):
         if socket is not None:
             from engine_adapter.sglang_plugin.monitor import Monitor
 
-            self.monitor = Monitor(socket, lambda arrival, step: self.judge(arrival, step))
+            self.monitor = Monitor(socket, self.judge)
             self.ipc_channels = dataclasses.replace(
                 self.ipc_channels, recv_from_tokenizer=self.monitor.stand_in
             )

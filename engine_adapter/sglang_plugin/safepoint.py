@@ -24,7 +24,7 @@ from engine_adapter.core.plan import SafepointMode
 from engine_adapter.sglang_plugin.row_drop import cut_forward_batch
 
 
-class StepStopped(Exception):  # noqa: N818 - a signal, not an error
+class StepStopped(Exception):
     """Unwinds the forward pass of an aborted step."""
 
     def __init__(self, layer: int) -> None:

@@ -4,7 +4,7 @@ Shapes used throughout::
 
     keys, values   per layer [slots, heads, head dim]          scattered: a token per slot
     pages          [host pages, 2, layers, 16, heads, head dim] contiguous: keys, then values
-    slots          int64 [tokens]                               consecutive tokens of one or more rows
+    slots          int64 [tokens]                      consecutive tokens of one or more rows
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def gather_pages_reference(
     pages: torch.Tensor,
     page_ids: list[int],
 ) -> None:
-    """Copy ``slots`` into host pages: ``pages[page_ids[t // 16], kv, l, t % 16] = kv_l[slots[t]]``.
+    """Copy ``slots`` into pages: ``pages[ids[t // 16], kv, l, t % 16] = kv_l[slots[t]]``.
 
     Only the last page may be partly filled.
     """
@@ -45,7 +45,7 @@ def scatter_pages_reference(
     slots: torch.Tensor,
     first_token: int = 0,
 ) -> None:
-    """The way back: ``kv_l[slots[t]] = pages[page_ids[u // 16], kv, l, u % 16]``, ``u = t + first``."""
+    """The way back: ``kv_l[slots[t]] = pages[ids[u // 16], kv, l, u % 16]``, ``u = t + first``."""
     ids = torch.tensor(page_ids, dtype=torch.int64)
     end = first_token + slots.shape[0]
     for kv, layers in enumerate((keys, values)):

@@ -1,8 +1,8 @@
 """Drive the real scheduler with a policy of coin throws, under SGLang's strict checks.
 
-``python coserving_random_run.py STEPS SEED OVERLAP``: requests of both classes come, go and are
-aborted while the policy parks, retracts, restores, cuts prompts anywhere and stops passes at
-random layers. Prints ``RESULTS {...}``; ends with an error if any check of SGLang's fails.
+``python coserving_random_run.py STEPS SEED OVERLAP PAGE_SIZE``: requests of both classes come, go
+and are aborted while the policy parks, retracts, restores, cuts prompts anywhere and stops
+passes at random layers. Prints ``RESULTS {...}``; ends with an error if a check of SGLang fails.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import sys
 from pathlib import Path
 
 os.environ["COSERVE_HOST_KV_TOKENS"] = "640"  # runs full: some rows come back by recomputation
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from scheduler_rig import NUM_LAYERS, Rig, prompt  # noqa: E402
-from scripted_policy import ScriptedPolicy  # noqa: E402
-from sglang.srt.managers.io_struct import AbortReq  # noqa: E402
-from sglang.srt.managers.schedule_batch import FINISH_ABORT  # noqa: E402
+from sglang.srt.managers.io_struct import AbortReq
+from sglang.srt.managers.schedule_batch import FINISH_ABORT
 
-from engine_adapter.latency.polynomial import Coefficients, PolynomialModel  # noqa: E402
-from engine_adapter.policies.random_valid import RandomValid  # noqa: E402
-from engine_adapter.policies.settings import PolicySettings  # noqa: E402
+from engine_adapter.latency.polynomial import Coefficients, PolynomialModel
+from engine_adapter.policies.random_valid import RandomValid
+from engine_adapter.policies.settings import PolicySettings
+from tests.engine.scheduler_rig import NUM_LAYERS, Rig, prompt
+from tests.engine.scripted_policy import ScriptedPolicy
 
 
 def compare_with_undisturbed(rig: Rig, sent: list[str]) -> int:
@@ -44,7 +44,8 @@ def compare_with_undisturbed(rig: Rig, sent: list[str]) -> int:
 
 def main() -> None:
     steps, seed, overlap = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "1"
-    rig = Rig(overlap=overlap, kv_tokens=900, slots=8)
+    page_size = int(sys.argv[4])
+    rig = Rig(overlap=overlap, kv_tokens=960, slots=8, page_size=page_size)
     guess = Coefficients(1e-4, 0.0, 1e-7, 0.0, 1e-4, 1e-3)
     settings = PolicySettings(safepoint_interval_s=1e-9)  # a safepoint before every layer
     rig.use(RandomValid(PolynomialModel(guess, guess, guess), settings, seed=seed))
@@ -78,7 +79,10 @@ def main() -> None:
         "steps", "aborts", "drops", "parks", "retracts", "restored_rows", "restored_tokens",
         "recomputed_tokens", "reaped_rows", "rejected_plans", "checkpointed_pages",
     )  # fmt: skip
-    print("RESULTS " + json.dumps({"requests": len(sent), "compared": compared, **{k: state[k] for k in keys}}))
+    print(
+        "RESULTS "
+        + json.dumps({"requests": len(sent), "compared": compared, **{k: state[k] for k in keys}})
+    )
 
 
 if __name__ == "__main__":

@@ -6,65 +6,24 @@ JSON object, ``{scenario: {"error": ... | null, ...events}}``.
 
 from __future__ import annotations
 
-import json
 import sys
-import traceback
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from scheduler_rig import Rig, prompt  # noqa: E402
-from scripted_policy import ScriptedPolicy, Wishes  # noqa: E402
-
-from engine_adapter.core.request import Phase  # noqa: E402
-from engine_adapter.core.snapshot import Snapshot  # noqa: E402
-
-NEW = 24
-
-
-def flush(rig: Rig) -> None:
-    """Forget every prefix, so that no run profits from an earlier one."""
-    assert rig.scheduler.flush_cache(), "the scheduler is not idle after its requests finished"
-
-
-def undisturbed(
-    rig: Rig, jobs: dict[str, tuple[list[int], int]], wishes: Wishes | None = None
-) -> dict[str, list[int]]:
-    """Greedy output of every job, all of them run together from the start."""
-    flush(rig)
-    rig.use(ScriptedPolicy(lambda snapshot: wishes or Wishes()))
-    for rid, (ids, priority) in jobs.items():
-        rig.submit(rid, ids, NEW, priority=priority)
-    rig.run()
-    flush(rig)
-    return {rid: rig.output(rid) for rid in jobs}
-
-
-def counters(rig: Rig) -> dict[str, Any]:
-    return rig.scheduler.coserve_state()
-
-
-def gained(before: dict[str, Any], after: dict[str, Any], *names: str) -> dict[str, Any]:
-    return {name: after[name] - before[name] for name in names}
-
-
-def stopped_layers(before: dict[str, Any], after: dict[str, Any]) -> list[int]:
-    return after["stop_layers"][len(before["stop_layers"]) :]
-
-
-def run_and_compare(
-    rig: Rig, jobs: dict[str, tuple[list[int], int]], expected: dict[str, list[int]], script: Any
-) -> None:
-    """Run the jobs with a script and compare every output."""
-    for rid, (ids, priority) in jobs.items():
-        rig.submit(rid, ids, NEW, priority=priority)
-    rig.run(script)
-    rig.stop_at.clear()
-    for rid, want in expected.items():
-        got = rig.output(rid)
-        assert got == want, f"{rid}: {got} instead of {want}"
-    flush(rig)
+from engine_adapter.core.request import Phase
+from engine_adapter.core.snapshot import Snapshot
+from tests.engine.scenario_steps import (
+    counters,
+    gained,
+    report,
+    run_and_compare,
+    stopped_layers,
+    undisturbed,
+)
+from tests.engine.scheduler_rig import Rig, prompt
+from tests.engine.scripted_policy import ScriptedPolicy, Wishes
 
 
 def abort_prefill(rig: Rig) -> dict[str, Any]:
@@ -148,12 +107,12 @@ def _drop(
     after = counters(rig)
     events = gained(before, after, "drops", "aborts", "undone_rows")
     events["layers"] = stopped_layers(before, after)
-    assert events["drops"] == len(layers) and events["aborts"] == 0, events
+    assert (events["drops"], events["aborts"]) == (len(layers), 0), events
     return events
 
 
 def restore(rig: Rig) -> dict[str, Any]:
-    """(c, d) Checkpoint while running, retract three times, restore, decode on; KV byte for byte."""
+    """(c, d) Checkpoint, retract three times, restore, decode on; KV byte for byte."""
     jobs = {"off": (prompt(21, 133), -10)}
     expected = undisturbed(rig, jobs)
     before = counters(rig)
@@ -174,8 +133,8 @@ def restore(rig: Rig) -> dict[str, Any]:
             slots = table[live.req.req_pool_idx, : kv_lengths[-1]].long()
             now = rig.scheduler.host_pool.device_tokens(slots)
             assert (now == saved.pop("kv")).all(), "restored KV differs from what was saved"
-        due = row is not None and at and len(live.req.output_ids) >= at[0]
-        if due and row.phase is Phase.DECODE and not row.in_flight:
+        due = row is not None and at and row.output_tokens >= at[0]
+        if row is not None and due and row.phase is Phase.DECODE and not row.in_flight:
             at.pop(0)
             return Wishes(retract={"off"})
         # With the overlap loop a result is on its way: wait for it without running again.
@@ -186,10 +145,15 @@ def restore(rig: Rig) -> dict[str, Any]:
     run_and_compare(rig, jobs, expected, lambda rig: None)
     after = counters(rig)
     events = gained(
-        before, after, "retracts", "restored_rows", "restored_tokens", "recomputed_tokens",
+        before,
+        after,
+        "retracts",
+        "restored_rows",
+        "restored_tokens",
+        "recomputed_tokens",
         "checkpointed_pages",
     )
-    assert events["retracts"] == 3 and events["restored_rows"] == 3, events
+    assert (events["retracts"], events["restored_rows"]) == (3, 3), events
     assert events["recomputed_tokens"] == 0, events
     assert events["restored_tokens"] == sum(kv_lengths), (events, kv_lengths)
     assert after["host_free_pages"] == after["host_total_pages"], "host pages leaked"
@@ -240,14 +204,17 @@ def recompute(rig: Rig) -> dict[str, Any]:
     rig.use(ScriptedPolicy(wish))
     run_and_compare(rig, jobs, expected, lambda rig: None)
     events = gained(before, counters(rig), "retracts", "restored_rows", "recomputed_tokens")
-    assert events["retracts"] == 1 and events["recomputed_tokens"] > 0, events
+    assert events["retracts"] == 1, events
+    assert events["recomputed_tokens"] > 0, events
     return events
 
 
 def park(rig: Rig) -> dict[str, Any]:
     """Rows skip steps with their KV in place: decode rows, and several half-filled prompts."""
     jobs = {
-        "a": (prompt(31, 150), -10), "b": (prompt(32, 140), -10), "c": (prompt(33, 20), -10),
+        "a": (prompt(31, 150), -10),
+        "b": (prompt(32, 140), -10),
+        "c": (prompt(33, 20), -10),
         "on": (prompt(34, 30), 0),
     }
     expected = undisturbed(rig, jobs)
@@ -264,12 +231,20 @@ def park(rig: Rig) -> dict[str, Any]:
     run_and_compare(rig, jobs, expected, lambda rig: None)
     events = gained(before, counters(rig), "parks")
     events["partials"] = most_partial[0]
-    assert events["parks"] > 10 and events["partials"] >= 2, events
+    assert events["parks"] > 10, events
+    assert events["partials"] >= 2, events
     return events
 
 
 SCENARIOS = [
-    abort_prefill, abort_decode, drop_chunk, drop_decode, restore, shared_prefix, recompute, park,
+    abort_prefill,
+    abort_decode,
+    drop_chunk,
+    drop_decode,
+    restore,
+    shared_prefix,
+    recompute,
+    park,
 ]
 # With bfloat16 the shape of a batch changes the rounding, so only runs that keep it are compared.
 SAME_SHAPE = [abort_prefill, abort_decode, restore]
@@ -278,14 +253,7 @@ SAME_SHAPE = [abort_prefill, abort_decode, restore]
 def main() -> None:
     overlap, dtype, page_size = sys.argv[1] == "1", sys.argv[2], int(sys.argv[3])
     rig = Rig(overlap=overlap, dtype=dtype, page_size=page_size)
-    results: dict[str, Any] = {}
-    for scenario in SCENARIOS if dtype == "float32" else SAME_SHAPE:
-        try:
-            results[scenario.__name__] = {"error": None, **scenario(rig)}
-        except Exception:  # noqa: BLE001 - every scenario is reported
-            results[scenario.__name__] = {"error": traceback.format_exc()}
-            break  # the scheduler may be in any state
-    print("RESULTS " + json.dumps(results))
+    report(SCENARIOS if dtype == "float32" else SAME_SHAPE, rig)
 
 
 if __name__ == "__main__":

@@ -15,18 +15,15 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("SGLANG_USE_CPU_ENGINE", "1")
-os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("SGLANG_ENABLE_STRICT_MEM_CHECK_DURING_BUSY", "1")
-os.environ.setdefault("SGLANG_ENABLE_STRICT_MEM_CHECK_DURING_IDLE", "1")
-os.environ.setdefault("SGLANG_CHECK_KV_PAGE_INVARIANTS", "1")
-os.environ.setdefault("COSERVE_POLICY", "conserve_v2")
-
 ROOT = Path(__file__).resolve().parents[2]
 for entry in (str(ROOT), str(ROOT / "kernels")):
     if entry not in sys.path:
         sys.path.insert(0, entry)
+
+from tests.engine.engine_scripts import ENGINE_ENV  # noqa: E402
+
+for name, value in ENGINE_ENV.items():
+    os.environ.setdefault(name, value)
 
 import torch  # noqa: E402
 import zmq  # noqa: E402
@@ -107,7 +104,7 @@ class Rig:
         self.reqs: dict[str, Any] = {}
         rig = self
 
-        class Rigged(scheduler_class):  # type: ignore[misc, valid-type]
+        class Rigged(scheduler_class):  # type: ignore[misc]
             def get_next_batch_to_run(self, running_batch: Any, last_batch: Any) -> Any:
                 rig._tick()
                 return super().get_next_batch_to_run(running_batch, last_batch)
@@ -138,7 +135,12 @@ class Rig:
         return policy
 
     def request(
-        self, rid: str, prompt: Iterable[int], max_new_tokens: int, *, priority: int = -10,
+        self,
+        rid: str,
+        prompt: Iterable[int],
+        max_new_tokens: int,
+        *,
+        priority: int = -10,
         **sampling: Any,
     ) -> TokenizedGenerateReqInput:
         """A tokenized request; negative priority is offline."""
@@ -148,9 +150,18 @@ class Rig:
         params.normalize(None)
         params.verify(VOCAB)
         return TokenizedGenerateReqInput(
-            rid=rid, input_text="", input_ids=array("q", prompt), input_embeds=None,
-            mm_inputs=None, token_type_ids=None, sampling_params=params, return_logprob=False,
-            logprob_start_len=-1, top_logprobs_num=0, token_ids_logprob=None, stream=True,
+            rid=rid,
+            input_text="",
+            input_ids=array("q", prompt),
+            input_embeds=None,
+            mm_inputs=None,
+            token_type_ids=None,
+            sampling_params=params,
+            return_logprob=False,
+            logprob_start_len=-1,
+            top_logprobs_num=0,
+            token_ids_logprob=None,
+            stream=True,
             priority=priority,
         )
 
@@ -185,7 +196,7 @@ class Rig:
         """Greedy output of a finished request."""
         req = self.reqs[rid]
         assert req.finished(), f"{rid} did not finish: {len(req.output_ids)} tokens"
-        return list(req.output_ids)
+        return [int(token) for token in req.output_ids]
 
     def drain(self) -> list[Any]:
         """Messages the scheduler sent out since the last call."""
@@ -209,4 +220,4 @@ class Rig:
 def prompt(seed: int, length: int) -> list[int]:
     """A prompt without repetition at its start."""
     generator = torch.Generator().manual_seed(seed)
-    return torch.randint(2, VOCAB, (length,), generator=generator).tolist()
+    return [int(i) for i in torch.randint(2, VOCAB, (length,), generator=generator)]

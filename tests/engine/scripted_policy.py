@@ -39,8 +39,8 @@ class ScriptedPolicy:
     def __init__(self, wish: Callable[[Snapshot], Wishes] | None = None) -> None:
         self.wish = wish or (lambda snapshot: Wishes())
         self.finished: list[FinishedStep] = []
-        self.decide: Callable[[Arrival, RunningStep], Decision] = (
-            lambda arrival, step: Decision.CONTINUE
+        self.decide: Callable[[Arrival, RunningStep], Decision] = lambda arrival, step: (
+            Decision.CONTINUE
         )
 
     def plan(self, snapshot: Snapshot) -> StepPlan:
@@ -120,5 +120,3 @@ def _armed(ran: list[RequestRow]) -> Safepoints:
         return Safepoints()
     mode = SafepointMode.DROP if len(offline) < len(ran) else SafepointMode.ABORT
     return Safepoints(mode, 1e-9)
-
-

@@ -7,17 +7,13 @@ the engine: overlap loop on and off, float32 and bfloat16, device pages of 1 and
 
 from __future__ import annotations
 
-import json
-import subprocess
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-ENGINE_PYTHON = ROOT / ".venv-engine" / "bin" / "python"
-SCRIPT = Path(__file__).with_name("coserving_scenarios.py")
+from tests.engine.engine_scripts import run_script
+
 FLOAT32 = (
     "abort_prefill",
     "abort_decode",
@@ -39,17 +35,7 @@ RUNS = [
 @cache
 def results(overlap: str, dtype: str, page_size: int) -> dict[str, dict[str, Any]]:
     """All scenarios of one engine, run once."""
-    done = subprocess.run(
-        [str(ENGINE_PYTHON), str(SCRIPT), overlap, dtype, str(page_size)],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    lines = [line for line in done.stdout.splitlines() if line.startswith("RESULTS ")]
-    assert lines, f"the engine ended with {done.returncode}: {done.stderr[-4000:]}"
-    found: dict[str, dict[str, Any]] = json.loads(lines[-1].removeprefix("RESULTS "))
-    return found
+    return run_script("coserving_scenarios.py", overlap, dtype, page_size)
 
 
 @pytest.mark.parametrize(("overlap", "dtype", "page_size", "scenario"), RUNS)

@@ -1,0 +1,36 @@
+"""Aborts, pauses, reports and idling with rows SGLang does not know, overlap loop on and off."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+
+from tests.engine.engine_scripts import run_script
+
+SCENARIOS = (
+    "aborts",
+    "abort_running",
+    "pauses",
+    "penalties",
+    "logprobs",
+    "slots_for_online",
+    "online_prefixes_stay",
+    "monitor_stops",
+    "idles",
+)
+
+
+@cache
+def results(overlap: str) -> dict[str, Any]:
+    """All scenarios of one engine, run once."""
+    return run_script("coserving_debt.py", overlap)
+
+
+@pytest.mark.parametrize("overlap", ["1", "0"])
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_scenario(overlap: str, scenario: str) -> None:
+    found = results(overlap)
+    assert scenario in found, f"not reached; failed before: {list(found)[-1]}"
+    assert found[scenario]["error"] is None, found[scenario]["error"]
