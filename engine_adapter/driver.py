@@ -13,6 +13,7 @@ from engine_adapter.core.arrival import Arrival, Decision, RunningStep
 from engine_adapter.core.outcome import FinishedStep, Outcome
 from engine_adapter.core.plan import StepPlan
 from engine_adapter.core.snapshot import Snapshot
+from engine_adapter.latency.step_log import StepLog
 from engine_adapter.plan_check import PlanRejected, check_plan
 from engine_adapter.policies.base import SchedulingPolicy
 
@@ -33,11 +34,16 @@ class Driver:
     Args:
         policy: Decides the steps.
         max_pending: Plans that may wait for their outcome; older ones are forgotten.
+
+    Attributes:
+        policy: The policy that plans now.
+        step_log: Predicted and measured times of the newest steps.
     """
 
     def __init__(self, policy: SchedulingPolicy, max_pending: int = 8) -> None:
         """Start with no step begun."""
         self.policy = policy
+        self.step_log = StepLog()
         self._max_pending = max_pending
         self._pending: dict[int, StepPlan] = {}
         self._last_step_id = -1
@@ -82,6 +88,7 @@ class Driver:
         finished = FinishedStep(plan, outcome)
         if math.isfinite(outcome.measured_s):
             self.policy.observe(finished)
+            self.step_log.add(finished)
         return finished
 
     def switch(self, policy: SchedulingPolicy) -> None:

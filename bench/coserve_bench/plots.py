@@ -16,7 +16,7 @@ Point = tuple[float, float]
 
 
 def write_plots(results: dict[str, Any], runs: Sequence[SystemRun], out: Path) -> None:
-    """TTFT, TBT and offline tokens over time, one colour per system, first repeat."""
+    """TTFT, TBT and offline tokens over time, and step times against their predictions."""
     first = [run for run in runs if run.repeat == 0]
     slo = results["environment"].get("slo_ms") or {}
     panels = {
@@ -49,9 +49,26 @@ def write_plots(results: dict[str, Any], runs: Sequence[SystemRun], out: Path) -
             {run.system: _smoothed(run) for run in first if run.result.offline},
             None,
         ),
+        "steps": (
+            "measured step time in ms over predicted step time in ms",
+            {
+                run.system: [
+                    (predicted_ms, measured_ms)
+                    for _, predicted_ms, measured_ms in _recent_steps(run)
+                ]
+                for run in first
+                if run.counters
+            },
+            None,
+        ),
     }
     for name, (title, series, line) in panels.items():
         (out / f"{name}.svg").write_text(svg(title, series, line, joined=name == "offline"))
+
+
+def _recent_steps(run: SystemRun) -> list[tuple[str, float, float]]:
+    steps: list[tuple[str, float, float]] = run.counters.get("step_times", {}).get("recent", [])
+    return steps
 
 
 def _smoothed(run: SystemRun, seconds: int = 5) -> list[Point]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine_adapter.workload.harness import RunResult
-from engine_adapter.workload.metrics import Distribution, attained, paired_excess
+from engine_adapter.workload.metrics import Distribution, attained, paired_excess, percentile
 from engine_adapter.workload.records import RequestRecord
 
 MS = 1000.0
@@ -99,6 +99,7 @@ def summarise(
         "cached_tokens": sum(r.cached_tokens for run in runs for r in run.result.offline),
         "preemptions": sum(_preemptions(run) for run in runs),
         "errors": _errors(runs),
+        "runtime": [_runtime(run.counters) for run in runs if run.counters],
         "repeats": [_repeat(run) for run in runs],
     }
 
@@ -130,6 +131,25 @@ def _preemptions(run: SystemRun) -> int:
     if counters:
         return int(sum(counters.get(name, 0) for name in ("aborts", "drops", "retracts")))
     return sum(record.retractions for record in [*run.result.offline, *run.result.online])
+
+
+def _runtime(counters: dict[str, Any]) -> dict[str, Any]:
+    """What the runtime says about itself: shares of step time, model errors, stop delays."""
+    step_s = counters.get("step_s") or 0.0
+    steps = counters.get("steps") or 0
+    delays = sorted(counters.get("flag_to_stop_s") or [])
+    return {
+        "steps": steps,
+        "plan_cpu_us_per_step": counters.get("plan_cpu_s", 0.0) / steps * 1e6 if steps else None,
+        "safepoint_cpu_share": counters.get("safepoint_cpu_s", 0.0) / step_s if step_s else None,
+        "checkpoint_cpu_share": counters.get("checkpoint_cpu_s", 0.0) / step_s if step_s else None,
+        "model_errors": counters.get("step_times", {}).get("errors"),
+        "stops": len(delays),
+        "flag_to_stop_ms_p50": percentile(delays, 0.5) * MS if delays else None,
+        "flag_to_stop_ms_max": delays[-1] * MS if delays else None,
+        "parks": counters.get("parks"),
+        "rejected_plans": counters.get("rejected_plans"),
+    }
 
 
 def _errors(runs: Sequence[SystemRun]) -> dict[str, int]:

@@ -24,7 +24,7 @@ def record(name: str, online: bool, at_s: float, *tokens_s: float) -> RequestRec
     return made
 
 
-def run(system: str, delay_s: float, repeat: int = 0, **counters: int) -> SystemRun:
+def run(system: str, delay_s: float, repeat: int = 0, **counters: Any) -> SystemRun:
     """Two online requests that wait ``delay_s``, then 3 tokens 0.1 s apart; one offline row."""
     online = [
         record(f"online-{i}", True, float(i), *(i + delay_s + 0.1 * k for k in range(3)))
@@ -78,6 +78,19 @@ def test_the_runtime_counts_its_own_preemptions() -> None:
     assert (found["preemptions"], found["recomputed_tokens"]) == (2, 50)
 
 
+def test_what_the_runtime_says_about_itself() -> None:
+    mine = run("x", 0.3, steps=100)
+    mine.counters |= {
+        "step_s": 50.0, "plan_cpu_s": 0.05, "safepoint_cpu_s": 0.25, "flag_to_stop_s": [0.1, 0.3],
+        "step_times": {"errors": {"mixed": {"p50": 0.05}}, "recent": [["mixed", 10.0, 11.0]]},
+    }  # fmt: skip
+    [told] = summarise([mine], [run("online-only", 0.2)], Targets(1.0, 1.0), (1.0,))["runtime"]
+    assert told["plan_cpu_us_per_step"] == pytest.approx(500.0)
+    assert told["safepoint_cpu_share"] == pytest.approx(0.005)
+    assert told["model_errors"] == {"mixed": {"p50": 0.05}}
+    assert (told["stops"], told["flag_to_stop_ms_max"]) == (2, pytest.approx(300.0))
+
+
 def test_targets_are_the_reference_percentiles() -> None:
     targets = measured_targets([run("online-only", 0.2), run("online-only", 0.4)])
     assert targets.ttft_s == pytest.approx(0.4)
@@ -101,7 +114,7 @@ def test_outputs_are_complete(tmp_path: Path) -> None:
     write_outputs(results, [reference, mine], tmp_path)
     assert {p.name for p in tmp_path.iterdir()} == {
         "results.json", "table.txt", "requests.csv", "tokens.csv",
-        "ttft.svg", "tbt.svg", "offline.svg",
+        "ttft.svg", "tbt.svg", "offline.svg", "steps.svg",
     }  # fmt: skip
     assert "conserve-v2" in (tmp_path / "ttft.svg").read_text()
     assert "stroke-dasharray" in (tmp_path / "ttft.svg").read_text()
