@@ -50,6 +50,26 @@ class Options:
     engine_args: tuple[str, ...]
 
 
+WORKLOADS = Path(__file__).parents[3] / "shared" / "workloads"
+
+
+def find_workload(name: str | None, kind: str) -> Path | None:
+    """A workload file by path or by name.
+
+    Raises:
+        ValueError: If there is no such file; the message says where it was looked for.
+    """
+    if name is None:
+        return None
+    for path in (Path(name), WORKLOADS / kind / name, WORKLOADS / kind / f"{name}.csv"):
+        if path.is_file():
+            return path
+    raise ValueError(
+        f"no workload {name!r}: neither a file nor in {WORKLOADS / kind}; without one, arrivals "
+        "are generated (--rate, --cv, --on-off) and lengths are fixed"
+    )
+
+
 def parse_options(argv: list[str] | None = None) -> Options:
     """Read the command line."""
     parser = argparse.ArgumentParser(
@@ -67,14 +87,21 @@ def parse_options(argv: list[str] | None = None) -> Options:
     add("--repeats", type=int, default=2, help="every system runs once per repeat, interleaved")
     add("--duration", type=float, default=100.0, help="seconds of each window")
     add("--lead", type=float, default=10.0, help="seconds of offline load before the window")
-    add("--online", type=Path, help="trace CSV: arrival_s,input_tokens,output_tokens")
+    add(
+        "--online",
+        help="trace CSV (arrival_s,input_tokens,output_tokens), or the name of one "
+        "in ../shared/workloads/online beside the checkout",
+    )
     add("--online-start", type=float, default=0.0, help="second of the trace to start at")
     add("--rate", type=float, default=0.35, help="online requests per second without a trace")
     add("--cv", type=float, default=1.0, help="variation of the gaps; 1 is Poisson")
     add("--on-off", default="", help="phase lengths in seconds, on first: 30,30,30")
     add("--input-tokens", type=int, default=256)
     add("--output-tokens", type=int, default=32)
-    add("--offline-lengths", type=Path, help="CSV: input_tokens,output_tokens")
+    add(
+        "--offline-lengths",
+        help="CSV (input_tokens,output_tokens), or the name of one in ../shared/workloads/lengths",
+    )
     add("--offline-input-tokens", type=int, default=1024)
     add("--offline-output-tokens", type=int, default=64)
     add("--outstanding", type=int, default=32, help="offline rows always outstanding")
@@ -102,14 +129,14 @@ def parse_options(argv: list[str] | None = None) -> Options:
         repeats=args.repeats,
         duration_s=args.duration,
         lead_s=args.lead,
-        trace=args.online,
+        trace=find_workload(args.online, "online"),
         trace_start_s=args.online_start,
         rate_per_s=args.rate,
         cv=args.cv,
         on_off_s=tuple(float(part) for part in args.on_off.split(",") if part),
         input_tokens=args.input_tokens,
         output_tokens=args.output_tokens,
-        offline_lengths=args.offline_lengths,
+        offline_lengths=find_workload(args.offline_lengths, "lengths"),
         offline_input_tokens=args.offline_input_tokens,
         offline_output_tokens=args.offline_output_tokens,
         outstanding=args.outstanding,

@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from bench.coserve_bench.loads import load_of, online_trace, prompt_maker
 from bench.coserve_bench.options import Options, parse_options
 from bench.coserve_bench.systems import find_system
@@ -39,6 +41,11 @@ def test_a_trace_is_cut_stretched_and_clipped(tmp_path: Path) -> None:
     assert [r.arrival_s for r in found.requests] == [0.0, 20.0, 40.0]
     assert found.requests[0].input_tokens == 200  # half the context of 400
     assert found.num_inputs_clipped == 1
+
+
+def test_a_workload_that_is_nowhere_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no workload 'nothing': neither a file nor in"):
+        options(tmp_path, "--online", "nothing")
 
 
 def test_on_off_arrivals(tmp_path: Path) -> None:
