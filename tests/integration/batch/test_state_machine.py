@@ -14,7 +14,14 @@ from typing import Any, TypeVar
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from sqlalchemy import text
 
 from batch.cancel import cancel
@@ -42,7 +49,7 @@ from tests.fixtures.batch_invariants import Seen, check
 from tests.fixtures.batches import add_batch, add_validating, end_window, line
 
 T = TypeVar("T")
-NUM_PUPPETS = 3
+NUM_PUPPETS = 2
 ENGINE = "http://engine"
 NOT_CANCELLABLE = ("failed", "finalizing", "completed", "expired")
 
@@ -56,7 +63,7 @@ class Puppet:
 
 
 class Lives(RuleBasedStateMachine):
-    """Up to three batches, up to three puppets."""
+    """Up to two batches and two puppets: few enough to get in each other's way."""
 
     url = ""
 
@@ -87,17 +94,19 @@ class Lives(RuleBasedStateMachine):
 
     # --- a batch's own life ---------------------------------------------------------------
 
-    @rule(num_rows=st.integers(1, 6))
-    def create(self, num_rows: int) -> None:
-        if len(self.seen) < 3:
-            lines = [line(f"r{n}") for n in range(num_rows)]
+    @initialize(num_rows=st.lists(st.integers(1, 6), min_size=1, max_size=2))
+    def create(self, num_rows: list[int]) -> None:
+        for num in num_rows:
+            lines = [line(f"r{n}") for n in range(num)]
             self.seen[self.run(add_batch(self.database, self.files, lines))] = Seen()
+        for who in range(NUM_PUPPETS):
+            self.begin(who)
 
+    @precondition(lambda self: len(self.seen) < 3)
     @rule()
     def create_and_leave_validating(self) -> None:
-        if len(self.seen) < 3:
-            batch_id = self.run(add_validating(self.database, self.files, [line("r0")]))
-            self.seen[batch_id] = Seen()
+        batch_id = self.run(add_validating(self.database, self.files, [line("r0")]))
+        self.seen[batch_id] = Seen()
 
     @rule(number=st.integers(0, 2))
     def fail_validation(self, number: int) -> None:
@@ -121,10 +130,15 @@ class Lives(RuleBasedStateMachine):
             else:
                 self.run(ask(batch_id))
 
-    @rule(number=st.integers(0, 2))
-    def end_window(self, number: int) -> None:
+    @rule(number=st.integers(0, 2), to_the_end=st.booleans())
+    def end_window(self, number: int, to_the_end: bool) -> None:
         if batch_id := self.pick(number):
             self.run(end_window(self.database, batch_id))
+            if to_the_end:
+                self.run(finalize(self.database, self.files, batch_id))
+                self.tables_hold()
+                self.run(reap(self.database, stale_s=-1))
+                self.run(finalize(self.database, self.files, batch_id))
 
     @rule()
     def expire(self) -> None:
@@ -161,7 +175,7 @@ class Lives(RuleBasedStateMachine):
                     return []
                 return await rows.claim(session, self.puppets[who].id, {batch_id: limit})
 
-        if (batch_id := self.pick(number)) and self.puppets[who].id:
+        if batch_id := self.pick(number):
             self.puppets[who].held |= {row.id: row for row in self.run(take(batch_id))}
 
     @rule(
@@ -241,6 +255,14 @@ class Lives(RuleBasedStateMachine):
 
         self.run(stop())
 
+    @rule(who=st.integers(0, NUM_PUPPETS - 1), number=st.integers(0, 2))
+    def answer_too_late(self, who: int, number: int) -> None:
+        """It loses its rows to another one, and answers for them all the same."""
+        self.fall_silent(who)
+        self.reap()
+        self.claim(1 - who, number, 4)
+        self.answer(who, "succeeded", 4, forget=False)
+
     @rule()
     def reap(self) -> None:
         self.run(reap(self.database, stale_s=60))
@@ -258,8 +280,8 @@ def test_random_lives(database_url: str) -> None:
     run_state_machine_as_test(
         Lives,
         settings=settings(
-            max_examples=20,
-            stateful_step_count=30,
+            max_examples=25,
+            stateful_step_count=40,
             deadline=None,
             database=None,
             suppress_health_check=list(HealthCheck),
