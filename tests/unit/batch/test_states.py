@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from batch import states
@@ -60,3 +62,9 @@ def test_the_diagram_draws_every_move() -> None:
     assert states.row_diagram().count("-->") == 1 + sum(
         len(exits) or 1 for exits in states.ROW_TRANSITIONS.values()
     )
+
+
+def test_the_diagrams_in_the_documentation_are_current() -> None:
+    page = (Path(__file__).parents[3] / "docs/batch-life.md").read_text()
+    for diagram in (states.batch_diagram(), states.row_diagram()):
+        assert f"```mermaid\n{diagram}```\n" in page
