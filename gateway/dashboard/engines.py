@@ -25,10 +25,19 @@ class EngineReading:
     Attributes:
         url: Its address.
         facts: What it said; none when it did not answer.
+        healthy: Whether its health check passes too.
     """
 
     url: str
     facts: EngineFacts | None
+    healthy: bool = True
+
+    @property
+    def state(self) -> tuple[str, str]:
+        """What to call it, and the kind of colour that goes with it."""
+        if self.facts is None:
+            return "not answering", "bad"
+        return ("answering", "good") if self.healthy else ("not healthy", "warn")
 
     @property
     def runtime(self) -> Mapping[str, Any]:
@@ -106,7 +115,7 @@ async def read_engine(client: EngineClient) -> EngineReading:
     """Ask one engine; never raises for one that does not answer."""
     try:
         async with asyncio.timeout(READ_TIMEOUT_S):
-            return EngineReading(client.url, await client.facts())
+            return EngineReading(client.url, await client.facts(), await client.healthy())
     except (EngineUnavailable, TimeoutError):
         return EngineReading(client.url, None)
 

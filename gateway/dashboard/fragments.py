@@ -163,7 +163,7 @@ class EnginesView:
             listed=items,
             list_id="engines-list",
             list_html=render("fragments/engines_list.html", items=items),
-            statuses={r.url: "answering" if r.facts else "not answering" for r in readings},
+            statuses={r.url: r.state[0] for r in readings},
         )
 
 

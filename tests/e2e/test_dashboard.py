@@ -1,0 +1,205 @@
+"""The dashboard as a person uses it: real Chromium, gateway, workers, Postgres and Valkey."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, BrowserContext, Page, expect
+
+from tests.fixtures.batches import line
+from tests.fixtures.installation import Installation
+
+pytestmark = pytest.mark.browser
+
+NUM_ROWS = 60
+SLOW_S = 20_000
+
+
+class Visit:
+    """A browser window that remembers everything that went wrong in it."""
+
+    def __init__(self, context: BrowserContext, page: Page) -> None:
+        self.context = context
+        self.page = page
+        self.complaints: list[str] = []
+        page.on("console", self._note)
+        page.on("pageerror", lambda error: self.complaints.append(f"uncaught: {error}"))
+
+    def _note(self, said: object) -> None:
+        kind, text = said.type, said.text  # type: ignore[attr-defined]
+        if kind in ("error", "warning"):
+            self.complaints.append(f"{kind}: {text}")
+
+    async def violations(self) -> list[str]:
+        """What the content security policy blocked on this page."""
+        found: list[str] = await self.page.evaluate("window.violations")
+        return found
+
+    async def log_in(self, site: Installation) -> None:
+        await self.page.goto(f"{site.url}/admin")
+        await self.page.get_by_label("Admin key").fill(site.admin_key)
+        await self.page.get_by_role("button", name="Log in").click()
+        await expect(self.page.get_by_role("heading", name="Batches", exact=True)).to_be_visible()
+        await expect(self.page.locator("#live")).to_have_attribute("data-state", "live")
+
+    async def submit(self, path: Path) -> None:
+        await self.page.get_by_role("link", name="New batch").click()
+        await self.page.get_by_label(re.compile("Requests, one JSON")).set_input_files(path)
+        await self.page.get_by_role("button", name="Upload and start").click()
+        await expect(self.page.get_by_role("heading", name=path.name)).to_be_visible()
+
+    async def number(self, selector: str) -> int:
+        return int((await self.page.locator(selector).inner_text()).replace(",", ""))
+
+
+@pytest.fixture
+async def visit(chromium: Browser) -> AsyncIterator[Visit]:
+    context = await chromium.new_context(viewport={"width": 1280, "height": 900})
+    context.set_default_timeout(SLOW_S)
+    expect.set_options(timeout=SLOW_S)
+    await context.add_init_script(
+        "window.violations = [];"
+        "document.addEventListener('securitypolicyviolation',"
+        " (e) => window.violations.push(e.violatedDirective + ' ' + e.blockedURI));"
+    )
+    made = Visit(context, await context.new_page())
+    yield made
+    violations = await made.violations()
+    await context.close()
+    assert made.complaints == []
+    assert violations == []
+
+
+def _input(path: Path, lines: list[bytes]) -> Path:
+    path.write_bytes(b"".join(one + b"\n" for one in lines))
+    return path
+
+
+async def test_a_batch_from_upload_to_download(
+    installation: Installation, visit: Visit, tmp_path: Path
+) -> None:
+    page = visit.page
+    await visit.log_in(installation)
+    await expect(page.get_by_text("No batches yet")).to_be_visible()
+    await expect(page.locator("#curl-example")).to_contain_text(f"{installation.url}/v1/files")
+
+    lines = [line(f"row-{number}", f"fake:text=answer-{number}") for number in range(NUM_ROWS - 1)]
+    lines.append(line("row-bad", "fake:status=400"))
+    await visit.submit(_input(tmp_path / "questions.jsonl", lines))
+    await page.evaluate("window.samePage = true")
+
+    # It moves by itself: two different counts, then the end, and the page was never loaded again.
+    await page.wait_for_function(
+        "() => { const n = +document.getElementById('count-completed').textContent;"
+        f" return n > 0 && n < {NUM_ROWS - 1} && (window.firstCount ??= n) !== n; }}"
+    )
+    await expect(page.locator("#batch-head .pill")).to_have_text("completed", timeout=60_000)
+    assert await page.evaluate("window.samePage")
+    assert await visit.number("#count-completed") == NUM_ROWS - 1
+    assert await visit.number("#count-failed") == 1
+    await expect(page.locator("#batch-errors")).to_contain_text("row-bad")
+    await expect(page.locator("#batch-timeline")).to_contain_text("Completed")
+    await expect(page.locator("#chart-batch canvas")).to_be_visible()
+    await expect(page.locator("#announcer")).to_have_text(re.compile("questions.jsonl: completed"))
+
+    async with page.expect_download() as waiting:
+        await page.locator("#download-output").click()
+    output = (await (await waiting.value).path()).read_text().splitlines()
+    answers = {one["custom_id"]: one["response"]["body"] for one in map(json.loads, output)}
+    assert set(answers) == {f"row-{number}" for number in range(NUM_ROWS - 1)}
+    assert answers["row-7"]["choices"][0]["message"]["content"] == "answer-7"
+
+    await page.get_by_role("navigation", name="Main").get_by_text("Batches").click()
+    row = page.get_by_role("row", name=re.compile("questions.jsonl"))
+    await expect(row).to_contain_text(f"{NUM_ROWS} of {NUM_ROWS}")
+    await expect(row).to_contain_text("completed")
+
+
+async def test_a_batch_is_cancelled_after_a_question(
+    installation: Installation, visit: Visit, tmp_path: Path
+) -> None:
+    page = visit.page
+    await visit.log_in(installation)
+    lines = [line(f"row-{number}", "fake:tokens=400 fake:token_ms=50") for number in range(20)]
+    await visit.submit(_input(tmp_path / "slow.jsonl", lines))
+    await expect(page.locator("#batch-head .pill")).to_have_text("in progress")
+    await page.get_by_role("button", name="Cancel batch").click()
+    await page.get_by_role("button", name="Keep it running").click()
+    await expect(page.locator("#cancel-dialog")).to_be_hidden()
+    await page.get_by_role("button", name="Cancel batch").click()
+    await page.get_by_role("button", name="Cancel the batch").click()
+    await expect(page.locator("#batch-head .pill")).to_have_text("cancelled", timeout=30_000)
+    await expect(page.get_by_role("button", name="Cancel batch")).to_have_count(0)
+
+
+async def test_a_wrong_file_is_told_so_before_and_after_its_upload(
+    installation: Installation, visit: Visit, tmp_path: Path
+) -> None:
+    page = visit.page
+    await visit.log_in(installation)
+    await page.get_by_role("link", name="New batch").click()
+    chooser = page.get_by_label(re.compile("Requests, one JSON"))
+    await chooser.set_input_files(_input(tmp_path / "notes.txt", [b"not JSON"]))
+    await expect(page.get_by_role("alert")).to_contain_text("Line 1 is not JSON")
+    await chooser.set_input_files(_input(tmp_path / "mixed.jsonl", [line("a"), b"{", line("a")]))
+    await expect(page.get_by_role("alert")).to_be_hidden()
+    await expect(page.locator("#file-chosen")).to_contain_text("model fake-model")
+    await page.get_by_role("button", name="Upload and start").click()
+    await expect(page.locator("#batch-head .pill")).to_have_text("failed")
+    errors = page.locator("#batch-errors")
+    await expect(errors).to_contain_text("not parseable as valid JSON")
+    await expect(errors).to_contain_text("same as that of line 1")
+
+
+async def test_the_page_outlives_a_restart_of_the_gateway(
+    installation: Installation, visit: Visit
+) -> None:
+    page = visit.page
+    await visit.log_in(installation)
+    await page.get_by_role("navigation", name="Main").get_by_text("Engines").click()
+    await expect(page.get_by_role("heading", name=re.compile("answering"))).to_be_visible()
+    await expect(page.locator("#engine-0")).to_contain_text("fake-model")
+    await expect(page.locator("#live")).to_have_attribute("data-state", "live")
+    # An open stream must not hold the gateway back.
+    assert await installation.stop("gateway") < 3.0
+    await expect(page.locator("#live")).to_have_attribute("data-state", "lost")
+    await installation.start_gateway()
+    await expect(page.locator("#live")).to_have_attribute("data-state", "live")
+    installation.engine.down = True
+    await expect(page.locator("#engine-0")).to_contain_text("not healthy")
+    # That connections were refused in between is said in the console, and is no mistake.
+    expected = ("ERR_", "htmx:sse:error", "Failed to fetch")
+    visit.complaints = [
+        said for said in visit.complaints if not any(word in said for word in expected)
+    ]
+
+
+async def test_it_can_be_used_by_keyboard_in_the_dark_and_left(
+    installation: Installation, visit: Visit
+) -> None:
+    page = visit.page
+    await page.goto(f"{installation.url}/admin/engines")
+    # The key's field has the focus from the start.
+    await page.keyboard.type(installation.admin_key)
+    await page.keyboard.press("Enter")
+    await expect(page.get_by_role("heading", name="Engines")).to_be_visible()
+    await page.keyboard.press("Tab")
+    await expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
+    await page.keyboard.press("Enter")
+    await expect(page.locator("main")).to_be_focused()
+
+    before = await page.evaluate("document.documentElement.dataset.theme")
+    await page.get_by_role("button", name="Switch between light and dark").click()
+    after = await page.evaluate("document.documentElement.dataset.theme")
+    assert {before, after} == {"light", "dark"}
+    await page.reload()
+    assert await page.evaluate("document.documentElement.dataset.theme") == after
+
+    await page.get_by_role("button", name="Log out").click()
+    await expect(page.get_by_role("heading", name="Log in")).to_be_visible()
+    await page.goto(f"{installation.url}/admin/batches")
+    await expect(page.get_by_role("heading", name="Log in")).to_be_visible()
