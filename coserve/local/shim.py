@@ -145,14 +145,15 @@ class Shim:
         except ProcessLookupError:
             return
 
-    def _reap(self) -> None:
+    def _reap(self) -> bool:
+        """Collect what has ended; whether any child is left, on its way out included."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
             except ChildProcessError:
-                return
+                return False
             if pid == 0:
-                return
+                return True
             if pid == self._pid:
                 code = os.waitstatus_to_exitcode(status)
                 self._exit_code = code if code >= 0 else 128 - code
@@ -188,12 +189,15 @@ class Shim:
             self._log.write(data)
 
     def _end_orphans(self) -> None:
-        """Whatever the process left behind: asked to end, then killed."""
+        """Whatever the process left behind: asked to end, then killed, and waited for.
+
+        Waiting matters: a killed engine holds its memory (and a GPU's) until the kernel is done.
+        """
         killed_at = time.monotonic() + (0.0 if self._num_stops > 1 else _ORPHAN_GRACE_S)
         limit = killed_at + _KILL_LIMIT_S
         asked: set[int] = set()
-        while (left := descendants(os.getpid())) and time.monotonic() < limit:
-            for pid in left:
+        while self._reap() and time.monotonic() < limit:
+            for pid in descendants(os.getpid()):
                 if time.monotonic() >= killed_at:
                     self._send(pid, signal.SIGKILL)
                 elif pid not in asked:
@@ -201,8 +205,6 @@ class Shim:
                     self._send(pid, signal.SIGTERM)
             self._drain()
             time.sleep(0.02)
-            self._reap()
-        self._reap()
 
 
 def main() -> None:

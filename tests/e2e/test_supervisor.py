@@ -109,7 +109,7 @@ def test_crashed_parts_come_back_and_an_interrupt_ends_everything(
 
     assert stack.end(signal.SIGINT, group=True) < STOP_LIMIT_S
     assert stack.process.returncode == 0, stack.said()
-    assert processes_of(stack.home) == []
+    assert stack.left() == []
     assert stack.run("status").returncode == 3
 
 
@@ -125,7 +125,8 @@ def test_nothing_outlives_a_killed_supervisor_and_a_new_start_works(
     assert second.wait_until_ready() == key
     assert second.end(signal.SIGTERM) < STOP_LIMIT_S
     assert second.process.returncode == 0, second.said()
-    assert processes_of(second.home) == []
+    assert second.left() == []
+    assert first.left() == []
 
 
 def test_all_children_of_a_killed_supervisor_end_within_seconds(
@@ -134,7 +135,7 @@ def test_all_children_of_a_killed_supervisor_end_within_seconds(
     stack = up(ENGINE_URLS=engine())
     stack.wait_until_ready()
     stack.end(signal.SIGKILL)
-    assert wait_until(lambda: processes_of(stack.home) == [], "all ended", 20) < 8
+    assert wait_until(lambda: stack.left() == [], "all ended", 20) < 8
 
 
 def test_a_stop_in_the_middle_of_the_start_leaves_nothing(
@@ -145,7 +146,7 @@ def test_a_stop_in_the_middle_of_the_start_leaves_nothing(
     assert stack.end(signal.SIGTERM) < STOP_LIMIT_S
     assert stack.process.returncode == 0, stack.said()
     assert "API key" not in stack.said()
-    assert processes_of(stack.home) == []
+    assert stack.left() == []
 
 
 def batch_of(url: str, key: str, num_lines: int, model: str) -> str:
