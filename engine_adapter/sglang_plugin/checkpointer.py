@@ -63,23 +63,24 @@ class Checkpointer:
         self.cpu_s += time.thread_time() - started_s
 
     def park_tail(self, live: LiveRow) -> None:
-        """Copy what lies past the last full page, if all full pages are on the host already.
+        """Copy the last tokens of a row that is about to be retracted, if they are few.
 
-        Called for a row that is about to be retracted and has no step under way.
+        Few means the partly filled page and at most the page before it, which may have been
+        completed by the very last step. With more missing the row is a candidate for
+        recomputation and a retract copies nothing. The row has no step under way.
         """
-        length = _written(live)
-        full_pages = length // HOST_PAGE_TOKENS
-        if len(live.host_pages) != full_pages or length == live.row.host_tokens:
+        length, have = _written(live), live.row.host_tokens
+        if not 0 < length - have < 2 * HOST_PAGE_TOKENS:
             return
-        new = self._pool.allocate(1)
+        new = self._pool.allocate(-(-(length - have) // HOST_PAGE_TOKENS))
         if new is None:
             return
         started_s = time.thread_time()
-        self._pool.store(self._slots(live, full_pages * HOST_PAGE_TOKENS, length), new)
+        self._pool.store(self._slots(live, have, length), new)
         live.host_pages += new
         live.row.host_tokens = length
         live.row.host_pages = len(live.host_pages)
-        self.num_pages_stored += 1
+        self.num_pages_stored += len(new)
         self.cpu_s += time.thread_time() - started_s
 
     def drop_tail(self, live: LiveRow) -> None:

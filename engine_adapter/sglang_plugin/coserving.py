@@ -63,7 +63,8 @@ class CoServingScheduler(QueueingScheduler):
         )
 
     def _plan_step(self) -> LaunchedStep | None:
-        plan = self.planner.begin(self.snapshots.take())
+        decides = self.agreement.rank == 0
+        plan = self.agreement.share(self.planner.begin(self.snapshots.take()) if decides else None)
         step = actuate(self, plan)
         if step is not None:
             self.counters.parks += len(plan.parks)
@@ -203,7 +204,8 @@ class CoServingScheduler(QueueingScheduler):
         counters.offline_tokens += outcome.offline_tokens
         counters.step_s += step.measured_s
         counters.predicted_s += step.plan.predicted_s
-        self.planner.end(outcome)
+        if self.agreement.rank == 0:
+            self.planner.end(outcome)
 
 
 def _can_cut(batch: Any) -> bool:

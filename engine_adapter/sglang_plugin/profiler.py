@@ -108,6 +108,8 @@ class Profiler:
             measured_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         )
         self.state = "ready"
+        if self._scheduler.agreement.rank:
+            return
         try:
             path = save_profile(self.profile, self._folder)
             logger.info("coserve: profile stored in %s after %.1f s", path, self._busy_s)

@@ -22,10 +22,11 @@ from engine_adapter.core.request import RequestRow
 from engine_adapter.sglang_plugin.actuate import retract_rows, settle
 from engine_adapter.sglang_plugin.launched_step import LaunchedStep
 from engine_adapter.sglang_plugin.live_rows import LiveRow
+from engine_adapter.sglang_plugin.modes import refuse_unsupported_modes, refuse_unsupported_pools
 from engine_adapter.sglang_plugin.reporting import GRAMMAR_POLL_S, ReportingScheduler
 from engine_adapter.sglang_plugin.row_class import classify
 from engine_adapter.sglang_plugin.runtime_parts import install_parts
-from engine_adapter.sglang_plugin.settings import read_settings
+from engine_adapter.sglang_plugin.settings import ending_in_one_sentence, read_settings
 
 IDLE_POLL_S = 1.0
 
@@ -41,12 +42,17 @@ class QueueingScheduler(ReportingScheduler):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Start SGLang's scheduler, then put the runtime's parts beside it."""
         self.coserve_settings = read_settings()
+        server_args = args[0] if args else kwargs["server_args"]
+        with ending_in_one_sentence():
+            refuse_unsupported_modes(server_args)
         super().__init__(*args, **kwargs)
         self._launched: dict[int, LaunchedStep] = {}
         self._unsettled: LaunchedStep | None = None
         self._next_step: LaunchedStep | None = None
         self.result_queue: Any = ()
-        install_parts(self)
+        with ending_in_one_sentence():
+            refuse_unsupported_pools(self)
+            install_parts(self)
 
     # --- arrivals --------------------------------------------------------------------------
 

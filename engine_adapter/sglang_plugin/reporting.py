@@ -11,7 +11,6 @@ from engine_adapter.sglang_plugin.contract import PINNED_VERSION
 from engine_adapter.sglang_plugin.live_ids import live_ids
 from engine_adapter.sglang_plugin.settings import OFF
 
-
 GRAMMAR_POLL_S = 0.002
 
 

@@ -19,6 +19,7 @@ from engine_adapter.sglang_plugin.live_rows import HoldingView, LiveRows, Pendin
 from engine_adapter.sglang_plugin.planner import Planner
 from engine_adapter.sglang_plugin.prefetcher import Prefetcher
 from engine_adapter.sglang_plugin.profiler import Profiler
+from engine_adapter.sglang_plugin.rank_agreement import RankAgreement
 from engine_adapter.sglang_plugin.reporter import Reporter
 from engine_adapter.sglang_plugin.safepoint import Safepoints
 from engine_adapter.sglang_plugin.settings import RuntimeSettings, SettingError
@@ -37,7 +38,8 @@ def install_parts(scheduler: Any) -> None:
     scheduler.holding_view = HoldingView(scheduler.rows)
     scheduler.running_batch = scheduler.holding_view
     scheduler.decode_rows = DecodeRows(scheduler)
-    scheduler.safepoints = Safepoints(scheduler.tp_worker.model_runner)
+    scheduler.agreement = RankAgreement(scheduler)
+    scheduler.safepoints = Safepoints(scheduler.tp_worker.model_runner, scheduler.agreement)
     scheduler.host_pool = _host_pool(scheduler, settings)
     scheduler.checkpointer = Checkpointer(scheduler, scheduler.host_pool)
     scheduler.prefetcher = Prefetcher(scheduler, scheduler.host_pool)
@@ -108,7 +110,8 @@ def _host_pool(scheduler: Any, settings: RuntimeSettings) -> HostPool:
             f"COSERVE_HOST_KV_TOKENS={tokens} needs {tokens * token_bytes / 2**30:.1f} GiB and "
             f"{free_bytes / 2**30:.1f} GiB are free; give at most {free_bytes // token_bytes}"
         )
-    return HostPool(kv_pool, tokens // HOST_PAGE_TOKENS)
+    # Pools of the same size on every rank: a page id means the same tokens everywhere.
+    return HostPool(kv_pool, scheduler.agreement.lowest(tokens // HOST_PAGE_TOKENS))
 
 
 def _model_before_profile() -> PolynomialModel:

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from engine_adapter.core.plan import SafepointMode
+from engine_adapter.sglang_plugin.rank_agreement import RankAgreement
 from engine_adapter.sglang_plugin.row_drop import cut_forward_batch
 
 
@@ -57,7 +58,7 @@ class Safepoints:
         check_cpu_s: Thread CPU time spent looking.
     """
 
-    def __init__(self, model_runner: Any) -> None:
+    def __init__(self, model_runner: Any, agreement: RankAgreement) -> None:
         """Hook every decoder layer of the runner's model.
 
         Raises:
@@ -68,6 +69,7 @@ class Safepoints:
         self.num_checks = 0
         self.check_cpu_s = 0.0
         self._runner = model_runner
+        self._agreement = agreement
         self._mode = SafepointMode.NONE
         self._step_id = -1
         self._every = 1
@@ -120,7 +122,8 @@ class Safepoints:
 
     def _look(self, i: int, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         started_s = time.thread_time()
-        stop = self.word.step_id == self._step_id
+        seen = self.word.step_id == self._step_id
+        stop = self._agreement.at_safepoint(self._step_id, i, seen)
         self.num_checks += 1
         self.check_cpu_s += time.thread_time() - started_s
         if not stop:

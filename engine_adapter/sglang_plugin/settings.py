@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine_adapter.latency.profile import ProfileError
+
 OFF = "off"
+EXIT_REFUSED = 79
 
 
 class SettingError(ValueError):
@@ -83,6 +88,20 @@ def read_settings(environ: Mapping[str, str] | None = None) -> RuntimeSettings:
         safepoints=_switch(env, "COSERVE_SAFEPOINTS"),
         checkpoints=_switch(env, "COSERVE_CHECKPOINTS"),
     )
+
+
+@contextmanager
+def ending_in_one_sentence() -> Iterator[None]:
+    """Turn a refused setting into one line on standard error and the end of the process.
+
+    SGLang would log a traceback and signal its parent; the reason would drown.
+    """
+    try:
+        yield
+    except (SettingError, ProfileError) as error:
+        sys.stderr.write(f"coserve: the engine cannot start: {error}\n")
+        sys.stderr.flush()
+        os._exit(EXIT_REFUSED)
 
 
 def _state_dir(env: Mapping[str, str]) -> Path:

@@ -165,7 +165,6 @@ def logprobs(rig: Rig) -> dict[str, Any]:
         request = rig.request("lp", prompt(52, 60), 24)
         request.return_logprob, request.top_logprobs_num = True, 3
         rig.scheduler.handle_generate_request(request)
-        rig.reqs["lp"] = rig.scheduler.waiting_queue[-1]
         rig.submit("b", prompt(53, 130), 24)
         rig.run()
         values = rig.reqs["lp"].logprob.output_token_logprobs_val

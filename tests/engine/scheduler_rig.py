@@ -73,12 +73,15 @@ class Rig:
         slots: int = 16,
         page_size: int = 1,
         scheduler_class: type[Any] = CoServingScheduler,
+        rank: int = 0,
+        ports: Any = None,
+        model: Path | None = None,
         **server_args: Any,
     ) -> None:
-        folder = Path(tempfile.mkdtemp(prefix="coserve-rig-"))
-        tiny_llama(folder / "model")
+        if model is None:
+            model = tiny_llama(Path(tempfile.mkdtemp(prefix="coserve-rig-")) / "model")
         args = ServerArgs(
-            model_path=str(folder / "model"),
+            model_path=str(model),
             device="cpu",
             dtype=dtype,
             skip_tokenizer_init=True,
@@ -90,13 +93,15 @@ class Rig:
             watchdog_timeout=600,
             **server_args,
         )
-        ports = PortArgs.init_new(args)
+        ports = ports or PortArgs.init_new(args)
         context = zmq.Context.instance()
         self.to_scheduler = context.socket(zmq.PUSH)
-        self.to_scheduler.bind(ports.scheduler_input_ipc_name)
+        if rank == 0:
+            self.to_scheduler.bind(ports.scheduler_input_ipc_name)
         self.outputs = context.socket(zmq.PULL)
         self.outputs.setsockopt(zmq.RCVHWM, 0)
-        self.outputs.bind(ports.tokenizer_ipc_name)
+        if rank == 0:
+            self.outputs.bind(ports.tokenizer_ipc_name)
         set_global_server_args_for_scheduler(args)
         self.script: Callable[[Rig], None] = lambda rig: None
         self.step = 0
@@ -109,11 +114,15 @@ class Rig:
                 rig._tick()
                 return super().get_next_batch_to_run(running_batch, last_batch)
 
+            def _add_request_to_queue(self, req: Any, is_retracted: bool = False) -> None:
+                rig.reqs[req.rid] = req
+                super()._add_request_to_queue(req, is_retracted)
+
             def maybe_sleep_on_idle(self) -> None:
                 rig.idle_sleeps += 1
 
         self.idle_sleeps = 0
-        self.scheduler = Rigged(args, ports, 0, 0, 0, 0, 0, 0, None)
+        self.scheduler = Rigged(args, ports, rank, rank, 0, 0, 0, 0, None)
         self.stop_at: dict[int, int] = {}
         layers = self.scheduler.tp_worker.model_runner.model.model.layers
         for i, layer in enumerate(layers[:-1]):
@@ -168,7 +177,6 @@ class Rig:
     def submit(self, rid: str, prompt: Iterable[int], max_new_tokens: int, **kwargs: Any) -> None:
         """Hand a request to the scheduler at once."""
         self.scheduler.handle_generate_request(self.request(rid, prompt, max_new_tokens, **kwargs))
-        self.reqs[rid] = self.scheduler.waiting_queue[-1]
 
     def send(self, request: TokenizedGenerateReqInput) -> None:
         """Send a request through the socket the monitor owns."""
@@ -211,6 +219,8 @@ class Rig:
         if self.step > self.limit:
             raise RuntimeError(f"no end after {self.limit} steps: {s.coserve_state()}")
         self.script(self)
+        if s.ps.tp_size > 1:
+            return  # ended by a message, so that all ranks end in the same iteration
         idle = not s.waiting_queue and s.is_fully_idle()
         self._idle_seen = self._idle_seen + 1 if idle else 0
         if self._idle_seen > 1 and self.step > self.at_least:

@@ -1,0 +1,57 @@
+"""Ways of running SGLang that co-serving does not carry, refused when the engine starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine_adapter.sglang_plugin.settings import OFF, SettingError
+
+# Server argument -> the only value it may have.
+REQUIRED: dict[str, object] = {
+    "pp_size": 1,
+    "dp_size": 1,
+    "enable_dp_attention": False,
+    "disaggregation_mode": "null",
+    "speculative_algorithm": None,
+    "enable_pdmux": False,
+    "enable_hisparse": False,
+    "enable_hierarchical_cache": False,
+    "enable_lora_overlap_loading": False,
+    "dllm_algorithm": None,
+    "enable_priority_scheduling": False,
+    "disable_radix_cache": False,
+    "nnodes": 1,
+}
+
+
+def refuse_unsupported_modes(server_args: Any) -> None:
+    """Compare the server's arguments with what co-serving was built for.
+
+    Raises:
+        SettingError: Naming the argument and the two ways out.
+    """
+    for name, wanted in REQUIRED.items():
+        value = getattr(server_args, name, wanted)
+        if value != wanted and (value or wanted):
+            flag = "--" + name.replace("_", "-")
+            raise SettingError(
+                f"co-serving does not work with {flag} {value}; "
+                f"start the engine without it or with COSERVE_POLICY={OFF}"
+            )
+
+
+def refuse_unsupported_pools(scheduler: Any) -> None:
+    """Look at the pools SGLang built for the model.
+
+    Raises:
+        SettingError: If the model's KV is not that of plain attention layers.
+    """
+    if scheduler.is_hybrid_swa or scheduler.is_hybrid_ssm:
+        raise SettingError(
+            "co-serving does not carry models with sliding-window or state-space layers yet; "
+            f"start the engine with COSERVE_POLICY={OFF}"
+        )
+    if not scheduler.is_generation:
+        raise SettingError(
+            f"co-serving schedules generation; start this model with COSERVE_POLICY={OFF}"
+        )

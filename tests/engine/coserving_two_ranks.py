@@ -1,0 +1,117 @@
+"""Forced stops, retracts and restores on two tensor-parallel ranks, over gloo on one CPU.
+
+``python coserving_two_ranks.py OVERLAP`` starts the second rank itself. Rank 0 plans and is told
+when to stop; rank 1 has to do the same at the same layers, or a collective operation hangs and the
+run ends by its timeout. Rank 1 compares what it did with what rank 0 did.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+os.environ["SGLANG_CPU_OMP_THREADS_BIND"] = "0|1"
+os.environ["COSERVE_HOST_KV_TOKENS"] = "2048"
+
+from sglang.srt.managers.io_struct import ShutdownReq
+from sglang.srt.server_args import PortArgs, ServerArgs
+
+from engine_adapter.core.request import Phase
+from engine_adapter.core.snapshot import Snapshot
+from tests.engine.scheduler_rig import NUM_LAYERS, Rig, prompt, tiny_llama
+from tests.engine.scripted_policy import ScriptedPolicy, Wishes
+
+EVENTS = ("aborts", "drops", "retracts", "restored_rows", "restored_tokens", "recomputed_tokens")
+JOBS = {"a": (130, -10), "b": (90, -10), "on": (70, 0), "on2": (40, 0)}
+
+
+def send_jobs(rig: Rig, phase: str) -> None:
+    for i, (rid, (length, priority)) in enumerate(JOBS.items()):
+        request = rig.request(f"{phase}-{rid}", prompt(200 + i, length), 20, priority=priority)
+        request.extra_key = phase  # no prefix of one phase is found in the other
+        rig.send(request)
+
+
+def lead(rig: Rig) -> dict[str, Any]:
+    """Rank 0: first everything undisturbed, then everything with stops and retracts."""
+    state: dict[str, Any] = {"phase": "calm", "stops": 0, "retracted": 0}
+    layers = [layer for _ in range(4) for layer in range(1, NUM_LAYERS)]
+
+    def wish(snapshot: Snapshot) -> Wishes:
+        if state["phase"] == "calm":
+            return Wishes()
+        online = {f"rough-{rid}" for rid in ("on", "on2")}
+        late = online if rig.scheduler.counters.aborts < 6 else set()
+        row = snapshot.rows.get("rough-a")
+        retract = set()
+        due = 5 * (state["retracted"] + 1)
+        ready = row is not None and row.phase is Phase.DECODE and not row.in_flight
+        if row is not None and ready and state["retracted"] < 3 and row.output_tokens >= due:
+            state["retracted"] += 1
+            retract = {row.rid}
+        park = {"rough-a"} if row is not None and row.in_flight else set()
+        return Wishes(hold=late, retract=retract, park=park, chunk={"rough-b": 16}, checkpoint=True)
+
+    def script(rig: Rig) -> None:
+        live = [r for r in rig.reqs.values() if not r.finished()]
+        if state["phase"] == "rough" and rig.step % 2 and state["stops"] < len(layers):
+            rig.stop_at[rig.scheduler.snapshots._step_id + 1] = layers[state["stops"]]
+            state["stops"] += 1
+        if len(rig.reqs) == len(JOBS) and not live and state["phase"] == "calm":
+            state["phase"] = "rough"
+            send_jobs(rig, "rough")
+        elif len(rig.reqs) == 2 * len(JOBS) and not live and state["phase"] == "rough":
+            state["phase"] = "done"
+            rig.send(ShutdownReq())
+
+    rig.use(ScriptedPolicy(wish))
+    send_jobs(rig, "calm")
+    rig.run(script)
+    for rid in JOBS:
+        calm, rough = rig.output(f"calm-{rid}"), rig.output(f"rough-{rid}")
+        assert calm == rough, f"{rid}: {rough} instead of {calm}"
+    return summary(rig)
+
+
+def summary(rig: Rig) -> dict[str, Any]:
+    state = rig.scheduler.coserve_state()
+    found = {name: state[name] for name in EVENTS}
+    found["layers"] = state["stop_layers"]
+    found["outputs"] = {rid: rig.output(rid) for rid in rig.reqs}
+    return found
+
+
+def main() -> None:
+    overlap, rank = sys.argv[1] == "1", int(sys.argv[2]) if len(sys.argv) > 2 else 0
+    if rank:
+        ports, model = pickle.loads(Path(sys.argv[3]).read_bytes())
+        rig = Rig(overlap=overlap, rank=1, ports=ports, model=model, tp_size=2)
+        rig.run()
+        print("RANK1 " + json.dumps(summary(rig)))
+        return
+    folder = Path(tempfile.mkdtemp(prefix="coserve-ranks-"))
+    model = tiny_llama(folder / "model")
+    ports = PortArgs.init_new(ServerArgs(model_path=str(model), device="cpu", tp_size=2))
+    shared = folder / "ports"
+    shared.write_bytes(pickle.dumps((ports, model)))
+    command = [sys.executable, __file__, sys.argv[1], "1", str(shared)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        led = lead(Rig(overlap=overlap, rank=0, ports=ports, model=model, tp_size=2))
+        out, _ = other.communicate(timeout=60)
+    lines = [line for line in out.splitlines() if line.startswith("RANK1 ")]
+    assert lines, "rank 1 did not finish"
+    followed = json.loads(lines[-1].removeprefix("RANK1 "))
+    assert followed == led, f"rank 1 did {followed}, rank 0 did {led}"
+    del led["outputs"]
+    print("RESULTS " + json.dumps(led))
+
+
+if __name__ == "__main__":
+    main()
