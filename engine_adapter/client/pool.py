@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from engine_adapter.client.base import EngineClient, EngineFacts
@@ -35,6 +35,8 @@ class Member:
     in_flight: int = 0
     why: str = "not asked yet"
     num_slow: int = 0
+    ejected: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when a call found the engine gone: it is probed again at once, and not in a while."""
 
     @property
     def url(self) -> str:
@@ -141,7 +143,13 @@ class EnginePool:
     async def _watch(self, member: Member) -> None:
         while True:
             await self._probe(member)
-            await asyncio.sleep(PROBE_UP_S if member.up else PROBE_DOWN_S)
+            if not member.up:
+                await asyncio.sleep(PROBE_DOWN_S)
+                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PROBE_UP_S):
+                    await member.ejected.wait()
+                await asyncio.sleep(PROBE_DOWN_S)
 
     async def _probe(self, member: Member) -> None:
         try:
@@ -155,6 +163,7 @@ class EnginePool:
         changed = facts.model and (member.facts is None or facts.model != member.facts.model)
         member.facts, member.up, member.why = facts, bool(facts.model), ""
         member.num_slow = 0
+        member.ejected.clear()
         if changed and self.seen is not None:
             await self.seen(member.url, facts)
 
@@ -162,3 +171,4 @@ class EnginePool:
     def _eject(member: Member, error: EngineUnavailable) -> None:
         member.up = False
         member.why = error.message
+        member.ejected.set()

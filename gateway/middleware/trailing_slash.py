@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-
 DASHBOARD = "/admin"
 
 

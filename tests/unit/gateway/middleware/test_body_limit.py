@@ -23,9 +23,7 @@ async def length(request: Request) -> PlainTextResponse:
 async def client() -> AsyncIterator[httpx.AsyncClient]:
     app = Starlette(
         routes=[Route(path, length, methods=["POST"]) for path in ("/x", "/v1/files")],
-        exception_handlers={
-            ApiError: lambda _, error: error_response(error)  # type: ignore[arg-type,dict-item]
-        },
+        exception_handlers={ApiError: lambda _, error: error_response(error)},
     )
     app.add_middleware(BodyLimitMiddleware, limit_bytes=100)
     app.add_middleware(RequestIdMiddleware)

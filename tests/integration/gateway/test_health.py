@@ -1,0 +1,57 @@
+"""`/healthz`, `/readyz` and `/metrics`."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+
+import httpx
+
+from tests.integration.gateway.conftest import MODEL, Online
+
+
+async def test_ready_while_everything_answers(online: Online) -> None:
+    async with httpx.AsyncClient(base_url=online.url) as http:
+        assert (await http.get("/healthz")).json() == {"status": "ok"}
+        ready = await http.get("/readyz")
+        assert ready.status_code == 200
+        body = ready.json()
+        assert body["status"] == "ready"
+        assert body["parts"] == {
+            name: {"ok": True, "why": None} for name in ("database", "broker", "engine")
+        }
+        assert body["models"] == [{"id": MODEL, "context_tokens": 2048, "up": True}]
+
+
+async def test_not_ready_says_why(online: Online) -> None:
+    pool = online.app.state.engines
+    async with httpx.AsyncClient(base_url=online.url) as http:
+        async with asyncio.timeout(5):
+            # A lost connection ejects the engine until the next good probe.
+            while pool.members[0].up:
+                async with online.http() as caller:
+                    body = online.chat("fake:die_after=0")
+                    await caller.post("/v1/chat/completions", json=body)
+        ready = await http.get("/readyz")
+        assert ready.status_code == 503
+        part = ready.json()["parts"]["engine"]
+        assert part["ok"] is False
+        assert part["why"]
+
+
+async def test_metrics_count_what_happened(online: Online) -> None:
+    async with online.http() as http:
+        for stream in (False, True):
+            await http.post("/v1/chat/completions", json=online.chat("a b", stream=stream))
+        await http.get("/v1/nope")
+        text = (await http.get("/metrics")).text
+    counted = dict(re.findall(r"^(coserve_\S+) (\S+)$", text, re.MULTILINE))
+    requests = 'coserve_http_requests_total{method="POST",route="/chat/completions",status="200"}'
+    labels = f'model="{MODEL}",request_class="online"'
+    assert float(counted[requests]) == 2
+    assert float(counted[f'coserve_tokens_total{{kind="prompt",{labels}}}']) == 4
+    assert float(counted[f'coserve_tokens_total{{kind="completion",{labels}}}']) == 16
+    assert float(counted[f"coserve_first_token_seconds_count{{{labels}}}"]) == 1
+    assert float(counted["coserve_engine_calls_in_flight"]) == 0
+    assert any(line.startswith('coserve_engine_up{engine="') for line in counted)
+    assert 'route="unmatched",status="404"' in text

@@ -1,0 +1,177 @@
+"""What bad requests get: always the one envelope, never a stack (contract section 1)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from tests.integration.gateway.conftest import MODEL, Online
+
+ENVELOPE = ["message", "type", "param", "code"]
+
+
+def error_of(reply: httpx.Response) -> dict[str, Any]:
+    body = reply.json()
+    assert list(body) == ["error"]
+    assert list(body["error"]) == ENVELOPE
+    assert reply.headers["content-type"] == "application/json"
+    assert reply.headers["x-request-id"].startswith("req_")
+    error: dict[str, Any] = body["error"]
+    return error
+
+
+async def test_each_status_is_its_class_in_the_sdk(online: Online) -> None:
+    async with online.client() as client:
+        create = client.chat.completions.create
+        with pytest.raises(openai.NotFoundError) as unknown:
+            await create(**{**online.chat("hi"), "model": "gpt-9"})
+        assert (unknown.value.code, unknown.value.param) == ("model_not_found", "model")
+        assert unknown.value.request_id is not None
+        with pytest.raises(openai.BadRequestError) as empty:
+            await create(model=MODEL, messages=[])
+        assert empty.value.param == "messages"
+        with pytest.raises(openai.BadRequestError) as hot:
+            await create(**online.chat("hi"), temperature=9)
+        assert hot.value.param == "temperature"
+    async with online.client(api_key="sk-wrong-0123456789") as client:
+        with pytest.raises(openai.AuthenticationError) as wrong:
+            await client.models.list()
+        assert wrong.value.code == "invalid_api_key"
+        assert "0123456789" not in str(wrong.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "headers", "status", "code"),
+    [
+        (b"", {}, 400, "invalid_json"),
+        (b"{", {}, 400, "invalid_json"),
+        (b"[]", {}, 400, "invalid_json"),
+        (b'"x"', {}, 400, "invalid_json"),
+        (b'{"model": "\xff"}', {}, 400, "invalid_json"),
+        (b'{"model": "\\ud800"}', {}, 400, "invalid_json"),
+        (b"[" * 100_000, {}, 400, "invalid_json"),
+        (b"{}", {"content-type": "text/plain"}, 415, "unsupported_media_type"),
+        (b"{}", {}, 400, "missing_required_parameter"),
+    ],
+)
+async def test_bodies_that_are_none(
+    online: Online, content: bytes, headers: dict[str, str], status: int, code: str
+) -> None:
+    async with online.http() as http:
+        for path in ("/v1/chat/completions", "/completions"):
+            reply = await http.post(
+                path, content=content, headers={"content-type": "application/json", **headers}
+            )
+            assert reply.status_code == status
+            assert error_of(reply)["code"] == code
+
+
+async def test_a_body_over_the_limit_is_answered_and_not_read(online: Online) -> None:
+    async def endless() -> Any:
+        for _ in range(400):
+            yield b" " * 65536
+
+    async with online.http() as http:
+        announced = await http.post(
+            "/v1/chat/completions", content=b" " * (17 << 20), headers={"x-request-id": "mine"}
+        )
+        assert announced.status_code == 413
+        assert error_of(announced)["code"] == "payload_too_large"
+        assert announced.headers["x-request-id"] != "mine"
+        chunked = await http.post("/v1/chat/completions", content=endless())
+        assert chunked.status_code == 413
+
+
+async def test_routes_with_and_without_v1_and_with_a_slash(online: Online) -> None:
+    async with online.http() as http:
+        for path in ("/v1/models", "/models", "/v1/models/", "/models/"):
+            reply = await http.get(path)
+            assert reply.status_code == 200, path
+        for path in ("/chat/completions", "/v1/chat/completions/"):
+            reply = await http.post(path, json=online.chat("hi"))
+            assert reply.status_code == 200, path
+
+
+async def test_unknown_routes_and_wrong_methods(online: Online) -> None:
+    async with online.http() as http:
+        unknown = await http.get("/v1/nope")
+        assert (unknown.status_code, error_of(unknown)["code"]) == (404, "unknown_url")
+        wrong = await http.get("/v1/chat/completions")
+        assert (wrong.status_code, error_of(wrong)["code"]) == (405, "method_not_allowed")
+        assert wrong.headers["allow"] == "POST"
+
+
+async def test_every_route_wants_a_key(online: Online) -> None:
+    async with httpx.AsyncClient(base_url=online.url) as http:
+        schema = (await http.get("/openapi.json")).json()
+        open_paths = {"/healthz", "/readyz", "/metrics"}
+        asked = 0
+        for path, operations in schema["paths"].items():
+            if path in open_paths:
+                continue
+            for method in operations:
+                reply = await http.request(method, path.replace("{", "").replace("}", ""))
+                assert reply.status_code == 401, (method, path)
+                assert error_of(reply)["code"] == "invalid_api_key"
+                asked += 1
+    assert asked >= 10
+
+
+async def test_headers_of_other_clients_do_no_harm(online: Online) -> None:
+    async with online.client() as client:
+        reply = await client.chat.completions.with_raw_response.create(
+            **online.chat("hi"),
+            extra_headers={
+                "OpenAI-Organization": "org",
+                "OpenAI-Project": "proj",
+                "X-Request-ID": "mine",
+            },
+        )
+    assert reply.headers["x-request-id"] != "mine"
+
+
+async def test_a_browser_may_ask(online: Online) -> None:
+    async with httpx.AsyncClient(base_url=online.url) as http:
+        preflight = await http.options(
+            "/v1/chat/completions",
+            headers={
+                "origin": "https://example.org",
+                "access-control-request-method": "POST",
+                "access-control-request-headers": "authorization,content-type",
+            },
+        )
+        assert preflight.status_code == 200
+        assert preflight.headers["access-control-allow-origin"] == "*"
+        refused = await http.get("/v1/models", headers={"origin": "https://example.org"})
+        assert "x-request-id" in refused.headers["access-control-expose-headers"]
+
+
+async def test_no_engine_is_503_with_a_time_to_come_back(online: Online) -> None:
+    online.engine.down = True
+    async with online.http() as http:
+        # The fake stays reachable; a lost connection is what ejects it.
+        for stream in (False, True):
+            reply = await http.post(
+                "/v1/chat/completions", json=online.chat("fake:die_after=0", stream=stream)
+            )
+            assert reply.status_code == 503
+            assert error_of(reply)["code"] == "engine_unavailable"
+            assert 0 < float(reply.headers["retry-after"]) <= 120
+        models = await http.get("/v1/models")
+        assert [model["id"] for model in models.json()["data"]] == [MODEL]
+
+
+async def test_the_engine_comes_back_by_itself(online: Online) -> None:
+    async with online.http() as http:
+        await http.post("/v1/chat/completions", json=online.chat("fake:die_after=0"))
+        async with asyncio.timeout(5):
+            while True:
+                reply = await http.post("/v1/chat/completions", json=online.chat("hi"))
+                if reply.status_code == 200:
+                    return
+                assert reply.status_code == 503
+                await asyncio.sleep(0.05)
