@@ -106,10 +106,10 @@ async def test_it_watches_by_itself() -> None:
     pool = EnginePool([client])
     watching = asyncio.ensure_future(pool.run())
     await asyncio.sleep(0.05)
-    assert not pool.members[0].up
+    assert [info.up for info in pool.models()] == []
     client.engine.down = False
     async with asyncio.timeout(3):
-        while not pool.members[0].up:
+        while not pool.models():
             await asyncio.sleep(0.02)
     watching.cancel()
     await pool.close()
