@@ -36,10 +36,10 @@ def step_budget_s(builder: PlanBuilder) -> float:
     return slo.tbt_s if builder.has_decode else slo.ttft_s
 
 
-def _prompt_budget_s(builder: PlanBuilder, rows: list[RequestRow]) -> float:
-    if not builder.has_decode:
+def _prompt_budget_s(builder: PlanBuilder, rows: list[RequestRow], decode_s: float) -> float:
+    if not builder.has_decode and decode_s == 0.0:
         return UNBOUNDED_S
-    budget_s = step_budget_s(builder)
+    budget_s = builder.snapshot.slo.tbt_s - decode_s
     # A budget under which no prompt token fits would starve the prompts behind the decode rows.
     return budget_s if builder.chunk_room(rows[0], budget_s) > 0 else UNBOUNDED_S
 

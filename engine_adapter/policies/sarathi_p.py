@@ -31,7 +31,7 @@ class SarathiP(PolicyBase):
         """Bind the latency model and the knobs."""
         super().__init__(model, settings)
         self._order = OfflineOrder(self.settings.batch_min_share)
-        self._online = OnlineFiller(lambda builder, rows: UNBOUNDED_S)
+        self._online = OnlineFiller(lambda builder, rows, decode_s: UNBOUNDED_S)
 
     def plan(self, snapshot: Snapshot) -> StepPlan:
         """Online rows, offline decode rows, offline prompts, up to the token budget."""

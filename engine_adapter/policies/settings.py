@@ -25,6 +25,8 @@ class PolicySettings:
             no batch starves behind earlier deadlines.
         flex_max_share: Most of the slots open to offline work that flex rows may hold.
         token_budget: Tokens per step of the policy that counts tokens instead of time.
+        min_harvest: Least compute a prompt chunk beside online rows must save later, per second
+            by which it lengthens the step; below that the room is left empty.
     """
 
     safepoints: bool = True
@@ -39,6 +41,7 @@ class PolicySettings:
     batch_min_share: float = 0.1
     flex_max_share: float = 0.5
     token_budget: int = 256
+    min_harvest: float = 0.5
 
     def __post_init__(self) -> None:
         """Refuse shares outside their range.
@@ -51,6 +54,7 @@ class PolicySettings:
             "checkpoint_online_share",
             "batch_min_share",
             "flex_max_share",
+            "min_harvest",
         ):
             value = getattr(self, name)
             if not 0.0 <= value <= 1.0:

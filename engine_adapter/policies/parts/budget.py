@@ -43,30 +43,30 @@ class TypicalPrompt:
         return max(1, round(self._mean))
 
 
-def online_prefill_budget_s(builder: PlanBuilder, rows: list[RequestRow]) -> float:
-    """Bound for a step that computes online prompt tokens beside online decode rows.
+def online_prefill_budget_s(builder: PlanBuilder, rows: list[RequestRow], decode_s: float) -> float:
+    """Bound for a step that computes online prompt tokens while online rows decode.
 
-    Prompts are cut so that the step stays inside the TBT target, as in ConServe v2, as long as
-    the oldest of them still meets its TTFT target that way. When it would not, the cut is lifted:
-    one long gap for the decoding rows costs less than a missed first token, and stretching a
-    prompt over many steps pays the constant part of a step many times.
+    Prompts are cut so that the gap of the decoding rows stays inside the TBT target, as in
+    ConServe v2, as long as the oldest of them still meets its TTFT target that way. When it would
+    not, the cut is lifted: one long gap for the decoding rows costs less than a missed first
+    token, and stretching a prompt over many steps pays the constant part of a step many times.
 
     Args:
-        builder: The step, with the online decode rows taken.
+        builder: The step, with the online decode rows taken that share it.
         rows: Online rows with prompt tokens left, oldest first.
+        decode_s: Time of the decode step that follows, if the decode rows have one of their own.
     """
     snapshot = builder.snapshot
-    if not builder.has_decode:
+    if not builder.has_decode and decode_s == 0.0:
         return math.inf
     tbt_s = snapshot.slo.tbt_s
     first = rows[0]
-    remaining = first.remaining_tokens
-    per_step = builder.chunk_room(first, tbt_s)
+    per_step = builder.chunk_room(first, tbt_s - decode_s)
     if per_step <= 0:
         return math.inf
-    steps = -(-remaining // per_step)
+    steps = -(-first.remaining_tokens // per_step)
     left_s = first.arrival_at_s + snapshot.slo.ttft_s - snapshot.now_s
-    return tbt_s if steps * tbt_s <= left_s else math.inf
+    return tbt_s - decode_s if steps * tbt_s <= left_s else math.inf
 
 
 def offline_only_budget_s(

@@ -152,6 +152,8 @@ class Harvester:
                 return
             if row.rid in builder.taken:
                 continue
+            if not self._worth_it(row, budget_s):
+                return
             if builder.chunk(row, budget_s) < row.remaining_tokens:
                 return
         # Pages one step freed for online rows are not given away in the same step.
@@ -182,13 +184,17 @@ class Harvester:
         if row.phase is Phase.RETRACTED and row.host_tokens > 0:
             # It will be fetched; newer rows must not take the pages it waits for.
             return self._fits_whole(row, row.host_tokens)
-        if not self._fits_whole(row, row.fill_tokens):
+        if not self._fits_whole(row, row.fill_tokens) or not self._worth_it(row, budget_s):
             return False
         remaining = row.remaining_tokens
         taken = builder.chunk(row, budget_s, self._keep_pages if self._others_exist() else 0)
         if taken:
             self._order.admitted(row)
         return taken == remaining
+
+    def _worth_it(self, row: RequestRow, budget_s: float) -> bool:
+        """Beside online rows a chunk must save enough; alone any chunk is work that is due."""
+        return self._builder.num_online == 0 or self._chunk_value_s(row, budget_s) > 0.0
 
     def _fits_whole(self, row: RequestRow, num_tokens: int) -> bool:
         """Whether the row fits to its end of prompt, or is the only offline row there is."""
@@ -200,7 +206,7 @@ class Harvester:
     def _others_exist(self) -> bool:
         return bool(self._rows.offline or self._builder.num_offline)
 
-    def _candidates(self) -> RequestRow | None:
+    def _next_prompt(self) -> RequestRow | None:
         """The row whose prompt tokens would be taken next."""
         for row in self._rows.offline_partial:
             return row
@@ -211,26 +217,35 @@ class Harvester:
         return None
 
     def _chunks_harvest_more(self, budget_s: float) -> bool:
-        """Compare the two fillings by the compute they would save later.
-
-        A decode row saves its marginal time and its share of a decode step's constant; a prompt
-        token saves its share of a full chunk's time.
-        """
-        builder, model = self._builder, self._builder.model
-        if builder.has_chunks:
+        """Compare the two fillings by the compute they would save later."""
+        if self._builder.has_chunks:
             return False
-        row = self._candidates()
+        row = self._next_prompt()
         if row is None:
             return False
+        saved_s = self._chunk_value_s(row, budget_s)
+        return saved_s > 0.0 and saved_s > self._decode_value_s(budget_s)
+
+    def _chunk_value_s(self, row: RequestRow, budget_s: float) -> float:
+        """What the tokens that fit would cost as part of a full chunk; 0 if they cost too much.
+
+        A few tokens of a long prompt can cost nearly as much as many: the whole context is read
+        again, and decode rows beside them run through the slower executor.
+        """
+        builder, model = self._builder, self._builder.model
         num_tokens = builder.chunk_room(row, budget_s, self._keep_pages)
         if num_tokens == 0:
-            return False
-        full = StepLoad()
-        full.add_chunk(builder.snapshot.limits.max_chunk_tokens, 0)
-        chunk_value_s = num_tokens * model.predict(full) / full.num_tokens
-        return chunk_value_s > self._decode_value_s(budget_s)
+            return 0.0
+        start = row.start_tokens
+        full, beside = StepLoad(), builder.load.copy()
+        full.add_chunk(builder.snapshot.limits.max_chunk_tokens, start)
+        beside.add_chunk(num_tokens, start)
+        saved_s = num_tokens * model.predict(full) / full.num_tokens
+        cost_s = model.predict(beside) - model.predict(builder.load)
+        return saved_s if saved_s >= self._settings.min_harvest * cost_s else 0.0
 
     def _decode_value_s(self, budget_s: float) -> float:
+        """Marginal time of the decode rows that fit, and their share of a step's constant."""
         builder, model = self._builder, self._builder.model
         bound_s = builder.bounded_s(budget_s, StepKind.DECODE)
         ready = self._rows.offline_decode

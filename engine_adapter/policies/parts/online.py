@@ -1,7 +1,8 @@
 """Gives online rows their tokens, reclaiming from offline rows what they lack.
 
 Decode rows first, all of them, then prompts from the oldest on. Where the executor cannot mix the
-two, steps alternate, so that neither starves the other.
+two, or one mixed step is predicted to be slower than one of each, steps alternate, so that neither
+starves the other.
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from engine_adapter.core.request import RequestRow, pages_for
+from engine_adapter.latency.load import StepLoad
 from engine_adapter.policies.parts.builder import UNBOUNDED_S, PlanBuilder
 from engine_adapter.policies.parts.rows import RowsByRole
 from engine_adapter.policies.parts.victims import VictimPool
 
-PromptBudget = Callable[[PlanBuilder, list[RequestRow]], float]
+PromptBudget = Callable[[PlanBuilder, list[RequestRow], float], float]
 
 
 class OnlineFiller:
@@ -21,7 +23,7 @@ class OnlineFiller:
 
     Args:
         prompt_budget: Bound of a step with online prompts, given the builder with its decode
-            rows taken and the prompts, oldest first.
+            rows taken, the prompts, oldest first, and the time of a decode step to come.
     """
 
     def __init__(self, prompt_budget: PromptBudget) -> None:
@@ -35,7 +37,8 @@ class OnlineFiller:
         if filling and rows.online_decode and self._must_separate(builder, rows, filling):
             self._prefilled_alone = not self._prefilled_alone
             if self._prefilled_alone:
-                self._take_prompts(builder, filling, victims)
+                decode_s = builder.model.predict(_decode_load(rows.online_decode))
+                self._take_prompts(builder, filling, victims, decode_s)
                 return
             filling = []
         else:
@@ -46,13 +49,17 @@ class OnlineFiller:
             if victims.make_room(row, builder.decode_pages(row)):
                 builder.decode(row, UNBOUNDED_S)
         if filling:
-            self._take_prompts(builder, filling, victims)
+            self._take_prompts(builder, filling, victims, 0.0)
 
     def _take_prompts(
-        self, builder: PlanBuilder, filling: list[RequestRow], victims: VictimPool
+        self,
+        builder: PlanBuilder,
+        filling: list[RequestRow],
+        victims: VictimPool,
+        decode_s: float,
     ) -> None:
         self._make_room(builder, filling, victims)
-        budget_s = self._prompt_budget(builder, filling)
+        budget_s = self._prompt_budget(builder, filling, decode_s)
         for row in filling:
             if row.rid in builder.taken:
                 continue
@@ -80,7 +87,23 @@ class OnlineFiller:
     def _must_separate(
         self, builder: PlanBuilder, rows: RowsByRole, filling: list[RequestRow]
     ) -> bool:
-        """Whether the oldest prompt and the decode rows cannot share a step."""
-        if not builder.snapshot.limits.can_mix or not filling[0].can_mix:
+        """Whether the oldest prompt and the decode rows cannot or should not share a step."""
+        oldest = filling[0]
+        if not builder.snapshot.limits.can_mix or not oldest.can_mix:
             return True
-        return not all(row.can_mix for row in rows.online_decode)
+        if not all(row.can_mix for row in rows.online_decode):
+            return True
+        decode = _decode_load(rows.online_decode)
+        prompt, mixed = StepLoad(), decode.copy()
+        num_tokens = min(oldest.remaining_tokens, builder.chunk_left)
+        prompt.add_chunk(num_tokens, oldest.start_tokens)
+        mixed.add_chunk(num_tokens, oldest.start_tokens)
+        predict = builder.model.predict
+        return predict(mixed) > predict(decode) + predict(prompt)
+
+
+def _decode_load(rows: list[RequestRow]) -> StepLoad:
+    load = StepLoad()
+    for row in rows:
+        load.add_decode(row.computed_tokens)
+    return load

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -91,8 +92,6 @@ class TestBesideOnline:
     def test_the_overhead_between_steps_is_taken_off(
         self, world: World, model: PolynomialModel
     ) -> None:
-        from dataclasses import replace
-
         world.online("on", phase=DECODE)
         world.offline("new", prompt=500)
         snapshot = replace(world.snapshot(), overhead_s=0.020)
@@ -110,6 +109,19 @@ class TestBesideOnline:
         plan = plan_of(world, model)
         assert len(plan.decode) == 7
         assert plan.prefill == ()
+
+    def test_crumbs_of_a_long_prompt_are_left_alone(self, world: World) -> None:
+        """Any chunk at context 400 reads it again for 30 ms; only a few tokens would fit."""
+        k = Coefficients(0.001, 0, 0.000075, 0, 0, 0.010)
+        model = PolynomialModel(k, k, k)
+        world.slo = Slo(ttft_s=1.0, tbt_s=0.070)
+        world.resources = replace(world.resources, page_tokens=1)
+        world.online("on", phase=DECODE)
+        world.offline("half", phase=PREFILL, prompt=900, computed=400)
+        # 10 + 1 + 7.6 ms with the online row; 20 tokens would fit, for 51 ms
+        assert plan_of(world, model).prefill == ()
+        greedy = replace(LEAN, min_harvest=0.0)
+        assert plan_of(world, model, greedy).prefill == (Chunk("half", 19),)
 
     def test_drift_narrows_the_step(self, world: World, model: PolynomialModel) -> None:
         policy = ConserveV2(model, LEAN)
@@ -157,6 +169,15 @@ class TestOnlinePrompts:
         kinds = [driver.begin(world.snapshot()).plan.kind for _ in range(4)]
         assert kinds == [StepKind.PREFILL, StepKind.DECODE, StepKind.PREFILL, StepKind.DECODE]
 
+    def test_they_take_turns_where_mixing_costs_more_than_two_steps(self, world: World) -> None:
+        plain = Coefficients(0.001, 0, 0, 0, 0, 0.010)
+        model = PolynomialModel(plain, plain, Coefficients(0.001, 0, 0, 0, 0, 0.030))
+        world.online("on1", phase=DECODE)
+        world.online("on2", prompt=30)
+        driver = Driver(ConserveV2(model, LEAN))
+        kinds = [driver.begin(world.snapshot()).plan.kind for _ in range(3)]
+        assert kinds == [StepKind.PREFILL, StepKind.DECODE, StepKind.PREFILL]
+
     def test_a_row_that_cannot_mix_gets_its_own_step(
         self, world: World, model: PolynomialModel
     ) -> None:
@@ -165,7 +186,8 @@ class TestOnlinePrompts:
         driver = Driver(ConserveV2(model, LEAN))
         first = driver.begin(world.snapshot()).plan
         second = driver.begin(world.snapshot()).plan
-        assert (first.decode, first.prefill) == ((), (Chunk("on2", 100),))
+        # 50 ms less the decode step that follows leave 29 tokens, cut to a page
+        assert (first.decode, first.prefill) == ((), (Chunk("on2", 16),))
         assert (second.decode, second.prefill) == (("on1",), ())
 
 
