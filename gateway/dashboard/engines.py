@@ -17,6 +17,19 @@ READ_TIMEOUT_S = 3.0
 MAX_SAMPLES = 900
 """Half an hour at one sample every two seconds."""
 
+# Where a figure stands in the report, and what it is called here.
+_HIGHLIGHTS = {
+    "policy": "Policy",
+    "slo.ttft_s": "TTFT target",
+    "slo.tbt_s": "TBT target",
+    "online_tokens": "Online tokens",
+    "offline_tokens": "Harvested tokens",
+    "aborts": "Steps stopped",
+    "parks": "Rows parked",
+    "retracts": "Rows retracted",
+    "checkpointed_pages": "Pages checkpointed",
+}
+
 
 @dataclass(frozen=True)
 class EngineReading:
@@ -74,6 +87,19 @@ class EngineReading:
         classes = live.get("classes") if isinstance(live, Mapping) else None
         words = list(classes.values()) if isinstance(classes, Mapping) else []
         return {word: words.count(word) for word in ("online", "flex", "offline") if words}
+
+    def highlights(self) -> Iterator[tuple[str, str]]:
+        """What matters most of what the scheduler reports, where it reports it."""
+        for path, words in _HIGHLIGHTS.items():
+            value: Any = self.runtime
+            for key in path.split("."):
+                value = value.get(key) if isinstance(value, Mapping) else None
+            if value is None:
+                continue
+            if path.startswith("slo."):
+                yield words, f"{1000 * float(value):,.0f} ms"
+            else:
+                yield words, next(said for _, said in _flat(value, path))
 
     def figures(self) -> Iterator[tuple[str, str]]:
         """Everything else the runtime reports, flattened, in its own order."""

@@ -54,6 +54,22 @@ def test_figures_are_flat_and_leave_ids_out() -> None:
     }
 
 
+def test_highlights_are_what_is_reported_of_them() -> None:
+    shown = reading(policy="conserve_v2", slo={"tbt_s": 0.11}, offline_tokens=1234, unknown=1)
+    assert dict(shown.highlights()) == {
+        "Policy": "conserve_v2",
+        "TBT target": "110 ms",
+        "Harvested tokens": "1,234",
+    }
+
+
+def test_an_engine_that_fails_its_health_check_is_not_called_well() -> None:
+    facts = EngineFacts("m", 2048)
+    assert EngineReading("http://e", facts).state == ("answering", "good")
+    assert EngineReading("http://e", facts, healthy=False).state == ("not healthy", "warn")
+    assert EngineReading("http://e", None, healthy=False).state == ("not answering", "bad")
+
+
 def test_history_is_bounded_and_skips_silence() -> None:
     history = EngineHistory()
     history.add(EngineReading("http://e", None), 0.0)
