@@ -35,10 +35,11 @@ def _grammar_mask() -> None:
     """Structured output: stock SGLang raises on a CPU tensor, which ends the whole engine."""
     from sglang.srt.constrained import xgrammar_backend
 
-    xgrammar_backend.XGrammarGrammar.apply_vocab_mask = _apply_vocab_mask
+    xgrammar_backend.XGrammarGrammar.apply_vocab_mask = staticmethod(_apply_vocab_mask)
+    xgrammar_backend.XGrammarGrammarBackend.apply_vocab_mask = staticmethod(_apply_vocab_mask)
 
 
-def _apply_vocab_mask(self: Any, logits: Any, vocab_mask: Any) -> None:
+def _apply_vocab_mask(logits: Any, vocab_mask: Any) -> None:
     """Mask `logits` [rows, vocab] in place by the packed bits in `vocab_mask` [rows, words]."""
     from xgrammar import apply_token_bitmask_inplace
 

@@ -28,8 +28,10 @@ def register() -> None:
             _end("; ".join(broken))
         from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
+        from engine_adapter.sglang_plugin import grammar_guard
         from engine_adapter.sglang_plugin.scheduler import CoServeScheduler
 
+        grammar_guard.install()
         HookRegistry.register(TARGET, CoServeScheduler, HookType.REPLACE)
     except SettingError as error:
         _end(str(error))
