@@ -36,7 +36,7 @@ def test_a_streamed_chat_is_right(client: openai.OpenAI) -> None:
     text, finish_reasons, usage = "", [], None
     for chunk in client.chat.completions.create(
         model=model,
-        messages=[{"role": "user", "content": "What is the capital of France?"}],
+        messages=[{"role": "user", "content": "What is the capital of France? Answer in one sentence."}],
         temperature=0,
         stream=True,
         stream_options={"include_usage": True},
