@@ -66,7 +66,9 @@ class PolicyBase:
         return self.settings.safepoint_interval_s or snapshot.slo.ttft_s / 10.0
 
 
-def online_cannot_wait(model: LatencyModel, arrival: Arrival, step: RunningStep) -> bool:
+def online_cannot_wait(
+    model: LatencyModel, drift: DriftTracker, arrival: Arrival, step: RunningStep
+) -> bool:
     """Whether waiting for the running step would cost the arrival its TTFT target.
 
     ConServe v1 and v2, Algorithm 2: with ``t_rem`` the predicted rest of the running step and
@@ -74,14 +76,18 @@ def online_cannot_wait(model: LatencyModel, arrival: Arrival, step: RunningStep)
 
         t_rem + t_on > t_TTFT
 
+    both widened by the margin of their kind of step: on a machine that is slower than its profile
+    the rest of the step is longer than predicted too.
+
     A step that is nearly over is left alone: it ends before it could reach a safepoint.
     """
     if arrival.request_class != RequestClass.ONLINE or step.num_offline_rows == 0:
         return False
     if step.safepoints.mode is SafepointMode.NONE:
         return False
-    remaining_s = step.predicted_s - (arrival.at_s - step.started_at_s)
-    if remaining_s <= min(step.safepoints.interval_s, step.predicted_s):
+    expected_s = step.predicted_s * (1.0 + drift.margin(step.kind))
+    remaining_s = expected_s - (arrival.at_s - step.started_at_s)
+    if remaining_s <= min(step.safepoints.interval_s, expected_s):
         # Late already? A step that overran its prediction may still be far from its end.
         if remaining_s > 0.0:
             return False
@@ -90,4 +96,5 @@ def online_cannot_wait(model: LatencyModel, arrival: Arrival, step: RunningStep)
     load.add_chunk(
         step.queued_online_tokens + arrival.earlier_prompt_tokens + arrival.prompt_tokens, 0
     )
-    return remaining_s + model.predict(load) > step.slo.ttft_s
+    prefill_s = model.predict(load) * (1.0 + drift.margin(StepKind.PREFILL))
+    return remaining_s + prefill_s > step.slo.ttft_s

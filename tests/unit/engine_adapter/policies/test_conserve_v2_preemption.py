@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from engine_adapter.core.arrival import Arrival, Decision, RunningStep
+from engine_adapter.core.outcome import FinishedStep, Outcome
 from engine_adapter.core.plan import (
     Chunk,
     Prefetch,
@@ -226,3 +227,17 @@ class TestAtArrival:
     ) -> None:
         assert self.decide(model, at_s=1.5, prompt=2000) is Decision.STOP_AT_NEXT_SAFEPOINT
         assert self.decide(model, at_s=1.5) is Decision.CONTINUE
+
+    def test_a_machine_slower_than_its_profile_stops_earlier(self, model: PolynomialModel) -> None:
+        policy = ConserveV2(model)
+        slow = StepPlan(1, prefill=(Chunk("b", 9),), predicted_s=0.1)
+        for _ in range(30):
+            policy.observe(FinishedStep(slow, Outcome(1, measured_s=0.125)))
+        step = RunningStep(
+            1, StepKind.PREFILL, 100.0, 1.2, 3, 0, Safepoints(SafepointMode.ABORT, 0.1), 0,
+            Slo(ttft_s=1.0, tbt_s=0.05),
+        )  # fmt: skip
+        arrival = Arrival(RequestClass.ONLINE, 190, at_s=100.5)
+        # 1.5 s instead of 1.2, and 0.25 s instead of 0.2
+        assert policy.at_arrival(arrival, step) is Decision.STOP_AT_NEXT_SAFEPOINT
+        assert ConserveV2(model).at_arrival(arrival, step) is Decision.CONTINUE
