@@ -296,10 +296,22 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("row_id", name=op.f("pk_row_results")),
     )
     op.create_index("uq_row_results_seq", "row_results", ["batch_id", "seq"], unique=True)
+    op.create_index(
+        "ix_row_results_failed",
+        "row_results",
+        ["batch_id", "seq"],
+        unique=False,
+        postgresql_where=sa.text("NOT succeeded"),
+    )
     op.execute("INSERT INTO projects (id, name) VALUES ('proj_default', 'Default')")
 
 
 def downgrade() -> None:
+    op.drop_index(
+        "ix_row_results_failed",
+        table_name="row_results",
+        postgresql_where=sa.text("NOT succeeded"),
+    )
     op.drop_index("uq_row_results_seq", table_name="row_results")
     op.drop_table("row_results")
     op.drop_index("uq_batch_rows_custom_id", table_name="batch_rows")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, ForeignKey, Index, LargeBinary
+from sqlalchemy import BigInteger, ForeignKey, Index, LargeBinary, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from store.models.base import Base
@@ -17,7 +17,10 @@ class RowResult(Base):
     """
 
     __tablename__ = "row_results"
-    __table_args__ = (Index("uq_row_results_seq", "batch_id", "seq", unique=True),)
+    __table_args__ = (
+        Index("uq_row_results_seq", "batch_id", "seq", unique=True),
+        Index("ix_row_results_failed", "batch_id", "seq", postgresql_where=text("NOT succeeded")),
+    )
 
     row_id: Mapped[int] = mapped_column(
         BigInteger, ForeignKey("batch_rows.id", ondelete="CASCADE"), primary_key=True
