@@ -22,6 +22,9 @@ SWEEP = "batch.sweep"
 EXPIRE = "batch.expire"
 GC_FILES = "batch.gc_files"
 
+SEND_LIMIT_S = 1.0
+"""A caller waits no longer than this for a broker that does not answer."""
+
 STAGES_QUEUE = "stages"
 DISPATCH_QUEUE = "dispatch"
 
@@ -76,12 +79,18 @@ class CeleryQueue:
             await self._send(DISPATCH, url)
 
     async def _send(self, task: str, argument: str) -> None:
-        # Publishing is a blocking call of about a millisecond; a broker that is away would block
-        # for its connect timeout, so the event loop must not wait for it.
+        # Publishing blocks for about a millisecond, and for seconds where the broker is away: its
+        # thread is left to itself then. A message that goes out late does no harm.
         try:
-            await asyncio.to_thread(self._app.send_task, task, args=(argument,), retry=False)
-        except OperationalError as lost:
-            logger.warning("broker unreachable, %s(%s) left to the sweep: %s", task, argument, lost)
+            async with asyncio.timeout(SEND_LIMIT_S):
+                await asyncio.to_thread(self._app.send_task, task, args=(argument,), retry=False)
+        except (OperationalError, TimeoutError) as lost:
+            logger.warning(
+                "broker unreachable, %s(%s) left to the sweep: %s",
+                task,
+                argument,
+                type(lost).__name__,
+            )
 
 
 @dataclass

@@ -145,7 +145,7 @@ async def put_back(session: AsyncSession, dispatcher_id: str, rows: Sequence[Put
         {
             "dispatcher_id": dispatcher_id,
             "ids": [row.row_id for row in rows],
-            "delays": [row.delay_s for row in rows],
+            "delays": [float(row.delay_s) for row in rows],
             "counts": [int(row.counts) for row in rows],
             "errors": [
                 orjson.dumps(row.error).decode() if row.error is not None else None for row in rows

@@ -1,0 +1,115 @@
+"""Results on their way to the database: none lost when it goes away for a moment."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from sqlalchemy import text
+
+from batch.outbox import Outbox
+from batch.states import RowStatus
+from store.repositories import row as rows
+from store.repositories.result import NewResult
+from store.repositories.row import PutBack
+from store.session import Database
+from tests.fixtures.batches import Bench, add_batch, line, read_batch, row_statuses
+
+URL = "http://127.0.0.1:1"
+
+
+@pytest.fixture
+async def held(bench: Bench, database: Database) -> tuple[str, str, list[int]]:
+    """(dispatcher id, batch id, row ids) of four leased rows."""
+    batch_id = await add_batch(database, bench.file_store, [line(f"r{n}") for n in range(4)])
+    lease = await bench.lease(URL)
+    async with database.unit_of_work() as session:
+        claimed = await rows.claim(session, lease.id, {batch_id: 4})
+    return lease.id, batch_id, sorted(row.id for row in claimed)
+
+
+def _result(batch_id: str, row_id: int) -> NewResult:
+    return NewResult(row_id, batch_id, RowStatus.SUCCEEDED, b"{}", 1, 2, 3, 4)
+
+
+async def test_everything_is_written_and_the_end_announced(
+    bench: Bench, held: tuple[str, str, list[int]], database: Database
+) -> None:
+    token, batch_id, row_ids = held
+    outbox = Outbox(token, database, bench.queue, bench.clock)
+    for row_id in row_ids:
+        outbox.add(_result(batch_id, row_id))
+    outbox.close()
+    await outbox.run()
+    assert (outbox.num_written, outbox.num_refused, len(outbox)) == (4, 0, 0)
+    batch = await read_batch(database, batch_id)
+    assert batch.status == "finalizing"
+    assert (batch.prompt_tokens, batch.cached_tokens) == (4, 8)
+    assert (batch.completion_tokens, batch.reasoning_tokens) == (12, 16)
+    assert bench.to_finalize() == [batch_id]
+
+
+async def test_a_second_result_is_refused_and_counted(
+    bench: Bench, held: tuple[str, str, list[int]], database: Database
+) -> None:
+    token, batch_id, row_ids = held
+    outbox = Outbox(token, database, bench.queue, bench.clock)
+    writer = asyncio.ensure_future(outbox.run())
+    outbox.add(_result(batch_id, row_ids[0]))
+    await asyncio.sleep(0.2)
+    outbox.add(_result(batch_id, row_ids[0]))
+    outbox.close()
+    await writer
+    assert (outbox.num_written, outbox.num_refused) == (1, 1)
+    assert (await read_batch(database, batch_id)).num_completed == 1
+
+
+async def test_a_row_put_back_waits_and_counts(
+    bench: Bench, held: tuple[str, str, list[int]], database: Database
+) -> None:
+    token, batch_id, row_ids = held
+    outbox = Outbox(token, database, bench.queue, bench.clock)
+    outbox.add(PutBack(row_ids[0], delay_s=60, counts=True, error={"code": "x"}))
+    outbox.add(PutBack(row_ids[1]))
+    outbox.close()
+    await outbox.run()
+    async with database.unit_of_work() as session:
+        again = await rows.claim(session, token, {batch_id: 4})
+    assert [(row.id, row.attempt) for row in again] == [(row_ids[1], 0)]
+    async with database.unit_of_work() as session:
+        await session.execute(text("UPDATE batch_rows SET available_at = now()"))
+        again = await rows.claim(session, token, {batch_id: 4})
+    assert [(row.id, row.attempt) for row in again] == [(row_ids[0], 1)]
+
+
+async def test_connections_that_die_lose_nothing(
+    bench: Bench,
+    held: tuple[str, str, list[int]],
+    database: Database,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    token, batch_id, row_ids = held
+    outbox = Outbox(token, database, bench.queue, bench.clock)
+    writer = asyncio.ensure_future(outbox.run())
+    blocker = Database(str(database.engine.url.render_as_string(hide_password=False)))
+    async with blocker.unit_of_work() as session:
+        # The write waits for this lock; then every other connection is cut.
+        await session.execute(text("SELECT 1 FROM batches FOR UPDATE"))
+        for row_id in row_ids:
+            outbox.add(_result(batch_id, row_id))
+        await asyncio.sleep(0.3)
+        killed = await session.execute(
+            text(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+        )
+        assert len(killed.all()) >= 1
+        await asyncio.sleep(0.3)
+        assert len(outbox) == 4
+    outbox.close()
+    await writer
+    await blocker.dispose()
+    assert (outbox.num_written, outbox.num_refused) == (4, 0)
+    assert set((await row_statuses(database, batch_id)).values()) == {"succeeded"}
+    assert "flush failed" in caplog.text
