@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import logging
+import time
+
+import pytest
+
+from batch.queue import (
+    DISPATCH,
+    FINALIZE,
+    SEND_LIMIT_S,
+    TASK_ROUTES,
+    VALIDATE,
+    CeleryQueue,
+    MemoryQueue,
+    Queue,
+)
+from batch.settings import BatchSettings
+from batch.worker.app import make_app
+
+
+async def _use(queue: Queue) -> None:
+    await queue.enqueue_validate("batch_1")
+    await queue.enqueue_finalize("batch_2")
+    await queue.wake_dispatchers()
+
+
+class _App:
+    """Remembers what Celery is asked to send."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, tuple[str, ...]]] = []
+
+    def send_task(self, name: str, args: tuple[str, ...], *, retry: bool) -> None:
+        assert not retry
+        self.sent.append((name, args))
+
+
+async def test_messages_carry_ids_only() -> None:
+    app = _App()
+    await _use(CeleryQueue(app, ("http://one", "http://two")))
+    assert app.sent == [
+        (VALIDATE, ("batch_1",)),
+        (FINALIZE, ("batch_2",)),
+        (DISPATCH, ("http://one",)),
+        (DISPATCH, ("http://two",)),
+    ]
+
+
+async def test_a_broker_that_is_away_is_no_error(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BROKER_URL", "redis://127.0.0.1:1/0")
+    app = make_app(BatchSettings())
+    started_s = time.monotonic()
+    with caplog.at_level(logging.WARNING):
+        await CeleryQueue(app, ()).enqueue_validate("batch_1")
+    assert time.monotonic() - started_s < 2 * SEND_LIMIT_S
+    assert "left to the sweep" in caplog.text
+
+
+async def test_the_fake_remembers() -> None:
+    queue = MemoryQueue()
+    await _use(queue)
+    assert queue.take() == [(VALIDATE, "batch_1"), (FINALIZE, "batch_2"), (DISPATCH, "")]
+    assert queue.take() == []
+
+
+def test_every_task_has_a_queue_and_only_dispatch_its_own() -> None:
+    from batch.worker import tasks
+
+    known = {
+        task.name
+        for task in vars(tasks).values()
+        if getattr(task, "name", None) and str(task.name).startswith("batch.")
+    }
+    assert known == set(TASK_ROUTES)
+    assert {name for name, route in TASK_ROUTES.items() if route["queue"] == "dispatch"} == {
+        DISPATCH
+    }
