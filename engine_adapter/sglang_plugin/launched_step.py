@@ -51,6 +51,7 @@ class LaunchedStep:
         stopped_at_layer: Layer of an abort or a drop.
         flag_to_stop_s: Time from the stop word to the stop.
         dropped: Batch positions whose work was undone.
+        offline_positions: Batch positions of flex and offline rows.
     """
 
     plan: StepPlan
@@ -61,11 +62,11 @@ class LaunchedStep:
     stopped_at_layer: int | None = None
     flag_to_stop_s: float = 0.0
     dropped: set[int] = field(default_factory=set)
+    offline_positions: list[int] = field(init=False)
 
-    @property
-    def offline_positions(self) -> list[int]:
-        """Batch positions of flex and offline rows."""
-        return [i for i, span in enumerate(self.spans) if not span.live.is_online]
+    def __post_init__(self) -> None:
+        """Note the batch positions of flex and offline rows."""
+        self.offline_positions = [i for i, span in enumerate(self.spans) if not span.live.is_online]
 
     @property
     def kept_positions(self) -> list[int]:

@@ -33,22 +33,23 @@ class LiveRow:
         row: What policies see.
         pending: Launched steps of this row whose result SGLang has not processed yet.
         host_pages: Host page ids by logical page number; always a prefix of the row's KV.
+        is_online: Whether the row is latency-bound.
     """
 
     req: Any
     row: RequestRow
     pending: int = 0
     host_pages: list[int] = field(default_factory=list)
+    is_online: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        """The class of a request never changes."""
+        self.is_online = self.row.is_online
 
     @property
     def rid(self) -> str:
         """Engine-wide request id."""
         return self.row.rid
-
-    @property
-    def is_online(self) -> bool:
-        """Whether the row is latency-bound."""
-        return self.row.is_online
 
     def launched(self) -> None:
         """A step with this row was launched."""

@@ -34,7 +34,7 @@ class Profiler:
     """Fills in the grid, one cell at a time.
 
     Attributes:
-        state: ``measuring``, ``ready`` or ``stored``.
+        state: ``measuring``, ``ready`` (measured by this process), ``stored`` or ``stopped``.
         profile: The profile in use, once there is one.
     """
 
@@ -91,6 +91,11 @@ class Profiler:
         if not self._todo:
             self._finish()
         return True
+
+    def stop(self) -> None:
+        """Leave the rest of the grid unmeasured; the plain policy stays."""
+        self._todo.clear()
+        self.state = "stopped"
 
     def slo(self) -> Slo | None:
         """The targets: as configured, otherwise what the profile says an idle engine keeps."""

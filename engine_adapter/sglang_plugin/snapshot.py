@@ -50,8 +50,10 @@ class SnapshotTaker:
         """The state before the next step, with a fresh step id."""
         self._step_id += 1
         resources = self.resources()
-        for live in self._scheduler.rows.holding.values():
-            live.row.shared_pages = _shared_pages(self._scheduler, live)
+        if 2 * resources.available_pages < resources.total_pages:
+            # Only then can a plan need the pages of a retract.
+            for live in self._scheduler.rows.holding.values():
+                live.row.shared_pages = _shared_pages(self._scheduler, live)
         self._last = self._scheduler.rows.roster.snapshot(
             step_id=self._step_id,
             now_s=time.monotonic(),

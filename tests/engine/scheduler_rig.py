@@ -123,6 +123,7 @@ class Rig:
 
         self.idle_sleeps = 0
         self.scheduler = Rigged(args, ports, rank, rank, 0, 0, 0, 0, None)
+        self.scheduler.profiler.stop()  # steps are counted: no cells between them
         self.stop_at: dict[int, int] = {}
         layers = self.scheduler.tp_worker.model_runner.model.model.layers
         for i, layer in enumerate(layers[:-1]):
