@@ -1,60 +1,29 @@
-"""The real gateway on a real port before a fake engine on another one."""
+"""The gateway before a fake engine on a port of its own."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
-import uvicorn
-from fastapi import FastAPI
-from openai import AsyncOpenAI
 
 from engine_adapter.client.fake import FakeEngine, FakeSettings
 from engine_adapter.client.fake_server import serving
-from gateway.app import create_app
 from gateway.settings import GatewaySettings
-from store.models import DEFAULT_PROJECT_ID
-from store.repositories import key as keys
 from store.session import Database
+from tests.fixtures.online import Gateway, running_gateway
 
 MODEL = "org/fake-model"
 
 
-class Server(uvicorn.Server):
-    """Leaves the test run's signal handlers alone."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 @dataclass(frozen=True)
-class Online:
-    """A running gateway, its engine, and a key."""
+class Online(Gateway):
+    """A gateway and the fake engine behind it."""
 
-    url: str
-    key: str
-    key_id: str
     engine: FakeEngine
-    server: Server
-    app: FastAPI
-
-    def client(self, **more: Any) -> AsyncOpenAI:
-        options = {"api_key": self.key, "max_retries": 0, **more}
-        return AsyncOpenAI(base_url=f"{self.url}/v1", **options)
-
-    def http(self, **more: Any) -> httpx.AsyncClient:
-        headers = {"authorization": f"Bearer {self.key}"}
-        return httpx.AsyncClient(base_url=self.url, headers=headers, timeout=30, **more)
-
-    def chat(self, prompt: str, **more: Any) -> dict[str, Any]:
-        return {"model": MODEL, "messages": [{"role": "user", "content": prompt}], **more}
 
     async def until_engine_is_free(self, limit_s: float = 2.0) -> None:
         async with asyncio.timeout(limit_s):
@@ -81,8 +50,6 @@ async def online(
     tmp_path: Path,
     online_settings: dict[str, Any],
 ) -> AsyncIterator[Online]:
-    async with database.unit_of_work() as session:
-        key, plaintext = await keys.create(session, DEFAULT_PROJECT_ID, "test")
     engine = FakeEngine(FakeSettings(model=MODEL))
     async with serving(engine) as engine_url:
         settings = GatewaySettings(
@@ -92,15 +59,5 @@ async def online(
             home=tmp_path,
             **online_settings,
         )
-        app = create_app(settings)
-        server = Server(
-            uvicorn.Config(app, host="127.0.0.1", port=0, http="httptools", log_config=None)
-        )
-        running = asyncio.ensure_future(server.serve())
-        while not (server.started and app.state.engines.models()):
-            assert not running.done(), "the gateway did not start"
-            await asyncio.sleep(0.01)
-        port = server.servers[0].sockets[0].getsockname()[1]
-        yield Online(f"http://127.0.0.1:{port}", plaintext, key.id, engine, server, app)
-        server.should_exit = True
-        await running
+        async with running_gateway(database, settings, MODEL) as gateway:
+            yield Online(**vars(gateway), engine=engine)

@@ -1,0 +1,164 @@
+"""The gateway before a real engine: what SGLang really sends leaves in the contract's shape."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+import pytest_asyncio
+
+from engine_adapter.client.http import HttpEngineClient
+from engine_adapter.liveness import verify_engine
+from gateway.settings import GatewaySettings
+from store.session import Database
+from tests.fixtures.engine import START_LIMIT_S, RunningEngine
+from tests.fixtures.online import Gateway, running_gateway
+
+GONE_LIMIT_S = 2.0
+
+
+@pytest_asyncio.fixture
+async def gateway(
+    engine: RunningEngine, database: Database, database_url: str, broker_url: str, tmp_path: Path
+) -> AsyncIterator[Gateway]:
+    await verify_engine(engine.url, engine.model, START_LIMIT_S)
+    settings = GatewaySettings(
+        database_url=database_url, broker_url=broker_url, engine_urls=engine.url, home=tmp_path
+    )
+    async with running_gateway(database, settings, engine.model) as running:
+        yield running
+
+
+def short(gateway: Gateway, **more: Any) -> dict[str, Any]:
+    return gateway.chat("Count.", temperature=0, max_tokens=6, **more)
+
+
+async def test_whole_and_streamed_answers_agree(gateway: Gateway) -> None:
+    async with gateway.client() as client:
+        create = client.chat.completions.create
+        whole = await create(**short(gateway, logprobs=True, top_logprobs=2))
+        choice = whole.choices[0]
+        assert whole.id.startswith("chatcmpl-")
+        assert whole.model == gateway.model
+        assert choice.finish_reason in ("stop", "length")
+        assert whole.usage is not None
+        assert choice.logprobs is not None
+        assert choice.logprobs.content is not None
+        assert len(choice.logprobs.content) == whole.usage.completion_tokens
+        assert {len(token.top_logprobs) for token in choice.logprobs.content} == {2}
+
+        text, roles, finishes, usages = "", [], [], []
+        async for chunk in await create(
+            **short(gateway), stream=True, stream_options={"include_usage": True}
+        ):
+            assert chunk.object == "chat.completion.chunk"
+            usages.append(chunk.usage)
+            for part in chunk.choices:
+                roles += [part.delta.role] if part.delta.role else []
+                finishes += [part.finish_reason] if part.finish_reason else []
+                text += part.delta.content or ""
+    assert text == choice.message.content
+    assert roles == ["assistant"]
+    assert finishes == [choice.finish_reason]
+    assert usages[:-1] == [None] * (len(usages) - 1)
+    assert usages[-1] is not None
+    assert usages[-1].completion_tokens == whole.usage.completion_tokens
+    assert usages[-1].prompt_tokens == whole.usage.prompt_tokens
+
+
+async def test_several_choices_and_prompts(gateway: Gateway) -> None:
+    async with gateway.client() as client:
+        chat = await client.chat.completions.create(
+            **gateway.chat("Count.", max_tokens=4, temperature=1, seed=1), n=2
+        )
+        assert [choice.index for choice in chat.choices] == [0, 1]
+        text = await client.completions.create(
+            model=gateway.model, prompt=["One, two,", "A, B,"], n=2, max_tokens=3, logprobs=1
+        )
+        assert [choice.index for choice in text.choices] == [0, 1, 2, 3]
+        assert text.choices[0].logprobs is not None
+        assert len(text.choices[0].logprobs.tokens or ()) == 3
+        tokens = await client.completions.create(
+            model=gateway.model, prompt=[[5, 6, 7], [8]], max_tokens=2, echo=False
+        )
+        assert len(tokens.choices) == 2
+
+
+async def test_too_long_for_the_model(gateway: Gateway) -> None:
+    async with gateway.client() as client:
+        create = client.chat.completions.create
+        with pytest.raises(openai.BadRequestError) as prompt:
+            await create(**gateway.chat("word " * 20_000))
+        assert (prompt.value.code, prompt.value.param) == ("context_length_exceeded", "messages")
+        with pytest.raises(openai.BadRequestError) as both:
+            await create(**gateway.chat("Count."), max_tokens=1_000_000, stream=True)
+        assert both.value.param in ("messages", "max_completion_tokens")
+
+
+async def test_a_client_that_goes_away_frees_the_engine(
+    gateway: Gateway, engine: RunningEngine
+) -> None:
+    watcher = HttpEngineClient(engine.url)
+    try:
+        async with gateway.client() as client:
+            endless = gateway.chat("Count.", max_tokens=1500)
+            stream = await client.chat.completions.create(
+                **endless, stream=True, extra_body={"ignore_eos": True}
+            )
+            async for _ in stream:
+                break
+            assert len(await watcher.live_rids()) == 1
+            await stream.close()
+            gone_at = time.monotonic()
+            while await watcher.live_rids():
+                await asyncio.sleep(0.02)
+            assert time.monotonic() - gone_at < GONE_LIMIT_S
+
+            with pytest.raises(openai.APITimeoutError):
+                await client.chat.completions.create(
+                    **endless, extra_body={"ignore_eos": True}, n=2, timeout=1.0
+                )
+            gone_at = time.monotonic()
+            while await watcher.live_rids():
+                await asyncio.sleep(0.02)
+            assert time.monotonic() - gone_at < GONE_LIMIT_S
+    finally:
+        await watcher.close()
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"stop": ["a"], "seed": 3, "logit_bias": {"5": -100}, "user": "u", "metadata": {"a": "b"}},
+        {"presence_penalty": 1, "frequency_penalty": 1, "top_p": 0.5, "max_completion_tokens": 3},
+        {
+            "top_k": 5,
+            "min_p": 0.1,
+            "repetition_penalty": 1.1,
+            "stop_token_ids": [3],
+            "min_tokens": 1,
+        },
+        {"response_format": {"type": "text"}, "parallel_tool_calls": True, "store": False},
+        {"reasoning_effort": "low", "verbosity": "low", "prompt_cache_key": "k"},
+        {"chat_template_kwargs": {"enable_thinking": False}, "skip_special_tokens": True},
+    ],
+    ids=lambda more: next(iter(more)),
+)
+async def test_what_is_passed_on_the_engine_takes(gateway: Gateway, more: dict[str, Any]) -> None:
+    async with gateway.http() as http:
+        reply = await http.post("/v1/chat/completions", json=short(gateway, **more))
+    assert reply.status_code == 200, reply.text
+
+
+@pytest.mark.parametrize("role", ["developer", "system", "user", "assistant", "tool", "function"])
+async def test_every_role(gateway: Gateway, role: str) -> None:
+    messages = [{"role": "user", "content": "x"}, {"role": role, "content": "y"}]
+    async with gateway.http() as http:
+        body = {**short(gateway), "messages": messages}
+        reply = await http.post("/v1/chat/completions", json=body)
+    assert reply.status_code == 200, reply.text
