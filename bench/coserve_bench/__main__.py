@@ -12,20 +12,30 @@ from bench.coserve_bench.report import table
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a comparison; 0 if it ended with a table, 2 if overloaded, 1 if an engine failed."""
-    comparison = Comparison(parse_options(argv))
+    """Run a comparison.
+
+    Returns:
+        0 if it ended with a table, 1 if an engine failed, 2 if it was asked for something that
+        cannot be measured: an unknown system, a missing file, too much load.
+    """
     try:
-        results = asyncio.run(comparison.run())
-    except Overloaded as overloaded:
-        print(overloaded, file=sys.stderr)
+        comparison = Comparison(parse_options(argv))
+        status = _run(comparison)
+    except (Overloaded, ValueError, FileNotFoundError) as refused:
+        print(refused, file=sys.stderr)
         return 2
+    if comparison.runs:
+        print(table(comparison.results()))
+        print(f"\nresults, CSV files and plots: {comparison.options.out}")
+    return status
+
+
+def _run(comparison: Comparison) -> int:
+    try:
+        asyncio.run(comparison.run())
     except EngineFailed as failed:
         print(f"engine failed: {failed}", file=sys.stderr)
-        if comparison.runs:
-            print(table(comparison.results()))
         return 1
-    print(table(results))
-    print(f"\nresults, CSV files and plots: {comparison.options.out}")
     return 0
 
 
