@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c '' >/dev/null 2>&1 && echo $$p || echo python3)
 BIN := .venv/bin
 
-.PHONY: help run setup setup-dev setup-engine setup-browser test check bench lock
+.PHONY: help run setup setup-dev setup-engine setup-browser test check bench lock lock-engine
 
 help:  ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -47,3 +47,15 @@ lock: setup-dev  ## pin requirements/*.in with hashes again
 	@for name in service dev; do \
 	  $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	    --no-header --custom-compile-command "make lock" requirements/$$name.in -o requirements/$$name.txt; done
+
+lock-engine: setup-dev  ## pin the engine's lists again; lines marked "no-deps" come without their dependencies
+	@uv=$$($(PYTHON) -c 'from pathlib import Path; from coserve.setup.installer import get_uv; print(get_uv(Path.cwd()))' | tail -1); \
+	for name in engine-cpu model-convert; do \
+	  flat=$$(mktemp); list=requirements/$$name; \
+	  grep -v '# no-deps' $$list.in | $$uv pip compile -q --universal --python-version 3.11 --no-emit-package torch \
+	    --no-header --no-annotate --no-emit-index-url - > $$flat || exit 1; \
+	  sed -n 's/ *# no-deps//p' $$list.in >> $$flat; \
+	  { echo "# Frozen from $$name.in by \`make lock-engine\`. Complete but for torch, so installed without dependencies."; \
+	    $$uv pip compile -q --universal --python-version 3.11 --no-deps --generate-hashes --no-header --no-annotate \
+	      --no-emit-index-url $$flat; } > $$list.new && mv $$list.new $$list.txt || exit 1; rm $$flat; \
+	done
