@@ -32,6 +32,7 @@ class Reporter:
             "prefilling": sum(row.phase is Phase.PREFILL for row in holding),
             "restoring": sum(row.phase is Phase.PREFETCHING for row in holding),
             "free_slots": resources.free_slots,
+            "page_tokens": s.page_size,
             "free_pages": resources.free_pages,
             "evictable_pages": resources.evictable_pages,
             "host_free_pages": resources.host_free_pages,

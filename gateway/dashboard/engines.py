@@ -70,23 +70,26 @@ class EngineReading:
 
     @property
     def kv_use(self) -> float | None:
-        """Share of KV memory that holds something, 0 to 1; none where it is not reported."""
-        total = self.runtime.get("total_pages")
-        if total is None and self.facts and self.facts.kv_tokens:
-            page_tokens = self.runtime.get("page_tokens", 1)
-            total = self.facts.kv_tokens / max(1, page_tokens)
-        free = self.runtime.get("free_pages")
-        if not total or free is None:
+        """Share of KV memory that requests hold, 0 to 1; none where it is not reported.
+
+        What is only kept because it may be used again (evictable) counts as free.
+        """
+        page_tokens, free = self.runtime.get("page_tokens"), self.runtime.get("free_pages")
+        if self.facts is None or not self.facts.kv_tokens or not page_tokens or free is None:
             return None
-        return min(1.0, max(0.0, 1.0 - float(free) / float(total)))
+        free_tokens = (free + self.runtime.get("evictable_pages", 0)) * page_tokens
+        held = 1.0 - float(free_tokens) / self.facts.kv_tokens
+        return min(1.0, max(0.0, held))
 
     @property
     def classes(self) -> dict[str, int]:
         """Live requests per class, the classes in order of precedence."""
         live = self.runtime.get("live")
         classes = live.get("classes") if isinstance(live, Mapping) else None
-        words = list(classes.values()) if isinstance(classes, Mapping) else []
-        return {word: words.count(word) for word in ("online", "flex", "offline") if words}
+        if not isinstance(classes, Mapping):
+            return {}
+        words = list(classes.values())
+        return {word: words.count(word) for word in ("online", "flex", "offline")}
 
     def highlights(self) -> Iterator[tuple[str, str]]:
         """What matters most of what the scheduler reports, where it reports it."""

@@ -122,7 +122,7 @@ class OneBatchView:
         view = BatchView(found)
         values = {
             "b": view,
-            "chart": progress_chart(points, batch),
+            "chart": progress_chart(points, view),
             "events": [EventView.of(event) for event in events],
             "failed": [FailedRowView.of(row) for row in failed],
         }

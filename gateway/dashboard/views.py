@@ -209,14 +209,25 @@ class FailedRowView:
         )
 
 
-def progress_chart(points: Sequence[ProgressPoint], batch: Batch) -> str:
-    """Finished rows over time, as the JSON that the chart element carries."""
-    start = [(batch.in_progress_at, 0)] if batch.in_progress_at else []
-    pairs = start + [(point.at, point.num_finished) for point in points]
+def progress_chart(points: Sequence[ProgressPoint], view: BatchView) -> str:
+    """Finished rows over time up to now or the end, as the JSON that the chart element carries."""
+    batch = view.batch
+    done_at: dict[float, int] = {}
+    if batch.in_progress_at is not None:
+        done_at[_chart_s(batch.in_progress_at)] = 0
+    # Rows written together have one instant: the last of them says how many were done then.
+    done_at |= {_chart_s(point.at): point.num_finished for point in points}
+    last_at = view.ended_at or (view.source.now if view.live else None)
+    if last_at is not None:
+        done_at[max(_chart_s(last_at), *done_at, 0.0)] = view.num_finished
     return orjson.dumps(
         {
-            "x": [round(at.timestamp(), 1) for at, _ in pairs if at is not None],
-            "series": [{"label": "rows finished", "y": [done for _, done in pairs]}],
+            "x": list(done_at),
+            "series": [{"label": "rows finished", "y": list(done_at.values())}],
             "max": batch.num_total,
         }
     ).decode()
+
+
+def _chart_s(at: datetime) -> float:
+    return round(at.timestamp(), 1)

@@ -32,10 +32,11 @@ def test_an_engine_without_our_plugin_shows_nothing_it_did_not_say() -> None:
     assert (shown.num_running, shown.kv_use, list(shown.figures())) == (0, None, [])
 
 
-def test_kv_use_comes_from_free_pages() -> None:
-    assert reading(free_pages=250).kv_use == 0.75
-    assert reading(free_pages=250, total_pages=500).kv_use == 0.5
-    assert reading(free_pages=2000).kv_use == 0.0
+def test_kv_use_is_what_requests_hold() -> None:
+    assert reading(page_tokens=1, free_pages=250).kv_use == 0.75
+    assert reading(page_tokens=10, free_pages=25, evictable_pages=25).kv_use == 0.5
+    assert reading(page_tokens=1, free_pages=2000).kv_use == 0.0
+    assert reading(free_pages=250).kv_use is None
 
 
 def test_figures_are_flat_and_leave_ids_out() -> None:

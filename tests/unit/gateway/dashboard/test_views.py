@@ -127,10 +127,24 @@ def test_an_unknown_event_is_still_said() -> None:
     assert (shown.label, shown.detail, shown.tone) == ("Row reaped", "rows: 3", "idle")
 
 
-def test_the_chart_begins_at_zero() -> None:
-    start = NOW - timedelta(seconds=5)
-    batch = Batch(in_progress_at=start, num_total=4)
-    chart = json.loads(progress_chart([ProgressPoint(NOW, 2)], batch))
-    assert chart["x"] == [start.timestamp(), NOW.timestamp()]
-    assert chart["series"][0]["y"] == [0, 2]
+def test_the_chart_goes_from_zero_to_now() -> None:
+    shown = view(num_total=4, num_completed=3, in_progress_at=NOW - timedelta(seconds=5))
+    together = NOW - timedelta(seconds=2)
+    points = [ProgressPoint(together, 1), ProgressPoint(together, 2)]
+    chart = json.loads(progress_chart(points, shown))
+    now_s = NOW.timestamp()
+    assert chart["x"] == [now_s - 5, now_s - 2, now_s]
+    assert chart["series"][0]["y"] == [0, 2, 3]
     assert chart["max"] == 4
+
+
+def test_the_chart_of_an_ended_batch_stays_as_it_is() -> None:
+    ended = view("completed", num_completed=2, completed_at=NOW - timedelta(seconds=40))
+    chart = json.loads(progress_chart([ProgressPoint(NOW - timedelta(seconds=42), 2)], ended))
+    assert chart["x"][-1] == NOW.timestamp() - 40
+    assert chart["series"][0]["y"] == [0, 2, 2]
+
+
+def test_before_anything_ran_there_is_nothing_to_draw() -> None:
+    chart = json.loads(progress_chart([], view("failed", in_progress_at=None, failed_at=NOW)))
+    assert chart["series"][0]["y"] == [0]
