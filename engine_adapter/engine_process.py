@@ -131,6 +131,8 @@ def engine_command(
     if on_cpu:
         # Launching ahead buys nothing where the host computes.
         argv += ["--attention-backend", "torch_native", "--disable-overlap-schedule"]
+        # In bfloat16 the logits of a small model tie, and a cached prefix then turns the answer.
+        argv += ["--enable-fp32-lm-head"]
     argv += settings.extra_args
     return argv, _environment(settings, environ)
 
