@@ -91,10 +91,12 @@ class StreamedReply(Response):
         self._heard_at = self._sent_at = time.monotonic()
         self._received_at = time.perf_counter()
         self._first_sent = False
+        self._server_send: Send
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
         self._received_at = scope["state"]["started_at"]
+        self._server_send = scope["state"]["server_send"]
         try:
             async with self._admission.room(len(self._writers)):
                 await while_connected(receive, self._respond(scope, receive, send))
@@ -207,7 +209,8 @@ class StreamedReply(Response):
                 "headers": self.raw_headers,
             }
             await send(start)
-        await send({"type": "http.response.body", "body": data, "more_body": more})
+        # The start went through every middleware; none has a word to say about the rest.
+        await self._server_send({"type": "http.response.body", "body": data, "more_body": more})
         self._sent_at = time.monotonic()
 
     def _note_first(self) -> None:

@@ -11,7 +11,11 @@ _VERSION = (b"openai-version", b"2020-10-01")
 
 
 class RequestIdMiddleware:
-    """Outermost: puts `request_id` and `started_at` (monotonic seconds) into the scope's state."""
+    """Outermost: puts `request_id` and `started_at` (monotonic seconds) into the scope's state.
+
+    Also `server_send`, the server's own `send`: every middleware here cares for a response's start
+    only, so a stream may send its many body messages past them.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -25,6 +29,7 @@ class RequestIdMiddleware:
         state = scope.setdefault("state", {})
         state["request_id"] = request_id
         started_at = state["started_at"] = time.perf_counter()
+        state["server_send"] = send
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
