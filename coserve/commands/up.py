@@ -69,6 +69,8 @@ def _install_engine(settings: LocalSettings) -> EngineInstall | None:
         model_dir = Path(settings.model).expanduser().absolute()
         if not (model_dir / "config.json").is_file():
             _refuse([f"COSERVE_MODEL: {model_dir} is no Hugging Face model folder (config.json)."])
+    if settings.device == "cuda" and not has_cuda():
+        _refuse(["COSERVE_DEVICE is cuda, but there is no NVIDIA driver here (nvidia-smi)."])
     with only_one(CHECKOUT):
         python = set_up_engine(CHECKOUT)
         if not settings.model:

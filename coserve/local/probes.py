@@ -5,22 +5,34 @@ from __future__ import annotations
 import asyncio
 import errno
 import http.client
+import json
 import socket
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 _REPLY_LIMIT_S = 5.0
+_BODY_LIMIT_BYTES = 65536
 
 Probe = Callable[[], Awaitable[bool]]
 
 
-def http_status(url: str) -> int | None:
-    """The status of GET `url`, or None without an answer."""
+@dataclass(frozen=True)
+class Reply:
+    """What a GET brought."""
+
+    status: int
+    body: bytes
+
+
+def http_get(url: str) -> Reply | None:
+    """The reply to GET `url`, or None without one."""
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(parts.netloc, timeout=_REPLY_LIMIT_S)
     try:
         connection.request("GET", parts.path or "/")
-        return connection.getresponse().status
+        response = connection.getresponse()
+        return Reply(response.status, response.read(_BODY_LIMIT_BYTES))
     except (OSError, http.client.HTTPException):
         return None
     finally:
@@ -31,9 +43,22 @@ def answers_200(url: str) -> Probe:
     """A probe that wants 200 from `url`."""
 
     async def probe() -> bool:
-        return await asyncio.to_thread(http_status, url) == 200
+        reply = await asyncio.to_thread(http_get, url)
+        return reply is not None and reply.status == 200
 
     return probe
+
+
+def missing_parts(reply: Reply | None) -> str:
+    """What a reply of /readyz says is not there, for people."""
+    if reply is None:
+        return "the gateway does not answer"
+    try:
+        parts = json.loads(reply.body)["parts"]
+        missing = [f"{name}: {part['why']}" for name, part in parts.items() if not part["ok"]]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        missing = []
+    return "; ".join(missing) or f"it says {reply.status}"
 
 
 def in_thread(check: Callable[[], bool]) -> Probe:

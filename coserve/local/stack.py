@@ -29,7 +29,7 @@ from coserve.local.plans import (
     valkey_plan,
     worker_plans,
 )
-from coserve.local.probes import answers_200, http_status
+from coserve.local.probes import answers_200, http_get, missing_parts
 from coserve.local.supervisor import Supervisor
 from coserve.settings import LocalSettings
 from engine_adapter.liveness import EngineNotProven, verify_engine
@@ -201,10 +201,10 @@ class Stack:
         limit = time.monotonic() + _READY_LIMIT_S
         while not await is_ready():
             if time.monotonic() > limit:
-                status = await asyncio.to_thread(http_status, url)
+                missing = missing_parts(await asyncio.to_thread(http_get, url))
                 raise StartFailedError(
-                    f"{url} still says {status} after {_READY_LIMIT_S:.0f} s: "
-                    f"GET it to see which part is missing; logs are in {self._home / 'log'}"
+                    f"Not ready after {_READY_LIMIT_S:.0f} s: {missing}. "
+                    f"Logs are in {self._home / 'log'}"
                 )
             await asyncio.sleep(0.1)
 

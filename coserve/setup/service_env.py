@@ -89,6 +89,7 @@ def set_up_service(checkout: Path, *, dev: bool) -> Path:
     whole = any(wanted[name] == installed.get(name) for name in names) and _runs(python)
     if whole and wanted["package"] == installed.get("package"):
         print(f"  service environment: ready ({venv.name})", flush=True)
+        _link_uv(venv, checkout)
         return python
     env = installer_env()
     uv = get_uv(checkout)
@@ -117,12 +118,18 @@ def set_up_service(checkout: Path, *, dev: bool) -> Path:
             "--no-build-isolation", "--config-settings", "editable_mode=compat", "-e", checkout,
         ]  # fmt: skip
         run(argv, "The package could not be installed", env=env)
-    link = venv / "bin" / "uv"  # the engine's set-up and `make lock` find it here
-    link.unlink(missing_ok=True)
-    link.symlink_to(uv.resolve())
+    _link_uv(venv, checkout)
     kept = {name: installed[name] for name in _LOCKS if name in installed}
     (venv / _STAMP).write_text(json.dumps({**kept, "package": wanted["package"]}) + "\n")
     return python
+
+
+def _link_uv(venv: Path, checkout: Path) -> None:
+    """`make lock` and the engine's set-up find the installer in the environment."""
+    link = venv / "bin" / "uv"
+    if not link.exists():
+        link.unlink(missing_ok=True)  # it may point to one that is gone
+        link.symlink_to(get_uv(checkout).resolve())
 
 
 def _sync(uv: Path, python: Path, lock: Path, env: dict[str, str]) -> None:
