@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c '' >/dev/null 2>&1 && echo $$p || echo python3)
 BIN := .venv/bin
 
-.PHONY: help run setup setup-dev setup-engine setup-browser test check bench lock lock-engine
+.PHONY: help run setup setup-dev setup-engine setup-kernels setup-browser test check bench lock lock-engine
 
 help:  ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -25,6 +25,9 @@ setup-dev:
 setup-engine:
 	@$(PYTHON) -m coserve.setup engine
 
+setup-kernels: setup-engine
+	@$(PYTHON) -m coserve.setup kernels
+
 setup-browser:  ## install Chromium for the browser tests (needs root)
 	@$(PYTHON) -m coserve.setup browser
 
@@ -37,15 +40,16 @@ check: setup-dev  ## format, lint, types, import contracts, unused dependencies
 	$(BIN)/deptry .
 	$(BIN)/pytest -q -p no:randomly tests/architecture
 
-test: setup-dev setup-engine  ## set up if needed, run every test
+test: setup-dev setup-engine setup-kernels  ## set up if needed, run every test
 	$(BIN)/pytest tests
 
 bench: setup-dev  ## the service-side benchmarks: relay, upload, validation, dispatch
 	$(BIN)/python -m bench
 
 lock: setup-dev  ## pin requirements/*.in with hashes again
-	@for name in service dev; do \
-	  $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	@uv=$$($(PYTHON) -c 'from pathlib import Path; from coserve.setup.installer import get_uv; print(get_uv(Path.cwd()))' | tail -1); \
+	for name in service dev; do \
+	  $$uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	    --no-header --custom-compile-command "make lock" requirements/$$name.in -o requirements/$$name.txt; done
 
 lock-engine: setup-dev  ## pin the engine's lists again; lines marked "no-deps" come without their dependencies

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def _docs() -> str:
-    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
     return "\n".join(page.read_text() for page in pages)
 
 

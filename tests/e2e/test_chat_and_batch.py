@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 REAL_LINES = ROOT.parent / "shared/workloads/batch/gsm8k_test_800.jsonl"
 OWN_LINES = ROOT / "tests/data/word_problems_20.jsonl"
 NUM_LINES = 20
+QUESTION = "What is the capital of France? Answer in one sentence."
 TERMINAL = {"completed", "failed", "expired", "cancelled"}
 
 
@@ -36,7 +37,7 @@ def test_a_streamed_chat_is_right(client: openai.OpenAI) -> None:
     text, finish_reasons, usage = "", [], None
     for chunk in client.chat.completions.create(
         model=model,
-        messages=[{"role": "user", "content": "What is the capital of France? Answer in one sentence."}],
+        messages=[{"role": "user", "content": QUESTION}],
         temperature=0,
         stream=True,
         stream_options={"include_usage": True},
