@@ -38,8 +38,10 @@ STOPPED_LOOK_S = 0.5
 LINGER_S = 1.0
 """How long a dispatcher with nothing to do stays, so that bursts do not start a new one each."""
 
-DRAIN_LANDING_S = 2.0
-"""On shutdown: how long calls may finish before they are aborted and their rows put back."""
+DRAIN_LANDING_S = 1.5
+DRAIN_ABORT_S = 2.0
+"""On shutdown: how long calls may finish, and how long aborting the rest may take; below 5 s with
+the last write. Rows are put back in either case."""
 
 
 @dataclass(frozen=True)
@@ -181,7 +183,7 @@ class Dispatcher:
         until_s = self._clock.monotonic() + DRAIN_LANDING_S
         while len(self._flights) and self._clock.monotonic() < until_s:
             await self._clock.sleep(TURN_S)
-        await self._flights.put_back_all()
+        await self._flights.put_back_all(limit_s=DRAIN_ABORT_S)
 
     async def _stop_ended_batches(self) -> None:
         """Watch the batches in flight: a cancelled or expired one is taken off the engine."""

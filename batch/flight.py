@@ -117,20 +117,24 @@ class Flights:
             stopped: Batch id to the row status (`cancelled`, `expired`) its rows end in.
         """
         flights = [one for one in self._flights.values() if one.row.batch_id in stopped]
-        recalled = await self._recall(flights)
+        recalled = await self._recall(flights, limit_s=STOP_LIMIT_S)
         for flight in recalled:
             status = RowStatus(stopped[flight.row.batch_id])
             line_of = cancelled_line if status is RowStatus.CANCELLED else expired_line
             line = line_of(flight.row.id, flight.row.custom_id)
             self._outbox.add(NewResult(flight.row.id, flight.row.batch_id, status, line))
 
-    async def put_back_all(self) -> None:
+    async def put_back_all(self, *, limit_s: float = STOP_LIMIT_S) -> None:
         """Call every row home: it is pending again at once, and the attempt does not count."""
-        for flight in await self._recall(list(self._flights.values())):
+        for flight in await self._recall(list(self._flights.values()), limit_s=limit_s):
             self._outbox.add(PutBack(flight.row.id))
 
-    async def _recall(self, flights: Collection[Flight]) -> list[Flight]:
-        """Cancel flights and wait until the engine has dropped them; those that had not landed."""
+    async def _recall(self, flights: Collection[Flight], *, limit_s: float) -> list[Flight]:
+        """Cancel flights and wait until the engine has dropped them; those that had not landed.
+
+        Lasts `limit_s` at most: what the engine has not confirmed by then it will drop when it
+        sees the connection closed.
+        """
         tasks: list[asyncio.Task[None]] = []
         for flight in flights:
             flight.recalled = True
@@ -139,18 +143,21 @@ class Flights:
                 tasks.append(flight.task)
         if not tasks:
             return []
-        _, stuck = await asyncio.wait(tasks, timeout=STOP_LIMIT_S)
+        until_s = self._clock.monotonic() + limit_s
+        _, stuck = await asyncio.wait(tasks, timeout=limit_s)
+        for task in stuck:
+            task.cancel()  # the first one asked the engine; this one ends the asking
         recalled = [one for one in flights if self._flights.pop(one.row.id, None) is not None]
         self._landed.set()
         if stuck:
-            logger.warning("%d requests did not end in %.0f s", len(stuck), STOP_LIMIT_S)
-        await self._confirm_gone({one.rid for one in recalled})
+            logger.warning("%d requests did not end in %.1f s", len(stuck), limit_s)
+        await self._confirm_gone({one.rid for one in recalled}, until_s)
         return recalled
 
-    async def _confirm_gone(self, rids: set[str]) -> None:
+    async def _confirm_gone(self, rids: set[str], until_s: float) -> None:
         """Aborts what the engine still has; the client aborted each already, so: nothing."""
         try:
-            async with asyncio.timeout(STOP_LIMIT_S):
+            async with asyncio.timeout(max(0.1, until_s - self._clock.monotonic())):
                 live = await self._engine.live_rids()
                 for rid in (live.waiting | live.running) & rids:
                     if not await self._engine.abort(rid):

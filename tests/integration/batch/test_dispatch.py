@@ -215,17 +215,17 @@ async def test_the_window_ends_while_rows_run(
 async def test_a_drain_puts_rows_back_within_five_seconds(
     bench: Bench, engine: HttpEngineClient, fake_engine: FakeEngine, database: Database
 ) -> None:
-    slow = [line(f"slow{n}", "fake:tokens=1000 fake:token_ms=50") for n in range(40)]
+    slow = [line(f"slow{n}", "fake:tokens=1000 fake:token_ms=50") for n in range(200)]
     batch_id = await add_batch(database, bench.file_store, slow)
     drain = asyncio.Event()
     dispatcher = bench.dispatcher(await bench.lease(engine.url), engine, drain=drain)
     async with running(dispatcher) as task:
-        await until(lambda: len(fake_engine.running) == 40)
+        await until(lambda: len(fake_engine.running) + len(fake_engine.waiting) > 100)
         drain.set()
         async with asyncio.timeout(5.0):
             ending = await task
     assert not ending.more_work
-    assert not fake_engine.running
+    await until(lambda: not fake_engine.running and not fake_engine.waiting, limit_s=3.0)
     assert set((await row_statuses(database, batch_id)).values()) == {"pending"}
     # The lease is free at once, not only when it is stale.
     assert await bench.lease(engine.url)
