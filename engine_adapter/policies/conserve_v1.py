@@ -30,10 +30,15 @@ from engine_adapter.policies.parts.victims import VictimPool
 from engine_adapter.policies.settings import PolicySettings
 
 
-def step_budget_s(builder: PlanBuilder) -> float:
-    """Algorithm 1, line 1: the TBT target if an online row decodes, else the TTFT target."""
+def step_budget_s(builder: PlanBuilder, gap_s: float) -> float:
+    """Algorithm 1, line 1: the TBT target if an online row decodes, else the TTFT target.
+
+    Args:
+        builder: The step, with its online rows taken.
+        gap_s: Part of the decoding rows' gap that another step takes.
+    """
     slo = builder.snapshot.slo
-    return slo.tbt_s if builder.has_decode else slo.ttft_s
+    return slo.tbt_s - gap_s if builder.has_decode or gap_s else slo.ttft_s
 
 
 def _prompt_budget_s(builder: PlanBuilder, rows: list[RequestRow], decode_s: float) -> float:
@@ -66,9 +71,10 @@ class ConserveV1(PolicyBase):
             builder, rows, victims, self._order, self.settings, self._typical.tokens
         )
         if rows.has_online:
-            self._online.take(builder, rows, victims)
-            budget_s = step_budget_s(builder)
+            gap_s = self._online.take(builder, rows, victims)
+            budget_s = step_budget_s(builder, gap_s)
             harvester.fill_in_order(budget_s)
+            self._online.close(builder.predicted_s())
         else:
             budget_s = harvester.fill_alone()
         harvester.order_prefetches()

@@ -57,15 +57,16 @@ class ConserveV2(PolicyBase):
             builder, rows, victims, self._order, self.settings, self._typical.tokens
         )
         if rows.has_online:
-            self._online.take(builder, rows, victims)
-            budget_s = snapshot.slo.tbt_s
+            budget_s = snapshot.slo.tbt_s - self._online.take(builder, rows, victims)
+            online_s = builder.predicted_s()
             harvester.fill_beside_online(budget_s)
+            self._online.close(builder.predicted_s())
         else:
-            budget_s = harvester.fill_alone()
+            budget_s, online_s = harvester.fill_alone(), 0.0
         harvester.order_prefetches()
         if self.settings.checkpoints:
             order_checkpoints(builder, rows.offline, rows.online, self.settings)
-        return builder.build(budget_s, self._safepoints(builder))
+        return builder.build(budget_s, self._safepoints(builder, online_s))
 
     def at_arrival(self, arrival: Arrival, step: RunningStep) -> Decision:
         """Algorithm 2."""
@@ -73,16 +74,22 @@ class ConserveV2(PolicyBase):
             return Decision.STOP_AT_NEXT_SAFEPOINT
         return Decision.CONTINUE
 
-    def _safepoints(self, builder: PlanBuilder) -> Safepoints:
-        """Arm the step if it has offline rows worth stopping and the executor can stop."""
+    def _safepoints(self, builder: PlanBuilder, online_s: float) -> Safepoints:
+        """Arm the step if a stop would save more than the way to the next safepoint.
+
+        Args:
+            builder: The step.
+            online_s: Predicted time of its online rows alone.
+        """
         if not self.settings.safepoints or builder.num_offline == 0:
             return UNARMED
         limits = builder.snapshot.limits
         interval_s = self._interval_s(builder.snapshot)
-        if builder.predicted_s() <= interval_s:
+        if builder.predicted_s() - online_s <= interval_s:
             return UNARMED
         if builder.num_online:
-            if self.settings.drop_mixed and limits.row_drop and builder.has_chunks:
+            droppable = limits.row_drop and (builder.has_chunks or limits.decode_safepoints)
+            if self.settings.drop_mixed and droppable:
                 return Safepoints(SafepointMode.DROP, interval_s)
             return UNARMED
         if builder.has_decode and not limits.decode_safepoints:

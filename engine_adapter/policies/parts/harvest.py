@@ -8,6 +8,8 @@ next online prompt: admitting more would only retract it again.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from engine_adapter.core.plan import StepKind
 from engine_adapter.core.request import Phase, RequestClass, RequestRow, pages_for
 from engine_adapter.latency.load import StepLoad
@@ -20,6 +22,7 @@ from engine_adapter.policies.settings import PolicySettings
 
 # Rows further down the order may be cheaper and still fit; looking at all of them costs time.
 MAX_TOO_SLOW = 8
+MAX_PROMPTS_COMPARED = 4
 
 
 class Harvester:
@@ -153,7 +156,7 @@ class Harvester:
             if row.rid in builder.taken:
                 continue
             if not self._worth_it(row, budget_s):
-                return
+                continue
             if builder.chunk(row, budget_s) < row.remaining_tokens:
                 return
         # Pages one step freed for online rows are not given away in the same step.
@@ -206,25 +209,25 @@ class Harvester:
     def _others_exist(self) -> bool:
         return bool(self._rows.offline or self._builder.num_offline)
 
-    def _next_prompt(self) -> RequestRow | None:
-        """The row whose prompt tokens would be taken next."""
-        for row in self._rows.offline_partial:
-            return row
+    def _next_prompts(self) -> Iterator[RequestRow]:
+        """Rows whose prompt tokens could be taken next, the few that matter."""
+        yield from self._rows.offline_partial[:MAX_PROMPTS_COMPARED]
         for row in self._order.waiting(self._builder.snapshot):
             if row.phase is Phase.RETRACTED and row.host_tokens > 0:
                 continue
-            return row if self._fits_whole(row, row.fill_tokens) else None
-        return None
+            if self._fits_whole(row, row.fill_tokens):
+                yield row
+            return
 
     def _chunks_harvest_more(self, budget_s: float) -> bool:
         """Compare the two fillings by the compute they would save later."""
         if self._builder.has_chunks:
             return False
-        row = self._next_prompt()
-        if row is None:
-            return False
-        saved_s = self._chunk_value_s(row, budget_s)
-        return saved_s > 0.0 and saved_s > self._decode_value_s(budget_s)
+        for row in self._next_prompts():
+            saved_s = self._chunk_value_s(row, budget_s)
+            if saved_s > 0.0:
+                return saved_s > self._decode_value_s(budget_s)
+        return False
 
     def _chunk_value_s(self, row: RequestRow, budget_s: float) -> float:
         """What the tokens that fit would cost as part of a full chunk; 0 if they cost too much.

@@ -30,19 +30,26 @@ class OnlineFiller:
         """Start with a step of either kind."""
         self._prompt_budget = prompt_budget
         self._prefilled_alone = False
+        self._gap_s = 0.0
 
-    def take(self, builder: PlanBuilder, rows: RowsByRole, victims: VictimPool) -> None:
-        """Fill the step; nothing offline may have been taken before."""
+    def take(self, builder: PlanBuilder, rows: RowsByRole, victims: VictimPool) -> float:
+        """Fill the step; nothing offline may have been taken before.
+
+        Returns:
+            Seconds of the decode rows' current gap that belong to another step: the prompts' step
+            before this one, or the decode step after this one. They are not to be harvested.
+        """
         filling = rows.online_filling()
         if filling and rows.online_decode and self._must_separate(builder, rows, filling):
             self._prefilled_alone = not self._prefilled_alone
             if self._prefilled_alone:
                 decode_s = builder.model.predict(_decode_load(rows.online_decode))
                 self._take_prompts(builder, filling, victims, decode_s)
-                return
+                return decode_s
             filling = []
         else:
             self._prefilled_alone = False
+        gap_s, self._gap_s = self._gap_s, 0.0
         for row in rows.online_decode:
             if row.rid in builder.taken or builder.decode(row, UNBOUNDED_S):
                 continue
@@ -50,6 +57,11 @@ class OnlineFiller:
                 builder.decode(row, UNBOUNDED_S)
         if filling:
             self._take_prompts(builder, filling, victims, 0.0)
+        return gap_s
+
+    def close(self, predicted_s: float) -> None:
+        """Note how long the finished step will take."""
+        self._gap_s = predicted_s if self._prefilled_alone else 0.0
 
     def _take_prompts(
         self,

@@ -113,11 +113,15 @@ class TestBesideOnline:
         k = Coefficients(0.001, 0, 0.000075, 0, 0, 0.010)
         model = PolynomialModel(k, k, k)
         world.slo = Slo(ttft_s=1.0, tbt_s=0.070)
-        world.resources = replace(world.resources, page_tokens=1)
+        world.have(page_tokens=1, free_pages=9000, total_pages=9000)
         world.online("on", phase=DECODE)
         world.offline("half", phase=PREFILL, prompt=900, computed=400)
         # 10 + 1 + 7.6 ms with the online row; 20 tokens would fit, for 51 ms
-        assert plan_of(world, model).prefill == ()
+        picky = replace(LEAN, min_harvest=0.5)
+        assert plan_of(world, model, picky).prefill == ()
+        # a prompt at its beginning is worth it, and the other does not hold it up
+        world.offline("fresh", prompt=900)
+        assert [chunk.rid for chunk in plan_of(world, model, picky).prefill] == ["fresh"]
         greedy = replace(LEAN, min_harvest=0.0)
         assert plan_of(world, model, greedy).prefill == (Chunk("half", 19),)
 
@@ -175,6 +179,24 @@ class TestOnlinePrompts:
         driver = Driver(ConserveV2(model, LEAN))
         kinds = [driver.begin(world.snapshot()).plan.kind for _ in range(3)]
         assert kinds == [StepKind.PREFILL, StepKind.DECODE, StepKind.PREFILL]
+
+    def test_turns_share_one_gap(self, world: World) -> None:
+        """Prompt step and decode step make one gap of 50 ms: offline rows get what both leave."""
+        plain = Coefficients(0.001, 0, 0, 0, 0, 0.010)
+        model = PolynomialModel(plain, plain, Coefficients(0.001, 0, 0, 0, 0, 0.030))
+        world.have(page_tokens=1, free_pages=9000, total_pages=9000, total_slots=40)
+        world.online("on1", phase=DECODE)
+        world.online("on2", prompt=16)
+        for i in range(20):
+            world.offline(f"off{i}", phase=DECODE)
+        driver = Driver(ConserveV2(model, LEAN))
+        prompts = driver.begin(world.snapshot()).plan
+        decode = driver.begin(world.snapshot()).plan
+        assert (prompts.decode, prompts.prefill) == ((), (Chunk("on2", 16),))
+        assert decode.decode[0] == "on1"
+        # 50 - 26 ms of the prompts - 10 ms leave 14 rows, the online one among them
+        assert len(decode.decode) == 14
+        assert prompts.predicted_s + decode.predicted_s == pytest.approx(0.050)
 
     def test_a_row_that_cannot_mix_gets_its_own_step(
         self, world: World, model: PolynomialModel

@@ -148,6 +148,26 @@ class TestSafepoints:
         world.offline("new", prompt=500)
         assert plan_of(world, model).safepoints == Safepoints(SafepointMode.DROP, 0.02)
 
+    def test_so_do_decode_steps_where_that_can_be_undone(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        world.slo = Slo(ttft_s=0.1, tbt_s=0.050)
+        world.online("on", phase=DECODE)
+        for i in range(11):
+            world.offline(f"off{i}", phase=DECODE)
+        assert plan_of(world, model).safepoints == Safepoints(SafepointMode.DROP, 0.01)
+        world.limit(decode_safepoints=False)
+        assert plan_of(world, model).safepoints.mode is SafepointMode.NONE
+
+    def test_a_short_offline_part_is_not_worth_a_stop(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        world.slo = Slo(ttft_s=0.1, tbt_s=0.050)
+        world.online("on", phase=DECODE)
+        for i in range(9):
+            world.offline(f"off{i}", phase=DECODE)  # 9 of 20 ms, interval 10 ms
+        assert plan_of(world, model).safepoints.mode is SafepointMode.NONE
+
     @pytest.mark.parametrize(
         "settings",
         [PolicySettings(safepoints=False), PolicySettings(drop_mixed=False)],
