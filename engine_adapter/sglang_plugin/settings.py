@@ -17,6 +17,7 @@ from pathlib import Path
 from engine_adapter.latency.profile import ProfileError
 
 OFF = "off"
+DEFAULT_POLICY = "conserve_v2"
 EXIT_REFUSED = 79
 
 
@@ -44,7 +45,7 @@ class RuntimeSettings:
         checkpoints: Checkpoint KV (``COSERVE_CHECKPOINTS``, 0 or 1; ablations).
     """
 
-    policy: str = OFF
+    policy: str = DEFAULT_POLICY
     ttft_s: float | None = None
     tbt_s: float | None = None
     reserved_slot_share: float = 0.25
@@ -78,7 +79,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> RuntimeSettings:
             f"COSERVE_HOST_KV_TOKENS is {tokens!r}; give a whole number of tokens, 0 for no pool"
         )
     return RuntimeSettings(
-        policy=env.get("COSERVE_POLICY", OFF) or OFF,
+        policy=env.get("COSERVE_POLICY") or DEFAULT_POLICY,
         ttft_s=_milliseconds(env, "COSERVE_TTFT_MS"),
         tbt_s=_milliseconds(env, "COSERVE_TBT_MS"),
         reserved_slot_share=share,
