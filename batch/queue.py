@@ -25,6 +25,10 @@ GC_FILES = "batch.gc_files"
 SEND_LIMIT_S = 1.0
 """A caller waits no longer than this for a broker that does not answer."""
 
+MESSAGE_LIFE_S = 60.0
+"""An older message is dropped unread: the sweep has asked again by then. So a worker that was away
+for an hour does not find an hour of repeated questions."""
+
 STAGES_QUEUE = "stages"
 DISPATCH_QUEUE = "dispatch"
 
@@ -83,7 +87,13 @@ class CeleryQueue:
         # thread is left to itself then. A message that goes out late does no harm.
         try:
             async with asyncio.timeout(SEND_LIMIT_S):
-                await asyncio.to_thread(self._app.send_task, task, args=(argument,), retry=False)
+                await asyncio.to_thread(
+                    self._app.send_task,
+                    task,
+                    args=(argument,),
+                    retry=False,
+                    expires=MESSAGE_LIFE_S,
+                )
         except (OperationalError, TimeoutError) as lost:
             logger.warning(
                 "broker unreachable, %s(%s) left to the sweep: %s",

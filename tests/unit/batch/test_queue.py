@@ -32,8 +32,9 @@ class _App:
     def __init__(self) -> None:
         self.sent: list[tuple[str, tuple[str, ...]]] = []
 
-    def send_task(self, name: str, args: tuple[str, ...], *, retry: bool) -> None:
+    def send_task(self, name: str, args: tuple[str, ...], *, retry: bool, expires: float) -> None:
         assert not retry
+        assert expires > 10
         self.sent.append((name, args))
 
 
