@@ -1,7 +1,8 @@
 """`python3 -m coserve.setup VERB`: everything from a clean checkout on, by the host's Python.
 
 Verbs: service (.venv), dev (.venv with the tests' tools), engine (.venv-engine and the default
-model), run (service, then `coserve up`), browser (Chromium for the browser tests).
+model), kernels (Triton for the kernels' tests), run (service, then `coserve up`), browser (Chromium
+for the browser tests).
 """
 
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from coserve.setup.host import why_unsupported
 
-VERBS = ("service", "dev", "engine", "run", "browser")
+VERBS = ("service", "dev", "engine", "kernels", "run", "browser")
 
 
 def main(argv):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from coserve.setup.browser import set_up_browser
 from coserve.setup.engine_env import set_up_engine
+from coserve.setup.kernel_tests import set_up_triton
 from coserve.setup.model import ensure_default_model
 from coserve.setup.progress import folder_bytes
 from coserve.setup.service_env import set_up_service
@@ -47,6 +48,8 @@ def run_verb(verb: str, checkout: Path) -> None:
     with only_one(checkout):
         if verb == "engine":
             _set_up_engine(checkout)
+        elif verb == "kernels":
+            set_up_triton(checkout)
         else:
             set_up_service(checkout, dev=verb == "dev")
     if verb == "run":

@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from coserve_kernels.gather_pages import gather_pages
-from coserve_kernels.scatter_pages import scatter_pages
+from coserve_kernels.launch import page_mover
 
 HOST_PAGE_TOKENS = 16
 
@@ -24,12 +23,13 @@ class HostPool:
         page_bytes: Size of one page.
     """
 
-    def __init__(self, kv_pool: Any, num_pages: int) -> None:
+    def __init__(self, kv_pool: Any, num_pages: int, compute_stream: Any = None) -> None:
         """Allocate ``num_pages`` pages shaped like the device pool's tokens.
 
         Args:
             kv_pool: SGLang's multi-head KV pool (``k_buffer`` and ``v_buffer`` per layer).
             num_pages: Capacity in pages.
+            compute_stream: Stream of the forward passes, on CUDA.
 
         Raises:
             ValueError: If the pool is not multi-head attention with equal key and value shapes.
@@ -51,6 +51,7 @@ class HostPool:
         self.num_pages = num_pages
         self.page_bytes = self._pages[0].numel() * self._pages.element_size() if num_pages else 0
         self._free = list(range(num_pages - 1, -1, -1))
+        self._mover = page_mover(self._keys, self._values, self._pages, compute_stream)
 
     @property
     def num_free_pages(self) -> int:
@@ -64,8 +65,8 @@ class HostPool:
         return [self._free.pop() for _ in range(num_pages)]
 
     def release(self, pages: list[int]) -> None:
-        """Give pages back."""
-        self._free.extend(pages)
+        """Give pages back; neighbours come out again as neighbours."""
+        self._free.extend(reversed(pages))
 
     def store(self, slots: torch.Tensor, pages: list[int]) -> None:
         """Copy device KV to host pages.
@@ -74,7 +75,7 @@ class HostPool:
             slots: Device slots of consecutive tokens, int64; the last page may be partly filled.
             pages: Host pages to fill, ``ceil(len(slots) / 16)`` of them.
         """
-        gather_pages(self._keys, self._values, slots, self._pages, pages)
+        self._mover.store(slots, pages)
 
     def load(self, slots: torch.Tensor, pages: list[int], first_token: int = 0) -> None:
         """Copy host pages back to the device.
@@ -84,10 +85,11 @@ class HostPool:
             pages: Host pages to read.
             first_token: Offset of the first token inside the first page.
         """
-        scatter_pages(self._pages, pages, self._keys, self._values, slots, first_token)
+        self._mover.load(slots, pages, first_token)
 
     def tokens(self, pages: list[int], num_tokens: int) -> torch.Tensor:
         """Content of the pages, shape [2, layers, num_tokens, heads, head dim]; for tests."""
+        self._mover.wait()
         block = self._pages[torch.tensor(pages, dtype=torch.int64)]
         flat = block.permute(1, 2, 0, 3, 4, 5).flatten(2, 3)
         return flat[:, :, :num_tokens]

@@ -111,7 +111,8 @@ def _host_pool(scheduler: Any, settings: RuntimeSettings) -> HostPool:
             f"{free_bytes / 2**30:.1f} GiB are free; give at most {free_bytes // token_bytes}"
         )
     # Pools of the same size on every rank: a page id means the same tokens everywhere.
-    return HostPool(kv_pool, scheduler.agreement.lowest(tokens // HOST_PAGE_TOKENS))
+    num_pages = scheduler.agreement.lowest(tokens // HOST_PAGE_TOKENS)
+    return HostPool(kv_pool, num_pages, scheduler.forward_stream)
 
 
 def _model_before_profile() -> PolynomialModel:

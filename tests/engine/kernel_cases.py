@@ -1,0 +1,157 @@
+"""The Triton kernels against their oracles: every case random, every byte compared.
+
+Runs in the engine's venv with the real Triton: ``kernel_cases.py cpu`` through Triton's
+interpreter (set TRITON_INTERPRET=1), ``kernel_cases.py cuda`` compiled.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "kernels"))
+
+import torch
+from coserve_kernels.reference import gather_pages_reference, scatter_pages_reference
+from coserve_kernels.staged_mover import CudaStreams, InOrder, StagedMover, runs
+
+DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float8_e4m3fn": torch.float8_e4m3fn,
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    dtype: str
+    layers: int
+    heads: int
+    head_dim: int
+    page_tokens: int
+    num_tokens: int
+    first_token: int
+    window_pages: int
+    contiguous_pages: bool
+
+
+def draw(rng: random.Random) -> Case:
+    page_tokens = rng.choice((1, 2, 5, 16, 16, 16))
+    return Case(
+        dtype=rng.choice(list(DTYPES)),
+        layers=rng.choice((1, 2, 3)),
+        heads=rng.choice((1, 2, 3)),
+        head_dim=rng.choice((1, 3, 8, 64, 200)),
+        page_tokens=page_tokens,
+        num_tokens=rng.choice((0, 1, page_tokens - 1, page_tokens, page_tokens + 1, 37, 64)),
+        first_token=rng.randrange(page_tokens),
+        window_pages=rng.choice((1, 2, 64)),
+        contiguous_pages=rng.random() < 0.5,
+    )
+
+
+def noise(rng: random.Random, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """Random bytes: NaNs and infinities among them."""
+    generator = torch.Generator().manual_seed(rng.randrange(1 << 30))
+    size = (*shape[:-1], shape[-1] * dtype.itemsize)
+    return torch.randint(0, 256, size, generator=generator, dtype=torch.uint8).view(dtype)
+
+
+def same(left: torch.Tensor, right: torch.Tensor) -> bool:
+    return bool(torch.equal(left.cpu().view(torch.uint8), right.cpu().view(torch.uint8)))
+
+
+def check_oracles(rng: random.Random) -> None:
+    """The oracles themselves, against the definition, token by token."""
+    page, num_tokens, first = 4, 10, 3
+    keys, values = ([torch.randn(30, 2, 3) for _ in range(2)] for _ in range(2))
+    pages = torch.zeros(6, 2, 2, page, 2, 3)
+    slots, ids = rng.sample(range(30), num_tokens), [5, 0, 3]
+    gather_pages_reference(keys, values, torch.tensor(slots), pages, ids)
+    for side, planes in enumerate((keys, values)):
+        for layer, plane in enumerate(planes):
+            for t, slot in enumerate(slots):
+                assert torch.equal(pages[ids[t // page], side, layer, t % page], plane[slot])
+    back, untouched = rng.sample(range(30), num_tokens - first), keys[0].clone()
+    scatter_pages_reference(pages, ids, keys, values, torch.tensor(back), first)
+    for side, planes in enumerate((keys, values)):
+        for layer, plane in enumerate(planes):
+            for t, slot in enumerate(back):
+                u = t + first
+                assert torch.equal(plane[slot], pages[ids[u // page], side, layer, u % page])
+    others = [slot for slot in range(30) if slot not in back]
+    assert torch.equal(keys[0][others], untouched[others])
+
+
+def check(case: Case, rng: random.Random, device: str) -> None:
+    dtype, page = DTYPES[case.dtype], case.page_tokens
+    num_slots, num_pages = case.num_tokens + 9, case.num_tokens // page + 7
+    row = (case.heads, case.head_dim)
+    on_cpu = [[noise(rng, (num_slots, *row), dtype) for _ in range(case.layers)] for _ in range(2)]
+    keys, values = ([plane.to(device) for plane in side] for side in on_cpu)
+    start = noise(rng, (num_pages, 2, case.layers, page, *row), dtype)
+    pages = start.clone().pin_memory() if device == "cuda" else start.clone()
+    mover = StagedMover(
+        keys,
+        values,
+        pages,
+        CudaStreams(None) if device == "cuda" else InOrder(),
+        staging_bytes=case.window_pages * start[0].numel() * start.element_size(),
+    )
+    assert mover.window_pages == case.window_pages
+
+    slots = torch.tensor(rng.sample(range(num_slots), case.num_tokens), dtype=torch.int64)
+    ids = rng.sample(range(num_pages), num_pages)
+    if case.contiguous_pages:
+        ids.sort()
+    stored = ids[: -(-case.num_tokens // page)]
+    expected = start.clone()
+    gather_pages_reference(on_cpu[0], on_cpu[1], slots, expected, stored)
+    mover.store(slots.to(device), stored)
+    mover.wait()
+    tail = case.num_tokens % page
+    if tail:  # what lies behind the last token of a partly filled page is nobody's
+        expected[stored[-1], :, :, tail:] = pages[stored[-1], :, :, tail:]
+    assert same(pages, expected), f"gather: {case}"
+
+    # Back to other slots, from inside the first page on.
+    num_back = max(0, case.num_tokens - case.first_token)
+    targets = torch.tensor(rng.sample(range(num_slots), num_back), dtype=torch.int64)
+    scatter_pages_reference(expected, stored, on_cpu[0], on_cpu[1], targets, case.first_token)
+    mover.load(targets.to(device), stored, case.first_token)
+    mover.wait()
+    for planes, oracle in zip((keys, values), on_cpu, strict=True):
+        for plane, wanted in zip(planes, oracle, strict=True):
+            assert same(plane, wanted), f"scatter: {case}"
+
+
+def main() -> None:
+    device, num_cases = sys.argv[1], int(sys.argv[2])
+    rng = random.Random(20)
+    assert runs([4, 5, 6, 2, 9, 10]) == [(0, 4, 3), (3, 2, 1), (4, 9, 2)]
+    assert runs([]) == []
+    check_oracles(rng)
+    fixed = [
+        Case("bfloat16", 2, 2, 64, 16, tokens, first, 2, False)
+        for tokens, first in ((0, 0), (1, 0), (16, 0), (17, 15), (64, 3))
+    ]
+    cases = fixed + [draw(rng) for _ in range(num_cases)]
+    for case in cases:
+        check(case, rng, device)
+    covered = {
+        name: sorted({str(asdict(case)[name]) for case in cases}) for name in asdict(cases[0])
+    }
+    import triton
+
+    print(
+        "RESULTS "
+        + json.dumps({"cases": len(cases), "triton": triton.__version__, "covered": covered})
+    )
+
+
+if __name__ == "__main__":
+    main()
