@@ -6,6 +6,7 @@ its id a request cannot be aborted. So `n` choices of `k` prompts are `k * n` ca
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -71,6 +72,8 @@ class Admission:
         self._metrics = metrics
         self._max_in_flight = max_in_flight
         self._in_flight = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     def admit(
         self, path: str, body: dict[str, Any], *, request_id: str, timeout_s: float
@@ -119,12 +122,24 @@ class Admission:
     async def room(self, num_calls: int) -> AsyncIterator[None]:
         """Count calls while they are in flight."""
         self._in_flight += num_calls
+        self._idle.clear()
         self._metrics.engine_calls_in_flight.inc(num_calls)
         try:
             yield
         finally:
             self._in_flight -= num_calls
             self._metrics.engine_calls_in_flight.dec(num_calls)
+            if not self._in_flight:
+                self._idle.set()
+
+    async def drained(self, limit_s: float) -> bool:
+        """Wait until no call is in flight, aborts of cut ones included; whether it came to that."""
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._idle.wait()
+        except TimeoutError:
+            return False
+        return True
 
 
 def class_of_tier(tier: str | None) -> tuple[RequestClass, str | None]:

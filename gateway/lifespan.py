@@ -27,6 +27,7 @@ from store.repositories import engine as engines
 from store.session import Database
 
 _BROKER_PROBE_S = 2.0
+_ABORTS_S = 2.5
 
 
 @asynccontextmanager
@@ -58,7 +59,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.engines = pool
         app.state.usage = usage
         app.state.keys = KeyRing(database)
-        app.state.admission = Admission(pool, metrics, settings.max_in_flight)
+        admission = app.state.admission = Admission(pool, metrics, settings.max_in_flight)
         app.state.file_store = make_file_store(settings)
         app.state.queue = CeleryQueue(celery, settings.engines)
         app.state.clock = SystemClock()
@@ -68,6 +69,9 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
             try:
                 yield
             finally:
+                # The server cancels what outlives its grace and goes on at once; the engine
+                # must still be told.
+                await admission.drained(_ABORTS_S)
                 for task in running:
                     task.cancel()
 

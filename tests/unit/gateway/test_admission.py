@@ -78,6 +78,13 @@ async def test_there_is_room_for_so_many_calls(admission: Admission) -> None:
     admit(admission, {**CHAT, "n": 4})
 
 
+async def test_drained_when_the_last_call_has_ended(admission: Admission) -> None:
+    assert await admission.drained(0.01)
+    async with admission.room(2):
+        assert not await admission.drained(0.01)
+    assert await admission.drained(0.01)
+
+
 async def test_unknown_models_and_lost_engines() -> None:
     client = FakeEngineClient(FakeEngine(FakeSettings(model="m")))
     pool = EnginePool([client])

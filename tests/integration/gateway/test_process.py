@@ -1,0 +1,118 @@
+"""The gateway as a process: what SIGTERM does to running streams."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from engine_adapter.client.fake import FakeEngine, FakeSettings
+from engine_adapter.client.fake_server import serving
+from store.models import DEFAULT_PROJECT_ID
+from store.repositories import key as keys
+from store.session import Database
+
+GRACE_S = 2
+ROOT = Path(__file__).parents[3]
+
+
+@dataclass(frozen=True)
+class Running:
+    url: str
+    key: str
+    process: asyncio.subprocess.Process
+    engine: FakeEngine
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+@pytest.fixture
+async def running(
+    database: Database, database_url: str, broker_url: str, tmp_path: Path
+) -> AsyncIterator[Running]:
+    async with database.unit_of_work() as session:
+        _, key = await keys.create(session, DEFAULT_PROJECT_ID, "test")
+    engine, port = FakeEngine(FakeSettings(model="m")), free_port()
+    async with serving(engine) as engine_url:
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("COSERVE_")} | {
+            "DATABASE_URL": database_url,
+            "BROKER_URL": broker_url,
+            "ENGINE_URLS": engine_url,
+            "COSERVE_HOME": str(tmp_path),
+            "COSERVE_PORT": str(port),
+            "COSERVE_SHUTDOWN_GRACE_S": str(GRACE_S),
+        }
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "gateway", cwd=ROOT, env=environment
+        )
+        url = f"http://127.0.0.1:{port}"
+        try:
+            await until_ready(url)
+            yield Running(url, key, process, engine)
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+
+
+async def until_ready(url: str) -> None:
+    async with asyncio.timeout(60), httpx.AsyncClient() as http:
+        while True:
+            try:
+                if (await http.get(f"{url}/readyz")).status_code == 200:
+                    return
+            except httpx.TransportError:
+                pass
+            await asyncio.sleep(0.05)
+
+
+async def stream_over_sigterm(running: Running, prompt: str) -> bytes:
+    """What a stream gets in all, when the gateway is told to stop after its first bytes."""
+    body: dict[str, Any] = {
+        "model": "m", "stream": True, "messages": [{"role": "user", "content": prompt}],
+    }  # fmt: skip
+    received = b""
+    headers = {"authorization": f"Bearer {running.key}"}
+    async with (
+        httpx.AsyncClient(headers=headers, timeout=30) as http,
+        http.stream("POST", f"{running.url}/v1/chat/completions", json=body) as reply,
+    ):
+        try:
+            async for data in reply.aiter_bytes():
+                if not received:
+                    running.process.send_signal(signal.SIGTERM)
+                received += data
+        except httpx.RemoteProtocolError:
+            pass
+    return received
+
+
+async def test_a_running_stream_may_finish(running: Running) -> None:
+    received = await stream_over_sigterm(running, "fake:tokens=10 fake:token_ms=50")
+    assert received.endswith(b"data: [DONE]\n\n")
+    async with asyncio.timeout(GRACE_S + 3):
+        await running.process.wait()
+
+
+async def test_a_stream_that_outlives_the_grace_is_cut_and_its_slot_is_free(
+    running: Running,
+) -> None:
+    received = await stream_over_sigterm(running, "fake:tokens=10 fake:token_ms=60000")
+    assert b"[DONE]" not in received
+    async with asyncio.timeout(GRACE_S + 5):
+        await running.process.wait()
+    assert not running.engine.running
