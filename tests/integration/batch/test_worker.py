@@ -189,6 +189,32 @@ async def test_twenty_rows_from_validation_to_files(
     assert sorted(recorder[0].prompts) == sorted(f"r{n}" for n in range(20))
 
 
+async def test_a_shutdown_puts_running_rows_back(
+    settings: BatchSettings,
+    database: Database,
+    file_store: FileStore,
+    recorder: tuple[Recorder, str],
+    tmp_path: Path,
+) -> None:
+    engine, _ = recorder
+    lines = [line(f"r{n}", f"r{n} fake:tokens=999 fake:token_ms=100") for n in range(40)]
+    batch_id = await add_validating(database, file_store, lines)
+    with _workers(settings, tmp_path) as workers:
+        async with asyncio.timeout(40):
+            while len(engine.running) + len(engine.waiting) < 16:
+                await asyncio.sleep(0.05)
+        started_s = time.monotonic()
+        await asyncio.to_thread(workers.stop, 15)
+        assert time.monotonic() - started_s < 10
+        assert {one.returncode for one in workers.processes.values()} == {0}
+    assert set((await row_statuses(database, batch_id)).values()) == {"pending"}
+    async with database.unit_of_work() as session:
+        assert await session.scalar(text("SELECT count(*) FROM dispatchers")) == 0
+    async with asyncio.timeout(3):
+        while engine.running or engine.waiting:
+            await asyncio.sleep(0.05)
+
+
 async def test_a_lost_message_costs_one_sweep(
     settings: BatchSettings, database: Database, file_store: FileStore, tmp_path: Path
 ) -> None:
