@@ -17,9 +17,10 @@ from batch.finalize import finalize
 from batch.queue import MemoryQueue
 from batch.states import BatchStatus
 from engine_adapter.client.http import HttpEngineClient
-from store.models import File
+from store.models import File, Usage
 from store.session import Database
 from tests.fixtures.batches import (
+    MODEL,
     Bench,
     add_batch,
     add_validating,
@@ -73,6 +74,10 @@ async def test_a_second_run_finds_it_done(bench: Bench, finished: str, database:
         before.output_file_id, before.completed_at,
     )  # fmt: skip
     assert await _num_produced(database) == 2
+    async with database.unit_of_work() as session:
+        (counted,) = (await session.execute(select(Usage))).scalars()
+    assert (counted.num_requests, counted.request_class, counted.model) == (3, "offline", MODEL)
+    assert counted.completion_tokens == after.completion_tokens > 0
 
 
 async def test_of_many_at_once_one_delivers(
