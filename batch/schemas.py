@@ -115,6 +115,14 @@ class CreateBatch(BaseModel):
     output_expires_after: ExpiresAfter | None = None
 
 
+class ChangePriority(BaseModel):
+    """The body of `POST /batches/{batch_id}/priority`."""
+
+    model_config = ConfigDict(strict=True)
+
+    priority: int
+
+
 class RequestCounts(BaseModel):
     """Lines of a batch by outcome; `completed + failed <= total` (contract row R-03)."""
 

@@ -14,7 +14,16 @@ from gateway.middleware.boundary import BoundaryMiddleware
 from gateway.middleware.request_id import RequestIdMiddleware
 from gateway.middleware.trailing_slash import TrailingSlashMiddleware
 from gateway.observability.metrics import Metrics
-from gateway.routes import batches, chat, completions, files, health, metrics, models
+from gateway.routes import (
+    batch_steering,
+    batches,
+    chat,
+    completions,
+    files,
+    health,
+    metrics,
+    models,
+)
 from gateway.settings import GatewaySettings
 
 API_ROUTERS: tuple[APIRouter, ...] = (
@@ -23,6 +32,7 @@ API_ROUTERS: tuple[APIRouter, ...] = (
     models.router,
     files.router,
     batches.router,
+    batch_steering.router,
 )
 PLAIN_ROUTERS: tuple[APIRouter, ...] = (health.router, metrics.router)
 

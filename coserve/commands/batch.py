@@ -8,6 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from coserve.commands import batch_steering
+from coserve.commands.batch_terminal import (
+    DEFAULT_BASE_URL,
+    ApiKey,
+    BaseUrl,
+    BatchId,
+    Refusals,
+    make_client,
+    make_console,
+    print_batch,
+)
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -15,6 +27,7 @@ if TYPE_CHECKING:
     from coserve.commands.batch_client import BatchClient
 
 app = typer.Typer(no_args_is_help=True, help="Submit, check and follow batches.")
+batch_steering.register(app)
 
 InputFile = Annotated[
     Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="A JSONL input file.")
@@ -22,22 +35,9 @@ InputFile = Annotated[
 Endpoint = Annotated[
     str | None, typer.Option(help="What the lines call; by default the URL of the first line.")
 ]
-BaseUrl = Annotated[
-    str, typer.Option(envvar="COSERVE_BASE_URL", help="Where the API is, /v1 included.")
-]
-ApiKey = Annotated[
-    str | None,
-    typer.Option(
-        envvar="COSERVE_API_KEY",
-        show_envvar=True,
-        help="By default the admin key in the state directory.",
-    ),
-]
-BatchId = Annotated[str, typer.Argument(help="The id of a batch, batch_...")]
 Folder = Annotated[
     Path | None, typer.Option("--dir", file_okay=False, help="Where downloads are written.")
 ]
-DEFAULT_BASE_URL = "http://127.0.0.1:8080/v1"
 
 
 @app.command()
@@ -60,7 +60,7 @@ def submit(
     """
     from coserve.commands.batch_progress import wait as follow
 
-    console = _console()
+    console = make_console()
     called = endpoint or _first_url(file)
     if check:
         report = _check_file(file, called, None)
@@ -68,7 +68,7 @@ def submit(
             _print_faults(console, file, report)
             raise typer.Exit(1)
     pairs = _pairs(metadata or [])
-    with _client(base_url, api_key) as client, _refusals(console):
+    with make_client(base_url, api_key) as client, Refusals(console):
         uploaded = client.upload(file)
         batch = client.create(uploaded["id"], endpoint=called, window=window, metadata=pairs)
         console.print(f"{batch['id']}: created over {file.name}", highlight=False)
@@ -80,7 +80,7 @@ def submit(
         except KeyboardInterrupt:
             console.print(f"\nThe batch goes on. coserve batch get {batch['id']}", highlight=False)
             raise typer.Exit(130) from None
-        _print_batch(console, batch)
+        print_batch(console, batch)
         _download(console, client, batch, directory or file.parent, file.stem)
     if batch["status"] != "completed":
         raise typer.Exit(1)
@@ -95,7 +95,7 @@ def check(
     ] = None,
 ) -> None:
     """Check FILE here, without a service: every error with its line; exit status 1 if any."""
-    console = _console()
+    console = make_console()
     report = _check_file(file, endpoint or _first_url(file), model)
     if not report.ok:
         _print_faults(console, file, report)
@@ -115,8 +115,8 @@ def list_batches(
     """List the newest batches."""
     from rich.table import Table
 
-    console = _console()
-    with _client(base_url, api_key) as client, _refusals(console):
+    console = make_console()
+    with make_client(base_url, api_key) as client, Refusals(console):
         batches = client.newest(limit)
     table = Table("id", "status", "completed", "failed", "total", "model", box=None)
     for batch in batches:
@@ -129,17 +129,17 @@ def list_batches(
 @app.command()
 def get(batch_id: BatchId, base_url: BaseUrl = DEFAULT_BASE_URL, api_key: ApiKey = None) -> None:
     """Show one batch and, if its file was refused, every error."""
-    console = _console()
-    with _client(base_url, api_key) as client, _refusals(console):
-        _print_batch(console, client.get(batch_id))
+    console = make_console()
+    with make_client(base_url, api_key) as client, Refusals(console):
+        print_batch(console, client.get(batch_id))
 
 
 @app.command()
 def cancel(batch_id: BatchId, base_url: BaseUrl = DEFAULT_BASE_URL, api_key: ApiKey = None) -> None:
     """Cancel a batch; what is finished is kept and can be downloaded."""
-    console = _console()
-    with _client(base_url, api_key) as client, _refusals(console):
-        _print_batch(console, client.cancel(batch_id))
+    console = make_console()
+    with make_client(base_url, api_key) as client, Refusals(console):
+        print_batch(console, client.cancel(batch_id))
 
 
 @app.command()
@@ -150,45 +150,12 @@ def download(
     api_key: ApiKey = None,
 ) -> None:
     """Fetch the output and error files of a batch that is over."""
-    console = _console()
-    with _client(base_url, api_key) as client, _refusals(console):
+    console = make_console()
+    with make_client(base_url, api_key) as client, Refusals(console):
         batch = client.get(batch_id)
         if not _download(console, client, batch, directory or Path(), batch_id):
             console.print(f"Nothing to download: the batch is {batch['status']}.")
             raise typer.Exit(1)
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    return Console(soft_wrap=True)
-
-
-def _client(base_url: str, api_key: str | None) -> BatchClient:
-    from coserve.commands.batch_client import BatchClient, ServiceError, find_key
-
-    try:
-        return BatchClient(base_url, find_key(api_key))
-    except ServiceError as missing:
-        typer.echo(str(missing), err=True)
-        raise typer.Exit(1) from None
-
-
-class _refusals:  # noqa: N801  a context manager that reads as a word
-    """Prints what the service refused, and ends with status 1."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-
-    def __enter__(self) -> None:
-        return
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        from coserve.commands.batch_client import ServiceError
-
-        if isinstance(error, ServiceError):
-            typer.echo(str(error), err=True)
-            raise typer.Exit(1) from None
 
 
 def _pairs(metadata: list[str]) -> dict[str, str]:
@@ -234,18 +201,6 @@ def _print_faults(console: Console, file: Path, report: CheckReport) -> None:
         where = file.name if fault.line is None else f"{file.name}:{fault.line}"
         console.print(f"{where}: {fault.code}: {fault.message}", highlight=False, markup=False)
     console.print(f"{report.num_faults:,} errors; nothing was sent.", highlight=False)
-
-
-def _print_batch(console: Console, batch: dict[str, Any]) -> None:
-    counts = batch["request_counts"]
-    console.print(
-        f"{batch['id']}: {batch['status']}, {counts['completed']} completed and "
-        f"{counts['failed']} failed of {counts['total']}",
-        highlight=False,
-    )
-    for fault in (batch["errors"] or {"data": []})["data"]:
-        where = "" if fault["line"] is None else f"line {fault['line']}: "
-        console.print(f"{where}{fault['code']}: {fault['message']}", highlight=False, markup=False)
 
 
 def _download(

@@ -78,6 +78,22 @@ class BatchClient:
         """Stop a batch."""
         return self._call("POST", f"/batches/{batch_id}/cancel")
 
+    def pause(self, batch_id: str) -> dict[str, Any]:
+        """Hold a batch back."""
+        return self._call("POST", f"/batches/{batch_id}/pause")
+
+    def resume(self, batch_id: str) -> dict[str, Any]:
+        """Let a batch go on."""
+        return self._call("POST", f"/batches/{batch_id}/resume")
+
+    def prioritize(self, batch_id: str, priority: int) -> dict[str, Any]:
+        """Change a batch's place among those of its project."""
+        return self._call("POST", f"/batches/{batch_id}/priority", json={"priority": priority})
+
+    def retry(self, batch_id: str) -> dict[str, Any]:
+        """Run a batch's unanswered lines again; returns the batch that does."""
+        return self._call("POST", f"/batches/{batch_id}/retry")
+
     def newest(self, limit: int) -> list[dict[str, Any]]:
         """The newest batches."""
         page: list[dict[str, Any]] = self._call("GET", "/batches", params={"limit": limit})["data"]

@@ -6,6 +6,7 @@ from store.models.dispatcher import Dispatcher
 from store.models.engine import Engine
 from store.models.event import BatchEvent
 from store.models.file import File
+from store.models.idempotency import IdempotencyKey
 from store.models.key import ApiKey
 from store.models.project import DEFAULT_PROJECT_ID, Project
 from store.models.result import RowResult
@@ -22,6 +23,7 @@ __all__ = [
     "Dispatcher",
     "Engine",
     "File",
+    "IdempotencyKey",
     "Project",
     "RowResult",
     "Usage",

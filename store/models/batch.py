@@ -63,6 +63,8 @@ class Batch(Base):
     """Ours; among live batches a higher one goes first."""
     paused_at: Mapped[Instant | None]
     """Ours; a flag beside the status: no new row is claimed while it is set."""
+    retry_of: Mapped[str | None] = mapped_column(ForeignKey("batches.id"), unique=True)
+    """Ours; the batch whose unanswered lines this one runs again. A batch has one retry at most."""
 
     num_total: Mapped[int] = mapped_column(server_default="0")
     num_completed: Mapped[int] = mapped_column(server_default="0")

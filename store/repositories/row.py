@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Mapping, Sequence
+from collections.abc import AsyncIterable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -82,6 +82,25 @@ async def ingest(session: AsyncSession, batch_id: str, rows: AsyncIterable[NewRo
             )
             num_rows += 1
     return num_rows
+
+
+async def copy(
+    session: AsyncSession, source_id: str, target_id: str, *, statuses: Collection[str]
+) -> int:
+    """Give a batch fresh rows for another's lines that ended in one of `statuses`; how many."""
+    done = await session.execute(
+        text(
+            """
+            INSERT INTO batch_rows
+              (batch_id, line_no, custom_id, offset_bytes, length_bytes, prefix_hash)
+            SELECT :target_id, line_no, custom_id, offset_bytes, length_bytes, prefix_hash
+            FROM batch_rows WHERE batch_id = :source_id AND status = ANY(:statuses)
+            ORDER BY line_no
+            """
+        ),
+        {"source_id": source_id, "target_id": target_id, "statuses": sorted(statuses)},
+    )
+    return cast("CursorResult[object]", done).rowcount
 
 
 _CLAIM = text(

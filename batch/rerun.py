@@ -1,0 +1,83 @@
+"""Lines that a batch left without an answer are run again, as a batch of their own.
+
+The end of a row and of a batch is final: results are numbered, already read by somebody, and in
+files (contract rows R-02, R-03, R-33). So the retry of a batch is a new batch over the same input
+file whose rows are the lines that failed, expired or were cancelled (decision 0040). It needs no
+validation: its lines passed it.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from batch.create import COMPLETION_WINDOWS
+from batch.errors import BatchNotFound
+from batch.states import BatchStatus, RowStatus
+from batch.transition import move
+from engine_adapter.wire.errors import Conflict
+from store.models import Batch
+from store.repositories import batch as batches
+from store.repositories import event, progress
+from store.repositories import file as files
+from store.repositories import row as rows
+
+REPEATABLE = frozenset({BatchStatus.COMPLETED, BatchStatus.EXPIRED, BatchStatus.CANCELLED})
+"""Ends with rows; a batch that failed its validation has none."""
+
+UNANSWERED = frozenset({RowStatus.ERRORED, RowStatus.EXPIRED, RowStatus.CANCELLED})
+
+
+async def retry_failed(
+    session: AsyncSession, project_id: str, batch_id: str, *, key_id: str | None = None
+) -> Batch:
+    """A new batch, `in_progress`, over the unanswered lines of one that is over.
+
+    A batch has one retry: asked again, the same one is returned, so that a repeated request never
+    runs a line twice. What fails in the retry is retried by retrying the retry. The caller wakes
+    the dispatchers after the commit.
+
+    Raises:
+        BatchNotFound: No such batch in the project.
+        Conflict: It is not over, has no such lines, or its input file is gone.
+    """
+    source = await batches.lock(session, batch_id)
+    if source is None or source.project_id != project_id:
+        raise BatchNotFound(batch_id)
+    earlier = await progress.retry_of(session, batch_id)
+    if earlier is not None:
+        return earlier
+    if source.status not in REPEATABLE:
+        raise Conflict(
+            f"Cannot retry a batch with status '{source.status}'.",
+            current=source.status,
+            expected=tuple(sorted(REPEATABLE)),
+        )
+    if source.num_failed == 0:
+        raise Conflict("Every line of this batch was answered: there is nothing to retry.")
+    if await files.get(session, project_id, source.input_file_id, lock=True) is None:
+        raise Conflict(f"The input file {source.input_file_id} of this batch is gone.")
+    retry = await batches.add(
+        session,
+        project_id=project_id,
+        key_id=key_id,
+        endpoint=source.endpoint,
+        completion_window=source.completion_window,
+        window_s=COMPLETION_WINDOWS[source.completion_window],
+        input_file_id=source.input_file_id,
+        metadata=source.batch_metadata,
+        output_expires_after_s=source.output_expires_after_s,
+    )
+    retry.retry_of = source.id
+    retry.priority = source.priority
+    num_rows = await rows.copy(session, source.id, retry.id, statuses=UNANSWERED)
+    moved = await move(
+        session,
+        retry.id,
+        BatchStatus.IN_PROGRESS,
+        values={"num_total": num_rows, "model": source.model},
+        detail={"num_rows": num_rows, "retry_of": source.id},
+    )
+    if moved is None or num_rows != source.num_failed:
+        raise RuntimeError(f"{retry.id}: {num_rows} rows for {source.num_failed} failed lines")
+    await event.append(session, source.id, "retried", detail={"retry": retry.id})
+    return moved

@@ -1,0 +1,98 @@
+"""A live batch is steered by its owner: paused, resumed, given another priority.
+
+Pausing is a flag beside the status: the wire's eight statuses stay as they are (contract row
+R-01), rows at the engine run to their end, no new one is claimed, and the window goes on.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from batch.errors import BatchNotFound
+from batch.states import BatchStatus
+from engine_adapter.wire.errors import Conflict, InvalidRequest
+from store.models import Batch
+from store.repositories import batch as batches
+from store.repositories import event
+from store.repositories import file as files
+
+MIN_PRIORITY: Final = -100
+MAX_PRIORITY: Final = 100
+
+STEERABLE: Final = frozenset({BatchStatus.VALIDATING, BatchStatus.IN_PROGRESS})
+"""Later there is no row left to hold back or to prefer."""
+
+
+async def pause(session: AsyncSession, project_id: str, batch_id: str) -> Batch:
+    """Claim no more rows of the batch; a second pause changes nothing.
+
+    Raises:
+        BatchNotFound: No such batch in the project.
+        Conflict: The batch is over, or on its way there.
+    """
+    batch = await _steerable(session, project_id, batch_id, "pause")
+    if batch.paused_at is None:
+        batch.paused_at = await files.now(session)
+        await event.append(session, batch_id, "paused")
+    return batch
+
+
+async def resume(session: AsyncSession, project_id: str, batch_id: str) -> Batch:
+    """Let the batch go on; the caller wakes the dispatchers after the commit.
+
+    A batch that is not paused stays as it is.
+
+    Raises:
+        BatchNotFound: No such batch in the project.
+        Conflict: The batch is over, or on its way there.
+    """
+    batch = await _steerable(session, project_id, batch_id, "resume")
+    if batch.paused_at is not None:
+        batch.paused_at = None
+        await event.append(session, batch_id, "resumed")
+    return batch
+
+
+async def prioritize(session: AsyncSession, project_id: str, batch_id: str, priority: int) -> Batch:
+    """Change the batch's place among the live batches of its project: a higher one goes first.
+
+    Raises:
+        InvalidRequest: The priority is out of bounds.
+        BatchNotFound: No such batch in the project.
+        Conflict: The batch is over, or on its way there.
+    """
+    check_priority(priority, param="priority")
+    batch = await _steerable(session, project_id, batch_id, "change the priority of")
+    if batch.priority != priority:
+        detail = {"from": batch.priority, "to": priority}
+        batch.priority = priority
+        await event.append(session, batch_id, "priority_changed", detail=detail)
+    return batch
+
+
+def check_priority(priority: int, *, param: str) -> None:
+    """Refuse a priority out of bounds.
+
+    Raises:
+        InvalidRequest: Naming `param`.
+    """
+    if not MIN_PRIORITY <= priority <= MAX_PRIORITY:
+        raise InvalidRequest(
+            f"The priority must lie between {MIN_PRIORITY} and {MAX_PRIORITY}.", param=param
+        )
+
+
+async def _steerable(session: AsyncSession, project_id: str, batch_id: str, verb: str) -> Batch:
+    """The batch, locked, in a status in which steering it means something."""
+    batch = await batches.lock(session, batch_id)
+    if batch is None or batch.project_id != project_id:
+        raise BatchNotFound(batch_id)
+    if batch.status not in STEERABLE:
+        raise Conflict(
+            f"Cannot {verb} a batch with status '{batch.status}'.",
+            current=batch.status,
+            expected=tuple(sorted(STEERABLE)),
+        )
+    return batch

@@ -1,0 +1,65 @@
+"""Steering a batch: `/batches/{batch_id}/pause|resume|priority|retry`. Ours, not OpenAI's."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from batch import rerun, steer
+from batch.errors import BatchNotFound
+from batch.schemas import BatchObject, ChangePriority, may_be_id
+from gateway.dependencies import DatabaseDep, PrincipalDep, QueueDep
+
+router = APIRouter(tags=["batches"])
+
+
+@router.post("/batches/{batch_id}/pause")
+async def pause_batch(batch_id: str, principal: PrincipalDep, database: DatabaseDep) -> BatchObject:
+    """Start no more lines of a live batch; its window goes on."""
+    _check_id(batch_id)
+    async with database.unit_of_work() as session:
+        batch = await steer.pause(session, principal.project_id, batch_id)
+        return BatchObject.of(batch)
+
+
+@router.post("/batches/{batch_id}/resume")
+async def resume_batch(
+    batch_id: str, principal: PrincipalDep, database: DatabaseDep, queue: QueueDep
+) -> BatchObject:
+    """Let a paused batch go on."""
+    _check_id(batch_id)
+    async with database.unit_of_work() as session:
+        batch = await steer.resume(session, principal.project_id, batch_id)
+        shape = BatchObject.of(batch)
+    await queue.wake_dispatchers()
+    return shape
+
+
+@router.post("/batches/{batch_id}/priority")
+async def change_priority(
+    batch_id: str, body: ChangePriority, principal: PrincipalDep, database: DatabaseDep
+) -> BatchObject:
+    """Change a live batch's place among those of its project."""
+    _check_id(batch_id)
+    async with database.unit_of_work() as session:
+        batch = await steer.prioritize(session, principal.project_id, batch_id, body.priority)
+        return BatchObject.of(batch)
+
+
+@router.post("/batches/{batch_id}/retry")
+async def retry_batch(
+    batch_id: str, principal: PrincipalDep, database: DatabaseDep, queue: QueueDep
+) -> BatchObject:
+    """Run the unanswered lines of a batch that is over again, as a batch of their own."""
+    _check_id(batch_id)
+    async with database.unit_of_work() as session:
+        batch = await rerun.retry_failed(
+            session, principal.project_id, batch_id, key_id=principal.key_id
+        )
+        shape = BatchObject.of(batch)
+    await queue.wake_dispatchers()
+    return shape
+
+
+def _check_id(batch_id: str) -> None:
+    if not may_be_id(batch_id):
+        raise BatchNotFound(batch_id[:64])
