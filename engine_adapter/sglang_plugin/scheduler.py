@@ -29,6 +29,10 @@ def scheduler_class() -> type[ReportingScheduler]:
     """The class for this process."""
     if not settings_at_start().is_on:
         return ReportingScheduler
+    from engine_adapter.sglang_plugin.runtime_contract import broken_runtime_promises
+
+    if broken := broken_runtime_promises():
+        raise SettingError("; ".join(broken))
     from engine_adapter.sglang_plugin.coserving import CoServingScheduler
 
     return CoServingScheduler

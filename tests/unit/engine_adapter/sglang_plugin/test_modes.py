@@ -1,0 +1,43 @@
+"""Unsupported ways of running SGLang are refused by the name of their argument."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from engine_adapter.sglang_plugin.modes import (
+    REQUIRED,
+    refuse_unsupported_modes,
+    refuse_unsupported_pools,
+)
+from engine_adapter.sglang_plugin.settings import SettingError
+
+
+def test_the_plain_mode_is_accepted() -> None:
+    refuse_unsupported_modes(SimpleNamespace(**REQUIRED))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("pp_size", 2),
+        ("enable_dp_attention", True),
+        ("disaggregation_mode", "decode"),
+        ("speculative_algorithm", "EAGLE"),
+        ("enable_priority_scheduling", True),
+    ],
+)
+def test_other_modes_are_refused(name: str, value: object) -> None:
+    with pytest.raises(SettingError) as refused:
+        refuse_unsupported_modes(SimpleNamespace(**{**REQUIRED, name: value}))
+    assert "--" + name.replace("_", "-") in str(refused.value)
+    assert "COSERVE_POLICY=off" in str(refused.value)
+
+
+@pytest.mark.parametrize("flag", ["is_hybrid_swa", "is_hybrid_ssm"])
+def test_other_pools_are_refused(flag: str) -> None:
+    plain = {"is_hybrid_swa": False, "is_hybrid_ssm": False, "is_generation": True}
+    refuse_unsupported_pools(SimpleNamespace(**plain))
+    with pytest.raises(SettingError):
+        refuse_unsupported_pools(SimpleNamespace(**{**plain, flag: True}))
