@@ -141,7 +141,7 @@ class Dispatcher:
         """Keep the engine's places filled; returns when there is nothing to do, or on drain."""
         idle_since_s = self._clock.monotonic()
         while not self._drain.is_set():
-            num_new = await self._claim(group) if self._watch.up else 0
+            num_new = await self._claim(group) if self._watch.open else 0
             now_s = self._clock.monotonic()
             if num_new or len(self._flights) or len(self._outbox):
                 idle_since_s = now_s

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 
 from batch import window
@@ -25,7 +26,8 @@ class EngineWatch:
     """Follows one engine.
 
     Attributes:
-        up: Whether rows may be sent.
+        up: Whether the engine is there.
+        suspect: A call was lost, and the engine has not answered since.
         model: The id of the model it serves, while it was last up.
         size: How many rows to keep there.
     """
@@ -34,6 +36,7 @@ class EngineWatch:
         self, engine: EngineClient, clock: Clock, *, max_in_flight: int, changed: asyncio.Event
     ) -> None:
         self.up = False
+        self.suspect = False
         self.model = ""
         self.size = 0
         self._changed = changed
@@ -41,15 +44,21 @@ class EngineWatch:
         self._clock = clock
         self._max_in_flight = max_in_flight
         self._num_refused = 0
-        self._asked_down = asyncio.Event()
+        self._asked = asyncio.Event()
+
+    @property
+    def open(self) -> bool:
+        """Whether rows may be sent."""
+        return self.up and not self.suspect
 
     def note_refused(self) -> None:
         """A call was turned away because the engine is full."""
         self._num_refused += 1
 
     def note_lost(self) -> None:
-        """A call was lost: ask at once whether the engine is still there."""
-        self._asked_down.set()
+        """A call was lost: send no more, and ask at once whether the engine is still there."""
+        self.suspect = True
+        self._asked.set()
 
     async def run(self) -> None:
         """Follow the engine until cancelled."""
@@ -67,20 +76,14 @@ class EngineWatch:
                 continue
             self.model = facts.model
             self.size = window.start(self._max_in_flight, facts.max_running)
-            self.up = True
+            self.up, self.suspect = True, False
             self._changed.set()
 
     async def _follow(self) -> None:
         while True:
-            self._asked_down.clear()
-            try:
-                async with asyncio.timeout(LOOK_S):
-                    await self._asked_down.wait()
-            except TimeoutError:
-                pass
-            else:
-                if not await self._answers():
-                    break
+            await self._pause()
+            if self.suspect and not await self._answers():
+                break
             try:
                 async with asyncio.timeout(ANSWER_LIMIT_S):
                     live = await self._engine.live_rids()
@@ -93,10 +96,29 @@ class EngineWatch:
             self.size = window.adjust(self.size, signals, self._max_in_flight)
             self._changed.set()
         logger.warning("engine %s is gone; its rows wait", self._engine.url)
-        self.up = False
+        self.up = self.suspect = False
         self._changed.set()
 
+    async def _pause(self) -> None:
+        """Wait `LOOK_S`, or until the engine is suspect."""
+        if self.suspect:
+            return
+        self._asked.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_S):
+                await self._asked.wait()
+
     async def _answers(self) -> bool:
+        """Whether the engine is there: one that answers late once is busy, not gone."""
+        for last in (False, True):
+            if await self._healthy():
+                self.suspect = False
+                return True
+            if not last:
+                await self._clock.sleep(FIRST_PAUSE_S)
+        return False
+
+    async def _healthy(self) -> bool:
         try:
             async with asyncio.timeout(ANSWER_LIMIT_S):
                 return await self._engine.healthy()
@@ -106,8 +128,6 @@ class EngineWatch:
     async def _facts(self) -> EngineFacts | None:
         try:
             async with asyncio.timeout(ANSWER_LIMIT_S):
-                if not await self._engine.healthy():
-                    return None
-                return await self._engine.facts()
+                return await self._engine.facts() if await self._engine.healthy() else None
         except (ApiError, TimeoutError):
             return None

@@ -7,7 +7,9 @@ import pytest
 
 from batch.clock import SystemClock
 from batch.engine_watch import EngineWatch
+from engine_adapter.client.base import LiveRids
 from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
+from engine_adapter.wire.errors import EngineUnavailable
 
 
 async def _until(condition: asyncio.Event, watch: EngineWatch, *, up: bool) -> None:
@@ -48,9 +50,35 @@ async def test_a_lost_call_alone_does_not_take_the_engine_down(
     _, watch, changed = followed
     await _until(changed, watch, up=True)
     watch.note_lost()
+    assert not watch.open, "nothing is sent before the engine has answered"
     changed.clear()
     await asyncio.wait_for(changed.wait(), 5)
-    assert watch.up
+    assert watch.open
+
+
+class _Busy(FakeEngineClient):
+    """Misses every other health check, and never says what is live."""
+
+    num_asked = 0
+
+    async def healthy(self) -> bool:
+        self.num_asked += 1
+        return self.num_asked % 2 == 1
+
+    async def live_rids(self) -> LiveRids:
+        raise EngineUnavailable("too busy to say")
+
+
+async def test_a_busy_engine_is_not_a_gone_one() -> None:
+    client = _Busy()
+    watch = EngineWatch(client, SystemClock(), max_in_flight=8, changed=asyncio.Event())
+    task = asyncio.ensure_future(watch.run())
+    while client.num_asked < 4:
+        await asyncio.sleep(0.01)
+    assert watch.open
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
 async def test_refusals_shrink_the_window(
