@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from datetime import timedelta
 
 from batch import retry
-from batch.clock import Clock
 from batch.line import read_body
 from batch.output import http_line
 from batch.retry import Again
@@ -23,10 +21,6 @@ from store.repositories.result import NewResult
 from store.repositories.row import ClaimedRow, PutBack
 
 logger = logging.getLogger(__name__)
-
-# Wall time that a call may outlive its window: the engine sees the deadline itself, and the
-# stopped-batch watch aborts what is left.
-_GRACE = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +54,6 @@ async def execute(
     *,
     rid: str,
     limits: AttemptLimits,
-    clock: Clock,
     jitter: float,
 ) -> Outcome:
     """Send the row to the engine and judge the answer.
@@ -72,20 +65,19 @@ async def execute(
         engine: Where to run it.
         rid: Engine request id of this attempt.
         limits: Bounds of the attempt.
-        clock: For the time left in the window.
         jitter: Uniform in [0, 1), for a pause before the next attempt.
 
     Raises:
         asyncio.CancelledError: The row is to stop; the engine request is aborted by then.
     """
-    left_s = (batch.expires_at - clock.now() + _GRACE).total_seconds()
     call = EngineCall(
         path=batch.endpoint,
         body=read_body(raw_line),
         rid=rid,
         request_class=RequestClass.OFFLINE,
         deadline_at=batch.expires_at,
-        timeout_s=max(1.0, min(limits.timeout_s, left_s)),
+        # Not the time left in the window: that ends by the database's clock, not by this host's.
+        timeout_s=limits.timeout_s,
         request_id=f"req_{rid}",
     )
     engine_lost = False

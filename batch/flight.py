@@ -90,7 +90,6 @@ class Flights:
                 self._engine,
                 rid=flight.rid,
                 limits=self._limits,
-                clock=self._clock,
                 jitter=self._random.random(),
             )
         except asyncio.CancelledError:

@@ -9,7 +9,6 @@ from typing import Any
 import orjson
 import pytest
 
-from batch.clock import ManualClock, SystemClock
 from batch.execute import AttemptLimits, Outcome, execute
 from engine_adapter.client.base import CHAT_PATH, EngineCall, EngineReply
 from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
@@ -45,7 +44,6 @@ async def _execute(
         client or FakeEngineClient(),
         rid=new_rid(),
         limits=LIMITS,
-        clock=SystemClock(),
         jitter=0.0,
     )
 
@@ -122,16 +120,16 @@ class _Remembers(FakeEngineClient):
 
 
 async def test_the_engine_learns_class_and_deadline_and_a_surprise_is_one_row_s() -> None:
-    client, clock = _Remembers(), ManualClock()
-    expires_at = clock.now() + timedelta(seconds=20)
+    client = _Remembers()
+    expires_at = datetime(2020, 1, 1, tzinfo=UTC)  # over, by this host's clock
     outcome = await execute(
         _row(), _line("x"), _batch(expires_at), client,
-        rid="ab" * 16, limits=LIMITS, clock=clock, jitter=0.0,
+        rid="ab" * 16, limits=LIMITS, jitter=0.0,
     )  # fmt: skip
     assert client.seen is not None
     assert client.seen.request_class is RequestClass.OFFLINE
     assert client.seen.deadline_at == expires_at
     assert client.seen.rid == "ab" * 16
-    assert client.seen.timeout_s == pytest.approx(21.0)
+    assert client.seen.timeout_s == LIMITS.timeout_s
     assert outcome.put_back is not None
     assert not outcome.engine_lost
