@@ -105,6 +105,7 @@ class CoServingScheduler(QueueingScheduler):
             span.live.launched()
         self._arm(step)
         step.started_at_s = time.monotonic()
+        started = self.device_clock.start()
         self.publish_step(step)
         try:
             result = super().run_batch(batch, pp_proxy_tensors)
@@ -124,7 +125,7 @@ class CoServingScheduler(QueueingScheduler):
             self.safepoints.disarm()
             if self.monitor is not None:
                 self.monitor.retire()
-        step.measured_s = time.monotonic() - step.started_at_s
+        step.measure = self.device_clock.stop(started)
         self._launched[batch.forward_iter] = step
         return result
 
@@ -189,6 +190,7 @@ class CoServingScheduler(QueueingScheduler):
         self._finish_step(step)
 
     def _finish_step(self, step: LaunchedStep) -> None:
+        step.measured_s = step.measure()
         counters = self.counters
         outcome = Outcome(
             step_id=step.plan.step_id,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,7 +48,8 @@ class LaunchedStep:
         batch: SGLang's batch object.
         spans: One per row.
         started_at_s: Launch, monotonic clock.
-        measured_s: Duration of the forward pass.
+        measure: Gives the duration of the forward pass once its result is there.
+        measured_s: What it gave.
         stopped_at_layer: Layer of an abort or a drop.
         flag_to_stop_s: Time from the stop word to the stop.
         dropped: Batch positions whose work was undone.
@@ -58,6 +60,7 @@ class LaunchedStep:
     batch: Any
     spans: list[RowSpan]
     started_at_s: float = 0.0
+    measure: Callable[[], float] = float
     measured_s: float = 0.0
     stopped_at_layer: int | None = None
     flag_to_stop_s: float = 0.0

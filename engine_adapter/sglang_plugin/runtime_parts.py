@@ -13,6 +13,7 @@ from engine_adapter.core.slo import Slo
 from engine_adapter.latency.polynomial import Coefficients, PolynomialModel
 from engine_adapter.sglang_plugin.checkpointer import Checkpointer
 from engine_adapter.sglang_plugin.counters import Counters
+from engine_adapter.sglang_plugin.cuda_pass import device_clock
 from engine_adapter.sglang_plugin.decode_rows import DecodeRows
 from engine_adapter.sglang_plugin.host_pool import HOST_PAGE_TOKENS, HostPool
 from engine_adapter.sglang_plugin.live_rows import HoldingView, LiveRows, PendingPrefill
@@ -34,6 +35,7 @@ def install_parts(scheduler: Any) -> None:
     """Give the scheduler rows, planner, safepoints, checkpoints, monitor and reports."""
     settings: RuntimeSettings = scheduler.coserve_settings
     scheduler.counters = Counters()
+    scheduler.device_clock = device_clock(scheduler)
     scheduler.rows = LiveRows()
     scheduler.holding_view = HoldingView(scheduler.rows)
     scheduler.running_batch = scheduler.holding_view

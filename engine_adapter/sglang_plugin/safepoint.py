@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from engine_adapter.core.plan import SafepointMode
+from engine_adapter.sglang_plugin.cuda_pass import eager_when_armed, run_ahead
 from engine_adapter.sglang_plugin.rank_agreement import RankAgreement
 from engine_adapter.sglang_plugin.row_drop import cut_forward_batch
 
@@ -84,6 +85,9 @@ class Safepoints:
         self.num_layers = len(layers)
         for i, layer in enumerate(layers):
             layer.register_forward_pre_hook(self._hook(i))
+        # On other ranks the words of rank 0 bound the launches.
+        self._run_ahead = run_ahead(model_runner) if agreement.rank == 0 else None
+        eager_when_armed(model_runner, lambda: self._mode is not SafepointMode.NONE)
         self._scatter_logits_after_drop()
 
     def arm(self, mode: SafepointMode, step_id: int, every_layers: int, keep: list[int]) -> None:
@@ -100,6 +104,8 @@ class Safepoints:
         self.keep = keep
         self._positions = None
         self.dropped_at_layer = None
+        if self._run_ahead is not None:
+            self._run_ahead.begin()
         self._mode = mode
 
     def disarm(self) -> None:
@@ -122,7 +128,11 @@ class Safepoints:
 
     def _look(self, i: int, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         started_s = time.thread_time()
-        seen = self.word.step_id == self._step_id
+        seen = (
+            self._stop_asked()
+            if self._run_ahead is None
+            else self._run_ahead.at_safepoint(self._stop_asked)
+        )
         stop = self._agreement.at_safepoint(self._step_id, i, seen)
         self.num_checks += 1
         self.check_cpu_s += time.thread_time() - started_s
@@ -139,6 +149,9 @@ class Safepoints:
         self._positions = positions
         self.dropped_at_layer = i
         return (positions, hidden, forward_batch, residual)
+
+    def _stop_asked(self) -> bool:
+        return self.word.step_id == self._step_id
 
     def _scatter_logits_after_drop(self) -> None:
         """Bring the logits of a cut batch back to full height.

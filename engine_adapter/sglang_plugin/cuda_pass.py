@@ -1,0 +1,152 @@
+"""What a pass on CUDA needs that a pass on a CPU does not. Not run on CUDA yet.
+
+The host launches a pass much faster than the device computes it: without more, all layers are
+launched before a stop can be asked for, a stop word means nothing, and wall-clock time around a
+launch measures the launch. So
+
+- armed passes are launched at most one layer group ahead of the device (``RunAhead``),
+- armed prefills run layer by layer instead of as a CUDA graph, where no hook would be called
+  (``eager_when_armed``); decode graphs stay: one step of them is short,
+- the duration of a step is taken between two events on the device (``DeviceClock``).
+
+torch is imported only where there is CUDA.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+GROUPS_IN_FLIGHT = 2
+POLL_S = 20e-6
+# A thread that waits for the interpreter gets it after this long; the default is ten times as much.
+SWITCH_INTERVAL_S = 0.0005
+
+
+class Mark(Protocol):
+    """A point in the device's work."""
+
+    def query(self) -> bool:
+        """Whether the device has passed it."""
+        ...
+
+
+class RunAhead:
+    """Keeps the host close to the device, so that a safepoint decides about work not yet begun.
+
+    ::
+
+        device     | group 0 | group 1 |
+        host        launch 0   launch 1   safepoint 2: polls "group 0 done?" and the stop word
+    """
+
+    def __init__(
+        self,
+        mark: Callable[[], Mark],
+        groups_in_flight: int = GROUPS_IN_FLIGHT,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """Bound the launches.
+
+        Args:
+            mark: Marks the end of what was launched so far.
+            groups_in_flight: Layer groups launched and not finished, the next one included.
+            sleep: Waits between two polls; must let other threads run.
+        """
+        self._mark = mark
+        self._ahead = groups_in_flight - 1
+        self._sleep = sleep
+        self._marks: deque[Mark] = deque()
+
+    def begin(self) -> None:
+        """A new pass: nothing of it is launched."""
+        self._marks.clear()
+
+    def at_safepoint(self, stop_asked: Callable[[], bool]) -> bool:
+        """Wait until the next group may be launched.
+
+        Args:
+            stop_asked: Reads the stop word.
+
+        Returns:
+            Whether a stop was asked for, before or during the wait.
+        """
+        self._marks.append(self._mark())
+        while not stop_asked():
+            while self._marks and self._marks[0].query():
+                self._marks.popleft()
+            if len(self._marks) <= self._ahead:
+                return stop_asked()
+            self._sleep(POLL_S)
+        return True
+
+
+class DeviceClock:
+    """Duration of a step on the device; on a CPU the pass itself takes the time."""
+
+    def __init__(self, stream: Any, cuda: Any = None) -> None:
+        """Measure on ``stream``, with the events of ``cuda``; None measures on the host."""
+        self._stream = stream
+        self._cuda = cuda
+
+    def start(self) -> Any:
+        """Before a launch."""
+        return self._event() if self._cuda else time.monotonic()
+
+    def stop(self, started: Any) -> Callable[[], float]:
+        """After a launch.
+
+        Returns:
+            A function that gives the seconds; call it once the result has arrived.
+        """
+        if not self._cuda:
+            seconds = time.monotonic() - float(started)
+            return lambda: seconds
+        ended = self._event()
+
+        def measured() -> float:
+            ended.synchronize()
+            return float(started.elapsed_time(ended)) / 1000.0
+
+        return measured
+
+    def _event(self) -> Any:
+        event = self._cuda.Event(enable_timing=True)
+        event.record(self._stream)
+        return event
+
+
+def device_clock(scheduler: Any) -> DeviceClock:
+    """The clock for this scheduler's device."""
+    if scheduler.device != "cuda":
+        return DeviceClock(None)
+    import torch
+
+    return DeviceClock(scheduler.forward_stream, torch.cuda)
+
+
+def run_ahead(model_runner: Any) -> RunAhead | None:
+    """A bound for this runner's launches; None where the host computes itself."""
+    if model_runner.device != "cuda":
+        return None
+    import torch
+
+    def mark() -> Mark:
+        event = torch.cuda.Event()
+        event.record()
+        return event
+
+    sys.setswitchinterval(SWITCH_INTERVAL_S)  # the monitor must get a word in
+    return RunAhead(mark)
+
+
+def eager_when_armed(model_runner: Any, is_armed: Callable[[], bool]) -> None:
+    """Keep armed prefills out of CUDA graphs, in which no safepoint is called."""
+    graphs = getattr(model_runner, "prefill_cuda_graph_runner", None)
+    if model_runner.device != "cuda" or graphs is None:
+        return
+    can_run = graphs.can_run_graph
+    graphs.can_run_graph = lambda forward_batch: not is_armed() and can_run(forward_batch)
