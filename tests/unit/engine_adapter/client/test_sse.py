@@ -13,7 +13,9 @@ def test_events_comments_and_other_fields() -> None:
 
 
 @given(
-    st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), min_size=1), max_size=5),
+    st.lists(
+        st.text(st.characters(codec="utf-8", exclude_characters="\r\n"), min_size=1), max_size=5
+    ),
     st.sampled_from(["\n", "\r\n", "\r"]),
     st.data(),
 )
