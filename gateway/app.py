@@ -15,6 +15,7 @@ from gateway.middleware.request_id import RequestIdMiddleware
 from gateway.middleware.trailing_slash import TrailingSlashMiddleware
 from gateway.observability.metrics import Metrics
 from gateway.routes import (
+    batch_results,
     batch_steering,
     batches,
     chat,
@@ -33,6 +34,7 @@ API_ROUTERS: tuple[APIRouter, ...] = (
     files.router,
     batches.router,
     batch_steering.router,
+    batch_results.router,
 )
 PLAIN_ROUTERS: tuple[APIRouter, ...] = (health.router, metrics.router)
 
@@ -70,7 +72,14 @@ def _add_middleware(app: FastAPI, settings: GatewaySettings) -> None:
         allow_origins=settings.origins,
         allow_methods=["GET", "POST", "DELETE"],
         allow_headers=["*"],
-        expose_headers=["x-request-id", "openai-processing-ms", "retry-after"],
+        expose_headers=[
+            "x-request-id",
+            "openai-processing-ms",
+            "retry-after",
+            "x-next-offset",
+            "x-complete",
+            "x-batch-status",
+        ],
     )
     app.add_middleware(BoundaryMiddleware)
     app.add_middleware(AccessLogMiddleware, metrics=app.state.metrics)

@@ -9,6 +9,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 EXPORT_ROWS = 500
+PAGE_ROWS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,53 @@ async def write(
         num_refused=len(results) - num_written,
         closed=tuple((batch_id, status) for _, batch_id, status in rows if batch_id is not None),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedLine:
+    """One result as readers see it: its number in the batch, where it belongs, its line."""
+
+    seq: int
+    succeeded: bool
+    line: bytes
+
+
+async def after(
+    session: AsyncSession,
+    batch_id: str,
+    *,
+    seq: int,
+    succeeded: bool | None,
+    max_lines: int,
+    max_bytes: int,
+) -> list[NumberedLine]:
+    """The batch's results that follow number `seq`, in order.
+
+    Args:
+        session: An open transaction.
+        batch_id: Which batch.
+        seq: The last number that the reader has; 0 for none.
+        succeeded: Only lines of the output file, or only those of the error file; None: both.
+        max_lines: At most so many.
+        max_bytes: None is begun after so many bytes; the first is given whatever its size.
+    """
+    found = await session.stream(
+        text(
+            "SELECT seq, succeeded, line FROM row_results WHERE batch_id = :id AND seq > :seq"
+            " AND (CAST(:succeeded AS boolean) IS NULL OR succeeded = :succeeded)"
+            " ORDER BY seq LIMIT :max_lines"
+        ).execution_options(yield_per=PAGE_ROWS),
+        {"id": batch_id, "seq": seq, "succeeded": succeeded, "max_lines": max_lines},
+    )
+    taken: list[NumberedLine] = []
+    num_bytes = 0
+    async for one in found:
+        if num_bytes >= max_bytes:
+            await found.close()
+            break
+        taken.append(NumberedLine(one.seq, one.succeeded, bytes(one.line)))
+        num_bytes += len(one.line)
+    return taken
 
 
 async def lines(session: AsyncSession, batch_id: str, *, succeeded: bool) -> AsyncIterator[bytes]:

@@ -1,0 +1,116 @@
+"""Results of a batch while it runs: `/batches/{batch_id}/results`. Ours, not OpenAI's."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Final
+
+import orjson
+from fastapi import APIRouter, Header, Query, Request
+from starlette.responses import Response, StreamingResponse
+
+from batch import result_feed
+from batch.clock import Clock
+from batch.errors import BatchNotFound
+from batch.result_feed import MAX_PAGE_LINES, ResultKind, ResultPage
+from batch.schemas import may_be_id
+from engine_adapter.wire.errors import InvalidRequest
+from gateway.dependencies import ClockDep, DatabaseDep, PrincipalDep
+
+router = APIRouter(tags=["batches"])
+
+KEEP_ALIVE_S: Final = 15.0
+MAX_OFFSET: Final = 2**31 - 1
+
+Offset = Annotated[int, Query(ge=0, le=MAX_OFFSET)]
+Kind = Annotated[ResultKind | None, Query()]
+
+
+@router.get("/batches/{batch_id}/results", response_class=Response)
+async def read_results(
+    batch_id: str,
+    principal: PrincipalDep,
+    database: DatabaseDep,
+    offset: Offset = 0,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE_LINES)] = 100,
+    kind: Kind = None,
+) -> Response:
+    """Result lines after number `offset`, as JSONL; `x-next-offset` is where to go on."""
+    _check_id(batch_id)
+    async with database.unit_of_work() as session:
+        page = await result_feed.read_page(
+            session, principal.project_id, batch_id, offset=offset, limit=limit, kind=kind
+        )
+    return Response(
+        b"".join(one.line + b"\n" for one in page.lines),
+        media_type="application/jsonl",
+        headers={
+            "x-next-offset": str(page.next_offset),
+            "x-complete": "true" if page.complete else "false",
+            "x-batch-status": page.status,
+            "cache-control": "no-store",
+        },
+    )
+
+
+@router.get("/batches/{batch_id}/results/stream", response_class=StreamingResponse)
+async def stream_results(
+    batch_id: str,
+    request: Request,
+    principal: PrincipalDep,
+    database: DatabaseDep,
+    clock: ClockDep,
+    offset: Offset = 0,
+    kind: Kind = None,
+    last_event_id: Annotated[str | None, Header()] = None,
+) -> StreamingResponse:
+    """Result lines as server-sent events while they come, to the end of the batch."""
+    _check_id(batch_id)
+    if last_event_id is not None:
+        if not last_event_id.isascii() or not last_event_id.isdigit() or len(last_event_id) > 9:
+            raise InvalidRequest("last-event-id must be the id of an event of this feed.")
+        offset = max(offset, int(last_event_id))
+    async with database.unit_of_work() as session:
+        # Before the first byte: what is wrong must be an error, not a cut-off stream.
+        await result_feed.read_page(
+            session, principal.project_id, batch_id, offset=offset, limit=1, kind=kind
+        )
+    state = request.app.state
+    pages = result_feed.follow(
+        database,
+        clock,
+        principal.project_id,
+        batch_id,
+        offset=offset,
+        kind=kind,
+        stopping=lambda: bool(getattr(state, "stopping", False)),
+    )
+    return StreamingResponse(
+        _events(pages, clock),
+        media_type="text/event-stream",
+        headers={"cache-control": "no-store", "x-accel-buffering": "no"},
+    )
+
+
+async def _events(pages: AsyncIterator[ResultPage], clock: Clock) -> AsyncIterator[bytes]:
+    yield b": results\n\n"
+    spoken_s = clock.monotonic()
+    async for page in pages:
+        if page.lines:
+            spoken_s = clock.monotonic()
+            yield b"".join(
+                b"id: %d\nevent: %s\ndata: %s\n\n"
+                % (one.seq, b"output" if one.succeeded else b"error", one.line)
+                for one in page.lines
+            )
+        elif clock.monotonic() - spoken_s >= KEEP_ALIVE_S:
+            spoken_s = clock.monotonic()
+            yield b": keep-alive\n\n"
+        if page.complete:
+            end = {"status": page.status, "next_offset": page.next_offset}
+            yield b"id: %d\nevent: done\ndata: %s\n\n" % (page.next_offset, orjson.dumps(end))
+
+
+def _check_id(batch_id: str) -> None:
+    if not may_be_id(batch_id):
+        raise BatchNotFound(batch_id[:64])
