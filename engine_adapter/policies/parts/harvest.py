@@ -23,6 +23,7 @@ from engine_adapter.policies.settings import PolicySettings
 # Rows further down the order may be cheaper and still fit; looking at all of them costs time.
 MAX_TOO_SLOW = 8
 MAX_PROMPTS_COMPARED = 4
+MAX_PARTIAL_BESIDE_ONLINE = 4
 
 
 class Harvester:
@@ -160,7 +161,7 @@ class Harvester:
             if builder.chunk(row, budget_s) < row.remaining_tokens:
                 return
         # Pages one step freed for online rows are not given away in the same step.
-        if builder.retracted:
+        if builder.retracted or not self._may_begin_prompts():
             return
         room = flex_room(builder.snapshot, self._settings.flex_max_share)
         beyond_share: list[RequestRow] = []
@@ -176,6 +177,14 @@ class Harvester:
         for row in beyond_share:
             if not self._admit(row, budget_s):
                 return
+
+    def _may_begin_prompts(self) -> bool:
+        """Beside online rows prompts are finished before others are begun.
+
+        Only a finished prompt becomes a decode row, which fills a step at the lowest price.
+        """
+        beside_online = self._builder.num_online > 0
+        return not beside_online or len(self._rows.offline_partial) < MAX_PARTIAL_BESIDE_ONLINE
 
     def _admit(self, row: RequestRow, budget_s: float) -> bool:
         """Take a waiting row's prompt tokens; False if nobody after it gets any."""
@@ -212,6 +221,8 @@ class Harvester:
     def _next_prompts(self) -> Iterator[RequestRow]:
         """Rows whose prompt tokens could be taken next, the few that matter."""
         yield from self._rows.offline_partial[:MAX_PROMPTS_COMPARED]
+        if not self._may_begin_prompts():
+            return
         for row in self._order.waiting(self._builder.snapshot):
             if row.phase is Phase.RETRACTED and row.host_tokens > 0:
                 continue
