@@ -23,6 +23,7 @@ from bench.coserve_bench.summary import (
     SystemRun,
     Targets,
     measured_targets,
+    offline_rate,
     summarise,
     ttfts_s,
 )
@@ -116,7 +117,7 @@ class Comparison:
         async with running_engine(self._settings(), system, self._env(system), log) as engine:
             harness = Harness(engine.url, self._prompts)
             before = await engine.counters()
-            result = await harness.run(load)
+            result = await harness.run(load, engine.tokens_computed)
             after = await engine.counters()
             run = SystemRun(
                 system.name, repeat, result, _difference(before, after), engine.started_in_s
@@ -126,7 +127,7 @@ class Comparison:
             self._say(
                 f"  TTFT P50 {percentile(waits, 0.5) * MS:.0f} ms, "
                 f"P90 {percentile(waits, 0.9) * MS:.0f} ms, "
-                f"offline {result.offline_tokens_per_s():.0f} tokens/s"
+                f"offline {offline_rate(run):.0f} tokens/s"
             )
         return run
 

@@ -58,9 +58,18 @@ class RunningEngine:
         counters: dict[str, Any] = states[0].get("coserve") or {}
         return counters
 
-    def log_count(self, pattern: str) -> int:
-        """How many lines of the log match."""
-        return sum(1 for line in self.log.read_text().splitlines() if re.search(pattern, line))
+    async def tokens_computed(self) -> int:
+        """Tokens computed since start, by the engine's own count.
+
+        Our runtime counts first-time offline tokens, prompt and output, without those a stop threw
+        away. Stock SGLang logs the prompt tokens of each prefill step, both classes together and
+        repeated ones included; :func:`~bench.coserve_bench.summary.offline_rate` takes them apart.
+        """
+        counters = await self.counters()
+        if counters:
+            return int(counters["offline_tokens"]) - int(counters["recomputed_tokens"])
+        text = self.log.read_text(errors="replace")
+        return sum(int(found) for found in re.findall(r"Prefill batch.*?#new-token: (\d+)", text))
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,8 @@ import aiohttp
 from engine_adapter.workload.lengths import Lengths, PromptMaker
 from engine_adapter.workload.records import RequestRecord
 from engine_adapter.workload.traces import TraceRequest
+
+Reading = Callable[[], Awaitable[int]]
 
 ONLINE_PRIORITY = 100
 OFFLINE_PRIORITY = -100
@@ -49,14 +51,22 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """Records of one run; instant 0 is the opening of the window."""
+    """Records of one run; instant 0 is the opening of the window.
+
+    Attributes:
+        online: Online requests in order of arrival.
+        offline: Offline rows in order of sending.
+        duration_s: Length of the window.
+        reading: What the engine's own count grew by inside the window; None if it was not read.
+    """
 
     online: list[RequestRecord]
     offline: list[RequestRecord]
     duration_s: float
+    reading: int | None = None
 
     def offline_tokens_per_s(self) -> float:
-        """Fresh offline tokens per second inside the window."""
+        """Fresh offline tokens per second inside the window, as clients see them."""
         tokens = sum(record.tokens_within(0.0, self.duration_s) for record in self.offline)
         return tokens / self.duration_s
 
@@ -83,8 +93,13 @@ class Harness:
         self._opened_at = 0.0
         self._session: aiohttp.ClientSession | None = None
 
-    async def run(self, load: Load) -> RunResult:
-        """Replay the load."""
+    async def run(self, load: Load, reading: Reading | None = None) -> RunResult:
+        """Replay the load.
+
+        Args:
+            load: What is sent.
+            reading: Read when the window opens and again when it closes.
+        """
         online = [
             RequestRecord(f"online-{i}", True, request.input_tokens, request.arrival_s)
             for i, request in enumerate(load.online)
@@ -97,6 +112,10 @@ class Harness:
             self._session = session
             self._opened_at = self._clock() + load.lead_s
             async with asyncio.TaskGroup() as group:
+                readings = [
+                    group.create_task(self._read_at(at_s, reading))
+                    for at_s in ((0.0, load.duration_s) if reading is not None else ())
+                ]
                 feeders = [
                     group.create_task(self._feed(load, offline))
                     for _ in range(load.num_outstanding if load.offline is not None else 0)
@@ -105,7 +124,13 @@ class Harness:
                 await self._sleep_until(load.duration_s)
                 for feeder in feeders:
                     feeder.cancel()
-        return RunResult(online, offline, load.duration_s)
+        opened, closed = [task.result() for task in readings] or (0, 0)
+        computed = closed - opened if reading is not None else None
+        return RunResult(online, offline, load.duration_s, computed)
+
+    async def _read_at(self, at_s: float, reading: Reading | None) -> int:
+        await self._sleep_until(at_s)
+        return await reading() if reading is not None else 0
 
     async def _online(self, load: Load, records: list[RequestRecord]) -> None:
         try:

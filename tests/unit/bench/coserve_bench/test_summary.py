@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from bench.coserve_bench.summary import (
     SystemRun,
     Targets,
     measured_targets,
+    offline_rate,
     summarise,
 )
 from engine_adapter.workload.harness import RunResult
@@ -47,6 +49,18 @@ def test_figures_of_one_system() -> None:
     # 100 prompt tokens and 2 output tokens in 10 s
     assert found["offline_tokens_per_s"] == pytest.approx(10.2)
     assert len(found["repeats"]) == 1
+
+
+def test_offline_tokens_are_counted_by_the_engine() -> None:
+    """Stock: 900 prompt tokens logged, 200 of them online, 2 offline output tokens, 10 s."""
+    stock = run("x", 0.3)
+    stock.result = replace(stock.result, reading=900)
+    assert offline_rate(stock) == pytest.approx((900 - 200 + 2) / 10)
+    stock.result.offline[0].recomputed_tokens = 100
+    assert offline_rate(stock) == pytest.approx((900 - 200 - 100 + 2) / 10)
+    ours = run("x", 0.3, steps=5)
+    ours.result = replace(ours.result, reading=900)
+    assert offline_rate(ours) == pytest.approx(90.0)
 
 
 def test_repeats_are_pooled_and_paired_with_their_own_reference() -> None:

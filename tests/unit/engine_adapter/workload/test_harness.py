@@ -92,6 +92,23 @@ async def test_online_and_offline_requests_are_recorded(server: tuple[Server, st
     }
 
 
+async def test_the_engine_is_read_when_the_window_opens_and_closes(
+    server: tuple[Server, str],
+) -> None:
+    state, url = server
+    readings: list[int] = []
+
+    async def reading() -> int:
+        readings.append(len(state.bodies))
+        return readings[-1]
+
+    result = await Harness(url, PromptMaker(1000, 1)).run(load(), reading)
+    assert len(readings) == 2
+    assert result.reading == readings[1] - readings[0]
+    assert readings[0] >= 5  # the offline queue was full before the window opened
+    assert result.reading > 2
+
+
 async def test_without_priorities_none_is_sent(server: tuple[Server, str]) -> None:
     state, url = server
     await Harness(url, PromptMaker(1000, 1)).run(load(offline=None, send_priority=False))
