@@ -105,6 +105,7 @@ class CoServingScheduler(QueueingScheduler):
             span.live.launched()
         self._arm(step)
         step.started_at_s = time.monotonic()
+        self.pass_gap.started(step.started_at_s)
         started = self.device_clock.start()
         self.publish_step(step)
         try:
@@ -126,6 +127,9 @@ class CoServingScheduler(QueueingScheduler):
             if self.monitor is not None:
                 self.monitor.retire()
         step.measure = self.device_clock.stop(started)
+        if self.device == "cpu":  # elsewhere the device works on while the host is in between
+            self.pass_gap.ended(time.monotonic())
+            self.snapshots.overhead_s = self.pass_gap.mean_s
         self._launched[batch.forward_iter] = step
         return result
 

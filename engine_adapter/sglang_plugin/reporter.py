@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine_adapter.core.request import Phase
+from engine_adapter.core.request import Phase, RequestClass
+from engine_adapter.core.snapshot import Resources
+from engine_adapter.policies.settings import PolicySettings
 
 
 class Reporter:
@@ -20,6 +22,7 @@ class Reporter:
         holding = [live.row for live in s.rows.holding.values()]
         resources = s.snapshots.resources()
         step_cpu_s = max(s.counters.step_s, 1e-9)
+        tokens = s.counters.online_tokens + s.counters.offline_tokens
         return {
             **s.counters.to_plain(),
             "policy": s.planner.policy_name,
@@ -32,6 +35,9 @@ class Reporter:
             "prefilling": sum(row.phase is Phase.PREFILL for row in holding),
             "restoring": sum(row.phase is Phase.PREFETCHING for row in holding),
             "free_slots": resources.free_slots,
+            "flex_room": self._flex_room(resources),
+            "harvested_share": s.counters.offline_tokens / max(1, tokens),
+            "pass_gap_s": s.pass_gap.mean_s,
             "page_tokens": s.page_size,
             "free_pages": resources.free_pages,
             "evictable_pages": resources.evictable_pages,
@@ -47,3 +53,10 @@ class Reporter:
             "arrivals_seen": s.monitor.num_arrivals if s.monitor else 0,
             "stops_raised": s.monitor.num_stops if s.monitor else 0,
         }
+
+    def _flex_room(self, resources: Resources) -> int:
+        """Flex requests the service may still send: slots of their share nobody holds or wants."""
+        share = PolicySettings().flex_max_share
+        allowed = int(share * (resources.total_slots - resources.reserved_slots))
+        rows = (live.row for live in self._scheduler.rows)
+        return max(0, allowed - sum(row.request_class is RequestClass.FLEX for row in rows))

@@ -17,6 +17,7 @@ from engine_adapter.sglang_plugin.cuda_pass import device_clock
 from engine_adapter.sglang_plugin.decode_rows import DecodeRows
 from engine_adapter.sglang_plugin.host_pool import HOST_PAGE_TOKENS, HostPool
 from engine_adapter.sglang_plugin.live_rows import HoldingView, LiveRows, PendingPrefill
+from engine_adapter.sglang_plugin.pass_gap import PassGap
 from engine_adapter.sglang_plugin.planner import Planner
 from engine_adapter.sglang_plugin.prefetcher import Prefetcher
 from engine_adapter.sglang_plugin.profiler import Profiler
@@ -36,6 +37,7 @@ def install_parts(scheduler: Any) -> None:
     settings: RuntimeSettings = scheduler.coserve_settings
     scheduler.counters = Counters()
     scheduler.device_clock = device_clock(scheduler)
+    scheduler.pass_gap = PassGap()
     scheduler.rows = LiveRows()
     scheduler.holding_view = HoldingView(scheduler.rows)
     scheduler.running_batch = scheduler.holding_view

@@ -15,13 +15,17 @@ from engine_adapter.core.snapshot import EngineLimits, Resources, Snapshot, rese
 from engine_adapter.sglang_plugin.host_pool import HOST_PAGE_TOKENS
 from engine_adapter.sglang_plugin.live_rows import LiveRow
 
+UNBOUNDED_PAGES = 1 << 20
+COPY_SHARE = 0.05
+# 16 tokens of a large model at 50 GB/s; a lower price would only mean more pages than any row has.
+CHEAPEST_PAGE_S = 2e-5
+
 
 class SnapshotTaker:
     """Builds snapshots of one scheduler.
 
     Attributes:
         slo: Targets of the online class; replaced when a profile derives them.
-        copy_pages_per_step: Host pages the interconnect moves during one step unnoticed.
         overhead_s: Time a step takes outside the forward pass.
     """
 
@@ -29,7 +33,6 @@ class SnapshotTaker:
         """Look at ``scheduler``."""
         self._scheduler = scheduler
         self.slo = slo
-        self.copy_pages_per_step = 1 << 20
         self.overhead_s = 0.0
         self._total_slots = scheduler.req_to_token_pool.size
         self._reserved_slots = reserved_slots(self._total_slots, reserved_share)
@@ -84,8 +87,21 @@ class SnapshotTaker:
             total_slots=self._total_slots,
             free_slots=s.req_to_token_pool.available_size(),
             reserved_slots=self._reserved_slots,
-            copy_pages_per_step=self.copy_pages_per_step,
+            copy_pages_per_step=self._copy_pages(),
         )
+
+    def _copy_pages(self) -> int:
+        """Host pages one step may copy.
+
+        Alone, offline rows pay for their own copies. Beside online rows all copies of a step stay
+        within a small part of the TBT target, at the measured price of a page.
+        """
+        s = self._scheduler
+        if not any(live.is_online for live in s.rows.holding.values()):
+            return UNBOUNDED_PAGES
+        copier = s.checkpointer
+        page_s = copier.cpu_s / copier.num_pages_stored if copier.num_pages_stored else 0.0
+        return max(1, int(COPY_SHARE * self.slo.tbt_s / max(page_s, CHEAPEST_PAGE_S)))
 
     def waiting_online_tokens(self) -> int:
         """Prompt tokens of online requests that hold no slot or are half prefilled."""
