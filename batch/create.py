@@ -12,6 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from batch.errors import InvalidInputFile
 from batch.line import ENDPOINTS
 from batch.schemas import CreateBatch, may_be_id
+from batch.steer import check_priority, pause
 from batch.upload import MAX_BATCH_FILE_BYTES, MAX_EXPIRY_S, MIN_EXPIRY_S
 from engine_adapter.wire.errors import InvalidRequest
 from store.models import Batch
@@ -52,7 +53,7 @@ async def create(
             f"The input file has {file.size_bytes:,} bytes; the limit is {MAX_BATCH_FILE_BYTES:,}."
         )
     expires_after = request.output_expires_after
-    return await batches.add(
+    batch = await batches.add(
         session,
         project_id=project_id,
         key_id=key_id,
@@ -63,6 +64,12 @@ async def create(
         metadata=request.metadata,
         output_expires_after_s=None if expires_after is None else expires_after.seconds,
     )
+    if request.coserve is not None:
+        batch.priority = request.coserve.priority
+        if request.coserve.paused:
+            await pause(session, project_id, batch.id)
+        await session.flush()
+    return batch
 
 
 def _check(request: CreateBatch) -> None:
@@ -86,6 +93,8 @@ def _check(request: CreateBatch) -> None:
                 f"The seconds must lie between {MIN_EXPIRY_S} and {MAX_EXPIRY_S}.",
                 param="output_expires_after.seconds",
             )
+    if request.coserve is not None:
+        check_priority(request.coserve.priority, param="coserve.priority")
     if request.metadata is not None:
         _check_metadata(request.metadata)
 

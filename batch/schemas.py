@@ -19,6 +19,7 @@ from pydantic import (
     model_serializer,
 )
 
+from batch.extension import BatchExtension
 from store.models import Batch, File
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -103,6 +104,15 @@ class ExpiresAfter(BaseModel):
     seconds: int
 
 
+class CreateOptions(BaseModel):
+    """The key `coserve` of a new batch: ours."""
+
+    model_config = ConfigDict(strict=True)
+
+    priority: int = 0
+    paused: bool = False
+
+
 class CreateBatch(BaseModel):
     """The body of `POST /batches` (contract row B-01); unknown keys are ignored (T-28)."""
 
@@ -113,6 +123,7 @@ class CreateBatch(BaseModel):
     completion_window: str
     metadata: dict[str, str] | None = None
     output_expires_after: ExpiresAfter | None = None
+    coserve: CreateOptions | None = None
 
 
 class ChangePriority(BaseModel):
@@ -194,9 +205,10 @@ class BatchObject(BaseModel):
     request_counts: RequestCounts
     usage: BatchUsage | None
     metadata: Annotated[dict[str, str] | None, Field(description="Echoed as given.")]
+    coserve: Annotated[BatchExtension | None, Field(description="Ours, not OpenAI's.")] = None
 
     @classmethod
-    def of(cls, batch: Batch) -> Self:
+    def of(cls, batch: Batch, extension: BatchExtension | None = None) -> Self:
         """The wire shape of a row."""
         return cls(
             id=batch.id,
@@ -224,6 +236,7 @@ class BatchObject(BaseModel):
             ),
             usage=_usage(batch),
             metadata=batch.batch_metadata,
+            coserve=extension,
         )
 
 
@@ -237,10 +250,10 @@ class BatchList(BaseModel):
     has_more: bool
 
     @classmethod
-    def of(cls, batches: Sequence[Batch], *, has_more: bool) -> Self:
-        """The wire shape of a page of rows."""
+    def of(cls, batches: Sequence[BatchObject], *, has_more: bool) -> Self:
+        """The wire shape of a page."""
         return cls(
-            data=[BatchObject.of(batch) for batch in batches],
+            data=list(batches),
             first_id=batches[0].id if batches else None,
             last_id=batches[-1].id if batches else None,
             has_more=has_more,

@@ -72,6 +72,8 @@ def submit(
         uploaded = client.upload(file)
         batch = client.create(uploaded["id"], endpoint=called, window=window, metadata=pairs)
         console.print(f"{batch['id']}: created over {file.name}", highlight=False)
+        if warning := (batch.get("coserve") or {}).get("warning"):
+            console.print(warning, highlight=False)
         if not wait:
             console.print(f"Follow it with: coserve batch get {batch['id']}", highlight=False)
             return

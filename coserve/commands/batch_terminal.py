@@ -62,13 +62,21 @@ class Refusals:
 
 
 def print_batch(console: Console, batch: dict[str, Any]) -> None:
-    """One line for the batch, and one for every error of its file."""
+    """What the batch is, how it gets on, and every error of its file."""
     counts = batch["request_counts"]
     console.print(
         f"{batch['id']}: {batch['status']}, {counts['completed']} completed and "
         f"{counts['failed']} failed of {counts['total']}",
         highlight=False,
     )
+    ours = batch.get("coserve") or {}
+    if ours.get("waiting_reason"):
+        console.print(f"waiting: {ours['waiting_reason']}", highlight=False)
+    if ours.get("rows_per_s"):
+        rates = f"{ours['rows_per_s']:.1f} lines/s, {ours['tokens_per_s']:,.0f} tokens/s"
+        console.print(rates, highlight=False)
+    if ours.get("warning"):
+        console.print(ours["warning"], highlight=False)
     for fault in (batch["errors"] or {"data": []})["data"]:
         where = "" if fault["line"] is None else f"line {fault['line']}: "
         console.print(f"{where}{fault['code']}: {fault['message']}", highlight=False, markup=False)

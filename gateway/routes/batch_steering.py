@@ -7,47 +7,65 @@ from fastapi import APIRouter
 from batch import rerun, steer
 from batch.errors import BatchNotFound
 from batch.schemas import BatchObject, ChangePriority, may_be_id
-from gateway.dependencies import DatabaseDep, PrincipalDep, QueueDep
+from gateway.batch_shapes import shape
+from gateway.dependencies import DatabaseDep, EnginesDep, PrincipalDep, QueueDep
 
 router = APIRouter(tags=["batches"])
 
 
 @router.post("/batches/{batch_id}/pause")
-async def pause_batch(batch_id: str, principal: PrincipalDep, database: DatabaseDep) -> BatchObject:
+async def pause_batch(
+    batch_id: str,
+    principal: PrincipalDep,
+    database: DatabaseDep,
+    engines: EnginesDep,
+) -> BatchObject:
     """Start no more lines of a live batch; its window goes on."""
     _check_id(batch_id)
     async with database.unit_of_work() as session:
         batch = await steer.pause(session, principal.project_id, batch_id)
-        return BatchObject.of(batch)
+        return await shape(session, engines, batch)
 
 
 @router.post("/batches/{batch_id}/resume")
 async def resume_batch(
-    batch_id: str, principal: PrincipalDep, database: DatabaseDep, queue: QueueDep
+    batch_id: str,
+    principal: PrincipalDep,
+    database: DatabaseDep,
+    engines: EnginesDep,
+    queue: QueueDep,
 ) -> BatchObject:
     """Let a paused batch go on."""
     _check_id(batch_id)
     async with database.unit_of_work() as session:
         batch = await steer.resume(session, principal.project_id, batch_id)
-        shape = BatchObject.of(batch)
+        answer = await shape(session, engines, batch)
     await queue.wake_dispatchers()
-    return shape
+    return answer
 
 
 @router.post("/batches/{batch_id}/priority")
 async def change_priority(
-    batch_id: str, body: ChangePriority, principal: PrincipalDep, database: DatabaseDep
+    batch_id: str,
+    body: ChangePriority,
+    principal: PrincipalDep,
+    database: DatabaseDep,
+    engines: EnginesDep,
 ) -> BatchObject:
     """Change a live batch's place among those of its project."""
     _check_id(batch_id)
     async with database.unit_of_work() as session:
         batch = await steer.prioritize(session, principal.project_id, batch_id, body.priority)
-        return BatchObject.of(batch)
+        return await shape(session, engines, batch)
 
 
 @router.post("/batches/{batch_id}/retry")
 async def retry_batch(
-    batch_id: str, principal: PrincipalDep, database: DatabaseDep, queue: QueueDep
+    batch_id: str,
+    principal: PrincipalDep,
+    database: DatabaseDep,
+    engines: EnginesDep,
+    queue: QueueDep,
 ) -> BatchObject:
     """Run the unanswered lines of a batch that is over again, as a batch of their own."""
     _check_id(batch_id)
@@ -55,9 +73,9 @@ async def retry_batch(
         batch = await rerun.retry_failed(
             session, principal.project_id, batch_id, key_id=principal.key_id
         )
-        shape = BatchObject.of(batch)
+        answer = await shape(session, engines, batch)
     await queue.wake_dispatchers()
-    return shape
+    return answer
 
 
 def _check_id(batch_id: str) -> None:

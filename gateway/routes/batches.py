@@ -9,7 +9,8 @@ from fastapi import APIRouter, Query
 from batch import cancel, create
 from batch.errors import BatchNotFound
 from batch.schemas import BatchList, BatchObject, CreateBatch, may_be_id
-from gateway.dependencies import DatabaseDep, PrincipalDep, QueueDep
+from gateway.batch_shapes import shape, shapes
+from gateway.dependencies import DatabaseDep, EnginesDep, PrincipalDep, QueueDep
 from store.repositories import batch as batches
 
 router = APIRouter(tags=["batches"])
@@ -17,19 +18,25 @@ router = APIRouter(tags=["batches"])
 
 @router.post("/batches")
 async def create_batch(
-    body: CreateBatch, principal: PrincipalDep, database: DatabaseDep, queue: QueueDep
+    body: CreateBatch,
+    principal: PrincipalDep,
+    database: DatabaseDep,
+    engines: EnginesDep,
+    queue: QueueDep,
 ) -> BatchObject:
     """Create a batch; its file is read later, by a worker."""
     async with database.unit_of_work() as session:
         batch = await create.create(session, principal.project_id, body, key_id=principal.key_id)
+        answer = await shape(session, engines, batch)
     await queue.enqueue_validate(batch.id)
-    return BatchObject.of(batch)
+    return answer
 
 
 @router.get("/batches")
 async def list_batches(
     principal: PrincipalDep,
     database: DatabaseDep,
+    engines: EnginesDep,
     after: str | None = None,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
 ) -> BatchList:
@@ -42,29 +49,40 @@ async def list_batches(
             if last is None:
                 raise BatchNotFound(after[:64], param="after")
         found = await batches.page(session, principal.project_id, after=last, limit=limit + 1)
-        return BatchList.of(found[:limit], has_more=len(found) > limit)
+        page = await shapes(session, engines, found[:limit])
+        return BatchList.of(page, has_more=len(found) > limit)
 
 
 @router.get("/batches/{batch_id}")
-async def get_batch(batch_id: str, principal: PrincipalDep, database: DatabaseDep) -> BatchObject:
+async def get_batch(
+    batch_id: str,
+    principal: PrincipalDep,
+    database: DatabaseDep,
+    engines: EnginesDep,
+) -> BatchObject:
     """One batch as it is now."""
-    batch = None
-    if may_be_id(batch_id):
-        async with database.unit_of_work() as session:
-            batch = await batches.get(session, principal.project_id, batch_id)
-    if batch is None:
+    if not may_be_id(batch_id):
         raise BatchNotFound(batch_id[:64])
-    return BatchObject.of(batch)
+    async with database.unit_of_work() as session:
+        batch = await batches.get(session, principal.project_id, batch_id)
+        if batch is None:
+            raise BatchNotFound(batch_id[:64])
+        return await shape(session, engines, batch)
 
 
 @router.post("/batches/{batch_id}/cancel")
 async def cancel_batch(
-    batch_id: str, principal: PrincipalDep, database: DatabaseDep, queue: QueueDep
+    batch_id: str,
+    principal: PrincipalDep,
+    database: DatabaseDep,
+    engines: EnginesDep,
+    queue: QueueDep,
 ) -> BatchObject:
     """Stop a live batch; what is finished is kept and delivered."""
     if not may_be_id(batch_id):
         raise BatchNotFound(batch_id[:64])
     async with database.unit_of_work() as session:
         batch = await cancel.cancel(session, principal.project_id, batch_id)
-    await queue.enqueue_finalize(batch.id)
-    return BatchObject.of(batch)
+        answer = await shape(session, engines, batch)
+    await queue.enqueue_finalize(batch_id)
+    return answer

@@ -76,6 +76,18 @@ async def test_a_new_batch(api: Api) -> None:
         "expires_at",
         "request_counts",
         "metadata",
+        "coserve",
+    }
+    assert body["coserve"] == {
+        "predicted_finish_at": None,
+        "feasible": None,
+        "warning": None,
+        "tokens_per_s": None,
+        "rows_per_s": None,
+        "waiting_reason": "validating",
+        "paused": False,
+        "priority": 0,
+        "retry_of": None,
     }
 
 

@@ -82,6 +82,7 @@ def test_a_batch_has_every_key() -> None:
         "request_counts": {"total": 0, "completed": 0, "failed": 0},
         "usage": None,
         "metadata": None,
+        "coserve": None,
     }
 
 

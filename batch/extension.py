@@ -1,0 +1,159 @@
+"""What a batch says beyond the official fields, under the one key `coserve`. Pure.
+
+A batch with a pace of its own is predicted by it. One without, because it waits or was just
+created, is predicted as if everything live ran before it at the speed of the service: of what
+runs now, or else of the last finished batches. Nothing measured, nothing said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+from pydantic import BaseModel
+
+from batch.states import TERMINAL_BATCH, BatchStatus
+from store.models import Batch
+from store.repositories.progress import BatchReading, ServiceReading
+
+MIN_PACED_ROWS: Final = 8
+"""A pace over fewer results is chance."""
+
+QUIET_S: Final = 30.0
+MAX_PREDICTION: Final = timedelta(days=365)
+
+
+class WaitingReason(StrEnum):
+    """Why no line of a live batch is being finished; the first that holds."""
+
+    VALIDATING = "validating"
+    CANCELLING = "cancelling"
+    FINALIZING = "finalizing"
+    AT_ENGINE = "at_engine"
+    PAUSED = "paused"
+    ENGINE_UNAVAILABLE = "engine_unavailable"
+    BACKING_OFF = "backing_off"
+    DISPATCHER_STARTING = "dispatcher_starting"
+    QUEUED = "queued"
+
+
+class BatchExtension(BaseModel):
+    """The `coserve` object of a batch; every key is always there.
+
+    Attributes:
+        predicted_finish_at: Unix seconds.
+        feasible: Whether that is inside the completion window; null where nothing is predicted.
+        warning: Said to people where it is not.
+        tokens_per_s: Prompt and completion tokens over the last results.
+        rows_per_s: Lines over the last results.
+        waiting_reason: One of `WaitingReason`; null while lines are being finished, and at the end.
+    """
+
+    predicted_finish_at: int | None
+    feasible: bool | None
+    warning: str | None
+    tokens_per_s: float | None
+    rows_per_s: float | None
+    waiting_reason: WaitingReason | None
+    paused: bool
+    priority: int
+    retry_of: str | None
+
+
+def extend(
+    batch: Batch,
+    reading: BatchReading | None,
+    service: ServiceReading,
+    *,
+    now: datetime,
+    models_up: Collection[str],
+) -> BatchExtension:
+    """What is known of the batch at `now`.
+
+    Args:
+        batch: Any batch.
+        reading: How it gets on; none unless it is `in_progress`.
+        service: How the service gets on.
+        now: The database's clock.
+        models_up: Models that an engine answers for.
+    """
+    rows_per_s = tokens_per_s = None
+    if reading is not None and reading.paced_since_at is not None and reading.num_paced > 0:
+        elapsed_s = max(0.001, (now - reading.paced_since_at).total_seconds())
+        rows_per_s = round(reading.num_paced / elapsed_s, 3)
+        tokens_per_s = round(reading.paced_tokens / elapsed_s, 1)
+    finish_at = _finish_at(batch, reading, service, rows_per_s, now)
+    feasible = None if finish_at is None else finish_at <= batch.expires_at
+    return BatchExtension(
+        predicted_finish_at=None if finish_at is None else int(finish_at.timestamp()),
+        feasible=feasible,
+        warning=_warning(finish_at, batch.expires_at) if feasible is False else None,
+        tokens_per_s=tokens_per_s,
+        rows_per_s=rows_per_s,
+        waiting_reason=_waiting_reason(batch, reading, service, now, models_up),
+        paused=batch.paused_at is not None,
+        priority=batch.priority,
+        retry_of=batch.retry_of,
+    )
+
+
+def _finish_at(
+    batch: Batch,
+    reading: BatchReading | None,
+    service: ServiceReading,
+    rows_per_s: float | None,
+    now: datetime,
+) -> datetime | None:
+    if batch.paused_at is not None:
+        return None
+    if batch.status not in (BatchStatus.VALIDATING, BatchStatus.IN_PROGRESS):
+        return None
+    num_open = batch.num_total - batch.num_completed - batch.num_failed
+    if rows_per_s and reading is not None and reading.num_paced >= min(MIN_PACED_ROWS, num_open):
+        left_s = num_open / rows_per_s
+    else:
+        speed = service.live_bytes_per_s or service.past_bytes_per_s
+        if not speed:
+            return None
+        left_s = service.backlog_bytes / speed
+    return now + min(timedelta(seconds=left_s), MAX_PREDICTION)
+
+
+def _warning(finish_at: datetime | None, expires_at: datetime) -> str | None:
+    if finish_at is None:
+        return None
+    late_h = (finish_at - expires_at).total_seconds() / 3600
+    return (
+        f"At the present speed this batch would finish {late_h:.1f} hours after its completion "
+        "window; the lines left by then expire."
+    )
+
+
+def _waiting_reason(
+    batch: Batch,
+    reading: BatchReading | None,
+    service: ServiceReading,
+    now: datetime,
+    models_up: Collection[str],
+) -> WaitingReason | None:
+    if batch.status in TERMINAL_BATCH:
+        return None
+    if reading is None:
+        return WaitingReason(batch.status)
+    if batch.num_completed + batch.num_failed >= batch.num_total or batch.expires_at <= now:
+        return WaitingReason.FINALIZING
+    if reading.has_leased:
+        since = reading.last_result_at or batch.in_progress_at or now
+        quiet = (now - since).total_seconds() > QUIET_S
+        return WaitingReason.AT_ENGINE if quiet else None
+    if batch.paused_at is not None:
+        return WaitingReason.PAUSED
+    if batch.model not in models_up:
+        return WaitingReason.ENGINE_UNAVAILABLE
+    if not reading.has_ready:
+        return WaitingReason.BACKING_OFF
+    if service.num_dispatchers == 0:
+        return WaitingReason.DISPATCHER_STARTING
+    return WaitingReason.QUEUED

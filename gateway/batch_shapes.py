@@ -1,0 +1,38 @@
+"""Batches as the wire has them, with what is known beyond the official fields."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from batch.extension import extend
+from batch.schemas import BatchObject
+from engine_adapter.client.pool import EnginePool
+from store.models import Batch
+from store.repositories import file as files
+from store.repositories import progress
+
+
+async def shape(session: AsyncSession, engines: EnginePool, batch: Batch) -> BatchObject:
+    """One batch."""
+    return (await shapes(session, engines, [batch]))[0]
+
+
+async def shapes(
+    session: AsyncSession, engines: EnginePool, batches: Sequence[Batch]
+) -> list[BatchObject]:
+    """Some batches, read together."""
+    if not batches:
+        return []
+    readings = await progress.read_batches(session, [batch.id for batch in batches])
+    service = await progress.read_service(session)
+    now = await files.now(session)
+    models_up = {model.id for model in engines.models() if model.up}
+    return [
+        BatchObject.of(
+            batch,
+            extend(batch, readings.get(batch.id), service, now=now, models_up=models_up),
+        )
+        for batch in batches
+    ]

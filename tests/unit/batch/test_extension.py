@@ -1,0 +1,138 @@
+"""What a batch says beyond the official fields."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from batch.extension import BatchExtension, extend
+from batch.states import BatchStatus
+from store.models import Batch
+from store.repositories.progress import BatchReading, ServiceReading
+
+NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
+NOW_S = int(NOW.timestamp())
+
+
+def seconds(number: float) -> timedelta:
+    return timedelta(seconds=number)
+
+
+def batch(**changes: Any) -> Batch:
+    columns = {
+        "id": "batch_1",
+        "status": "in_progress",
+        "model": "m",
+        "created_at": NOW - seconds(100),
+        "in_progress_at": NOW - seconds(90),
+        "expires_at": NOW + seconds(3600),
+        "num_total": 1000,
+        "num_completed": 90,
+        "num_failed": 10,
+        "priority": 0,
+    }
+    return Batch(**columns | changes)
+
+
+def reading(**changes: Any) -> BatchReading:
+    values: dict[str, Any] = {
+        "batch_id": "batch_1",
+        "now": NOW,
+        "num_paced": 99,
+        "paced_tokens": 4950,
+        "paced_since_at": NOW - seconds(50),
+        "last_result_at": NOW - seconds(1),
+        "has_leased": True,
+        "has_ready": True,
+    }
+    return BatchReading(**values | changes)
+
+
+def waiting(**changes: Any) -> BatchReading:
+    fresh = {"num_paced": 0, "paced_tokens": 0, "paced_since_at": None, "last_result_at": None}
+    return reading(**fresh | {"has_leased": False} | changes)
+
+
+def service(**changes: Any) -> ServiceReading:
+    values: dict[str, Any] = {
+        "backlog_bytes": 6000.0,
+        "live_bytes_per_s": None,
+        "past_bytes_per_s": None,
+        "num_dispatchers": 1,
+    }
+    return ServiceReading(**values | changes)
+
+
+def said(
+    one: Batch, read: BatchReading | None, over: ServiceReading | None = None
+) -> BatchExtension:
+    return extend(one, read, over or service(), now=NOW, models_up={"m"})
+
+
+def test_a_batch_is_predicted_by_its_own_pace() -> None:
+    found = said(batch(), reading())
+    assert (found.rows_per_s, found.tokens_per_s) == (1.98, 99.0)
+    assert found.predicted_finish_at == NOW_S + int(900 / 1.98)
+    assert (found.feasible, found.warning, found.waiting_reason) == (True, None, None)
+
+
+def test_an_infeasible_window_is_said() -> None:
+    found = said(batch(expires_at=NOW + seconds(100)), reading())
+    assert found.feasible is False
+    assert found.warning is not None
+    assert "0.1 hours after its completion window" in found.warning
+
+
+@pytest.mark.parametrize(
+    ("over", "left_s"),
+    [
+        (service(), None),
+        (service(past_bytes_per_s=20.0), 300),
+        (service(past_bytes_per_s=20.0, live_bytes_per_s=60.0), 100),
+        (service(past_bytes_per_s=1e-9), 365 * 86400),
+    ],
+)
+def test_without_a_pace_the_service_predicts(over: ServiceReading, left_s: int | None) -> None:
+    new = batch(status="validating", num_total=0, num_completed=0, num_failed=0, model=None)
+    for one, read in ((new, None), (batch(), waiting()), (batch(), reading(num_paced=1))):
+        found = said(one, read, over)
+        assert found.predicted_finish_at == (None if left_s is None else NOW_S + left_s)
+        assert found.feasible == (None if left_s is None else left_s <= 3600)
+
+
+def test_a_paused_batch_is_not_predicted() -> None:
+    found = said(batch(paused_at=NOW), waiting(), service(past_bytes_per_s=1.0))
+    assert (found.paused, found.predicted_finish_at, found.feasible) == (True, None, None)
+
+
+@pytest.mark.parametrize(
+    ("one", "read", "over", "reason"),
+    [
+        (batch(status="validating"), None, service(), "validating"),
+        (batch(status="cancelling"), None, service(), "cancelling"),
+        (batch(status="finalizing"), None, service(), "finalizing"),
+        (batch(num_completed=990), reading(), service(), "finalizing"),
+        (batch(expires_at=NOW), reading(), service(), "finalizing"),
+        (batch(), reading(), service(), None),
+        (batch(), reading(last_result_at=NOW - seconds(31)), service(), "at_engine"),
+        (batch(), waiting(has_leased=True), service(), "at_engine"),
+        (batch(in_progress_at=NOW), waiting(has_leased=True), service(), None),
+        (batch(paused_at=NOW), waiting(), service(), "paused"),
+        (batch(model="away"), waiting(), service(), "engine_unavailable"),
+        (batch(), waiting(has_ready=False), service(), "backing_off"),
+        (batch(), waiting(), service(num_dispatchers=0), "dispatcher_starting"),
+        (batch(), waiting(), service(), "queued"),
+    ],
+)
+def test_why_nothing_is_finished(
+    one: Batch, read: BatchReading | None, over: ServiceReading, reason: str | None
+) -> None:
+    assert said(one, read, over).waiting_reason == reason
+
+
+@pytest.mark.parametrize("status", ["completed", "failed", "expired", "cancelled"])
+def test_at_the_end_nothing_waits(status: str) -> None:
+    found = said(batch(status=BatchStatus(status)), None, service(past_bytes_per_s=1.0))
+    assert (found.waiting_reason, found.predicted_finish_at) == (None, None)
