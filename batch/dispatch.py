@@ -30,7 +30,7 @@ from store.session import Database
 
 logger = logging.getLogger(__name__)
 
-TURN_S = 0.01
+TURN_S = 0.02
 """Least time between two claims: what lands meanwhile is claimed for together."""
 
 IDLE_LOOK_S = 0.25

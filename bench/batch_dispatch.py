@@ -32,6 +32,7 @@ from batch.lease import acquire
 from batch.queue import MemoryQueue
 from batch.states import BatchStatus
 from batch.transition import move
+from batch.worker.stages import spare_collector
 from bench.report import report
 from engine_adapter.client.base import CHAT_PATH
 from engine_adapter.client.http import HttpEngineClient
@@ -187,6 +188,7 @@ def main() -> int:
     """Start a Postgres and a fake engine, measure, report."""
     from bench.servers import postgres_url
 
+    spare_collector()
     folder = Path(tempfile.mkdtemp(prefix="csb-"))
     try:
         with (

@@ -11,7 +11,7 @@ from batch import queue
 from batch.settings import BatchSettings
 from batch.worker.app import STAGE_SOFT_LIMIT_S, STAGE_TIME_LIMIT_S, app
 from batch.worker.drain import DrainPipe
-from batch.worker.stages import Stages, run
+from batch.worker.stages import Stages, run, spare_collector
 
 _DRAIN = DrainPipe()
 _STAGES = Stages(app, BatchSettings(), _DRAIN)
@@ -62,6 +62,7 @@ def _on_shutdown(**_: Any) -> None:
 @worker_process_init.connect
 def _on_child(**_: Any) -> None:
     _DRAIN.enter_child()
+    spare_collector()
 
 
 @after_setup_logger.connect
