@@ -15,7 +15,7 @@ from batch.schemas import CreateBatch, may_be_id
 from batch.steer import check_priority, pause
 from batch.upload import MAX_BATCH_FILE_BYTES, MAX_EXPIRY_S, MIN_EXPIRY_S
 from engine_adapter.wire.errors import InvalidRequest
-from store.models import Batch
+from store.models import Batch, File
 from store.repositories import batch as batches
 from store.repositories import file as files
 
@@ -39,19 +39,7 @@ async def create(
         InvalidInputFile: The file is unknown, another project's, or not for batches.
     """
     _check(request)
-    file = None
-    if may_be_id(request.input_file_id):
-        file = await files.get(session, project_id, request.input_file_id, lock=True)
-    if file is None:
-        raise InvalidInputFile(f"No such File object: {request.input_file_id[:64]}")
-    if file.purpose != "batch":
-        raise InvalidInputFile(
-            f"The input file must have been uploaded with purpose 'batch', not '{file.purpose}'."
-        )
-    if file.size_bytes > MAX_BATCH_FILE_BYTES:
-        raise InvalidInputFile(
-            f"The input file has {file.size_bytes:,} bytes; the limit is {MAX_BATCH_FILE_BYTES:,}."
-        )
+    file = await find_input(session, project_id, request.input_file_id)
     expires_after = request.output_expires_after
     batch = await batches.add(
         session,
@@ -72,11 +60,42 @@ async def create(
     return batch
 
 
-def _check(request: CreateBatch) -> None:
-    if request.endpoint not in ENDPOINTS:
+async def find_input(session: AsyncSession, project_id: str, file_id: str) -> File:
+    """The file of a batch to be, locked against deletion until the transaction ends.
+
+    Raises:
+        InvalidInputFile: It is unknown, another project's, or not for batches.
+    """
+    file = None
+    if may_be_id(file_id):
+        file = await files.get(session, project_id, file_id, lock=True)
+    if file is None:
+        raise InvalidInputFile(f"No such File object: {file_id[:64]}")
+    if file.purpose != "batch":
+        raise InvalidInputFile(
+            f"The input file must have been uploaded with purpose 'batch', not '{file.purpose}'."
+        )
+    if file.size_bytes > MAX_BATCH_FILE_BYTES:
+        raise InvalidInputFile(
+            f"The input file has {file.size_bytes:,} bytes; the limit is {MAX_BATCH_FILE_BYTES:,}."
+        )
+    return file
+
+
+def check_endpoint(endpoint: str) -> None:
+    """Refuse what no batch may call.
+
+    Raises:
+        InvalidRequest: Naming `endpoint`.
+    """
+    if endpoint not in ENDPOINTS:
         raise InvalidRequest(
             f"The endpoint must be one of {', '.join(ENDPOINTS)}.", param="endpoint"
         )
+
+
+def _check(request: CreateBatch) -> None:
+    check_endpoint(request.endpoint)
     if request.completion_window not in COMPLETION_WINDOWS:
         raise InvalidRequest(
             f"The completion window must be one of {', '.join(COMPLETION_WINDOWS)}.",

@@ -126,6 +126,15 @@ class CreateBatch(BaseModel):
     coserve: CreateOptions | None = None
 
 
+class CheckBatch(BaseModel):
+    """The body of `POST /batches/check`."""
+
+    model_config = ConfigDict(strict=True)
+
+    input_file_id: str
+    endpoint: str
+
+
 class ChangePriority(BaseModel):
     """The body of `POST /batches/{batch_id}/priority`."""
 
@@ -156,6 +165,19 @@ class BatchFaults(BaseModel):
 
     object: Literal["list"] = "list"
     data: list[BatchFault]
+
+
+class BatchCheck(BaseModel):
+    """What a batch over a file would come to."""
+
+    object: Literal["batch.check"] = "batch.check"
+    input_file_id: str
+    endpoint: str
+    valid: bool
+    num_lines: int
+    num_bytes: int
+    model: str | None
+    errors: BatchFaults | None
 
 
 class InputTokenDetails(BaseModel):

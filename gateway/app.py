@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
+from batch.dry_run import DryRuns
 from gateway.dashboard.app import make_dashboard
 from gateway.error_handlers import install_error_handlers
 from gateway.lifespan import lifespan
@@ -15,6 +16,7 @@ from gateway.middleware.request_id import RequestIdMiddleware
 from gateway.middleware.trailing_slash import TrailingSlashMiddleware
 from gateway.observability.metrics import Metrics
 from gateway.routes import (
+    batch_check,
     batch_results,
     batch_steering,
     batches,
@@ -34,6 +36,7 @@ API_ROUTERS: tuple[APIRouter, ...] = (
     files.router,
     batches.router,
     batch_steering.router,
+    batch_check.router,
     batch_results.router,
 )
 PLAIN_ROUTERS: tuple[APIRouter, ...] = (health.router, metrics.router)
@@ -51,6 +54,7 @@ def create_app(settings: GatewaySettings | None = None) -> FastAPI:
     )
     app.state.settings = settings
     app.state.metrics = Metrics()
+    app.state.dry_runs = DryRuns()
     install_error_handlers(app)
     for router in API_ROUTERS:
         app.include_router(router, prefix="/v1")

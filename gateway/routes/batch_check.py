@@ -1,0 +1,42 @@
+"""A dry run: `/batches/check`. Ours, not OpenAI's."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from fastapi import APIRouter, Request
+
+from batch.create import check_endpoint, find_input
+from batch.dry_run import DryRuns
+from batch.schemas import BatchCheck, BatchFault, BatchFaults, CheckBatch
+from gateway.dependencies import DatabaseDep, FileStoreDep, PrincipalDep
+from store.repositories import validation
+
+router = APIRouter(tags=["batches"])
+
+
+@router.post("/batches/check")
+async def check_batch(
+    body: CheckBatch,
+    request: Request,
+    principal: PrincipalDep,
+    database: DatabaseDep,
+    file_store: FileStoreDep,
+) -> BatchCheck:
+    """Every error that a batch over this file would fail with; nothing is created."""
+    check_endpoint(body.endpoint)
+    async with database.unit_of_work() as session:
+        file = await find_input(session, principal.project_id, body.input_file_id)
+        served_models = await validation.served_models(session)
+    dry_runs = cast(DryRuns, request.app.state.dry_runs)
+    found = await dry_runs.check(file_store, file.storage_key, body.endpoint, served_models)
+    faults = [BatchFault(**fault) for fault in found["faults"]]
+    return BatchCheck(
+        input_file_id=file.id,
+        endpoint=body.endpoint,
+        valid=not faults,
+        num_lines=found["num_lines"],
+        num_bytes=found["num_bytes"],
+        model=found["model"],
+        errors=BatchFaults(data=faults) if faults else None,
+    )

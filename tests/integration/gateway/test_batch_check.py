@@ -1,0 +1,90 @@
+"""A dry run finds what the validation would, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import openai
+import orjson
+import pytest
+from openai import AsyncOpenAI
+
+from batch.validate import validate
+from store.session import Database
+from tests.fixtures.api import Api
+from tests.integration.gateway.test_batches import CHAT, line, upload
+
+
+async def check(client: AsyncOpenAI, file_id: str, endpoint: str = CHAT) -> dict[str, Any]:
+    body = {"input_file_id": file_id, "endpoint": endpoint}
+    return await client.post("/batches/check", cast_to=dict[str, Any], body=body)
+
+
+async def test_a_dry_run_says_what_the_validation_says(api: Api, database: Database) -> None:
+    bad = [line("a"), b"{", line("a"), line("b", stream=True), b"", line("c", model="other")]
+    async with api.client() as client:
+        file_id = await upload(client, b"\n".join(bad))
+        found = await check(client, file_id)
+        assert (await client.batches.list()).data == []
+        batch = await client.batches.create(
+            input_file_id=file_id, endpoint=CHAT, completion_window="24h"
+        )
+        await validate(database, api.app.state.file_store, batch.id)
+        batch = await client.batches.retrieve(batch.id)
+    assert batch.errors is not None
+    assert found["errors"] == batch.errors.model_dump()
+    assert len(found["errors"]["data"]) == 4
+    assert (found["valid"], found["num_lines"], found["model"]) == (False, 5, "m")
+    assert (found["object"], found["input_file_id"], found["endpoint"]) == (
+        *("batch.check", file_id),
+        CHAT,
+    )
+
+
+async def test_a_good_file(api: Api) -> None:
+    data = b"\n".join(line(f"r{n}") for n in range(500))
+    async with api.client() as client:
+        file_id = await upload(client, data)
+        found = await check(client, file_id)
+    assert (found["valid"], found["errors"], found["model"]) == (True, None, "m")
+    assert (found["num_lines"], found["num_bytes"]) == (500, len(data))
+
+
+async def test_a_thousand_faults_are_all_named(api: Api) -> None:
+    lines = [line(f"r{n}", stream=True) for n in range(1000)]
+    async with api.client() as client:
+        found = await check(client, await upload(client, b"\n".join(lines)))
+    assert [one["line"] for one in found["errors"]["data"]] == list(range(1, 1001))
+
+
+async def test_what_cannot_be_checked(api: Api) -> None:
+    async with api.client() as client, api.client(api.other_key) as stranger:
+        file_id = await upload(client, line("a"))
+        for who, name, endpoint, param in (
+            (client, "file-unknown", CHAT, "input_file_id"),
+            (stranger, file_id, CHAT, "input_file_id"),
+            (client, file_id, "/v1/embeddings", "endpoint"),
+        ):
+            with pytest.raises(openai.BadRequestError) as refused:
+                await check(who, name, endpoint)
+            assert refused.value.param == param
+        await api.app.state.file_store.delete(file_id)
+        with pytest.raises(openai.NotFoundError):
+            await check(client, file_id)
+
+
+async def test_checks_wait_for_each_other_and_too_many_are_refused(api: Api) -> None:
+    async with api.client() as client:
+        file_id = await upload(client, line("a"))
+        found = await asyncio.gather(
+            *(check(client, file_id) for _ in range(12)), return_exceptions=True
+        )
+    answered = [one for one in found if isinstance(one, dict)]
+    refused = [one for one in found if isinstance(one, openai.InternalServerError)]
+    assert len(answered) + len(refused) == 12
+    assert all(one["valid"] for one in answered)
+    assert len(answered) >= 8
+    assert [orjson.loads(one.response.content)["error"]["code"] for one in refused] == [
+        "server_is_overloaded"
+    ] * len(refused)
