@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 from fastapi import FastAPI
 from redis.asyncio import Redis
@@ -28,6 +28,7 @@ from store.session import Database
 
 _BROKER_PROBE_S = 2.0
 _ABORTS_S = 2.5
+FLUSH_S = 1.0
 
 
 @asynccontextmanager
@@ -44,13 +45,12 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
             socket_connect_timeout=_BROKER_PROBE_S,
         )
         stack.push_async_callback(broker.aclose)
-        pool = EnginePool(
-            [HttpEngineClient(url) for url in settings.engines], seen=_Register(database)
-        )
+        register = _Register(database)
+        clients = [HttpEngineClient(url) for url in settings.engines]
+        pool = EnginePool(clients, seen=register.note)
         stack.push_async_callback(pool.close)
         pool.remember(await _remembered(database))
         usage = UsageRecorder(database, metrics)
-        stack.push_async_callback(usage.flush)
         celery = make_celery(BatchSettings.model_validate({"BROKER_URL": settings.broker_url}))
         stack.callback(celery.close)
 
@@ -65,40 +65,60 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.clock = SystemClock()
 
         async with asyncio.TaskGroup() as group:
-            running = [group.create_task(pool.run()), group.create_task(usage.run())]
+            stopping = asyncio.Event()
+            probing = group.create_task(pool.run())
+            group.create_task(_keep_books(stopping, usage.flush, register.flush))
             try:
                 yield
             finally:
                 # The server cancels what outlives its grace and goes on at once; the engine
                 # must still be told.
                 await admission.drained(_ABORTS_S)
-                for task in running:
-                    task.cancel()
+                probing.cancel()
+                stopping.set()
+
+
+async def _keep_books(stopping: asyncio.Event, *flushes: Callable[[], Awaitable[object]]) -> None:
+    """Write what has been noted, every second and once at the end.
+
+    It ends by an event and is never cancelled: a write cut in the middle would leave open whether
+    it happened.
+    """
+    while not stopping.is_set():
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FLUSH_S):
+                await stopping.wait()
+        for flush in flushes:
+            await flush()
 
 
 class _Register:
-    """Writes what an engine said about itself, so that it is known after a restart."""
+    """Writes what engines said about themselves, so that it is known after a restart."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._noted: dict[str, EngineFacts] = {}
 
-    async def __call__(self, url: str, facts: EngineFacts) -> None:
+    def note(self, url: str, facts: EngineFacts) -> None:
+        """Remember new facts until the next flush."""
+        self._noted[url] = facts
+
+    async def flush(self) -> None:
+        """Write what was noted; what cannot be written is kept for the next time."""
+        noted, self._noted = self._noted, {}
+        if not noted:
+            return
         try:
             async with self._database.unit_of_work() as session:
-                await engines.saw(
-                    session,
-                    url,
-                    facts.model,
-                    facts.context_tokens,
-                    {
+                for url, facts in noted.items():
+                    more = {
                         "kv_tokens": facts.kv_tokens,
                         "max_running": facts.max_running,
                         "version": facts.version,
-                    },
-                )
+                    }
+                    await engines.saw(session, url, facts.model, facts.context_tokens, more)
         except (SQLAlchemyError, OSError):
-            # Only a memory of what the next probe finds again.
-            return
+            self._noted = {**noted, **self._noted}
 
 
 async def _remembered(database: Database) -> dict[str, EngineFacts]:

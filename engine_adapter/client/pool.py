@@ -9,7 +9,7 @@ not depend on it (contract row M-06).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
@@ -21,8 +21,8 @@ PROBE_DOWN_S = 0.5
 SLOW_PROBES = 3
 """Probes in a row that may time out before an engine counts as down."""
 
-Seen = Callable[[str, EngineFacts], Awaitable[None]]
-"""Called with an engine's address and facts when they are new."""
+Seen = Callable[[str, EngineFacts], None]
+"""Called with an engine's address and facts when they are new; must not wait for anything."""
 
 
 @dataclass
@@ -165,7 +165,7 @@ class EnginePool:
         member.num_slow = 0
         member.ejected.clear()
         if changed and self.seen is not None:
-            await self.seen(member.url, facts)
+            self.seen(member.url, facts)
 
     @staticmethod
     def _eject(member: Member, error: EngineUnavailable) -> None:

@@ -1,12 +1,11 @@
 """What principals used, added up in memory and written every second.
 
 A transaction per request would cost more than the relay itself. What was not yet written when the
-process is killed is lost: at most `FLUSH_S` of traffic.
+process is killed is lost: at most one period of the loop in `gateway.lifespan`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -21,8 +20,6 @@ from store.repositories.usage import UsageCount, UsageKey
 from store.session import Database
 
 logger = logging.getLogger(__name__)
-
-FLUSH_S = 1.0
 
 
 class UsageRecorder:
@@ -65,12 +62,6 @@ class UsageRecorder:
                 self._put(key, count)
             return False
         return True
-
-    async def run(self) -> None:
-        """Flush for ever."""
-        while True:
-            await asyncio.sleep(FLUSH_S)
-            await self.flush()
 
     def _put(self, key: UsageKey, count: UsageCount) -> None:
         known = self._pending.get(key)

@@ -91,7 +91,7 @@ async def test_only_several_slow_probes_in_a_row_eject() -> None:
 async def test_new_facts_are_told_once() -> None:
     told: list[tuple[str, str]] = []
 
-    async def seen(url: str, facts: EngineFacts) -> None:
+    def seen(url: str, facts: EngineFacts) -> None:
         told.append((url, facts.model))
 
     pool = EnginePool([member("a")], seen=seen)
