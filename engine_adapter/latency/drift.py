@@ -30,9 +30,9 @@ class DriftTracker:
         self,
         weight: float = 0.05,
         deviations: float = 1.0,
-        limit: float = 0.5,
+        limit: float = 1.0,
         relief: float = 0.2,
-        clip: float = 1.0,
+        clip: float = 2.0,
     ) -> None:
         """Start without any drift."""
         self._weight = weight

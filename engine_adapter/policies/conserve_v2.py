@@ -24,7 +24,11 @@ from engine_adapter.core.plan import SafepointMode, Safepoints, StepPlan
 from engine_adapter.core.snapshot import Snapshot
 from engine_adapter.latency.model import LatencyModel
 from engine_adapter.policies.base import PolicyBase, online_cannot_wait
-from engine_adapter.policies.parts.budget import TypicalPrompt, online_prefill_budget_s
+from engine_adapter.policies.parts.budget import (
+    TypicalPrompt,
+    beside_online_budget_s,
+    online_prefill_budget_s,
+)
 from engine_adapter.policies.parts.builder import UNARMED, PlanBuilder
 from engine_adapter.policies.parts.checkpointing import order_checkpoints
 from engine_adapter.policies.parts.harvest import Harvester
@@ -57,7 +61,8 @@ class ConserveV2(PolicyBase):
             builder, rows, victims, self._order, self.settings, self._typical.tokens
         )
         if rows.has_online:
-            budget_s = snapshot.slo.tbt_s - self._online.take(builder, rows, victims)
+            gap_s = self._online.take(builder, rows, victims)
+            budget_s = beside_online_budget_s(snapshot.slo) - gap_s
             online_s = builder.predicted_s()
             harvester.fill_beside_online(budget_s)
             self._online.close(builder.predicted_s())

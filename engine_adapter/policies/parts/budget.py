@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from engine_adapter.core.request import RequestRow
+from engine_adapter.core.slo import Slo
 from engine_adapter.core.snapshot import Snapshot
 from engine_adapter.latency.load import StepLoad
 from engine_adapter.latency.model import LatencyModel
@@ -67,6 +68,15 @@ def online_prefill_budget_s(builder: PlanBuilder, rows: list[RequestRow], decode
     steps = -(-first.remaining_tokens // per_step)
     left_s = first.arrival_at_s + snapshot.slo.ttft_s - snapshot.now_s
     return tbt_s - decode_s if steps * tbt_s <= left_s else math.inf
+
+
+def beside_online_budget_s(slo: Slo) -> float:
+    """Bound of a step that offline rows share with online ones.
+
+    The TBT target, as in the papers, but at most half the TTFT target: behind a longer step an
+    arrival would have no time left for its own prompt.
+    """
+    return min(slo.tbt_s, slo.ttft_s / 2.0)
 
 
 def offline_only_budget_s(

@@ -53,7 +53,7 @@ def test_one_stall_does_not_rule() -> None:
     for _ in range(50):
         drift.observe(step(0.1))
     drift.observe(step(60.0))
-    assert drift.margin(StepKind.DECODE) <= 0.11
+    assert drift.margin(StepKind.DECODE) <= 0.21
 
 
 def test_the_margin_has_a_limit() -> None:

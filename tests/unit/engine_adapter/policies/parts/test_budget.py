@@ -6,7 +6,11 @@ import pytest
 
 from engine_adapter.core.slo import Slo
 from engine_adapter.latency.polynomial import PolynomialModel
-from engine_adapter.policies.parts.budget import TypicalPrompt, offline_only_budget_s
+from engine_adapter.policies.parts.budget import (
+    TypicalPrompt,
+    beside_online_budget_s,
+    offline_only_budget_s,
+)
 
 if TYPE_CHECKING:
     from tests.unit.engine_adapter.conftest import World
@@ -36,3 +40,8 @@ def test_a_step_that_cannot_be_stopped_leaves_room_for_a_prompt(
         world.snapshot(), model, stoppable=stoppable, factor=2.0, typical_online_tokens=tokens
     )
     assert budget_s == pytest.approx(expected_s)
+
+
+def test_a_loose_tbt_target_does_not_take_the_arrival_its_time() -> None:
+    assert beside_online_budget_s(Slo(ttft_s=1.0, tbt_s=0.1)) == 0.1
+    assert beside_online_budget_s(Slo(ttft_s=1.0, tbt_s=0.9)) == 0.5
