@@ -9,7 +9,8 @@ ApiError (engine_adapter.wire.errors)
 │  ├─ BatchNotFound
 │  └─ StoredObjectMissing      metadata without bytes: the file cannot be served
 ├─ Conflict 409
-│  └─ FileInUse                a live batch reads this file
+│  ├─ FileInUse                a live batch reads this file
+│  └─ IdempotencyKeyReused     the key belongs to another request
 ├─ PayloadTooLarge 413
 │  └─ FileTooLarge
 └─ Overloaded 503
@@ -71,6 +72,16 @@ class FileInUse(Conflict):
             current=status,
             param="id",
             code="file_in_use",
+        )
+
+
+class IdempotencyKeyReused(Conflict):
+    """The Idempotency-Key was used for a different request (contract row T-30)."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This Idempotency-Key was used for a different request.",
+            code="idempotency_key_reused",
         )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import uvloop
 
-from batch import collect, expire, finalize, lease, sweep, validate
+from batch import collect, expire, finalize, idempotency, lease, sweep, validate
 from batch.clock import SystemClock
 from batch.dispatch import Dispatcher, DispatchLimits, Ending
 from batch.files import FileStore, make_file_store
@@ -58,9 +58,10 @@ class Stages:
             await expire.expire(database, self._queue)
 
     async def gc_files(self) -> None:
-        """Remove the bytes of deleted and expired files."""
+        """Remove the bytes of deleted and expired files; forget old idempotency keys."""
         async with self._database() as database, self._files() as files:
             await collect.collect_files(database, files)
+            await idempotency.collect_keys(database)
 
     async def dispatch(self, engine_url: str) -> Ending | None:
         """Be the engine's dispatcher until there is nothing to do; none where there is one."""

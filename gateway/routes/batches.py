@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Header, Query
 
-from batch import cancel, create
+from batch import cancel, idempotency
 from batch.errors import BatchNotFound
 from batch.schemas import BatchList, BatchObject, CreateBatch, may_be_id
 from gateway.batch_shapes import shape, shapes
@@ -23,12 +23,20 @@ async def create_batch(
     database: DatabaseDep,
     engines: EnginesDep,
     queue: QueueDep,
+    idempotency_key: Annotated[str | None, Header()] = None,
 ) -> BatchObject:
     """Create a batch; its file is read later, by a worker."""
     async with database.unit_of_work() as session:
-        batch = await create.create(session, principal.project_id, body, key_id=principal.key_id)
+        batch, is_new = await idempotency.create_batch(
+            session,
+            principal.project_id,
+            body,
+            key_id=principal.key_id,
+            key=idempotency.check_key(idempotency_key),
+        )
         answer = await shape(session, engines, batch)
-    await queue.enqueue_validate(batch.id)
+    if is_new:
+        await queue.enqueue_validate(batch.id)
     return answer
 
 

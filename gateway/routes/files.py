@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Header, Query, Request
 from starlette.requests import ClientDisconnect
 from starlette.responses import StreamingResponse
 
-from batch import collect, upload
+from batch import collect, idempotency, upload
 from batch.errors import FileNotFound, FileTooLarge, InvalidUpload
 from batch.files import ByteRange, FileStore
 from batch.schemas import FileDeleted, FileList, FileObject, may_be_id
@@ -50,10 +50,15 @@ _UPLOAD_SCHEMA = {
 
 @router.post("/files", response_model=FileObject, openapi_extra=_UPLOAD_SCHEMA)
 async def create_file(
-    request: Request, principal: PrincipalDep, database: DatabaseDep, file_store: FileStoreDep
+    request: Request,
+    principal: PrincipalDep,
+    database: DatabaseDep,
+    file_store: FileStoreDep,
+    idempotency_key: Annotated[str | None, Header()] = None,
 ) -> object:
     """Store an uploaded file. The body is read as it arrives, and only as far as it is allowed."""
     try:
+        key = idempotency.check_key(idempotency_key)
         _check_declared_length(request)
         form = MultipartForm(request.headers.get("content-type"), request.stream())
         received = await upload.receive(form.parts(), file_store)
@@ -63,10 +68,13 @@ async def create_file(
         return LingeringResponse(error_response(refused))
     try:
         async with database.unit_of_work() as session:
-            return FileObject.of(await upload.record(session, received, principal.project_id))
+            file = await idempotency.record_file(session, received, principal.project_id, key=key)
     except BaseException:
         await file_store.delete(received.file_id)
         raise
+    if file.id != received.file_id:
+        await file_store.delete(received.file_id)
+    return FileObject.of(file)
 
 
 @router.get("/files")
