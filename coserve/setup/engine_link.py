@@ -48,6 +48,12 @@ def link_packages(python: Path, checkout: Path, *, cpu: bool) -> Path:
         _point(site / name, (checkout / source).resolve())
     if cpu:
         (site / START_UP_HOOK).write_text("import engine_adapter.cpu_compat.startup\n")
+    write_metadata(site, cpu=cpu)
+    return site
+
+
+def write_metadata(site: Path, *, cpu: bool) -> None:
+    """Write the metadata by which SGLang finds our plugins."""
     metadata = site / f"{NAME.replace('-', '_')}-{VERSION}.dist-info"
     metadata.mkdir(exist_ok=True)
     (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {NAME}\nVersion: {VERSION}\n")
@@ -55,7 +61,6 @@ def link_packages(python: Path, checkout: Path, *, cpu: bool) -> Path:
     (metadata / "entry_points.txt").write_text(_ENTRY_POINTS + (_CPU_ENTRY_POINT if cpu else ""))
     names = [f"{metadata.name}/{file}" for file in ("METADATA", "INSTALLER", "entry_points.txt")]
     (metadata / "RECORD").write_text("".join(f"{name},,\n" for name in names))
-    return site
 
 
 def _point(link: Path, target: Path) -> None:

@@ -1,0 +1,150 @@
+"""Assemble what must travel to a GPU host without a network: one archive of at most 64 MiB.
+
+.venv/bin/python -m bench.gpu.bundle build/gpu/bundle.zip
+
+site/       wheels for Python 3.12, unpacked and cut down, and our engine packages
+checkout/   the benchmark and the kernels' cases; a trace, if ../shared/workloads has one
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from fnmatch import fnmatch
+from pathlib import Path
+
+from coserve.setup.engine_env import engine_python
+from coserve.setup.engine_link import write_metadata
+
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT_BYTES = 64 << 20
+PYTHON = "3.12"
+GLIBC = (35, 34, 31, 28, 27, 24, 17)
+# Only sm90/common_ops of sglang_kernel is loaded at import on a Hopper card; the rest of these are
+# other architectures, attention kernels of other backends, sources, tests and static libraries.
+LEFT_OUT = (
+    "sgl_kernel/flash_ops*", "sgl_kernel/sm100/*", "sgl_kernel/infllm_ops*",
+    "sgl_kernel/flashmla_ops*", "sgl_kernel/triton_kernels/*", "sgl_kernel/spatial_ops*",
+    "flashinfer/data/*", "*.a", "*.pyi", "*/tests/*", "*/test/*",
+    "sglang/multimodal_gen/*", "sglang/benchmark/*",
+)  # fmt: skip
+OUR_PACKAGES = ("engine_adapter", "kernels/coserve_kernels")
+CHECKOUT = ("engine_adapter", "kernels", "bench", "tests/engine/kernel_cases.py")
+TRACES = ("online/azure2023_conv_0_40min.csv",)
+WORKLOADS = ROOT.parent / "shared" / "workloads"
+
+
+def pins() -> list[str]:
+    """The list with every version filled in.
+
+    Raises:
+        ValueError: For a package without a version that the CPU engine does not pin either.
+    """
+    frozen = dict(
+        re.findall(
+            r"^([a-z0-9-]+)==([^ ;\\]+)", (ROOT / "requirements/engine-cpu.txt").read_text(), re.M
+        )
+    )
+    wanted = []
+    for line in (Path(__file__).with_name("packages.txt")).read_text().splitlines():
+        name = line.partition("#")[0].strip()
+        if name and "==" not in name:
+            if name not in frozen:
+                raise ValueError(f"packages.txt: {name} needs a version")
+            name = f"{name}=={frozen[name]}"
+        if name:
+            wanted.append(name)
+    return wanted
+
+
+def download(folder: Path) -> list[Path]:
+    """Fetch the wheels with pip, as this host is configured to."""
+    argv = [str(engine_python(ROOT)), "-m", "pip", "download", "--quiet", "--no-deps"]
+    argv += ["--dest", str(folder)]
+    argv += ["--only-binary=:all:", "--implementation", "cp", "--python-version", PYTHON]
+    for platform in (
+        *(f"manylinux_2_{minor}_x86_64" for minor in GLIBC),
+        "manylinux2014_x86_64",
+        "manylinux1_x86_64",
+        "any",
+    ):
+        argv += ["--platform", platform]
+    subprocess.run([*argv, *pins()], check=True)
+    return sorted(folder.glob("*.whl"))
+
+
+def unpack(wheels: list[Path], site: Path) -> None:
+    """Unpack what is needed; the metadata stays, SGLang checks versions."""
+    for wheel in wheels:
+        with zipfile.ZipFile(wheel) as packed:
+            for name in packed.namelist():
+                if not any(fnmatch(name, pattern) for pattern in LEFT_OUT):
+                    packed.extract(name, site)
+    # SGLang imports IPython.display for a notebook helper that no server uses.
+    (site / "IPython").mkdir()
+    (site / "IPython" / "__init__.py").write_text("")
+    (site / "IPython" / "display.py").write_text("HTML = display = None\n")
+    for library in site.rglob("*.so*"):
+        subprocess.run(["strip", "--strip-debug", str(library)], check=False, capture_output=True)
+
+
+def add_our_code(folder: Path) -> None:
+    """Our packages beside SGLang, with its plugin entry point; the benchmark in a tree of its own.
+
+    The tree is never on the engine's path: its ``kernels`` folder would shadow a package.
+    """
+    site, checkout = folder / "site", folder / "checkout"
+    ignore = shutil.ignore_patterns("__pycache__", "results")
+    for name in OUR_PACKAGES:
+        shutil.copytree(ROOT / name, site / Path(name).name, ignore=ignore)
+    write_metadata(site, cpu=False)
+    for name in CHECKOUT:
+        source, target = ROOT / name, checkout / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target, ignore=ignore)
+        else:
+            shutil.copy(source, target)
+    for name in TRACES:
+        if (WORKLOADS / name).is_file():
+            target = folder / "shared" / "workloads" / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(WORKLOADS / name, target)
+
+
+def pack(folder: Path, archive: Path) -> int:
+    """Write the archive; returns its size in bytes."""
+    files = [file for file in sorted(folder.rglob("*")) if file.is_file()]
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as packed:
+        for file in files:
+            packed.write(file, file.relative_to(folder))
+    return archive.stat().st_size
+
+
+def main() -> int:
+    """Assemble; 1 if the archive is too large."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("archive", type=Path, nargs="?", default=ROOT / "build/gpu/bundle.zip")
+    parser.add_argument("--wheels", type=Path, help="folder to keep the wheels in")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="coserve-bundle-") as work:
+        wheels = args.wheels or Path(work) / "wheels"
+        folder = Path(work) / "bundle"
+        unpack(download(wheels), folder / "site")
+        add_our_code(folder)
+        size = pack(folder, args.archive)
+    print(f"{args.archive}: {size / 2**20:.1f} MiB of {LIMIT_BYTES >> 20}")
+    if size > LIMIT_BYTES:
+        print("too large: cut more (LEFT_OUT) or shorten packages.txt", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,167 @@
+"""Everything worth measuring on one GPU, inside ten minutes, each result a file of its own.
+
+    python3 -m zipfile -e bundle.zip b && cd b/checkout && python3 -m bench.gpu.host_run --out OUT
+
+Stages, in this order; one that fails or runs out of time leaves its log and the next one runs:
+
+    imports     versions; torch and SGLang's kernels import
+    kernels     the page kernels against their oracles, compiled
+    bandwidth   checkpoints and restores, against plain torch and SGLang's kernel
+    compare     online-only, non-preemptive, conserve-v2 with and without checkpoints: TTFT, TBT,
+                offline tokens/s; the counters hold profile, stop delays, what safepoints and
+                checkpoints cost
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.gpu.geometry import GEOMETRIES, write_model
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+SITE = CHECKOUT.parent / "site"
+BUDGET_S = 550.0
+IMPORTS = (
+    "import json, platform, torch, triton, sgl_kernel, sglang\n"
+    "from importlib.metadata import version\n"
+    "names = ('sglang', 'sglang-kernel', 'torch', 'triton', 'transformers', 'flashinfer-python')\n"
+    "print('RESULTS ' + json.dumps({'python': platform.python_version(),\n"
+    "    'gpu': torch.cuda.get_device_name(), 'cuda': torch.version.cuda,\n"
+    "    'memory_bytes': torch.cuda.get_device_properties(0).total_memory,\n"
+    "    'versions': {name: version(name) for name in names}}))\n"
+)
+CPU_IMPORTS = "import torch, sglang; print('RESULTS {}')\n"
+# Online at about half of what one Hopper card prefills of this model; offline rows of the papers'
+# lengths, always enough of them. Gamma arrivals with CV 0.5, 4096/256 tokens (ConServe v2).
+CASES = {
+    "gamma": "--rate 2 --cv 0.5 --input-tokens 4096 --output-tokens 256",
+    "azure": "--online azure2023_conv_0_40min --online-start 300",
+}
+CUDA_LOAD = (
+    "--offline-input-tokens 4096 --offline-output-tokens 256 --outstanding 96 --slots 128 "
+    "--kv-tokens 200000 --host-kv-tokens 131072 --chunk-tokens 4096 --duration 40 --lead 6"
+)
+CPU_LOAD = (
+    "--rate 1 --input-tokens 64 --output-tokens 8 --offline-input-tokens 256 "
+    "--offline-output-tokens 16 --outstanding 8 --slots 16 --kv-tokens 4096 --chunk-tokens 256 "
+    "--duration 8 --lead 2 --host-kv-tokens 4096"
+)
+CUDA_ENGINE = "--load-format dummy --skip-tokenizer-init --attention-backend triton "
+CUDA_ENGINE += "--sampling-backend pytorch"
+CPU_ENGINE = "--load-format dummy --skip-tokenizer-init"
+SYSTEMS = "online-only,conserve-v2,non-preemptive,conserve-v2-safepoints"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One command with the most it may take."""
+
+    name: str
+    argv: list[str]
+    limit_s: float
+    env: dict[str, str]
+
+
+def engine_python(out: Path, given: Path | None) -> Path:
+    """An interpreter that sees the bundle's packages first, whatever environment it is given."""
+    if given is not None:
+        return given.absolute()
+    wrapper = out / "engine-python"
+    wrapper.write_text(f'#!/bin/sh\nPYTHONPATH="{SITE}" exec "{sys.executable}" "$@"\n')
+    wrapper.chmod(0o755)
+    return wrapper.absolute()
+
+
+def stages(args: argparse.Namespace, python: Path, out: Path) -> list[Stage]:
+    """What is run, in order."""
+    cuda = args.device == "cuda"
+    model = write_model(out / args.geometry, args.geometry)
+    compare = [sys.executable, "-m", "bench.coserve_bench"]
+    compare += f"--python {python} --model-dir {model} --out {out / 'compare'}".split()
+    compare += (
+        f"--device {args.device} --systems {SYSTEMS} --repeats 1 --scale {args.scale}".split()
+    )
+    compare += (f"{CASES[args.case]} {CUDA_LOAD}" if cuda else CPU_LOAD).split()
+    compare += ["--engine-args", CUDA_ENGINE if cuda else CPU_ENGINE]
+    cases = str(CHECKOUT / "tests" / "engine" / "kernel_cases.py")
+    found = [
+        Stage("imports", [str(python), "-c", IMPORTS if cuda else CPU_IMPORTS], 60.0, {}),
+    ]
+    if cuda:
+        bandwidth = [str(python), str(CHECKOUT / "bench" / "gpu" / "bandwidth.py")]
+        found += [
+            Stage("kernels", [str(python), cases, "cuda", "200"], 60.0, {}),
+            Stage("bandwidth", [*bandwidth, "--out", str(out / "bandwidth.json")], 60.0, {}),
+        ]
+    here = {"PYTHONPATH": str(CHECKOUT)}
+    return [*found, Stage("compare", compare, BUDGET_S, here)]
+
+
+def run(stage: Stage, out: Path, limit_s: float) -> dict[str, object]:
+    """Run one stage in a session of its own; when time is up all of it is ended."""
+    log = out / f"{stage.name}.log"
+    begun = time.monotonic()
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            stage.argv,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=CHECKOUT,
+            env={**os.environ, **stage.env},
+            start_new_session=True,
+        )
+        try:
+            status: int | str = process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            status = "out of time"
+            os.killpg(process.pid, signal.SIGINT)  # the comparison stops its engine
+            try:
+                process.wait(30.0)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+    report: dict[str, object] = {"status": status, "seconds": round(time.monotonic() - begun, 1)}
+    for line in log.read_text(errors="replace").splitlines():
+        if line.startswith("RESULTS "):
+            report["results"] = json.loads(line.removeprefix("RESULTS "))
+    return report
+
+
+def main() -> int:
+    """Run the stages; 0 if all of them ended well."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--out", type=Path, required=True, help="folder for results")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--geometry", choices=tuple(GEOMETRIES), default="llama-3.1-8b")
+    parser.add_argument("--case", choices=tuple(CASES), default="gamma")
+    parser.add_argument("--scale", default="1", help="stretch of arrivals; auto costs a minute")
+    parser.add_argument("--engine-python", type=Path, help="instead of the bundle's packages")
+    parser.add_argument("--budget", type=float, default=BUDGET_S, help="seconds for everything")
+    args = parser.parse_args()
+    out = args.out.absolute()
+    out.mkdir(parents=True, exist_ok=True)
+    ends_at = time.monotonic() + args.budget
+    reports: dict[str, object] = {"device": args.device, "geometry": args.geometry}
+    well = True
+    for stage in stages(args, engine_python(out, args.engine_python), out):
+        left_s = ends_at - time.monotonic()
+        if left_s > 5.0:
+            report = run(stage, out, min(stage.limit_s, left_s))
+        else:
+            report = {"status": "not begun: out of time", "seconds": 0.0}
+        well = well and report["status"] == 0
+        reports[stage.name] = report
+        (out / "stages.json").write_text(json.dumps(reports, indent=1) + "\n")
+        print(f"{stage.name}: {report['status']}, {report['seconds']} s", flush=True)
+    return 0 if well else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

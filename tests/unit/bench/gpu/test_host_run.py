@@ -1,0 +1,51 @@
+"""The run on a GPU host keeps its time limit and its results, whatever a stage does."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from bench.gpu.geometry import GEOMETRIES, write_model
+from bench.gpu.host_run import Stage, engine_python, run
+
+
+def stage(code: str) -> Stage:
+    return Stage("stage", [sys.executable, "-c", code], 60.0, {})
+
+
+def test_results_are_read_from_the_log(tmp_path: Path) -> None:
+    report = run(stage("print('noise'); print('RESULTS {\"gpu\": \"x\"}')"), tmp_path, 60.0)
+    assert report["status"] == 0
+    assert report["results"] == {"gpu": "x"}
+
+
+def test_a_stage_that_fails_leaves_its_log(tmp_path: Path) -> None:
+    report = run(stage("raise SystemExit('no such device')"), tmp_path, 60.0)
+    assert report["status"] == 1
+    assert "no such device" in (tmp_path / "stage.log").read_text()
+
+
+def test_a_stage_that_hangs_is_ended(tmp_path: Path) -> None:
+    begun = time.monotonic()
+    report = run(stage("import time; time.sleep(600)"), tmp_path, 0.5)
+    assert report["status"] == "out of time"
+    assert time.monotonic() - begun < 30.0
+
+
+def test_the_bundles_packages_come_first(tmp_path: Path) -> None:
+    python = engine_python(tmp_path, None)
+    path = subprocess.run(
+        [python, "-c", "import sys; print(sys.path)"], capture_output=True, text=True, check=True
+    ).stdout
+    assert "/site'" in path
+    assert engine_python(tmp_path, Path(sys.executable)) == Path(sys.executable)
+
+
+def test_the_large_geometry_has_the_kv_of_llama_8b(tmp_path: Path) -> None:
+    config = json.loads((write_model(tmp_path / "m", "llama-3.1-8b") / "config.json").read_text())
+    row = config["num_key_value_heads"] * config["head_dim"] * 2
+    assert 2 * config["num_hidden_layers"] * row == 128 << 10
+    assert set(GEOMETRIES) == {"llama-3.1-8b", "tiny"}
