@@ -8,18 +8,18 @@ import pytest
 
 pytest_plugins = [
     "tests.fixtures.api",
+    "tests.fixtures.compatibility",
     "tests.fixtures.engine",
+    "tests.fixtures.order",
     "tests.fixtures.servers",
     "tests.fixtures.stack",
 ]
 
 TESTS = Path(__file__).parent
-NEEDS = ("unit", "integration", "engine", "e2e", "gpu", "architecture")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The folder says what a test needs: tests/integration/… gets the mark `integration`."""
     for item in items:
         folder = item.path.relative_to(TESTS).parts[0]
-        if folder in NEEDS:
-            item.add_marker(getattr(pytest.mark, folder))
+        item.add_marker(getattr(pytest.mark, folder))
