@@ -9,8 +9,11 @@ from __future__ import annotations
 import json
 import random
 import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "kernels"))
 
@@ -63,6 +66,61 @@ def noise(rng: random.Random, shape: tuple[int, ...], dtype: torch.dtype) -> tor
 
 def same(left: torch.Tensor, right: torch.Tensor) -> bool:
     return bool(torch.equal(left.cpu().view(torch.uint8), right.cpu().view(torch.uint8)))
+
+
+class Checked(InOrder):
+    """Streams without a device that watch the order a device would be bound to.
+
+    A staging buffer may be touched by one stream only after the point at which another stream was
+    done with it; points in time are vector clocks.
+    """
+
+    def __init__(self) -> None:
+        self.clocks = {name: {"compute": 0, "copy": 0} for name in ("compute", "copy")}
+        self.last: dict[int, dict[str, int]] = {}
+        self.handovers = 0
+        self.mover: StagedMover | None = None
+
+    def compute(self, *inputs: torch.Tensor) -> AbstractContextManager[Any]:
+        return self._on("compute")
+
+    def copy(self) -> AbstractContextManager[Any]:
+        return self._on("copy")
+
+    def mark(self) -> dict[str, int]:
+        return dict(self.clocks[self.current])
+
+    def after(self, mark: Any) -> None:
+        mine = self.clocks[self.current]
+        for name, at in (mark or {}).items():
+            mine[name] = max(mine[name], at)
+
+    @contextmanager
+    def _on(self, name: str) -> Iterator[None]:
+        self.current = name
+        self.clocks[name][name] += 1
+        yield
+        assert self.mover is not None
+        now, before = self.clocks[name], self.last.get(self.mover._turn)
+        if before is not None:
+            self.handovers += 1
+            assert all(now[other] >= at for other, at in before.items()), "staging used too early"
+        self.last[self.mover._turn] = dict(now)
+
+
+def check_order(rng: random.Random) -> int:
+    """Stores and loads of many windows, in random order; returns handovers that were checked."""
+    planes = [torch.zeros(40, 1, 4) for _ in range(2)]
+    pages = torch.zeros(20, 2, 1, 2, 1, 4)
+    streams = Checked()
+    mover = StagedMover(planes[:1], planes[1:], pages, streams, 2 * pages[0].numel() * 4)
+    streams.mover = mover
+    for _ in range(30):
+        num_pages = rng.randrange(1, 9)
+        slots = torch.tensor(rng.sample(range(40), 2 * num_pages))
+        move = rng.choice((mover.store, mover.load))
+        move(slots, rng.sample(range(20), num_pages))
+    return streams.handovers
 
 
 def check_oracles(rng: random.Random) -> None:
@@ -135,6 +193,7 @@ def main() -> None:
     assert runs([4, 5, 6, 2, 9, 10]) == [(0, 4, 3), (3, 2, 1), (4, 9, 2)]
     assert runs([]) == []
     check_oracles(rng)
+    handovers = check_order(rng)
     fixed = [
         Case("bfloat16", 2, 2, 64, 16, tokens, first, 2, False)
         for tokens, first in ((0, 0), (1, 0), (16, 0), (17, 15), (64, 3))
@@ -149,7 +208,14 @@ def main() -> None:
 
     print(
         "RESULTS "
-        + json.dumps({"cases": len(cases), "triton": triton.__version__, "covered": covered})
+        + json.dumps(
+            {
+                "cases": len(cases),
+                "handovers": handovers,
+                "triton": triton.__version__,
+                "covered": covered,
+            }
+        )
     )
 
 

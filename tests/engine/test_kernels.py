@@ -38,6 +38,7 @@ def run_with_triton(script: str, *args: object, env: dict[str, str]) -> dict[str
 def test_kernels_move_every_byte_where_the_oracle_does() -> None:
     found = run_with_triton("kernel_cases.py", "cpu", 60, env={"TRITON_INTERPRET": "1"})
     assert found["cases"] == 65
+    assert found["handovers"] > 100, "staging buffers passed between streams"
     covered = found["covered"]
     assert set(covered["dtype"]) == {"float32", "bfloat16", "float16", "float8_e4m3fn"}
     assert {"1", "2", "5", "16"} == set(covered["page_tokens"])
