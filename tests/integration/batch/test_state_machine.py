@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -31,9 +32,9 @@ from batch.finalize import finalize
 from batch.output import line_id
 from batch.queue import MemoryQueue
 from batch.reap import reap
-from batch.states import (
-    BatchStatus,
-)
+from batch.rerun import retry_failed
+from batch.states import BatchStatus
+from batch.steer import pause, resume
 from batch.sweep import sweep
 from batch.transition import all_rows_closed, move
 from engine_adapter.wire.errors import Conflict
@@ -129,6 +130,15 @@ class Lives(RuleBasedStateMachine):
                     self.run(ask(batch_id))
             else:
                 self.run(ask(batch_id))
+
+    @rule(number=st.integers(0, 2), how=st.sampled_from([pause, resume, retry_failed]))
+    def steer(self, number: int, how: Any) -> None:
+        async def ask(batch_id: str) -> str:
+            async with self.database.unit_of_work() as session:
+                return str((await how(session, "proj_default", batch_id)).id)
+
+        with suppress(Conflict):
+            self.seen.setdefault(self.run(ask(str(self.pick(number)))), Seen())
 
     @rule(number=st.integers(0, 2), to_the_end=st.booleans())
     def end_window(self, number: int, to_the_end: bool) -> None:
