@@ -28,6 +28,7 @@ async def test_the_status_changes_at_once(bench: Bench, database: Database) -> N
     assert batch.cancelling_at is not None
 
 
+@pytest.mark.contract("R-19")
 async def test_it_is_idempotent(bench: Bench, database: Database) -> None:
     batch_id = await add_batch(database, bench.file_store, [line("a")])
     first = await _cancel(database, batch_id)
@@ -37,6 +38,7 @@ async def test_it_is_idempotent(bench: Bench, database: Database) -> None:
     assert (await events_of(database, batch_id)).count("cancelling") == 1
 
 
+@pytest.mark.contract("R-20")
 async def test_a_batch_that_is_over_cannot_be_cancelled(
     bench: Bench, engine: HttpEngineClient, database: Database
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from sqlalchemy import text
 
 from batch.lease import LeaseTimes
@@ -26,6 +27,7 @@ async def _cut_connections(watcher: Database) -> int:
         return len(killed.all())
 
 
+@pytest.mark.contract("R-33")
 async def test_every_row_is_answered_once_all_the_same(
     bench: Bench,
     engine: HttpEngineClient,

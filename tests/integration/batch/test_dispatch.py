@@ -163,6 +163,7 @@ async def test_rows_go_on_when_the_engine_comes_back(bench: Bench, database: Dat
     assert len(second.received) == 8
 
 
+@pytest.mark.contract("R-18", "R-21")
 async def test_cancel_frees_the_engine_and_delivers_what_was_finished(
     bench: Bench, engine: HttpEngineClient, fake_engine: FakeEngine, database: Database
 ) -> None:
@@ -188,6 +189,7 @@ async def test_cancel_frees_the_engine_and_delivers_what_was_finished(
     assert len({one["custom_id"] for one in errors}) == 100
 
 
+@pytest.mark.contract("R-22", "R-23")
 async def test_the_window_ends_while_rows_run(
     bench: Bench, engine: HttpEngineClient, fake_engine: FakeEngine, database: Database
 ) -> None:

@@ -54,6 +54,7 @@ async def _cancel(database: Database, batch_id: str) -> None:
         await cancel(session, PROJECT, batch_id)
 
 
+@pytest.mark.contract("R-06", "R-32")
 async def test_the_union_of_both_files_is_the_input(
     bench: Bench, finished: str, database: Database
 ) -> None:
@@ -105,6 +106,7 @@ class _BreaksOnce(MemoryFileStore):
 
 
 @pytest.mark.parametrize("number", [2, 3])
+@pytest.mark.contract("R-35")
 async def test_cut_off_anywhere_it_is_repeated_whole(
     bench: Bench, engine: HttpEngineClient, database: Database, number: int
 ) -> None:
@@ -162,6 +164,7 @@ async def test_cancelled_before_validation_there_are_no_files(
     assert (batch.output_file_id, batch.error_file_id, batch.num_total) == (None, None, 0)
 
 
+@pytest.mark.contract("R-07", "R-11")
 async def test_a_batch_that_never_ran_expires_with_every_line(
     bench: Bench, database: Database
 ) -> None:
@@ -189,6 +192,7 @@ async def test_a_running_batch_is_left_alone(bench: Bench, database: Database) -
     assert (await read_batch(database, batch_id)).status == "in_progress"
 
 
+@pytest.mark.contract("R-24")
 async def test_files_live_as_long_as_the_batch_says(
     bench: Bench, finished: str, database: Database
 ) -> None:

@@ -98,6 +98,7 @@ async def test_a_good_file_becomes_pending_rows(database: Database, store: Memor
     assert await events(database, batch_id) == ["created", "in_progress"]
 
 
+@pytest.mark.contract("B-26", "B-27")
 async def test_one_bad_line_means_no_rows_and_every_error(
     database: Database, store: MemoryFileStore
 ) -> None:
@@ -225,6 +226,7 @@ async def test_bytes_that_are_gone(database: Database, store: MemoryFileStore) -
 
 
 @pytest.mark.parametrize(("served", "status"), [("m", "in_progress"), ("other", "failed")])
+@pytest.mark.contract("B-18")
 async def test_models_of_engines_that_were_seen(
     database: Database, store: MemoryFileStore, served: str, status: str
 ) -> None:

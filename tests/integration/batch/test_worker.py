@@ -224,6 +224,7 @@ async def test_a_lost_message_costs_one_sweep(
         await _until_status(database, batch_id, "completed", 40)
 
 
+@pytest.mark.contract("R-33", "R-34")
 async def test_kill_9_of_pool_child_and_worker(
     settings: BatchSettings,
     database: Database,

@@ -43,6 +43,7 @@ def bare(api: Api) -> httpx.AsyncClient:
     return httpx.AsyncClient(base_url=api.base_url, headers={"authorization": f"Bearer {api.key}"})
 
 
+@pytest.mark.contract("B-02", "B-06", "B-07", "B-08", "B-09", "B-11")
 async def test_a_new_batch(api: Api) -> None:
     async with api.client() as client:
         file_id = await upload(client, line("a"))
@@ -91,6 +92,7 @@ async def test_a_new_batch(api: Api) -> None:
     }
 
 
+@pytest.mark.contract("B-16", "B-17", "B-19", "B-24", "B-25", "B-26", "B-27")
 async def test_a_bad_file_fails_with_every_error(api: Api, database: Database) -> None:
     lines = [line("a"), b"{", line("a"), line("b", stream=True), b"", line("c", model="other")]
     async with api.client() as client:
@@ -160,6 +162,7 @@ REFUSED: tuple[tuple[dict[str, Any], str], ...] = (
 )
 
 
+@pytest.mark.contract("B-01", "B-03", "B-04", "B-05", "B-06", "B-07")
 async def test_what_is_refused(api: Api, subtests: pytest.Subtests) -> None:
     async with api.client() as client:
         file_id = await upload(client, line("a"))
@@ -190,6 +193,7 @@ async def test_files_that_cannot_be_input(api: Api) -> None:
             assert refused.value.param == "input_file_id"
 
 
+@pytest.mark.contract("R-27", "R-28", "R-30", "R-31", "T-29")
 async def test_listing_and_paging(api: Api) -> None:
     async with api.client() as client:
         file_id = await upload(client, line("a"))

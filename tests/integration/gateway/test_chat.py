@@ -44,6 +44,7 @@ async def test_several_choices_are_several_single_calls(online: Online) -> None:
     assert sorted(body["seed"] for body in sent) == [7, 8, 9]
 
 
+@pytest.mark.contract("C-28")
 async def test_the_client_cannot_choose_class_or_id(online: Online) -> None:
     async with online.client() as client:
         await client.chat.completions.create(
@@ -82,6 +83,7 @@ async def test_the_tier_that_served_it_is_named(online: Online) -> None:
     assert [body["priority"] for body in online.engine.received] == [-1, 0, 0]
 
 
+@pytest.mark.contract("C-32")
 async def test_concurrent_requests_do_not_mix(online: Online) -> None:
     async with online.client() as client, asyncio.TaskGroup() as group:
         tasks = {
@@ -94,6 +96,7 @@ async def test_concurrent_requests_do_not_mix(online: Online) -> None:
         assert task.result().choices[0].message.content == text
 
 
+@pytest.mark.contract("C-31")
 async def test_a_client_that_goes_away_frees_its_slot(online: Online) -> None:
     async with online.client() as client:
         with pytest.raises(openai.APITimeoutError):

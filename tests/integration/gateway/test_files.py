@@ -26,6 +26,7 @@ def bare(api: Api, key: str | None = None) -> httpx.AsyncClient:
     )
 
 
+@pytest.mark.contract("F-01", "F-03", "F-04", "F-05", "F-13", "F-21", "F-22", "F-23", "F-26")
 async def test_a_file_there_and_back(api: Api) -> None:
     data = bytes(range(256)) * 4096
     async with api.client() as client:
@@ -53,6 +54,7 @@ async def test_a_file_there_and_back(api: Api) -> None:
     assert files_on_disk(api) == 0
 
 
+@pytest.mark.contract("F-01", "F-04", "F-12", "F-13")
 async def test_nameless_bytes_and_expiry(api: Api) -> None:
     async with api.client() as client:
         plain = await client.files.create(file=b"Example data", purpose="assistants")
@@ -67,6 +69,7 @@ async def test_nameless_bytes_and_expiry(api: Api) -> None:
         assert "expires_at" not in (await http.get(f"/files/{plain.id}")).json()
 
 
+@pytest.mark.contract("F-21", "Z-04")
 async def test_what_an_unknown_file_says(api: Api) -> None:
     async with bare(api) as http:
         for file_id in ("file-abc", "file-%00", "x" * 500, "é", "a'b"):
@@ -81,6 +84,7 @@ async def test_what_an_unknown_file_says(api: Api) -> None:
             )
 
 
+@pytest.mark.contract("T-29")
 async def test_files_of_others_are_unknown(api: Api) -> None:
     async with api.client() as mine, api.client(api.other_key) as other:
         file = await mine.files.create(file=b"secret", purpose="batch")
@@ -93,6 +97,7 @@ async def test_files_of_others_are_unknown(api: Api) -> None:
         assert (await mine.files.content(file.id)).content == b"secret"
 
 
+@pytest.mark.contract("F-14", "F-16", "F-17", "F-18", "F-19", "F-29")
 async def test_listing_and_paging(api: Api) -> None:
     async with api.client() as client:
         made = [
@@ -134,6 +139,7 @@ BAD_LISTINGS = (
 )
 
 
+@pytest.mark.contract("F-15", "F-20")
 async def test_bad_listings(api: Api, subtests: pytest.Subtests) -> None:
     async with bare(api) as http:
         for query, status, param in BAD_LISTINGS:
@@ -142,6 +148,7 @@ async def test_bad_listings(api: Api, subtests: pytest.Subtests) -> None:
                 assert (reply.status_code, reply.json()["error"]["param"]) == (status, param)
 
 
+@pytest.mark.contract("F-24")
 async def test_ranges(api: Api) -> None:
     async with bare(api) as http:
         form = {"file": ("a.bin", b"0123456789")}
@@ -183,6 +190,7 @@ BAD_FORMS: tuple[tuple[dict[str, str], str], ...] = (
 )
 
 
+@pytest.mark.contract("F-06", "F-11", "F-12")
 async def test_bad_forms(api: Api, subtests: pytest.Subtests) -> None:
     async with bare(api) as http:
         for fields, param in BAD_FORMS:
@@ -192,6 +200,7 @@ async def test_bad_forms(api: Api, subtests: pytest.Subtests) -> None:
     assert files_on_disk(api) == 0
 
 
+@pytest.mark.contract("F-11")
 async def test_bodies_that_are_no_form(api: Api) -> None:
     async with bare(api) as http:
         assert (await http.post("/files", json={"purpose": "batch"})).status_code == 415
@@ -212,6 +221,7 @@ async def test_no_key_no_upload(api: Api) -> None:
     assert files_on_disk(api) == 0
 
 
+@pytest.mark.contract("F-28")
 async def test_expired_files_are_gone_and_collected(api: Api, database: Database) -> None:
     async with api.client() as client:
         kept = await client.files.create(file=b"kept", purpose="batch")
@@ -231,6 +241,7 @@ async def test_expired_files_are_gone_and_collected(api: Api, database: Database
         assert (await client.files.content(kept.id)).content == b"kept"
 
 
+@pytest.mark.contract("Z-11")
 async def test_times_come_from_one_clock(api: Api, database: Database) -> None:
     async with api.client() as client:
         file = await client.files.create(file=b"x", purpose="batch")

@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import orjson
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -35,6 +36,7 @@ def some_body(source: random.Random, online: Online) -> dict[str, Any]:
     return body
 
 
+@pytest.mark.contract("T-28")
 async def test_odd_bodies_are_never_a_server_error(online: Online) -> None:
     source = random.Random(20261121)
     seen: dict[int, int] = {}
@@ -61,6 +63,7 @@ async def test_odd_bodies_are_never_a_server_error(online: Online) -> None:
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(raw=st.binary(max_size=200))
+@pytest.mark.contract("Z-06")
 async def test_odd_bytes_are_bad_requests(online: Online, raw: bytes) -> None:
     async with online.http() as http:
         reply = await http.post(

@@ -21,6 +21,7 @@ async def raw(online: Online, prompt: str) -> str:
         return (await reply.aread()).decode()
 
 
+@pytest.mark.contract("S-18")
 async def test_comments_while_the_engine_is_silent(online: Online) -> None:
     prompt = "fake:tokens=3 fake:token_ms=400"
     assert (await raw(online, prompt)).count(": keep-alive\n\n") >= 4
@@ -35,6 +36,7 @@ async def test_no_comments_while_it_speaks(online: Online) -> None:
     assert "keep-alive" not in await raw(online, "fake:tokens=20 fake:token_ms=10")
 
 
+@pytest.mark.contract("C-33")
 async def test_an_engine_that_says_nothing_any_more_is_given_up(online: Online) -> None:
     text = await raw(online, "fake:tokens=3 fake:token_ms=60000")
     assert '"code":"engine_unavailable"' in text

@@ -8,6 +8,7 @@ import pytest
 from tests.integration.gateway.conftest import MODEL, Online
 
 
+@pytest.mark.contract("M-01", "M-02", "M-03", "M-05")
 async def test_list_and_get(online: Online) -> None:
     async with online.client() as client:
         (model,) = (await client.models.list()).data
@@ -21,6 +22,7 @@ async def test_list_and_get(online: Online) -> None:
             await client.models.delete(MODEL)
 
 
+@pytest.mark.contract("M-03")
 async def test_an_id_with_a_slash_raw_and_encoded(online: Online) -> None:
     async with online.http() as http:
         for path in (f"/v1/models/{MODEL}", f"/v1/models/{MODEL.replace('/', '%2F')}"):

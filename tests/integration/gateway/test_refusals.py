@@ -24,6 +24,7 @@ def error_of(reply: httpx.Response) -> dict[str, Any]:
     return error
 
 
+@pytest.mark.contract("T-17", "T-24", "T-04")
 async def test_each_status_is_its_class_in_the_sdk(online: Online) -> None:
     async with online.client() as client:
         create = client.chat.completions.create
@@ -58,6 +59,7 @@ async def test_each_status_is_its_class_in_the_sdk(online: Online) -> None:
         (b"{}", {}, 400, "missing_required_parameter"),
     ],
 )
+@pytest.mark.contract("T-15", "T-16")
 async def test_bodies_that_are_none(
     online: Online, content: bytes, headers: dict[str, str], status: int, code: str
 ) -> None:
@@ -70,6 +72,7 @@ async def test_bodies_that_are_none(
             assert error_of(reply)["code"] == code
 
 
+@pytest.mark.contract("T-23")
 async def test_a_body_over_the_limit_is_answered_and_not_read(online: Online) -> None:
     async def endless() -> Any:
         for _ in range(400):
@@ -96,6 +99,7 @@ async def test_routes_with_and_without_v1_and_with_a_slash(online: Online) -> No
             assert reply.status_code == 200, path
 
 
+@pytest.mark.contract("T-14")
 async def test_unknown_routes_and_wrong_methods(online: Online) -> None:
     async with online.http() as http:
         unknown = await http.get("/v1/nope")
@@ -105,6 +109,7 @@ async def test_unknown_routes_and_wrong_methods(online: Online) -> None:
         assert wrong.headers["allow"] == "POST"
 
 
+@pytest.mark.contract("T-03")
 async def test_every_route_wants_a_key(online: Online) -> None:
     async with httpx.AsyncClient(base_url=online.url) as http:
         schema = (await http.get("/openapi.json")).json()
@@ -121,6 +126,7 @@ async def test_every_route_wants_a_key(online: Online) -> None:
     assert asked >= 10
 
 
+@pytest.mark.contract("T-05", "T-08")
 async def test_headers_of_other_clients_do_no_harm(online: Online) -> None:
     async with online.client() as client:
         reply = await client.chat.completions.with_raw_response.create(
@@ -134,6 +140,7 @@ async def test_headers_of_other_clients_do_no_harm(online: Online) -> None:
     assert reply.headers["x-request-id"] != "mine"
 
 
+@pytest.mark.contract("T-26")
 async def test_a_browser_may_ask(online: Online) -> None:
     async with httpx.AsyncClient(base_url=online.url) as http:
         preflight = await http.options(
@@ -150,6 +157,7 @@ async def test_a_browser_may_ask(online: Online) -> None:
         assert "x-request-id" in refused.headers["access-control-expose-headers"]
 
 
+@pytest.mark.contract("T-20", "M-06", "S-15")
 async def test_no_engine_is_503_with_a_time_to_come_back(online: Online) -> None:
     online.engine.down = True
     async with online.http() as http:

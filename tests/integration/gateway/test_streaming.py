@@ -44,6 +44,7 @@ async def test_a_stream_in_the_contracts_order(online: Online) -> None:
     assert not any("usage" in chunk or "sglext" in chunk for chunk in chunks)
 
 
+@pytest.mark.contract("S-09")
 async def test_usage_in_the_last_chunk_if_asked_for(online: Online) -> None:
     body = online.chat("a b fake:tokens=4", stream=True, stream_options={"include_usage": True})
     *chunks, last, done = await wire(online, "/v1/chat/completions", body)
@@ -54,6 +55,7 @@ async def test_usage_in_the_last_chunk_if_asked_for(online: Online) -> None:
     assert last["usage"]["prompt_tokens"] == 3
 
 
+@pytest.mark.contract("L-07")
 async def test_completions_stream_too(online: Online) -> None:
     body = {"model": MODEL, "prompt": "hi", "stream": True, "max_tokens": 3}
     *chunks, done = await wire(online, "/v1/completions", body)
@@ -63,6 +65,7 @@ async def test_completions_stream_too(online: Online) -> None:
     assert [chunk["choices"][0]["finish_reason"] for chunk in chunks] == [None, None, "length"]
 
 
+@pytest.mark.contract("S-07")
 async def test_streamed_and_whole_text_are_the_same(online: Online) -> None:
     body = online.chat('fake:text=é_😀_"quoted"_\\n')
     async with online.client() as client:
@@ -73,6 +76,7 @@ async def test_streamed_and_whole_text_are_the_same(online: Online) -> None:
     assert text == whole.choices[0].message.content
 
 
+@pytest.mark.contract("S-13")
 async def test_several_choices_interleave_and_each_ends_once(online: Online) -> None:
     body = online.chat("fake:tokens=5 fake:token_ms=2", n=3)
     texts, ends, usage = ["", "", ""], [0, 0, 0], None
@@ -90,6 +94,7 @@ async def test_several_choices_interleave_and_each_ends_once(online: Online) -> 
     assert (usage.prompt_tokens, usage.completion_tokens) == (2, 15)
 
 
+@pytest.mark.contract("S-01")
 async def test_the_first_token_is_not_held_back(online: Online) -> None:
     started = time.monotonic()
     async with online.client() as client:
@@ -104,6 +109,7 @@ async def test_the_first_token_is_not_held_back(online: Online) -> None:
 
 
 @pytest.mark.parametrize("num_choices", [1, 3])
+@pytest.mark.contract("S-19")
 async def test_a_client_that_goes_away_frees_its_slots(online: Online, num_choices: int) -> None:
     async with online.client() as client:
         stream = await client.chat.completions.create(
@@ -128,6 +134,7 @@ async def test_a_client_that_goes_before_the_first_token(online: Online) -> None
         await online.until_engine_is_free()
 
 
+@pytest.mark.contract("S-15", "T-25")
 async def test_an_error_before_the_first_byte_is_an_ordinary_one(online: Online) -> None:
     async with online.client() as client:
         with pytest.raises(openai.BadRequestError) as refused:
@@ -146,6 +153,7 @@ async def test_an_error_before_the_first_byte_is_an_ordinary_one(online: Online)
         ("fake:token_ms=20 fake:finish=abort", "engine_unavailable"),
     ],
 )
+@pytest.mark.contract("S-16", "S-17")
 async def test_an_error_in_the_middle_is_an_event_and_the_end(
     online: Online, order: str, code: str
 ) -> None:
@@ -162,6 +170,7 @@ async def test_an_error_in_the_middle_is_an_event_and_the_end(
     assert failed.value.code == code
 
 
+@pytest.mark.contract("S-21")
 async def test_a_connection_is_good_for_the_next_stream(online: Online) -> None:
     async with online.http() as http:
         for _ in range(5):

@@ -59,6 +59,7 @@ async def listed(api: Api) -> list[str]:
 
 
 @pytest.mark.parametrize("file_first", [True, False])
+@pytest.mark.contract("F-30")
 async def test_chunked_transfer_in_any_order(api: Api, file_first: bool) -> None:
     data = bytes(range(256)) * 8192
     purpose = field("purpose", b"batch")
@@ -82,6 +83,7 @@ async def test_chunked_transfer_in_any_order(api: Api, file_first: bool) -> None
         assert content.content == data
 
 
+@pytest.mark.contract("F-10")
 async def test_a_declared_length_over_the_limit_is_refused_before_a_byte_is_sent(api: Api) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
     writer.write(head(api, content_length=700 * MIB))
@@ -104,6 +106,7 @@ async def test_without_a_key_nothing_is_stored_and_the_reply_can_be_read(api: Ap
     assert leftovers(api) == []
 
 
+@pytest.mark.contract("F-09")
 async def test_too_large_a_file_is_refused_midway_and_the_sender_learns_why(api: Api) -> None:
     """The sender never looks for a reply before it has sent everything, as many clients do."""
 
@@ -141,6 +144,7 @@ async def test_a_sender_that_goes_on_after_the_refusal_is_cut_off(api: Api) -> N
     writer.close()
 
 
+@pytest.mark.contract("F-31")
 async def test_an_interrupted_upload_leaves_nothing(api: Api) -> None:
     _, writer = await asyncio.open_connection("127.0.0.1", api.port)
     writer.write(head(api, content_length=10 * MIB) + field("purpose", b"batch") + FILE_HEAD)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from engine_adapter.core.request import RequestClass
 from engine_adapter.wire.usage import TokenUsage
 from gateway.auth.principal import Principal
@@ -43,6 +45,7 @@ async def test_whole_streamed_and_flex_answers(online: Online, database: Databas
     assert (rows["flex"].num_requests, rows["flex"].completion_tokens) == (1, 1)
 
 
+@pytest.mark.contract("S-19")
 async def test_a_cut_stream_is_counted(online: Online, database: Database) -> None:
     async with online.client() as client:
         stream = await client.chat.completions.create(

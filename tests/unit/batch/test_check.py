@@ -58,10 +58,12 @@ def test_a_good_file_becomes_rows() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\n\n", b" \r\n\t\n", b"\xef\xbb\xbf"])
+@pytest.mark.contract("B-22")
 def test_an_empty_file(data: bytes) -> None:
     assert faults(check(data)) == [("empty_file", None)]
 
 
+@pytest.mark.contract("B-24", "B-26")
 def test_every_fault_of_every_line_with_its_number() -> None:
     data = b"\n".join(
         [
@@ -93,6 +95,7 @@ def test_a_duplicate_names_the_line_that_was_first_even_if_that_is_bad() -> None
     assert "line 1" in second.message
 
 
+@pytest.mark.contract("B-18")
 def test_an_unknown_model_is_reported_once_where_it_is_named_first() -> None:
     data = b"\n".join([line("a", model="x"), line("b", model="x"), line("c", model="y")])
     assert faults(check(data, served=frozenset({"m"}))) == [
@@ -116,6 +119,7 @@ def test_faults_beyond_the_cap_are_counted() -> None:
     assert report.faults[-2].line == MAX_REPORTED_FAULTS
 
 
+@pytest.mark.contract("B-20")
 def test_exactly_the_limit_of_lines_runs_and_one_more_does_not() -> None:
     limits = CheckLimits(max_rows=3)
     three = b"\n".join(line(str(number)) for number in range(3))
@@ -125,6 +129,7 @@ def test_exactly_the_limit_of_lines_runs_and_one_more_does_not() -> None:
     assert "5 requests" in report.faults[0].message
 
 
+@pytest.mark.contract("B-21")
 def test_a_file_and_a_line_over_the_limits() -> None:
     limits = CheckLimits(max_line_bytes=200, max_file_bytes=300)
     report = check(line("a", content="x" * 300) + b"\n" + line("b"), limits=limits)

@@ -132,6 +132,7 @@ def test_a_good_line() -> None:
         ),
     ],
 )
+@pytest.mark.contract("B-13", "B-14", "B-15", "B-16", "B-19")
 def test_a_bad_line_has_this_one_fault(line: object, code: str, param: str | None) -> None:
     parsed = judge(line)
     assert [(fault.code, fault.param, fault.line) for fault in parsed.faults] == [(code, param, 7)]
@@ -248,6 +249,7 @@ _json = _scalar | st.lists(_scalar, max_size=2) | st.dictionaries(st.just("a"), 
         },
     )
 )
+@pytest.mark.contract("Z-12")
 def test_no_json_can_break_it_and_faults_hold_no_prompt(line: dict[str, Any]) -> None:
     parsed = judge(line)
     assert all(fault.line == 7 and fault.message for fault in parsed.faults)

@@ -38,6 +38,7 @@ def test_every_status_but_the_first_can_be_entered() -> None:
     assert [s for s in RowStatus if not states.row_sources_of(s)] == []
 
 
+@pytest.mark.contract("R-01")
 def test_the_words_in_sql_are_the_words_in_code() -> None:
     assert set(BATCH_STATUSES) == {str(s) for s in BatchStatus}
     assert set(ROW_STATUSES) == {str(s) for s in RowStatus}

@@ -140,6 +140,7 @@ async def _nothing() -> AsyncIterator[bytes]:
         ([], MAX_OTHER_FILE_BYTES),
     ],
 )
+@pytest.mark.contract("F-09", "F-10")
 async def test_reading_stops_at_the_limit(before: list[Part], limit_bytes: int) -> None:
     flood = Flood(4 * 1024 * 1024)
     store = ForgetfulStore()

@@ -90,6 +90,7 @@ def test_a_role_chunk_precedes_text_even_if_the_engine_sends_none() -> None:
     assert {chunk["choices"][0]["index"] for chunk in chunks} == {2}
 
 
+@pytest.mark.contract("S-12", "S-14")
 def test_tool_calls_reasoning_and_log_probabilities() -> None:
     writer = ChunkWriter(head(), 0)
     call = {"index": 0, "id": "c", "type": "function", "function": {"name": "f", "arguments": ""}}

@@ -12,6 +12,7 @@ def flat(message: str, code: int = 400) -> dict[str, Any]:
     return {"object": "error", "message": message, "type": "BadRequestError", "code": code}
 
 
+@pytest.mark.contract("T-25")
 def test_a_long_prompt_names_limit_and_size() -> None:
     message = "The input (9000 tokens) is longer than the model's context length (8192 tokens)."
     error = from_engine(400, flat(message))
@@ -48,6 +49,7 @@ def test_an_answer_longer_than_the_context_names_its_field() -> None:
         "my secret\nsecond line",
     ],
 )
+@pytest.mark.contract("Z-12")
 def test_nothing_of_the_engines_inside_gets_out(body: Any) -> None:
     error = from_engine(400, body)
     assert error.status == 400

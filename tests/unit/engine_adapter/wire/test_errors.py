@@ -14,6 +14,7 @@ OURS = [cls for cls in _tree(ApiError) if cls.__module__ == errors.__name__]
 
 
 @pytest.mark.parametrize("cls", OURS, ids=lambda cls: cls.__name__)
+@pytest.mark.contract("T-11", "T-12")
 def test_every_error_has_the_four_keys_and_a_string_code(cls: type[ApiError]) -> None:
     body = error_body(cls("what happened", param="x"))
     assert list(body) == ["error"]
@@ -23,6 +24,7 @@ def test_every_error_has_the_four_keys_and_a_string_code(cls: type[ApiError]) ->
 
 
 @pytest.mark.parametrize("cls", [cls for cls in OURS if cls.status in (429, 503)])
+@pytest.mark.contract("T-20")
 def test_what_may_be_repeated_says_when(cls: type[ApiError]) -> None:
     assert 0 < float(cls("busy").headers["retry-after"]) <= 120
 

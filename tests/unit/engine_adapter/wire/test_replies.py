@@ -53,6 +53,7 @@ def test_a_chat_reply_has_what_the_contract_says_and_nothing_of_the_engine() -> 
     assert usage == TokenUsage(3, 4, 2, 1)
 
 
+@pytest.mark.contract("C-06")
 def test_tool_calls_have_no_content_and_no_nulls() -> None:
     call = {
         "id": "call_1", "index": 0, "type": "function",
@@ -91,12 +92,14 @@ def test_a_completion_reply() -> None:
     assert usage.total_tokens == 2
 
 
+@pytest.mark.contract("C-04")
 def test_an_abort_never_leaves() -> None:
     with pytest.raises(EngineAborted):
         conforming_reply(CHAT_PATH, RID, "m", chat(finish_reason="abort"))
 
 
 @pytest.mark.parametrize(("engine", "ours"), [("matched_stop", "stop"), (None, "stop")])
+@pytest.mark.contract("C-04")
 def test_unknown_finish_reasons_become_known_ones(engine: str | None, ours: str) -> None:
     body, _ = conforming_reply(CHAT_PATH, RID, "m", chat(finish_reason=engine))
     assert body["choices"][0]["finish_reason"] == ours
