@@ -80,7 +80,11 @@ class Planner:
         except PlanRejected as rejected:
             self._counters.rejected_plans += 1
             logger.error("%s: %s", self.policy_name, rejected)
-        return self._fallback.begin(snapshot).plan
+        try:
+            return self._fallback.begin(snapshot).plan
+        except PlanRejected as rejected:
+            logger.error("%s: %s", POLICY_WHILE_MEASURING, rejected)
+            return StepPlan(step_id=snapshot.step_id)  # nothing runs; the next snapshot differs
 
     def at_arrival(self, arrival: Arrival, step: RunningStep) -> Decision:
         """Whether the running step stops; runs on the monitor's thread."""

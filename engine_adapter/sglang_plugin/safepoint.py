@@ -24,6 +24,7 @@ from engine_adapter.core.plan import SafepointMode
 from engine_adapter.sglang_plugin.cuda_pass import eager_when_armed, run_ahead
 from engine_adapter.sglang_plugin.rank_agreement import RankAgreement
 from engine_adapter.sglang_plugin.row_drop import cut_forward_batch
+from engine_adapter.sglang_plugin.settings import SettingError
 
 
 class StepStopped(Exception):
@@ -63,7 +64,7 @@ class Safepoints:
         """Hook every decoder layer of the runner's model.
 
         Raises:
-            RuntimeError: If the model does not keep its decoder layers in ``model.layers``.
+            SettingError: If the model does not keep its decoder layers in ``model.layers``.
         """
         self.word = StopWord()
         self.dropped_at_layer: int | None = None
@@ -78,7 +79,7 @@ class Safepoints:
         self._positions: torch.Tensor | None = None
         layers = getattr(getattr(model_runner.model, "model", None), "layers", None)
         if layers is None:
-            raise RuntimeError(
+            raise SettingError(
                 "safepoints need decoder layers in model.model.layers; "
                 "start with COSERVE_POLICY=off for this model"
             )

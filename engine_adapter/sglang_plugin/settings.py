@@ -14,8 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine_adapter.latency.profile import ProfileError
-
 OFF = "off"
 DEFAULT_POLICY = "conserve_v2"
 EXIT_REFUSED = 79
@@ -99,7 +97,7 @@ def ending_in_one_sentence() -> Iterator[None]:
     """
     try:
         yield
-    except (SettingError, ProfileError) as error:
+    except ValueError as error:  # SettingError, ProfileError, and what the parts refuse
         sys.stderr.write(f"coserve: the engine cannot start: {error}\n")
         sys.stderr.flush()
         os._exit(EXIT_REFUSED)
