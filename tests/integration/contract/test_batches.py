@@ -228,9 +228,8 @@ def test_z_08_raw_and_streaming_helpers(live: Live) -> None:
 def test_z_03_many_calls_on_one_connection(live: Live) -> None:
     with live.http() as http:
         http.get("/v1/models")
-        opened = live.gateway.server.server_state.total_requests
-        before = len(live.gateway.server.server_state.connections)
+        before = set(live.gateway.server.server_state.connections)
         for _ in range(1000):
             assert http.get("/v1/models/org/none").status_code == 404
-        assert len(live.gateway.server.server_state.connections) == before
-        assert live.gateway.server.server_state.total_requests == opened + 1000
+        # Those of earlier tests may have closed meanwhile; none was opened.
+        assert set(live.gateway.server.server_state.connections) <= before

@@ -32,6 +32,7 @@ async def send(client: AsyncOpenAI, data: bytes, key: str, name: str = "in.jsonl
     )
 
 
+@pytest.mark.contract("T-30")
 async def test_batches_created_at_once_under_one_key_are_one(api: Api) -> None:
     async with api.client() as client, api.client(api.other_key) as other:
         file_id = await upload(client, line("a"))
@@ -56,6 +57,7 @@ async def test_a_refused_creation_leaves_the_key_unused(api: Api) -> None:
         assert (await create(client, file_id, "k")).status == "validating"
 
 
+@pytest.mark.contract("T-30")
 async def test_files_uploaded_under_one_key_are_one(api: Api) -> None:
     async with api.client() as client:
         found = await asyncio.gather(*(send(client, line("a"), "k") for _ in range(5)))

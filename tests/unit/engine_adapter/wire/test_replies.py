@@ -71,6 +71,7 @@ def test_tool_calls_have_no_content_and_no_nulls() -> None:
     ]
 
 
+@pytest.mark.contract("C-17")
 def test_log_probabilities_have_both_keys() -> None:
     token = {"token": "a", "logprob": -1.0, "bytes": [97], "top_logprobs": []}
     body, _ = conforming_reply(CHAT_PATH, RID, "m", chat(logprobs={"content": [token]}))
