@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
 from coserve_kernels.gather_pages import gather_pages
 from coserve_kernels.page_shape import PageShape
 from coserve_kernels.reference import gather_pages_reference

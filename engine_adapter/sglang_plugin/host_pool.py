@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+
 from coserve_kernels.launch import page_mover
 
 HOST_PAGE_TOKENS = 16

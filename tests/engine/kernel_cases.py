@@ -18,6 +18,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "kernels"))
 
 import torch
+
 from coserve_kernels.reference import gather_pages_reference, scatter_pages_reference
 from coserve_kernels.staged_mover import CudaStreams, InOrder, StagedMover, runs
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "kernels"))
 
-from coserve_kernels.gather_pages import _gather
-from coserve_kernels.scatter_pages import _scatter
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
+
+from coserve_kernels.gather_pages import _gather
+from coserve_kernels.scatter_pages import _scatter
 
 # Llama-3.1-8B: 8 KV heads of 128 in bfloat16 are 256 lanes of 8 bytes. A single odd byte: 1 lane.
 SHAPES = {"llama-8b": ("*i64", 256, 256), "odd": ("*i8", 3, 4)}
