@@ -57,6 +57,8 @@ def offline_rate(run: SystemRun) -> float:
     ones and those computed again are taken off, and the offline output tokens are added.
     """
     result = run.result
+    if not result.offline:
+        return 0.0
     if result.reading is None:
         return result.offline_tokens_per_s()
     if run.counters:
