@@ -87,7 +87,11 @@ async def test_a_batch_from_upload_to_download(
     await expect(page.get_by_text("No batches yet")).to_be_visible()
     await expect(page.locator("#curl-example")).to_contain_text(f"{installation.url}/v1/files")
 
-    lines = [line(f"row-{number}", f"fake:text=answer-{number}") for number in range(NUM_ROWS - 1)]
+    # Eight at a time, a second each: several readings of the page fall into the batch's run.
+    lines = [
+        line(f"row-{number}", f"fake:text=answer-{number} fake:token_ms=800")
+        for number in range(NUM_ROWS - 1)
+    ]
     lines.append(line("row-bad", "fake:status=400"))
     await visit.submit(_input(tmp_path / "questions.jsonl", lines))
     await page.evaluate("window.samePage = true")
