@@ -87,9 +87,9 @@ async def test_a_batch_from_upload_to_download(
     await expect(page.get_by_text("No batches yet")).to_be_visible()
     await expect(page.locator("#curl-example")).to_contain_text(f"{installation.url}/v1/files")
 
-    # Eight at a time, a second each: several readings of the page fall into the batch's run.
+    # Eight at a time, two tokens and a second each: several readings of the page fall into the batch's run.
     lines = [
-        line(f"row-{number}", f"fake:text=answer-{number} fake:token_ms=800")
+        line(f"row-{number}", f"fake:text=answer_{number} fake:token_ms=800")
         for number in range(NUM_ROWS - 1)
     ]
     lines.append(line("row-bad", "fake:status=400"))
@@ -115,7 +115,7 @@ async def test_a_batch_from_upload_to_download(
     output = (await (await waiting.value).path()).read_text().splitlines()
     answers = {one["custom_id"]: one["response"]["body"] for one in map(json.loads, output)}
     assert set(answers) == {f"row-{number}" for number in range(NUM_ROWS - 1)}
-    assert answers["row-7"]["choices"][0]["message"]["content"] == "answer-7"
+    assert answers["row-7"]["choices"][0]["message"]["content"] == "answer 7"
 
     await page.get_by_role("navigation", name="Main").get_by_text("Batches").click()
     row = page.get_by_role("row", name=re.compile("questions.jsonl"))
