@@ -87,7 +87,7 @@ async def test_a_batch_from_upload_to_download(
     await expect(page.get_by_text("No batches yet")).to_be_visible()
     await expect(page.locator("#curl-example")).to_contain_text(f"{installation.url}/v1/files")
 
-    # Eight at a time, two tokens and a second each: several readings of the page fall into the batch's run.
+    # Eight at a time, two tokens and a second each: the page is read often while the batch runs.
     lines = [
         line(f"row-{number}", f"fake:text=answer_{number} fake:token_ms=800")
         for number in range(NUM_ROWS - 1)
