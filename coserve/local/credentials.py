@@ -14,7 +14,6 @@ from store.session import Database
 
 ADMIN_KEY_FILE = "admin-key"
 SECRET_FILE = "secret"
-_ADMIN_SCOPES = ("admin",)
 
 
 def write_secret(path: Path, text: str) -> None:
@@ -73,4 +72,4 @@ async def ensure_admin_key(database: Database, home: Path) -> tuple[str, bool]:
 
 async def _insert(database: Database, plaintext: str) -> None:
     async with database.unit_of_work() as session:
-        await keys.create(session, DEFAULT_PROJECT_ID, "admin", _ADMIN_SCOPES, plaintext=plaintext)
+        await keys.create(session, DEFAULT_PROJECT_ID, "admin", role="admin", plaintext=plaintext)

@@ -57,7 +57,7 @@ class KeyRing:
             key = await keys.find_by_hash(session, key_hash)
         principal = None
         if key is not None:
-            principal = Principal(key.project_id, key.id, frozenset(key.scopes))
+            principal = Principal(key.project_id, key.id, frozenset(key.scopes), key.role)
         self._kept[key_hash] = (now_s + (KEPT_S if principal else UNKNOWN_KEPT_S), principal)
         self._kept.move_to_end(key_hash)
         while len(self._kept) > MAX_KEPT:

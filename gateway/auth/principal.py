@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-ADMIN_SCOPE = "admin"
-
 
 @dataclass(frozen=True)
 class Principal:
@@ -14,8 +12,5 @@ class Principal:
     project_id: str
     key_id: str
     scopes: frozenset[str] = frozenset()
-
-    @property
-    def is_admin(self) -> bool:
-        """Whether the key may use the dashboard."""
-        return ADMIN_SCOPE in self.scopes
+    role: str | None = None
+    """What it may do with its organisation, if anything."""

@@ -1,4 +1,4 @@
-"""Logging in with a key of scope `admin`, and out again."""
+"""Logging in with a key that has a role, and out again."""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ async def log_in(
         resources.throttle.failed(address, now_s)
         said = "This key is not known here, or it was revoked."
         return _form(request, resources, session, error=said, status=401, next_path=next)
-    if "admin" not in found.scopes:
+    if found.role is None:
         resources.throttle.failed(address, now_s)
-        said = "This key may call the API, but not use the dashboard: it lacks the scope admin."
+        said = "This key may call the API, but not use the dashboard: it has no role."
         return _form(request, resources, session, error=said, status=403, next_path=next)
     resources.throttle.succeeded(address)
     # A new session, not the visitor's: a nonce known before must not be worth anything after.

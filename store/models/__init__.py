@@ -1,5 +1,6 @@
 """All tables; importing this registers every one with `Base.metadata`."""
 
+from store.models.audit import AuditEntry
 from store.models.base import Base
 from store.models.batch import Batch
 from store.models.dispatcher import Dispatcher
@@ -8,14 +9,17 @@ from store.models.event import BatchEvent
 from store.models.file import File
 from store.models.idempotency import IdempotencyKey
 from store.models.key import ApiKey
+from store.models.organization import DEFAULT_ORGANIZATION_ID, Organization
 from store.models.project import DEFAULT_PROJECT_ID, Project
 from store.models.result import RowResult
 from store.models.row import BatchRow
 from store.models.usage import Usage
 
 __all__ = [
+    "DEFAULT_ORGANIZATION_ID",
     "DEFAULT_PROJECT_ID",
     "ApiKey",
+    "AuditEntry",
     "Base",
     "Batch",
     "BatchEvent",
@@ -24,6 +28,7 @@ __all__ = [
     "Engine",
     "File",
     "IdempotencyKey",
+    "Organization",
     "Project",
     "RowResult",
     "Usage",

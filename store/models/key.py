@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
-from sqlalchemy import ForeignKey, LargeBinary, Text
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, LargeBinary, Text
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Mapped, mapped_column
 
-from store.models.base import Base
+from store.models.base import Base, one_of
 from store.types import CreatedAt, Instant, TextId
+
+KEY_SCOPES = ("chat", "files", "batches", "webhooks", "read")
+"""What a key may do in its project (gateway/auth/scopes.py says what each word opens)."""
+
+WRITE_SCOPES = tuple(scope for scope in KEY_SCOPES if scope != "read")
+"""Everything: what a key has unless less is asked for."""
+
+KEY_ROLES = ("viewer", "operator", "admin")
 
 
 class ApiKey(Base):
-    """A credential of a project.
+    """A credential of a project, and of an operator where it has a role.
 
-    Invariant: usable while `revoked_at` is null and `expires_at` is null or in the future.
+    Invariant: usable while `revoked_at` is null, `expires_at` is null or in the future, and its
+    project is not archived.
     """
 
     __tablename__ = "api_keys"
+    __table_args__ = (
+        CheckConstraint(one_of("role", KEY_ROLES), name="role"),
+        CheckConstraint("requests_per_minute > 0", name="requests_per_minute"),
+        CheckConstraint("tokens_per_minute > 0", name="tokens_per_minute"),
+    )
 
     id: Mapped[TextId]
     project_id: Mapped[str] = mapped_column(ForeignKey("projects.id"), index=True)
@@ -26,7 +40,13 @@ class ApiKey(Base):
     key_hash: Mapped[bytes] = mapped_column(LargeBinary, unique=True)
     """sha256 of the plain text (32 bytes): keys have 256 random bits, so no salt is needed."""
     scopes: Mapped[list[str]] = mapped_column(ARRAY(Text))
+    """Some of `KEY_SCOPES`."""
+    role: Mapped[str | None]
+    """What it may do with its organisation, in the dashboard and the administration API."""
     created_at: Mapped[CreatedAt]
     expires_at: Mapped[Instant | None]
     revoked_at: Mapped[Instant | None]
     last_used_at: Mapped[Instant | None]
+    requests_per_minute: Mapped[int | None]
+    """Of this key alone; null: only its project's limit. So is the next one."""
+    tokens_per_minute: Mapped[int | None] = mapped_column(BigInteger)

@@ -10,6 +10,7 @@ from sqlalchemy import func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from store.models import ApiKey
+from store.models.key import WRITE_SCOPES
 from store.types import new_id
 
 KEY_PREFIX = "sk-coserve-"
@@ -25,8 +26,9 @@ async def create(
     session: AsyncSession,
     project_id: str,
     name: str,
-    scopes: Sequence[str] = (),
+    scopes: Sequence[str] = WRITE_SCOPES,
     *,
+    role: str | None = None,
     plaintext: str | None = None,
 ) -> tuple[ApiKey, str]:
     """A new key and its plain text, which is known only now.
@@ -35,7 +37,8 @@ async def create(
         session: The caller's transaction.
         project_id: Owner.
         name: For people.
-        scopes: `admin` lets the key see the dashboard; none is needed for the API.
+        scopes: What it may do in its project; everything if not said.
+        role: What it may do with its organisation; nothing if not said.
         plaintext: Use this secret instead of a random one (a key that lives in a file already).
     """
     plaintext = plaintext or KEY_PREFIX + secrets.token_urlsafe(32)
@@ -46,6 +49,7 @@ async def create(
         prefix=plaintext[:_SHOWN_CHARS],
         key_hash=hash_of(plaintext),
         scopes=list(scopes),
+        role=role,
     )
     session.add(key)
     await session.flush()

@@ -25,7 +25,7 @@ class Seconds:
 
 async def test_the_plain_text_is_nowhere(database: Database) -> None:
     async with database.unit_of_work() as session:
-        key, plaintext = await keys.create(session, DEFAULT_PROJECT_ID, "k", ["admin"])
+        key, plaintext = await keys.create(session, DEFAULT_PROJECT_ID, "k", role="admin")
         assert plaintext.startswith("sk-coserve-")
         assert len(plaintext) > 40
         row = (await session.execute(text("SELECT * FROM api_keys"))).one()
@@ -37,10 +37,10 @@ async def test_the_plain_text_is_nowhere(database: Database) -> None:
 
 async def test_a_principal_and_its_scopes(database: Database) -> None:
     async with database.unit_of_work() as session:
-        key, plaintext = await keys.create(session, DEFAULT_PROJECT_ID, "k", ["admin"])
+        key, plaintext = await keys.create(session, DEFAULT_PROJECT_ID, "k", role="admin")
     principal = await KeyRing(database).principal(f"Bearer {plaintext}")
     assert (principal.project_id, principal.key_id) == (DEFAULT_PROJECT_ID, key.id)
-    assert principal.is_admin
+    assert (principal.role, principal.scopes) == ("admin", {"chat", "files", "batches", "webhooks"})
 
 
 async def test_a_revoked_key_stops_working_within_five_seconds(database: Database) -> None:

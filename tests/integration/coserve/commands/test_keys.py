@@ -17,7 +17,7 @@ def cli(database_url: str, monkeypatch: pytest.MonkeyPatch) -> CliRunner:
 
 
 def test_a_key_is_made_listed_and_revoked(cli: CliRunner) -> None:
-    made = cli.invoke(app, ["keys", "create", "--name", "ci", "--scope", "admin"])
+    made = cli.invoke(app, ["keys", "create", "--name", "ci", "--role", "admin"])
     assert made.exit_code == 0
     plaintext = made.stdout.strip()
     assert plaintext.startswith("sk-coserve-")
@@ -37,9 +37,9 @@ def test_a_key_is_made_listed_and_revoked(cli: CliRunner) -> None:
 
 
 def test_wrong_input_is_told(cli: CliRunner) -> None:
-    wrong_scope = cli.invoke(app, ["keys", "create", "--scope", "root"])
-    assert wrong_scope.exit_code == 2
-    assert "root" in wrong_scope.stderr
+    wrong_role = cli.invoke(app, ["keys", "create", "--role", "root"])
+    assert wrong_role.exit_code == 2
+    assert "root" in wrong_role.stderr
     wrong_project = cli.invoke(app, ["keys", "create", "--project", "proj_nowhere"])
     assert wrong_project.exit_code == 1
     assert "Traceback" not in wrong_project.output

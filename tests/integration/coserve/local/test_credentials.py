@@ -21,7 +21,7 @@ async def test_the_key_is_made_once_and_only_its_owner_reads_it(
     async with database.unit_of_work() as session:
         found = await keys.find_by_plaintext(session, first)
     assert found is not None
-    assert found.scopes == ["admin"]
+    assert found.role == "admin"
 
 
 async def test_a_new_database_gets_the_key_of_the_file(database: Database, tmp_path: Path) -> None:

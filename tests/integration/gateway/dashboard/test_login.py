@@ -62,11 +62,11 @@ async def test_a_wrong_key_is_told_so(site: Site) -> None:
             assert (await client.get("/admin/batches")).status_code == 303
 
 
-async def test_a_key_without_the_scope_is_told_so(site: Site) -> None:
+async def test_a_key_without_a_role_is_told_so(site: Site) -> None:
     async with site.client() as client:
         reply = await log_in(client, site.plain_key)
         assert reply.status_code == 403
-        assert "scope admin" in reply.text
+        assert "has no role" in reply.text
         assert (await client.get("/admin/batches")).status_code == 303
 
 

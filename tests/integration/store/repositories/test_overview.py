@@ -63,7 +63,7 @@ async def test_an_ended_batch_in_figures(database: Database) -> None:
 
 async def test_an_admin_key_is_one_that_may_and_still_works(database: Database) -> None:
     async with database.unit_of_work() as session:
-        admin, _ = await keys.create(session, "proj_default", "a", ["admin"])
+        admin, _ = await keys.create(session, "proj_default", "a", role="admin")
         plain, _ = await keys.create(session, "proj_default", "b")
         assert await overview.admin_key(session, admin.id) is not None
         assert await overview.admin_key(session, plain.id) is None
