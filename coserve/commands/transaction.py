@@ -1,0 +1,52 @@
+"""Commands that work on the database itself: one transaction, errors in one sentence."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+import typer
+
+from coserve.commands.up import read_settings
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncSession
+
+Result = TypeVar("Result")
+
+
+def database_url() -> str:
+    """DATABASE_URL, else the embedded server of the stack that runs on this state directory."""
+    from coserve.local import postgres
+
+    settings = read_settings()
+    if settings.database_url:
+        return settings.database_url
+    found = postgres.running_url(settings.home_path)
+    if found is None:
+        typer.echo("No database: start coserve first, or set DATABASE_URL.", err=True)
+        raise typer.Exit(1)
+    return found
+
+
+def in_transaction(work: Callable[[AsyncSession], Awaitable[Result]]) -> Result:
+    """Run `work` in one transaction; ends the command with a sentence where that fails."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from store.session import Database
+
+    async def run() -> Result:
+        database = Database(database_url(), pool_size=1)
+        try:
+            async with database.unit_of_work() as session:
+                return await work(session)
+        finally:
+            await database.dispose()
+
+    try:
+        return asyncio.run(run())
+    except SQLAlchemyError as error:
+        reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
+        typer.echo(f"The database refused: {reason}", err=True)
+        raise typer.Exit(1) from None
