@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 
@@ -44,6 +44,15 @@ class GatewaySettings(BaseSettings):
     """A stream that is silent for this long gets a comment (COSERVE_KEEP_ALIVE_S)."""
     shutdown_grace_s: float = Field(default=10.0, ge=0)
     """How long running requests may go on after SIGTERM (COSERVE_SHUTDOWN_GRACE_S)."""
+    key_requests_per_minute: int | None = Field(default=None, ge=0)
+    """Limit of each key without one of its own (COSERVE_KEY_REQUESTS_PER_MINUTE); none: no limit,
+    0: nothing. So are the next three."""
+    key_tokens_per_minute: int | None = Field(default=None, ge=0)
+    """COSERVE_KEY_TOKENS_PER_MINUTE."""
+    project_requests_per_minute: int | None = Field(default=None, ge=0)
+    """COSERVE_PROJECT_REQUESTS_PER_MINUTE."""
+    project_tokens_per_minute: int | None = Field(default=None, ge=0)
+    """COSERVE_PROJECT_TOKENS_PER_MINUTE."""
     cors_origins: str = "*"
     """Origins that browsers may call from, comma separated (COSERVE_CORS_ORIGINS)."""
     log_level: str = "info"

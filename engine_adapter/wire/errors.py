@@ -9,7 +9,9 @@
     ├─ Conflict 409
     ├─ PayloadTooLarge 413
     ├─ UnsupportedMediaType 415
-    ├─ RateLimited 429
+    ├─ RateLimited 429 ┬─ TokensRateLimited
+    │                  ├─ QuotaExceeded
+    │                  └─ NoFlexRoom
     ├─ InternalError 500
     └─ Overloaded 503 ── EngineUnavailable 503
 
@@ -146,12 +148,34 @@ class UnsupportedMediaType(ApiError):
 
 
 class RateLimited(ApiError):
-    """The caller is over its own limit."""
+    """The caller is over its own limit of requests a minute (contract row T-21)."""
 
     status = 429
     type = "requests"
     default_code = "rate_limit_exceeded"
     default_headers: ClassVar[Mapping[str, str]] = {"retry-after": "1"}
+
+
+class TokensRateLimited(RateLimited):
+    """The caller is over its own limit of tokens a minute."""
+
+    type = "tokens"
+
+
+class QuotaExceeded(RateLimited):
+    """The caller may use nothing at all; waiting cannot help (contract rows T-19, T-21)."""
+
+    type = "insufficient_quota"
+    default_code = "insufficient_quota"
+    default_headers: ClassVar[Mapping[str, str]] = {"retry-after": "120", "x-should-retry": "false"}
+
+
+class NoFlexRoom(RateLimited):
+    """The engine has no spare capacity for a flex request (contract row C-27)."""
+
+    type = "resource_unavailable"
+    default_code = "resource_unavailable"
+    default_headers: ClassVar[Mapping[str, str]] = {"retry-after": "5"}
 
 
 class Overloaded(ApiError):

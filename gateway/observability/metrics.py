@@ -64,6 +64,22 @@ class Metrics:
             "Requests whose client went away before the answer's end.",
             registry=self.registry,
         )
+        self.rate_limited = Counter(
+            "coserve_rate_limited",
+            "Requests refused by a rate limit.",
+            ["scope", "kind"],
+            registry=self.registry,
+        )
+        self.rate_limit_fallbacks = Counter(
+            "coserve_rate_limit_fallbacks",
+            "Requests whose limits were kept by this process because Valkey did not answer.",
+            registry=self.registry,
+        )
+        self.flex_refused = Counter(
+            "coserve_flex_refused",
+            "Flex requests refused because no engine had room.",
+            registry=self.registry,
+        )
         self.usage_flush_failures = Counter(
             "coserve_usage_flush_failures",
             "Attempts to write usage to the database that failed and are repeated.",
