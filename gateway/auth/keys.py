@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from engine_adapter.wire.errors import AuthenticationFailed
 from gateway.auth.principal import Principal
+from gateway.limits.rates import Rates
 from store.repositories import key as keys
 from store.session import Database
 
@@ -54,10 +55,20 @@ class KeyRing:
         # The instant before the query: what is revoked after it is at most KEPT_S old.
         now_s = self._now_s()
         async with self._database.unit_of_work() as session:
-            key = await keys.find_by_hash(session, key_hash)
+            found = await keys.find_by_hash(session, key_hash)
         principal = None
-        if key is not None:
-            principal = Principal(key.project_id, key.id, frozenset(key.scopes), key.role)
+        if found is not None:
+            key, project = found
+            principal = Principal(
+                project_id=project.id,
+                key_id=key.id,
+                scopes=frozenset(key.scopes),
+                role=key.role,
+                organization_id=project.organization_id,
+                key_name=key.name,
+                key_rates=Rates(key.requests_per_minute, key.tokens_per_minute),
+                project_rates=Rates(project.requests_per_minute, project.tokens_per_minute),
+            )
         self._kept[key_hash] = (now_s + (KEPT_S if principal else UNKNOWN_KEPT_S), principal)
         self._kept.move_to_end(key_hash)
         while len(self._kept) > MAX_KEPT:

@@ -4,13 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gateway.limits.rates import Rates
+from store.models.organization import DEFAULT_ORGANIZATION_ID
+
+NO_LIMITS = Rates()
+
 
 @dataclass(frozen=True)
 class Principal:
-    """The key a request came with, and whose it is."""
+    """The key a request came with, and whose it is.
+
+    Attributes:
+        scopes: What it may do in its project (`gateway.auth.scopes`).
+        role: What it may do with its organisation, if anything (`gateway.auth.roles`).
+        key_name: The key's name, for the audit log.
+        key_rates: The key's own limits.
+        project_rates: Those of its project, which all its keys share.
+    """
 
     project_id: str
     key_id: str
     scopes: frozenset[str] = frozenset()
     role: str | None = None
-    """What it may do with its organisation, if anything."""
+    organization_id: str = DEFAULT_ORGANIZATION_ID
+    key_name: str = ""
+    key_rates: Rates = NO_LIMITS
+    project_rates: Rates = NO_LIMITS

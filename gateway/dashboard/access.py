@@ -12,7 +12,7 @@ from engine_adapter.wire.errors import PermissionDenied
 from gateway.dashboard.resources import Resources
 from gateway.dashboard.session import COOKIE_NAME, MAX_AGE, DashboardSession
 from store.models import ApiKey
-from store.repositories import overview
+from store.repositories import key as keys
 
 CSRF_FIELD = "csrf_token"
 CSRF_HEADER = "x-csrf-token"
@@ -63,8 +63,8 @@ async def find_admin(resources: Resources, session: DashboardSession) -> Admin |
     if not session.logged_in:
         return None
     async with resources.database.unit_of_work() as work:
-        key = await overview.admin_key(work, session.key_id)
-    return Admin(session, key) if key is not None else None
+        found = await keys.find_operator(work, session.key_id)
+    return Admin(session, found[0]) if found is not None else None
 
 
 async def require_admin(resources: ResourcesDep, session: SessionDep) -> Admin:

@@ -54,13 +54,13 @@ def upgrade() -> None:
     op.create_check_constraint(
         op.f("ck_projects_batch_enqueued_token_limit"),
         "projects",
-        "batch_enqueued_token_limit > 0",
+        "batch_enqueued_token_limit >= 0",
     )
     for table in ("projects", "api_keys"):
         op.add_column(table, sa.Column("requests_per_minute", sa.Integer()))
         op.add_column(table, sa.Column("tokens_per_minute", sa.BigInteger()))
         for column in ("requests_per_minute", "tokens_per_minute"):
-            op.create_check_constraint(op.f(f"ck_{table}_{column}"), table, f"{column} > 0")
+            op.create_check_constraint(op.f(f"ck_{table}_{column}"), table, f"{column} >= 0")
     op.add_column("api_keys", sa.Column("role", sa.String()))
     op.create_check_constraint(
         op.f("ck_api_keys_role"), "api_keys", "role IN ('viewer', 'operator', 'admin')"

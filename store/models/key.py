@@ -28,8 +28,8 @@ class ApiKey(Base):
     __tablename__ = "api_keys"
     __table_args__ = (
         CheckConstraint(one_of("role", KEY_ROLES), name="role"),
-        CheckConstraint("requests_per_minute > 0", name="requests_per_minute"),
-        CheckConstraint("tokens_per_minute > 0", name="tokens_per_minute"),
+        CheckConstraint("requests_per_minute >= 0", name="requests_per_minute"),
+        CheckConstraint("tokens_per_minute >= 0", name="tokens_per_minute"),
     )
 
     id: Mapped[TextId]
@@ -48,5 +48,5 @@ class ApiKey(Base):
     revoked_at: Mapped[Instant | None]
     last_used_at: Mapped[Instant | None]
     requests_per_minute: Mapped[int | None]
-    """Of this key alone; null: only its project's limit. So is the next one."""
+    """Of this key alone; null: the default of the settings, 0: none at all. So is the next one."""
     tokens_per_minute: Mapped[int | None] = mapped_column(BigInteger)

@@ -18,9 +18,9 @@ class Project(Base):
 
     __tablename__ = "projects"
     __table_args__ = (
-        CheckConstraint("requests_per_minute > 0", name="requests_per_minute"),
-        CheckConstraint("tokens_per_minute > 0", name="tokens_per_minute"),
-        CheckConstraint("batch_enqueued_token_limit > 0", name="batch_enqueued_token_limit"),
+        CheckConstraint("requests_per_minute >= 0", name="requests_per_minute"),
+        CheckConstraint("tokens_per_minute >= 0", name="tokens_per_minute"),
+        CheckConstraint("batch_enqueued_token_limit >= 0", name="batch_enqueued_token_limit"),
     )
 
     id: Mapped[TextId]
@@ -31,7 +31,7 @@ class Project(Base):
     created_at: Mapped[CreatedAt]
     archived_at: Mapped[Instant | None]
     requests_per_minute: Mapped[int | None]
-    """Of all its keys together; null: no limit. So are the next two."""
+    """Of all its keys together; null: what the settings say, 0: none at all. So the next two."""
     tokens_per_minute: Mapped[int | None] = mapped_column(BigInteger)
     batch_enqueued_token_limit: Mapped[int | None] = mapped_column(BigInteger)
     """Prompt tokens of live batches, per model (contract row B-31)."""

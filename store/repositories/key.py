@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
-from sqlalchemy import func, or_, select, update
+from sqlalchemy import Select, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from store.models import ApiKey
+from store.models import ApiKey, Project
 from store.models.key import WRITE_SCOPES
 from store.types import new_id
 
@@ -57,19 +57,44 @@ async def create(
     return key, plaintext
 
 
-async def find_by_hash(session: AsyncSession, key_hash: bytes) -> ApiKey | None:
-    """The usable key with this hash: neither revoked nor expired."""
-    statement = select(ApiKey).where(
-        ApiKey.key_hash == key_hash,
-        ApiKey.revoked_at.is_(None),
-        or_(ApiKey.expires_at.is_(None), ApiKey.expires_at > func.statement_timestamp()),
+def _usable() -> Select[ApiKey, Project]:
+    return (
+        select(ApiKey, Project)
+        .join(Project, Project.id == ApiKey.project_id)
+        .where(
+            ApiKey.revoked_at.is_(None),
+            or_(ApiKey.expires_at.is_(None), ApiKey.expires_at > func.statement_timestamp()),
+            Project.archived_at.is_(None),
+        )
     )
-    return (await session.execute(statement)).scalar_one_or_none()
+
+
+async def find_by_hash(session: AsyncSession, key_hash: bytes) -> tuple[ApiKey, Project] | None:
+    """The usable key with this hash, and its project."""
+    found = await session.execute(_usable().where(ApiKey.key_hash == key_hash))
+    row = found.one_or_none()
+    return None if row is None else (row[0], row[1])
 
 
 async def find_by_plaintext(session: AsyncSession, plaintext: str) -> ApiKey | None:
     """The usable key with this plain text."""
-    return await find_by_hash(session, hash_of(plaintext))
+    found = await find_by_hash(session, hash_of(plaintext))
+    return None if found is None else found[0]
+
+
+async def find_operator(session: AsyncSession, key_id: str) -> tuple[ApiKey, Project] | None:
+    """The usable key with this id if it has a role, and its project."""
+    found = await session.execute(_usable().where(ApiKey.id == key_id, ApiKey.role.is_not(None)))
+    row = found.one_or_none()
+    return None if row is None else (row[0], row[1])
+
+
+async def unusable(session: AsyncSession, key_ids: Collection[str]) -> set[str]:
+    """Those of these keys that open nothing any more."""
+    found = await session.execute(
+        _usable().with_only_columns(ApiKey.id).where(ApiKey.id.in_(key_ids))
+    )
+    return set(key_ids) - set(found.scalars())
 
 
 async def list_all(session: AsyncSession, project_id: str | None = None) -> Sequence[ApiKey]:

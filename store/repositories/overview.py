@@ -215,14 +215,3 @@ async def file_of(session: AsyncSession, file_id: str) -> File | None:
     """A file of any project whose bytes are still there."""
     query = select(File).where(File.id == file_id, File.deleted_at.is_(None))
     return (await session.execute(query)).scalar_one_or_none()
-
-
-async def admin_key(session: AsyncSession, key_id: str) -> ApiKey | None:
-    """A key that may use the dashboard now: neither revoked nor expired, with a role."""
-    query = select(ApiKey).where(
-        ApiKey.id == key_id,
-        ApiKey.revoked_at.is_(None),
-        or_(ApiKey.expires_at.is_(None), ApiKey.expires_at > func.statement_timestamp()),
-        ApiKey.role.is_not(None),
-    )
-    return (await session.execute(query)).scalar_one_or_none()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from batch.finalize import finalize
 from engine_adapter.client.fake import FakeEngineClient
 from engine_adapter.client.fake_engine import FakeEngine
-from store.repositories import key as keys
 from store.repositories import overview
 from store.session import Database
 from tests.fixtures.batches import Bench, add_batch, add_validating, line
@@ -59,14 +58,3 @@ async def test_an_ended_batch_in_figures(database: Database) -> None:
     assert {row.custom_id for row in all_failed} == {"r3", "r7"}
     assert failed[0] == all_failed[0]
     assert [one.event for one in events] == ["finalizing", "completed"]
-
-
-async def test_an_admin_key_is_one_that_may_and_still_works(database: Database) -> None:
-    async with database.unit_of_work() as session:
-        admin, _ = await keys.create(session, "proj_default", "a", role="admin")
-        plain, _ = await keys.create(session, "proj_default", "b")
-        assert await overview.admin_key(session, admin.id) is not None
-        assert await overview.admin_key(session, plain.id) is None
-        assert await overview.admin_key(session, "key_none") is None
-        await keys.revoke(session, admin.id)
-        assert await overview.admin_key(session, admin.id) is None
