@@ -10,14 +10,16 @@ class RestartPolicy:
     """Delays between starts grow from `first_delay_s` by `factor` up to `longest_delay_s`.
 
     A process that ran for `steady_s` is forgiven: its next delay is the first one again.
+    The longest delay is a part of the 30 s in which the service recovers from any death, however
+    often it died before (decision 0042).
     Before it was ever ready it gets `num_tries_at_start` starts, then the whole start fails:
     a wrong setting does not get better by waiting.
     """
 
     first_delay_s: float = 0.5
     factor: float = 2.0
-    longest_delay_s: float = 30.0
-    steady_s: float = 60.0
+    longest_delay_s: float = 5.0
+    steady_s: float = 15.0
     num_tries_at_start: int = 3
 
 

@@ -9,6 +9,7 @@ import argparse
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -17,8 +18,10 @@ from aiohttp import web
 from engine_adapter.client.base import CHAT_PATH, COMPLETIONS_PATH
 from engine_adapter.client.fake_dialect import answer, events
 from engine_adapter.client.fake_engine import ConnectionBroken, FakeEngine, FakeSettings, Refused
+from engine_adapter.client.fake_journal import BEGUN, SERVED, Journal
 
 _ENGINE = web.AppKey("engine", FakeEngine)
+_JOURNAL = web.AppKey("journal", Journal)
 
 
 def _json(body: Any, status: int = 200) -> web.Response:
@@ -31,12 +34,15 @@ def _break(request: web.Request) -> None:
 
 
 async def _generate(request: web.Request) -> web.StreamResponse:
-    engine = request.app[_ENGINE]
+    engine, journal = request.app[_ENGINE], request.app[_JOURNAL]
     body = orjson.loads(await request.read())
     try:
         script = engine.script(request.path, body)
+        journal.note(BEGUN, request.path, body)
         if not body.get("stream"):
-            return _json(await answer(engine, request.path, body, script))
+            whole = await answer(engine, request.path, body, script)
+            journal.note(SERVED, request.path, body)
+            return _json(whole)
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
         async with aclosing(events(engine, request.path, body, script)) as stream:
             async for event in stream:
@@ -44,6 +50,7 @@ async def _generate(request: web.Request) -> web.StreamResponse:
                     await response.prepare(request)
                 await response.write(b"data: " + event + b"\n\n")
         await response.write(b"data: [DONE]\n\n")
+        journal.note(SERVED, request.path, body)
     except Refused as refused:
         return _json(refused.body, refused.status)
     except ConnectionBroken:
@@ -70,10 +77,11 @@ async def _health(request: web.Request) -> web.Response:
     return web.Response(status=503 if request.app[_ENGINE].down else 200)
 
 
-def make_app(engine: FakeEngine) -> web.Application:
+def make_app(engine: FakeEngine, journal: Journal | None = None) -> web.Application:
     """The routes the service uses of an engine."""
     app = web.Application(client_max_size=64 * 1024 * 1024)
     app[_ENGINE] = engine
+    app[_JOURNAL] = journal or Journal()
     app.add_routes(
         [
             web.post(CHAT_PATH, _generate),
@@ -89,12 +97,16 @@ def make_app(engine: FakeEngine) -> web.Application:
 
 @asynccontextmanager
 async def serving(
-    engine: FakeEngine, *, host: str = "127.0.0.1", port: int = 0
+    engine: FakeEngine,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    journal: Journal | None = None,
 ) -> AsyncIterator[str]:
     """Serve `engine` while the block runs; yields its URL."""
     # SGLang drops a request whose client is gone only seconds later: neither does the fake.
     runner = web.AppRunner(
-        make_app(engine), handler_cancellation=False, access_log=None, shutdown_timeout=0.5
+        make_app(engine, journal), handler_cancellation=False, access_log=None, shutdown_timeout=0.5
     )
     await runner.setup()
     site = web.TCPSite(runner, host, port)
@@ -105,8 +117,8 @@ async def serving(
         await runner.cleanup()
 
 
-async def _serve(engine: FakeEngine, port: int) -> None:
-    async with serving(engine, port=port) as url:
+async def _serve(settings: FakeSettings, port: int, journal: Journal) -> None:
+    async with serving(FakeEngine(settings), port=port, journal=journal) as url:
         print("listening on", url.rsplit(":", 1)[1], flush=True)  # noqa: T201 - for the parent
         await asyncio.Event().wait()
 
@@ -121,6 +133,7 @@ def main() -> None:
     parser.add_argument("--token-ms", type=float, default=0.0)
     parser.add_argument("--context-tokens", type=int, default=defaults.context_tokens)
     parser.add_argument("--max-running", type=int, default=defaults.max_running)
+    parser.add_argument("--journal", type=Path, help="append every call to this file")
     options = parser.parse_args()
     settings = FakeSettings(
         model=options.model,
@@ -130,11 +143,7 @@ def main() -> None:
         max_running=options.max_running,
     )
     with suppress(KeyboardInterrupt):
-        asyncio.run(_make_and_serve(settings, options.port))
-
-
-async def _make_and_serve(settings: FakeSettings, port: int) -> None:
-    await _serve(FakeEngine(settings), port)
+        asyncio.run(_serve(settings, options.port, Journal(options.journal)))
 
 
 if __name__ == "__main__":

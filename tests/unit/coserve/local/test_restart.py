@@ -18,3 +18,10 @@ def test_a_long_run_is_forgiven() -> None:
         backoff.next_delay_s(0.1)
     assert backoff.next_delay_s(60.0) == 1
     assert backoff.next_delay_s(59.9) == 2
+
+
+def test_by_default_no_number_of_deaths_makes_a_recovery_slow() -> None:
+    backoff = Backoff(RestartPolicy())
+    delays = [backoff.next_delay_s(0.1) for _ in range(20)]
+    assert delays[0] <= 0.5
+    assert max(delays) <= 5.0

@@ -1,0 +1,68 @@
+"""The engine of a chaos run: a fake one that can be killed and started again at its address."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+
+from tests.fixtures.supervised import ROOT
+
+START_LIMIT_S = 30.0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+class FakeEngineProcess:
+    """A fake engine behind HTTP, one process; its journal goes on over every restart."""
+
+    def __init__(self, folder: Path, *, latency_ms: float, max_running: int) -> None:
+        self.port = free_port()
+        self.journal = folder / "engine-journal.jsonl"
+        self._argv = [
+            sys.executable, "-m", "engine_adapter.client.fake_server",
+            "--port", str(self.port), "--latency-ms", str(latency_ms),
+            "--max-running", str(max_running), "--journal", str(self.journal),
+        ]  # fmt: skip
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int | None:
+        return self.process.pid if self.process and self.process.poll() is None else None
+
+    def start(self) -> None:
+        """Returns when the engine answers."""
+        self.process = subprocess.Popen(self._argv, cwd=ROOT, stdout=subprocess.DEVNULL)
+        until = time.monotonic() + START_LIMIT_S
+        while time.monotonic() < until:
+            assert self.process.poll() is None, "the fake engine ended"
+            try:
+                if httpx.get(f"{self.url}/health", timeout=1).status_code == 200:
+                    return
+            except httpx.HTTPError:
+                time.sleep(0.02)
+        raise AssertionError("the fake engine does not answer")
+
+    def reap(self) -> None:
+        """After a kill: collect the process."""
+        if self.process is not None:
+            self.process.wait(10)
+
+    def stop(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait(10)

@@ -1,0 +1,84 @@
+"""The kinds of death, and in which order a run deals them out."""
+
+from __future__ import annotations
+
+import random
+from enum import StrEnum
+
+from tests.chaos.installation import Installation
+
+
+class Kind(StrEnum):
+    """Who is killed."""
+
+    POOL_CHILD = "pool child that dispatches"
+    STAGE_CHILD = "pool child of the stages"
+    DISPATCH_WORKER = "dispatch worker"
+    STAGES_WORKER = "stages worker"
+    BEAT = "beat"
+    BROKER = "broker"
+    BROKER_WIPED = "broker, wiped"
+    POSTGRES = "Postgres"
+    BACKEND = "one backend of Postgres"
+    GATEWAY = "gateway"
+    ENGINE = "engine"
+    MACHINE = "whole machine"
+
+
+_WEIGHTS = {
+    Kind.POOL_CHILD: 5,
+    Kind.STAGE_CHILD: 1,
+    Kind.DISPATCH_WORKER: 3,
+    Kind.STAGES_WORKER: 2,
+    Kind.BEAT: 2,
+    Kind.BROKER: 2,
+    Kind.BROKER_WIPED: 2,
+    Kind.POSTGRES: 3,
+    Kind.BACKEND: 2,
+    Kind.GATEWAY: 2,
+    Kind.ENGINE: 4,
+    Kind.MACHINE: 1,
+}
+_PARTS = {
+    Kind.DISPATCH_WORKER: "worker-dispatch",
+    Kind.STAGES_WORKER: "worker-stages",
+    Kind.BEAT: "beat",
+    Kind.BROKER: "valkey",
+    Kind.BROKER_WIPED: "valkey",
+    Kind.POSTGRES: "postgres",
+    Kind.GATEWAY: "gateway",
+    Kind.ENGINE: "engine",
+}
+
+
+def plan(num_kills: int, rng: random.Random) -> list[Kind]:
+    """So many deaths in random order, every kind in proportion to its weight.
+
+    The first of each kind come first in the count: a short run has the frequent kinds, and one
+    with a dozen kills or more has every kind.
+    """
+    kinds = sorted(_WEIGHTS, key=lambda kind: -_WEIGHTS[kind])
+    dealt: dict[Kind, int] = dict.fromkeys(kinds, 0)
+    planned = []
+    for _ in range(num_kills):
+        kind = min(kinds, key=lambda one: dealt[one] / _WEIGHTS[one])
+        dealt[kind] += 1
+        planned.append(kind)
+    rng.shuffle(planned)
+    return planned
+
+
+def find(kind: Kind, installation: Installation, rng: random.Random) -> list[int]:
+    """The process ids to kill now; none while there is no such process."""
+    match kind:
+        case Kind.MACHINE:
+            return installation.everything()
+        case Kind.POOL_CHILD:
+            return installation.dispatching_children()
+        case Kind.STAGE_CHILD:
+            children = installation.children("worker-stages")
+        case Kind.BACKEND:
+            children = installation.children("postgres")
+        case _:
+            return installation.part(_PARTS[kind])
+    return [rng.choice(children)] if children else []
