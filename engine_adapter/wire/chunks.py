@@ -25,6 +25,7 @@ from engine_adapter.wire.errors import ApiError, EngineUnavailable, error_body
 from engine_adapter.wire.replies import (
     EngineAborted,
     chat_logprobs,
+    completion_logprobs,
     finish_reason_of,
     usage_of,
 )
@@ -96,11 +97,14 @@ class ChunkWriter:
         finished: A finish reason has been sent; nothing of this choice follows.
     """
 
-    __slots__ = ("_begin", "_end", "_head", "_started", "_text", "_usage", "finished")
+    __slots__ = (
+        "_begin", "_end", "_head", "_num_chars", "_started", "_text", "_usage", "finished",
+    )  # fmt: skip
 
     def __init__(self, head: StreamHead, index: int) -> None:
         self._head = head
         self._started = False
+        self._num_chars = 0
         self._usage: Mapping[str, Any] | None = None
         self.finished = False
         self._begin = head.choices + str(index).encode()
@@ -167,7 +171,10 @@ class ChunkWriter:
         if finish is None and logprobs is None:
             return self._text + orjson.dumps(text) + self._end if text else b""
         self.finished = finish is not None
-        rest = {"text": text, "logprobs": logprobs, "finish_reason": finish}
+        numbered = completion_logprobs(logprobs, self._num_chars)
+        if numbered is not None:
+            self._num_chars += sum(map(len, numbered["tokens"]))
+        rest = {"text": text, "logprobs": numbered, "finish_reason": finish}
         return self._begin + b"," + orjson.dumps(rest)[1:-1] + self._head.end
 
     def _chunk(self, delta: Any, logprobs: Any = None, finish: str | None = None) -> bytes:

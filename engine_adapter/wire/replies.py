@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import accumulate
 from typing import Any
 
 from engine_adapter.wire.usage import TokenUsage
@@ -74,8 +75,31 @@ def completion_choice(choice: Mapping[str, Any], index: int) -> dict[str, Any]:
     return {
         "text": choice.get("text") or "",
         "index": index,
-        "logprobs": choice.get("logprobs"),
+        "logprobs": completion_logprobs(choice.get("logprobs"), 0),
         "finish_reason": finish_reason_of(choice.get("finish_reason")) or "stop",
+    }
+
+
+def completion_logprobs(logprobs: Any, offset: int) -> dict[str, Any] | None:
+    """Log probabilities of a completion, one entry a token in each of the four lists (row L-06).
+
+    The engine leaves the offsets out (-1): they are counted here, in characters from the start of
+    the choice's text.
+
+    Args:
+        logprobs: The engine's, if any.
+        offset: Where the first of these tokens begins.
+    """
+    if not isinstance(logprobs, Mapping):
+        return None
+    tokens = logprobs.get("tokens") or []
+    top = logprobs.get("top_logprobs") or []
+    offsets = list(accumulate(map(len, tokens), initial=offset))[: len(tokens)]
+    return {
+        "text_offset": offsets,
+        "token_logprobs": logprobs.get("token_logprobs") or [],
+        "tokens": tokens,
+        "top_logprobs": [top[i] or {} if i < len(top) else {} for i in range(len(tokens))],
     }
 
 

@@ -83,6 +83,9 @@ async def test_several_choices_and_prompts(gateway: Gateway) -> None:
         assert [choice.index for choice in text.choices] == [0, 1, 2, 3]
         assert text.choices[0].logprobs is not None
         assert len(text.choices[0].logprobs.tokens or ()) == 3
+        tokens_text = text.choices[0].logprobs.tokens or []
+        offsets = text.choices[0].logprobs.text_offset or []
+        assert offsets == [len("".join(tokens_text[:i])) for i in range(3)]
         tokens = await client.completions.create(
             model=gateway.model, prompt=[[5, 6, 7], [8]], max_tokens=2, echo=False
         )

@@ -6,7 +6,7 @@ import gzip
 
 import orjson
 
-from tests.integration.contract.conftest import CHAT, Live, error_of
+from tests.integration.contract.conftest import CHAT, MODEL, Live, error_of
 
 
 def test_c_17_log_probabilities_reach_the_engine(live: Live) -> None:
@@ -19,6 +19,18 @@ def test_c_17_log_probabilities_reach_the_engine(live: Live) -> None:
         {"logprobs": True, "top_logprobs": 21},
     ):
         assert error_of(live.ask("hi", **more), 400)["param"] == "top_logprobs"
+
+
+def test_l_06_log_probabilities_of_completions(live: Live) -> None:
+    with live.http() as http:
+        for asked, status in ((0, 200), (5, 200), (6, 400), (-1, 400)):
+            body = {"model": MODEL, "prompt": "hi", "logprobs": asked}
+            reply = http.post("/v1/completions", json=body)
+            assert reply.status_code == status
+            if status == 200:
+                assert live.engine.received[-1]["logprobs"] == asked
+            else:
+                assert error_of(reply, 400)["param"] == "logprobs"
 
 
 def test_z_02_compression(live: Live) -> None:

@@ -115,6 +115,18 @@ def test_a_completion_stream() -> None:
     assert writer.feed(text_event("late")) == b""
 
 
+@pytest.mark.contract("L-06")
+def test_offsets_go_on_from_chunk_to_chunk() -> None:
+    writer = ChunkWriter(head(chat=False), 0)
+    out = b""
+    for text in ("one", " two", "!"):
+        logprobs = {"text_offset": [-1], "token_logprobs": [-0.1], "tokens": [text]}
+        choice = {"index": 0, "text": text, "logprobs": logprobs, "finish_reason": None}
+        out += writer.feed(orjson.dumps({"choices": [choice]}))
+    offsets = [chunk["choices"][0]["logprobs"]["text_offset"] for chunk in parse(out)]
+    assert offsets == [[0], [3], [7]]
+
+
 def test_the_tier_that_served_it_is_named_if_one_was_asked_for() -> None:
     (chunk, *_) = parse(ChunkWriter(head(tier="flex"), 0).feed(chat_event({"content": "a"})))
     assert chunk["service_tier"] == "flex"
