@@ -43,6 +43,9 @@ DRAIN_ABORT_S = 2.0
 """On shutdown: how long calls may finish, and how long aborting the rest may take; below 5 s with
 the last write. Rows are put back in either case."""
 
+ENGINE_LANDING_S = 30.0
+"""How long calls may finish on an engine that is to be drained; the rest go to other engines."""
+
 
 @dataclass(frozen=True)
 class DispatchLimits:
@@ -62,7 +65,7 @@ class Ending:
         num_refused: Results that the fence refused.
         num_released: Rows it gave back unfinished.
         lease_lost: Whether it ended because its lease was another's.
-        more_work: Whether rows were pending when it ended: another one should follow.
+        more_work: Whether rows were pending when it ended: other ones should follow.
     """
 
     num_written: int
@@ -112,7 +115,8 @@ class Dispatcher:
                     group.create_task(self._lease.keep(watchdog=self._watchdog)),
                     group.create_task(self._watch.run()),
                     group.create_task(self._stop_ended_batches()),
-                    group.create_task(self._wake_on_drain()),
+                    group.create_task(self._wake_on(self._drain)),
+                    group.create_task(self._wake_on(self._lease.engine_draining)),
                 ]
                 writer = group.create_task(self._outbox.run())
                 await self._fill(group)
@@ -138,9 +142,9 @@ class Dispatcher:
         )
 
     async def _fill(self, group: asyncio.TaskGroup) -> None:
-        """Keep the engine's places filled; returns when there is nothing to do, or on drain."""
+        """Keep the engine's places filled; returns when there is nothing to do, or on a drain."""
         idle_since_s = self._clock.monotonic()
-        while not self._drain.is_set():
+        while not (self._drain.is_set() or self._lease.engine_draining.is_set()):
             num_new = await self._claim(group) if self._watch.open else 0
             now_s = self._clock.monotonic()
             if num_new or len(self._flights) or len(self._outbox):
@@ -174,14 +178,17 @@ class Dispatcher:
             async with asyncio.timeout(pause_s - TURN_S):
                 await self._wake.wait()
 
-    async def _wake_on_drain(self) -> None:
-        await self._drain.wait()
+    async def _wake_on(self, event: asyncio.Event) -> None:
+        await event.wait()
         self._wake.set()
 
     async def _land(self) -> None:
-        """On drain: let calls finish for a moment, then call the rest home."""
-        until_s = self._clock.monotonic() + DRAIN_LANDING_S
-        while len(self._flights) and self._clock.monotonic() < until_s:
+        """On a drain: let calls finish for a while, then call the rest home."""
+        began_s = self._clock.monotonic()
+        while len(self._flights):
+            limit_s = DRAIN_LANDING_S if self._drain.is_set() else ENGINE_LANDING_S
+            if not self._watch.up or self._clock.monotonic() >= began_s + limit_s:
+                break
             await self._clock.sleep(TURN_S)
         await self._flights.put_back_all(limit_s=DRAIN_ABORT_S)
 

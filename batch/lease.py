@@ -6,6 +6,7 @@ hour and wakes up can change nothing: its rows have been reaped and its id is on
 
 from __future__ import annotations
 
+import asyncio
 import faulthandler
 import logging
 from dataclasses import dataclass
@@ -39,7 +40,11 @@ class LeaseTimes:
 
 
 class Lease:
-    """A held lease. `id` is the fencing token."""
+    """A held lease. `id` is the fencing token.
+
+    Attributes:
+        engine_draining: Set by a heartbeat once nothing new may be sent to the engine.
+    """
 
     def __init__(
         self,
@@ -51,6 +56,7 @@ class Lease:
     ) -> None:
         self.id = dispatcher_id
         self.engine_url = engine_url
+        self.engine_draining = asyncio.Event()
         self._database = database
         self._clock = clock
         self._times = times
@@ -62,8 +68,11 @@ class Lease:
             LeaseLost: The lease is another's by now.
         """
         async with self._database.unit_of_work() as session:
-            if not await dispatchers.renew(session, self.id):
-                raise LeaseLost(f"{self.engine_url} has another dispatcher")
+            renewed = await dispatchers.renew(session, self.id)
+        if renewed is None:
+            raise LeaseLost(f"{self.engine_url} has another dispatcher")
+        if renewed.draining:
+            self.engine_draining.set()
 
     async def keep(self, *, watchdog: bool = False) -> None:
         """Beat the heart until cancelled.

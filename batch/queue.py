@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -53,8 +54,8 @@ class Queue(Protocol):
         """Ask for a batch's rows to be closed and its files to be written."""
         ...
 
-    async def wake_dispatchers(self) -> None:
-        """Ask for a dispatcher for every engine; one that is running already is left alone."""
+    async def wake_dispatchers(self, engine_urls: Iterable[str]) -> None:
+        """Ask for a dispatcher for each engine; one that is running already is left alone."""
         ...
 
 
@@ -65,9 +66,8 @@ class CeleryQueue:
     own transaction has committed already.
     """
 
-    def __init__(self, app: Any, engine_urls: tuple[str, ...]) -> None:
+    def __init__(self, app: Any) -> None:
         self._app = app
-        self._engine_urls = engine_urls
 
     async def enqueue_validate(self, batch_id: str) -> None:
         """Send `validate(batch)`."""
@@ -77,9 +77,9 @@ class CeleryQueue:
         """Send `finalize(batch)`."""
         await self._send(FINALIZE, batch_id)
 
-    async def wake_dispatchers(self) -> None:
+    async def wake_dispatchers(self, engine_urls: Iterable[str]) -> None:
         """Send `dispatch(engine)` for each engine."""
-        for url in self._engine_urls:
+        for url in engine_urls:
             await self._send(DISPATCH, url)
 
     async def _send(self, task: str, argument: str) -> None:
@@ -108,7 +108,7 @@ class MemoryQueue:
     """Remembers what was asked for: the fake of the seam.
 
     Attributes:
-        sent: (task name, argument) in order; a wake is recorded with an empty argument.
+        sent: (task name, argument) in order.
     """
 
     sent: list[tuple[str, str]] = field(default_factory=list)
@@ -121,9 +121,9 @@ class MemoryQueue:
         """Remember it."""
         self.sent.append((FINALIZE, batch_id))
 
-    async def wake_dispatchers(self) -> None:
+    async def wake_dispatchers(self, engine_urls: Iterable[str]) -> None:
         """Remember it."""
-        self.sent.append((DISPATCH, ""))
+        self.sent += [(DISPATCH, url) for url in engine_urls]
 
     def take(self) -> list[tuple[str, str]]:
         """Everything remembered so far, which is then forgotten."""

@@ -6,6 +6,7 @@ is harmless, so two sweeps at once, or a sweep beside the real message, change n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from batch.expire import expire
@@ -15,6 +16,7 @@ from batch.settings import LEASE_STALE_S
 from batch.states import BatchStatus
 from store.repositories import batch as batches
 from store.repositories import dispatcher as dispatchers
+from store.repositories import engine as engines
 from store.session import Database
 
 WAITING_S = 3.0
@@ -35,7 +37,7 @@ class Sweep:
 async def sweep(
     database: Database,
     queue: Queue,
-    engine_urls: tuple[str, ...],
+    static_engines: Sequence[str],
     *,
     stale_s: float = LEASE_STALE_S,
     waiting_s: float = WAITING_S,
@@ -45,7 +47,8 @@ async def sweep(
     Args:
         database: Where the truth is.
         queue: Where to ask.
-        engine_urls: Engines that should have a dispatcher while rows are pending.
+        static_engines: The addresses of ENGINE_URLS. These and the registered ones should have a
+            dispatcher while rows are pending, but for those that are draining.
         stale_s: Age at which a heartbeat counts as stopped.
         waiting_s: How long a batch may wait before it is asked for again.
     """
@@ -55,13 +58,15 @@ async def sweep(
         waiting = await batches.waiting_for_a_stage(session, idle_s=waiting_s)
         has_rows = await batches.has_claimable_rows(session)
         leased = await dispatchers.engine_urls(session)
+        in_use = await engines.in_use(session, static_engines)
     to_validate = [name for name, status in waiting if status == BatchStatus.VALIDATING]
     to_finalize = [name for name, status in waiting if status != BatchStatus.VALIDATING]
     for batch_id in to_validate:
         await queue.enqueue_validate(batch_id)
     for batch_id in to_finalize:
         await queue.enqueue_finalize(batch_id)
-    woken = has_rows and not leased.issuperset(engine_urls)
+    idle = [one.url for one in in_use if not one.draining and one.url not in leased]
+    woken = has_rows and bool(idle)
     if woken:
-        await queue.wake_dispatchers()
+        await queue.wake_dispatchers(idle)
     return Sweep(num_reaped, len(to_validate), len(to_finalize), len(expired), woken)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from coserve.commands import batch, bench, keys, serve, status, up
+from coserve.commands import batch, bench, engine, keys, serve, status, up
 
 app = typer.Typer(
     name="coserve",
@@ -16,6 +16,7 @@ app = typer.Typer(
 app.command("up")(up.up)
 app.command("status")(status.status)
 app.add_typer(keys.app, name="keys", help="API keys.")
+app.add_typer(engine.app, name="engine", help="The engines in use.")
 app.add_typer(batch.app, name="batch", help="Batches from the command line.")
 app.add_typer(bench.app, name="bench", help="Benchmarks.")
 app.command("serve")(serve.serve)

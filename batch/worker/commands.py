@@ -11,6 +11,9 @@ from batch.settings import BatchSettings
 APP = "batch.worker.app"
 NUM_STAGE_PROCESSES = 2
 
+MIN_DISPATCHERS = 4
+"""Room for engines that are registered while the worker runs."""
+
 
 @dataclass(frozen=True)
 class Command:
@@ -32,7 +35,7 @@ def worker_commands(settings: BatchSettings) -> list[Command]:
 
     A spare dispatch process takes an engine over at once when a stopped one still has its place.
     """
-    num_dispatch = len(settings.engines) + 1
+    num_dispatch = settings.batch_dispatchers or max(MIN_DISPATCHERS, len(settings.engines) + 1)
     return [
         _worker("worker-dispatch", DISPATCH_QUEUE, num_dispatch),
         _worker("worker-stages", STAGES_QUEUE, NUM_STAGE_PROCESSES),

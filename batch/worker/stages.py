@@ -20,6 +20,7 @@ from batch.settings import BatchSettings
 from batch.states import BatchStatus
 from batch.worker.drain import DrainPipe
 from engine_adapter.client.http import HttpEngineClient
+from store.repositories import engine as engines
 from store.session import Database
 
 logger = logging.getLogger(__name__)
@@ -33,14 +34,14 @@ class Stages:
     def __init__(self, app: Any, settings: BatchSettings, drain: DrainPipe) -> None:
         self._settings = settings
         self._drain = drain
-        self._queue = CeleryQueue(app, settings.engines)
+        self._queue = CeleryQueue(app)
 
     async def validate(self, batch_id: str) -> None:
         """Read a batch's file; wake the dispatchers for its rows."""
         async with self._database() as database, self._files() as files:
             status = await validate.validate(database, files, batch_id)
-        if status is BatchStatus.IN_PROGRESS:
-            await self._queue.wake_dispatchers()
+            if status is BatchStatus.IN_PROGRESS:
+                await self._wake_dispatchers(database)
 
     async def finalize(self, batch_id: str) -> None:
         """Close a batch's rows and write its files, if it is its turn."""
@@ -67,9 +68,9 @@ class Stages:
         """Be the engine's dispatcher until there is nothing to do; none where there is one."""
         settings = self._settings
         clock = SystemClock()
-        if engine_url not in settings.engines:
-            return None
         async with self._database(DISPATCH_POOL_SIZE) as database, self._files() as files:
+            if engine_url not in await self._open_engines(database):
+                return None
             held = await lease.acquire(engine_url, database, clock)
             if held is None:
                 return None
@@ -95,10 +96,19 @@ class Stages:
                     ending = await dispatcher.run()
             finally:
                 await engine.close()
-        logger.info("dispatcher of %s: %s", engine_url, ending)
-        if ending.more_work:
-            await self._queue.wake_dispatchers()
+            logger.info("dispatcher of %s: %s", engine_url, ending)
+            if ending.more_work:
+                await self._wake_dispatchers(database)
         return ending
+
+    async def _open_engines(self, database: Database) -> list[str]:
+        """The engines that rows may be sent to."""
+        async with database.unit_of_work() as session:
+            found = await engines.in_use(session, self._settings.engines)
+        return [one.url for one in found if not one.draining]
+
+    async def _wake_dispatchers(self, database: Database) -> None:
+        await self._queue.wake_dispatchers(await self._open_engines(database))
 
     @asynccontextmanager
     async def _database(self, pool_size: int = 2) -> AsyncIterator[Database]:

@@ -1,5 +1,8 @@
 """The engines of this service: which models they serve, which of them answer, which to use next.
 
+Members come and go with the registry (`follow`). One that is draining gets no new call; one that
+has left is closed when its last call has ended.
+
 A member is up or down. Down after a refused or lost connection or a failed probe (ejection), up
 again after a good one (return): a down engine is asked every `PROBE_DOWN_S`, an up one every
 `PROBE_UP_S`. What an engine serves is remembered while it is down, so that the list of models does
@@ -32,6 +35,7 @@ class Member:
     client: EngineClient
     facts: EngineFacts | None = None
     up: bool = False
+    draining: bool = False
     in_flight: int = 0
     why: str = "not asked yet"
     num_slow: int = 0
@@ -43,6 +47,11 @@ class Member:
         """The engine's address."""
         return self.client.url
 
+    @property
+    def open(self) -> bool:
+        """Whether new calls may be sent there."""
+        return self.up and not self.draining
+
 
 @dataclass(frozen=True)
 class ModelInfo:
@@ -53,19 +62,59 @@ class ModelInfo:
     up: bool
 
 
-@dataclass
 class EnginePool:
-    """A set of engines; `run` keeps their state fresh."""
+    """A set of engines; `run` keeps their state fresh.
 
-    clients: Sequence[EngineClient]
-    seen: Seen | None = None
-    members: list[Member] = field(init=False)
+    Attributes:
+        members: The engines in use, draining ones included.
+    """
 
-    def __post_init__(self) -> None:
-        self.members = [Member(client) for client in self.clients]
+    def __init__(self, clients: Sequence[EngineClient] = (), *, seen: Seen | None = None) -> None:
+        self.members = [Member(client) for client in clients]
+        self._seen = seen
+        self._known: dict[str, EngineFacts] = {}
+        self._leaving: list[Member] = []
+        self._group: asyncio.TaskGroup | None = None
+        self._watchers: dict[str, asyncio.Task[None]] = {}
+
+    @property
+    def clients(self) -> tuple[EngineClient, ...]:
+        """The client of every engine in use."""
+        return tuple(member.client for member in self.members)
+
+    @property
+    def open_urls(self) -> list[str]:
+        """The engines that are not draining, whether they answer or not."""
+        return [member.url for member in self.members if not member.draining]
+
+    async def follow(
+        self, wanted: Mapping[str, bool], make_client: Callable[[str], EngineClient]
+    ) -> None:
+        """Have these members and no others.
+
+        Args:
+            wanted: Whether an engine is draining, by address, in the order of the list of models.
+            make_client: Makes the client of an address that is new.
+        """
+        present = {member.url: member for member in self.members}
+        for url in present.keys() - wanted.keys():
+            self._leaving.append(present.pop(url))
+            watcher = self._watchers.pop(url, None)
+            if watcher is not None:
+                watcher.cancel()
+        for url in wanted.keys() - present.keys():
+            present[url] = Member(make_client(url), facts=self._known.get(url))
+            self._watch_in_background(present[url])
+        for url, draining in wanted.items():
+            present[url].draining = draining
+        self.members = [present[url] for url in wanted]
+        for member in [one for one in self._leaving if not one.in_flight]:
+            self._leaving.remove(member)
+            await member.client.close()
 
     def remember(self, known: Mapping[str, EngineFacts]) -> None:
         """Facts from an earlier life, by address: what is served is known before any probe."""
+        self._known.update(known)
         for member in self.members:
             if member.facts is None:
                 member.facts = known.get(member.url)
@@ -78,7 +127,7 @@ class EnginePool:
             if facts is None or not facts.model:
                 continue
             known = found.get(facts.model)
-            up = member.up or (known is not None and known.up)
+            up = member.open or (known is not None and known.up)
             found[facts.model] = ModelInfo(facts.model, facts.context_tokens, up)
         return list(found.values())
 
@@ -97,7 +146,7 @@ class EnginePool:
         )
 
     def pick(self, model_id: str) -> Member:
-        """The engine to use next for a model: the least busy of those that are up.
+        """The engine to use next for a model: the least busy of those that are open.
 
         Raises:
             ModelNotFound: No engine is known to serve it.
@@ -106,7 +155,7 @@ class EnginePool:
         if not any(member.facts for member in self.members):
             raise EngineUnavailable("No engine has answered yet.")
         self.model(model_id)
-        able = [m for m in self.members if m.up and m.facts and m.facts.model == model_id]
+        able = [m for m in self.members if m.open and m.facts and m.facts.model == model_id]
         if not able:
             raise EngineUnavailable("The engine that serves this model cannot be reached.")
         return min(able, key=lambda member: member.in_flight)
@@ -126,9 +175,10 @@ class EnginePool:
 
     async def run(self) -> None:
         """Probe every engine for ever."""
-        async with asyncio.TaskGroup() as group:
+        async with asyncio.TaskGroup() as self._group:
             for member in self.members:
-                group.create_task(self._watch(member))
+                self._watch_in_background(member)
+            await asyncio.Event().wait()  # members come and go until this is cancelled
 
     async def probe(self) -> None:
         """Probe every engine once."""
@@ -137,8 +187,12 @@ class EnginePool:
 
     async def close(self) -> None:
         """Close every client."""
-        for member in self.members:
+        for member in [*self.members, *self._leaving]:
             await member.client.close()
+
+    def _watch_in_background(self, member: Member) -> None:
+        if self._group is not None:
+            self._watchers[member.url] = self._group.create_task(self._watch(member))
 
     async def _watch(self, member: Member) -> None:
         while True:
@@ -164,8 +218,8 @@ class EnginePool:
         member.facts, member.up, member.why = facts, bool(facts.model), ""
         member.num_slow = 0
         member.ejected.clear()
-        if changed and self.seen is not None:
-            self.seen(member.url, facts)
+        if changed and self._seen is not None:
+            self._seen(member.url, facts)
 
     @staticmethod
     def _eject(member: Member, error: EngineUnavailable) -> None:

@@ -40,7 +40,7 @@ async def resume_batch(
     async with database.unit_of_work() as session:
         batch = await steer.resume(session, principal.project_id, batch_id)
         answer = await shape(session, engines, batch)
-    await queue.wake_dispatchers()
+    await queue.wake_dispatchers(engines.open_urls)
     return answer
 
 
@@ -74,7 +74,7 @@ async def retry_batch(
             session, principal.project_id, batch_id, key_id=principal.key_id
         )
         answer = await shape(session, engines, batch)
-    await queue.wake_dispatchers()
+    await queue.wake_dispatchers(engines.open_urls)
     return answer
 
 

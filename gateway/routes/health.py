@@ -11,6 +11,7 @@ from redis.exceptions import RedisError
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.responses import JSONResponse
 
+from engine_adapter.client.pool import EnginePool
 from gateway.dependencies import DatabaseDep, EnginesDep
 
 router = APIRouter(tags=["health"])
@@ -33,10 +34,7 @@ async def readyz(request: Request, database: DatabaseDep, engines: EnginesDep) -
             "broker": group.create_task(_reason(request.app.state.broker.ping())),
         }
     parts = {name: _part(task.result()) for name, task in tasks.items()}
-    down = [member for member in engines.members if not member.up]
-    # One engine that answers is enough to serve.
-    none_up = len(down) == len(engines.members)
-    parts["engine"] = _part(f"no engine answers: {down[0].why}" if none_up and down else "")
+    parts["engine"] = _part(_why_no_engine(engines))
     ready = all(part["ok"] for part in parts.values())
     body: dict[str, Any] = {
         "status": "ready" if ready else "not ready",
@@ -47,6 +45,16 @@ async def readyz(request: Request, database: DatabaseDep, engines: EnginesDep) -
         ],
     }
     return JSONResponse(body, status_code=200 if ready else 503)
+
+
+def _why_no_engine(engines: EnginePool) -> str:
+    """Empty while at least one engine can be used, which is enough to serve."""
+    if any(member.open for member in engines.members):
+        return ""
+    if not engines.members:
+        return "no engine is named in ENGINE_URLS or registered"
+    down = [member for member in engines.members if not member.up]
+    return f"no engine answers: {down[0].why}" if down else "every engine is draining"
 
 
 def _part(why: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from store.models.audit import AuditEntry
 from store.models.base import Base
 from store.models.batch import Batch
+from store.models.dispatch_count import DispatchCount
 from store.models.dispatcher import Dispatcher
 from store.models.engine import Engine
 from store.models.event import BatchEvent
@@ -24,6 +25,7 @@ __all__ = [
     "Batch",
     "BatchEvent",
     "BatchRow",
+    "DispatchCount",
     "Dispatcher",
     "Engine",
     "File",

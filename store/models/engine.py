@@ -1,4 +1,4 @@
-"""Engines: what the services last saw of each."""
+"""Engines: which there are beside ENGINE_URLS, and what the services last saw of each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from store.types import CreatedAt, Instant
 
 
 class Engine(Base):
-    """One engine address, the model it serves and its last facts."""
+    """One engine address, the model it serves and its last facts.
+
+    Without `added_at` it is only remembered: it counts while ENGINE_URLS names it.
+    """
 
     __tablename__ = "engines"
 
@@ -23,3 +26,7 @@ class Engine(Base):
     facts: Mapped[dict[str, Any] | None] = mapped_column(JSONB(none_as_null=True))
     created_at: Mapped[CreatedAt]
     seen_at: Mapped[Instant | None]
+    added_at: Mapped[Instant | None]
+    """When an operator registered it."""
+    draining_at: Mapped[Instant | None]
+    """Since when nothing new is sent there."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Identity, Index, text
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Identity, Index, SmallInteger, text
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
@@ -32,6 +32,12 @@ class BatchRow(Base):
             "line_no",
             postgresql_where=text("status = 'pending'"),
         ),
+        Index(
+            "ix_batch_rows_suspects",
+            "num_losses",
+            "batch_id",
+            postgresql_where=text("status = 'pending' AND num_losses >= 2"),
+        ),
         Index("ix_batch_rows_leased", "dispatcher_id", postgresql_where=text("status = 'leased'")),
     )
 
@@ -47,6 +53,8 @@ class BatchRow(Base):
     status: Mapped[str] = mapped_column(server_default="pending")
     attempt: Mapped[int] = mapped_column(server_default="0")
     """How many times the row was sent to an engine or put back."""
+    num_losses: Mapped[int] = mapped_column(SmallInteger, server_default="0")
+    """How many times an engine was lost while the row was there (batch/quarantine.py)."""
     available_at: Mapped[Instant | None]
     """Not claimed before this instant (back-off after a failed attempt)."""
     dispatcher_id: Mapped[str | None]

@@ -1,14 +1,15 @@
 """Queries about dispatchers: the leases under which rows are claimed and results are written.
 
 A dispatcher's id is its fencing token: it is on every row it holds, and every write names it.
-Liveness is judged by the database's clock alone.
+Liveness is judged by the database's clock alone. A heartbeat from the future is as dead as one from
+the past: the clock was set back, and whoever lives beats again by the new one.
 """
 
 from __future__ import annotations
 
-from typing import cast
+from dataclasses import dataclass
 
-from sqlalchemy import CursorResult, text
+from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 
@@ -24,8 +25,8 @@ async def acquire(
             ON CONFLICT (engine_url) DO UPDATE
               SET id = EXCLUDED.id, acquired_at = EXCLUDED.acquired_at,
                   heartbeat_at = EXCLUDED.heartbeat_at
-              WHERE dispatchers.heartbeat_at
-                    < statement_timestamp() - make_interval(secs => :stale_s)
+              WHERE abs(extract(epoch FROM statement_timestamp() - dispatchers.heartbeat_at))
+                    > :stale_s
             RETURNING id
             """
         ),
@@ -34,13 +35,31 @@ async def acquire(
     return taken is not None
 
 
-async def renew(session: AsyncSession, dispatcher_id: str) -> bool:
-    """Beat the heart; false where the lease is another's by now."""
+@dataclass(frozen=True, slots=True)
+class Renewed:
+    """A lease whose heart was beaten.
+
+    Attributes:
+        draining: Nothing new may be sent to its engine.
+    """
+
+    draining: bool
+
+
+async def renew(session: AsyncSession, dispatcher_id: str) -> Renewed | None:
+    """Beat the heart; none where the lease is another's by now."""
     renewed = await session.execute(
-        text("UPDATE dispatchers SET heartbeat_at = statement_timestamp() WHERE id = :id"),
+        text(
+            """
+            UPDATE dispatchers d SET heartbeat_at = statement_timestamp() WHERE id = :id
+            RETURNING EXISTS (SELECT 1 FROM engines e
+                              WHERE e.url = d.engine_url AND e.draining_at IS NOT NULL) AS draining
+            """
+        ),
         {"id": dispatcher_id},
     )
-    return bool(cast("CursorResult[object]", renewed).rowcount)
+    row = renewed.one_or_none()
+    return None if row is None else Renewed(row.draining)
 
 
 async def release(session: AsyncSession, dispatcher_id: str) -> None:
@@ -54,7 +73,7 @@ async def forget_stale(session: AsyncSession, *, stale_s: float) -> list[str]:
         text(
             """
             DELETE FROM dispatchers
-            WHERE heartbeat_at < statement_timestamp() - make_interval(secs => :stale_s)
+            WHERE abs(extract(epoch FROM statement_timestamp() - heartbeat_at)) > :stale_s
             RETURNING engine_url
             """
         ),

@@ -1,15 +1,44 @@
-"""Queries about engines: what the services last saw of each."""
+"""Queries about engines: which there are, and what the services last saw of each."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 
-from sqlalchemy import func, select
+from sqlalchemy import CursorResult, func, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from store.models import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class EngineEntry:
+    """An engine that the service uses.
+
+    Attributes:
+        draining: Nothing new is sent there.
+    """
+
+    url: str
+    draining: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EngineState:
+    """An engine as an operator sees it.
+
+    Attributes:
+        added: Registered, not only named in ENGINE_URLS.
+        num_rows: Rows of batches that its dispatcher holds; none where it has no dispatcher.
+    """
+
+    url: str
+    model: str | None
+    added: bool
+    draining: bool
+    num_rows: int | None
 
 
 async def saw(
@@ -30,3 +59,84 @@ async def list_all(session: AsyncSession) -> Sequence[Engine]:
     """Every engine ever seen, oldest first."""
     statement = select(Engine).order_by(Engine.created_at, Engine.url)
     return (await session.execute(statement)).scalars().all()
+
+
+async def in_use(session: AsyncSession, static: Sequence[str]) -> list[EngineEntry]:
+    """The engines that the service uses: those of ENGINE_URLS, then the registered ones.
+
+    Args:
+        session: An open transaction.
+        static: The addresses of ENGINE_URLS.
+    """
+    found = await session.execute(
+        text(
+            """
+            SELECT url, added_at IS NOT NULL AS added, draining_at IS NOT NULL AS draining
+            FROM engines WHERE added_at IS NOT NULL OR url = ANY(:static)
+            ORDER BY added_at, url
+            """
+        ),
+        {"static": list(static)},
+    )
+    known = {row.url: row for row in found}
+    entries = [EngineEntry(url, url in known and known[url].draining) for url in static]
+    entries += [EngineEntry(row.url, row.draining) for row in known.values() if row.added]
+    return list({entry.url: entry for entry in entries}.values())
+
+
+async def add(session: AsyncSession, url: str) -> None:
+    """Register an engine, or end its drain."""
+    now = func.statement_timestamp()
+    statement = insert(Engine).values(url=url, added_at=now)
+    await session.execute(
+        statement.on_conflict_do_update(
+            index_elements=["url"],
+            set_={"added_at": func.coalesce(Engine.added_at, now), "draining_at": None},
+        )
+    )
+
+
+async def drain(session: AsyncSession, url: str) -> bool:
+    """Send nothing new to an engine; whether it is known."""
+    return await _change(session, url, draining_at=func.statement_timestamp())
+
+
+async def resume(session: AsyncSession, url: str) -> bool:
+    """End an engine's drain; whether it is known."""
+    return await _change(session, url, draining_at=None)
+
+
+async def remove(session: AsyncSession, url: str) -> bool:
+    """Take an engine off the registry; whether it was there.
+
+    Its address is remembered as draining, which is how a dispatcher at work there learns of it.
+    """
+    done = await session.execute(
+        update(Engine)
+        .where(Engine.url == url, Engine.added_at.is_not(None))
+        .values(added_at=None, draining_at=func.statement_timestamp())
+    )
+    return bool(cast("CursorResult[object]", done).rowcount)
+
+
+async def states(session: AsyncSession) -> list[EngineState]:
+    """Every engine that is registered or was seen and is not removed, oldest first."""
+    found = await session.execute(
+        text(
+            """
+            SELECT e.url, e.model, e.added_at IS NOT NULL AS added,
+                   e.draining_at IS NOT NULL AS draining,
+                   CASE WHEN d.id IS NOT NULL THEN
+                     (SELECT count(*) FROM batch_rows r
+                      WHERE r.dispatcher_id = d.id AND r.status = 'leased') END AS num_rows
+            FROM engines e LEFT JOIN dispatchers d ON d.engine_url = e.url
+            ORDER BY e.created_at, e.url
+            """
+        )
+    )
+    return [EngineState(**row) for row in found.mappings()]
+
+
+async def _change(session: AsyncSession, url: str, **values: Any) -> bool:
+    done = await session.execute(update(Engine).where(Engine.url == url).values(**values))
+    return bool(cast("CursorResult[object]", done).rowcount)

@@ -67,7 +67,7 @@ async def test_a_cancelled_batch_is_asked_for_until_it_has_ended(
 async def test_pending_rows_without_a_dispatcher_wake_one(bench: Bench, database: Database) -> None:
     await add_batch(database, bench.file_store, [line("a")])
     assert (await _sweep(bench)).woken
-    assert bench.queue.take() == [(DISPATCH, "")]
+    assert bench.queue.take() == [(DISPATCH, URL)]
     held = await bench.lease(URL)
     assert not (await _sweep(bench)).woken
     await held.give_back()

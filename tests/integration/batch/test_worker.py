@@ -173,7 +173,7 @@ async def test_twenty_rows_from_validation_to_files(
 ) -> None:
     lines = [line(f"r{n}", f"r{n}") for n in range(20)]
     batch_id = await add_validating(database, file_store, lines)
-    queue = CeleryQueue(make_app(settings), settings.engines)
+    queue = CeleryQueue(make_app(settings))
     await queue.enqueue_validate(batch_id)
     with _workers(settings, tmp_path) as workers:
         await _until_status(database, batch_id, "completed", 40)
@@ -236,7 +236,7 @@ async def test_kill_9_of_pool_child_and_worker(
     engine, _ = recorder
     lines = [line(f"r{n}", f"r{n}") for n in range(num_rows)]
     batch_id = await add_validating(database, file_store, lines)
-    queue = CeleryQueue(make_app(settings), settings.engines)
+    queue = CeleryQueue(make_app(settings))
     await queue.enqueue_validate(batch_id)
     recovered_s: list[float] = []
     with _workers(settings, tmp_path) as workers:

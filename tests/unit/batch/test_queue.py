@@ -23,7 +23,7 @@ from batch.worker.app import app, make_app
 async def _use(queue: Queue) -> None:
     await queue.enqueue_validate("batch_1")
     await queue.enqueue_finalize("batch_2")
-    await queue.wake_dispatchers()
+    await queue.wake_dispatchers(["http://one", "http://two"])
 
 
 class _App:
@@ -40,7 +40,7 @@ class _App:
 
 async def test_messages_carry_ids_only() -> None:
     sender = _App()
-    await _use(CeleryQueue(sender, ("http://one", "http://two")))
+    await _use(CeleryQueue(sender))
     assert sender.sent == [
         (VALIDATE, ("batch_1",)),
         (FINALIZE, ("batch_2",)),
@@ -56,7 +56,7 @@ async def test_a_broker_that_is_away_is_no_error(
     away = make_app(BatchSettings())
     started_s = time.monotonic()
     with caplog.at_level(logging.WARNING):
-        await CeleryQueue(away, ()).enqueue_validate("batch_1")
+        await CeleryQueue(away).enqueue_validate("batch_1")
     assert time.monotonic() - started_s < 2 * SEND_LIMIT_S
     assert "left to the sweep" in caplog.text
 
@@ -64,7 +64,12 @@ async def test_a_broker_that_is_away_is_no_error(
 async def test_the_fake_remembers() -> None:
     queue = MemoryQueue()
     await _use(queue)
-    assert queue.take() == [(VALIDATE, "batch_1"), (FINALIZE, "batch_2"), (DISPATCH, "")]
+    assert queue.take() == [
+        (VALIDATE, "batch_1"),
+        (FINALIZE, "batch_2"),
+        (DISPATCH, "http://one"),
+        (DISPATCH, "http://two"),
+    ]
     assert queue.take() == []
 
 

@@ -16,9 +16,19 @@ def test_dispatchers_have_a_worker_of_their_own(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("ENGINE_URLS", "http://one,http://two")
     dispatch, stages = worker_commands(BatchSettings())
     assert "--queues=dispatch" in dispatch.argv
-    assert "--concurrency=3" in dispatch.argv, "one per engine and a spare"
+    assert "--concurrency=4" in dispatch.argv, "room for engines that are registered later"
     assert "--queues=stages" in stages.argv
     assert "beat" in beat_command(BatchSettings()).argv
+
+
+@pytest.mark.parametrize(("given", "num"), [("0", 7), ("2", 2)])
+def test_an_engine_has_a_process_and_one_is_spare(
+    monkeypatch: pytest.MonkeyPatch, given: str, num: int
+) -> None:
+    monkeypatch.setenv("ENGINE_URLS", ",".join(f"http://{n}" for n in range(6)))
+    monkeypatch.setenv("COSERVE_BATCH_DISPATCHERS", given)
+    dispatch, _ = worker_commands(BatchSettings())
+    assert f"--concurrency={num}" in dispatch.argv
 
 
 def test_no_stage_may_outlast_the_visibility_timeout() -> None:

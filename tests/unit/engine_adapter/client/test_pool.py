@@ -7,7 +7,7 @@ import pytest
 from engine_adapter.client.base import EngineFacts
 from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
 from engine_adapter.client.pool import SLOW_PROBES, EnginePool
-from engine_adapter.wire.errors import EngineUnavailable, ModelNotFound
+from engine_adapter.wire.errors import EngineUnavailable, InvalidRequest, ModelNotFound
 
 
 def member(name: str, model: str = "m") -> FakeEngineClient:
@@ -113,3 +113,53 @@ async def test_it_watches_by_itself() -> None:
             await asyncio.sleep(0.02)
     watching.cancel()
     await pool.close()
+
+
+async def test_members_come_drain_and_leave() -> None:
+    made: list[FakeEngineClient] = []
+
+    def make(url: str) -> FakeEngineClient:
+        made.append(member(url.removeprefix("fake://")))
+        return made[-1]
+
+    pool = EnginePool()
+    pool.remember({"fake://b": EngineFacts("m", 100)})
+    watching = asyncio.ensure_future(pool.run())
+    await asyncio.sleep(0)
+    await pool.follow({"fake://a": False, "fake://b": False}, make)
+    assert [info.id for info in pool.models()] == ["m"], "known before it was ever asked"
+    async with asyncio.timeout(3):
+        while not all(one.up for one in pool.members):
+            await asyncio.sleep(0.02)
+    await pool.follow({"fake://a": True, "fake://b": False}, make)
+    assert {pool.pick("m").url for _ in range(4)} == {"fake://b"}
+    assert pool.open_urls == ["fake://b"]
+    await pool.follow({"fake://a": True, "fake://b": True}, make)
+    assert [info.up for info in pool.models()] == [False]
+    with pytest.raises(EngineUnavailable):
+        pool.pick("m")
+    assert len(made) == 2, "a client lives as long as its engine is in use"
+    watching.cancel()
+    await pool.close()
+
+
+class _Closes(FakeEngineClient):
+    closed = False
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+async def test_an_engine_that_left_is_closed_after_its_last_call() -> None:
+    pool = EnginePool()
+    await pool.follow({"fake://a": False}, lambda url: _Closes(url=url))
+    await pool.probe()
+    chosen = pool.pick("fake-model")
+    client = chosen.client
+    assert isinstance(client, _Closes)
+    with pool.using(chosen):
+        await pool.follow({}, lambda url: _Closes(url=url))
+        assert pool.members == []
+        assert not client.closed
+    await pool.follow({}, lambda url: _Closes(url=url))
+    assert client.closed

@@ -1,0 +1,85 @@
+"""The gateway's side of the engine registry: who is in the pool, and what is known of each.
+
+Engines are those of ENGINE_URLS and those an operator registered (`coserve engine add`), read from
+the database every `FOLLOW_S`; while it is away the pool stays as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from engine_adapter.client.base import EngineFacts
+from engine_adapter.client.http import HttpEngineClient
+from engine_adapter.client.pool import EnginePool
+from store.repositories import engine as engines
+from store.session import Database
+
+FOLLOW_S = 1.0
+
+
+class EngineRegistry:
+    """Reads which engines there are; writes what they said about themselves."""
+
+    def __init__(self, database: Database, static: Sequence[str]) -> None:
+        self._database = database
+        self._static = static
+        self._noted: dict[str, EngineFacts] = {}
+
+    async def follow(self, pool: EnginePool) -> None:
+        """Keep the pool's members current until cancelled."""
+        while True:
+            await asyncio.sleep(FOLLOW_S)
+            await self.apply(pool)
+
+    async def apply(self, pool: EnginePool) -> None:
+        """Give the pool the members that the registry has now."""
+        try:
+            async with self._database.unit_of_work() as session:
+                found = await engines.in_use(session, self._static)
+            wanted = {one.url: one.draining for one in found}
+        except (SQLAlchemyError, OSError):
+            if pool.members:
+                return
+            # The gateway starts without its database and serves what its settings name.
+            wanted = dict.fromkeys(self._static, False)
+        await pool.follow(wanted, HttpEngineClient)
+
+    async def remembered(self) -> dict[str, EngineFacts]:
+        """What engines said in an earlier life, by address."""
+        try:
+            async with self._database.unit_of_work() as session:
+                return {
+                    engine.url: EngineFacts(
+                        engine.model,
+                        engine.context_tokens or 0,
+                    )
+                    for engine in await engines.list_all(session)
+                    if engine.model
+                }
+        except (SQLAlchemyError, OSError):
+            # The gateway starts without its database and says so in /readyz.
+            return {}
+
+    def note(self, url: str, facts: EngineFacts) -> None:
+        """Remember new facts until the next flush."""
+        self._noted[url] = facts
+
+    async def flush(self) -> None:
+        """Write what was noted; what cannot be written is kept for the next time."""
+        noted, self._noted = self._noted, {}
+        if not noted:
+            return
+        try:
+            async with self._database.unit_of_work() as session:
+                for url, facts in noted.items():
+                    more = {
+                        "kv_tokens": facts.kv_tokens,
+                        "max_running": facts.max_running,
+                        "version": facts.version,
+                    }
+                    await engines.saw(session, url, facts.model, facts.context_tokens, more)
+        except (SQLAlchemyError, OSError):
+            self._noted = {**noted, **self._noted}

@@ -1,0 +1,43 @@
+"""Dispatch counts: what the dispatchers of an engine have done so far, for metrics."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Text
+from sqlalchemy.orm import Mapped, mapped_column
+
+from store.models.base import Base
+from store.types import CreatedAt
+
+
+def _counter() -> Mapped[int]:
+    return mapped_column(BigInteger, server_default="0")
+
+
+class DispatchCount(Base):
+    """One row per engine that ever had a dispatcher.
+
+    The `num_*` counters only grow, over every dispatcher the engine had; the last three are as of
+    `updated_at`, and mean nothing once it is older than a dispatcher may be silent.
+    """
+
+    __tablename__ = "dispatch_counts"
+
+    engine_url: Mapped[str] = mapped_column(Text, primary_key=True)
+    num_claimed: Mapped[int] = _counter()
+    """Rows claimed."""
+    num_results: Mapped[int] = _counter()
+    """Results accepted."""
+    num_retries: Mapped[int] = _counter()
+    """Attempts that failed in a way worth repeating."""
+    num_fenced: Mapped[int] = _counter()
+    """Results refused because the row was not the dispatcher's any more."""
+    num_refused: Mapped[int] = _counter()
+    """Calls that the engine turned away because it was full (429, 503)."""
+    num_losses: Mapped[int] = _counter()
+    """Calls that ended with the engine's connection."""
+    num_in_flight: Mapped[int] = mapped_column(server_default="0")
+    num_unwritten: Mapped[int] = mapped_column(server_default="0")
+    """Outcomes that wait to be written."""
+    window_rows: Mapped[int] = mapped_column(server_default="0")
+    """Rows the dispatcher wants to have at the engine."""
+    updated_at: Mapped[CreatedAt]

@@ -1,0 +1,84 @@
+"""`coserve engine` against a real database."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from typer.testing import CliRunner
+
+from coserve.cli import app
+from store.repositories import engine as engines
+from store.repositories.engine import EngineEntry
+from store.session import Database
+
+URL = "http://engine-2:30000"
+STATIC = "http://127.0.0.1:1"
+
+
+@pytest.fixture
+def cli(database_url: str, monkeypatch: pytest.MonkeyPatch) -> CliRunner:
+    monkeypatch.setenv("DATABASE_URL", database_url)
+    return CliRunner()
+
+
+def in_use(database_url: str) -> list[EngineEntry]:
+    async def read() -> list[EngineEntry]:
+        database = Database(database_url)
+        async with database.unit_of_work() as session:
+            found = await engines.in_use(session, [STATIC])
+        await database.dispose()
+        return found
+
+    return asyncio.run(read())
+
+
+def test_an_engine_is_added_drained_resumed_and_removed(cli: CliRunner, database_url: str) -> None:
+    static = EngineEntry(STATIC, draining=False)
+    assert in_use(database_url) == [static]
+    assert cli.invoke(app, ["engine", "add", f"{URL}/"]).exit_code == 0
+    assert in_use(database_url) == [static, EngineEntry(URL, draining=False)]
+    (line,) = [one for one in cli.invoke(app, ["engine", "list"]).stdout.splitlines() if URL in one]
+    assert "registered" in line
+    assert "in use" in line
+
+    assert cli.invoke(app, ["engine", "drain", URL]).exit_code == 0
+    assert in_use(database_url) == [static, EngineEntry(URL, draining=True)]
+    assert "draining" in cli.invoke(app, ["engine", "list"]).stdout
+    assert cli.invoke(app, ["engine", "resume", URL]).exit_code == 0
+    assert in_use(database_url) == [static, EngineEntry(URL, draining=False)]
+
+    assert cli.invoke(app, ["engine", "remove", URL]).exit_code == 0
+    assert in_use(database_url) == [static]
+    assert cli.invoke(app, ["engine", "remove", URL]).exit_code == 1
+    assert cli.invoke(app, ["engine", "add", URL]).exit_code == 0
+    assert in_use(database_url) == [static, EngineEntry(URL, draining=False)]
+
+
+def test_an_engine_of_the_settings_can_be_drained_but_not_removed(
+    cli: CliRunner, database_url: str
+) -> None:
+    async def see() -> None:
+        database = Database(database_url)
+        async with database.unit_of_work() as session:
+            await engines.saw(session, STATIC, "m", 100, {})
+        await database.dispose()
+
+    asyncio.run(see())
+    assert cli.invoke(app, ["engine", "drain", STATIC]).exit_code == 0
+    assert in_use(database_url) == [EngineEntry(STATIC, draining=True)]
+    refused = cli.invoke(app, ["engine", "remove", STATIC])
+    assert refused.exit_code == 1
+    assert "ENGINE_URLS" in refused.stderr
+
+
+@pytest.mark.parametrize("url", ["engine:30000", "ftp://engine", "http://", "http://a:b@engine"])
+def test_what_is_no_address_is_refused(cli: CliRunner, url: str) -> None:
+    refused = cli.invoke(app, ["engine", "add", url])
+    assert refused.exit_code == 2
+    assert "address" in refused.stderr
+
+
+@pytest.mark.parametrize("verb", ["drain", "resume"])
+def test_an_unknown_engine_is_told(cli: CliRunner, verb: str) -> None:
+    assert cli.invoke(app, ["engine", verb, URL]).exit_code == 1
