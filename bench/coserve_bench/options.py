@@ -19,7 +19,7 @@ class Options:
     model_dir: Path
     out: Path
     device: str
-    dtype: str
+    dtype: str | None
     systems: tuple[str, ...]
     repeats: int
     duration_s: float
@@ -82,7 +82,7 @@ def parse_options(argv: list[str] | None = None) -> Options:
     add("--model-dir", type=Path, default=Path(".coserve/models/SmolLM2-135M-Instruct"))
     add("--out", type=Path, default=Path(".coserve/bench"), help="folder for results")
     add("--device", choices=("cpu", "cuda"), default="cpu")
-    add("--dtype", default="bfloat16")
+    add("--dtype", help="weights and KV; what this host multiplies fastest if left out")
     add("--systems", default=",".join(DEFAULT_SYSTEMS), help="comma-separated, in running order")
     add("--repeats", type=int, default=2, help="every system runs once per repeat, interleaved")
     add("--duration", type=float, default=100.0, help="seconds of each window")

@@ -18,6 +18,7 @@ def register() -> None:
         _one_thread()
         _grammar_mask()
         _paged_allocator()
+        _attention()
     except (ImportError, AttributeError) as error:
         sys.stderr.write(f"coserve: CPU fixes do not fit this SGLang: {error}\n")
         sys.stderr.flush()
@@ -77,3 +78,12 @@ def _paged_allocator() -> None:
 
     paged.alloc_extend_kernel = _Launchable(extend)
     paged.alloc_decode_kernel = _Launchable(decode)
+
+
+def _attention() -> None:
+    """Steps that mix prompts and decode rows: SGLang's cost grows with the square of a context."""
+    from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
+
+    from engine_adapter.cpu_compat import attention
+
+    attention.install(TorchNativeAttnBackend)

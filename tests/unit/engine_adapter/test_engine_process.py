@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from engine_adapter.engine_process import Device, EngineSettings, engine_command
+from engine_adapter.host_cpu import matmul_dtype
 
 PYTHON = Path("/opt/engine/bin/python")
 MODEL = Path("/srv/models/Some-Model")
@@ -22,6 +23,7 @@ def test_a_cpu_engine_is_bounded_and_single_threaded() -> None:
     assert flag(argv, "--host") == "127.0.0.1"
     assert flag(argv, "--port") == "30001"
     assert flag(argv, "--device") == "cpu"
+    assert flag(argv, "--dtype") == matmul_dtype()
     assert flag(argv, "--attention-backend") == "torch_native"
     assert int(flag(argv, "--max-total-tokens")) > 0
     assert int(flag(argv, "--max-running-requests")) > 0
@@ -37,6 +39,7 @@ def test_a_cuda_engine_leaves_the_sizes_to_sglang() -> None:
     settings = EngineSettings(PYTHON, MODEL, 30001, device=Device.CUDA, tensor_parallel=2)
     argv, env = engine_command(settings, {})
     assert flag(argv, "--device") == "cuda"
+    assert flag(argv, "--dtype") == "auto"
     assert flag(argv, "--tp-size") == "2"
     for absent in (
         "--max-total-tokens",

@@ -1,0 +1,14 @@
+"""The CPU attention computes what SGLang's computes, in any mix of prompts and decode rows."""
+
+from __future__ import annotations
+
+from tests.engine.engine_scripts import run_script
+
+
+def test_it_equals_sglangs_own_in_every_mix_of_rows() -> None:
+    found = run_script("cpu_attention_cases.py")
+    assert found["moved"] > 0.01, "a longer context changes the answer, or the case proves nothing"
+    assert len(found["worst"]) == 26
+    for name, difference in found["worst"].items():
+        # bfloat16: one unit in the last place of values around 1.
+        assert difference < (0.02 if "bfloat16" in name else 1e-5), f"{name}: {difference}"
