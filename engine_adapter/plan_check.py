@@ -8,8 +8,17 @@ from __future__ import annotations
 import math
 
 from engine_adapter.core.plan import SafepointMode, StepPlan
-from engine_adapter.core.request import Phase, RequestClass, RequestRow, new_pages, pages_for
+from engine_adapter.core.request import (
+    SLOT_PHASES,
+    Phase,
+    RequestClass,
+    RequestRow,
+    new_pages,
+    pages_for,
+)
 from engine_adapter.core.snapshot import Snapshot
+
+DECODE, ONLINE = Phase.DECODE, RequestClass.ONLINE
 
 
 class PlanRejected(Exception):
@@ -71,27 +80,32 @@ class _Check:
             self.unmixable = row.rid
 
     def check_decode(self) -> None:
-        # The one loop over every row of a full step: kept flat.
-        rows, seen, page_tokens = self.snapshot.rows, self.seen, self.page_tokens
-        decode, online = Phase.DECODE, RequestClass.ONLINE
+        # The one check that looks at every row of a full step: kept to few passes in C.
+        decode = self.plan.decode
+        if len(set(decode)) != len(decode):
+            twice = next(rid for i, rid in enumerate(decode) if rid in decode[:i])
+            raise self.fail(f"request {twice} appears twice (decode)")
+        self.seen.update(decode)
+        rows = self.snapshot.rows
+        found = [row for rid in decode if (row := rows.get(rid)) is not None]
+        if len(found) != len(decode):
+            unknown = next(rid for rid in decode if rid not in rows)
+            raise self.fail(f"decode names unknown request {unknown}")
+        page_tokens = self.page_tokens
         pages = num_online = 0
-        for rid in self.plan.decode:
-            row = rows.get(rid)
-            if row is None or rid in seen:
-                row = self.claim(rid, "decode")
-            seen.add(rid)
-            if row.phase is not decode:
-                raise self.fail(f"decode of {rid}, which is in phase {row.phase.name}")
+        for row in found:
+            if row.phase is not DECODE:
+                raise self.fail(f"decode of {row.rid}, which is in phase {row.phase.name}")
             taken = -(-(row.computed_tokens + 1) // page_tokens) - row.device_pages
             if taken > 0:
                 pages += taken
-            if row.request_class is online:
+            if row.request_class is ONLINE:
                 num_online += 1
             if not row.can_mix:
-                self.unmixable = rid
+                self.unmixable = row.rid
         self.pages += pages
         self.num_online += num_online
-        self.num_offline += len(self.plan.decode) - num_online
+        self.num_offline += len(found) - num_online
 
     def check_prefill(self) -> None:
         page_tokens = self.page_tokens
@@ -144,13 +158,14 @@ class _Check:
                 self.take_slot(row)
 
     def check_parks(self) -> None:
-        rows, seen = self.snapshot.rows, self.seen
-        for rid in self.plan.parks:
+        rows, parks = self.snapshot.rows, self.plan.parks
+        for rid in parks:
             row = rows.get(rid)
-            if row is None or not row.holds_slot:
+            if row is None or row.phase not in SLOT_PHASES:
                 raise self.fail(f"park of {rid}, which holds no slot")
-            if rid in seen:
-                raise self.fail(f"request {rid} appears twice (park)")
+        if not self.seen.isdisjoint(parks):
+            twice = next(rid for rid in parks if rid in self.seen)
+            raise self.fail(f"request {twice} appears twice (park)")
 
     def check_checkpoints(self) -> None:
         resources = self.snapshot.resources
@@ -193,7 +208,7 @@ class _Check:
         if self.slots > resources.free_slots:
             raise self.fail(f"{self.slots} slots promised, {resources.free_slots} free")
         if self.offline_slots > 0:
-            held = sum(1 for row in self.snapshot.running if not row.is_online)
+            held = len(self.snapshot.offline_running)
             allowed = resources.total_slots - resources.reserved_slots
             if held + self.offline_slots > allowed:
                 raise self.fail(

@@ -136,6 +136,13 @@ def waiting_key(row: RequestRow) -> tuple[int, bool, float, int]:
     )
 
 
+def running_key(row: RequestRow) -> tuple[int, float, int]:
+    """Sort key of slot holders, most important first; online rows go by arrival alone."""
+    if row.request_class is RequestClass.ONLINE:
+        return (0, 0.0, row.sequence)
+    return (row.request_class, row.deadline_at_s, row.sequence)
+
+
 def pages_for(num_tokens: int, page_tokens: int) -> int:
     """Pages needed to hold ``num_tokens`` tokens."""
     return -(-num_tokens // page_tokens)

@@ -10,12 +10,45 @@ Every change touches one row, so a snapshot costs the same with ten waiting rows
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 
-from engine_adapter.core.request import Phase, RequestRow, waiting_key
+from engine_adapter.core.request import Phase, RequestRow, running_key, waiting_key
 from engine_adapter.core.slo import Slo
 from engine_adapter.core.snapshot import EngineLimits, Resources, Snapshot
 
-WaitingKey = tuple[int, bool, float, int]
+Key = tuple[float, ...]
+
+
+class SortedRows:
+    """Rows in the order of the keys they were filed under.
+
+    Kept in order row by row: sorting hundreds of rows before each step would cost more than
+    planning it. The key a row was filed under finds it again whatever changed since.
+    """
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._rows: list[RequestRow] = []
+        self._keys: list[Key] = []
+        self._key_of: dict[str, Key] = {}
+
+    def add(self, row: RequestRow, key: Key) -> None:
+        """File a row; no two keys are equal."""
+        place = bisect_left(self._keys, key)
+        self._keys.insert(place, key)
+        self._rows.insert(place, row)
+        self._key_of[row.rid] = key
+
+    def remove(self, row: RequestRow) -> None:
+        """Take a filed row out."""
+        place = bisect_left(self._keys, self._key_of.pop(row.rid))
+        del self._keys[place]
+        del self._rows[place]
+
+    @property
+    def rows(self) -> Sequence[RequestRow]:
+        """A live view, first to last."""
+        return self._rows
 
 
 class Roster:
@@ -25,12 +58,10 @@ class Roster:
         """Start with no rows."""
         self.rows: dict[str, RequestRow] = {}
         self._running: dict[str, RequestRow] = {}
+        self._online_running: dict[str, RequestRow] = {}
+        self._offline_running = SortedRows()
         self._online_waiting: dict[str, RequestRow] = {}
-        # Kept in order row by row: sorting a long queue before each step would cost more than
-        # planning it. The key a row was filed under finds it again whatever changed since.
-        self._offline_waiting: list[RequestRow] = []
-        self._offline_keys: list[WaitingKey] = []
-        self._key_of: dict[str, WaitingKey] = {}
+        self._offline_waiting = SortedRows()
         self._version = 0
         self._next_sequence = 0
 
@@ -57,11 +88,16 @@ class Roster:
         self._unqueue(row)
         row.phase = phase
         self._running[rid] = row
+        if row.is_online:
+            self._online_running[rid] = row
+        else:
+            self._offline_running.add(row, running_key(row))
         return row
 
     def retract(self, rid: str) -> RequestRow:
         """Take the slot and the device pages away; the row waits again, ahead of newer ones."""
-        row = self._running.pop(rid)
+        row = self.rows[rid]
+        self._leave(row)
         row.phase = Phase.RETRACTED
         row.computed_tokens = 0
         row.cached_tokens = 0
@@ -76,7 +112,9 @@ class Roster:
         row = self.rows.pop(rid, None)
         if row is None:
             return None
-        if self._running.pop(rid, None) is None:
+        if rid in self._running:
+            self._leave(row)
+        else:
             self._unqueue(row)
         return row
 
@@ -98,8 +136,10 @@ class Roster:
             limits=limits,
             rows=self.rows,
             running=self._running.values(),
+            online_running=self._online_running.values(),
+            offline_running=self._offline_running.rows,
             online_waiting=self._online_waiting.values(),
-            offline_waiting=self._offline_waiting,
+            offline_waiting=self._offline_waiting.rows,
             overhead_s=overhead_s,
             offline_waiting_version=self._version,
         )
@@ -112,24 +152,30 @@ class Roster:
     @property
     def num_waiting(self) -> int:
         """Rows without a slot."""
-        return len(self._online_waiting) + len(self._offline_waiting)
+        return len(self._online_waiting) + len(self._offline_waiting.rows)
+
+    @property
+    def has_online_running(self) -> bool:
+        """Whether an online row holds a slot."""
+        return bool(self._online_running)
+
+    def _leave(self, row: RequestRow) -> None:
+        del self._running[row.rid]
+        if row.is_online:
+            del self._online_running[row.rid]
+        else:
+            self._offline_running.remove(row)
 
     def _queue(self, row: RequestRow) -> None:
         if row.is_online:
             self._online_waiting[row.rid] = row
         else:
-            key = waiting_key(row)
-            place = bisect_left(self._offline_keys, key)
-            self._offline_keys.insert(place, key)
-            self._offline_waiting.insert(place, row)
-            self._key_of[row.rid] = key
+            self._offline_waiting.add(row, waiting_key(row))
             self._version += 1
 
     def _unqueue(self, row: RequestRow) -> None:
         if row.is_online:
             del self._online_waiting[row.rid]
         else:
-            place = bisect_left(self._offline_keys, self._key_of.pop(row.rid))
-            del self._offline_keys[place]
-            del self._offline_waiting[place]
+            self._offline_waiting.remove(row)
             self._version += 1

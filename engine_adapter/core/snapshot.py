@@ -99,6 +99,9 @@ class Snapshot:
         limits: What the executor can do.
         rows: Every live row by id.
         running: Rows that hold a slot, in the order they got it.
+        online_running: The online rows among them, in the same order.
+        offline_running: The flex and offline rows among them, sorted by
+            :func:`~engine_adapter.core.request.running_key`: most important first.
         online_waiting: Online rows without a slot, in arrival order.
         offline_waiting: Flex and offline rows without a slot, sorted by
             :func:`~engine_adapter.core.request.waiting_key`: next to be admitted first.
@@ -114,6 +117,8 @@ class Snapshot:
     limits: EngineLimits
     rows: Mapping[str, RequestRow]
     running: Collection[RequestRow]
+    online_running: Collection[RequestRow]
+    offline_running: Sequence[RequestRow]
     online_waiting: Collection[RequestRow]
     offline_waiting: Sequence[RequestRow]
     overhead_s: float = 0.0

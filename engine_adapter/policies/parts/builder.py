@@ -7,7 +7,9 @@ promises a page, a slot or a token twice. The driver checks the result again fro
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 from engine_adapter.core.plan import (
     Checkpoint,
@@ -21,9 +23,11 @@ from engine_adapter.core.request import Phase, RequestClass, RequestRow, new_pag
 from engine_adapter.core.snapshot import Snapshot
 from engine_adapter.latency.load import StepLoad
 from engine_adapter.latency.model import LatencyModel
+from engine_adapter.policies.parts.decode_room import rows_that_fit
 
 UNARMED = Safepoints()
 UNBOUNDED_S = math.inf
+ONLINE = RequestClass.ONLINE
 
 
 class PlanBuilder:
@@ -56,8 +60,7 @@ class PlanBuilder:
         self.page_tokens = resources.page_tokens
         self.pages_left = resources.available_pages
         self.slots_left = resources.free_slots
-        online = RequestClass.ONLINE
-        held = sum([row.request_class is not online for row in snapshot.running])
+        held = len(snapshot.offline_running)
         self.offline_slots_left = resources.total_slots - resources.reserved_slots - held
         self.chunk_left = snapshot.limits.max_chunk_tokens
         self.rows_left = snapshot.limits.max_batch_rows
@@ -88,27 +91,63 @@ class PlanBuilder:
 
     def decode(self, row: RequestRow, budget_s: float) -> bool:
         """Take one decode token of ``row``; False if pages, rows or time do not allow it."""
-        # The one method called for every row of a full step: kept flat.
-        if self.rows_left <= 0 or (self._prefill and not self._may_mix(row)):
-            return False
-        computed = row.computed_tokens
-        pages = -(-(computed + 1) // self.page_tokens) - row.device_pages
-        if pages > self.pages_left:
-            return False
-        load = self.load
+        if budget_s != math.inf:
+            # Rows that are too slow are the many; they are sent away before anything is summed.
+            kind = StepKind.MIXED if self._prefill else StepKind.DECODE
+            predicted_s = self.model.predict_with_decode(self.load, row.computed_tokens)
+            if predicted_s > self.bounded_s(budget_s, kind):
+                return False
+        return self.decode_run([row], budget_s) == 1
+
+    def decode_run(self, rows: Sequence[RequestRow], budget_s: float) -> int:
+        """Take rows from the front as long as they fit; returns how many.
+
+        The same rows as taking them one by one, because neither pages nor predicted time ever
+        shrink when a row joins; but a full step costs a few sums instead of a call per row.
+        """
+        rows = rows[: self._may_join(rows)]
+        if not rows:
+            return 0
+        page_tokens, load = self.page_tokens, self.load
+        lengths = [row.computed_tokens + 1 for row in rows]
+        pages = [
+            -(-length // page_tokens) - row.device_pages
+            for length, row in zip(lengths, rows, strict=True)
+        ]
+        taken_pages = list(accumulate([num if num > 0 else 0 for num in pages]))
+        fit = len(rows)
+        if taken_pages[-1] > self.pages_left:
+            fit = bisect_right(taken_pages, self.pages_left)
         if budget_s != math.inf:
             kind = StepKind.MIXED if self._prefill else StepKind.DECODE
-            if self.model.predict_with_decode(load, computed) > self.bounded_s(budget_s, kind):
-                return False
-        if pages > 0:
-            self.pages_left -= pages
-        length = computed + 1
-        load.decode_rows += 1
-        load.decode_context += length
-        load.decode_square += length * length
-        self._decode.append(row.rid)
-        self._take(row)
-        return True
+            fit = rows_that_fit(self.model, load, lengths[:fit], self.bounded_s(budget_s, kind))
+        if fit < len(rows):
+            rows, lengths = rows[:fit], lengths[:fit]
+        if not rows:
+            return 0
+        self.pages_left -= taken_pages[fit - 1]
+        load.decode_rows += fit
+        load.decode_context += sum(lengths)
+        load.decode_square += sum([length * length for length in lengths])
+        rids = [row.rid for row in rows]
+        self._decode += rids
+        self.taken.update(rids)
+        self.rows_left -= fit
+        if not all(row.can_mix for row in rows):
+            self.has_unmixable = True
+        num_online = sum([row.request_class is ONLINE for row in rows])
+        self.num_online += num_online
+        self.num_offline += fit - num_online
+        return fit
+
+    def _may_join(self, rows: Sequence[RequestRow]) -> int:
+        """How many rows from the front may share the step, pages and time aside."""
+        room = max(0, min(len(rows), self.rows_left))
+        if not self._prefill or room == 0:
+            return room
+        if self.has_unmixable or not self.snapshot.limits.can_mix:
+            return 0
+        return next((i for i, row in enumerate(rows[:room]) if not row.can_mix), room)
 
     def chunk_room(self, row: RequestRow, budget_s: float, keep_pages: int = 0) -> int:
         """Prompt tokens of ``row`` that could be taken now, 0 if none.
@@ -212,6 +251,11 @@ class PlanBuilder:
             budget_s=budget_s,
         )
 
+    def untaken(self, rows: Sequence[RequestRow]) -> Sequence[RequestRow]:
+        """Those of the rows the step has no act for yet."""
+        taken = self.taken
+        return [row for row in rows if row.rid not in taken] if taken else rows
+
     @property
     def retracted(self) -> list[str]:
         """Ids of the rows this step retracts."""
@@ -248,7 +292,7 @@ class PlanBuilder:
         self.taken.add(row.rid)
         if not row.can_mix:
             self.has_unmixable = True
-        if row.request_class is RequestClass.ONLINE:
+        if row.request_class is ONLINE:
             self.num_online += 1
         else:
             self.num_offline += 1

@@ -121,7 +121,8 @@ class Harvester:
     def _take_decode(self, budget_s: float, at_least_one: bool = False) -> None:
         builder = self._builder
         too_slow = 0
-        for row in self._rows.offline_decode:
+        ready = builder.untaken(self._rows.offline_decode)
+        for row in ready[builder.decode_run(ready, budget_s) :]:
             if builder.rows_left <= 0 or too_slow >= MAX_TOO_SLOW:
                 return
             if row.rid in builder.taken:

@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 from engine_adapter.core.request import RequestRow, pages_for
 from engine_adapter.latency.load import StepLoad
-from engine_adapter.policies.parts.builder import UNBOUNDED_S, PlanBuilder
+from engine_adapter.policies.parts.builder import PlanBuilder
+from engine_adapter.policies.parts.counted import take_all_decode
 from engine_adapter.policies.parts.rows import RowsByRole
 from engine_adapter.policies.parts.victims import VictimPool
 
@@ -50,11 +51,7 @@ class OnlineFiller:
         else:
             self._prefilled_alone = False
         gap_s, self._gap_s = self._gap_s, 0.0
-        for row in rows.online_decode:
-            if row.rid in builder.taken or builder.decode(row, UNBOUNDED_S):
-                continue
-            if victims.make_room(row, builder.decode_pages(row)):
-                builder.decode(row, UNBOUNDED_S)
+        take_all_decode(builder, rows.online_decode, victims)
         if filling:
             self._take_prompts(builder, filling, victims, 0.0)
         return gap_s

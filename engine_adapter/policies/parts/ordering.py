@@ -19,18 +19,14 @@ from engine_adapter.core.snapshot import Snapshot
 MAX_REMEMBERED = 256
 
 
-def running_key(row: RequestRow) -> tuple[int, float, int]:
-    """Sort key of slot holders, most important first; online rows go by arrival alone."""
-    if row.request_class == RequestClass.ONLINE:
-        return (0, 0.0, row.sequence)
-    return (row.request_class, row.deadline_at_s, row.sequence)
-
-
 def flex_room(snapshot: Snapshot, max_share: float) -> int:
     """Flex rows that may still get a slot while offline rows wait for one too."""
     resources = snapshot.resources
     allowed = int(max_share * (resources.total_slots - resources.reserved_slots))
-    held = sum(1 for row in snapshot.running if row.request_class == RequestClass.FLEX)
+    # Flex rows come first among them.
+    held = bisect_left(
+        snapshot.offline_running, RequestClass.OFFLINE, key=lambda row: row.request_class
+    )
     return max(0, allowed - held)
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine_adapter.core.request import Phase, RequestClass, RequestRow
+from engine_adapter.core.request import Phase, RequestRow
 from engine_adapter.core.snapshot import Snapshot
-from engine_adapter.policies.parts.ordering import running_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +33,19 @@ class RowsByRole:
     @classmethod
     def of(cls, snapshot: Snapshot) -> RowsByRole:
         """Split the snapshot's rows."""
-        online: list[RequestRow] = []
-        offline: list[RequestRow] = []
-        for row in snapshot.running:
-            (online if row.request_class == RequestClass.ONLINE else offline).append(row)
-        offline.sort(key=running_key)
+        online, offline = snapshot.online_running, snapshot.offline_running
+        decode = [[row for row in rows if row.phase is Phase.DECODE] for rows in (online, offline)]
+        if len(decode[0]) + len(decode[1]) == len(online) + len(offline):
+            # The usual full step: one look at each row is enough.
+            return cls(decode[0], [], list(snapshot.online_waiting), decode[1], [], [], [*offline])
         return cls(
-            online_decode=[row for row in online if row.phase is Phase.DECODE],
+            online_decode=decode[0],
             online_partial=[row for row in online if row.phase is Phase.PREFILL],
             online_waiting=list(snapshot.online_waiting),
-            offline_decode=[row for row in offline if row.phase is Phase.DECODE],
+            offline_decode=decode[1],
             offline_partial=[row for row in offline if row.phase is Phase.PREFILL],
-            prefetching=[row for row in online + offline if row.phase is Phase.PREFETCHING],
-            offline=offline,
+            prefetching=[row for row in (*online, *offline) if row.phase is Phase.PREFETCHING],
+            offline=list(offline),
         )
 
     @property

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from engine_adapter.core.request import RequestRow
+from engine_adapter.core.request import RequestRow, running_key
 from engine_adapter.policies.parts.builder import PlanBuilder
-from engine_adapter.policies.parts.ordering import running_key
 
 
 def lost_tokens(row: RequestRow, host_page_tokens: int) -> int:

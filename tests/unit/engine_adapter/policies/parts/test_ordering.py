@@ -2,13 +2,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine_adapter.core.request import Phase, RequestClass
-from engine_adapter.policies.parts.ordering import (
-    OfflineOrder,
-    flex_room,
-    retracted_rows,
-    running_key,
-)
+from engine_adapter.core.request import Phase, RequestClass, running_key
+from engine_adapter.policies.parts.ordering import OfflineOrder, flex_room, retracted_rows
 
 if TYPE_CHECKING:
     from tests.unit.engine_adapter.conftest import World
