@@ -1,0 +1,1 @@
+"""Webhooks: signed events of batches, delivered at least once to their owners' endpoints."""
