@@ -75,7 +75,8 @@ def fit_coefficients(samples: Sequence[Sample]) -> Coefficients:
         weight = 1.0 / sample.measured_s
         rows.append([value * weight for value in sample.load().regressors()])
         targets.append(1.0)
-    return Coefficients(*nnls(rows, targets))
+    *others, k_batch, k_constant = nnls(rows, targets)
+    return Coefficients(*others, k_constant=k_constant, k_batch=k_batch)
 
 
 def fit_model(samples: Iterable[Sample], decode_row_steps: tuple[int, ...] = ()) -> PolynomialModel:

@@ -4,6 +4,9 @@ A row that computes ``p`` tokens after ``c`` tokens already in its KV contribute
 
     P += p      A += p (p + c)      S += p + c      Q += (p + c)^2      R += 1
 
+and the step as a whole B = 1 if P > 1: products of a matrix and a vector become products of two
+matrices, which cost more from the second token on and little for the next ones.
+
 Decode rows (p = 1) and prefill chunks are summed apart because a step's executor depends on which
 of them are present.
 """
@@ -80,13 +83,14 @@ class StepLoad:
         """Tokens computed: P."""
         return self.decode_rows + self.chunk_tokens
 
-    def regressors(self) -> tuple[float, float, float, float, float, float]:
-        """``(P, A, S, Q, R, 1)`` of the whole step, the order of a coefficient vector."""
+    def regressors(self) -> tuple[float, float, float, float, float, float, float]:
+        """``(P, A, S, Q, R, B, 1)`` of the whole step, the order of a coefficient vector."""
         return (
             float(self.decode_rows + self.chunk_tokens),
             float(self.decode_context + self.chunk_attention),
             float(self.decode_context + self.chunk_context),
             float(self.decode_square + self.chunk_square),
             float(self.decode_rows + self.chunk_rows),
+            float(self.num_tokens > 1),
             1.0,
         )

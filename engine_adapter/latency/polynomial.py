@@ -1,11 +1,12 @@
 """The step-time polynomial, one fit per executor (ConServe v2, section 4.2).
 
-    T = k_token P + k_attention A + k_context S + k_square Q + k_row R + k_constant
+    T = k_token P + k_attention A + k_context S + k_square Q + k_row R + k_batch B + k_constant
 
 with the sums of :mod:`engine_adapter.latency.load`. The paper's k1 (linear layers) and k3
 (communication) share the regressor P and are fitted as one. ``k_square`` covers attention that
-pads its query to the whole sequence, as the CPU attention of SGLang does; ``k_row`` covers work
-per row that depends on no length. Both are zero where the data do not ask for them.
+pads its query to the whole sequence; ``k_row`` covers work per row that depends on no length;
+``k_batch`` what a step of more than one token pays for multiplying matrices. Each is zero where
+the data do not ask for it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from engine_adapter.latency.load import StepLoad
 
 @dataclass(frozen=True, slots=True)
 class Coefficients:
-    """Seconds per unit of each regressor; the field order is that of the regressors."""
+    """Seconds per unit of each regressor."""
 
     k_token: float
     k_attention: float
@@ -27,6 +28,7 @@ class Coefficients:
     k_square: float
     k_row: float
     k_constant: float
+    k_batch: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse coefficients under which more work would take less time.
@@ -99,9 +101,9 @@ class PolynomialModel:
 
             a = k_attention + k_square
             b = k_token + k_attention c + k_context + 2 k_square c
-            fixed = k_row + k_context c + k_square c^2
+            fixed = k_row + k_context c + k_square c^2 + k_batch
 
-        so the answer is the positive root of a quadratic.
+        so the answer is the positive root of a quadratic. A lone token is charged as a batch.
         """
         if limit_tokens <= 0:
             return 0
@@ -117,6 +119,7 @@ class PolynomialModel:
             load.decode_context + load.chunk_attention,
             load.decode_context + load.chunk_context + c,
             load.decode_square + load.chunk_square + c * c,
+            batched=True,
         )
         room_s = budget_s - base_s
         if room_s <= 0.0:
@@ -142,6 +145,7 @@ class PolynomialModel:
         attention: int,
         context: int,
         square: int,
+        batched: bool = False,
     ) -> float:
         k = (
             self.decode
@@ -159,5 +163,6 @@ class PolynomialModel:
             + k.k_context * context
             + k.k_square * square
             + k.k_row * (rows + chunk_rows)
+            + (k.k_batch if batched or rows + chunk_tokens > 1 else 0.0)
             + k.k_constant
         )

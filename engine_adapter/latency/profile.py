@@ -14,7 +14,7 @@ from engine_adapter.core.plan import StepKind
 from engine_adapter.latency.fit import Fit, FitError
 from engine_adapter.latency.polynomial import Coefficients, PolynomialModel
 
-FORMAT = 1
+FORMAT = 2
 
 
 class ProfileError(ValueError):
@@ -44,7 +44,9 @@ class ProfileKey:
         text = "--".join(
             (Path(self.model).name, self.device, self.parallelism, self.dtype, self.sglang_version)
         )
-        digest = hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
+        # A profile of another format is not found, and so measured again.
+        exact = json.dumps({"format": FORMAT, **asdict(self)}, sort_keys=True)
+        digest = hashlib.sha256(exact.encode()).hexdigest()
         return f"{re.sub(r'[^A-Za-z0-9._-]+', '_', text)[:100]}-{digest[:8]}.json"
 
 

@@ -24,9 +24,9 @@ from engine_adapter.sglang_plugin.settings import RuntimeSettings
 
 logger = logging.getLogger(__name__)
 REPEATS = 2
-CHUNK_TOKENS = (16, 48, 128, 256, 512)
+CHUNK_TOKENS = (8, 16, 48, 128, 256, 512)
 CONTEXT_TOKENS = (0, 256, 1024)
-DECODE_ROWS = (1, 3, 8, 16, 32)
+DECODE_ROWS = (1, 2, 4, 8, 16, 32)
 DECODE_CONTEXT = (64, 512, 1200)
 
 
@@ -133,7 +133,7 @@ def make_grid(scheduler: Any) -> list[Cell]:
         Cell(decode=(c,) * n, chunks=((p, start),))
         for n in (1, 4, 12)
         for c in (128, 1024)
-        for p, start in ((16, 0), (64, 512), (192, 0), (384, 256))
+        for p, start in ((8, 512), (16, 0), (64, 512), (192, 0), (384, 256))
         if p <= limit
     ]
     room = scheduler.max_total_num_tokens // 2

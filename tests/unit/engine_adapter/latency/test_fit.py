@@ -13,7 +13,7 @@ from engine_adapter.latency.fit import (
 from engine_adapter.latency.polynomial import Coefficients, PolynomialModel
 
 TRUTH = PolynomialModel(
-    decode=Coefficients(5e-4, 0, 1.2e-5, 0, 0, 0.070),
+    decode=Coefficients(5e-4, 0, 1.2e-5, 0, 0, 0.070, k_batch=0.080),
     prefill=Coefficients(4.6e-4, 2e-8, 1e-5, 1.2e-7, 0, 0.070),
     mixed=Coefficients(4.8e-4, 2e-8, 1e-5, 1.3e-7, 1e-4, 0.075),
 )
