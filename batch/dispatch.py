@@ -21,9 +21,10 @@ from batch.engine_watch import EngineWatch
 from batch.execute import AttemptLimits
 from batch.files import FileStore
 from batch.flight import Flights
-from batch.intake import RowSource
+from batch.intake import Intake, RowSource
 from batch.lease import Lease, LeaseLost
 from batch.outbox import Outbox
+from batch.quarantine import COHORTS, LOOK_S, Cohort
 from batch.queue import Queue
 from engine_adapter.client.base import EngineClient
 from store.session import Database
@@ -105,6 +106,9 @@ class Dispatcher:
             engine, self._watch, self._outbox, clock, attempt, landed=self._wake
         )
         self._source = RowSource(lease.id, database, file_store, clock)
+        self._cohort: Cohort | None = None
+        self._overdue = False
+        self._look_for_suspects_s = 0.0
 
     async def run(self) -> Ending:
         """Dispatch until nothing is left to do, a drain is asked for, or the lease is lost."""
@@ -154,22 +158,49 @@ class Dispatcher:
                     return
                 idle_since_s = now_s
             if not self._watch.up and len(self._flights):
-                await self._flights.put_back_all()
+                await self._flights.put_back_all(lost=True)
             await self._wait_a_turn(pause_s=TURN_S if num_new else IDLE_LOOK_S)
             # Cleared before the claim that follows: what happens during it wakes the next turn.
             self._wake.clear()
 
     async def _claim(self, group: asyncio.TaskGroup) -> int:
         """Claim for the free places and send what came; how many rows that were."""
-        num_free = self._watch.size - len(self._flights)
-        if num_free <= 0:
-            return 0
-        intake = await self._source.take(self._watch.model, num_free, self._flights.num_by_batch())
+        intake = await self._take()
         for one in intake.ready:
             self._flights.start(group, one.row, one.batch, one.raw_line)
         for put_back in intake.unreadable:
             self._outbox.add(put_back)
         return len(intake.ready)
+
+    async def _take(self) -> Intake:
+        """What may be sent now; suspects only where the engine is empty (batch/quarantine.py)."""
+        model = self._watch.model
+        if self._cohort is not None and len(self._flights):
+            num_free = self._cohort.num_rows - len(self._flights)
+            if num_free <= 0:
+                return Intake()
+            return await self._source.take_cohort(model, self._cohort, num_free)
+        self._cohort = None
+        if not len(self._flights):
+            for cohort in COHORTS:
+                intake = await self._source.take_cohort(model, cohort, cohort.num_rows)
+                if intake.ready or intake.unreadable:
+                    self._cohort = cohort
+                    return intake
+        num_free = self._watch.size - len(self._flights)
+        if num_free <= 0 or await self._suspects_are_overdue():
+            return Intake()
+        return await self._source.take(model, num_free, self._flights.num_by_batch())
+
+    async def _suspects_are_overdue(self) -> bool:
+        """Looked up now and then, while the engine is busy with others."""
+        now_s = self._clock.monotonic()
+        if not len(self._flights):
+            self._overdue = False
+        elif now_s >= self._look_for_suspects_s:
+            self._look_for_suspects_s = now_s + LOOK_S
+            self._overdue = await self._source.has_overdue_suspects()
+        return self._overdue
 
     async def _wait_a_turn(self, *, pause_s: float) -> None:
         """Wait `TURN_S`, then until something happened since the last claim, or the pause ends."""

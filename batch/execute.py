@@ -6,15 +6,21 @@ Nothing is written here: the outcome goes to the outbox, which writes it under t
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from batch import retry
+from batch import quarantine, retry
 from batch.line import read_body
-from batch.output import http_line
+from batch.output import failure_line, http_line
 from batch.retry import Again
 from batch.states import RowStatus
 from engine_adapter.client.base import EngineCall, EngineClient, EngineReply, TokenUsage
-from engine_adapter.wire.errors import ApiError, EngineUnavailable, InternalError, error_body
+from engine_adapter.wire.errors import (
+    ApiError,
+    EngineNotReached,
+    EngineUnavailable,
+    InternalError,
+    error_body,
+)
 from engine_adapter.wire.request_class import RequestClass
 from store.repositories.batch import LiveBatch
 from store.repositories.result import NewResult
@@ -80,23 +86,37 @@ async def execute(
         timeout_s=limits.timeout_s,
         request_id=f"req_{rid}",
     )
-    engine_lost = False
+    engine_lost = broken = False
     try:
         reply = await engine.call(call)
+    except EngineNotReached:
+        # The engine never heard of the row: the attempt is none.
+        put_back = PutBack(row.id, delay_s=retry.backoff_s(0, jitter))
+        return Outcome(put_back=put_back, engine_lost=True)
     except EngineUnavailable as error:
         engine_lost = True
+        # A call that took too long says nothing about the engine.
+        broken = not isinstance(error.__cause__, TimeoutError)
         reply = _reply_of(error, call)
     except ApiError as error:
         reply = _reply_of(error, call)
     except Exception:
         logger.exception("row %d failed unexpectedly", row.id)
         reply = _reply_of(InternalError("The request could not be executed."), call)
-    return _judge(row, reply, engine_lost=engine_lost, limits=limits, jitter=jitter)
+    if broken and quarantine.is_final(row.num_losses + 1):
+        return Outcome(result=given_up(row), engine_lost=True)
+    outcome = _judge(row, reply, engine_lost=engine_lost, limits=limits, jitter=jitter)
+    if broken and outcome.put_back is not None:
+        return replace(outcome, put_back=replace(outcome.put_back, lost=True))
+    return outcome
 
 
-def stopped(row: ClaimedRow, status: RowStatus, line: bytes) -> NewResult:
-    """The end of a row whose batch was cancelled or has expired while it ran."""
-    return NewResult(row_id=row.id, batch_id=row.batch_id, status=status, line=line)
+def given_up(row: ClaimedRow) -> NewResult:
+    """The end of a row that its engine never survived."""
+    line = failure_line(
+        row.id, row.custom_id, code=quarantine.FAILURE_CODE, message=quarantine.FAILURE_MESSAGE
+    )
+    return NewResult(row.id, row.batch_id, RowStatus.ERRORED, line)
 
 
 def _reply_of(error: ApiError, call: EngineCall) -> EngineReply:

@@ -8,9 +8,10 @@ import random
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from batch import quarantine
 from batch.clock import Clock
 from batch.engine_watch import EngineWatch
-from batch.execute import AttemptLimits, execute
+from batch.execute import AttemptLimits, execute, given_up
 from batch.outbox import Outbox
 from batch.output import cancelled_line, expired_line
 from batch.states import RowStatus
@@ -123,10 +124,18 @@ class Flights:
             line = line_of(flight.row.id, flight.row.custom_id)
             self._outbox.add(NewResult(flight.row.id, flight.row.batch_id, status, line))
 
-    async def put_back_all(self, *, limit_s: float = STOP_LIMIT_S) -> None:
-        """Call every row home: it is pending again at once, and the attempt does not count."""
+    async def put_back_all(self, *, lost: bool = False, limit_s: float = STOP_LIMIT_S) -> None:
+        """Call every row home: it is pending again at once, and the attempt does not count.
+
+        Args:
+            lost: The engine is gone: any of the rows may be the one that ended or hung it.
+            limit_s: How long the engine may take to confirm.
+        """
         for flight in await self._recall(list(self._flights.values()), limit_s=limit_s):
-            self._outbox.add(PutBack(flight.row.id))
+            if lost and quarantine.is_final(flight.row.num_losses + 1):
+                self._outbox.add(given_up(flight.row))
+            else:
+                self._outbox.add(PutBack(flight.row.id, lost=lost))
 
     async def _recall(self, flights: Collection[Flight], *, limit_s: float) -> list[Flight]:
         """Cancel flights and wait until the engine has dropped them; those that had not landed.

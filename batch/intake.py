@@ -10,9 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.ext.asyncio import AsyncSession
 
+from batch import quarantine
 from batch.clock import Clock
 from batch.files import ByteRange, FileStore
+from batch.quarantine import Cohort
 from batch.share import Demand, divide
 from engine_adapter.wire.errors import ApiError
 from store.repositories import batch as batches
@@ -74,6 +77,9 @@ class RowSource:
         except (OperationalError, InterfaceError) as away:
             logger.warning("claim failed: %s", type(away.orig).__name__)
             return Intake()
+        return await self._with_lines(claimed)
+
+    async def _with_lines(self, claimed: list[ClaimedRow]) -> Intake:
         by_batch: dict[str, list[ClaimedRow]] = {}
         for row in claimed:
             by_batch.setdefault(row.batch_id, []).append(row)
@@ -84,6 +90,37 @@ class RowSource:
             ready=tuple(one for part in parts for one in part.ready),
             unreadable=tuple(one for part in parts for one in part.unreadable),
         )
+
+    async def take_cohort(self, model: str, cohort: Cohort, num_rows: int) -> Intake:
+        """Claim up to `num_rows` rows of a cohort and read their lines."""
+        try:
+            async with self._database.unit_of_work() as session:
+                await self._refresh(session, model)
+                claimed = await rows.claim_suspects(
+                    session,
+                    self._dispatcher_id,
+                    list(self._live),
+                    min_losses=cohort.min_losses,
+                    max_losses=cohort.max_losses,
+                    limit=num_rows,
+                )
+        except (OperationalError, InterfaceError) as away:
+            logger.warning("claim failed: %s", type(away.orig).__name__)
+            return Intake()
+        return await self._with_lines(claimed)
+
+    async def has_overdue_suspects(self) -> bool:
+        """Whether suspects have waited too long for an engine with nothing else to do."""
+        try:
+            async with self._database.unit_of_work() as session:
+                return await rows.has_overdue_suspects(
+                    session,
+                    list(self._live),
+                    min_losses=quarantine.SUSPECT_LOSSES,
+                    overdue_s=quarantine.OVERDUE_S,
+                )
+        except (OperationalError, InterfaceError):
+            return False
 
     async def has_work(self) -> bool:
         """Whether any row of any live batch is pending, now or after a back-off."""
@@ -106,21 +143,29 @@ class RowSource:
         self, model: str, num_places: int, num_in_flight: Mapping[str, int]
     ) -> list[ClaimedRow]:
         async with self._database.unit_of_work() as session:
-            now_s = self._clock.monotonic()
-            if now_s >= self._fresh_until_s:
-                self._live = {one.id: one for one in await batches.live(session, model)}
-                self._exhausted = set()
-                self._fresh_until_s = now_s + REFRESH_S
+            await self._refresh(session, model)
             quotas = divide(num_places, self._demands(num_in_flight))
             if not quotas:
                 return []
-            claimed = await rows.claim(session, self._dispatcher_id, quotas)
+            claimed = await rows.claim(
+                session,
+                self._dispatcher_id,
+                quotas,
+                suspect_losses=quarantine.SUSPECT_LOSSES,
+            )
         num_got: dict[str, int] = {}
         for row in claimed:
             num_got[row.batch_id] = num_got.get(row.batch_id, 0) + 1
         # Short: everything else of this batch is leased, waiting out a back-off, or done.
         self._exhausted |= {name for name, num in quotas.items() if num_got.get(name, 0) < num}
         return claimed
+
+    async def _refresh(self, session: AsyncSession, model: str) -> None:
+        now_s = self._clock.monotonic()
+        if now_s >= self._fresh_until_s:
+            self._live = {one.id: one for one in await batches.live(session, model)}
+            self._exhausted = set()
+            self._fresh_until_s = now_s + REFRESH_S
 
     def _demands(self, num_in_flight: Mapping[str, int]) -> list[Demand]:
         return [

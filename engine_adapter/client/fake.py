@@ -13,7 +13,7 @@ from engine_adapter.client.encoding import engine_body
 from engine_adapter.client.fake_dialect import answer, events
 from engine_adapter.client.fake_engine import ConnectionBroken, FakeEngine, FakeSettings, Refused
 from engine_adapter.wire.engine_errors import ENGINE_LOST
-from engine_adapter.wire.errors import EngineUnavailable
+from engine_adapter.wire.errors import EngineNotReached, EngineUnavailable
 
 __all__ = ["FakeEngine", "FakeEngineClient", "FakeSettings"]
 
@@ -88,7 +88,7 @@ class FakeEngineClient:
 
     def _reach(self) -> None:
         if self.engine.down:
-            raise EngineUnavailable("The engine cannot be reached.")
+            raise EngineNotReached("The engine cannot be reached.")
 
 
 class FakeStream:

@@ -22,7 +22,7 @@ from engine_adapter.client.decoding import (
 from engine_adapter.client.encoding import encode
 from engine_adapter.client.sse import DONE, EventParser, EventTooLong
 from engine_adapter.wire.engine_errors import ENGINE_LOST
-from engine_adapter.wire.errors import EngineUnavailable, InternalError
+from engine_adapter.wire.errors import EngineNotReached, EngineUnavailable, InternalError
 from engine_adapter.wire.rid import is_rid
 
 CONNECT_TIMEOUT_S = 5.0
@@ -65,7 +65,7 @@ class HttpEngineClient:
                 raw = await response.read()
                 status = response.status
         except aiohttp.ClientConnectorError as error:
-            raise EngineUnavailable("The engine cannot be reached.") from error
+            raise EngineNotReached("The engine cannot be reached.") from error
         except _LOST as error:
             await self._drop(call.rid)
             raise EngineUnavailable(ENGINE_LOST) from error
@@ -84,7 +84,7 @@ class HttpEngineClient:
                 raw = await response.read()
                 response.release()
         except aiohttp.ClientConnectorError as error:
-            raise EngineUnavailable("The engine cannot be reached.") from error
+            raise EngineNotReached("The engine cannot be reached.") from error
         except _LOST as error:
             await self._drop(call.rid)
             raise EngineUnavailable(ENGINE_LOST) from error

@@ -194,6 +194,10 @@ class EngineUnavailable(Overloaded):
     default_headers: ClassVar[Mapping[str, str]] = {"retry-after": "5"}
 
 
+class EngineNotReached(EngineUnavailable):
+    """The connection was refused: the request never came to the engine."""
+
+
 class InternalError(ApiError):
     """A defect of ours; the caller learns nothing but that."""
 

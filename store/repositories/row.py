@@ -10,6 +10,9 @@ import orjson
 from sqlalchemy import CursorResult, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
+MAX_LOSSES = 32767
+"""The largest number of engine losses a row can count."""
+
 
 @dataclass(frozen=True, slots=True)
 class NewRow:
@@ -38,6 +41,7 @@ class ClaimedRow:
     offset_bytes: int
     length_bytes: int
     attempt: int
+    num_losses: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +51,14 @@ class PutBack:
     Attributes:
         delay_s: Not claimed again before this has passed.
         counts: Whether the attempt counts towards the bound on attempts.
+        lost: Whether the engine was lost while the row was there.
         error: The error of the attempt, in the wire's shape.
     """
 
     row_id: int
     delay_s: float = 0.0
     counts: bool = False
+    lost: bool = False
     error: Mapping[str, Any] | None = None
 
 
@@ -110,26 +116,52 @@ _CLAIM = text(
     ), picked AS (
       SELECT r.id FROM wanted w CROSS JOIN LATERAL (
         SELECT id FROM batch_rows
-        WHERE batch_id = w.batch_id AND status = 'pending'
+        WHERE batch_id = w.batch_id AND status = 'pending' AND num_losses < :suspect_losses
           AND (available_at IS NULL OR available_at <= statement_timestamp())
         ORDER BY prefix_hash, line_no LIMIT w.n
         FOR UPDATE SKIP LOCKED) r
+    ), leased AS (
+      UPDATE batch_rows r SET status = 'leased', dispatcher_id = :dispatcher_id
+      FROM picked
+      WHERE r.id = picked.id
+        AND EXISTS (SELECT 1 FROM dispatchers d WHERE d.id = :dispatcher_id)
+      RETURNING r.*
+    )
+    SELECT id, batch_id, custom_id, offset_bytes, length_bytes, attempt, num_losses
+    FROM leased ORDER BY batch_id, prefix_hash, line_no
+    """
+)
+
+_CLAIM_SUSPECTS = text(
+    """
+    WITH picked AS (
+      SELECT id FROM batch_rows
+      WHERE status = 'pending' AND batch_id = ANY(:batch_ids)
+        AND num_losses BETWEEN :min_losses AND :max_losses
+        AND (available_at IS NULL OR available_at <= statement_timestamp())
+      ORDER BY num_losses, id LIMIT :limit
+      FOR UPDATE SKIP LOCKED
     )
     UPDATE batch_rows r SET status = 'leased', dispatcher_id = :dispatcher_id
     FROM picked
     WHERE r.id = picked.id
       AND EXISTS (SELECT 1 FROM dispatchers d WHERE d.id = :dispatcher_id)
-    RETURNING r.id, r.batch_id, r.custom_id, r.offset_bytes, r.length_bytes, r.attempt
+    RETURNING r.id, r.batch_id, r.custom_id, r.offset_bytes, r.length_bytes, r.attempt, r.num_losses
     """
 )
 
 
 async def claim(
-    session: AsyncSession, dispatcher_id: str, quotas: Mapping[str, int]
+    session: AsyncSession,
+    dispatcher_id: str,
+    quotas: Mapping[str, int],
+    *,
+    suspect_losses: int = MAX_LOSSES,
 ) -> list[ClaimedRow]:
     """Lease up to `quotas[batch]` pending rows of each batch to a live dispatcher.
 
-    Rows that another transaction holds are skipped. Rows that share a prefix come together.
+    Rows that another transaction holds are skipped, and those with `suspect_losses` or more engine
+    losses. Each batch's rows come in its order (decision 0033): those that share a prefix together.
     """
     found = await session.execute(
         _CLAIM,
@@ -137,9 +169,53 @@ async def claim(
             "dispatcher_id": dispatcher_id,
             "batch_ids": list(quotas),
             "limits": list(quotas.values()),
+            "suspect_losses": suspect_losses,
         },
     )
     return [ClaimedRow(*row) for row in found]
+
+
+async def claim_suspects(
+    session: AsyncSession,
+    dispatcher_id: str,
+    batch_ids: Collection[str],
+    *,
+    min_losses: int,
+    max_losses: int = MAX_LOSSES,
+    limit: int,
+) -> list[ClaimedRow]:
+    """Lease up to `limit` pending rows that have seen so many engine losses."""
+    found = await session.execute(
+        _CLAIM_SUSPECTS,
+        {
+            "dispatcher_id": dispatcher_id,
+            "batch_ids": list(batch_ids),
+            "min_losses": min_losses,
+            "max_losses": max_losses,
+            "limit": limit,
+        },
+    )
+    return [ClaimedRow(*row) for row in found]
+
+
+async def has_overdue_suspects(
+    session: AsyncSession, batch_ids: Collection[str], *, min_losses: int, overdue_s: float
+) -> bool:
+    """Whether a row with so many engine losses could have been claimed for `overdue_s`."""
+    return bool(
+        await session.scalar(
+            text(
+                """
+                SELECT EXISTS (
+                  SELECT 1 FROM batch_rows
+                  WHERE status = 'pending' AND batch_id = ANY(:batch_ids)
+                    AND num_losses >= :min_losses AND available_at
+                      <= statement_timestamp() - make_interval(secs => :overdue_s))
+                """
+            ),
+            {"batch_ids": list(batch_ids), "min_losses": min_losses, "overdue_s": overdue_s},
+        )
+    )
 
 
 async def put_back(session: AsyncSession, dispatcher_id: str, rows: Sequence[PutBack]) -> int:
@@ -152,12 +228,13 @@ async def put_back(session: AsyncSession, dispatcher_id: str, rows: Sequence[Put
             UPDATE batch_rows r
             SET status = 'pending', dispatcher_id = NULL, rid = NULL,
                 attempt = r.attempt + t.counts,
+                num_losses = LEAST(r.num_losses + t.lost, 32767),
                 available_at = CASE WHEN t.delay_s > 0
                   THEN statement_timestamp() + make_interval(secs => t.delay_s) END,
                 last_error = COALESCE(CAST(t.error AS jsonb), r.last_error)
             FROM unnest(CAST(:ids AS bigint[]), CAST(:delays AS float8[]),
-                        CAST(:counts AS int[]), CAST(:errors AS text[]))
-                 AS t(row_id, delay_s, counts, error)
+                        CAST(:counts AS int[]), CAST(:losses AS int[]), CAST(:errors AS text[]))
+                 AS t(row_id, delay_s, counts, lost, error)
             WHERE r.id = t.row_id AND r.status = 'leased' AND r.dispatcher_id = :dispatcher_id
             """
         ),
@@ -166,6 +243,7 @@ async def put_back(session: AsyncSession, dispatcher_id: str, rows: Sequence[Put
             "ids": [row.row_id for row in rows],
             "delays": [float(row.delay_s) for row in rows],
             "counts": [int(row.counts) for row in rows],
+            "losses": [int(row.lost) for row in rows],
             "errors": [
                 orjson.dumps(row.error).decode() if row.error is not None else None for row in rows
             ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,6 +11,7 @@ import orjson
 import pytest
 
 from batch.execute import AttemptLimits, Outcome, execute
+from batch.quarantine import FAILURE_CODE, MAX_LOSSES
 from engine_adapter.client.base import CHAT_PATH, EngineCall, EngineReply
 from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
 from engine_adapter.core.request import RequestClass
@@ -96,6 +98,36 @@ async def test_a_lost_engine_is_told_apart() -> None:
     assert outcome.engine_lost
     assert not outcome.refused
     assert outcome.put_back is not None
+    assert not outcome.put_back.counts, "the engine never heard of the row"
+    assert not outcome.put_back.lost
+
+
+async def test_an_engine_lost_with_the_row_is_counted_and_bounded() -> None:
+    outcome = await _execute("fake:die_after=0")
+    assert outcome.put_back is not None
+    assert outcome.put_back.lost
+    row = replace(_row(), num_losses=MAX_LOSSES - 1)
+    last = await execute(
+        row, _line("fake:die_after=0"), _batch(), FakeEngineClient(),
+        rid=new_rid(), limits=LIMITS, jitter=0.0,
+    )  # fmt: skip
+    assert last.engine_lost
+    assert last.result is not None
+    assert last.result.status == "errored"
+    line: dict[str, Any] = orjson.loads(last.result.line)
+    assert line["response"] is None
+    assert line["error"]["code"] == FAILURE_CODE
+
+
+async def test_a_call_that_takes_too_long_blames_nobody() -> None:
+    client = FakeEngineClient(FakeEngine(FakeSettings(latency_s=60)))
+    outcome = await execute(
+        _row(), _line("x"), _batch(), client,
+        rid=new_rid(), limits=AttemptLimits(max_attempts=3, timeout_s=0.05), jitter=0.0,
+    )  # fmt: skip
+    assert outcome.put_back is not None
+    assert outcome.put_back.counts
+    assert not outcome.put_back.lost
 
 
 async def test_a_cancelled_row_leaves_the_engine() -> None:

@@ -1,0 +1,57 @@
+"""Rows that were at an engine when it was lost, and how they run again. Pure.
+
+A row that ends its engine would do so each time it runs, and would take every row beside it along.
+So an engine's loss counts for all rows that were there, and who has been there twice is suspected:
+
+    losses   runs next
+    ──────   ──────────────────────────────────────────────────────
+    0, 1     with all others: engines are lost for reasons of their own
+    2        beside at most `COHORT_ROWS` - 1 of its like, nothing else
+    3        alone
+    4        never: its error is final
+
+Suspects need an empty engine. After a loss it is empty: they come first then. A busy engine turns
+to them when it has nothing else, or when they have waited for `OVERDUE_S`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+MAX_LOSSES: Final = 4
+SUSPECT_LOSSES: Final = 2
+COHORT_ROWS: Final = 16
+OVERDUE_S: Final = 300.0
+LOOK_S: Final = 5.0
+"""How often a busy engine's dispatcher looks for overdue suspects."""
+
+FAILURE_CODE: Final = "engine_failure"
+FAILURE_MESSAGE: Final = (
+    "The engine was lost each time it ran this request, the last time with no other request of a "
+    "batch beside it."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cohort:
+    """Rows that may be at the engine together.
+
+    Attributes:
+        min_losses: How often each of them has seen an engine lost, at least
+        max_losses: ... and at most.
+        num_rows: How many of them may be there at once.
+    """
+
+    min_losses: int
+    max_losses: int
+    num_rows: int
+
+
+COHORTS: Final = (Cohort(2, 2, COHORT_ROWS), Cohort(3, 32767, 1))
+"""In the order in which they are tried: most suspects are innocent and soon done."""
+
+
+def is_final(num_losses: int) -> bool:
+    """Whether a row with so many losses, the latest included, is given up."""
+    return num_losses >= MAX_LOSSES
