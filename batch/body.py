@@ -11,9 +11,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from batch.fault import LineNotes
-from engine_adapter.client.base import COMPLETIONS_PATH
+from engine_adapter.client.base import COMPLETIONS_PATH, EMBEDDINGS_PATH
 from engine_adapter.wire.chat_request import check_chat
 from engine_adapter.wire.completion_request import check_completion, prompts_of
+from engine_adapter.wire.embedding_request import check_embedding, inputs_of
 from engine_adapter.wire.errors import InvalidRequest
 
 MAX_MESSAGES: Final = 2048
@@ -26,6 +27,8 @@ _ROLES: Final = frozenset({"system", "developer", "user", "assistant", "tool", "
 
 def check_body(body: dict[str, Any], endpoint: str, notes: LineNotes) -> str:
     """Note what is wrong with a body; returns the first `PREFIX_CHARS` of its prompt."""
+    if endpoint == EMBEDDINGS_PATH:
+        return _check_embedding(body, notes)
     _check_numbers(body, notes)
     is_completion = endpoint == COMPLETIONS_PATH
     prefix = _completion_prompt(body, notes) if is_completion else _chat_prompt(body, notes)
@@ -33,8 +36,7 @@ def check_body(body: dict[str, Any], endpoint: str, notes: LineNotes) -> str:
         try:
             (check_completion if is_completion else check_chat)(body)
         except InvalidRequest as refused:
-            param = None if refused.param is None else f"body.{refused.param}"
-            notes.add(refused.code or "invalid_value", refused.message, param)
+            _note(refused, notes)
         else:
             if is_completion and len(prompts_of(body)) > MAX_CHOICES:
                 notes.add(
@@ -43,6 +45,24 @@ def check_body(body: dict[str, Any], endpoint: str, notes: LineNotes) -> str:
                     "body.prompt",
                 )
     return prefix
+
+
+def _note(refused: InvalidRequest, notes: LineNotes) -> None:
+    param = None if refused.param is None else f"body.{refused.param}"
+    notes.add(refused.code or "invalid_value", refused.message, param)
+
+
+def _check_embedding(body: dict[str, Any], notes: LineNotes) -> str:
+    """The rules of the online endpoint; a line may hold many inputs."""
+    if any((fault.param or "").startswith("body.") for fault in notes.faults):
+        return ""
+    try:
+        check_embedding(body)
+    except InvalidRequest as refused:
+        _note(refused, notes)
+        return ""
+    first = inputs_of(body)[0]
+    return (first if isinstance(first, str) else str(first[:PREFIX_CHARS]))[:PREFIX_CHARS]
 
 
 def _check_numbers(body: dict[str, Any], notes: LineNotes) -> None:

@@ -17,6 +17,7 @@ from batch.line import MAX_LINE_BYTES, ParsedLine, parse_line
 from batch.splitter import LineSplitter, PhysicalLine
 
 MAX_ROWS: Final = 50_000
+MAX_EMBEDDING_INPUTS: Final = 50_000
 MAX_FILE_BYTES: Final = 200 * 1024 * 1024
 MAX_REPORTED_FAULTS: Final = 1000
 
@@ -26,6 +27,7 @@ class CheckLimits:
     """What a file may hold; the defaults are the documented limits."""
 
     max_rows: int = MAX_ROWS
+    max_embedding_inputs: int = MAX_EMBEDDING_INPUTS
     max_file_bytes: int = MAX_FILE_BYTES
     max_line_bytes: int = MAX_LINE_BYTES
     max_reported_faults: int = MAX_REPORTED_FAULTS
@@ -142,6 +144,7 @@ class FileCheck:
         self._splitter = LineSplitter(max_line_bytes=limits.max_line_bytes)
         self._report = CheckReport(limits.max_reported_faults)
         self._model_line = 0
+        self._num_inputs = 0
         self._unknown_models: set[str] = set()
         self._groups: dict[int, int] = {}
 
@@ -174,6 +177,14 @@ class FileCheck:
                     f"the limit is {limits.max_rows:,}. Lines beyond it were not checked.",
                 )
             )
+        elif self._num_inputs > limits.max_embedding_inputs:
+            report.add(
+                LineFault(
+                    "too_many_inputs",
+                    f"The file has {self._num_inputs:,} embedding inputs; "
+                    f"the limit is {limits.max_embedding_inputs:,}.",
+                )
+            )
         num_unlisted = report.num_faults - len(report.faults)
         if num_unlisted:
             report.faults.append(
@@ -203,6 +214,7 @@ class FileCheck:
         )
         for fault in parsed.faults:
             report.add(fault)
+        self._num_inputs += parsed.num_inputs
         self._compare(parsed)
 
     def _compare(self, line: ParsedLine) -> None:
@@ -248,7 +260,8 @@ class FileCheck:
             report.add(
                 LineFault(
                     "model_not_found",
-                    f"The model '{model[:128]}' does not exist or you do not have access to it.",
+                    f"The model '{model[:128]}' does not exist, does not serve this endpoint, "
+                    "or you do not have access to it.",
                     "body.model",
                     line_no,
                 )

@@ -13,7 +13,14 @@ from batch.line import read_body
 from batch.output import failure_line, http_line
 from batch.retry import Again
 from batch.states import RowStatus
-from engine_adapter.client.base import EngineCall, EngineClient, EngineReply, TokenUsage
+from engine_adapter.client.base import (
+    EMBEDDINGS_PATH,
+    EngineCall,
+    EngineClient,
+    EngineReply,
+    TokenUsage,
+)
+from engine_adapter.client.embedding import embed
 from engine_adapter.wire.errors import (
     ApiError,
     EngineNotReached,
@@ -88,7 +95,8 @@ async def execute(
     )
     engine_lost = broken = False
     try:
-        reply = await engine.call(call)
+        embeds = call.path == EMBEDDINGS_PATH
+        reply = await (embed(engine, call) if embeds else engine.call(call))
     except EngineNotReached:
         # The engine never heard of the row: the attempt is none.
         put_back = PutBack(row.id, delay_s=retry.backoff_s(0, jitter))

@@ -13,9 +13,10 @@ import orjson
 
 from batch.body import check_body
 from batch.fault import LineFault, LineNotes, json_type
-from engine_adapter.client.base import CHAT_PATH, COMPLETIONS_PATH
+from engine_adapter.client.base import CHAT_PATH, COMPLETIONS_PATH, EMBEDDINGS_PATH
+from engine_adapter.wire.embedding_request import inputs_of
 
-ENDPOINTS: Final = (CHAT_PATH, COMPLETIONS_PATH)
+ENDPOINTS: Final = (CHAT_PATH, COMPLETIONS_PATH, EMBEDDINGS_PATH)
 """What the lines of a batch may call."""
 
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
@@ -32,6 +33,7 @@ class ParsedLine:
         length: Bytes of its JSON, line end and BOM excluded.
         custom_id: The caller's name for it, if it is a legal one.
         model: The model it asks for, if it names one.
+        num_inputs: Embedding inputs of a faultless line; 1 for other endpoints.
         prefix: The first `PREFIX_CHARS` characters of its prompt.
         faults: Everything wrong with it; empty for a line that can run.
     """
@@ -41,6 +43,7 @@ class ParsedLine:
     length: int
     custom_id: str | None
     model: str | None
+    num_inputs: int
     prefix: str
     faults: tuple[LineFault, ...]
 
@@ -57,7 +60,7 @@ def parse_line(raw: bytes, *, line_no: int, offset: int, endpoint: str) -> Parse
     notes = LineNotes(line_no)
     custom_id: str | None = None
     model: str | None = None
-    prefix = ""
+    num_inputs, prefix = 1, ""
     line = _decode(raw, notes)
     if line is not None:
         custom_id = _custom_id(line, notes)
@@ -67,11 +70,14 @@ def parse_line(raw: bytes, *, line_no: int, offset: int, endpoint: str) -> Parse
         if isinstance(body, dict):
             model = _model(body, notes)
             prefix = check_body(body, endpoint, notes)
+            if endpoint == EMBEDDINGS_PATH and not notes.faults:
+                num_inputs = len(inputs_of(body))
         elif "body" not in line:
             notes.missing("body")
         else:
             notes.wrong_type("body", "an object", body)
-    return ParsedLine(line_no, offset, len(raw), custom_id, model, prefix, tuple(notes.faults))
+    faults = tuple(notes.faults)
+    return ParsedLine(line_no, offset, len(raw), custom_id, model, num_inputs, prefix, faults)
 
 
 def read_body(raw: bytes) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from batch.fault import LineFault
 from batch.files import FileStore
 from batch.states import BatchStatus
 from batch.transition import move
+from engine_adapter.client.base import EMBEDDINGS_PATH
 from store.models import Batch, File
 from store.repositories import batch as batches
 from store.repositories import row as rows
@@ -51,7 +52,8 @@ async def validate(db: Database, file_store: FileStore, batch_id: str) -> BatchS
             if batch is None or batch.status != BatchStatus.VALIDATING:
                 return None
             file = await session.get_one(File, batch.input_file_id)
-            served_models = await validation.served_models(session)
+            embeds = batch.endpoint == EMBEDDINGS_PATH
+            served_models = await validation.served_models(session, embeds=embeds)
             report = await _check(file_store, file, batch, served_models)
             return await _conclude(session, batch_id, report)
     except _Overtaken:

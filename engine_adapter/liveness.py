@@ -12,7 +12,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from engine_adapter.client.base import CHAT_PATH, EngineCall, EngineClient, EngineFacts, EngineReply
+from engine_adapter.client.base import (
+    CHAT_PATH,
+    EMBEDDINGS_PATH,
+    EngineCall,
+    EngineClient,
+    EngineFacts,
+    EngineReply,
+)
 from engine_adapter.client.http import HttpEngineClient
 from engine_adapter.core.request import RequestClass
 from engine_adapter.wire.errors import EngineUnavailable
@@ -79,8 +86,12 @@ async def prove(client: EngineClient, model: str) -> EngineFacts:
         raise EngineNotProven(
             f"The engine at {client.url} serves {facts.model!r}, expected {model!r}."
         )
+    if facts.embeds:
+        # A chat request would end such an engine (decision 0057).
+        await _prove_embeddings(client, model)
+        return facts
     hello = {"messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 4}
-    _require(await _ask(client, model, hello), "a chat request")
+    _require(await _ask(client, model, CHAT_PATH, hello), "a chat request")
     shaped = {
         "messages": [{"role": "user", "content": "Answer in JSON."}],
         "max_tokens": 64,
@@ -89,7 +100,7 @@ async def prove(client: EngineClient, model: str) -> EngineFacts:
             "json_schema": {"name": "self_test", "schema": _SCHEMA, "strict": True},
         },
     }
-    text = _require(await _ask(client, model, shaped), "a structured-output request")
+    text = _require(await _ask(client, model, CHAT_PATH, shaped), "a structured-output request")
     if not _is_self_test_answer(text):
         raise EngineNotProven(
             f"The engine at {client.url} does not hold to a JSON schema: it answered {text[:80]!r}."
@@ -97,10 +108,18 @@ async def prove(client: EngineClient, model: str) -> EngineFacts:
     return facts
 
 
-async def _ask(client: EngineClient, model: str, body: Mapping[str, Any]) -> EngineReply:
+async def _prove_embeddings(client: EngineClient, model: str) -> None:
+    what = "an embeddings request"
+    reply = await _ask(client, model, EMBEDDINGS_PATH, {"input": "Say hello."})
+    _require_success(reply, what)
+    if not any(reply.body["data"][0]["embedding"]):
+        raise EngineNotProven(f"The engine answered {what} of its self-test with nothing.")
+
+
+async def _ask(client: EngineClient, model: str, path: str, body: Mapping[str, Any]) -> EngineReply:
     return await client.call(
         EngineCall(
-            path=CHAT_PATH,
+            path=path,
             body={"model": model, "temperature": 0, **body},
             rid=new_rid(),
             request_class=RequestClass.ONLINE,
@@ -115,12 +134,16 @@ def _require(reply: EngineReply, what: str) -> str:
     Raises:
         EngineNotProven: The engine refused, or what it answered has no text.
     """
-    if not reply.ok:
-        message = reply.body.get("error", {}).get("message", "no reason given")
-        raise EngineNotProven(f"The engine failed {what} of its self-test: {message}")
+    _require_success(reply, what)
     if reply.usage is None or reply.usage.completion_tokens < 1:
         raise EngineNotProven(f"The engine answered {what} of its self-test with nothing.")
     return str(reply.body["choices"][0]["message"].get("content") or "")
+
+
+def _require_success(reply: EngineReply, what: str) -> None:
+    if not reply.ok:
+        message = reply.body.get("error", {}).get("message", "no reason given")
+        raise EngineNotProven(f"The engine failed {what} of its self-test: {message}")
 
 
 def _is_self_test_answer(text: str) -> bool:

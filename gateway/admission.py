@@ -15,7 +15,13 @@ from typing import Any
 import orjson
 from fastapi import Request
 
-from engine_adapter.client.base import CHAT_PATH, EngineCall, RequestClass
+from engine_adapter.client.base import (
+    CHAT_PATH,
+    COMPLETIONS_PATH,
+    EMBEDDINGS_PATH,
+    EngineCall,
+    RequestClass,
+)
 from engine_adapter.client.pool import EnginePool, Member
 from engine_adapter.wire.chat_request import check_chat
 from engine_adapter.wire.completion_request import (
@@ -23,10 +29,16 @@ from engine_adapter.wire.completion_request import (
     check_completion,
     prompts_of,
 )
+from engine_adapter.wire.embedding_request import check_embedding
 from engine_adapter.wire.errors import InvalidRequest, Overloaded, UnsupportedMediaType
 from engine_adapter.wire.rid import new_rid
 from gateway.observability.metrics import Metrics
 
+_CHECKS = {
+    CHAT_PATH: check_chat,
+    COMPLETIONS_PATH: check_completion,
+    EMBEDDINGS_PATH: check_embedding,
+}
 _MAX_SEED = (1 << 63) - 1
 
 
@@ -81,14 +93,15 @@ class Admission:
         """Check a body and cut it into calls.
 
         Raises:
-            InvalidRequest: The body is wrong; `param` names the field.
+            InvalidRequest: The body is wrong, or the model does not serve this path; `param` names
+                the field.
             ModelNotFound: No engine serves the model.
             EngineUnavailable: The engine that serves it does not answer.
             Overloaded: Too many calls are in flight.
         """
-        (check_chat if path == CHAT_PATH else check_completion)(body)
+        _CHECKS[path](body)
         request_class, tier = class_of_tier(body.get("service_tier"))
-        member = self._engines.pick(body["model"])
+        member = self._engines.pick(body["model"], path)
         choices = tuple(
             Choice(
                 index,
@@ -155,6 +168,8 @@ def class_of_tier(tier: str | None) -> tuple[RequestClass, str | None]:
 
 def single_choice_bodies(path: str, body: Mapping[str, Any]) -> list[tuple[dict[str, Any], bool]]:
     """Bodies of one choice each, in order of index, and whether each counts its prompt."""
+    if path == EMBEDDINGS_PATH:
+        return [(dict(body), True)]
     num_choices = body.get("n") or 1
     seed = body.get("seed")
     bodies: list[tuple[dict[str, Any], bool]] = []

@@ -8,8 +8,9 @@ from typing import Any
 import orjson
 from starlette.responses import Response
 
-from engine_adapter.client.base import EngineCall, EngineClient, EngineReply
+from engine_adapter.client.base import EMBEDDINGS_PATH, EngineCall, EngineClient, EngineReply
 from engine_adapter.client.decoding import error_reply
+from engine_adapter.client.embedding import embed
 from engine_adapter.wire.errors import ApiError
 from engine_adapter.wire.replies import reply_body
 from engine_adapter.wire.usage import TokenUsage
@@ -28,6 +29,8 @@ async def answer(
     Raises:
         EngineUnavailable: The engine was lost.
     """
+    if admitted.path == EMBEDDINGS_PATH:
+        return _embeddings(await embed(client, admitted.choices[0].call))
     if len(admitted.choices) == 1:
         replies = [await client.call(admitted.choices[0].call)]
     else:
@@ -74,6 +77,13 @@ async def _one(client: EngineClient, call: EngineCall) -> EngineReply:
         # Ends the group, and with it the other calls.
         raise _Refused(reply)
     return reply
+
+
+def _embeddings(reply: EngineReply) -> tuple[Response, TokenUsage]:
+    if not reply.ok:
+        return _failed(reply), TokenUsage()
+    response = Response(orjson.dumps(reply.body), media_type=JSON)
+    return response, reply.usage or TokenUsage()
 
 
 def _failed(reply: EngineReply) -> Response:

@@ -22,6 +22,7 @@ from gateway.routes import (
     batches,
     chat,
     completions,
+    embeddings,
     files,
     health,
     metrics,
@@ -32,6 +33,7 @@ from gateway.settings import GatewaySettings
 API_ROUTERS: tuple[APIRouter, ...] = (
     chat.router,
     completions.router,
+    embeddings.router,
     models.router,
     files.router,
     batches.router,

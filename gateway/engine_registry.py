@@ -55,6 +55,7 @@ class EngineRegistry:
                     engine.url: EngineFacts(
                         engine.model,
                         engine.context_tokens or 0,
+                        embeds=bool((engine.facts or {}).get("embeds")),
                     )
                     for engine in await engines.list_all(session)
                     if engine.model
@@ -79,6 +80,7 @@ class EngineRegistry:
                         "kv_tokens": facts.kv_tokens,
                         "max_running": facts.max_running,
                         "version": facts.version,
+                        "embeds": facts.embeds,
                     }
                     await engines.saw(session, url, facts.model, facts.context_tokens, more)
         except (SQLAlchemyError, OSError):

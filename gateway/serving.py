@@ -1,4 +1,4 @@
-"""One chat or completion request from its body to its response."""
+"""One chat, completion or embeddings request from its body to its response."""
 
 from __future__ import annotations
 

@@ -12,10 +12,12 @@ from engine_adapter.wire.usage import TokenUsage
 
 CHAT_PATH = "/v1/chat/completions"
 COMPLETIONS_PATH = "/v1/completions"
+EMBEDDINGS_PATH = "/v1/embeddings"
 
 __all__ = [
     "CHAT_PATH",
     "COMPLETIONS_PATH",
+    "EMBEDDINGS_PATH",
     "EngineCall",
     "EngineClient",
     "EngineFacts",
@@ -30,10 +32,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class EngineCall:
-    """One single-choice request to an engine.
+    """One single-choice request to an engine; for embeddings, one input (`client.embedding`).
 
     Attributes:
-        path: `CHAT_PATH` or `COMPLETIONS_PATH`.
+        path: `CHAT_PATH`, `COMPLETIONS_PATH` or `EMBEDDINGS_PATH`.
         body: The caller's OpenAI body, as it came; the client adds and overwrites the private
             fields and drops every private field a caller tried to set.
         rid: Fixed-length engine request id (`engine_adapter.wire.rid.new_rid`).
@@ -132,6 +134,7 @@ class EngineFacts:
         kv_tokens: Tokens the KV pool holds.
         max_running: Requests that may run at once.
         version: The engine software's version.
+        embeds: It makes embeddings, and no text; else text and no embeddings.
         raw: Everything else it reported, for the dashboard.
     """
 
@@ -140,6 +143,7 @@ class EngineFacts:
     kv_tokens: int = 0
     max_running: int = 0
     version: str = ""
+    embeds: bool = False
     raw: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+import struct
+from typing import Any, Final
 
 import orjson
 
-from engine_adapter.client.base import CHAT_PATH, EngineCall, EngineFacts, EngineReply, LiveRids
+from engine_adapter.client.base import (
+    CHAT_PATH,
+    EMBEDDINGS_PATH,
+    EngineCall,
+    EngineFacts,
+    EngineReply,
+    LiveRids,
+)
+from engine_adapter.wire.embedding_reply import conforming_embedding
 from engine_adapter.wire.engine_errors import aborted, from_engine, is_retryable
 from engine_adapter.wire.errors import ApiError, EngineUnavailable, error_body
 from engine_adapter.wire.replies import EngineAborted, conforming_reply
 
+_PROMPT_PARAMS: Final = {CHAT_PATH: "messages", EMBEDDINGS_PATH: "input"}
+
 
 def prompt_param(path: str) -> str:
     """The field that holds the prompt."""
-    return "messages" if path == CHAT_PATH else "prompt"
+    return _PROMPT_PARAMS.get(path, "prompt")
 
 
 def parsed(raw: bytes) -> Any:
@@ -50,12 +61,14 @@ def decode_reply(call: EngineCall, status: int, raw: bytes) -> EngineReply:
     if status >= 400:
         return error_reply(call, error_of(call, status, raw))
     try:
-        body, usage = conforming_reply(
-            call.path, call.rid, str(call.body.get("model", "")), orjson.loads(raw)
-        )
+        model, answer = str(call.body.get("model", "")), orjson.loads(raw)
+        if call.path == EMBEDDINGS_PATH:
+            body, usage = conforming_embedding(model, answer, call.body.get("encoding_format"))
+        else:
+            body, usage = conforming_reply(call.path, call.rid, model, answer)
     except EngineAborted:
         return error_reply(call, aborted())
-    except (orjson.JSONDecodeError, LookupError, TypeError, AttributeError) as error:
+    except (orjson.JSONDecodeError, LookupError, TypeError, AttributeError, struct.error) as error:
         raise EngineUnavailable("The engine's answer could not be read.") from error
     return EngineReply(status_code=200, body=body, usage=usage, request_id=call.request_id)
 
@@ -71,8 +84,8 @@ def decode_live(info: Any) -> LiveRids:
     return LiveRids(waiting=frozenset(waiting), running=frozenset(running))
 
 
-def decode_facts(info: Any, models: Any) -> EngineFacts:
-    """Facts out of an engine's server info and its list of models."""
+def decode_facts(info: Any, models: Any, model_info: Any) -> EngineFacts:
+    """Facts out of an engine's server info, its list of models and what it says of the model."""
     state = (info.get("internal_states") or [{}])[0]
     card = (models.get("data") or [{}])[0]
     return EngineFacts(
@@ -85,5 +98,6 @@ def decode_facts(info: Any, models: Any) -> EngineFacts:
             or 0
         ),
         version=str(info.get("version") or ""),
+        embeds=model_info.get("is_generation") is False,
         raw={"coserve": state.get("coserve") or {}, "device": info.get("device") or ""},
     )

@@ -7,10 +7,11 @@ from typing import Any
 
 import orjson
 
-from engine_adapter.client.base import CHAT_PATH, EngineCall
+from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH, EngineCall
 from engine_adapter.wire.fields import (
     CHAT_FIELDS,
     COMPLETION_FIELDS,
+    EMBEDDING_FIELDS,
     STREAM_OPTIONS,
     engine_fields,
     private_fields,
@@ -34,12 +35,16 @@ def engine_body(call: EngineCall, *, stream: bool) -> dict[str, Any]:
             body["messages"] = [_engine_message(message) for message in messages]
         if "max_completion_tokens" in body:
             body.pop("max_tokens", None)
+    elif call.path == EMBEDDINGS_PATH:
+        body = engine_fields(call.body, EMBEDDING_FIELDS)
     else:
         body = engine_fields(call.body, COMPLETION_FIELDS)
     deadline_in_s = None
     if call.deadline_at is not None:
         deadline_in_s = max(0.0, call.deadline_at.timestamp() - wall_s())
     body.update(private_fields(call.rid, call.request_class, deadline_in_s, call.batch_id))
+    if call.path == EMBEDDINGS_PATH:
+        return body
     body["n"] = 1
     body["stream"] = stream
     if stream:

@@ -77,7 +77,8 @@ class FakeEngineClient:
     async def facts(self) -> EngineFacts:
         """See `EngineClient.facts`."""
         self._reach()
-        return decode_facts(self.engine.server_info(), self.engine.models())
+        engine = self.engine
+        return decode_facts(engine.server_info(), engine.models(), engine.model_info())
 
     async def healthy(self) -> bool:
         """See `EngineClient.healthy`."""

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from engine_adapter.client.base import CHAT_PATH
+from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH
 from engine_adapter.client.fake_script import Script, script_for
 
 VERSION = "fake"
@@ -26,6 +26,7 @@ class FakeSettings:
         latency_s: Pause before the first token.
         token_s: Pause before each further token.
         max_running: Requests that run at once; further ones wait.
+        embeds: It makes embeddings, and no text.
     """
 
     model: str = "fake-model"
@@ -33,6 +34,7 @@ class FakeSettings:
     latency_s: float = 0.0
     token_s: float = 0.0
     max_running: int = 256
+    embeds: bool = False
 
 
 class Refused(Exception):
@@ -92,6 +94,10 @@ class FakeEngine:
         }
         return {"object": "list", "data": [card]}
 
+    def model_info(self) -> dict[str, Any]:
+        """What `/model_info` says."""
+        return {"model_path": self.settings.model, "is_generation": not self.settings.embeds}
+
     def script(self, path: str, body: Mapping[str, Any]) -> Script:
         """The answer to a body.
 
@@ -99,6 +105,8 @@ class FakeEngine:
             Refused: The body is wrong, or orders an error.
         """
         self.received = [*self.received[-99:], dict(body)]
+        if (path == EMBEDDINGS_PATH) != self.settings.embeds:
+            raise Refused(400, flat_error(400, "This model does not serve this endpoint."))
         if path == CHAT_PATH and not body.get("messages"):
             raise Refused(400, flat_error(400, "Messages cannot be empty."))
         script = script_for(path, body, self.settings.token_s)

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from engine_adapter.client.base import CHAT_PATH
+from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH
 
 DEFAULT_TOKENS = 8
 
@@ -46,7 +46,7 @@ class Script:
 def prompt_text(path: str, body: Mapping[str, Any]) -> str:
     """The whole prompt as text."""
     if path != CHAT_PATH:
-        prompt = body.get("prompt", "")
+        prompt = body.get("input" if path == EMBEDDINGS_PATH else "prompt", "")
         return prompt if isinstance(prompt, str) else " ".join(str(token) for token in prompt)
     parts: list[str] = []
     for message in body.get("messages", ()):
@@ -70,7 +70,8 @@ def script_for(path: str, body: Mapping[str, Any], token_s: float) -> Script:
     if "text" in orders:
         answer = _tokens_of(orders["text"].replace("_", " "))
     else:
-        wanted = int(orders.get("tokens", limit or DEFAULT_TOKENS))
+        usual = 1 if path == EMBEDDINGS_PATH else DEFAULT_TOKENS
+        wanted = int(orders.get("tokens", limit or usual))
         answer = tuple(str(i) if i == 1 else f" {i}" for i in range(1, wanted + 1))
     cut = limit is not None and len(answer) > limit
     finish = "length" if cut or (limit is not None and len(answer) == limit) else "stop"

@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from engine_adapter.client.base import CHAT_PATH, COMPLETIONS_PATH
+from engine_adapter.client.base import CHAT_PATH, COMPLETIONS_PATH, EMBEDDINGS_PATH
 from engine_adapter.client.fake_dialect import answer, events
 from engine_adapter.client.fake_engine import ConnectionBroken, FakeEngine, FakeSettings, Refused
 from engine_adapter.client.fake_journal import BEGUN, SERVED, Journal
@@ -73,6 +73,10 @@ async def _models(request: web.Request) -> web.Response:
     return _json(request.app[_ENGINE].models())
 
 
+async def _model_info(request: web.Request) -> web.Response:
+    return _json(request.app[_ENGINE].model_info())
+
+
 async def _health(request: web.Request) -> web.Response:
     return web.Response(status=503 if request.app[_ENGINE].down else 200)
 
@@ -86,9 +90,11 @@ def make_app(engine: FakeEngine, journal: Journal | None = None) -> web.Applicat
         [
             web.post(CHAT_PATH, _generate),
             web.post(COMPLETIONS_PATH, _generate),
+            web.post(EMBEDDINGS_PATH, _generate),
             web.post("/abort_request", _abort),
             web.get("/server_info", _server_info),
             web.get("/v1/models", _models),
+            web.get("/model_info", _model_info),
             web.get("/health", _health),
         ]
     )
@@ -134,6 +140,7 @@ def main() -> None:
     parser.add_argument("--context-tokens", type=int, default=defaults.context_tokens)
     parser.add_argument("--max-running", type=int, default=defaults.max_running)
     parser.add_argument("--journal", type=Path, help="append every call to this file")
+    parser.add_argument("--embeds", action="store_true", help="make embeddings, and no text")
     options = parser.parse_args()
     settings = FakeSettings(
         model=options.model,
@@ -141,6 +148,7 @@ def main() -> None:
         latency_s=options.latency_ms / 1000,
         token_s=options.token_ms / 1000,
         max_running=options.max_running,
+        embeds=options.embeds,
     )
     with suppress(KeyboardInterrupt):
         asyncio.run(_serve(settings, options.port, Journal(options.journal)))

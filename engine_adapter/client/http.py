@@ -120,7 +120,8 @@ class HttpEngineClient:
     async def facts(self) -> EngineFacts:
         """See `EngineClient.facts`."""
         info = await self._control("GET", "/server_info")
-        return decode_facts(info, await self._control("GET", "/v1/models"))
+        models = await self._control("GET", "/v1/models")
+        return decode_facts(info, models, await self._control("GET", "/model_info"))
 
     async def healthy(self) -> bool:
         """See `EngineClient.healthy`."""

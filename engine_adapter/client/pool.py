@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from engine_adapter.client.base import EngineClient, EngineFacts
-from engine_adapter.wire.errors import EngineUnavailable, ModelNotFound
+from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH, EngineClient, EngineFacts
+from engine_adapter.wire.errors import EngineUnavailable, InvalidRequest, ModelNotFound
 
 PROBE_UP_S = 5.0
 PROBE_DOWN_S = 0.5
@@ -60,6 +60,7 @@ class ModelInfo:
     id: str
     context_tokens: int
     up: bool
+    embeds: bool = False
 
 
 class EnginePool:
@@ -128,7 +129,7 @@ class EnginePool:
                 continue
             known = found.get(facts.model)
             up = member.open or (known is not None and known.up)
-            found[facts.model] = ModelInfo(facts.model, facts.context_tokens, up)
+            found[facts.model] = ModelInfo(facts.model, facts.context_tokens, up, facts.embeds)
         return list(found.values())
 
     def model(self, model_id: str) -> ModelInfo:
@@ -145,16 +146,17 @@ class EnginePool:
             param="model",
         )
 
-    def pick(self, model_id: str) -> Member:
+    def pick(self, model_id: str, path: str = CHAT_PATH) -> Member:
         """The engine to use next for a model: the least busy of those that are open.
 
         Raises:
             ModelNotFound: No engine is known to serve it.
+            InvalidRequest: It is served, but not at this path.
             EngineUnavailable: None of those that serve it answers, or nothing is known yet.
         """
         if not any(member.facts for member in self.members):
             raise EngineUnavailable("No engine has answered yet.")
-        self.model(model_id)
+        _check_serves(self.model(model_id), path)
         able = [m for m in self.members if m.open and m.facts and m.facts.model == model_id]
         if not able:
             raise EngineUnavailable("The engine that serves this model cannot be reached.")
@@ -214,7 +216,9 @@ class EnginePool:
             if member.num_slow >= SLOW_PROBES or not isinstance(error.__cause__, TimeoutError):
                 self._eject(member, error)
             return
-        changed = facts.model and (member.facts is None or facts.model != member.facts.model)
+        known = member.facts
+        served = (facts.model, facts.embeds)
+        changed = facts.model and (known is None or served != (known.model, known.embeds))
         member.facts, member.up, member.why = facts, bool(facts.model), ""
         member.num_slow = 0
         member.ejected.clear()
@@ -226,3 +230,15 @@ class EnginePool:
         member.up = False
         member.why = error.message
         member.ejected.set()
+
+
+def _check_serves(model: ModelInfo, path: str) -> None:
+    """An engine makes text or embeddings, never both (decision 0057)."""
+    if model.embeds == (path == EMBEDDINGS_PATH):
+        return
+    name = model.id[:128]
+    if model.embeds:
+        why = f"The model '{name}' makes embeddings and cannot generate text: use /v1/embeddings."
+    else:
+        why = f"The model '{name}' generates text: its engine does not serve embeddings."
+    raise InvalidRequest(why, param="model", code="unsupported_model")

@@ -29,6 +29,7 @@ _TOO_LONG = re.compile(
     re.IGNORECASE,
 )
 _TOO_MANY_NEW = re.compile(r"^max_(completion|new)_tokens is too large", re.IGNORECASE)
+_OTHER_DIMENSIONS = re.compile(r"matryoshka|dimensions", re.IGNORECASE)
 _INTERNAL = re.compile(r"Traceback|File \"|/[\w.-]+/[\w./-]+|'input'|validation error|\n")
 _FIELD = re.compile(r"'loc': \(([^)]*)\)")
 
@@ -42,7 +43,7 @@ def from_engine(status: int, body: Any, *, prompt_param: str = "messages") -> Ap
     Args:
         status: HTTP status of the answer, or the code inside a stream's error event.
         body: Parsed JSON, or text.
-        prompt_param: Name of the field that holds the prompt: `messages` or `prompt`.
+        prompt_param: Name of the field that holds the prompt: `messages`, `prompt` or `input`.
     """
     message = _message_of(body)
     if status in (400, 422):
@@ -92,6 +93,10 @@ def _bad_request(message: str, prompt_param: str) -> InvalidRequest:
         )
     if _TOO_LONG.search(message):
         return ContextLengthExceeded(_context_message(message), param=prompt_param)
+    if prompt_param == "input" and _OTHER_DIMENSIONS.search(message):
+        return InvalidRequest(
+            "This model cannot make vectors of so many dimensions.", param="dimensions"
+        )
     field = _FIELD.search(message)
     if field is not None:
         path = [part.strip(" '") for part in field.group(1).split(",")]

@@ -41,11 +41,15 @@ CHAT_FIELDS = _SAMPLING | {
 
 COMPLETION_FIELDS = _SAMPLING | {"prompt", "max_tokens", "echo"}
 
+# The format of the numbers is ours to make: the engine gives floats whatever it is asked for.
+EMBEDDING_FIELDS = frozenset({"model", "input", "dimensions"})
+
 REFUSED_FIELDS = frozenset(
     {
         "lora_path", "custom_logit_processor", "custom_params", "input_ids", "stop_regex", "regex",
         "ebnf", "return_hidden_states", "return_routed_experts", "return_prompt_token_ids",
         "return_meta_info", "return_cached_tokens_details", "session_params", "session_id",
+        "embed_overrides", "embed_override_token_id",
         "images_config", "audio", "modalities", "functions", "function_call", "web_search_options",
     }
 )  # fmt: skip

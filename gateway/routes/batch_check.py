@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request
 from batch.create import check_endpoint, find_input
 from batch.dry_run import DryRuns
 from batch.schemas import BatchCheck, BatchFault, BatchFaults, CheckBatch
+from engine_adapter.client.base import EMBEDDINGS_PATH
 from gateway.dependencies import DatabaseDep, FileStoreDep, PrincipalDep
 from store.repositories import validation
 
@@ -27,7 +28,8 @@ async def check_batch(
     check_endpoint(body.endpoint)
     async with database.unit_of_work() as session:
         file = await find_input(session, principal.project_id, body.input_file_id)
-        served_models = await validation.served_models(session)
+        embeds = body.endpoint == EMBEDDINGS_PATH
+        served_models = await validation.served_models(session, embeds=embeds)
     dry_runs = cast(DryRuns, request.app.state.dry_runs)
     found = await dry_runs.check(file_store, file.storage_key, body.endpoint, served_models)
     faults = [BatchFault(**fault) for fault in found["faults"]]

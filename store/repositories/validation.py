@@ -26,8 +26,19 @@ async def try_exclusive(session: AsyncSession, batch_id: str, *, idle_limit_s: f
     )
 
 
-async def served_models(session: AsyncSession) -> frozenset[str] | None:
-    """Every model an engine was seen to serve; None before any engine was seen."""
-    query = select(Engine.model).where(Engine.model.is_not(None)).distinct()
-    found = (await session.execute(query)).scalars()
-    return frozenset(model for model in found if model is not None) or None
+async def served_models(session: AsyncSession, *, embeds: bool = False) -> frozenset[str] | None:
+    """The models that engines were seen to serve; None before any engine was seen.
+
+    Args:
+        session: Read only.
+        embeds: Those that make embeddings; else those that generate text.
+    """
+    query = select(Engine.model, Engine.facts).where(Engine.model.is_not(None))
+    seen = (await session.execute(query)).all()
+    if not seen:
+        return None
+    return frozenset(
+        model
+        for model, facts in seen
+        if model is not None and bool((facts or {}).get("embeds")) == embeds
+    )

@@ -64,7 +64,7 @@ async def test_what_cannot_be_checked(api: Api) -> None:
         for who, name, endpoint, param in (
             (client, "file-unknown", CHAT, "input_file_id"),
             (stranger, file_id, CHAT, "input_file_id"),
-            (client, file_id, "/v1/embeddings", "endpoint"),
+            (client, file_id, "/v1/moderations", "endpoint"),
         ):
             with pytest.raises(openai.BadRequestError) as refused:
                 await check(who, name, endpoint)

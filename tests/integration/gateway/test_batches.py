@@ -139,7 +139,7 @@ REFUSED: tuple[tuple[dict[str, Any], str], ...] = (
     ({"input_file_id": "file-unknown"}, "input_file_id"),
     ({"input_file_id": "\0"}, "input_file_id"),
     ({"endpoint": None}, "endpoint"),
-    ({"endpoint": "/v1/embeddings"}, "endpoint"),
+    ({"endpoint": "/v1/moderations"}, "endpoint"),
     ({"endpoint": ""}, "endpoint"),
     ({"completion_window": None}, "completion_window"),
     ({"completion_window": "1h"}, "completion_window"),

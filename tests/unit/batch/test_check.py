@@ -15,6 +15,7 @@ from batch.check import (
     CheckReport,
     FileCheck,
 )
+from engine_adapter.client.base import EMBEDDINGS_PATH
 
 CHAT = "/v1/chat/completions"
 
@@ -127,6 +128,30 @@ def test_exactly_the_limit_of_lines_runs_and_one_more_does_not() -> None:
     report = check(three + b"\n" + b"{not looked at\n" + line("a"), limits=limits)
     assert faults(report) == [("too_many_lines", None)]
     assert "5 requests" in report.faults[0].message
+
+
+@pytest.mark.contract("B-30")
+def test_embedding_inputs_are_counted_over_all_lines() -> None:
+    def embedding(custom_id: str, num_inputs: int) -> bytes:
+        body = {"model": "m", "input": ["x"] * num_inputs}
+        one = {"custom_id": custom_id, "method": "POST", "url": EMBEDDINGS_PATH, "body": body}
+        return orjson.dumps(one) + b"\n"
+
+    def judge(*num_inputs: int, limits: CheckLimits) -> CheckReport:
+        checked = FileCheck(EMBEDDINGS_PATH, limits=limits)
+        for number, num in enumerate(num_inputs):
+            checked.feed(embedding(str(number), num))
+        return checked.finish()
+
+    assert DOCUMENTED_LIMITS.max_embedding_inputs == 50_000
+    limits = CheckLimits(max_embedding_inputs=5)
+    assert judge(2, 3, limits=limits).ok
+    report = judge(2, 3, 1, limits=limits)
+    assert faults(report) == [("too_many_inputs", None)]
+    assert "6 embedding inputs" in report.faults[0].message
+    assert faults(judge(2, 0, limits=limits)) == [("invalid_value", 2)]
+    assert judge(*[2000] * 25, limits=DOCUMENTED_LIMITS).ok
+    assert not judge(*[2000] * 25, 1, limits=DOCUMENTED_LIMITS).ok
 
 
 @pytest.mark.contract("B-21")

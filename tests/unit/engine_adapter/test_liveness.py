@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from engine_adapter.client.fake import FakeEngine, FakeEngineClient
+from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
 from engine_adapter.client.fake_script import Script
 from engine_adapter.liveness import EngineNotProven, prove, verify_engine
 
@@ -35,6 +35,18 @@ async def test_a_good_engine_is_proven() -> None:
     assert facts.model == engine.settings.model
     assert facts.context_tokens == engine.settings.context_tokens
     assert len(engine.received) == 2
+
+
+async def test_an_engine_that_embeds_is_asked_for_nothing_else() -> None:
+    engine = PluginEngine(FakeSettings(embeds=True))
+    assert (await prove(FakeEngineClient(engine), engine.settings.model)).embeds
+    assert [body["input"] for body in engine.received] == ["Say hello."]
+
+
+async def test_an_engine_that_cannot_embed_what_it_should() -> None:
+    engine = PluginEngine(FakeSettings(embeds=True, context_tokens=1))
+    with pytest.raises(EngineNotProven, match="failed an embeddings request"):
+        await prove(FakeEngineClient(engine), engine.settings.model)
 
 
 async def test_no_plugin() -> None:

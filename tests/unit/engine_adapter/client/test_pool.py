@@ -4,7 +4,12 @@ import asyncio
 
 import pytest
 
-from engine_adapter.client.base import EngineFacts
+from engine_adapter.client.base import (
+    CHAT_PATH,
+    COMPLETIONS_PATH,
+    EMBEDDINGS_PATH,
+    EngineFacts,
+)
 from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
 from engine_adapter.client.pool import SLOW_PROBES, EnginePool
 from engine_adapter.wire.errors import EngineUnavailable, InvalidRequest, ModelNotFound
@@ -98,6 +103,23 @@ async def test_new_facts_are_told_once() -> None:
     await pool.probe()
     await pool.probe()
     assert told == [("fake://a", "m")]
+
+
+async def test_each_kind_of_model_at_its_own_path() -> None:
+    embedder = FakeEngineClient(FakeEngine(FakeSettings(model="e", embeds=True)), url="fake://e")
+    told: list[str] = []
+    pool = EnginePool([member("a"), embedder], seen=lambda _, facts: told.append(facts.model))
+    await pool.probe()
+    assert pool.pick("e", EMBEDDINGS_PATH).url == "fake://e"
+    assert pool.pick("m", COMPLETIONS_PATH).url == "fake://a"
+    for model, path in (("e", CHAT_PATH), ("e", COMPLETIONS_PATH), ("m", EMBEDDINGS_PATH)):
+        with pytest.raises(InvalidRequest) as refused:
+            pool.pick(model, path)
+        assert (refused.value.param, refused.value.code) == ("model", "unsupported_model")
+    embedder.engine = FakeEngine(FakeSettings(model="e"))
+    await pool.probe()
+    assert pool.pick("e").url == "fake://e"
+    assert told == ["m", "e", "e"], "another kind under the same name is told"
 
 
 async def test_it_watches_by_itself() -> None:

@@ -1,0 +1,71 @@
+"""An embeddings request with many inputs, as one engine call per input.
+
+SGLang wants an id of its own for every input, and drops requests by id: a call per input keeps
+"one call, one id" true for embeddings too, so that one that nobody waits for can be dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any, Final
+
+from engine_adapter.client.base import EngineCall, EngineClient, EngineReply, TokenUsage
+from engine_adapter.wire.embedding_reply import embedding_body
+from engine_adapter.wire.embedding_request import inputs_of
+from engine_adapter.wire.rid import new_rid
+
+MAX_AT_ONCE: Final = 32
+"""Inputs of one request that are with the engine at the same time."""
+
+
+class _Refused(Exception):
+    """The engine refused one input; ends the others, for half a reply is no reply."""
+
+    def __init__(self, reply: EngineReply) -> None:
+        super().__init__(reply.status_code)
+        self.reply = reply
+
+
+async def embed(client: EngineClient, call: EngineCall) -> EngineReply:
+    """Run an embeddings call with one or more inputs; the entries of `data` are in their order.
+
+    The first input that is refused ends the others, and its error is the reply.
+
+    Raises:
+        EngineUnavailable: The engine was lost.
+    """
+    inputs = inputs_of(call.body)
+    if len(inputs) == 1:
+        return await client.call(call)
+    room = asyncio.Semaphore(MAX_AT_ONCE)
+
+    async def one(index: int) -> EngineReply:
+        rid = new_rid() if index else call.rid
+        async with room:
+            reply = await client.call(
+                replace(call, rid=rid, body={**call.body, "input": inputs[index]})
+            )
+        if not reply.ok:
+            raise _Refused(reply)
+        return reply
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one(index)) for index in range(len(inputs))]
+    except BaseExceptionGroup as errors:
+        first = errors.exceptions[0]
+        if isinstance(first, _Refused):
+            return first.reply
+        raise first from first.__cause__
+    return _merged(call, [task.result() for task in tasks])
+
+
+def _merged(call: EngineCall, replies: list[EngineReply]) -> EngineReply:
+    usage = TokenUsage()
+    items: list[dict[str, Any]] = []
+    for index, reply in enumerate(replies):
+        usage += reply.usage or TokenUsage()
+        items.append({**reply.body["data"][0], "index": index})
+    body = embedding_body(str(call.body.get("model", "")), items, usage)
+    return EngineReply(200, body, usage=usage, request_id=call.request_id)

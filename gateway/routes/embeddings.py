@@ -1,0 +1,19 @@
+"""`POST /embeddings`, where the engine that serves the model makes embeddings."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from engine_adapter.client.base import EMBEDDINGS_PATH
+from gateway.dependencies import PrincipalDep
+from gateway.routes.openapi import json_request
+from gateway.serving import serve
+
+router = APIRouter(tags=["embeddings"])
+
+
+@router.post("/embeddings", openapi_extra=json_request("model", "input"))
+async def create_embedding(request: Request, principal: PrincipalDep) -> Response:
+    """The vectors of one or more texts, as numbers or base64."""
+    return await serve(request, principal, EMBEDDINGS_PATH)
