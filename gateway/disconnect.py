@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from starlette.types import Receive
 
@@ -18,31 +18,42 @@ class ClientGone(Exception):
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     """Do `work` unless the caller goes away; then it is cancelled, and its clean-up awaited.
 
-    The request's body must have been read: the next message is the caller's going away.
+    The request's body must have been read: the next message is the caller's going away. The work
+    runs in the caller's task, beside one task that listens: a task more would cost every request
+    two turns of the event loop.
 
     Raises:
         ClientGone: The caller went away.
     """
-    gone = False
+    task = cast("asyncio.Task[Any]", asyncio.current_task())
+    gone = done = False
 
-    async def watch(task: asyncio.Task[T | _Failed]) -> None:
+    async def listen() -> None:
         nonlocal gone
         while (await receive())["type"] != "http.disconnect":
             pass
-        if not task.done():
+        if not done:
             gone = True
             task.cancel()
 
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(_caught(work))
-        watcher = group.create_task(watch(task))
-        task.add_done_callback(lambda _: watcher.cancel())
-    if gone and task.cancelled():
-        raise ClientGone
-    result = task.result()
-    if isinstance(result, _Failed):
-        raise result.error
-    return result
+    outcome: T | _Failed
+    try:
+        async with asyncio.TaskGroup() as group:
+            listener = group.create_task(listen())
+            outcome = await _caught(work)
+            done = True
+            listener.cancel()
+    except asyncio.CancelledError:
+        # Ours is taken back; one that came from elsewhere goes on.
+        if gone and not task.uncancel():
+            raise ClientGone from None
+        raise
+    if gone:
+        # The work ended in spite of its cancellation: what it made counts.
+        task.uncancel()
+    if isinstance(outcome, _Failed):
+        raise outcome.error
+    return outcome
 
 
 class _Failed:
