@@ -1,4 +1,4 @@
-"""Servers for benchmarks: an embedded Postgres of their own, as durable as in production."""
+"""Servers for benchmarks: a Postgres and a Valkey of their own, as durable as in production."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from alembic import command
 from alembic.config import Config
 
-from coserve.local import postgres
+from coserve.local import postgres, valkey
 from coserve.local.process import ManagedProcess
 
 ROOT = Path(__file__).parents[1]
@@ -34,5 +34,21 @@ def postgres_url(folder: Path) -> Iterator[str]:
         config.set_main_option("sqlalchemy.url", url.replace("%", "%%"))
         command.upgrade(config, "head")
         yield url
+    finally:
+        process.stop()
+
+
+@contextmanager
+def valkey_url(folder: Path) -> Iterator[str]:
+    """The URL of a new broker that lives as long as the block."""
+    files = valkey.prepare(folder)
+    process = ManagedProcess(valkey.command(files, folder / "valkey.log"))
+    try:
+        limit = time.monotonic() + START_LIMIT_S
+        while not valkey.is_ready(files):
+            if process.poll() is not None or time.monotonic() > limit:
+                raise RuntimeError((folder / "valkey.log").read_text()[-2000:])
+            time.sleep(0.05)
+        yield files.url
     finally:
         process.stop()

@@ -1,0 +1,186 @@
+"""The servers that are compared: processes of their own, before one fake engine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+from sqlalchemy import update
+
+from bench.gateway_compare.litellm_env import litellm_bin
+from bench.servers import postgres_url, valkey_url
+from store.models import DEFAULT_PROJECT_ID, ApiKey
+from store.repositories import key as keys
+from store.session import Database
+
+ROOT = Path(__file__).parents[2]
+START_LIMIT_S = 180.0
+NEVER_REACHED = 1_000_000_000
+LITELLM_KEY = "sk-bench-litellm"
+LITELLM_CONFIG = """\
+model_list:
+  - model_name: fake-model
+    litellm_params:
+      model: openai/fake-model
+      api_base: {engine}/v1
+      api_key: none
+general_settings:
+  master_key: {key}
+litellm_settings:
+  telemetry: false
+"""
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One server: where it answers, with which key, and whose CPU time counts."""
+
+    name: str
+    url: str
+    key: str
+    pid: int
+
+
+@contextmanager
+def all_peers(folder: Path) -> Iterator[list[Peer]]:
+    """The engine itself, the plain relay, the gateway (twice: without and with limits), LiteLLM."""
+    with ExitStack() as stack:
+        engine = stack.enter_context(
+            _printing(
+                "engine_adapter.client.fake_server", ["--context-tokens", "65536"], "direct", ""
+            )
+        )
+        relay = stack.enter_context(
+            _printing("bench.gateway_compare.plain_relay", [engine.url], "plain_relay", "")
+        )
+        database = stack.enter_context(postgres_url(folder))
+        broker = stack.enter_context(valkey_url(folder))
+        free, limited = asyncio.run(_two_keys(database))
+        gateway = stack.enter_context(_gateway(folder, engine.url, database, broker, free))
+        litellm = stack.enter_context(_litellm(folder, engine.url))
+        with_limits = Peer("gateway_with_limits", gateway.url, limited, gateway.pid)
+        yield [engine, relay, gateway, with_limits, litellm]
+
+
+async def _two_keys(url: str) -> tuple[str, str]:
+    """A key without limits, and one whose limits are looked at and never reached."""
+    database = Database(url)
+    async with database.unit_of_work() as session:
+        _, free = await keys.create(session, DEFAULT_PROJECT_ID, "free")
+        key, limited = await keys.create(session, DEFAULT_PROJECT_ID, "limited")
+        await session.execute(
+            update(ApiKey)
+            .where(ApiKey.id == key.id)
+            .values(requests_per_minute=NEVER_REACHED, tokens_per_minute=NEVER_REACHED)
+        )
+    await database.dispose()
+    return free, limited
+
+
+@contextmanager
+def _printing(module: str, options: list[str], name: str, key: str) -> Iterator[Peer]:
+    """A server of ours that prints its port."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", module, *options], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    try:
+        port = process.stdout.readline().split()[-1]
+        yield Peer(name, f"http://127.0.0.1:{port}", key, process.pid)
+    finally:
+        _stop(process)
+
+
+@contextmanager
+def _gateway(folder: Path, engine: str, database: str, broker: str, key: str) -> Iterator[Peer]:
+    port = _free_port()
+    env = {
+        "DATABASE_URL": database,
+        "BROKER_URL": broker,
+        "ENGINE_URLS": engine,
+        "COSERVE_HOME": str(folder),
+        "COSERVE_PORT": str(port),
+    }
+    with _logged([sys.executable, "-m", "gateway"], env, ROOT, folder / "gateway.log") as process:
+        peer = Peer("gateway", f"http://127.0.0.1:{port}", key, process.pid)
+        _wait_for_models(process, peer)
+        yield peer
+
+
+@contextmanager
+def _litellm(folder: Path, engine: str) -> Iterator[Peer]:
+    """As its documentation has it for production: one worker, no debug log, nothing fetched."""
+    port, config = _free_port(), folder / "litellm.yaml"
+    config.write_text(LITELLM_CONFIG.format(engine=engine, key=LITELLM_KEY))
+    argv = [
+        str(litellm_bin() / "litellm"), "--config", str(config), "--host", "127.0.0.1",
+        "--port", str(port), "--num_workers", "1",
+    ]  # fmt: skip
+    env = {
+        "LITELLM_MODE": "PRODUCTION",
+        "LITELLM_LOG": "ERROR",
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        "NO_DOCS": "True",
+    }
+    with _logged(argv, env, folder, folder / "litellm.log") as process:
+        peer = Peer("litellm", f"http://127.0.0.1:{port}", LITELLM_KEY, process.pid)
+        _wait_for_models(process, peer)
+        yield peer
+
+
+@contextmanager
+def _logged(
+    argv: list[str], env: dict[str, str], folder: Path, log: Path
+) -> Iterator[subprocess.Popen[bytes]]:
+    inherited = {name: value for name, value in os.environ.items() if "COSERVE" not in name}
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            argv, cwd=folder, env={**inherited, **env}, stdout=out, stderr=subprocess.STDOUT
+        )
+    try:
+        yield process
+    except BaseException:
+        sys.stderr.write(log.read_text(errors="replace")[-3000:])
+        raise
+    finally:
+        _stop(process)
+
+
+def _wait_for_models(process: subprocess.Popen[bytes], peer: Peer) -> None:
+    """Until the server answers and knows the model."""
+    headers = {"authorization": f"Bearer {peer.key}"}
+    limit = time.monotonic() + START_LIMIT_S
+    while time.monotonic() < limit and process.poll() is None:
+        try:
+            reply = httpx.get(f"{peer.url}/v1/models", headers=headers)
+            if reply.status_code == 200 and reply.json().get("data"):
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.1)
+    raise RuntimeError(f"{peer.name} did not start")
+
+
+def _stop(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
+    process.terminate()
+    try:
+        process.wait(30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
