@@ -241,7 +241,7 @@ async def waiting_for_a_stage(session: AsyncSession, *, idle_s: float) -> list[t
 
     A batch counts as waiting when nothing has happened to it for `idle_s`: then `validating`
     wants to be validated, and one with every row closed, or cancelled, or past its window, wants
-    to be finalized. Asking twice is harmless: stages are idempotent.
+    to be finalized. Asking twice is harmless. Events of the future (a clock set back) do not count.
     """
     found = await session.execute(
         text(
@@ -251,7 +251,7 @@ async def waiting_for_a_stage(session: AsyncSession, *, idle_s: float) -> list[t
                    OR (b.status = 'in_progress' AND b.num_completed + b.num_failed = b.num_total))
               AND NOT EXISTS (
                 SELECT 1 FROM batch_events e WHERE e.batch_id = b.id
-                  AND e.created_at > statement_timestamp() - make_interval(secs => :idle_s))
+                  AND abs(extract(epoch FROM statement_timestamp() - e.created_at)) < :idle_s)
             """
         ),
         {"idle_s": idle_s},

@@ -1,0 +1,236 @@
+"""Clocks that jump and work that is asked for twice: nothing lost, nothing twice.
+
+The database's clock judges leases, back-offs and windows. A test cannot set it, but it can move
+every stored instant the other way, which is the same to every query: all stored instants an hour
+older is the clock an hour further on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta
+
+import pytest
+from sqlalchemy import text
+
+from batch import lease
+from batch.clock import SystemClock
+from batch.dispatch import Ending
+from batch.finalize import finalize
+from batch.lease import LeaseLost, LeaseTimes
+from batch.queue import VALIDATE
+from batch.reap import reap
+from batch.states import BatchStatus
+from batch.sweep import sweep
+from batch.validate import validate
+from engine_adapter.client.fake_engine import FakeEngine
+from engine_adapter.client.http import HttpEngineClient
+from store.repositories import row as rows
+from store.session import Database
+from tests.fixtures.batches import (
+    QUICK,
+    Bench,
+    add_batch,
+    add_validating,
+    end_window,
+    events_of,
+    file_lines,
+    line,
+    read_batch,
+    row_statuses,
+    running,
+    until,
+)
+
+URL = "http://127.0.0.1:1"
+HOUR_S = 3600.0
+STOPPED = LeaseTimes(heartbeat_s=4.0, stale_s=0.5)
+"""A heart that does not beat while others look: as of a process that was stopped."""
+
+_STORED_INSTANTS = (
+    "UPDATE dispatchers SET heartbeat_at = heartbeat_at - d, acquired_at = acquired_at - d",
+    "UPDATE batch_rows SET available_at = available_at - d WHERE available_at IS NOT NULL",
+    "UPDATE batch_events SET created_at = created_at - d",
+    "UPDATE batches SET created_at = created_at - d, expires_at = expires_at - d",
+)
+
+
+async def _jump(database: Database, jump_s: float) -> None:
+    """Let the database's clock jump, forward or (negative) back."""
+    async with database.unit_of_work() as session:
+        for statement in _STORED_INSTANTS:
+            moved = statement.replace(" - d", f" - make_interval(secs => {jump_s})")
+            await session.execute(text(moved))
+
+
+class JumpingClock(SystemClock):
+    """The host's clock, set an hour on and an hour back again at every reading."""
+
+    def __init__(self) -> None:
+        self._num_read = 0
+        self._slept_s = 0.0
+
+    def now(self) -> datetime:
+        self._num_read += 1
+        return super().now() + timedelta(seconds=HOUR_S * (self._num_read % 3 - 1))
+
+    def monotonic(self) -> float:
+        """Never back, but on by minutes at a time, as after a machine was suspended."""
+        self._slept_s += 300.0
+        return super().monotonic() + self._slept_s
+
+
+async def _complete(bench: Bench, database: Database, batch_id: str, num_rows: int) -> None:
+    """Everything of the batch is there once."""
+    if (await read_batch(database, batch_id)).status == BatchStatus.FINALIZING:
+        await finalize(database, bench.file_store, batch_id)
+    batch = await read_batch(database, batch_id)
+    assert (batch.status, batch.num_completed, batch.num_results) == (
+        "completed", num_rows, num_rows,
+    )  # fmt: skip
+    lines = await file_lines(bench.file_store, batch.output_file_id)
+    assert sorted(str(one["custom_id"]) for one in lines) == sorted(
+        f"r{n}" for n in range(num_rows)
+    )
+    ends = [name for name in await events_of(database, batch_id) if name == "completed"]
+    assert len(ends) == 1
+
+
+async def test_the_hosts_clock_jumps(
+    bench: Bench, engine: HttpEngineClient, database: Database
+) -> None:
+    lines = [line(f"r{n}", "fake:tokens=2 fake:token_ms=5") for n in range(120)]
+    batch_id = await add_batch(database, bench.file_store, lines)
+    bench.clock = JumpingClock()
+    ending = await bench.dispatch(engine)
+    assert (ending.num_written, ending.num_refused, ending.lease_lost) == (120, 0, False)
+    await _complete(bench, database, batch_id, 120)
+
+
+@pytest.mark.parametrize("jump_s", [HOUR_S, -HOUR_S])
+async def test_the_databases_clock_jumps_over_a_dead_dispatcher(
+    bench: Bench, database: Database, jump_s: float
+) -> None:
+    batch_id = await add_batch(database, bench.file_store, [line("a"), line("b")])
+    dead = await bench.lease(URL)
+    async with database.unit_of_work() as session:
+        assert len(await rows.claim(session, dead.id, {batch_id: 2})) == 2
+    await _jump(database, jump_s)
+    assert await reap(database, stale_s=QUICK.stale_s) == 2
+    assert await lease.acquire(URL, database, bench.clock, QUICK) is not None
+    with pytest.raises(LeaseLost):
+        await dead.renew()
+
+
+@pytest.mark.parametrize("jump_s", [HOUR_S, -HOUR_S])
+async def test_a_dispatcher_that_lives_is_taken_for_dead_until_its_next_beat_only(
+    bench: Bench, database: Database, jump_s: float
+) -> None:
+    alive = await bench.lease(URL)
+    await _jump(database, jump_s)
+    await alive.renew()
+    assert await lease.acquire(URL, database, bench.clock, QUICK) is None
+
+
+async def test_a_lost_message_is_found_although_the_clock_was_set_back(
+    bench: Bench, database: Database
+) -> None:
+    batch_id = await add_validating(database, bench.file_store, [line("a")])
+    await _jump(database, -HOUR_S)
+    await sweep(database, bench.queue, (URL,), waiting_s=60)
+    assert (VALIDATE, batch_id) in bench.queue.take()
+
+
+async def test_jumps_and_sweeps_at_once_beside_a_busy_dispatcher(
+    bench: Bench, engine: HttpEngineClient, fake_engine: FakeEngine, database: Database
+) -> None:
+    """A jump may cost the dispatcher its lease; another one goes on; each row has one end."""
+    num_rows = 300
+    slow = "fake:tokens=3 fake:token_ms=40"
+    lines = [line(f"r{n}", slow) for n in range(num_rows)]
+    batch_id = await add_batch(database, bench.file_store, lines)
+    endings: list[Ending] = []
+    over = asyncio.Event()
+
+    async def dispatch() -> None:
+        while (await read_batch(database, batch_id)).status == BatchStatus.IN_PROGRESS:
+            held = await lease.acquire(engine.url, database, bench.clock, QUICK)
+            if held is not None:
+                endings.append(await bench.dispatcher(held, engine).run())
+            await asyncio.sleep(0.05)
+        over.set()
+
+    async def sweep_without_end() -> None:
+        while not over.is_set():
+            await sweep(database, bench.queue, (engine.url,), stale_s=QUICK.stale_s)
+            await asyncio.sleep(0.03)
+
+    async def jump() -> None:
+        await until(lambda: len(fake_engine.running) > 20)
+        for jump_s in (HOUR_S, -HOUR_S, HOUR_S, -HOUR_S):
+            await _jump(database, jump_s)
+            await asyncio.sleep(0.3)
+
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        for work in (dispatch(), sweep_without_end(), sweep_without_end(), jump()):
+            group.create_task(work)
+    assert len(endings) > 1, "no jump cost anybody a lease: nothing was tried"
+    assert sum(ending.num_written for ending in endings) == num_rows
+    await _complete(bench, database, batch_id, num_rows)
+
+
+async def test_a_dispatcher_that_was_stopped_for_long_is_refused_and_its_tries_are_counted(
+    bench: Bench, engine: HttpEngineClient, fake_engine: FakeEngine, database: Database
+) -> None:
+    num_rows = 40
+    lines = [line(f"r{n}", "fake:tokens=2 fake:token_ms=1000") for n in range(num_rows)]
+    batch_id = await add_batch(database, bench.file_store, lines)
+    held = await lease.acquire(engine.url, database, bench.clock, STOPPED)
+    assert held is not None
+    async with running(bench.dispatcher(held, engine)) as stopped:
+        await until(lambda: len(fake_engine.running) == num_rows)
+        await _jump(database, HOUR_S)
+        assert await reap(database, stale_s=QUICK.stale_s) == num_rows
+        # What the stopped one has at the engine lands now: not one result of it is taken.
+        ending = await stopped
+    assert (ending.num_written, ending.num_refused) == (0, num_rows)
+    assert ending.lease_lost
+    assert set((await row_statuses(database, batch_id)).values()) == {"pending"}
+    second = await bench.dispatch(engine)
+    assert (second.num_written, second.num_refused) == (num_rows, 0)
+    await _complete(bench, database, batch_id, num_rows)
+
+
+async def test_every_stage_asked_for_four_times_at_once(
+    bench: Bench, engine: HttpEngineClient, database: Database
+) -> None:
+    num_rows = 50
+    lines = [line(f"r{n}") for n in range(num_rows)]
+    batch_id = await add_validating(database, bench.file_store, lines)
+    found = await asyncio.gather(
+        *(validate(database, bench.file_store, batch_id) for _ in range(4))
+    )
+    assert [one for one in found if one] == [BatchStatus.IN_PROGRESS]
+    assert len(await row_statuses(database, batch_id)) == num_rows
+    held = await asyncio.gather(
+        *(lease.acquire(engine.url, database, bench.clock, QUICK) for _ in range(4))
+    )
+    (only,) = [one for one in held if one]
+    await bench.dispatcher(only, engine).run()
+    ends = await asyncio.gather(*(finalize(database, bench.file_store, batch_id) for _ in range(4)))
+    assert [one for one in ends if one] == [BatchStatus.COMPLETED]
+    await _complete(bench, database, batch_id, num_rows)
+
+
+async def test_two_sweeps_at_once_end_a_window_once(bench: Bench, database: Database) -> None:
+    lines = [line(f"r{n}") for n in range(20)]
+    batch_id = await add_batch(database, bench.file_store, lines)
+    await end_window(database, batch_id)
+    await asyncio.gather(*(sweep(database, bench.queue, (URL,)) for _ in range(2)))
+    asked = bench.to_finalize()
+    ends = await asyncio.gather(*(finalize(database, bench.file_store, one) for one in asked))
+    assert [one for one in ends if one] == [BatchStatus.EXPIRED]
+    batch = await read_batch(database, batch_id)
+    assert (batch.num_failed, batch.num_results) == (20, 20)
+    errors = await file_lines(bench.file_store, batch.error_file_id)
+    assert len({one["custom_id"] for one in errors}) == len(errors) == 20
