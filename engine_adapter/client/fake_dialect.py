@@ -1,17 +1,27 @@
-"""The fake engine's streamed answers, in SGLang's shape and order of events."""
+"""The fake engine's answers, whole and streamed, in SGLang's shape and order of events."""
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any
 
 import orjson
 
-from engine_adapter.client.base import CHAT_PATH
-from engine_adapter.client.fake_engine import FakeEngine, flat_error, usage_block, whole_answer
-from engine_adapter.client.fake_script import Script
+from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH
+from engine_adapter.client.fake_engine import (
+    FakeEngine,
+    Refused,
+    flat_error,
+    usage_block,
+    whole_answer,
+)
+from engine_adapter.client.fake_script import Script, prompt_text
 from engine_adapter.wire.rid import new_rid
+
+EMBEDDING_DIMENSIONS = 32
 
 
 async def answer(
@@ -24,8 +34,25 @@ async def answer(
             text += token
             num_tokens += bool(token)
             finish = reason or finish
+    if path == EMBEDDINGS_PATH:
+        if finish == "abort":
+            raise Refused(503, flat_error(503, "Abort before prefill"))
+        return _embedding(path, body, script.prompt_tokens)
     usage = usage_block(script.prompt_tokens, num_tokens)
     return whole_answer(path, body, text, finish, usage)
+
+
+def _embedding(path: str, body: Mapping[str, Any], prompt_tokens: int) -> dict[str, Any]:
+    """SGLang's shape of an embedding: a unit vector that depends on the text alone."""
+    num_dimensions = body.get("dimensions") or EMBEDDING_DIMENSIONS
+    if num_dimensions > EMBEDDING_DIMENSIONS:
+        raise Refused(400, flat_error(400, "Provided dimensions are greater than max embedding."))
+    digest = hashlib.sha256(prompt_text(path, body).encode("utf-8", "surrogatepass")).digest()
+    raw = [byte - 127.5 for byte in digest[:num_dimensions]]
+    length = math.hypot(*raw)
+    item = {"embedding": [part / length for part in raw], "index": 0, "object": "embedding"}
+    usage = usage_block(prompt_tokens, 0)
+    return {"data": [item], "model": body.get("model"), "object": "list", "usage": usage}
 
 
 async def events(

@@ -22,7 +22,7 @@ from engine_adapter.client.decoding import (
 from engine_adapter.client.encoding import encode
 from engine_adapter.client.sse import DONE, EventParser, EventTooLong
 from engine_adapter.wire.engine_errors import ENGINE_LOST
-from engine_adapter.wire.errors import EngineUnavailable, InternalError
+from engine_adapter.wire.errors import EngineNotReached, EngineUnavailable, InternalError
 from engine_adapter.wire.rid import is_rid
 
 CONNECT_TIMEOUT_S = 5.0
@@ -66,7 +66,7 @@ class HttpEngineClient:
                 raw = await response.read()
                 status = response.status
         except aiohttp.ClientConnectorError as error:
-            raise EngineUnavailable("The engine cannot be reached.") from error
+            raise EngineNotReached("The engine cannot be reached.") from error
         except _LOST as error:
             await self._drop(call.rid)
             raise EngineUnavailable(ENGINE_LOST) from error
@@ -85,7 +85,7 @@ class HttpEngineClient:
                 raw = await response.read()
                 response.release()
         except aiohttp.ClientConnectorError as error:
-            raise EngineUnavailable("The engine cannot be reached.") from error
+            raise EngineNotReached("The engine cannot be reached.") from error
         except _LOST as error:
             await self._drop(call.rid)
             raise EngineUnavailable(ENGINE_LOST) from error
@@ -121,7 +121,8 @@ class HttpEngineClient:
     async def facts(self) -> EngineFacts:
         """See `EngineClient.facts`."""
         info = await self._control("GET", "/server_info")
-        return decode_facts(info, await self._control("GET", "/v1/models"))
+        models = await self._control("GET", "/v1/models")
+        return decode_facts(info, models, await self._control("GET", "/model_info"))
 
     async def healthy(self) -> bool:
         """See `EngineClient.healthy`."""
