@@ -25,9 +25,26 @@ __all__ = [
     "EngineStream",
     "LiveRids",
     "RequestClass",
+    "Served",
     "StreamFrame",
     "TokenUsage",
 ]
+
+
+@dataclass
+class Served:
+    """What an engine has served of a call, whether or not anybody got it.
+
+    A reply's usage is what its reader got; this is that, and what was served of calls that were
+    cut, as far as the engine told. Calls made for one request may share one.
+    """
+
+    usage: TokenUsage = field(default_factory=TokenUsage)
+
+    def add(self, usage: TokenUsage | None) -> None:
+        """Count more; none where nothing is known."""
+        if usage is not None:
+            self.usage += usage
 
 
 @dataclass(frozen=True)
@@ -44,6 +61,7 @@ class EngineCall:
         timeout_s: The call is given up (and aborted) after this long.
         request_id: The public id of the caller's request, for logs.
         batch_id: The batch the row belongs to, or empty: engines share fairly between batches.
+        served: Written by the client: what was served, also when the call is cut or fails.
     """
 
     path: str
@@ -54,6 +72,7 @@ class EngineCall:
     timeout_s: float = 600.0
     request_id: str = ""
     batch_id: str = ""
+    served: Served = field(default_factory=Served, compare=False)
 
 
 @dataclass(frozen=True)
@@ -98,15 +117,21 @@ class StreamFrame:
 class EngineStream(Protocol):
     """A streamed call whose first byte has arrived.
 
-    Leaving the context without having read it to its end aborts the engine request.
+    Closed before its end, it aborts the engine request.
     """
 
     def __aiter__(self) -> AsyncIterator[StreamFrame]:
         """Frames in order; raises `EngineUnavailable` when the engine goes away."""
         ...
 
-    async def aclose(self) -> None:
-        """Let go of the connection; idempotent."""
+    async def aclose(self) -> TokenUsage | None:
+        """Let go of the connection; idempotent.
+
+        Returns:
+            For an answer that was not read to its end: what the engine says it had served when it
+            was aborted, or none where it does not say. It is not in the call's `served`: only the
+            reader knows whether it has seen a higher count.
+        """
         ...
 
 
@@ -134,6 +159,7 @@ class EngineFacts:
         kv_tokens: Tokens the KV pool holds.
         max_running: Requests that may run at once.
         version: The engine software's version.
+        flex_room: Flex requests it could still take; none where it does not say.
         embeds: It makes embeddings, and no text; else text and no embeddings.
         raw: Everything else it reported, for the dashboard.
     """
@@ -143,6 +169,7 @@ class EngineFacts:
     kv_tokens: int = 0
     max_running: int = 0
     version: str = ""
+    flex_room: int | None = None
     embeds: bool = False
     raw: Mapping[str, Any] = field(default_factory=dict)
 
@@ -159,7 +186,8 @@ class EngineClient(Protocol):
         """Run one request to its end.
 
         4xx and 5xx come back as a reply whose body is our error envelope. A cancelled or timed
-        out call is aborted in the engine before the exception leaves.
+        out call is aborted in the engine before the exception leaves; what the engine had served
+        of it is in `call.served` then.
 
         Raises:
             EngineUnavailable: The connection was refused or lost, or the call timed out.

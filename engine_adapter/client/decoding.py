@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Any, Final
 
 import orjson
@@ -18,7 +19,8 @@ from engine_adapter.client.base import (
 from engine_adapter.wire.embedding_reply import conforming_embedding
 from engine_adapter.wire.engine_errors import aborted, from_engine, is_retryable
 from engine_adapter.wire.errors import ApiError, EngineUnavailable, error_body
-from engine_adapter.wire.replies import EngineAborted, conforming_reply
+from engine_adapter.wire.replies import EngineAborted, conforming_reply, usage_of
+from engine_adapter.wire.usage import TokenUsage
 
 _PROMPT_PARAMS: Final = {CHAT_PATH: "messages", EMBEDDINGS_PATH: "input"}
 
@@ -34,6 +36,16 @@ def parsed(raw: bytes) -> Any:
         return orjson.loads(raw)
     except orjson.JSONDecodeError:
         return raw[:1000].decode("utf-8", "replace")
+
+
+def last_served(events: Sequence[bytes]) -> TokenUsage | None:
+    """The usage in the last of a stream's events that has one."""
+    for event in reversed(events):
+        body = parsed(event) if b'"usage"' in event else None
+        usage = body.get("usage") if isinstance(body, dict) else None
+        if usage is not None:
+            return usage_of(usage)
+    return None
 
 
 def error_of(call: EngineCall, status: int, raw: bytes) -> ApiError:
@@ -53,7 +65,7 @@ def error_reply(call: EngineCall, error: ApiError) -> EngineReply:
 
 
 def decode_reply(call: EngineCall, status: int, raw: bytes) -> EngineReply:
-    """The reply to a call, conforming whatever the engine said.
+    """The reply to a call, conforming whatever the engine said; its usage is noted as served.
 
     Raises:
         EngineUnavailable: A success that cannot be read: the engine is not what we think it is.
@@ -67,9 +79,11 @@ def decode_reply(call: EngineCall, status: int, raw: bytes) -> EngineReply:
         else:
             body, usage = conforming_reply(call.path, call.rid, model, answer)
     except EngineAborted:
+        call.served.add(usage_of(answer.get("usage")))
         return error_reply(call, aborted())
     except (orjson.JSONDecodeError, LookupError, TypeError, AttributeError, struct.error) as error:
         raise EngineUnavailable("The engine's answer could not be read.") from error
+    call.served.add(usage)
     return EngineReply(status_code=200, body=body, usage=usage, request_id=call.request_id)
 
 
@@ -98,6 +112,7 @@ def decode_facts(info: Any, models: Any, model_info: Any) -> EngineFacts:
             or 0
         ),
         version=str(info.get("version") or ""),
+        flex_room=(state.get("coserve") or {}).get("flex_room"),
         embeds=model_info.get("is_generation") is False,
         raw={"coserve": state.get("coserve") or {}, "device": info.get("device") or ""},
     )

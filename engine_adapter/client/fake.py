@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from functools import partial
+from typing import Any
 
 import orjson
 
 from engine_adapter.client.base import EngineCall, EngineFacts, EngineReply, LiveRids, StreamFrame
-from engine_adapter.client.decoding import decode_facts, decode_live, decode_reply, error_of
+from engine_adapter.client.decoding import (
+    decode_facts,
+    decode_live,
+    decode_reply,
+    error_of,
+    last_served,
+)
 from engine_adapter.client.encoding import engine_body
+from engine_adapter.client.exchange import exchange
 from engine_adapter.client.fake_dialect import answer, events
 from engine_adapter.client.fake_engine import ConnectionBroken, FakeEngine, FakeSettings, Refused
 from engine_adapter.wire.engine_errors import ENGINE_LOST
 from engine_adapter.wire.errors import EngineNotReached, EngineUnavailable
+from engine_adapter.wire.usage import TokenUsage
 
 __all__ = ["FakeEngine", "FakeEngineClient", "FakeSettings"]
 
@@ -34,10 +44,18 @@ class FakeEngineClient:
         """See `EngineClient.call`."""
         self._reach()
         body = engine_body(call, stream=False)
+
+        async def note_served(whole: dict[str, Any]) -> None:
+            decode_reply(call, 200, orjson.dumps(whole))
+
         try:
             script = self.engine.script(call.path, body)
-            async with asyncio.timeout(call.timeout_s):
-                whole = await answer(self.engine, call.path, body, script)
+            whole = await exchange(
+                answer(self.engine, call.path, body, script),
+                timeout_s=call.timeout_s,
+                drop=partial(self.abort, call.rid),
+                heard=note_served,
+            )
         except Refused as refused:
             return decode_reply(call, refused.status, orjson.dumps(refused.body))
         except (TimeoutError, ConnectionBroken) as error:
@@ -57,7 +75,7 @@ class FakeEngineClient:
             raise error_of(call, refused.status, orjson.dumps(refused.body)) from None
         except (TimeoutError, ConnectionBroken) as error:
             raise EngineUnavailable(ENGINE_LOST) from error
-        return FakeStream(first, source)
+        return FakeStream(first, source, partial(self.engine.abort, call.rid))
 
     async def abort(self, rid: str) -> bool:
         """See `EngineClient.abort`."""
@@ -95,9 +113,13 @@ class FakeEngineClient:
 class FakeStream:
     """A streamed answer of the fake engine: one event a frame."""
 
-    def __init__(self, first: bytes, source: AsyncGenerator[bytes, None]) -> None:
+    def __init__(
+        self, first: bytes, source: AsyncGenerator[bytes, None], drop: Callable[[], None]
+    ) -> None:
         self._first = first
         self._source = source
+        self._drop = drop
+        self._done = False
 
     async def __aiter__(self) -> AsyncIterator[StreamFrame]:
         """Frames in order."""
@@ -107,8 +129,18 @@ class FakeStream:
                 yield StreamFrame([event])
         except ConnectionBroken as error:
             raise EngineUnavailable(ENGINE_LOST) from error
+        self._done = True
         yield StreamFrame([], done=True)
 
-    async def aclose(self) -> None:
+    async def aclose(self) -> TokenUsage | None:
         """Drop the request if it still runs."""
-        await self._source.aclose()
+        if self._done:
+            return None
+        self._done = True
+        self._drop()
+        try:
+            return last_served([event async for event in self._source])
+        except ConnectionBroken:
+            return None
+        finally:
+            await self._source.aclose()

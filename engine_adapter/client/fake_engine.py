@@ -12,6 +12,7 @@ from typing import Any
 
 from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH
 from engine_adapter.client.fake_script import Script, script_for
+from engine_adapter.wire.usage import TokenUsage
 
 VERSION = "fake"
 
@@ -26,6 +27,7 @@ class FakeSettings:
         latency_s: Pause before the first token.
         token_s: Pause before each further token.
         max_running: Requests that run at once; further ones wait.
+        flex_slots: Flex requests it takes; none: it says nothing about them.
         embeds: It makes embeddings, and no text.
     """
 
@@ -34,6 +36,7 @@ class FakeSettings:
     latency_s: float = 0.0
     token_s: float = 0.0
     max_running: int = 256
+    flex_slots: int | None = None
     embeds: bool = False
 
 
@@ -62,6 +65,13 @@ class FakeEngine:
         self.received: list[dict[str, Any]] = []
         """The last bodies that came in, oldest first."""
         self._slots = asyncio.Semaphore(self.settings.max_running)
+        self._served: dict[str, list[int]] = {}
+        self._num_flex = 0
+
+    @property
+    def served(self) -> dict[str, TokenUsage]:
+        """Tokens served so far by class, those of cut requests too."""
+        return {word: TokenUsage(*counts) for word, counts in self._served.items()}
 
     def abort(self, rid: str) -> None:
         """Drop requests the way SGLang does: every live id that begins with `rid`."""
@@ -74,16 +84,19 @@ class FakeEngine:
 
     def server_info(self) -> dict[str, Any]:
         """What `/server_info` says."""
+        live = {"waiting": [*self.waiting], "running": [*self.running]}
         return {
             "served_model_name": self.settings.model,
             "context_length": self.settings.context_tokens,
             "max_total_num_tokens": self.settings.context_tokens * 16,
             "max_running_requests": self.settings.max_running,
             "version": VERSION,
-            "internal_states": [
-                {"coserve": {"live": {"waiting": [*self.waiting], "running": [*self.running]}}}
-            ],
+            "internal_states": [{"coserve": {"live": live, **self._flex_room()}}],
         }
+
+    def _flex_room(self) -> dict[str, int]:
+        slots = self.settings.flex_slots
+        return {} if slots is None else {"flex_room": max(0, slots - self._num_flex)}
 
     def models(self) -> dict[str, Any]:
         """What `/v1/models` says."""
@@ -134,10 +147,14 @@ class FakeEngine:
         if rid in self.waiting or rid in self.running:
             raise Refused(400, flat_error(400, "Duplicate request ID detected."))
         aborted = self.waiting[rid] = asyncio.Event()
+        is_flex = script.request_class == "flex"
+        self._num_flex += is_flex
         try:
             async with self._slots:
                 del self.waiting[rid]
                 self.running[rid] = aborted
+                served = self._served.setdefault(script.request_class, [0, 0])
+                served[0] += script.prompt_tokens
                 last = len(script.tokens) - 1
                 for i, token in enumerate(script.tokens):
                     await self._pause(
@@ -148,8 +165,10 @@ class FakeEngine:
                         return
                     if script.die_after == i:
                         raise ConnectionBroken
+                    served[1] += bool(token)
                     yield token, script.finish if i == last else None
         finally:
+            self._num_flex -= is_flex
             self.waiting.pop(rid, None)
             self.running.pop(rid, None)
 

@@ -36,6 +36,7 @@ class Script:
     status: int = 200
     die_after: int | None = None
     fail_after: int | None = None
+    request_class: str = "online"
 
     @property
     def text(self) -> str:
@@ -83,7 +84,14 @@ def script_for(path: str, body: Mapping[str, Any], token_s: float) -> Script:
         status=int(orders.get("status", 200)),
         die_after=int(orders["die_after"]) if "die_after" in orders else None,
         fail_after=int(orders["fail_after"]) if "fail_after" in orders else None,
+        request_class=_class_word(body),
     )
+
+
+def _class_word(body: Mapping[str, Any]) -> str:
+    """The class the service gave the request (engine_adapter/wire/fields.py)."""
+    ours = (body.get("custom_params") or {}).get("coserve") or {}
+    return str(ours.get("class", "online"))
 
 
 def _tokens_of(text: str) -> tuple[str, ...]:
