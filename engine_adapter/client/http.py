@@ -6,8 +6,10 @@ aiohttp, because its relay costs a tenth of httpx's CPU per streamed chunk (deci
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar
 
 import aiohttp
 import orjson
@@ -18,12 +20,15 @@ from engine_adapter.client.decoding import (
     decode_live,
     decode_reply,
     error_of,
+    last_served,
 )
 from engine_adapter.client.encoding import encode
+from engine_adapter.client.exchange import LAST_WORD_S, GivenUp, exchange
 from engine_adapter.client.sse import DONE, EventParser, EventTooLong
 from engine_adapter.wire.engine_errors import ENGINE_LOST
 from engine_adapter.wire.errors import EngineNotReached, EngineUnavailable, InternalError
 from engine_adapter.wire.rid import is_rid
+from engine_adapter.wire.usage import TokenUsage
 
 CONNECT_TIMEOUT_S = 5.0
 # Shorter than the 5 s after which the engine's server closes an idle connection: a request never
@@ -35,6 +40,7 @@ _ABORT_LOOK_S = 0.05
 _READ_BYTES = 256 * 1024
 _HEADERS = {"content-type": "application/json"}
 _LOST = (aiohttp.ClientError, OSError, TimeoutError)
+T = TypeVar("T")
 
 
 class HttpEngineClient:
@@ -58,41 +64,22 @@ class HttpEngineClient:
 
     async def call(self, call: EngineCall) -> EngineReply:
         """See `EngineClient.call`."""
-        try:
-            async with (
-                asyncio.timeout(call.timeout_s),
-                self._post(call.path, encode(call, stream=False)) as response,
-            ):
-                raw = await response.read()
-                status = response.status
-        except aiohttp.ClientConnectorError as error:
-            raise EngineNotReached("The engine cannot be reached.") from error
-        except _LOST as error:
-            await self._drop(call.rid)
-            raise EngineUnavailable(ENGINE_LOST) from error
-        except asyncio.CancelledError:
-            await self._drop(call.rid)
-            raise
+        status, raw = await self._exchange(
+            call, self._ask(call.path, encode(call, stream=False)), partial(_note_served, call)
+        )
         return decode_reply(call, status, raw)
 
     async def stream(self, call: EngineCall) -> HttpEngineStream:
         """See `EngineClient.stream`."""
-        try:
-            async with asyncio.timeout(call.timeout_s):
-                response = await self._post(call.path, encode(call, stream=True))
-                if response.status < 400:
-                    return HttpEngineStream(self, call.rid, response)
-                raw = await response.read()
-                response.release()
-        except aiohttp.ClientConnectorError as error:
-            raise EngineNotReached("The engine cannot be reached.") from error
-        except _LOST as error:
-            await self._drop(call.rid)
-            raise EngineUnavailable(ENGINE_LOST) from error
-        except asyncio.CancelledError:
-            await self._drop(call.rid)
-            raise
-        raise error_of(call, response.status, raw)
+
+        async def note_served(opened: HttpEngineStream | tuple[int, bytes]) -> None:
+            if isinstance(opened, HttpEngineStream):
+                call.served.add(await opened.aclose())
+
+        opened = await self._exchange(call, self._open(call), note_served)
+        if isinstance(opened, HttpEngineStream):
+            return opened
+        raise error_of(call, *opened)
 
     async def abort(self, rid: str) -> bool:
         """See `EngineClient.abort`.
@@ -135,6 +122,37 @@ class HttpEngineClient:
     async def close(self) -> None:
         """Close every connection."""
         await self._session.close()
+
+    async def _exchange(
+        self,
+        call: EngineCall,
+        work: Coroutine[Any, Any, T],
+        heard: Callable[[T], Awaitable[None]],
+    ) -> T:
+        """An exchange whose failures are errors of ours, and which leaves no request behind."""
+        try:
+            return await exchange(
+                work, timeout_s=call.timeout_s, drop=partial(self._drop, call.rid), heard=heard
+            )
+        except aiohttp.ClientConnectorError as error:
+            raise EngineNotReached("The engine cannot be reached.") from error
+        except GivenUp as error:
+            raise EngineUnavailable(ENGINE_LOST) from error
+        except _LOST as error:
+            await self._drop(call.rid)
+            raise EngineUnavailable(ENGINE_LOST) from error
+
+    async def _ask(self, path: str, body: bytes) -> tuple[int, bytes]:
+        async with self._post(path, body) as response:
+            return response.status, await response.read()
+
+    async def _open(self, call: EngineCall) -> HttpEngineStream | tuple[int, bytes]:
+        response = await self._post(call.path, encode(call, stream=True))
+        if response.status < 400:
+            return HttpEngineStream(self, call.rid, response)
+        raw = await response.read()
+        response.release()
+        return response.status, raw
 
     def _post(self, path: str, body: bytes) -> Any:
         return self._session.post(self._url + path, data=body, headers=_HEADERS)
@@ -196,11 +214,29 @@ class HttpEngineStream:
             if events or self._done:
                 yield StreamFrame(events, self._done)
 
-    async def aclose(self) -> None:
+    async def aclose(self) -> TokenUsage | None:
         """Let go of the connection; an answer that was not read to its end is aborted."""
         if self._done:
             self._response.release()
-            return
+            return None
         self._done = True
-        self._response.close()
-        await self._client._drop(self._rid)
+        try:
+            await self._client._drop(self._rid)
+            return await self._last_word()
+        finally:
+            self._response.close()
+
+    async def _last_word(self) -> TokenUsage | None:
+        """What the engine says it had served: SGLang ends an aborted stream with its usage."""
+        usage: TokenUsage | None = None
+        with suppress(*_LOST, EventTooLong):
+            async with asyncio.timeout(LAST_WORD_S):
+                while data := await self._response.content.readany():
+                    usage = last_served(self._parser.feed(data)) or usage
+        return usage
+
+
+async def _note_served(call: EngineCall, answer: tuple[int, bytes]) -> None:
+    """Note what was served of a call that was aborted; its answer is nobody's."""
+    with suppress(EngineUnavailable):
+        decode_reply(call, *answer)
