@@ -30,8 +30,16 @@ from engine_adapter.wire.completion_request import (
     prompts_of,
 )
 from engine_adapter.wire.embedding_request import check_embedding
-from engine_adapter.wire.errors import InvalidRequest, Overloaded, UnsupportedMediaType
+from engine_adapter.wire.errors import (
+    InvalidRequest,
+    NoFlexRoom,
+    Overloaded,
+    UnsupportedMediaType,
+)
+from engine_adapter.wire.estimate import answer_tokens, prompt_tokens
 from engine_adapter.wire.rid import new_rid
+from engine_adapter.wire.usage import TokenUsage
+from gateway.flex_room import FlexRoom
 from gateway.observability.metrics import Metrics
 
 _CHECKS = {
@@ -69,6 +77,19 @@ class Admitted:
     stream: bool
     include_usage: bool
     service_tier: str | None
+    tokens: int
+    """About how many it may use: prompts, and every answer at its longest."""
+
+    def used(self) -> TokenUsage:
+        """What engines have served of it so far; a prompt counts once for all its choices."""
+        total = TokenUsage()
+        counts_prompt = False
+        for choice in self.choices:
+            counts_prompt = counts_prompt or choice.counts_prompt
+            served = choice.call.served.usage
+            total += served if counts_prompt else served.without_prompt()
+            counts_prompt = counts_prompt and not served.prompt_tokens
+        return total
 
     @property
     def chat(self) -> bool:
@@ -83,6 +104,7 @@ class Admission:
         self._engines = engines
         self._metrics = metrics
         self._max_in_flight = max_in_flight
+        self._flex_room = FlexRoom()
         self._in_flight = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -98,6 +120,7 @@ class Admission:
             ModelNotFound: No engine serves the model.
             EngineUnavailable: The engine that serves it does not answer.
             Overloaded: Too many calls are in flight.
+            NoFlexRoom: It asks for flex, and no engine has spare capacity.
         """
         _CHECKS[path](body)
         request_class, tier = class_of_tier(body.get("service_tier"))
@@ -117,8 +140,9 @@ class Admission:
             )
             for index, (call_body, counts_prompt) in enumerate(single_choice_bodies(path, body))
         )
-        if self._in_flight + len(choices) > self._max_in_flight:
-            raise Overloaded("The service is busy. Please try again in a moment.")
+        if request_class is RequestClass.FLEX:
+            member = self._choose_flex(member, body["model"], len(choices))
+        self._check_room(len(choices))
         options = body.get("stream_options") or {}
         return Admitted(
             path=path,
@@ -129,21 +153,43 @@ class Admission:
             stream=bool(body.get("stream")),
             include_usage=bool(options.get("include_usage")),
             service_tier=tier,
+            tokens=prompt_tokens(body) + len(choices) * answer_tokens(body),
         )
 
     @asynccontextmanager
-    async def room(self, num_calls: int) -> AsyncIterator[None]:
-        """Count calls while they are in flight."""
+    async def room(self, admitted: Admitted) -> AsyncIterator[None]:
+        """Count a request's calls while they are in flight.
+
+        Raises:
+            Overloaded: The room was given away since the request was admitted.
+        """
+        num_calls = len(admitted.choices)
+        self._check_room(num_calls)
         self._in_flight += num_calls
+        if admitted.request_class is RequestClass.FLEX:
+            self._flex_room.enter(admitted.member, num_calls)
         self._idle.clear()
         self._metrics.engine_calls_in_flight.inc(num_calls)
         try:
             yield
         finally:
+            if admitted.request_class is RequestClass.FLEX:
+                self._flex_room.leave(admitted.member, num_calls)
             self._in_flight -= num_calls
             self._metrics.engine_calls_in_flight.dec(num_calls)
             if not self._in_flight:
                 self._idle.set()
+
+    def _check_room(self, num_calls: int) -> None:
+        if self._in_flight + num_calls > self._max_in_flight:
+            raise Overloaded("The service is busy. Please try again in a moment.")
+
+    def _choose_flex(self, preferred: Member, model: str, num_calls: int) -> Member:
+        try:
+            return self._flex_room.choose(self._engines, preferred, model, num_calls)
+        except NoFlexRoom:
+            self._metrics.flex_refused.inc()
+            raise
 
     async def drained(self, limit_s: float) -> bool:
         """Wait until no call is in flight, aborts of cut ones included; whether it came to that."""

@@ -19,10 +19,8 @@ from gateway.admission import Admitted
 JSON = "application/json"
 
 
-async def answer(
-    admitted: Admitted, client: EngineClient, created: int
-) -> tuple[Response, TokenUsage]:
-    """The response to a request that is not streamed, and what it used.
+async def answer(admitted: Admitted, client: EngineClient, created: int) -> Response:
+    """The response to a request that is not streamed.
 
     The first choice that fails ends the others: half a reply is no reply.
 
@@ -39,7 +37,7 @@ async def answer(
     choices: list[dict[str, Any]] = []
     for choice, reply in zip(admitted.choices, replies, strict=True):
         if not reply.ok:
-            return _failed(reply), used
+            return _failed(reply)
         part = reply.usage or TokenUsage()
         used += part if choice.counts_prompt else part.without_prompt()
         choices += [{**made, "index": choice.index} for made in reply.body["choices"]]
@@ -47,7 +45,7 @@ async def answer(
     body = reply_body(admitted.path, rid, created, admitted.model, choices, used)
     if admitted.service_tier is not None:
         body["service_tier"] = admitted.service_tier
-    return Response(orjson.dumps(body), media_type=JSON), used
+    return Response(orjson.dumps(body), media_type=JSON)
 
 
 async def _all(admitted: Admitted, client: EngineClient) -> list[EngineReply]:
@@ -79,11 +77,10 @@ async def _one(client: EngineClient, call: EngineCall) -> EngineReply:
     return reply
 
 
-def _embeddings(reply: EngineReply) -> tuple[Response, TokenUsage]:
+def _embeddings(reply: EngineReply) -> Response:
     if not reply.ok:
-        return _failed(reply), TokenUsage()
-    response = Response(orjson.dumps(reply.body), media_type=JSON)
-    return response, reply.usage or TokenUsage()
+        return _failed(reply)
+    return Response(orjson.dumps(reply.body), media_type=JSON)
 
 
 def _failed(reply: EngineReply) -> Response:

@@ -19,6 +19,7 @@ from gateway.admission import Admission
 from gateway.auth.keys import KeyRing
 from gateway.auth.usage import UsageRecorder
 from gateway.engine_registry import EngineRegistry
+from gateway.limits.assembly import make_limiter, make_limits_client
 from gateway.observability.metrics import Metrics
 from gateway.settings import GatewaySettings
 from store.session import Database
@@ -42,12 +43,15 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
             socket_connect_timeout=_BROKER_PROBE_S,
         )
         stack.push_async_callback(broker.aclose)
+        limits = make_limits_client(settings.broker_url)
+        stack.push_async_callback(limits.aclose)
         registry = EngineRegistry(database, settings.engines)
         pool = EnginePool(seen=registry.note)
         stack.push_async_callback(pool.close)
         pool.remember(await registry.remembered())
         await registry.apply(pool)
         usage = UsageRecorder(database, metrics)
+        limiter = app.state.limiter = make_limiter(limits, settings, metrics)
         celery = make_celery(BatchSettings.model_validate({"BROKER_URL": settings.broker_url}))
         stack.callback(celery.close)
 
@@ -64,6 +68,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with asyncio.TaskGroup() as group:
             stopping = asyncio.Event()
             probing = group.create_task(pool.run())
+            settling = group.create_task(limiter.run())
             following = group.create_task(registry.follow(pool))
             group.create_task(_keep_books(stopping, usage.flush, registry.flush))
             try:
@@ -72,6 +77,8 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
                 # The server cancels what outlives its grace and goes on at once; the engine
                 # must still be told.
                 await admission.drained(_ABORTS_S)
+                settling.cancel()
+                await limiter.flush()
                 probing.cancel()
                 following.cancel()
                 stopping.set()

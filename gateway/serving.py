@@ -9,12 +9,13 @@ from starlette.responses import Response
 
 from batch.clock import Clock
 from engine_adapter.client.pool import EnginePool
-from engine_adapter.wire.usage import TokenUsage
-from gateway.admission import Admission, Admitted, json_body
+from gateway.admission import Admission, json_body
 from gateway.answering import answer
 from gateway.auth.principal import Principal
 from gateway.auth.usage import UsageRecorder
+from gateway.bill import Bill
 from gateway.disconnect import ClientGone, while_connected
+from gateway.limits.limiter import RateLimiter
 from gateway.observability.metrics import Metrics
 from gateway.settings import GatewaySettings
 from gateway.streaming import StreamedReply
@@ -35,14 +36,21 @@ async def serve(request: Request, principal: Principal, path: str) -> Response:
     )
     created = int(cast(Clock, state.clock).now().timestamp())
     engines = cast(EnginePool, state.engines)
-    usage = cast(UsageRecorder, state.usage)
+    limiter = cast(RateLimiter, state.limiter)
+    bill = Bill(
+        admitted,
+        principal,
+        await limiter.reserve(principal, admitted.tokens),
+        usage=cast(UsageRecorder, state.usage),
+        limiter=limiter,
+    )
     metrics = cast(Metrics, state.metrics)
     if admitted.stream:
         return StreamedReply(
             admitted,
             engines=engines,
             admission=admission,
-            usage=usage,
+            bill=bill,
             metrics=metrics,
             principal=principal,
             created=created,
@@ -50,23 +58,17 @@ async def serve(request: Request, principal: Principal, path: str) -> Response:
             idle_timeout_s=settings.request_timeout_s,
         )
 
-    async def work() -> tuple[Response, TokenUsage]:
+    async def work() -> Response:
         with engines.using(admitted.member) as client:
             return await answer(admitted, client, created)
 
-    used = TokenUsage()
     try:
-        async with admission.room(len(admitted.choices)):
-            response, used = await while_connected(request.receive, work())
+        async with admission.room(admitted):
+            response = await while_connected(request.receive, work())
     except ClientGone:
         metrics.disconnects.inc()
         response = Response(status_code=CLIENT_CLOSED_REQUEST)
     finally:
-        _record(usage, principal, admitted, used)
+        bill.settle()
+    response.headers.update(bill.headers)
     return response
-
-
-def _record(
-    usage: UsageRecorder, principal: Principal, admitted: Admitted, used: TokenUsage
-) -> None:
-    usage.add(principal, admitted.model, admitted.request_class, used)

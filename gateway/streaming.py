@@ -34,7 +34,7 @@ from engine_adapter.wire.request_class import word_of
 from engine_adapter.wire.usage import TokenUsage
 from gateway.admission import Admission, Admitted, Choice
 from gateway.auth.principal import Principal
-from gateway.auth.usage import UsageRecorder
+from gateway.bill import Bill
 from gateway.disconnect import ClientGone, while_connected
 from gateway.error_handlers import error_response
 from gateway.observability.metrics import Metrics
@@ -49,7 +49,7 @@ _HEADERS = [
 class StreamedReply(Response):
     """The response to one streamed request.
 
-    Invariants: `_started` is set before the first byte leaves; usage is recorded exactly once,
+    Invariants: `_started` is set before the first byte leaves; the bill is settled exactly once,
     however the stream ends; every engine call has ended or was aborted when the response ends.
     """
 
@@ -59,7 +59,7 @@ class StreamedReply(Response):
         *,
         engines: EnginePool,
         admission: Admission,
-        usage: UsageRecorder,
+        bill: Bill,
         metrics: Metrics,
         principal: Principal,
         created: int,
@@ -69,11 +69,14 @@ class StreamedReply(Response):
         self.status_code = 200
         self.background = None
         self.body = b""
-        self.raw_headers = list(_HEADERS)
+        self.raw_headers = [
+            *_HEADERS,
+            *((name.encode(), value.encode()) for name, value in bill.headers.items()),
+        ]
         self._admitted = admitted
         self._engines = engines
         self._admission = admission
-        self._usage = usage
+        self._bill = bill
         self._metrics = metrics
         self._principal = principal
         self._keep_alive_s = keep_alive_s
@@ -98,17 +101,12 @@ class StreamedReply(Response):
         self._received_at = scope["state"]["started_at"]
         self._server_send = scope["state"]["server_send"]
         try:
-            async with self._admission.room(len(self._writers)):
+            async with self._admission.room(self._admitted):
                 await while_connected(receive, self._respond(scope, receive, send))
         except ClientGone:
             self._metrics.disconnects.inc()
         finally:
-            self._usage.add(
-                self._principal,
-                self._admitted.model,
-                self._admitted.request_class,
-                self._total_usage(),
-            )
+            self._bill.settle()
 
     async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -138,7 +136,7 @@ class StreamedReply(Response):
             if isinstance(last, ApiError):
                 raise last
         if self._admitted.include_usage:
-            last += self._head.usage_chunk(self._total_usage())
+            last += self._head.usage_chunk(self._admitted.used())
         return last + DONE_EVENT
 
     async def _pump_all(self, client: EngineClient, send: Send) -> bytes | ApiError:
@@ -185,7 +183,11 @@ class StreamedReply(Response):
                 if out:
                     await self._send(send, out)
         finally:
-            await stream.aclose()
+            last = None
+            try:
+                last = await stream.aclose()
+            finally:
+                choice.call.served.add(_later(writer.usage, last))
         raise EngineUnavailable(ENGINE_LOST)
 
     async def _beat(self, send: Send, pumping: asyncio.Task[bytes | ApiError]) -> None:
@@ -219,11 +221,10 @@ class StreamedReply(Response):
             self._admitted.model, word_of(self._admitted.request_class)
         ).observe(time.perf_counter() - self._received_at)
 
-    def _total_usage(self) -> TokenUsage:
-        total = TokenUsage()
-        for choice, writer in zip(self._admitted.choices, self._writers, strict=True):
-            total += writer.usage if choice.counts_prompt else writer.usage.without_prompt()
-        return total
+
+def _later(seen: TokenUsage, last: TokenUsage | None) -> TokenUsage:
+    """The later of two counts: what a cut stream's chunks said, and the engine's last word."""
+    return seen if last is None or last.total_tokens < seen.total_tokens else last
 
 
 def _first_of(errors: BaseExceptionGroup[BaseException]) -> ApiError:
