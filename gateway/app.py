@@ -28,6 +28,7 @@ from gateway.routes import (
     metrics,
     models,
 )
+from gateway.routes.openapi import describe
 from gateway.settings import GatewaySettings
 
 API_ROUTERS: tuple[APIRouter, ...] = (
@@ -64,6 +65,7 @@ def create_app(settings: GatewaySettings | None = None) -> FastAPI:
         app.include_router(router, include_in_schema=False)
     for router in PLAIN_ROUTERS:
         app.include_router(router)
+    describe(app)
     app.mount("/admin", make_dashboard(app.state, secret=settings.secret or None))
     _add_middleware(app, settings)
     return app

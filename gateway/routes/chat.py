@@ -8,12 +8,13 @@ from starlette.responses import Response
 from engine_adapter.client.base import CHAT_PATH
 from gateway.dependencies import PrincipalDep
 from gateway.routes.openapi import json_request
+from gateway.routes.shapes import CHAT_REQUEST
 from gateway.serving import serve
 
 router = APIRouter(tags=["chat"])
 
 
-@router.post("/chat/completions", openapi_extra=json_request("model", "messages"))
+@router.post("/chat/completions", openapi_extra=json_request(CHAT_REQUEST))
 async def create_chat_completion(request: Request, principal: PrincipalDep) -> Response:
     """Answer a conversation, whole or as a stream."""
     return await serve(request, principal, CHAT_PATH)

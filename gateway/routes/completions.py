@@ -8,12 +8,13 @@ from starlette.responses import Response
 from engine_adapter.client.base import COMPLETIONS_PATH
 from gateway.dependencies import PrincipalDep
 from gateway.routes.openapi import json_request
+from gateway.routes.shapes import COMPLETION_REQUEST
 from gateway.serving import serve
 
 router = APIRouter(tags=["completions"])
 
 
-@router.post("/completions", openapi_extra=json_request("model", "prompt"))
+@router.post("/completions", openapi_extra=json_request(COMPLETION_REQUEST))
 async def create_completion(request: Request, principal: PrincipalDep) -> Response:
     """Continue one or more prompts, whole or as a stream."""
     return await serve(request, principal, COMPLETIONS_PATH)

@@ -8,12 +8,13 @@ from starlette.responses import Response
 from engine_adapter.client.base import EMBEDDINGS_PATH
 from gateway.dependencies import PrincipalDep
 from gateway.routes.openapi import json_request
+from gateway.routes.shapes import EMBEDDINGS_REQUEST
 from gateway.serving import serve
 
 router = APIRouter(tags=["embeddings"])
 
 
-@router.post("/embeddings", openapi_extra=json_request("model", "input"))
+@router.post("/embeddings", openapi_extra=json_request(EMBEDDINGS_REQUEST))
 async def create_embedding(request: Request, principal: PrincipalDep) -> Response:
     """The vectors of one or more texts, as numbers or base64."""
     return await serve(request, principal, EMBEDDINGS_PATH)
