@@ -14,6 +14,7 @@ import dataclasses
 import sys
 from typing import Any
 
+from bench.coserve_bench.ceiling import OfflineShape, ceiling
 from bench.coserve_bench.engine_run import running_engine
 from bench.coserve_bench.loads import load_of, online_trace, prompt_maker
 from bench.coserve_bench.options import Options
@@ -30,6 +31,7 @@ from bench.coserve_bench.summary import (
 from bench.coserve_bench.surroundings import surroundings
 from bench.coserve_bench.systems import REFERENCE, System, find_system, priority_candidates
 from engine_adapter.engine_process import Device, EngineSettings
+from engine_adapter.latency.profile import ProfileError, load_profile
 from engine_adapter.workload.harness import Harness, Load
 from engine_adapter.workload.metrics import percentile, queue_grows
 from engine_adapter.workload.traces import TraceRequest
@@ -89,15 +91,46 @@ class Comparison:
                 break
             mine = [run for run in self.runs if run.system == name]
             summaries[name] = summarise(mine, reference or mine, targets, self.options.slo_scales)
+        bound = self._ceiling(reference)
+        if bound:
+            for figures in summaries.values():
+                rate = figures["offline_tokens_per_s"]
+                figures["share_of_ceiling"] = rate / bound["tokens_per_s"]
         return {
             "systems": summaries,
             "environment": surroundings(self.options)
             | {
                 "scale_factor": self.factor,
                 "slo_ms": targets and {"ttft": targets.ttft_s * MS, "tbt": targets.tbt_s * MS},
+                "ceiling": bound,
             }
             | self.notes,
         }
+
+    def _ceiling(self, reference: list[SystemRun]) -> dict[str, float] | None:
+        """What the targets leave, once an engine has measured a latency profile."""
+        options = self.options
+        profiles = sorted(options.profile_dir.glob("*.json"), key=lambda path: path.stat().st_mtime)
+        if not (reference and self.targets and profiles) or options.offline_lengths:
+            return None
+        try:
+            model = load_profile(profiles[-1]).model()
+        except ProfileError:
+            return None
+        shape = OfflineShape(
+            options.offline_input_tokens,
+            options.offline_output_tokens,
+            min(options.slots, options.kv_tokens // options.offline_input_tokens),
+            options.chunk_tokens,
+        )
+        lengths = [
+            r.input_tokens + len(r.token_times_s) // 2
+            for run in reference
+            for r in run.result.online
+        ]
+        context = round(sum(lengths) / len(lengths))
+        found = ceiling(model, reference, self.targets, shape, context)
+        return dataclasses.asdict(found) if found.tokens_per_s > 0.0 else None
 
     async def _measure(self, system: System, repeat: int, duration_share: float = 1.0) -> SystemRun:
         options = self.options

@@ -14,7 +14,7 @@ from bench.coserve_bench.summary import MS, SystemRun
 COLUMNS = (
     "system", "n", "TTFT p50", "p90", "p99", "max", "excess p90", "95% interval",
     "TBT p50", "p90", "p99", "max", "ttft@1.0", "tbt@1.0", "ttft@1.25", "tbt@1.25",
-    "off tok/s", "recomp", "cached", "preempt",
+    "off tok/s", "of ceiling", "recomp", "cached", "preempt",
 )  # fmt: skip
 
 
@@ -41,6 +41,14 @@ def table(results: dict[str, Any]) -> str:
         f"TTFT {_number(slo.get('ttft'))} ms, TBT {_number(slo.get('tbt'))} ms; "
         "P99 only for n >= 300; excess: against online-only, request by request"
     )
+    bound = environment.get("ceiling")
+    if bound:
+        lines.append(
+            f"ceiling: these targets leave {bound['tokens_per_s']:.0f} offline tokens/s at most: "
+            f"{bound['beside']:.0f} while online requests decode "
+            f"({100 * bound['online_share']:.0f}% of the time), none beside their prompts "
+            f"({100 * bound['prompt_share']:.0f}%), {bound['alone']:.0f} in the rest"
+        )
     tuning = environment.get("sglang_priority_tuning")
     if tuning:
         lines.append(f"sglang-priority runs as {tuning['chosen']}, the best of six settings")
@@ -70,6 +78,7 @@ def _row(name: str, s: dict[str, Any]) -> tuple[str, ...]:
         share("1.25", "ttft"),
         share("1.25", "tbt"),
         _number(s["offline_tokens_per_s"]),
+        f"{100 * s['share_of_ceiling']:.0f}%" if "share_of_ceiling" in s else "-",
         str(s["recomputed_tokens"]),
         str(s["cached_tokens"]),
         str(s["preemptions"]),

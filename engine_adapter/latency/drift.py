@@ -20,7 +20,8 @@ class DriftTracker:
 
     Args:
         weight: Weight of the newest step in the averages.
-        deviations: Mean deviations added to the margin.
+        deviations: Mean deviations added to the margin; two keep 19 of 20 steps inside a budget
+            they fill, if their noise is normal.
         limit: Largest margin.
         relief: Most that the margin may fall below zero.
         clip: Largest residual one step may contribute, so that a single stall does not rule.
@@ -29,10 +30,10 @@ class DriftTracker:
     def __init__(
         self,
         weight: float = 0.05,
-        deviations: float = 1.0,
+        deviations: float = 2.0,
         limit: float = 1.0,
         relief: float = 0.2,
-        clip: float = 2.0,
+        clip: float = 1.0,
     ) -> None:
         """Start without any drift."""
         self._weight = weight

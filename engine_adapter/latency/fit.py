@@ -75,8 +75,8 @@ def fit_coefficients(samples: Sequence[Sample]) -> Coefficients:
         weight = 1.0 / sample.measured_s
         rows.append([value * weight for value in sample.load().regressors()])
         targets.append(1.0)
-    *others, k_batch, k_constant = nnls(rows, targets)
-    return Coefficients(*others, k_constant=k_constant, k_batch=k_batch)
+    token, attention, context, square, row, batch, constant = nnls(rows, targets)
+    return Coefficients(token, attention, context, square, row, constant, batch)
 
 
 def fit_model(samples: Iterable[Sample], decode_row_steps: tuple[int, ...] = ()) -> PolynomialModel:

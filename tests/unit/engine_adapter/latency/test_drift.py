@@ -45,7 +45,7 @@ def test_noise_widens_the_margin_too() -> None:
     drift = DriftTracker()
     for i in range(200):
         drift.observe(step(0.08 if i % 2 else 0.12))
-    assert drift.margin(StepKind.DECODE) == pytest.approx(0.2, abs=0.05)
+    assert drift.margin(StepKind.DECODE) == pytest.approx(0.4, abs=0.05)
 
 
 def test_one_stall_does_not_rule() -> None:
