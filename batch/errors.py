@@ -7,6 +7,7 @@ ApiError (engine_adapter.wire.errors)
 ├─ NotFound 404
 │  ├─ FileNotFound
 │  ├─ BatchNotFound
+│  ├─ WebhookEndpointNotFound
 │  └─ StoredObjectMissing      metadata without bytes: the file cannot be served
 ├─ Conflict 409
 │  ├─ FileInUse                a live batch reads this file
@@ -51,6 +52,13 @@ class BatchNotFound(NotFound):
 
     def __init__(self, batch_id: str, *, param: str | None = "id") -> None:
         super().__init__(f"No batch found with id '{batch_id}'.", param=param)
+
+
+class WebhookEndpointNotFound(NotFound):
+    """No such webhook endpoint in the caller's project (contract row T-29)."""
+
+    def __init__(self, endpoint_id: str, *, param: str = "id") -> None:
+        super().__init__(f"No webhook endpoint found with id '{endpoint_id}'.", param=param)
 
 
 class StoredObjectMissing(NotFound):

@@ -19,6 +19,7 @@ logger = logging.getLogger(__name__)
 VALIDATE = "batch.validate"
 FINALIZE = "batch.finalize"
 DISPATCH = "batch.dispatch"
+DELIVER = "batch.deliver"
 SWEEP = "batch.sweep"
 EXPIRE = "batch.expire"
 GC_FILES = "batch.gc_files"
@@ -36,6 +37,7 @@ DISPATCH_QUEUE = "dispatch"
 TASK_ROUTES = {
     VALIDATE: {"queue": STAGES_QUEUE},
     FINALIZE: {"queue": STAGES_QUEUE},
+    DELIVER: {"queue": STAGES_QUEUE},
     SWEEP: {"queue": STAGES_QUEUE},
     EXPIRE: {"queue": STAGES_QUEUE},
     GC_FILES: {"queue": STAGES_QUEUE},
@@ -56,6 +58,10 @@ class Queue(Protocol):
 
     async def wake_dispatchers(self, engine_urls: Iterable[str]) -> None:
         """Ask for a dispatcher for each engine; one that is running already is left alone."""
+        ...
+
+    async def enqueue_deliver(self) -> None:
+        """Ask for webhooks that are due to be delivered."""
         ...
 
 
@@ -82,7 +88,11 @@ class CeleryQueue:
         for url in engine_urls:
             await self._send(DISPATCH, url)
 
-    async def _send(self, task: str, argument: str) -> None:
+    async def enqueue_deliver(self) -> None:
+        """Send `deliver()`."""
+        await self._send(DELIVER)
+
+    async def _send(self, task: str, *arguments: str) -> None:
         # Publishing blocks for about a millisecond, and for seconds where the broker is away: its
         # thread is left to itself then. A message that goes out late does no harm.
         try:
@@ -90,7 +100,7 @@ class CeleryQueue:
                 await asyncio.to_thread(
                     self._app.send_task,
                     task,
-                    args=(argument,),
+                    args=arguments,
                     retry=False,
                     expires=MESSAGE_LIFE_S,
                 )
@@ -98,7 +108,7 @@ class CeleryQueue:
             logger.warning(
                 "broker unreachable, %s(%s) left to the sweep: %s",
                 task,
-                argument,
+                ", ".join(arguments),
                 type(lost).__name__,
             )
 
@@ -124,6 +134,10 @@ class MemoryQueue:
     async def wake_dispatchers(self, engine_urls: Iterable[str]) -> None:
         """Remember it."""
         self.sent += [(DISPATCH, url) for url in engine_urls]
+
+    async def enqueue_deliver(self) -> None:
+        """Remember it."""
+        self.sent.append((DELIVER, ""))
 
     def take(self) -> list[tuple[str, str]]:
         """Everything remembered so far, which is then forgotten."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from batch.webhooks.targets import TargetPolicy
 
 LEASE_STALE_S = 6.0
 """A dispatcher that has not beaten its heart for this long has lost its engine to another one."""
@@ -45,6 +47,20 @@ class BatchSettings(BaseSettings):
 
     batch_row_timeout_s: float = Field(default=3600.0, gt=0)
     """How long one attempt may take at the engine, parked time included."""
+
+    webhook_networks: str = ""
+    """Networks that webhooks may reach beside the public internet, comma separated."""
+
+    @field_validator("webhook_networks")
+    @classmethod
+    def _are_networks(cls, networks: str) -> str:
+        TargetPolicy.of(networks)
+        return networks
+
+    @property
+    def webhook_targets(self) -> TargetPolicy:
+        """What webhooks may reach."""
+        return TargetPolicy.of(self.webhook_networks)
 
     @property
     def engines(self) -> tuple[str, ...]:

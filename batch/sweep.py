@@ -17,6 +17,7 @@ from batch.states import BatchStatus
 from store.repositories import batch as batches
 from store.repositories import dispatcher as dispatchers
 from store.repositories import engine as engines
+from store.repositories import webhook_delivery as deliveries
 from store.session import Database
 
 WAITING_S = 3.0
@@ -32,6 +33,7 @@ class Sweep:
     num_finalize: int
     num_expired: int
     woken: bool
+    webhooks_due: bool = False
 
 
 async def sweep(
@@ -59,6 +61,7 @@ async def sweep(
         has_rows = await batches.has_claimable_rows(session)
         leased = await dispatchers.engine_urls(session)
         in_use = await engines.in_use(session, static_engines)
+        webhooks_due = await deliveries.any_due(session)
     to_validate = [name for name, status in waiting if status == BatchStatus.VALIDATING]
     to_finalize = [name for name, status in waiting if status != BatchStatus.VALIDATING]
     for batch_id in to_validate:
@@ -69,4 +72,6 @@ async def sweep(
     woken = has_rows and bool(idle)
     if woken:
         await queue.wake_dispatchers(idle)
-    return Sweep(num_reaped, len(to_validate), len(to_finalize), len(expired), woken)
+    if webhooks_due:
+        await queue.enqueue_deliver()
+    return Sweep(num_reaped, len(to_validate), len(to_finalize), len(expired), woken, webhooks_due)

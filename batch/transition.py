@@ -7,9 +7,11 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from batch.states import BatchStatus, sources_of
+from batch.states import TERMINAL_BATCH, BatchStatus, sources_of
+from batch.webhooks import events
 from store.models import Batch
 from store.repositories import batch as batches
+from store.repositories import webhook_delivery as deliveries
 
 
 async def move(
@@ -23,7 +25,7 @@ async def move(
     """Enter `target` if the table allows it from where the batch is.
 
     Locks the batch, stamps `{target}_at` by the database's clock and appends the event, all in
-    the caller's transaction.
+    the caller's transaction; at the batch's end the webhook deliveries of the event too.
 
     Args:
         session: An open transaction.
@@ -36,9 +38,18 @@ async def move(
         The batch as it is now, or none where the move is not legal: another one was faster, and
         that is no error.
     """
-    return await batches.move(
+    moved = await batches.move(
         session, batch_id, sources=sources_of(target), target=target, values=values, detail=detail
     )
+    if moved is not None and target in TERMINAL_BATCH:
+        await deliveries.publish(
+            session,
+            batch_id,
+            status=target,
+            event_id=events.new_event_id(),
+            event_type=events.type_of(target),
+        )
+    return moved
 
 
 async def all_rows_closed(session: AsyncSession, batch_id: str) -> bool:

@@ -27,6 +27,7 @@ from gateway.routes import (
     health,
     metrics,
     models,
+    webhook_endpoints,
 )
 from gateway.routes.openapi import describe
 from gateway.settings import GatewaySettings
@@ -41,6 +42,7 @@ API_ROUTERS: tuple[APIRouter, ...] = (
     batch_steering.router,
     batch_check.router,
     batch_results.router,
+    webhook_endpoints.router,
 )
 PLAIN_ROUTERS: tuple[APIRouter, ...] = (health.router, metrics.router)
 

@@ -8,6 +8,8 @@ from typing import Annotated
 from pydantic import Field, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from batch.webhooks.targets import TargetPolicy
+
 
 class GatewaySettings(BaseSettings):
     """What the gateway needs to know. Names in the environment: docs/api.md."""
@@ -53,10 +55,24 @@ class GatewaySettings(BaseSettings):
     """COSERVE_PROJECT_REQUESTS_PER_MINUTE."""
     project_tokens_per_minute: int | None = Field(default=None, ge=0)
     """COSERVE_PROJECT_TOKENS_PER_MINUTE."""
+    webhook_networks: str = ""
+    """Networks that webhooks may reach beside the public internet, comma separated
+    (COSERVE_WEBHOOK_NETWORKS)."""
     cors_origins: str = "*"
     """Origins that browsers may call from, comma separated (COSERVE_CORS_ORIGINS)."""
     log_level: str = "info"
     """COSERVE_LOG_LEVEL."""
+
+    @field_validator("webhook_networks")
+    @classmethod
+    def _are_networks(cls, networks: str) -> str:
+        TargetPolicy.of(networks)
+        return networks
+
+    @property
+    def webhook_targets(self) -> TargetPolicy:
+        """What webhooks may reach."""
+        return TargetPolicy.of(self.webhook_networks)
 
     @property
     def engines(self) -> tuple[str, ...]:

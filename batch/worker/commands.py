@@ -9,7 +9,8 @@ from batch.queue import DISPATCH_QUEUE, STAGES_QUEUE
 from batch.settings import BatchSettings
 
 APP = "batch.worker.app"
-NUM_STAGE_PROCESSES = 2
+NUM_STAGE_PROCESSES = 3
+"""Webhook deliveries, which wait for strangers, occupy one of them at most."""
 
 MIN_DISPATCHERS = 4
 """Room for engines that are registered while the worker runs."""

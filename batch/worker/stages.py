@@ -18,6 +18,8 @@ from batch.files import FileStore, make_file_store
 from batch.queue import CeleryQueue
 from batch.settings import BatchSettings
 from batch.states import BatchStatus
+from batch.webhooks.deliver import collect_deliveries, deliver
+from batch.webhooks.sender import Sender
 from batch.worker.drain import DrainPipe
 from engine_adapter.client.http import HttpEngineClient
 from store.repositories import engine as engines
@@ -26,6 +28,7 @@ from store.session import Database
 logger = logging.getLogger(__name__)
 
 DISPATCH_POOL_SIZE = 4
+DELIVER_POOL_SIZE = 4
 
 
 class Stages:
@@ -42,11 +45,25 @@ class Stages:
             status = await validate.validate(database, files, batch_id)
             if status is BatchStatus.IN_PROGRESS:
                 await self._wake_dispatchers(database)
+        if status is BatchStatus.FAILED:
+            await self._queue.enqueue_deliver()
 
     async def finalize(self, batch_id: str) -> None:
         """Close a batch's rows and write its files, if it is its turn."""
         async with self._database() as database, self._files() as files:
-            await finalize.finalize(database, files, batch_id)
+            status = await finalize.finalize(database, files, batch_id)
+        if status is not None:
+            await self._queue.enqueue_deliver()
+
+    async def deliver(self) -> None:
+        """Send the webhooks that are due."""
+        clock = SystemClock()
+        sender = Sender(self._settings.webhook_targets, clock)
+        async with self._database(DELIVER_POOL_SIZE) as database:
+            with self._drain.watched() as drain:
+                more_work = await deliver(database, sender, clock, drain=drain)
+        if more_work:
+            await self._queue.enqueue_deliver()
 
     async def sweep(self) -> None:
         """Repair."""
@@ -59,10 +76,11 @@ class Stages:
             await expire.expire(database, self._queue)
 
     async def gc_files(self) -> None:
-        """Remove the bytes of deleted and expired files; forget old idempotency keys."""
+        """Remove the bytes of deleted and expired files; forget old keys and deliveries."""
         async with self._database() as database, self._files() as files:
             await collect.collect_files(database, files)
             await idempotency.collect_keys(database)
+            await collect_deliveries(database)
 
     async def dispatch(self, engine_url: str) -> Ending | None:
         """Be the engine's dispatcher until there is nothing to do; none where there is one."""

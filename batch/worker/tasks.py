@@ -30,6 +30,12 @@ def finalize(batch_id: str) -> None:
     run(_STAGES.finalize(batch_id))
 
 
+@app.task(name=queue.DELIVER, **_LIMITS)
+def deliver() -> None:
+    """See batch/webhooks/deliver.py."""
+    run(_STAGES.deliver())
+
+
 @app.task(name=queue.SWEEP, **_LIMITS)
 def sweep() -> None:
     """See batch/sweep.py."""

@@ -15,6 +15,7 @@ from store.models.project import DEFAULT_PROJECT_ID, Project
 from store.models.result import RowResult
 from store.models.row import BatchRow
 from store.models.usage import Usage
+from store.models.webhook import WebhookDelivery, WebhookEndpoint
 
 __all__ = [
     "DEFAULT_ORGANIZATION_ID",
@@ -34,4 +35,6 @@ __all__ = [
     "Project",
     "RowResult",
     "Usage",
+    "WebhookDelivery",
+    "WebhookEndpoint",
 ]

@@ -28,9 +28,9 @@ class WebhookEndpoint(Base):
     name: Mapped[str]
     url: Mapped[str]
     event_types: Mapped[list[str]] = mapped_column(ARRAY(Text))
-    secret: Mapped[bytes] = mapped_column(LargeBinary, repr=False)
+    secret: Mapped[bytes] = mapped_column(LargeBinary)
     """The key of the signature, as it is (decision 0046)."""
-    old_secret: Mapped[bytes | None] = mapped_column(LargeBinary, repr=False)
+    old_secret: Mapped[bytes | None] = mapped_column(LargeBinary)
     old_secret_until_at: Mapped[Instant | None]
     created_at: Mapped[CreatedAt]
     updated_at: Mapped[Instant]
@@ -62,9 +62,7 @@ class WebhookDelivery(Base):
     )
 
     id: Mapped[TextId]
-    endpoint_id: Mapped[str] = mapped_column(
-        ForeignKey("webhook_endpoints.id", ondelete="CASCADE"), index=True
-    )
+    endpoint_id: Mapped[str] = mapped_column(ForeignKey("webhook_endpoints.id", ondelete="CASCADE"))
     batch_event_id: Mapped[int] = mapped_column(
         BigInteger, ForeignKey("batch_events.id", ondelete="CASCADE")
     )

@@ -1,0 +1,175 @@
+"""The stage that delivers: claims what is due, posts it, writes down what came of it.
+
+    pending ──claim──► leased ──2xx──► delivered
+       ▲                  │
+       └── failure, later ┴── too late, or the endpoint is disabled ──► failed
+
+At least once: the claim is committed before the POST, the outcome after it. A process that dies in
+between leaves a lease that runs out, and the same `webhook-id` is sent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from typing import Final
+
+from sqlalchemy.exc import InterfaceError, OperationalError
+
+from batch.clock import Clock
+from batch.webhooks.events import body_of
+from batch.webhooks.schedule import RetrySchedule
+from batch.webhooks.sender import Attempt, Sender
+from store.repositories import file as files
+from store.repositories import webhook_delivery as deliveries
+from store.repositories import webhook_endpoint as endpoints
+from store.repositories.webhook_delivery import ClaimedDelivery
+from store.session import Database
+
+logger = logging.getLogger(__name__)
+
+KEPT_S: Final = 30 * 86400.0
+"""How long ended deliveries can be looked at."""
+
+_SOLE_IDLE_LIMIT_S: Final = 120.0
+
+
+@dataclass(frozen=True)
+class DeliveryLimits:
+    """Bounds of one slice.
+
+    Attributes:
+        max_in_flight: Posts at once.
+        per_endpoint: Posts at once to one endpoint; to one that fails there is one.
+        lease_s: An attempt that says nothing for this long is made again; longer than a post may
+            take, its write included.
+        slice_s: Nothing is claimed after so long.
+        poll_s: How often to look for what has come due while posts are in flight.
+    """
+
+    max_in_flight: int = 128
+    per_endpoint: int = 4
+    lease_s: float = 60.0
+    slice_s: float = 30.0
+    poll_s: float = 0.25
+    schedule: RetrySchedule = field(default_factory=RetrySchedule)
+
+
+async def deliver(
+    database: Database,
+    sender: Sender,
+    clock: Clock,
+    *,
+    drain: asyncio.Event,
+    limits: DeliveryLimits | None = None,
+) -> bool:
+    """Deliver until nothing is due, the slice is over or the worker drains.
+
+    One at a time for the whole service, so that receivers that let us wait never occupy more than
+    one process of the stages.
+
+    Returns:
+        Whether there is more to do at once.
+    """
+    limits = limits or DeliveryLimits()
+    async with database.unit_of_work() as session:
+        # Held by this transaction until the slice ends, or by nobody: a death frees it.
+        if not await deliveries.try_sole(session, idle_limit_s=_SOLE_IDLE_LIMIT_S):
+            return False
+        return await _Slice(database, sender, clock, drain, limits).run()
+
+
+async def collect_deliveries(database: Database) -> int:
+    """Forget deliveries that ended long ago; how many."""
+    async with database.unit_of_work() as session:
+        return await deliveries.collect(session, older_than_s=KEPT_S)
+
+
+class _Slice:
+    """Claims as places come free; a post that takes long holds up nothing but itself."""
+
+    def __init__(
+        self,
+        database: Database,
+        sender: Sender,
+        clock: Clock,
+        drain: asyncio.Event,
+        limits: DeliveryLimits,
+    ) -> None:
+        self._database = database
+        self._sender = sender
+        self._clock = clock
+        self._drain = drain
+        self._limits = limits
+        self._in_flight: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> bool:
+        until_s = self._clock.monotonic() + self._limits.slice_s
+        async with asyncio.TaskGroup() as group:
+            while not self._drain.is_set() and self._clock.monotonic() < until_s:
+                claimed = await self._claim()
+                for one in claimed:
+                    task = group.create_task(self._attempt(one))
+                    self._in_flight.add(task)
+                    task.add_done_callback(self._in_flight.discard)
+                if not self._in_flight:
+                    return False
+                await asyncio.wait(
+                    self._in_flight,
+                    timeout=self._limits.poll_s,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+        if self._drain.is_set():
+            return False  # the sweep asks again
+        async with self._database.unit_of_work() as session:
+            return await deliveries.any_due(session)
+
+    async def _claim(self) -> list[ClaimedDelivery]:
+        places = self._limits.max_in_flight - len(self._in_flight)
+        if places <= 0:
+            return []
+        async with self._database.unit_of_work() as session:
+            return await deliveries.claim(
+                session,
+                limit=places,
+                per_endpoint=self._limits.per_endpoint,
+                lease_s=self._limits.lease_s,
+            )
+
+    async def _attempt(self, claimed: ClaimedDelivery) -> None:
+        attempt = await self._sender.post(
+            claimed.url,
+            webhook_id=claimed.id,
+            body=body_of(claimed.event_id, claimed.event_type, claimed.batch_id, claimed.event_at),
+            keys=claimed.keys,
+        )
+        try:
+            await self._settle(claimed, attempt)
+        except (OperationalError, InterfaceError) as away:
+            # The lease runs out and the delivery is made again: once too often, never too seldom.
+            logger.warning("outcome of %s not written: %s", claimed.id, type(away.orig).__name__)
+
+    async def _settle(self, claimed: ClaimedDelivery, attempt: Attempt) -> None:
+        schedule = self._limits.schedule
+        async with self._database.unit_of_work() as session:
+            # The endpoint first, its deliveries after: whoever disables it locks in this order too.
+            next_at, disabled = None, False
+            if attempt.failure is None:
+                await endpoints.succeeded(session, claimed.endpoint_id)
+            else:
+                disabled = await endpoints.failed(
+                    session, claimed.endpoint_id, disable_after_s=schedule.disable_after_s
+                )
+                now = await files.now(session)
+                next_at = schedule.next_at(claimed.attempts, claimed.event_at, now)
+            await deliveries.settle(
+                session,
+                claimed,
+                http_status=attempt.status,
+                error=attempt.failure,
+                next_at=next_at,
+            )
+            if disabled:
+                num_ended = await deliveries.give_up(session, claimed.endpoint_id)
+                logger.warning("%s disabled, %d given up", claimed.endpoint_id, num_ended)

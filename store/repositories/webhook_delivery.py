@@ -1,0 +1,264 @@
+"""Queries about webhook deliveries: the outbox of events."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, cast
+
+from sqlalchemy import CursorResult, select, text
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from store.models import WebhookDelivery
+
+
+@dataclass(frozen=True)
+class ClaimedDelivery:
+    """One attempt that is ours to make.
+
+    Attributes:
+        id: The `webhook-id`.
+        attempts: Number of this attempt, from 1: the token that its outcome must carry.
+        keys: What to sign with, the newest first.
+    """
+
+    id: str
+    attempts: int
+    endpoint_id: str
+    event_id: str
+    event_type: str
+    event_at: datetime
+    batch_id: str
+    url: str
+    keys: tuple[bytes, ...] = field(repr=False)
+
+
+async def try_sole(session: AsyncSession, *, idle_limit_s: float) -> bool:
+    """Be the only deliverer until this transaction ends; false where there is one.
+
+    The server ends a transaction that is idle for `idle_limit_s`, so that a stopped process cannot
+    hold the place for ever.
+    """
+    await session.execute(
+        text("SELECT set_config('idle_in_transaction_session_timeout', :limit, true)"),
+        {"limit": str(int(idle_limit_s * 1000))},
+    )
+    return bool(
+        await session.scalar(text("SELECT pg_try_advisory_xact_lock(hashtextextended('wh', 22))"))
+    )
+
+
+async def publish(
+    session: AsyncSession, batch_id: str, *, status: str, event_id: str, event_type: str
+) -> int:
+    """Write a delivery for every endpoint that hears of the event; how many.
+
+    In the transaction that appended the event (named by its `status`). An endpoint that is being
+    deleted at the moment is passed over, not waited for: nothing about webhooks holds a batch up.
+    """
+    done = await session.execute(
+        text(
+            """
+            INSERT INTO webhook_deliveries
+              (id, endpoint_id, batch_event_id, event_id, event_type, batch_id, event_at, next_at)
+            SELECT 'wh_' || replace(gen_random_uuid()::text, '-', ''), w.id, e.id,
+                   :event_id, :event_type, b.id, e.created_at, e.created_at
+            FROM batches b
+            JOIN batch_events e ON e.batch_id = b.id AND e.to_status = :status
+            CROSS JOIN LATERAL (
+              SELECT w.id FROM webhook_endpoints w
+              WHERE w.project_id = b.project_id AND w.disabled_at IS NULL
+                AND :event_type = ANY(w.event_types)
+              FOR KEY SHARE SKIP LOCKED) w
+            WHERE b.id = :batch_id
+            ON CONFLICT (endpoint_id, batch_event_id) DO NOTHING
+            """
+        ),
+        {"batch_id": batch_id, "status": status, "event_id": event_id, "event_type": event_type},
+    )
+    return cast("CursorResult[Any]", done).rowcount
+
+
+async def claim(
+    session: AsyncSession,
+    *,
+    limit: int,
+    per_endpoint: int,
+    lease_s: float,
+) -> list[ClaimedDelivery]:
+    """Up to `limit` due deliveries, each leased for one attempt, the longest due first.
+
+    An endpoint has at most `per_endpoint` attempts under way, one that fails has one: what is
+    slow or dead takes no room from the others. An attempt whose lease runs out without an outcome
+    counts as made, and is made again.
+    """
+    found = await session.execute(
+        text(
+            """
+            WITH picked AS (
+              SELECT due.id FROM webhook_endpoints w
+              CROSS JOIN LATERAL (
+                SELECT d.id, d.next_at FROM webhook_deliveries d
+                WHERE d.endpoint_id = w.id AND d.status = 'pending'
+                  AND d.next_at <= statement_timestamp()
+                  AND (d.leased_until_at IS NULL OR d.leased_until_at <= statement_timestamp())
+                ORDER BY d.next_at
+                LIMIT greatest(0,
+                  CASE WHEN w.failing_since_at IS NULL THEN :per_endpoint ELSE 1 END
+                  - (SELECT count(*) FROM webhook_deliveries f
+                     WHERE f.endpoint_id = w.id AND f.status = 'pending'
+                       AND f.leased_until_at > statement_timestamp()))
+                FOR UPDATE SKIP LOCKED) due
+              WHERE w.disabled_at IS NULL
+              ORDER BY due.next_at LIMIT :limit)
+            UPDATE webhook_deliveries d
+            SET attempts = d.attempts + 1,
+                leased_until_at = statement_timestamp() + make_interval(secs => :lease_s)
+            FROM picked p, webhook_endpoints w
+            WHERE d.id = p.id AND w.id = d.endpoint_id
+            RETURNING d.id, d.attempts, d.endpoint_id, d.event_id, d.event_type, d.event_at,
+                      d.batch_id, w.url, w.secret,
+                      CASE WHEN w.old_secret_until_at > statement_timestamp()
+                           THEN w.old_secret END AS old_secret
+            """
+        ),
+        {"limit": limit, "per_endpoint": per_endpoint, "lease_s": lease_s},
+    )
+    return [_claimed(dict(row)) for row in found.mappings()]
+
+
+def _claimed(row: dict[str, Any]) -> ClaimedDelivery:
+    keys = (row.pop("secret"), row.pop("old_secret"))
+    return ClaimedDelivery(**row, keys=tuple(bytes(key) for key in keys if key is not None))
+
+
+async def any_due(session: AsyncSession) -> bool:
+    """Whether an attempt should be under way and none is."""
+    return bool(
+        await session.scalar(
+            text(
+                """
+                SELECT EXISTS (
+                  SELECT 1 FROM webhook_deliveries d
+                  JOIN webhook_endpoints w ON w.id = d.endpoint_id AND w.disabled_at IS NULL
+                  WHERE d.status = 'pending' AND d.next_at <= statement_timestamp()
+                    AND (d.leased_until_at IS NULL
+                         OR d.leased_until_at <= statement_timestamp()))
+                """
+            )
+        )
+    )
+
+
+async def settle(
+    session: AsyncSession,
+    claimed: ClaimedDelivery,
+    *,
+    http_status: int | None,
+    error: str | None,
+    next_at: datetime | None,
+) -> bool:
+    """Write the outcome of an attempt; false where the attempt is not the last one any more.
+
+    Args:
+        session: An open transaction.
+        claimed: The attempt.
+        http_status: What the receiver answered.
+        error: Why that is no success; none for a success.
+        next_at: When to try again after a failure; none gives the delivery up.
+    """
+    status = "delivered" if error is None else "failed" if next_at is None else "pending"
+    done = await session.scalar(
+        text(
+            """
+            UPDATE webhook_deliveries
+            SET status = CAST(:status AS text), last_status = :http_status, last_error = :error,
+                leased_until_at = NULL, next_at = coalesce(:next_at, next_at),
+                ended_at = CASE WHEN :status = 'pending' THEN NULL ELSE statement_timestamp() END
+            WHERE id = :id AND attempts = :attempts AND status = 'pending'
+            RETURNING 1
+            """
+        ),
+        {
+            "id": claimed.id,
+            "attempts": claimed.attempts,
+            "status": status,
+            "http_status": http_status,
+            "error": error,
+            "next_at": next_at,
+        },
+    )
+    return done is not None
+
+
+async def give_up(session: AsyncSession, endpoint_id: str) -> int:
+    """End what is pending for an endpoint that was disabled; how many."""
+    done = await session.execute(
+        text(
+            "UPDATE webhook_deliveries SET status = 'failed', ended_at = statement_timestamp(),"
+            " leased_until_at = NULL WHERE endpoint_id = :id AND status = 'pending'"
+        ),
+        {"id": endpoint_id},
+    )
+    return cast("CursorResult[Any]", done).rowcount
+
+
+async def recent(
+    session: AsyncSession, endpoint_ids: Sequence[str], *, limit: int
+) -> Sequence[WebhookDelivery]:
+    """The latest deliveries to some endpoints, the newest event first."""
+    query = (
+        select(WebhookDelivery)
+        .where(WebhookDelivery.endpoint_id.in_(endpoint_ids))
+        .order_by(WebhookDelivery.created_at.desc(), WebhookDelivery.id.desc())
+    )
+    return (await session.execute(query.limit(limit))).scalars().all()
+
+
+async def collect(session: AsyncSession, *, older_than_s: float) -> int:
+    """Forget deliveries that ended so long ago; how many."""
+    done = await session.execute(
+        text(
+            "DELETE FROM webhook_deliveries"
+            " WHERE ended_at < statement_timestamp() - make_interval(secs => :s)"
+        ),
+        {"s": older_than_s},
+    )
+    return cast("CursorResult[Any]", done).rowcount
+
+
+@dataclass(frozen=True)
+class WebhookTotals:
+    """How webhooks get on, over all projects.
+
+    Attributes:
+        num_pending: Deliveries that neither arrived nor were given up.
+        oldest_s: Age of the oldest event among them.
+        num_failing: Endpoints without a success since their last failure, disabled ones aside.
+        num_disabled: Endpoints that are disabled.
+    """
+
+    num_pending: int
+    oldest_s: float
+    num_failing: int
+    num_disabled: int
+
+
+async def totals(session: AsyncSession) -> WebhookTotals:
+    """For the metrics; reads pending deliveries only."""
+    found = await session.execute(
+        text(
+            """
+            SELECT count(*) AS num_pending,
+                   coalesce(extract(epoch FROM statement_timestamp() - min(event_at)), 0)::float8
+                     AS oldest_s,
+                   (SELECT count(*) FROM webhook_endpoints
+                    WHERE failing_since_at IS NOT NULL AND disabled_at IS NULL) AS num_failing,
+                   (SELECT count(*) FROM webhook_endpoints
+                    WHERE disabled_at IS NOT NULL) AS num_disabled
+            FROM webhook_deliveries WHERE status = 'pending'
+            """
+        )
+    )
+    return WebhookTotals(**found.mappings().one())

@@ -1,0 +1,314 @@
+"""Deliveries with real Postgres and real receivers: each event arrives, and holds nobody up."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+
+import pytest
+
+from batch.clock import SystemClock
+from batch.files.memory import MemoryFileStore
+from batch.states import BatchStatus
+from batch.transition import move
+from batch.webhooks import endpoints as managed
+from batch.webhooks import signature
+from batch.webhooks.deliver import KEPT_S, collect_deliveries, deliver
+from batch.webhooks.sender import Sender
+from batch.webhooks.targets import TargetPolicy
+from store.models import WebhookEndpoint
+from store.repositories import webhook_delivery as deliveries
+from store.repositories import webhook_endpoint as endpoints
+from store.session import Database
+from tests.fixtures.batches import add_batch, add_project, line, read_batch
+from tests.fixtures.receiver import LOOPBACK, receiving
+from tests.fixtures.webhooks import (
+    AT_ONCE,
+    LIMITS,
+    add_endpoint,
+    deliver_now,
+    deliveries_to,
+    end_batch,
+    pass_time,
+    read_endpoint,
+)
+
+
+def _secret(endpoint: WebhookEndpoint) -> str:
+    return signature.shown(endpoint.secret)
+
+
+async def test_the_end_of_a_batch_arrives_once(database: Database) -> None:
+    async with receiving() as receiver:
+        endpoint = await add_endpoint(database, receiver.url)
+        batch_id = await end_batch(database)
+        for _ in range(3):
+            assert not await deliver_now(database)
+        (received,) = receiver.received
+        event = received.unwrap(_secret(endpoint))
+        assert event.type == "batch.cancelled"
+        assert event.data.id == batch_id
+        batch = await read_batch(database, batch_id)
+        assert batch.cancelled_at is not None
+        assert abs(event.created_at - batch.cancelled_at.timestamp()) <= 1
+        (delivery,) = await deliveries_to(database, endpoint.id)
+        assert (delivery.status, delivery.attempts, delivery.last_status) == ("delivered", 1, 200)
+        assert delivery.id == received.webhook_id
+        assert delivery.ended_at is not None
+
+
+async def test_who_hears_of_it(database: Database) -> None:
+    await add_project(database, "proj_other")
+    async with receiving() as receiver:
+        one = await add_endpoint(database, f"{receiver.url}/one")
+        two = await add_endpoint(database, f"{receiver.url}/two")
+        await add_endpoint(database, f"{receiver.url}/no", event_types=("batch.completed",))
+        await add_endpoint(database, f"{receiver.url}/no", project_id="proj_other")
+        await end_batch(database)
+        await add_endpoint(database, f"{receiver.url}/too-late")
+        await deliver_now(database)
+        events = {}
+        for received in receiver.received:
+            owner = {"/hook/one": one, "/hook/two": two}[received.path]
+            events[received.path] = received.unwrap(_secret(owner)).id
+    assert len(events) == 2
+    assert len(set(events.values())) == 1, "one event has one id"
+    assert len({received.webhook_id for received in receiver.received}) == 2
+
+
+@pytest.mark.contract("W-08")
+async def test_a_retry_has_the_same_id_and_a_new_timestamp(database: Database) -> None:
+    async with receiving(statuses=[500, 301, 429]) as receiver:
+        endpoint = await add_endpoint(database, receiver.url)
+        batch_id = await end_batch(database)
+        await deliver_now(database, schedule=AT_ONCE)
+        assert len(receiver.received) == 4
+        assert len({one.webhook_id for one in receiver.received}) == 1
+        assert len({one.body for one in receiver.received}) == 1
+        for one in receiver.received:
+            one.unwrap(_secret(endpoint))
+        (delivery,) = await deliveries_to(database, endpoint.id)
+        assert (delivery.status, delivery.attempts) == ("delivered", 4)
+        assert (await read_batch(database, batch_id)).status == "cancelled"
+        assert (await read_endpoint(database, endpoint.id)).failing_since_at is None
+
+
+async def test_a_failure_waits_for_its_time(database: Database) -> None:
+    async with receiving(status=503) as receiver:
+        endpoint = await add_endpoint(database, receiver.url)
+        await end_batch(database)
+        assert not await deliver_now(database)
+        assert not await deliver_now(database)
+        assert len(receiver.received) == 1
+        (delivery,) = await deliveries_to(database, endpoint.id)
+        assert (delivery.status, delivery.last_status) == ("pending", 503)
+        assert delivery.last_error == "status"
+        assert 2.4 <= (delivery.next_at - delivery.event_at).total_seconds() <= 10
+        assert (await read_endpoint(database, endpoint.id)).failing_since_at is not None
+        await pass_time(database, hours=1)
+        await deliver_now(database)
+        assert len(receiver.received) == 2
+
+
+async def test_beyond_the_horizon_it_is_given_up_and_the_endpoint_disabled(
+    database: Database,
+) -> None:
+    async with receiving(status=500) as receiver:
+        endpoint = await add_endpoint(database, receiver.url)
+        await end_batch(database)
+        await deliver_now(database)
+        await pass_time(database, hours=73, age_events=True)
+        await end_batch(database)
+        await deliver_now(database)
+        found = await deliveries_to(database, endpoint.id)
+        assert [one.status for one in found] == ["failed", "failed"]
+        assert all(one.ended_at for one in found)
+        assert (await read_endpoint(database, endpoint.id)).disabled_at is not None
+        num = len(receiver.received)
+        await end_batch(database)
+        await deliver_now(database)
+        assert len(receiver.received) == num, "a disabled endpoint is left alone"
+        assert len(await deliveries_to(database, endpoint.id)) == 2
+
+
+async def test_a_test_that_succeeds_enables_again(database: Database) -> None:
+    async with receiving(status=500) as receiver:
+        endpoint = await add_endpoint(database, receiver.url)
+        await _disable(database, endpoint.id)
+        clock = SystemClock()
+        sender = Sender(TargetPolicy.of(LOOPBACK), clock)
+        arguments = (database, sender, clock, "proj_default", endpoint.id, "batch.failed")
+        assert await managed.test(*arguments) == 500
+        assert (await read_endpoint(database, endpoint.id)).disabled_at is not None
+        receiver.status = 200
+        assert await managed.test(*arguments) == 200
+        assert (await read_endpoint(database, endpoint.id)).disabled_at is None
+        await end_batch(database)
+        await deliver_now(database)
+        assert len(receiver.received) == 3
+
+
+async def _disable(database: Database, endpoint_id: str) -> None:
+    async with database.unit_of_work() as session:
+        await endpoints.failed(session, endpoint_id, disable_after_s=3600)
+    await pass_time(database, hours=2)
+    async with database.unit_of_work() as session:
+        assert await endpoints.failed(session, endpoint_id, disable_after_s=3600)
+
+
+@pytest.mark.contract("W-08")
+async def test_a_slow_receiver_holds_nobody_up(database: Database) -> None:
+    async with receiving(delay_s=30) as slow, receiving() as quick:
+        slow_end = await add_endpoint(database, slow.url)
+        await add_endpoint(database, quick.url)
+        for _ in range(12):
+            await end_batch(database)
+        limits = replace(LIMITS, max_in_flight=8, per_endpoint=4)
+        began = time.monotonic()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(deliver_now(database, limits, timeout_s=3.0))
+            await quick.until(12, limit_s=2.9)
+            assert time.monotonic() - began < 3.0, "before the first slow one was given up"
+        assert slow.most_in_flight == 4
+        found = await deliveries_to(database, slow_end.id)
+        assert {one.last_error for one in found} <= {"timeout", None}
+        assert {one.status for one in found} == {"pending"}
+
+
+async def test_a_failing_endpoint_gets_one_post_at_a_time(database: Database) -> None:
+    async with receiving(status=500) as receiver:
+        endpoint = await add_endpoint(database, receiver.url)
+        await end_batch(database)
+        await deliver_now(database)
+        receiver.delay_s, receiver.most_in_flight = 0.1, 0
+        for _ in range(5):
+            await end_batch(database)
+        await deliver_now(database)
+        assert len(receiver.received) == 6
+        assert receiver.most_in_flight == 1
+        assert len(await deliveries_to(database, endpoint.id)) == 6
+
+
+async def test_one_deliverer_at_a_time(database: Database) -> None:
+    async with receiving(delay_s=0.5) as receiver:
+        await add_endpoint(database, receiver.url)
+        await end_batch(database)
+        async with asyncio.TaskGroup() as group:
+            first = group.create_task(deliver_now(database))
+            await receiver.until(1)
+            assert not await deliver_now(database)
+            assert not first.done(), "the second left at once"
+        assert len(receiver.received) == 1
+
+
+async def test_the_outcome_of_an_attempt_that_was_overtaken_is_not_written(
+    database: Database,
+) -> None:
+    endpoint = await add_endpoint(database, "http://127.0.0.1:1/")
+    await end_batch(database)
+
+    async def claim() -> list[deliveries.ClaimedDelivery]:
+        async with database.unit_of_work() as session:
+            return await deliveries.claim(session, limit=9, per_endpoint=9, lease_s=60)
+
+    (stopped,) = await claim()
+    assert await claim() == [], "leased"
+    await pass_time(database, hours=1)
+    (second,) = await claim()
+    assert (second.id, second.attempts) == (stopped.id, stopped.attempts + 1)
+    more = {"http_status": 200, "error": None, "next_at": None}
+    async with database.unit_of_work() as session:
+        assert not await deliveries.settle(session, stopped, **more)
+        assert await deliveries.settle(session, second, **more)
+        assert not await deliveries.settle(session, second, **more)
+    (delivery,) = await deliveries_to(database, endpoint.id)
+    assert (delivery.status, delivery.attempts) == ("delivered", 2)
+
+
+async def test_what_is_left_over_at_the_end_of_a_slice_is_said(database: Database) -> None:
+    async with receiving(delay_s=0.1) as receiver:
+        await add_endpoint(database, receiver.url)
+        for _ in range(3):
+            await end_batch(database)
+        limits = replace(LIMITS, max_in_flight=1, slice_s=0.05)
+        assert await deliver_now(database, limits)
+        assert len(receiver.received) < 3
+        assert not await deliver_now(database)
+        assert len(receiver.received) == 3
+
+
+async def test_a_draining_worker_claims_nothing(database: Database) -> None:
+    async with receiving() as receiver:
+        await add_endpoint(database, receiver.url)
+        await end_batch(database)
+        drain = asyncio.Event()
+        drain.set()
+        clock = SystemClock()
+        sender = Sender(TargetPolicy.of(LOOPBACK), clock)
+        assert not await deliver(database, sender, clock, drain=drain, limits=LIMITS)
+        assert receiver.received == []
+
+
+async def test_an_endpoint_that_is_deleted_meanwhile_holds_no_batch_up(database: Database) -> None:
+    async with receiving() as receiver:
+        gone = await add_endpoint(database, receiver.url)
+        stays = await add_endpoint(database, receiver.url)
+        async with database.unit_of_work() as deleting:
+            await managed.delete(deleting, "proj_default", gone.id)
+            await deleting.flush()
+            await asyncio.wait_for(end_batch(database), 5)
+        assert await deliveries_to(database, gone.id) == []
+        assert len(await deliveries_to(database, stays.id)) == 1
+
+
+async def test_deleting_an_endpoint_ends_what_was_on_its_way(database: Database) -> None:
+    async with receiving(delay_s=0.3) as receiver:
+        endpoint = await add_endpoint(database, receiver.url)
+        await end_batch(database)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(deliver_now(database))
+            await receiver.until(1)
+            async with database.unit_of_work() as session:
+                await managed.delete(session, "proj_default", endpoint.id)
+        assert await deliveries_to(database, endpoint.id) == []
+
+
+async def test_old_deliveries_are_forgotten_pending_ones_never(database: Database) -> None:
+    async with receiving() as receiver:
+        endpoint = await add_endpoint(database, receiver.url)
+        await end_batch(database)
+        await deliver_now(database)
+        await end_batch(database)
+        assert await collect_deliveries(database) == 0
+        await pass_time(database, hours=KEPT_S / 3600 + 1)
+        assert await collect_deliveries(database) == 1
+        assert [one.status for one in await deliveries_to(database, endpoint.id)] == ["pending"]
+
+
+async def test_an_event_is_written_once_per_endpoint(database: Database) -> None:
+    endpoint = await add_endpoint(database, "http://127.0.0.1:1/")
+    batch_id = await end_batch(database)
+    async with database.unit_of_work() as session:
+        again = await deliveries.publish(
+            session,
+            batch_id,
+            status="cancelled",
+            event_id="evt_again",
+            event_type="batch.cancelled",
+        )
+    assert again == 0
+    assert len(await deliveries_to(database, endpoint.id)) == 1
+
+
+async def test_no_delivery_without_the_end_of_its_batch(database: Database) -> None:
+    """They are one transaction: rolled back together."""
+    endpoint = await add_endpoint(database, "http://127.0.0.1:1/")
+    file_store = MemoryFileStore()
+    batch_id = await add_batch(database, file_store, [line("a")])
+    async with database.unit_of_work() as session:
+        assert await move(session, batch_id, BatchStatus.EXPIRED)
+        assert len(await deliveries.recent(session, [endpoint.id], limit=9)) == 1
+        await session.rollback()
+    assert await deliveries_to(database, endpoint.id) == []
+    assert (await read_batch(database, batch_id)).status == "in_progress"
