@@ -86,6 +86,12 @@ def _add_middleware(app: FastAPI, settings: GatewaySettings) -> None:
             "x-request-id",
             "openai-processing-ms",
             "retry-after",
+            "retry-after-ms",
+            *(
+                f"x-ratelimit-{what}-{kind}"
+                for what in ("limit", "remaining", "reset")
+                for kind in ("requests", "tokens")
+            ),
             "x-next-offset",
             "x-complete",
             "x-batch-status",
