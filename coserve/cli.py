@@ -4,7 +4,20 @@ from __future__ import annotations
 
 import typer
 
-from coserve.commands import batch, bench, engine, keys, serve, status, up
+from coserve.commands import (
+    audit,
+    batch,
+    bench,
+    engine,
+    key,
+    org,
+    project,
+    serve,
+    status,
+    up,
+    usage,
+    user,
+)
 
 app = typer.Typer(
     name="coserve",
@@ -15,7 +28,12 @@ app = typer.Typer(
 )
 app.command("up")(up.up)
 app.command("status")(status.status)
-app.add_typer(keys.app, name="keys", help="API keys.")
+app.add_typer(org.app, name="org", help="Organisations.")
+app.add_typer(project.app, name="project", help="Projects and their limits.")
+app.add_typer(key.app, name="key", help="API keys.")
+app.add_typer(user.app, name="user", help="Operators of the dashboard, and their roles.")
+app.command("audit")(audit.audit)
+app.command("usage")(usage.usage)
 app.add_typer(engine.app, name="engine", help="The engines in use.")
 app.add_typer(batch.app, name="batch", help="Batches from the command line.")
 app.add_typer(bench.app, name="bench", help="Benchmarks.")

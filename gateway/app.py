@@ -27,6 +27,10 @@ from gateway.routes import (
     health,
     metrics,
     models,
+    organization_audit,
+    organization_keys,
+    organization_projects,
+    organization_usage,
     webhook_endpoints,
 )
 from gateway.routes.openapi import describe
@@ -42,6 +46,10 @@ API_ROUTERS: tuple[APIRouter, ...] = (
     batch_steering.router,
     batch_check.router,
     batch_results.router,
+    organization_projects.router,
+    organization_keys.router,
+    organization_audit.router,
+    organization_usage.router,
     webhook_endpoints.router,
 )
 PLAIN_ROUTERS: tuple[APIRouter, ...] = (health.router, metrics.router)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Annotated, cast
 
 from fastapi import Depends, Request
@@ -14,6 +14,8 @@ from batch.queue import Queue
 from engine_adapter.client.pool import EnginePool
 from gateway.auth.keys import KeyRing
 from gateway.auth.principal import Principal
+from gateway.auth.roles import Permission, check_role
+from gateway.auth.scopes import check_scope
 from gateway.auth.usage import UsageRecorder
 from gateway.observability.metrics import Metrics
 from gateway.settings import GatewaySettings
@@ -55,8 +57,23 @@ def _metrics(request: Request) -> Metrics:
 async def _principal(request: Request) -> Principal:
     keys = cast(KeyRing, request.app.state.keys)
     principal = await keys.principal(request.headers.get("authorization"))
-    request.state.key_id = principal.key_id
+    state = request.state
+    state.key_id = principal.key_id
+    state.organization_id = principal.organization_id
+    state.project_id = principal.project_id
+    check_scope(principal, request.method, request.scope["route"].path)
     return principal
+
+
+PrincipalDep = Annotated[Principal, Depends(_principal)]
+
+
+def _allowed(permission: Permission) -> Callable[..., Awaitable[Principal]]:
+    async def check(principal: PrincipalDep) -> Principal:
+        check_role(principal.role, permission)
+        return principal
+
+    return check
 
 
 async def _session(
@@ -74,6 +91,9 @@ QueueDep = Annotated[Queue, Depends(_queue)]
 ClockDep = Annotated[Clock, Depends(_clock)]
 UsageDep = Annotated[UsageRecorder, Depends(_usage)]
 MetricsDep = Annotated[Metrics, Depends(_metrics)]
-PrincipalDep = Annotated[Principal, Depends(_principal)]
+ViewerDep = Annotated[Principal, Depends(_allowed(Permission.VIEW))]
+ManagerDep = Annotated[Principal, Depends(_allowed(Permission.MANAGE))]
+AuditorDep = Annotated[Principal, Depends(_allowed(Permission.AUDIT))]
+"""A principal whose role allows it to see, to change, or to read the audit log."""
 SessionDep = Annotated[AsyncSession, Depends(_session, scope="function")]
 """One transaction, committed before the response leaves."""

@@ -59,7 +59,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.broker = broker
         app.state.engines = pool
         app.state.usage = usage
-        app.state.keys = KeyRing(database)
+        keys = app.state.keys = KeyRing(database)
         admission = app.state.admission = Admission(pool, metrics, settings.max_in_flight)
         app.state.file_store = make_file_store(settings)
         app.state.queue = CeleryQueue(celery)
@@ -70,7 +70,11 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
             probing = group.create_task(pool.run())
             settling = group.create_task(limiter.run())
             following = group.create_task(registry.follow(pool))
-            group.create_task(_keep_books(stopping, usage.flush, registry.flush))
+            group.create_task(
+                _keep_books(
+                    stopping, usage.flush, registry.flush, keys.end_revoked, keys.note_uses
+                )
+            )
             try:
                 yield
             finally:

@@ -11,6 +11,7 @@ from batch.clock import Clock
 from engine_adapter.client.pool import EnginePool
 from gateway.admission import Admission, json_body
 from gateway.answering import answer
+from gateway.auth.keys import KeyRing
 from gateway.auth.principal import Principal
 from gateway.auth.usage import UsageRecorder
 from gateway.bill import Bill
@@ -45,6 +46,7 @@ async def serve(request: Request, principal: Principal, path: str) -> Response:
         limiter=limiter,
     )
     metrics = cast(Metrics, state.metrics)
+    keys = cast(KeyRing, state.keys)
     if admitted.stream:
         return StreamedReply(
             admitted,
@@ -52,6 +54,7 @@ async def serve(request: Request, principal: Principal, path: str) -> Response:
             admission=admission,
             bill=bill,
             metrics=metrics,
+            keys=keys,
             principal=principal,
             created=created,
             keep_alive_s=settings.keep_alive_s,
@@ -60,7 +63,7 @@ async def serve(request: Request, principal: Principal, path: str) -> Response:
 
     async def work() -> Response:
         with engines.using(admitted.member) as client:
-            return await answer(admitted, client, created)
+            return await keys.while_usable(principal, answer(admitted, client, created))
 
     try:
         async with admission.room(admitted):

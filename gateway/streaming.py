@@ -33,6 +33,7 @@ from engine_adapter.wire.replies import public_id
 from engine_adapter.wire.request_class import word_of
 from engine_adapter.wire.usage import TokenUsage
 from gateway.admission import Admission, Admitted, Choice
+from gateway.auth.keys import KeyRing
 from gateway.auth.principal import Principal
 from gateway.bill import Bill
 from gateway.disconnect import ClientGone, while_connected
@@ -61,6 +62,7 @@ class StreamedReply(Response):
         admission: Admission,
         bill: Bill,
         metrics: Metrics,
+        keys: KeyRing,
         principal: Principal,
         created: int,
         keep_alive_s: float,
@@ -78,6 +80,7 @@ class StreamedReply(Response):
         self._admission = admission
         self._bill = bill
         self._metrics = metrics
+        self._keys = keys
         self._principal = principal
         self._keep_alive_s = keep_alive_s
         self._idle_timeout_s = idle_timeout_s
@@ -110,7 +113,7 @@ class StreamedReply(Response):
 
     async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            last = await self._relay(send)
+            last = await self._keys.while_usable(self._principal, self._relay(send))
         except ApiError as error:
             if not self._started:
                 await error_response(error)(scope, receive, send)

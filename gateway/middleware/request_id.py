@@ -34,12 +34,19 @@ class RequestIdMiddleware:
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
                 took_ms = round((time.perf_counter() - started_at) * 1000)
-                message["headers"] = [
+                headers = [
                     *message.get("headers", ()),
                     (b"x-request-id", request_id.encode()),
                     (b"openai-processing-ms", str(took_ms).encode()),
                     _VERSION,
                 ]
+                if "project_id" in state:
+                    # Whose request it was, whatever the request's own headers said (decision 0052).
+                    headers += [
+                        (b"openai-organization", state["organization_id"].encode()),
+                        (b"openai-project", state["project_id"].encode()),
+                    ]
+                message["headers"] = headers
             await send(message)
 
         await self._app(scope, receive, send_with_id)

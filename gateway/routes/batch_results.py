@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
-from typing import Annotated, Final
+from typing import Annotated, Final, cast
 
 import orjson
 from fastapi import APIRouter, Header, Query, Request
@@ -15,6 +16,8 @@ from batch.errors import BatchNotFound
 from batch.result_feed import MAX_PAGE_LINES, ResultKind, ResultPage
 from batch.schemas import may_be_id
 from engine_adapter.wire.errors import InvalidRequest
+from gateway.auth.keys import KeyRing
+from gateway.auth.principal import Principal
 from gateway.dependencies import ClockDep, DatabaseDep, PrincipalDep
 
 router = APIRouter(tags=["batches"])
@@ -76,6 +79,7 @@ async def stream_results(
             session, principal.project_id, batch_id, offset=offset, limit=1, kind=kind
         )
     state = request.app.state
+    ended = asyncio.Event()
     pages = result_feed.follow(
         database,
         clock,
@@ -83,13 +87,23 @@ async def stream_results(
         batch_id,
         offset=offset,
         kind=kind,
-        stopping=lambda: bool(getattr(state, "stopping", False)),
+        stopping=lambda: ended.is_set() or bool(getattr(state, "stopping", False)),
     )
+    keys = cast(KeyRing, state.keys)
     return StreamingResponse(
-        _events(pages, clock),
+        _while_usable(keys, principal, ended, _events(pages, clock)),
         media_type="text/event-stream",
         headers={"cache-control": "no-store", "x-accel-buffering": "no"},
     )
+
+
+async def _while_usable(
+    keys: KeyRing, principal: Principal, ended: asyncio.Event, events: AsyncIterator[bytes]
+) -> AsyncIterator[bytes]:
+    """The feed ends without `done` when its key does: asking again is then a 401."""
+    with keys.watched(principal, ended.set):
+        async for event in events:
+            yield event
 
 
 async def _events(pages: AsyncIterator[ResultPage], clock: Clock) -> AsyncIterator[bytes]:

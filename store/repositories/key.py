@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
 
-from sqlalchemy import Select, func, or_, select, update
+from sqlalchemy import Select, func, or_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from store.models import ApiKey, Project
@@ -29,6 +30,8 @@ async def create(
     scopes: Sequence[str] = WRITE_SCOPES,
     *,
     role: str | None = None,
+    expires_in_s: int | None = None,
+    limits: Mapping[str, int | None] | None = None,
     plaintext: str | None = None,
 ) -> tuple[ApiKey, str]:
     """A new key and its plain text, which is known only now.
@@ -39,6 +42,8 @@ async def create(
         name: For people.
         scopes: What it may do in its project; everything if not said.
         role: What it may do with its organisation; nothing if not said.
+        expires_in_s: How long it is usable; for ever if not said.
+        limits: Columns of its own limits.
         plaintext: Use this secret instead of a random one (a key that lives in a file already).
     """
     plaintext = plaintext or KEY_PREFIX + secrets.token_urlsafe(32)
@@ -50,6 +55,8 @@ async def create(
         key_hash=hash_of(plaintext),
         scopes=list(scopes),
         role=role,
+        expires_at=None if expires_in_s is None else await instant_after(session, expires_in_s),
+        **(limits or {}),
     )
     session.add(key)
     await session.flush()
@@ -97,12 +104,91 @@ async def unusable(session: AsyncSession, key_ids: Collection[str]) -> set[str]:
     return set(key_ids) - set(found.scalars())
 
 
-async def list_all(session: AsyncSession, project_id: str | None = None) -> Sequence[ApiKey]:
-    """Every key, revoked ones too, oldest first; of one project if given."""
-    statement = select(ApiKey).order_by(ApiKey.created_at, ApiKey.id)
+async def instant_after(session: AsyncSession, seconds: int) -> datetime:
+    """The instant so many seconds from now, by the database's clock."""
+    now: datetime = (await session.execute(select(func.statement_timestamp()))).scalar_one()
+    return now + timedelta(seconds=seconds)
+
+
+async def get(
+    session: AsyncSession, organization_id: str, key_id: str, *, lock: bool = False
+) -> tuple[ApiKey, Project] | None:
+    """The organisation's key of this id, revoked ones too, and its project."""
+    statement = (
+        select(ApiKey, Project)
+        .join(Project, Project.id == ApiKey.project_id)
+        .where(ApiKey.id == key_id, Project.organization_id == organization_id)
+    )
+    if lock:
+        statement = statement.with_for_update(of=ApiKey)
+        statement = statement.execution_options(populate_existing=True)
+    row = (await session.execute(statement)).one_or_none()
+    return None if row is None else (row[0], row[1])
+
+
+async def find(session: AsyncSession, key_id: str) -> tuple[ApiKey, Project] | None:
+    """A key of any organisation, and its project: for the command line of the host."""
+    found = await session.execute(
+        select(ApiKey, Project)
+        .join(Project, Project.id == ApiKey.project_id)
+        .where(ApiKey.id == key_id)
+    )
+    row = found.one_or_none()
+    return None if row is None else (row[0], row[1])
+
+
+async def page(
+    session: AsyncSession,
+    organization_id: str,
+    *,
+    project_id: str | None = None,
+    operators: bool | None = None,
+    include_revoked: bool = False,
+    newest_first: bool = False,
+    after: ApiKey | None = None,
+    limit: int | None = None,
+) -> list[tuple[ApiKey, Project]]:
+    """Keys of an organisation and their projects.
+
+    Args:
+        session: An open transaction.
+        organization_id: Whose keys.
+        project_id: Only those of this project.
+        operators: Only those with a role, or only those without.
+        include_revoked: Revoked ones too.
+        newest_first: Order by age.
+        after: Only those that follow this one.
+        limit: How many at most.
+    """
+    statement = (
+        select(ApiKey, Project)
+        .join(Project, Project.id == ApiKey.project_id)
+        .where(Project.organization_id == organization_id)
+    )
     if project_id is not None:
         statement = statement.where(ApiKey.project_id == project_id)
-    return (await session.execute(statement)).scalars().all()
+    if operators is not None:
+        statement = statement.where(ApiKey.role.is_not(None) == operators)
+    if not include_revoked:
+        statement = statement.where(ApiKey.revoked_at.is_(None))
+    place = tuple_(ApiKey.created_at, ApiKey.id)
+    if after is not None:
+        cursor = (after.created_at, after.id)
+        statement = statement.where(place < cursor if newest_first else place > cursor)
+    order = (ApiKey.created_at, ApiKey.id)
+    statement = statement.order_by(*(c.desc() for c in order) if newest_first else order)
+    rows = (await session.execute(statement.limit(limit))).all()
+    return [(key, project) for key, project in rows]
+
+
+async def list_all(session: AsyncSession) -> list[tuple[ApiKey, Project]]:
+    """Every key of every organisation, revoked ones too, oldest first: for the host."""
+    found = await session.execute(
+        select(ApiKey, Project)
+        .join(Project, Project.id == ApiKey.project_id)
+        .order_by(ApiKey.created_at, ApiKey.id)
+    )
+    return [(key, project) for key, project in found.all()]
 
 
 async def revoke(session: AsyncSession, key_id: str) -> bool:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
+from typing import Final
 
 from sqlalchemy import func, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from store.models import Usage
+from store.models import Project, Usage
 
 
 @dataclass(frozen=True, order=True)
@@ -73,6 +75,66 @@ async def add(session: AsyncSession, counts: Mapping[UsageKey, UsageCount]) -> N
             },
         )
     )
+
+
+@dataclass(frozen=True)
+class UsageLine:
+    """What was used by one combination of the chosen columns, on one day.
+
+    Attributes:
+        day: Of the database's clock, UTC.
+        group: Column -> value, for the columns asked for.
+    """
+
+    day: date
+    group: Mapping[str, str]
+    count: UsageCount
+
+
+GROUPS: Final = ("project_id", "key_id", "model", "request_class")
+
+
+async def report(
+    session: AsyncSession,
+    organization_id: str,
+    *,
+    since: date,
+    until: date,
+    by: Sequence[str] = GROUPS,
+    only: Mapping[str, Collection[str]] | None = None,
+) -> list[UsageLine]:
+    """Counters of an organisation per day, added up over all columns but those in `by`.
+
+    Args:
+        session: An open transaction.
+        organization_id: Whose projects.
+        since: The first day.
+        until: The day after the last.
+        by: Some of `GROUPS`.
+        only: Column -> the values it may have.
+    """
+    columns = [getattr(Usage, name) for name in by]
+    statement = (
+        select(
+            Usage.day,
+            *columns,
+            func.sum(Usage.num_requests),
+            func.sum(Usage.prompt_tokens),
+            func.sum(Usage.cached_tokens),
+            func.sum(Usage.completion_tokens),
+        )
+        .join(Project, Project.id == Usage.project_id)
+        .where(Project.organization_id == organization_id, Usage.day >= since, Usage.day < until)
+        .group_by(Usage.day, *columns)
+        .order_by(Usage.day, *columns)
+    )
+    for name, values in (only or {}).items():
+        statement = statement.where(getattr(Usage, name).in_(values))
+    lines = []
+    for day, *rest in (await session.execute(statement)).all():
+        group = dict(zip(by, rest[: len(by)], strict=True))
+        lines.append(UsageLine(day, group, UsageCount(*(int(n) for n in rest[len(by) :]))))
+    return lines
 
 
 async def list_for(session: AsyncSession, project_id: str) -> Sequence[Usage]:

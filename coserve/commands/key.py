@@ -1,0 +1,127 @@
+"""`coserve key`: API keys. The plain text is shown once; only its hash is kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coserve.commands.host import (
+    LifetimeOption,
+    LimitOption,
+    ProjectOption,
+    act,
+    actor_of_key,
+    actor_of_project,
+    limits_of,
+    when,
+)
+from coserve.commands.table import show_table
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncSession
+
+    from gateway.tenants.keys import NewKey
+    from store.models import ApiKey
+
+app = typer.Typer(no_args_is_help=True)
+KeyArgument = Annotated[str, typer.Argument(help="As `coserve key list` shows it.")]
+DAY_S = 86_400
+
+
+@app.command()
+def create(
+    name: Annotated[str, typer.Argument(help="For people.")],
+    project: ProjectOption = "proj_default",
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(help="chat, files, batches, webhooks or read; again for more. Else all."),
+    ] = None,
+    expires_in_days: LifetimeOption = None,
+    requests_per_minute: LimitOption = None,
+    tokens_per_minute: LimitOption = None,
+) -> None:
+    """Make a key of a project and print it, this once."""
+    from gateway.tenants.keys import NewKey
+    from store.models.key import WRITE_SCOPES
+
+    limits = limits_of(requests_per_minute=requests_per_minute, tokens_per_minute=tokens_per_minute)
+    wanted = NewKey(name, scope or WRITE_SCOPES, None, seconds_of(expires_in_days), limits)
+    typer.echo(make(project, wanted))
+
+
+def make(project_id: str, wanted: NewKey) -> str:
+    """A new key's plain text."""
+    from gateway.tenants.keys import create_key
+
+    async def work(session: AsyncSession) -> tuple[ApiKey, str]:
+        actor = await actor_of_project(session, project_id)
+        return await create_key(session, actor, project_id, wanted)
+
+    return act(work)[1]
+
+
+def seconds_of(days: int | None) -> int | None:
+    """A lifetime in seconds."""
+    return None if days is None else days * DAY_S
+
+
+@app.command("list")
+def list_(
+    project: Annotated[str | None, typer.Option(help="Only those of this project.")] = None,
+) -> None:
+    """Show every key of every organisation, ended ones too."""
+    from store.repositories import key as keys
+
+    rows = [
+        (
+            key.id,
+            key.name,
+            f"{key.prefix}…",
+            ",".join(key.scopes) or "-",
+            key.role or "-",
+            key.project_id,
+            when(key.created_at),
+            when(key.last_used_at),
+            state_of(key),
+        )
+        for key, _ in act(keys.list_all)
+        if project in (None, key.project_id)
+    ]
+    columns = ("id", "name", "begins", "scopes", "role", "project", "made", "last used", "state")
+    show_table(columns, rows)
+
+
+def state_of(key: ApiKey) -> str:
+    """Whether a key opens anything."""
+    if key.revoked_at is not None:
+        return f"revoked {when(key.revoked_at)}"
+    return "usable" if key.expires_at is None else f"until {when(key.expires_at)}"
+
+
+@app.command()
+def rotate(
+    key_id: KeyArgument,
+    grace_hours: Annotated[
+        int, typer.Option(help="How long the old key goes on; 0 ends it.", min=0, max=720)
+    ] = 24,
+) -> None:
+    """Make a key in the place of another and print it, this once."""
+    from gateway.tenants.keys import rotate_key
+
+    async def work(session: AsyncSession) -> tuple[ApiKey, str]:
+        actor = await actor_of_key(session, key_id)
+        return await rotate_key(session, actor, key_id, grace_s=grace_hours * 3600)
+
+    typer.echo(act(work)[1])
+
+
+@app.command()
+def revoke(key_id: KeyArgument) -> None:
+    """End a key for good: within 5 s everywhere, open streams included."""
+    from gateway.tenants.keys import revoke_key
+
+    async def work(session: AsyncSession) -> ApiKey:
+        return await revoke_key(session, await actor_of_key(session, key_id), key_id)
+
+    typer.echo(f"{act(work).id} is revoked.")

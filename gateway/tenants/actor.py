@@ -1,0 +1,93 @@
+"""Who does something to a tenant, and the entry that it leaves in the audit log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Literal
+
+from fastapi import Request
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from gateway.auth.principal import Principal
+from store.repositories import audit
+
+
+class Action(StrEnum):
+    """What the audit log knows; OpenAI's words where it has one."""
+
+    ORGANIZATION_CREATED = "organization.created"
+    PROJECT_CREATED = "project.created"
+    PROJECT_UPDATED = "project.updated"
+    PROJECT_ARCHIVED = "project.archived"
+    KEY_CREATED = "api_key.created"
+    KEY_UPDATED = "api_key.updated"
+    KEY_ROTATED = "api_key.rotated"
+    KEY_DELETED = "api_key.deleted"
+    LOGIN = "login.succeeded"
+    BATCH_SUBMITTED = "batch.submitted"
+    BATCH_CANCELLED = "batch.cancelled"
+
+
+@dataclass(frozen=True)
+class Actor:
+    """Who acts, for which organisation, and through which door.
+
+    Attributes:
+        source: The door.
+        name: Name of the key, or of the user of the host.
+        key_id: The key; none on the command line.
+        project_id: The project of that key.
+        address: Network address of the request.
+    """
+
+    organization_id: str
+    source: Literal["cli", "api", "dashboard", "system"]
+    name: str
+    key_id: str | None = None
+    project_id: str | None = None
+    address: str | None = None
+    request_id: str | None = None
+
+    async def record(
+        self,
+        session: AsyncSession,
+        action: Action,
+        target_id: str,
+        *,
+        project_id: str | None = None,
+        detail: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Append an entry in the transaction of the act. `detail` never holds a secret."""
+        await audit.append(
+            session,
+            self.organization_id,
+            action=action,
+            target_id=target_id,
+            source=self.source,
+            actor_name=self.name,
+            actor_key_id=self.key_id,
+            project_id=project_id,
+            address=self.address,
+            request_id=self.request_id,
+            detail=detail,
+        )
+
+
+def api_actor(request: Request, principal: Principal) -> Actor:
+    """The actor of a request to the administration API."""
+    return Actor(
+        organization_id=principal.organization_id,
+        source="api",
+        name=principal.key_name,
+        key_id=principal.key_id,
+        project_id=principal.project_id,
+        address=address_of(request),
+        request_id=request.state.request_id,
+    )
+
+
+def address_of(request: Request) -> str | None:
+    """Where a request came from, as the server knows it."""
+    return request.client.host if request.client else None

@@ -1,0 +1,61 @@
+"""Names, limits and lifetimes that a tenant may have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from engine_adapter.wire.errors import InvalidRequest
+
+MAX_NAME_CHARS: Final = 100
+MIN_LIFETIME_S: Final = 60
+MAX_LIFETIME_S: Final = 10 * 365 * 86_400
+MAX_LIMITS: Final = {
+    "requests_per_minute": 2**31 - 1,
+    "tokens_per_minute": 10**15,
+    "batch_enqueued_token_limit": 10**15,
+}
+"""The limits there are, and what their columns and the arithmetic of buckets can hold."""
+
+KEY_LIMITS: Final = ("requests_per_minute", "tokens_per_minute")
+
+
+def check_name(name: str) -> str:
+    """A name without blanks at its ends.
+
+    Raises:
+        InvalidRequest: It is empty, too long, or cannot be printed.
+    """
+    name = name.strip()
+    if not 1 <= len(name) <= MAX_NAME_CHARS or not name.isprintable():
+        raise InvalidRequest(
+            f"A name has 1 to {MAX_NAME_CHARS} printable characters.", param="name"
+        )
+    return name
+
+
+def check_limits(limits: Mapping[str, int | None]) -> None:
+    """Refuse limits below zero or too large; null is no limit of one's own, 0 is nothing at all.
+
+    Raises:
+        InvalidRequest: Naming the limit.
+    """
+    for name, value in limits.items():
+        if value is not None and not 0 <= value <= MAX_LIMITS[name]:
+            raise InvalidRequest(
+                f"{name} must lie between 0 and {MAX_LIMITS[name]:,}.", param=f"coserve.{name}"
+            )
+
+
+def check_lifetime(seconds: int | None) -> int | None:
+    """Seconds until a key expires; none for never.
+
+    Raises:
+        InvalidRequest: Shorter than a minute or longer than ten years.
+    """
+    if seconds is not None and not MIN_LIFETIME_S <= seconds <= MAX_LIFETIME_S:
+        raise InvalidRequest(
+            f"expires_in_seconds must lie between {MIN_LIFETIME_S} and {MAX_LIFETIME_S}.",
+            param="expires_in_seconds",
+        )
+    return seconds

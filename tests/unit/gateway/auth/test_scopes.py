@@ -1,0 +1,62 @@
+"""Scopes: every route needs one, and a key without it is refused."""
+
+from __future__ import annotations
+
+import pytest
+from fastapi.routing import APIRoute
+
+from engine_adapter.wire.errors import PermissionDenied, error_body
+from gateway.app import API_ROUTERS
+from gateway.auth.principal import Principal
+from gateway.auth.scopes import ANY, READ, SCOPE_OF, SCOPES, check_scope, needed_scope
+from store.models.key import KEY_SCOPES, WRITE_SCOPES
+
+
+def principal(*scopes: str) -> Principal:
+    return Principal("proj_1", "key_1", frozenset(scopes))
+
+
+def routes() -> list[APIRoute]:
+    found = [one for router in API_ROUTERS for one in router.routes if isinstance(one, APIRoute)]
+    assert len(found) > 20
+    return found
+
+
+def test_every_route_of_the_api_needs_a_known_scope() -> None:
+    needed = {route.path: needed_scope(route.path) for route in routes()}
+    assert {path for path, scope in needed.items() if scope not in {*SCOPES, ANY}} == set()
+
+
+def test_the_words_are_those_of_the_store() -> None:
+    assert tuple(SCOPES) == KEY_SCOPES
+    assert set(WRITE_SCOPES) == set(KEY_SCOPES) - {READ}
+    assert set(SCOPE_OF.values()) - {ANY} == set(WRITE_SCOPES)
+
+
+@pytest.mark.parametrize("prefix", ["", "/v1"])
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
+def test_the_scope_opens_and_nothing_else_does(prefix: str, method: str) -> None:
+    path = f"{prefix}/files/{{file_id}}"
+    check_scope(principal("files"), method, path)
+    with pytest.raises(PermissionDenied) as refused:
+        check_scope(principal("chat", "batches", "webhooks"), method, path)
+    body = error_body(refused.value)["error"]
+    assert "'files'" in body["message"]
+    assert (body["type"], body["code"]) == ("invalid_request_error", "insufficient_permissions")
+
+
+def test_read_reads_and_changes_nothing() -> None:
+    reader = principal(READ)
+    for route in routes():
+        for method in route.methods or ():
+            if method not in ("GET", "HEAD") and needed_scope(route.path) != ANY:
+                with pytest.raises(PermissionDenied):
+                    check_scope(reader, method, route.path)
+            else:
+                check_scope(reader, method, route.path)
+
+
+def test_a_path_outside_the_table_is_closed() -> None:
+    for method in ("GET", "POST"):
+        with pytest.raises(PermissionDenied):
+            check_scope(principal(*KEY_SCOPES), method, "/v1/forgotten/{id}")
