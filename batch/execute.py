@@ -18,6 +18,7 @@ from engine_adapter.client.base import (
     EngineCall,
     EngineClient,
     EngineReply,
+    Served,
     TokenUsage,
 )
 from engine_adapter.client.embedding import embed
@@ -68,6 +69,7 @@ async def execute(
     rid: str,
     limits: AttemptLimits,
     jitter: float,
+    served: Served,
 ) -> Outcome:
     """Send the row to the engine and judge the answer.
 
@@ -79,6 +81,7 @@ async def execute(
         rid: Engine request id of this attempt.
         limits: Bounds of the attempt.
         jitter: Uniform in [0, 1), for a pause before the next attempt.
+        served: Gets what the engine served, also if the row is stopped.
 
     Raises:
         asyncio.CancelledError: The row is to stop; the engine request is aborted by then.
@@ -92,6 +95,7 @@ async def execute(
         # Not the time left in the window: that ends by the database's clock, not by this host's.
         timeout_s=limits.timeout_s,
         request_id=f"req_{rid}",
+        served=served,
     )
     engine_lost = broken = False
     try:

@@ -6,21 +6,23 @@ import asyncio
 import logging
 import random
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from batch import quarantine
 from batch.clock import Clock
 from batch.engine_watch import EngineWatch
 from batch.execute import AttemptLimits, execute, given_up
-from batch.outbox import Outbox
+from batch.outbox import Outbox, Used
 from batch.output import cancelled_line, expired_line
 from batch.states import RowStatus
-from engine_adapter.client.base import EngineClient
+from engine_adapter.client.base import EngineClient, RequestClass, Served
 from engine_adapter.wire.errors import EngineUnavailable
+from engine_adapter.wire.request_class import word_of
 from engine_adapter.wire.rid import new_rid
 from store.repositories.batch import LiveBatch
 from store.repositories.result import NewResult
 from store.repositories.row import ClaimedRow, PutBack
+from store.repositories.usage import UsageCount, UsageKey
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +37,7 @@ class Flight:
     row: ClaimedRow
     batch: LiveBatch
     rid: str
+    served: Served = field(default_factory=Served)
     task: asyncio.Task[None] | None = None
     recalled: bool = False
 
@@ -92,6 +95,7 @@ class Flights:
                 rid=flight.rid,
                 limits=self._limits,
                 jitter=self._random.random(),
+                served=flight.served,
             )
         except asyncio.CancelledError:
             if not flight.recalled:
@@ -106,7 +110,7 @@ class Flights:
             self._watch.note_refused()
         landed = outcome.result or outcome.put_back
         if landed is not None:
-            self._outbox.add(landed)
+            self._hand_over(flight, landed)
 
     async def stop_batches(self, stopped: Mapping[str, str]) -> None:
         """End the rows of batches that were cancelled or have expired.
@@ -122,7 +126,7 @@ class Flights:
             status = RowStatus(stopped[flight.row.batch_id])
             line_of = cancelled_line if status is RowStatus.CANCELLED else expired_line
             line = line_of(flight.row.id, flight.row.custom_id)
-            self._outbox.add(NewResult(flight.row.id, flight.row.batch_id, status, line))
+            self._hand_over(flight, NewResult(flight.row.id, flight.row.batch_id, status, line))
 
     async def put_back_all(self, *, lost: bool = False, limit_s: float = STOP_LIMIT_S) -> None:
         """Call every row home: it is pending again at once, and the attempt does not count.
@@ -133,9 +137,33 @@ class Flights:
         """
         for flight in await self._recall(list(self._flights.values()), limit_s=limit_s):
             if lost and quarantine.is_final(flight.row.num_losses + 1):
-                self._outbox.add(given_up(flight.row))
+                self._hand_over(flight, given_up(flight.row))
             else:
-                self._outbox.add(PutBack(flight.row.id, lost=lost))
+                self._hand_over(flight, PutBack(flight.row.id, lost=lost))
+
+    def _hand_over(self, flight: Flight, outcome: NewResult | PutBack) -> None:
+        """To the outbox, with what this attempt cost whoever sent the batch.
+
+        Tokens count whether or not they became an answer; a row counts once, at its end.
+        """
+        usage = flight.served.usage
+        self._outbox.add(
+            outcome,
+            Used(
+                UsageKey(
+                    flight.batch.project_id,
+                    flight.batch.key_id or "",
+                    flight.batch.model or self._watch.model,
+                    word_of(RequestClass.OFFLINE),
+                ),
+                UsageCount(
+                    int(isinstance(outcome, NewResult)),
+                    usage.prompt_tokens,
+                    usage.cached_tokens,
+                    usage.completion_tokens,
+                ),
+            ),
+        )
 
     async def _recall(self, flights: Collection[Flight], *, limit_s: float) -> list[Flight]:
         """Cancel flights and wait until the engine has dropped them; those that had not landed.

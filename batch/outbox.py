@@ -1,13 +1,16 @@
 """Outcomes on their way to Postgres: gathered for a moment, written together under the lease.
 
-A flush is one transaction: every result, every put-back, and the move to `finalizing` of batches
-that it closed. Written in a row or not at all; asked twice, the fence refuses the second.
+A flush is one transaction: every result, every put-back, what they used, and the move to
+`finalizing` of batches that it closed. Written in a row or not at all; asked twice, the fence
+refuses the second.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from sqlalchemy.exc import InterfaceError, OperationalError
 
@@ -17,8 +20,10 @@ from batch.states import BatchStatus
 from batch.transition import all_rows_closed
 from store.repositories import result as results
 from store.repositories import row as rows
+from store.repositories import usage as usages
 from store.repositories.result import NewResult
 from store.repositories.row import PutBack
+from store.repositories.usage import UsageCount, UsageKey
 from store.session import Database
 
 logger = logging.getLogger(__name__)
@@ -26,6 +31,13 @@ logger = logging.getLogger(__name__)
 FLUSH_S = 0.02
 FLUSH_ROWS = 500
 DATABASE_RETRY_S = 0.25
+
+
+class Used(NamedTuple):
+    """What one attempt of a row used, and whose it was."""
+
+    key: UsageKey
+    count: UsageCount
 
 
 class Outbox:
@@ -45,14 +57,17 @@ class Outbox:
         self._clock = clock
         self._results: list[NewResult] = []
         self._put_backs: list[PutBack] = []
+        self._used: list[Used] = []
         self._something = asyncio.Event()
         self._closing = False
 
     def __len__(self) -> int:
         return len(self._results) + len(self._put_backs)
 
-    def add(self, outcome: NewResult | PutBack) -> None:
+    def add(self, outcome: NewResult | PutBack, used: Used | None = None) -> None:
         """Take an outcome; it is written within `FLUSH_S` unless the database is away."""
+        if used is not None and used.count != UsageCount():
+            self._used.append(used)
         if isinstance(outcome, NewResult):
             self._results.append(outcome)
         else:
@@ -79,9 +94,11 @@ class Outbox:
     async def _flush(self) -> None:
         batch_of_results = self._results[:FLUSH_ROWS]
         batch_of_put_backs = self._put_backs[:FLUSH_ROWS]
+        # All of it, whichever rows it belongs to: it is written once, in whatever flush succeeds.
+        batch_of_used = self._used[:]
         while True:
             try:
-                closed = await self._write(batch_of_results, batch_of_put_backs)
+                closed = await self._write(batch_of_results, batch_of_put_backs, batch_of_used)
             except (OperationalError, InterfaceError) as away:
                 # The heartbeat decides when this has lasted too long; until then nothing is lost.
                 logger.warning("flush failed, again: %s", type(away.orig).__name__)
@@ -91,10 +108,13 @@ class Outbox:
         # Only now: a cancelled or failed write leaves them here.
         del self._results[: len(batch_of_results)]
         del self._put_backs[: len(batch_of_put_backs)]
+        del self._used[: len(batch_of_used)]
         for batch_id in closed:
             await self._queue.enqueue_finalize(batch_id)
 
-    async def _write(self, new_results: list[NewResult], put_backs: list[PutBack]) -> list[str]:
+    async def _write(
+        self, new_results: list[NewResult], put_backs: list[PutBack], used: list[Used]
+    ) -> list[str]:
         closed: list[str] = []
         async with self._database.unit_of_work() as session:
             if new_results:
@@ -107,7 +127,16 @@ class Outbox:
                     closed.append(batch_id)
             if put_backs:
                 await rows.put_back(session, self._dispatcher_id, put_backs)
+            # After the batches: everybody locks batches first and counters last.
+            await usages.add(session, _summed(used))
         if new_results:
             self.num_written += written.num_written
             self.num_refused += written.num_refused
         return closed
+
+
+def _summed(used: Iterable[Used]) -> dict[UsageKey, UsageCount]:
+    sums: dict[UsageKey, UsageCount] = {}
+    for key, count in used:
+        sums[key] = sums.get(key, UsageCount()) + count
+    return sums

@@ -31,6 +31,8 @@ class LiveBatch:
     Attributes:
         num_open: Rows without a result, leased ones included.
         storage_key: Where the input file's bytes are.
+        key_id: The key that created it, for the account.
+        model: What its lines ask for; none for a batch validated before that was kept.
     """
 
     id: str
@@ -40,6 +42,8 @@ class LiveBatch:
     num_open: int
     expires_at: datetime
     storage_key: str
+    key_id: str | None = None
+    model: str | None = None
 
 
 async def add(
@@ -163,7 +167,7 @@ async def live(session: AsyncSession, model: str) -> list[LiveBatch]:
             """
             SELECT b.id, b.project_id, b.endpoint, b.priority,
                    b.num_total - b.num_completed - b.num_failed AS num_open,
-                   b.expires_at, f.storage_key
+                   b.expires_at, f.storage_key, b.key_id, b.model
             FROM batches b JOIN files f ON f.id = b.input_file_id
             WHERE b.status = 'in_progress' AND b.paused_at IS NULL
               AND b.expires_at > statement_timestamp()
