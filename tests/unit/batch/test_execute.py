@@ -12,7 +12,7 @@ import pytest
 
 from batch.execute import AttemptLimits, Outcome, execute
 from batch.quarantine import FAILURE_CODE, MAX_LOSSES
-from engine_adapter.client.base import CHAT_PATH, EngineCall, EngineReply
+from engine_adapter.client.base import CHAT_PATH, EngineCall, EngineReply, Served
 from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
 from engine_adapter.core.request import RequestClass
 from engine_adapter.wire.rid import new_rid
@@ -47,6 +47,7 @@ async def _execute(
         rid=new_rid(),
         limits=LIMITS,
         jitter=0.0,
+        served=Served(),
     )
 
 
@@ -109,7 +110,7 @@ async def test_an_engine_lost_with_the_row_is_counted_and_bounded() -> None:
     row = replace(_row(), num_losses=MAX_LOSSES - 1)
     last = await execute(
         row, _line("fake:die_after=0"), _batch(), FakeEngineClient(),
-        rid=new_rid(), limits=LIMITS, jitter=0.0,
+        rid=new_rid(), limits=LIMITS, jitter=0.0, served=Served(),
     )  # fmt: skip
     assert last.engine_lost
     assert last.result is not None
@@ -124,6 +125,7 @@ async def test_a_call_that_takes_too_long_blames_nobody() -> None:
     outcome = await execute(
         _row(), _line("x"), _batch(), client,
         rid=new_rid(), limits=AttemptLimits(max_attempts=3, timeout_s=0.05), jitter=0.0,
+        served=Served(),
     )  # fmt: skip
     assert outcome.put_back is not None
     assert outcome.put_back.counts
@@ -156,7 +158,7 @@ async def test_the_engine_learns_class_and_deadline_and_a_surprise_is_one_row_s(
     expires_at = datetime(2020, 1, 1, tzinfo=UTC)  # over, by this host's clock
     outcome = await execute(
         _row(), _line("x"), _batch(expires_at), client,
-        rid="ab" * 16, limits=LIMITS, jitter=0.0,
+        rid="ab" * 16, limits=LIMITS, jitter=0.0, served=Served(),
     )  # fmt: skip
     assert client.seen is not None
     assert client.seen.request_class is RequestClass.OFFLINE
