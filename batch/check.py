@@ -48,6 +48,7 @@ class CheckedRow:
     offset_bytes: int
     length_bytes: int
     prefix_hash: int
+    num_tokens: int
 
 
 class CheckedRows:
@@ -58,6 +59,7 @@ class CheckedRows:
         self._offsets = array("q")
         self._lengths = array("l")
         self._prefixes = array("q")
+        self._tokens = array("l")
         # Insertion order is row order; the value is the line that used the id first.
         self._custom_ids: dict[str, int] = {}
 
@@ -71,6 +73,12 @@ class CheckedRows:
         self._offsets.append(line.offset)
         self._lengths.append(line.length)
         self._prefixes.append(prefix_hash)
+        self._tokens.append(line.num_tokens)
+
+    @property
+    def num_tokens(self) -> int:
+        """Estimated tokens of all their prompts."""
+        return sum(self._tokens)
 
     def __len__(self) -> int:
         return len(self._line_nos)
@@ -82,10 +90,11 @@ class CheckedRows:
             self._offsets,
             self._lengths,
             self._prefixes,
+            self._tokens,
             strict=True,
         )
-        for line_no, custom_id, offset, length, prefix in columns:
-            yield CheckedRow(line_no, custom_id, offset, length, prefix)
+        for line_no, custom_id, offset, length, prefix, num_tokens in columns:
+            yield CheckedRow(line_no, custom_id, offset, length, prefix, num_tokens)
 
 
 @dataclass

@@ -15,6 +15,7 @@ from batch.body import check_body
 from batch.fault import LineFault, LineNotes, json_type
 from engine_adapter.client.base import CHAT_PATH, COMPLETIONS_PATH, EMBEDDINGS_PATH
 from engine_adapter.wire.embedding_request import inputs_of
+from engine_adapter.wire.estimate import prompt_tokens
 
 ENDPOINTS: Final = (CHAT_PATH, COMPLETIONS_PATH, EMBEDDINGS_PATH)
 """What the lines of a batch may call."""
@@ -34,6 +35,7 @@ class ParsedLine:
         custom_id: The caller's name for it, if it is a legal one.
         model: The model it asks for, if it names one.
         num_inputs: Embedding inputs of a faultless line; 1 for other endpoints.
+        num_tokens: About how many tokens its prompt has; 0 for a line that cannot run.
         prefix: The first `PREFIX_CHARS` characters of its prompt.
         faults: Everything wrong with it; empty for a line that can run.
     """
@@ -44,6 +46,7 @@ class ParsedLine:
     custom_id: str | None
     model: str | None
     num_inputs: int
+    num_tokens: int
     prefix: str
     faults: tuple[LineFault, ...]
 
@@ -60,7 +63,7 @@ def parse_line(raw: bytes, *, line_no: int, offset: int, endpoint: str) -> Parse
     notes = LineNotes(line_no)
     custom_id: str | None = None
     model: str | None = None
-    num_inputs, prefix = 1, ""
+    num_inputs, num_tokens, prefix = 1, 0, ""
     line = _decode(raw, notes)
     if line is not None:
         custom_id = _custom_id(line, notes)
@@ -70,14 +73,18 @@ def parse_line(raw: bytes, *, line_no: int, offset: int, endpoint: str) -> Parse
         if isinstance(body, dict):
             model = _model(body, notes)
             prefix = check_body(body, endpoint, notes)
-            if endpoint == EMBEDDINGS_PATH and not notes.faults:
-                num_inputs = len(inputs_of(body))
+            if not notes.faults:
+                num_tokens = prompt_tokens(body)
+                if endpoint == EMBEDDINGS_PATH:
+                    num_inputs = len(inputs_of(body))
         elif "body" not in line:
             notes.missing("body")
         else:
             notes.wrong_type("body", "an object", body)
     faults = tuple(notes.faults)
-    return ParsedLine(line_no, offset, len(raw), custom_id, model, num_inputs, prefix, faults)
+    return ParsedLine(
+        line_no, offset, len(raw), custom_id, model, num_inputs, num_tokens, prefix, faults
+    )
 
 
 def read_body(raw: bytes) -> dict[str, Any]:

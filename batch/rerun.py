@@ -10,15 +10,17 @@ from __future__ import annotations
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from batch import quota
 from batch.create import COMPLETION_WINDOWS
 from batch.errors import BatchNotFound
 from batch.states import BatchStatus, RowStatus
 from batch.transition import move
-from engine_adapter.wire.errors import Conflict
+from engine_adapter.wire.errors import Conflict, TokensRateLimited
 from store.models import Batch
 from store.repositories import batch as batches
 from store.repositories import event, progress
 from store.repositories import file as files
+from store.repositories import quota as quotas
 from store.repositories import row as rows
 
 REPEATABLE = frozenset({BatchStatus.COMPLETED, BatchStatus.EXPIRED, BatchStatus.CANCELLED})
@@ -28,7 +30,12 @@ UNANSWERED = frozenset({RowStatus.ERRORED, RowStatus.EXPIRED, RowStatus.CANCELLE
 
 
 async def retry_failed(
-    session: AsyncSession, project_id: str, batch_id: str, *, key_id: str | None = None
+    session: AsyncSession,
+    project_id: str,
+    batch_id: str,
+    *,
+    key_id: str | None = None,
+    enqueued_token_limit: int | None = None,
 ) -> Batch:
     """A new batch, `in_progress`, over the unanswered lines of one that is over.
 
@@ -39,6 +46,7 @@ async def retry_failed(
     Raises:
         BatchNotFound: No such batch in the project.
         Conflict: It is not over, has no such lines, or its input file is gone.
+        TokensRateLimited: The project has too many tokens enqueued (contract row B-31).
     """
     source = await batches.lock(session, batch_id)
     if source is None or source.project_id != project_id:
@@ -56,6 +64,7 @@ async def retry_failed(
         raise Conflict("Every line of this batch was answered: there is nothing to retry.")
     if await files.get(session, project_id, source.input_file_id, lock=True) is None:
         raise Conflict(f"The input file {source.input_file_id} of this batch is gone.")
+    await _check_quota(session, source, enqueued_token_limit)
     retry = await batches.add(
         session,
         project_id=project_id,
@@ -81,3 +90,12 @@ async def retry_failed(
         raise RuntimeError(f"{retry.id}: {num_rows} rows for {source.num_failed} failed lines")
     await event.append(session, source.id, "retried", detail={"retry": retry.id})
     return moved
+
+
+async def _check_quota(session: AsyncSession, source: Batch, default_limit: int | None) -> None:
+    num_tokens = await quotas.tokens_of_rows(session, source.id, sorted(UNANSWERED))
+    why = await quota.why_full(
+        session, source.project_id, source.model or "", num_tokens, default_limit=default_limit
+    )
+    if why is not None:
+        raise TokensRateLimited(why, code=quota.CODE, headers={"retry-after": "60"})

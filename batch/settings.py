@@ -45,6 +45,10 @@ class BatchSettings(BaseSettings):
     batch_max_attempts: int = Field(default=10, ge=1, le=1000)
     """How often a row may fail in a way worth repeating before its error is final."""
 
+    batch_enqueued_tokens: int | None = Field(default=None, ge=0)
+    """Prompt tokens a project without a limit of its own may have waiting per model
+    (COSERVE_BATCH_ENQUEUED_TOKENS); none: no limit."""
+
     batch_row_timeout_s: float = Field(default=3600.0, gt=0)
     """How long one attempt may take at the engine, parked time included."""
 

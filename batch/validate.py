@@ -14,6 +14,7 @@ from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from batch import quota
 from batch.check import CheckedRows, CheckReport, FileCheck
 from batch.errors import StoredObjectMissing
 from batch.fault import LineFault
@@ -37,8 +38,16 @@ class _Overtaken(Exception):
     """The batch left `validating` while its file was read: nothing of this run may stay."""
 
 
-async def validate(db: Database, file_store: FileStore, batch_id: str) -> BatchStatus | None:
+async def validate(
+    db: Database, file_store: FileStore, batch_id: str, *, enqueued_token_limit: int | None = None
+) -> BatchStatus | None:
     """Read the batch's file and move the batch on.
+
+    Args:
+        db: The database.
+        file_store: Where the file is.
+        batch_id: The batch.
+        enqueued_token_limit: Quota of projects that have none of their own; none: no limit.
 
     Returns:
         The status that was entered, `in_progress` or `failed`; None where there was nothing to
@@ -55,6 +64,7 @@ async def validate(db: Database, file_store: FileStore, batch_id: str) -> BatchS
             embeds = batch.endpoint == EMBEDDINGS_PATH
             served_models = await validation.served_models(session, embeds=embeds)
             report = await _check(file_store, file, batch, served_models)
+            await _check_quota(session, batch, report, enqueued_token_limit)
             return await _conclude(session, batch_id, report)
     except _Overtaken:
         logger.info("validation of %s was overtaken", batch_id)
@@ -74,6 +84,19 @@ async def _check(
         lost.add(LineFault("input_file_missing", "The content of the input file is gone."))
         return lost
     return check.finish()
+
+
+async def _check_quota(
+    session: AsyncSession, batch: Batch, report: CheckReport, default_limit: int | None
+) -> None:
+    if not report.ok or report.model is None:
+        return
+    num_tokens = report.rows.num_tokens
+    why = await quota.why_full(
+        session, batch.project_id, report.model, num_tokens, default_limit=default_limit
+    )
+    if why is not None:
+        report.add(LineFault(quota.CODE, why))
 
 
 async def _conclude(session: AsyncSession, batch_id: str, report: CheckReport) -> BatchStatus:
@@ -96,5 +119,10 @@ async def _conclude(session: AsyncSession, batch_id: str, report: CheckReport) -
 async def _new_rows(checked: CheckedRows) -> AsyncIterator[rows.NewRow]:
     for row in checked:
         yield rows.NewRow(
-            row.line_no, row.custom_id, row.offset_bytes, row.length_bytes, row.prefix_hash
+            row.line_no,
+            row.custom_id,
+            row.offset_bytes,
+            row.length_bytes,
+            row.prefix_hash,
+            row.num_tokens,
         )

@@ -58,6 +58,8 @@ class GatewaySettings(BaseSettings):
     webhook_networks: str = ""
     """Networks that webhooks may reach beside the public internet, comma separated
     (COSERVE_WEBHOOK_NETWORKS)."""
+    batch_enqueued_tokens: int | None = Field(default=None, ge=0)
+    """The same as the workers' (COSERVE_BATCH_ENQUEUED_TOKENS): retried batches are let in here."""
     cors_origins: str = "*"
     """Origins that browsers may call from, comma separated (COSERVE_CORS_ORIGINS)."""
     log_level: str = "info"

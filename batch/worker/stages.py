@@ -42,7 +42,12 @@ class Stages:
     async def validate(self, batch_id: str) -> None:
         """Read a batch's file; wake the dispatchers for its rows."""
         async with self._database() as database, self._files() as files:
-            status = await validate.validate(database, files, batch_id)
+            status = await validate.validate(
+                database,
+                files,
+                batch_id,
+                enqueued_token_limit=self._settings.batch_enqueued_tokens,
+            )
             if status is BatchStatus.IN_PROGRESS:
                 await self._wake_dispatchers(database)
         if status is BatchStatus.FAILED:

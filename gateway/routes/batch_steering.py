@@ -8,7 +8,7 @@ from batch import rerun, steer
 from batch.errors import BatchNotFound
 from batch.schemas import BatchObject, ChangePriority, may_be_id
 from gateway.batch_shapes import shape
-from gateway.dependencies import DatabaseDep, EnginesDep, PrincipalDep, QueueDep
+from gateway.dependencies import DatabaseDep, EnginesDep, PrincipalDep, QueueDep, SettingsDep
 
 router = APIRouter(tags=["batches"])
 
@@ -66,12 +66,17 @@ async def retry_batch(
     database: DatabaseDep,
     engines: EnginesDep,
     queue: QueueDep,
+    settings: SettingsDep,
 ) -> BatchObject:
     """Run the unanswered lines of a batch that is over again, as a batch of their own."""
     _check_id(batch_id)
     async with database.unit_of_work() as session:
         batch = await rerun.retry_failed(
-            session, principal.project_id, batch_id, key_id=principal.key_id
+            session,
+            principal.project_id,
+            batch_id,
+            key_id=principal.key_id,
+            enqueued_token_limit=settings.batch_enqueued_tokens,
         )
         answer = await shape(session, engines, batch)
     await queue.wake_dispatchers(engines.open_urls)

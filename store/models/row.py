@@ -50,6 +50,8 @@ class BatchRow(Base):
     length_bytes: Mapped[int]
     prefix_hash: Mapped[int] = mapped_column(BigInteger, server_default="0")
     """Rows that begin alike share it, so that they can be dispatched together."""
+    num_tokens: Mapped[int] = mapped_column(server_default="0")
+    """Estimated tokens of its prompt, for the quota on enqueued tokens."""
     status: Mapped[str] = mapped_column(server_default="pending")
     attempt: Mapped[int] = mapped_column(server_default="0")
     """How many times the row was sent to an engine or put back."""

@@ -22,6 +22,7 @@ class NewRow:
         offset_bytes: Where the line's JSON begins in the input file.
         length_bytes: Its length without the line end.
         prefix_hash: Signed 64 bits; equal for rows that begin alike.
+        num_tokens: Estimated tokens of its prompt.
     """
 
     line_no: int
@@ -29,6 +30,7 @@ class NewRow:
     offset_bytes: int
     length_bytes: int
     prefix_hash: int = 0
+    num_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +73,10 @@ async def ingest(session: AsyncSession, batch_id: str, rows: AsyncIterable[NewRo
         driver.cursor() as cursor,
         cursor.copy(
             "COPY batch_rows (batch_id, line_no, custom_id, offset_bytes, length_bytes,"
-            " prefix_hash) FROM STDIN (FORMAT BINARY)"
+            " prefix_hash, num_tokens) FROM STDIN (FORMAT BINARY)"
         ) as copy,
     ):
-        copy.set_types(["text", "int4", "text", "int8", "int4", "int8"])
+        copy.set_types(["text", "int4", "text", "int8", "int4", "int8", "int4"])
         async for row in rows:
             await copy.write_row(
                 (
@@ -84,6 +86,7 @@ async def ingest(session: AsyncSession, batch_id: str, rows: AsyncIterable[NewRo
                     row.offset_bytes,
                     row.length_bytes,
                     row.prefix_hash,
+                    row.num_tokens,
                 )
             )
             num_rows += 1
@@ -98,8 +101,9 @@ async def copy(
         text(
             """
             INSERT INTO batch_rows
-              (batch_id, line_no, custom_id, offset_bytes, length_bytes, prefix_hash)
-            SELECT :target_id, line_no, custom_id, offset_bytes, length_bytes, prefix_hash
+              (batch_id, line_no, custom_id, offset_bytes, length_bytes, prefix_hash, num_tokens)
+            SELECT :target_id, line_no, custom_id, offset_bytes, length_bytes, prefix_hash,
+                   num_tokens
             FROM batch_rows WHERE batch_id = :source_id AND status = ANY(:statuses)
             ORDER BY line_no
             """

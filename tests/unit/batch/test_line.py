@@ -38,7 +38,7 @@ def without(key: str) -> dict[str, Any]:
 
 def test_a_good_line() -> None:
     raw = orjson.dumps(GOOD)
-    assert judge(raw) == ParsedLine(7, 100, len(raw), "a", "m", 1, "user\nhi\n", ())
+    assert judge(raw) == ParsedLine(7, 100, len(raw), "a", "m", 1, 5, "user\nhi\n", ())
     assert read_body(raw) == GOOD["body"]
 
 

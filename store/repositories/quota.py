@@ -1,0 +1,61 @@
+"""Queries about the quota on enqueued tokens (contract row B-31).
+
+The sum is taken over the open rows each time: there is no counter that could drift, and a row's
+tokens are free the moment it ends, for whatever reason.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import select, text
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from store.models import Project
+
+
+async def project_limit(session: AsyncSession, project_id: str) -> int | None:
+    """The project's own limit, if it has one."""
+    limit: int | None = await session.scalar(
+        select(Project.batch_enqueued_token_limit).where(Project.id == project_id)
+    )
+    return limit
+
+
+async def lock(session: AsyncSession, project_id: str, model: str) -> None:
+    """One transaction at a time decides about a project's quota of a model.
+
+    Taken before the rows of a batch, and never while a batch is locked that is not new.
+    """
+    await session.execute(
+        text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 11))"),
+        {"name": f"{project_id} {model}"},
+    )
+
+
+async def enqueued_tokens(session: AsyncSession, project_id: str, model: str) -> int:
+    """Estimated prompt tokens of the rows that are still to run, over all running batches.
+
+    Rows of a batch that is being cancelled, or whose window has ended, will not run any more.
+    """
+    found = await session.scalar(
+        text(
+            """
+            SELECT sum(r.num_tokens) FROM batches b JOIN batch_rows r ON r.batch_id = b.id
+            WHERE b.project_id = :project_id AND b.model = :model AND b.status = 'in_progress'
+              AND b.expires_at > statement_timestamp() AND r.status IN ('pending', 'leased')
+            """
+        ),
+        {"project_id": project_id, "model": model},
+    )
+    return int(found or 0)
+
+
+async def tokens_of_rows(session: AsyncSession, batch_id: str, statuses: list[str]) -> int:
+    """Estimated prompt tokens of a batch's rows in some statuses."""
+    found = await session.scalar(
+        text(
+            "SELECT sum(num_tokens) FROM batch_rows"
+            " WHERE batch_id = :batch_id AND status = ANY(:statuses)"
+        ),
+        {"batch_id": batch_id, "statuses": statuses},
+    )
+    return int(found or 0)
