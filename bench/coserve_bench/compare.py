@@ -206,8 +206,8 @@ class Comparison:
                 "--scale"
             )
         if self.targets is None:
-            measured = measured_targets([run])
             given = self.options
+            measured = measured_targets([run], given.target_percentile)
             self.targets = Targets(
                 given.ttft_ms / MS if given.ttft_ms else measured.ttft_s,
                 given.tbt_ms / MS if given.tbt_ms else measured.tbt_s,

@@ -36,9 +36,10 @@ def table(results: dict[str, Any]) -> str:
     lines = ["  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)) for row in rows]
     environment = results["environment"]
     slo = environment.get("slo_ms") or {}
+    share = 100 * environment.get("options", {}).get("target_percentile", 0.9)
     lines.append(
-        f"arrivals stretched by {environment['scale_factor']:.2f}; targets (online-only's P90): "
-        f"TTFT {_number(slo.get('ttft'))} ms, TBT {_number(slo.get('tbt'))} ms; "
+        f"arrivals stretched by {environment['scale_factor']:.2f}; targets (online-only's "
+        f"P{share:.0f}): TTFT {_number(slo.get('ttft'))} ms, TBT {_number(slo.get('tbt'))} ms; "
         "P99 only for n >= 300; excess: against online-only, request by request"
     )
     bound = environment.get("ceiling")

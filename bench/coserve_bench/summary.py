@@ -73,17 +73,17 @@ def offline_rate(run: SystemRun) -> float:
     return max(0.0, result.reading - online - _recomputed(run) + outputs) / end_s
 
 
-def measured_targets(reference: Sequence[SystemRun]) -> Targets:
-    """The reference's own P90 of TTFT and TBT.
+def measured_targets(reference: Sequence[SystemRun], share: float = 0.9) -> Targets:
+    """The reference's own percentile of TTFT and TBT; with few requests P99 is the largest.
 
     Raises:
         ValueError: If the reference produced no tokens.
     """
-    ttft = Distribution.of([value for run in reference for value in ttfts_s(run)])
-    tbt = Distribution.of([value for run in reference for value in gaps_s(run)])
-    if ttft is None or tbt is None:
+    ttft = [value for run in reference for value in ttfts_s(run)]
+    tbt = [value for run in reference for value in gaps_s(run)]
+    if not ttft or not tbt:
         raise ValueError("the reference run produced too few tokens to derive targets from")
-    return Targets(ttft.p90, tbt.p90)
+    return Targets(percentile(ttft, share), percentile(tbt, share))
 
 
 def summarise(
