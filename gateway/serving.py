@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from fastapi import Request
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from batch.clock import Clock
@@ -29,9 +30,15 @@ async def serve(request: Request, principal: Principal, path: str) -> Response:
     state = request.app.state
     settings = cast(GatewaySettings, state.settings)
     admission = cast(Admission, state.admission)
+    metrics = cast(Metrics, state.metrics)
+    try:
+        body = await json_body(request)
+    except ClientDisconnect:
+        metrics.disconnects.inc()
+        return Response(status_code=CLIENT_CLOSED_REQUEST)
     admitted = admission.admit(
         path,
-        await json_body(request),
+        body,
         request_id=request.state.request_id,
         timeout_s=settings.request_timeout_s,
     )
@@ -45,7 +52,6 @@ async def serve(request: Request, principal: Principal, path: str) -> Response:
         usage=cast(UsageRecorder, state.usage),
         limiter=limiter,
     )
-    metrics = cast(Metrics, state.metrics)
     keys = cast(KeyRing, state.keys)
     if admitted.stream:
         return StreamedReply(

@@ -35,7 +35,8 @@ def make_limits_client(broker_url: str) -> Redis:
         socket_connect_timeout=TIMEOUT_S,
         retry=Retry(NoBackoff(), 1, supported_errors=(ConnectionError,)),
     )
-    return Redis(connection_pool=pool)
+    # The client owns the pool: it is closed with it.
+    return Redis.from_pool(pool)
 
 
 def make_limiter(client: Redis, settings: GatewaySettings, metrics: Metrics) -> RateLimiter:

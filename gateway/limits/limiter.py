@@ -109,6 +109,7 @@ class RateLimiter:
             return NOTHING
         for limit in limits:
             if limit.per_minute == 0:
+                self._metrics.rate_limited.labels(limit.scope, limit.kind).inc()
                 raise QuotaExceeded(
                     f"You exceeded your current quota: {limit.whose} may use no {limit.kind}."
                 )

@@ -1,4 +1,4 @@
-"""The gateway as a process: what SIGTERM does to running streams."""
+"""The gateway as a process: what SIGTERM does to running streams, what an upload takes."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
+from bench.upload import BOUNDARY, UPLOAD_BYTES, form, memory_mib, reset_high_water_mark
 from engine_adapter.client.fake import FakeEngine, FakeSettings
 from engine_adapter.client.fake_server import serving
 from store.models import DEFAULT_PROJECT_ID
@@ -22,6 +23,7 @@ from store.repositories import key as keys
 from store.session import Database
 
 GRACE_S = 2
+UPLOAD_MEMORY_MIB = 64
 ROOT = Path(__file__).parents[3]
 
 
@@ -116,3 +118,51 @@ async def test_a_stream_that_outlives_the_grace_is_cut_and_its_slot_is_free(
     async with asyncio.timeout(GRACE_S + 5):
         await running.process.wait()
     assert not running.engine.running
+
+
+@pytest.mark.contract("Z-07")
+async def test_a_large_upload_takes_little_memory(running: Running) -> None:
+    """The kernel's high-water mark of the process; the sender is this one."""
+    pid = running.process.pid
+    headers = {
+        "authorization": f"Bearer {running.key}",
+        "content-type": f"multipart/form-data; boundary={BOUNDARY}",
+    }
+
+    def send(num_bytes: int) -> httpx.Response:
+        url = f"{running.url}/v1/files"
+        return httpx.post(url, content=form(num_bytes), headers=headers, timeout=120)
+
+    assert (await asyncio.to_thread(send, 1_000_000)).status_code == 200
+    reset_high_water_mark(pid)
+    before_mib = memory_mib(pid, "VmRSS")
+    reply = await asyncio.to_thread(send, UPLOAD_BYTES)
+    assert reply.json()["bytes"] == UPLOAD_BYTES
+    assert memory_mib(pid, "VmHWM") - before_mib < UPLOAD_MEMORY_MIB
+
+
+async def test_new_requests_are_refused_while_a_stream_finishes(running: Running) -> None:
+    body: dict[str, Any] = {
+        "model": "m", "stream": True,
+        "messages": [{"role": "user", "content": "fake:tokens=12 fake:token_ms=100"}],
+    }  # fmt: skip
+    headers = {"authorization": f"Bearer {running.key}"}
+    async with (
+        httpx.AsyncClient(headers=headers, base_url=running.url, timeout=10) as idle,
+        httpx.AsyncClient(headers=headers, base_url=running.url, timeout=10) as http,
+    ):
+        assert (await idle.get("/v1/models")).status_code == 200  # its connection stays open
+        async with http.stream("POST", "/v1/chat/completions", json=body) as reply:
+            received = reply.aiter_bytes()
+            whole = await anext(received)
+            running.process.send_signal(signal.SIGTERM)
+            await asyncio.sleep(0.2)
+            for client in (idle, http):
+                with pytest.raises(httpx.TransportError):
+                    await client.get("/v1/models")
+            assert running.process.returncode is None
+            whole += b"".join([data async for data in received])
+    assert whole.endswith(b"data: [DONE]\n\n")
+    assert whole.count(b'"content":') >= 12
+    async with asyncio.timeout(GRACE_S + 3):
+        assert await running.process.wait() == 0
