@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c '' >/dev/null 2>&1 && echo $$p || echo python3)
 BIN := .venv/bin
 
-.PHONY: help run setup setup-dev setup-engine setup-kernels setup-browser test check compatibility chaos bench lock lock-engine
+.PHONY: help run setup setup-dev setup-engine setup-kernels setup-browser test check compatibility chaos bench bench-batch lock lock-engine
 
 help:  ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -46,11 +46,14 @@ test: setup-dev setup-engine setup-kernels  ## set up if needed, run every test
 compatibility: setup-dev  ## run the tests of the API contract, write docs/compatibility.md
 	$(BIN)/pytest -q tests/unit tests/integration --compatibility docs/compatibility.md
 
-chaos: setup-dev  ## kill -9 of everything, 200 times, while batches run (ENGINE=real: the real engine, 8 times)
+chaos: setup-dev  ## kill -9 of everything, 200 times, while batches run (ENGINE=real: the real engine, 13 times)
 	$(BIN)/python -m tests.chaos --engine $(or $(ENGINE),fake) $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) --save
 
 bench: setup-dev  ## the service-side benchmarks: relay, upload, validation, dispatch
 	$(BIN)/python -m bench
+
+bench-batch: setup-dev  ## 50,000 lines from upload to download, CPU and memory; 20 owners at once
+	$(BIN)/python -m bench.batch_load
 
 lock: setup-dev  ## pin requirements/*.in with hashes again
 	@uv=$$($(PYTHON) -c 'from pathlib import Path; from coserve.setup.installer import get_uv; print(get_uv(Path.cwd()))' | tail -1); \

@@ -1,0 +1,123 @@
+"""One batch from upload to download through the public API, timed by stage."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import orjson
+import psycopg
+
+from bench.batch_dispatch import LINE_BYTES, line
+from bench.batch_load.samples import MemoryWatch, cpu_s
+from tests.chaos.installation import Installation
+
+CHAT = "/v1/chat/completions"
+LIMIT_S = 900.0
+LOOK_S = 0.5
+
+
+def client_of(installation: Installation, key: str | None = None) -> httpx.Client:
+    """A client of the installation's gateway."""
+    headers = {"Authorization": f"Bearer {key or installation.key}"}
+    return httpx.Client(base_url=installation.url, headers=headers, timeout=120)
+
+
+def upload(client: httpx.Client, num_lines: int) -> str:
+    """Upload a file of so many lines of `LINE_BYTES`; its id."""
+    with tempfile.TemporaryFile() as file:
+        file.writelines(line(number) + b"\n" for number in range(num_lines))
+        file.seek(0)
+        reply = client.post("/v1/files", data={"purpose": "batch"}, files={"file": file})
+    return str(reply.raise_for_status().json()["id"])
+
+
+def create(client: httpx.Client, file_id: str) -> str:
+    """A batch over the file; its id."""
+    wanted = {"input_file_id": file_id, "endpoint": CHAT, "completion_window": "24h"}
+    return str(client.post("/v1/batches", json=wanted).raise_for_status().json()["id"])
+
+
+@contextmanager
+def database(installation: Installation) -> Iterator[psycopg.Connection[Any]]:
+    """A connection to look with."""
+    with psycopg.connect(installation.dsn, autocommit=True) as connection:
+        yield connection
+
+
+def wait_until_over(connection: psycopg.Connection[Any], batch_id: str) -> None:
+    """Until the batch is complete; raises where it ends otherwise."""
+    until = time.monotonic() + LIMIT_S
+    while time.monotonic() < until:
+        found = connection.execute("SELECT status FROM batches WHERE id = %s", (batch_id,))
+        (status,) = found.fetchone() or ("gone",)
+        if status == "completed":
+            return
+        if status not in ("validating", "in_progress", "finalizing"):
+            raise RuntimeError(f"the batch is {status}")
+        time.sleep(LOOK_S)
+    raise RuntimeError(f"not over after {LIMIT_S} s")
+
+
+def measure(installation: Installation, num_lines: int) -> dict[str, Any]:
+    """All of it, once. Microseconds are CPU time over lines; seconds are by the wall."""
+    with client_of(installation) as client, database(installation) as connection:
+        before = cpu_s(installation)
+        with MemoryWatch(installation) as memory:
+            started = time.perf_counter()
+            file_id = upload(client, num_lines)
+            upload_s = time.perf_counter() - started
+            batch_id = create(client, file_id)
+            wait_until_over(connection, batch_id)
+            after = cpu_s(installation)
+            download_started = time.perf_counter()
+            num_downloaded = download(client, batch_id)
+            done = time.perf_counter()
+        assert num_downloaded == num_lines, num_downloaded
+        stages = connection.execute(
+            "SELECT extract(epoch FROM in_progress_at - created_at)::float8,"
+            " extract(epoch FROM finalizing_at - in_progress_at)::float8,"
+            " extract(epoch FROM completed_at - finalizing_at)::float8"
+            " FROM batches WHERE id = %s",
+            (batch_id,),
+        ).fetchone()
+        assert stages is not None
+    cpu_us = {
+        part.replace("-", "_"): round((after[part] - before[part]) / num_lines * 1e6, 1)
+        for part in after
+    }
+    in_all = cpu_us["worker_dispatch"] + cpu_us["worker_stages"] + cpu_us["postgres"]
+    return {
+        "num_lines": num_lines,
+        "line_bytes": LINE_BYTES,
+        "upload_s": round(upload_s, 2),
+        "validate_s": round(stages[0], 2),
+        "dispatch_s": round(stages[1], 2),
+        "finalize_s": round(stages[2], 2),
+        "download_s": round(done - download_started, 2),
+        "end_to_end_s": round(done - started, 2),
+        "lines_per_s": round(num_lines / (done - started), 1),
+        "cpu_us_per_line": cpu_us,
+        "worker_and_postgres_cpu_us_per_line": round(in_all, 1),
+        "peak_mib": memory.peaks(),
+        "first_and_last_third": memory.thirds(),
+    }
+
+
+def download(client: httpx.Client, batch_id: str) -> int:
+    """Read the output file to its end; how many different lines it holds."""
+    batch = client.get(f"/v1/batches/{batch_id}").raise_for_status().json()
+    assert batch["error_file_id"] is None, batch
+    with client.stream("GET", f"/v1/files/{batch['output_file_id']}/content") as reply:
+        reply.raise_for_status()
+        with tempfile.NamedTemporaryFile() as copy:
+            for chunk in reply.iter_bytes():
+                copy.write(chunk)
+            copy.flush()
+            with Path(copy.name).open("rb") as lines:
+                return len({orjson.loads(one)["custom_id"] for one in lines})
