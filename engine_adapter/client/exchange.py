@@ -46,14 +46,16 @@ async def exchange(
     async with asyncio.TaskGroup() as group:
         task = group.create_task(_caught(work))
         try:
-            async with asyncio.timeout(timeout_s):
-                answer = await asyncio.shield(task)
-        except TimeoutError:
-            await _last_word(task, drop, heard)
-            answer = GivenUp()
+            # Unlike awaiting the task, this leaves it alone when it is itself cancelled.
+            await asyncio.wait({task}, timeout=timeout_s)
         except asyncio.CancelledError:
             await _last_word(task, drop, heard)
             raise
+        if task.done():
+            answer = task.result()
+        else:
+            await _last_word(task, drop, heard)
+            answer = GivenUp()
     if isinstance(answer, Exception):
         raise answer
     return answer
