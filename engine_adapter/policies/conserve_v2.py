@@ -34,6 +34,7 @@ from engine_adapter.policies.parts.checkpointing import order_checkpoints
 from engine_adapter.policies.parts.harvest import Harvester
 from engine_adapter.policies.parts.online import OnlineFiller
 from engine_adapter.policies.parts.ordering import OfflineOrder
+from engine_adapter.policies.parts.price import HarvestPrice
 from engine_adapter.policies.parts.rows import RowsByRole
 from engine_adapter.policies.parts.victims import VictimPool
 from engine_adapter.policies.settings import PolicySettings
@@ -50,6 +51,7 @@ class ConserveV2(PolicyBase):
         self._order = OfflineOrder(self.settings.batch_min_share)
         self._typical = TypicalPrompt(self.settings.typical_online_tokens)
         self._online = OnlineFiller(online_prefill_budget_s)
+        self._price = HarvestPrice(self.settings.min_harvest)
 
     def plan(self, snapshot: Snapshot) -> StepPlan:
         """Algorithm 1."""
@@ -57,8 +59,15 @@ class ConserveV2(PolicyBase):
         builder = self._builder(snapshot)
         rows = RowsByRole.of(snapshot)
         victims = VictimPool(builder, rows.offline, rows.online)
+        self._price.update(snapshot, has_online=rows.has_online)
         harvester = Harvester(
-            builder, rows, victims, self._order, self.settings, self._typical.tokens
+            builder,
+            rows,
+            victims,
+            self._order,
+            self.settings,
+            self._typical.tokens,
+            self._price.value,
         )
         if rows.has_online:
             gap_s = self._online.take(builder, rows, victims)

@@ -25,8 +25,8 @@ class PolicySettings:
             no batch starves behind earlier deadlines.
         flex_max_share: Most of the slots open to offline work that flex rows may hold.
         token_budget: Tokens per step of the policy that counts tokens instead of time.
-        min_harvest: Least compute a prompt chunk beside online rows must save later, per second
-            by which it lengthens the step; below that the room is left empty.
+        min_harvest: Least compute that offline work beside online rows must save later, per second
+            by which it lengthens the step, where online requests never leave; 1 elsewhere.
     """
 
     safepoints: bool = True

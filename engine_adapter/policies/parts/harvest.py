@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from engine_adapter.core.plan import StepKind
 from engine_adapter.core.request import Phase, RequestClass, RequestRow, pages_for
 from engine_adapter.latency.load import StepLoad
 from engine_adapter.policies.parts.budget import offline_only_budget_s
@@ -18,6 +17,7 @@ from engine_adapter.policies.parts.builder import UNBOUNDED_S, PlanBuilder
 from engine_adapter.policies.parts.ordering import OfflineOrder, flex_room, retracted_rows
 from engine_adapter.policies.parts.rows import RowsByRole
 from engine_adapter.policies.parts.victims import VictimPool
+from engine_adapter.policies.parts.worth import chunk_worth_s, decode_worth_s
 from engine_adapter.policies.settings import PolicySettings
 
 # Rows further down the order may be cheaper and still fit; looking at all of them costs time.
@@ -37,14 +37,16 @@ class Harvester:
         order: OfflineOrder,
         settings: PolicySettings,
         typical_online_tokens: int,
+        price: float = 0.0,
     ) -> None:
-        """Bind the step under construction and the rows it may use."""
+        """Bind the step under construction, the rows it may use and the price of its time."""
         self._builder = builder
         self._rows = rows
         self._victims = victims
         self._order = order
         self._settings = settings
         self._typical = typical_online_tokens
+        self._price = price
         growing = len(rows.offline) + 1
         self._keep_pages = pages_for(
             typical_online_tokens + settings.growth_tokens * growing, builder.page_tokens
@@ -56,12 +58,14 @@ class Harvester:
             self._keep_pages += pages_for(row.host_tokens, builder.page_tokens) - row.device_pages
 
     def fill_beside_online(self, budget_s: float) -> None:
-        """Algorithm 1, line 2 of v2: offline rows up to the TBT target."""
-        if self._chunks_harvest_more(budget_s):
+        """Algorithm 1, line 2 of v2: offline rows up to the TBT target, if they are worth it."""
+        chunks_first = self._chunks_harvest_more(budget_s)
+        if chunks_first:
             self._take_chunks(budget_s)
+        if self._decode_worth_s(budget_s) > 0.0:
             self._take_decode(budget_s)
-        else:
-            self.fill_in_order(budget_s)
+        if not chunks_first:
+            self._take_chunks(budget_s)
 
     def fill_in_order(self, budget_s: float) -> None:
         """Decode rows, then prompt tokens, up to the bound."""
@@ -207,7 +211,7 @@ class Harvester:
 
     def _worth_it(self, row: RequestRow, budget_s: float) -> bool:
         """Beside online rows a chunk must save enough; alone any chunk is work that is due."""
-        return self._builder.num_online == 0 or self._chunk_value_s(row, budget_s) > 0.0
+        return self._builder.num_online == 0 or self._chunk_worth_s(row, budget_s) > 0.0
 
     def _fits_whole(self, row: RequestRow, num_tokens: int) -> bool:
         """Whether the row fits to its end of prompt, or is the only offline row there is."""
@@ -236,47 +240,17 @@ class Harvester:
         if self._builder.has_chunks:
             return False
         for row in self._next_prompts():
-            saved_s = self._chunk_value_s(row, budget_s)
+            saved_s = self._chunk_worth_s(row, budget_s)
             if saved_s > 0.0:
-                return saved_s > self._decode_value_s(budget_s)
+                return saved_s > self._decode_worth_s(budget_s)
         return False
 
-    def _chunk_value_s(self, row: RequestRow, budget_s: float) -> float:
-        """What the tokens that fit would cost as part of a full chunk; 0 if they cost too much.
+    def _chunk_worth_s(self, row: RequestRow, budget_s: float) -> float:
+        return chunk_worth_s(self._builder, row, budget_s, self._keep_pages, self._price)
 
-        A few tokens of a long prompt can cost nearly as much as many: the whole context is read
-        again, and decode rows beside them run through the slower executor.
-        """
-        builder, model = self._builder, self._builder.model
-        num_tokens = builder.chunk_room(row, budget_s, self._keep_pages)
-        if num_tokens == 0:
-            return 0.0
-        start = row.start_tokens
-        full, beside = StepLoad(), builder.load.copy()
-        full.add_chunk(builder.snapshot.limits.max_chunk_tokens, start)
-        beside.add_chunk(num_tokens, start)
-        saved_s = num_tokens * model.predict(full) / full.num_tokens
-        cost_s = model.predict(beside) - model.predict(builder.load)
-        return saved_s if saved_s >= self._settings.min_harvest * cost_s else 0.0
-
-    def _decode_value_s(self, budget_s: float) -> float:
-        """Marginal time of the decode rows that fit, and their share of a step's constant."""
-        builder, model = self._builder, self._builder.model
-        bound_s = builder.bounded_s(budget_s, StepKind.DECODE)
-        ready = self._rows.offline_decode
-        trial = builder.load.copy()
-        alone = StepLoad()
-        base_s = model.predict(trial)
-        for row in ready[: builder.rows_left]:
-            if model.predict_with_decode(trial, row.computed_tokens) > bound_s:
-                break
-            trial.add_decode(row.computed_tokens)
-            alone.add_decode(row.computed_tokens)
-        if not alone.decode_rows:
-            return 0.0
-        # The constant part of a decode step, spread over all rows that would share it.
-        constant_s = max(0.0, model.predict(alone) - (model.predict(trial) - base_s))
-        return model.predict(trial) - base_s + constant_s * alone.decode_rows / max(1, len(ready))
+    def _decode_worth_s(self, budget_s: float) -> float:
+        ready = self._builder.untaken(self._rows.offline_decode)
+        return decode_worth_s(self._builder, ready, budget_s, self._price)
 
     def _sharing_pays(self) -> bool:
         """Whether one mixed step is predicted to be no slower than a prefill and a decode step."""

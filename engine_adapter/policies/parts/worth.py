@@ -1,0 +1,67 @@
+"""What offline work would cost alone, against what it adds to a step of online requests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine_adapter.core.plan import StepKind
+from engine_adapter.core.request import RequestRow
+from engine_adapter.latency.load import StepLoad
+from engine_adapter.policies.parts.builder import PlanBuilder
+from engine_adapter.policies.parts.decode_room import rows_that_fit
+
+
+def chunk_worth_s(
+    builder: PlanBuilder, row: RequestRow, budget_s: float, keep_pages: int, price: float
+) -> float:
+    """What the prompt tokens that fit would cost as part of a full chunk.
+
+    A few tokens of a long prompt can cost nearly as much as many: the whole context is read
+    again, and decode rows beside them run through the slower executor.
+
+    Returns:
+        Seconds saved later; 0 if they are less than ``price`` times those added now.
+    """
+    model = builder.model
+    num_tokens = builder.chunk_room(row, budget_s, keep_pages)
+    if num_tokens == 0:
+        return 0.0
+    start = row.start_tokens
+    full, beside = StepLoad(), builder.load.copy()
+    full.add_chunk(builder.snapshot.limits.max_chunk_tokens, start)
+    beside.add_chunk(num_tokens, start)
+    saved_s = num_tokens * model.predict(full) / full.num_tokens
+    cost_s = model.predict(beside) - model.predict(builder.load)
+    return saved_s if saved_s >= price * cost_s else 0.0
+
+
+def decode_worth_s(
+    builder: PlanBuilder, ready: Sequence[RequestRow], budget_s: float, price: float
+) -> float:
+    """What the decode rows that fit would cost in a step with all slots of offline rows decoding.
+
+    Returns:
+        Seconds saved later; 0 if they are less than ``price`` times those added now.
+    """
+    model, resources = builder.model, builder.snapshot.resources
+    kind = StepKind.MIXED if builder.has_chunks else StepKind.DECODE
+    lengths = [row.computed_tokens + 1 for row in ready[: builder.rows_left]]
+    taken = rows_that_fit(model, builder.load, lengths, builder.bounded_s(budget_s, kind))
+    if not taken:
+        return 0.0
+    length = sum(lengths[:taken]) // taken
+    slots = resources.total_slots - resources.reserved_slots
+    by_pages = resources.total_pages * resources.page_tokens // length
+    together = _rows_of(max(1, len(ready), min(slots, by_pages)), length, StepLoad())
+    beside = _rows_of(taken, length, builder.load.copy())
+    cost_s = model.predict(beside) - model.predict(builder.load)
+    saved_s = taken * model.predict(together) / together.decode_rows
+    return saved_s if saved_s >= price * cost_s else 0.0
+
+
+def _rows_of(num_rows: int, length: int, load: StepLoad) -> StepLoad:
+    """Add decode rows of the same length; the load is changed and returned."""
+    load.decode_rows += num_rows
+    load.decode_context += num_rows * length
+    load.decode_square += num_rows * length * length
+    return load
