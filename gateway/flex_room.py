@@ -48,7 +48,7 @@ class FlexRoom:
         others = [
             member
             for member in pool.members
-            if member.up
+            if member.open
             and member.facts is not None
             and member.facts.model == model
             and self.has_room(member, num_calls)
