@@ -43,8 +43,8 @@ check: setup-dev  ## format, lint, types, import contracts, unused dependencies
 test: setup-dev setup-engine setup-kernels  ## set up if needed, run every test
 	$(BIN)/pytest tests
 
-compatibility: setup-dev  ## run the tests of the API contract, write docs/compatibility.md
-	$(BIN)/pytest -q tests/unit tests/integration --compatibility docs/compatibility.md
+compatibility: setup-dev setup-engine  ## run the tests of the API contract, write docs/compatibility.md
+	$(BIN)/pytest -q tests/unit tests/integration tests/engine --compatibility docs/compatibility.md
 
 chaos: setup-dev  ## kill -9 of everything, 200 times, while batches run (ENGINE=real: the real engine, 13 times)
 	$(BIN)/python -m tests.chaos --engine $(or $(ENGINE),fake) $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) --save

@@ -1,0 +1,97 @@
+"""Streams whose requests give way to others: no text twice, none missing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from engine_adapter.client.http import HttpEngineClient
+from engine_adapter.liveness import verify_engine
+from gateway.settings import GatewaySettings
+from store.session import Database
+from tests.fixtures.engine import START_LIMIT_S, running_engine, tiny_settings
+from tests.fixtures.online import Gateway, running_gateway
+
+NUM_FLEX = 2
+NUM_ONLINE = 12
+FLEX_TOKENS = 160
+ONLINE_TOKENS = 60
+
+
+@pytest_asyncio.fixture
+async def gateway(
+    engine_python: Path,
+    tiny_model: Path,
+    database: Database,
+    database_url: str,
+    broker_url: str,
+    tmp_path: Path,
+) -> AsyncIterator[Gateway]:
+    """Before an engine with few slots and few pages."""
+    small = replace(
+        tiny_settings(engine_python, tiny_model),
+        max_running=6,
+        kv_tokens=1024,
+        dtype="float32",
+    )
+    with running_engine(small, tmp_path) as engine:
+        await verify_engine(engine.url, engine.model, START_LIMIT_S)
+        settings = GatewaySettings(
+            database_url=database_url, broker_url=broker_url, engine_urls=engine.url, home=tmp_path
+        )
+        async with running_gateway(database, settings, engine.model) as running:
+            yield running
+
+
+async def streamed(gateway: Gateway, prompt: str, max_tokens: int, tier: str) -> tuple[str, int]:
+    """The text that arrived, piece by piece, and the tokens it is said to have."""
+    text, num_tokens = "", 0
+    async with gateway.client() as client:
+        async for chunk in await client.chat.completions.create(
+            **gateway.chat(prompt, temperature=0),
+            max_tokens=max_tokens,
+            stream=True,
+            stream_options={"include_usage": True},
+            service_tier=tier,
+            extra_body={"ignore_eos": True},
+        ):
+            text += "".join(choice.delta.content or "" for choice in chunk.choices)
+            num_tokens = chunk.usage.completion_tokens if chunk.usage else num_tokens
+    return text, num_tokens
+
+
+@pytest.mark.contract("C-27", "S-22")
+async def test_text_of_preempted_streams(gateway: Gateway) -> None:
+    flex = [f"Tell me about {i} ships on the sea." for i in range(NUM_FLEX)]
+    online = [f"Question number {i}: what now?" for i in range(NUM_ONLINE)]
+    alone = {prompt: await streamed(gateway, prompt, FLEX_TOKENS, "default") for prompt in flex}
+    alone |= {
+        prompt: await streamed(gateway, prompt, ONLINE_TOKENS, "default") for prompt in online
+    }
+    engine = HttpEngineClient(gateway.app.state.engines.members[0].url)
+    before = (await engine.facts()).raw["coserve"]
+    async with asyncio.TaskGroup() as group:
+        tasks = {
+            prompt: group.create_task(streamed(gateway, prompt, FLEX_TOKENS, "flex"))
+            for prompt in flex
+        }
+        await asyncio.sleep(0.3)
+        # These two are all the flex requests that the engine has room for.
+        async with gateway.http() as http:
+            reply = await http.post(
+                "/v1/chat/completions", json=gateway.chat("Hi.", service_tier="flex")
+            )
+        assert reply.json()["error"]["code"] == "resource_unavailable"
+        for prompt in online:
+            tasks[prompt] = group.create_task(streamed(gateway, prompt, ONLINE_TOKENS, "default"))
+            await asyncio.sleep(0.05)
+    after = (await engine.facts()).raw["coserve"]
+    await engine.close()
+    gave_way = {name: after[name] - before[name] for name in ("parks", "retracts", "undone_rows")}
+    assert sum(gave_way.values()) > 0, gave_way
+    assert {prompt: task.result() for prompt, task in tasks.items()} == alone
