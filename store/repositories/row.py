@@ -271,18 +271,29 @@ async def release_all(session: AsyncSession, dispatcher_id: str) -> int:
 
 
 async def reap(session: AsyncSession) -> dict[str, int]:
-    """Make rows pending whose dispatcher is no more; how many, by batch."""
+    """Make rows of gone dispatchers pending; how many, by batch. Locks the batches first."""
+    orphaned = (
+        "r.status = 'leased' AND NOT EXISTS"
+        " (SELECT 1 FROM dispatchers d WHERE d.id = r.dispatcher_id)"
+    )
+    batches = await session.scalars(
+        text(
+            "SELECT id FROM batches WHERE id IN"
+            f" (SELECT r.batch_id FROM batch_rows r WHERE {orphaned})"
+            " ORDER BY id FOR NO KEY UPDATE"
+        )
+    )
     found = await session.execute(
         text(
-            """
+            f"""
             WITH reaped AS (
               UPDATE batch_rows r SET status = 'pending', dispatcher_id = NULL, rid = NULL
-              WHERE r.status = 'leased'
-                AND NOT EXISTS (SELECT 1 FROM dispatchers d WHERE d.id = r.dispatcher_id)
+              WHERE {orphaned} AND r.batch_id = ANY(:batches)
               RETURNING r.batch_id)
             SELECT batch_id, count(*) AS num_rows FROM reaped GROUP BY batch_id
             """
-        )
+        ),
+        {"batches": list(batches)},
     )
     return {row.batch_id: row.num_rows for row in found}
 
