@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from batch.extension import extend
+from batch.extension import BatchExtension, extend
 from batch.schemas import BatchObject
 from engine_adapter.client.pool import EnginePool
 from store.models import Batch
@@ -23,6 +23,14 @@ async def shapes(
     session: AsyncSession, engines: EnginePool, batches: Sequence[Batch]
 ) -> list[BatchObject]:
     """Some batches, read together."""
+    said = await extensions(session, engines, batches)
+    return [BatchObject.of(batch, one) for batch, one in zip(batches, said, strict=True)]
+
+
+async def extensions(
+    session: AsyncSession, engines: EnginePool, batches: Sequence[Batch]
+) -> list[BatchExtension]:
+    """What is known of some batches beyond the official fields, for the wire and for pages."""
     if not batches:
         return []
     readings = await progress.read_batches(session, [batch.id for batch in batches])
@@ -30,9 +38,6 @@ async def shapes(
     now = await files.now(session)
     models_up = {model.id for model in engines.models() if model.up}
     return [
-        BatchObject.of(
-            batch,
-            extend(batch, readings.get(batch.id), service, now=now, models_up=models_up),
-        )
+        extend(batch, readings.get(batch.id), service, now=now, models_up=models_up)
         for batch in batches
     ]

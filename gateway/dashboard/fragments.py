@@ -11,12 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from batch.steer import MAX_PRIORITY, MIN_PRIORITY
 from engine_adapter.wire.errors import NotFound
+from gateway.batch_shapes import extensions
 from gateway.dashboard.engines import read_engines
 from gateway.dashboard.resources import Resources
 from gateway.dashboard.templating import render
 from gateway.dashboard.views import BatchView, EventView, FailedRowView, progress_chart
 from store.repositories import overview
+from store.repositories.progress import retry_of
 
 PAGE_ROWS = 25
 MAX_EVENTS = 50
@@ -77,7 +80,8 @@ class BatchesView:
                 work, group=self.group, after=self.after, limit=PAGE_ROWS
             )
             totals = await overview.totals(work)
-        views = [BatchView(row) for row in rows]
+            said = await extensions(work, resources.engine_pool, [row.batch for row in rows])
+        views = [BatchView(row, one) for row, one in zip(rows, said, strict=True)]
         items = {f"row-{v.batch.id}": render("fragments/batch_row.html", b=v) for v in views}
         summary = render(
             "fragments/batches_summary.html", totals=totals, group=self.group, after=self.after
@@ -119,7 +123,9 @@ class OneBatchView:
             points = await overview.progress(work, batch, max_points=MAX_CHART_POINTS)
             events = await overview.events(work, batch.id, limit=MAX_EVENTS)
             failed = await overview.failed_rows(work, batch, limit=MAX_FAILED_ROWS)
-        view = BatchView(found)
+            (said,) = await extensions(work, resources.engine_pool, [batch])
+            retry = await retry_of(work, batch.id)
+        view = BatchView(found, said, retry.id if retry is not None else None)
         values = {
             "b": view,
             "chart": progress_chart(points, view),
@@ -129,7 +135,13 @@ class OneBatchView:
         names = ("head", "progress", "chart", "errors", "files", "timeline", "facts")
         return Fragments(
             whole={f"batch-{n}": render(f"fragments/batch_{n}.html", **values) for n in names},
-            facts={"name": found.input_name, "batch_id": batch.id},
+            facts={
+                "name": found.input_name,
+                "batch_id": batch.id,
+                "priority": batch.priority,
+                "min_priority": MIN_PRIORITY,
+                "max_priority": MAX_PRIORITY,
+            },
             statuses={found.input_name: view.label},
         )
 

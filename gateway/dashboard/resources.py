@@ -11,6 +11,7 @@ from batch.clock import Clock, SystemClock
 from batch.files import FileStore
 from batch.queue import Queue
 from engine_adapter.client.base import EngineClient
+from engine_adapter.client.pool import EnginePool
 from gateway.dashboard.engines import EngineHistory
 from gateway.dashboard.session import SessionSigner
 from gateway.dashboard.throttle import LoginThrottle
@@ -56,4 +57,10 @@ class Resources:
     @property
     def engines(self) -> Sequence[EngineClient]:
         """Every engine that the gateway knows."""
-        return tuple(self.state.engines.clients)
+        return tuple(self.engine_pool.clients)
+
+    @property
+    def engine_pool(self) -> EnginePool:
+        """Those engines with what is known of them."""
+        pool: EnginePool = self.state.engines
+        return pool

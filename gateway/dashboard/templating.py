@@ -38,6 +38,7 @@ def make_environment() -> Environment:
         "instant": wording.instant,
         "machine_instant": wording.machine_instant,
         "pace": wording.pace,
+        "token_pace": wording.token_pace,
         "as_words": wording.label,
     }
     environment.globals |= {"ago": wording.ago, "asset_version": asset_version}

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import orjson
 
+from batch.extension import BatchExtension, WaitingReason
+from batch.rerun import REPEATABLE
 from batch.states import CANCELLABLE_BATCH, TERMINAL_BATCH, BatchStatus
+from batch.steer import STEERABLE
 from gateway.dashboard import wording
 from store.models import Batch, BatchEvent
 from store.repositories.overview import BatchOverview, FailedRow, ProgressPoint
-
-STALLED_AFTER_S = 60.0
-"""A batch with open rows whose last result is older than this is said to be waiting."""
 
 TONES = {
     "validating": "run",
@@ -29,6 +29,18 @@ TONES = {
 }
 LABELS = {"in_progress": "in progress"}
 
+WAITING_WORDS = {
+    WaitingReason.VALIDATING: "checking the input",
+    WaitingReason.CANCELLING: "stopping its rows",
+    WaitingReason.FINALIZING: "writing the files",
+    WaitingReason.AT_ENGINE: "at the engine, no answer for a while",
+    WaitingReason.PAUSED: "paused",
+    WaitingReason.ENGINE_UNAVAILABLE: "waiting for an engine that serves its model",
+    WaitingReason.BACKING_OFF: "waiting before rows are tried again",
+    WaitingReason.DISPATCHER_STARTING: "about to start",
+    WaitingReason.QUEUED: "waiting for its turn",
+}
+
 EVENT_LABELS = {
     "created": "Created",
     "validating": "Validation began",
@@ -41,14 +53,24 @@ EVENT_LABELS = {
     "expired": "Completion window ended",
     "paused": "Paused",
     "resumed": "Resumed",
+    "priority_changed": "Priority changed",
+    "retried": "Failed rows run again",
 }
 
 
 @dataclass(frozen=True)
 class BatchView:
-    """One batch as a page shows it; derived figures are properties."""
+    """One batch as a page shows it; derived figures are properties.
+
+    Attributes:
+        source: Its row, and who it belongs to.
+        said: What is predicted of it and what it waits for.
+        retry_id: The batch that runs its unanswered lines again, if there is one.
+    """
 
     source: BatchOverview
+    said: BatchExtension
+    retry_id: str | None = None
 
     @property
     def batch(self) -> Batch:
@@ -103,25 +125,11 @@ class BatchView:
         return wording.percent(self.num_finished, self.batch.num_total)
 
     @property
-    def rows_per_s(self) -> float:
-        """Pace over the last results up to now, so that it falls while nothing happens."""
-        since = self.source.pace_since_at
-        rows = self.source.pace_rows
-        if rows <= 0:
-            since, rows = self.batch.in_progress_at, self.num_finished
-        if since is None or rows <= 0:
-            return 0.0
-        passed_s = (self.source.now - since) / timedelta(seconds=1)
-        return rows / max(passed_s, 0.001)
-
-    @property
     def left_s(self) -> float | None:
-        """Seconds until the last row at today's pace; none where it cannot be told."""
-        if self.status is not BatchStatus.IN_PROGRESS or self.paused or self.rows_per_s <= 0:
+        """Seconds until the predicted end; none where nothing is predicted."""
+        if self.predicted_finish_at is None:
             return None
-        left_s = (self.batch.num_total - self.num_finished) / self.rows_per_s
-        # Slower than its own window by far: an estimate from a stalled pace says nothing.
-        return left_s if left_s < 30 * wording.DAY_S else None
+        return max(0.0, (self.predicted_finish_at - self.source.now) / timedelta(seconds=1))
 
     @property
     def window_left_s(self) -> float:
@@ -130,28 +138,37 @@ class BatchView:
 
     @property
     def late(self) -> bool:
-        """Whether it will not end inside its window at today's pace."""
-        return self.left_s is not None and self.left_s > self.window_left_s
+        """Whether it is predicted to end after its window."""
+        return self.said.feasible is False
 
     @property
     def time_left(self) -> str:
         """One line: what is to be expected, or what the batch waits for."""
-        if self.status is BatchStatus.IN_PROGRESS:
-            if self.paused:
-                return "paused"
-            if self.left_s is None:
-                return "waiting for an engine" if self.source.num_running == 0 else "starting"
-            return f"about {wording.about(self.left_s)} left"
-        return {
-            BatchStatus.VALIDATING: "checking the input",
-            BatchStatus.FINALIZING: "writing the files",
-            BatchStatus.CANCELLING: "stopping its rows",
-        }.get(self.status, self._ended())
+        if not self.live:
+            return self._ended()
+        if self.paused:
+            return WAITING_WORDS[WaitingReason.PAUSED]
+        left = "" if self.left_s is None else f"about {wording.about(self.left_s)} left"
+        if self.said.waiting_reason is not None:
+            waiting = WAITING_WORDS[self.said.waiting_reason]
+            return f"{waiting} · {left}" if left else waiting
+        return left or "starting"
 
     @property
     def predicted_finish_at(self) -> datetime | None:
-        """When the last row will be done at today's pace."""
-        return None if self.left_s is None else self.source.now + timedelta(seconds=self.left_s)
+        """When the last row is predicted to be done."""
+        finish_s = self.said.predicted_finish_at
+        return None if finish_s is None else datetime.fromtimestamp(finish_s, UTC)
+
+    @property
+    def steerable(self) -> bool:
+        """Whether it can be paused, resumed and given another priority."""
+        return self.status in STEERABLE
+
+    @property
+    def retriable(self) -> bool:
+        """Whether lines without an answer can be run again, and were not yet."""
+        return self.status in REPEATABLE and self.batch.num_failed > 0 and self.retry_id is None
 
     @property
     def ended_at(self) -> datetime | None:

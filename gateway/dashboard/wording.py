@@ -84,6 +84,12 @@ def pace(rows_per_s: float) -> str:
     return "less than 1 row/h"
 
 
+def token_pace(tokens_per_s: float) -> str:
+    """Tokens per second: '1,240 tok/s', '3.4 tok/s'."""
+    figure = f"{tokens_per_s:,.0f}" if tokens_per_s >= 10 else f"{tokens_per_s:.1f}"
+    return f"{figure} tok/s"
+
+
 def percent(part: float, whole: float) -> float:
     """0 to 100; never 100 before the end, never 0 after the start."""
     if whole <= 0 or part <= 0:

@@ -16,9 +16,6 @@ from sqlalchemy.orm import aliased
 from store.models import ApiKey, Batch, BatchEvent, BatchRow, File, Project, RowResult
 from store.models.batch import LIVE_STATUSES
 
-PACE_WINDOW_ROWS = 256
-"""The pace of a batch is measured over its last so many results."""
-
 STATUS_GROUPS: dict[str, tuple[str, ...]] = {
     "live": LIVE_STATUSES,
     "done": ("completed",),
@@ -37,8 +34,6 @@ class BatchOverview:
         input_name: File name of its input.
         input_bytes: Size of its input.
         num_running: Rows that are in an engine now.
-        pace_rows: Results between `pace_since_at` and `now`.
-        pace_since_at: When the pace window began; none before the first result.
         now: The database's clock when this was read.
     """
 
@@ -48,8 +43,6 @@ class BatchOverview:
     input_name: str
     input_bytes: int
     num_running: int
-    pace_rows: int
-    pace_since_at: datetime | None
     now: datetime
 
 
@@ -88,17 +81,10 @@ class FailedRow:
     created_at: datetime
 
 
-def _overviews() -> Select[Batch, str, str | None, str, int, int, int, datetime, datetime]:
+def _overviews() -> Select[Batch, str, str | None, str, int, int, datetime]:
     running = (
         select(func.count())
         .where(BatchRow.batch_id == Batch.id, BatchRow.status == "leased")
-        .correlate(Batch)
-        .scalar_subquery()
-    )
-    window = func.least(Batch.num_results - 1, PACE_WINDOW_ROWS)
-    first_of_window = (
-        select(RowResult.created_at)
-        .where(RowResult.batch_id == Batch.id, RowResult.seq == Batch.num_results - window)
         .correlate(Batch)
         .scalar_subquery()
     )
@@ -110,8 +96,6 @@ def _overviews() -> Select[Batch, str, str | None, str, int, int, int, datetime,
             File.filename,
             File.size_bytes,
             running,
-            func.greatest(window, 0),
-            first_of_window,
             func.statement_timestamp(),
         )
         .join(Project, Project.id == Batch.project_id)

@@ -205,15 +205,23 @@ async def give_up(session: AsyncSession, endpoint_id: str) -> int:
 
 
 async def recent(
-    session: AsyncSession, endpoint_ids: Sequence[str], *, limit: int
+    session: AsyncSession, endpoint_ids: Sequence[str], *, per_endpoint: int
 ) -> Sequence[WebhookDelivery]:
     """The latest deliveries to some endpoints, the newest event first."""
-    query = (
-        select(WebhookDelivery)
-        .where(WebhookDelivery.endpoint_id.in_(endpoint_ids))
-        .order_by(WebhookDelivery.created_at.desc(), WebhookDelivery.id.desc())
+    chosen = text(
+        """
+        SELECT d.* FROM unnest(CAST(:ids AS text[])) AS e(id)
+        CROSS JOIN LATERAL (
+          SELECT * FROM webhook_deliveries d WHERE d.endpoint_id = e.id
+          ORDER BY d.batch_event_id DESC LIMIT :per_endpoint) d
+        ORDER BY d.batch_event_id DESC, d.id
+        """
+    ).bindparams(ids=list(endpoint_ids), per_endpoint=per_endpoint)
+    found = await session.execute(
+        select(WebhookDelivery).from_statement(chosen),
+        execution_options={"populate_existing": True},
     )
-    return (await session.execute(query.limit(limit))).scalars().all()
+    return found.scalars().all()
 
 
 async def collect(session: AsyncSession, *, older_than_s: float) -> int:

@@ -140,6 +140,46 @@ async def test_a_batch_is_cancelled_after_a_question(
     await expect(page.get_by_role("button", name="Cancel batch")).to_have_count(0)
 
 
+async def test_a_batch_is_paused_preferred_resumed_and_its_failed_rows_run_again(
+    installation: Installation, visit: Visit, tmp_path: Path
+) -> None:
+    page = visit.page
+    await visit.log_in(installation)
+    # Eight at a time: the first rows run on while the batch is paused, the rest waits.
+    lines = [line(f"row-{number}", "fake:tokens=20 fake:token_ms=50") for number in range(39)]
+    lines.append(line("row-bad", "fake:status=400"))
+    await visit.submit(_input(tmp_path / "steered.jsonl", lines))
+    await expect(page.locator("#batch-head .pill")).to_have_text("in progress")
+    await page.get_by_role("button", name="Pause").click()
+    await expect(page.locator("#batch-head .pill")).to_have_text("paused")
+    await expect(page.locator("#time-left")).to_have_text("paused")
+    await expect(page.locator("#batch-progress")).to_contain_text("No row is started while")
+    done = await visit.number("#count-completed")
+    assert done < 39
+
+    await page.get_by_role("button", name="Change").click()
+    await page.get_by_label(re.compile("the higher one goes first")).fill("7")
+    await page.locator("#priority-confirm").click()
+    await expect(page.locator("#priority")).to_contain_text("7")
+    assert await visit.number("#count-completed") == done, "nothing was started"
+
+    await page.get_by_role("button", name="Resume").click()
+    await expect(page.locator("#batch-head .pill")).to_have_text("in progress")
+    await expect(page.locator("#tokens-per-s")).to_contain_text("tok/s")
+    await expect(page.locator("#batch-head .pill")).to_have_text("completed", timeout=60_000)
+    assert await visit.number("#count-completed") == 39
+
+    source = page.url.rsplit("/", 1)[1]
+    await page.get_by_role("button", name="Run failed rows again").click()
+    await page.get_by_role("button", name="Run them again").click()
+    await expect(page.locator("#batch-facts")).to_contain_text(source)
+    await expect(page.locator("#batch-head .pill")).to_have_text("completed", timeout=60_000)
+    assert await visit.number("#count-failed") == 1
+    await page.locator("#batch-facts").get_by_role("link", name=source).click()
+    await expect(page.locator("#retry-link")).to_be_visible()
+    await expect(page.get_by_role("button", name="Run failed rows again")).to_have_count(0)
+
+
 async def test_a_wrong_file_is_told_so_before_and_after_its_upload(
     installation: Installation, visit: Visit, tmp_path: Path
 ) -> None:

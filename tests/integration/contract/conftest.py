@@ -30,6 +30,7 @@ from store.repositories import project as projects
 from store.session import Database
 from tests.fixtures.batches import Bench
 from tests.fixtures.online import Gateway, running_gateway
+from tests.fixtures.receiver import LOOPBACK
 from tests.fixtures.servers import TEMPLATE
 
 MODEL = "org/fake-model"
@@ -122,7 +123,11 @@ async def _serve(
     engine = FakeEngine(FakeSettings(model=MODEL))
     async with serving(engine) as engine_url:
         settings = GatewaySettings(
-            database_url=database_url, broker_url=broker_url, engine_urls=engine_url, home=home
+            database_url=database_url,
+            broker_url=broker_url,
+            engine_urls=engine_url,
+            home=home,
+            webhook_networks=LOOPBACK,
         )
         async with database.unit_of_work() as session:
             other = await projects.create(session, "other")

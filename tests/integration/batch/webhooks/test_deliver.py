@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -111,21 +111,20 @@ async def test_a_failure_waits_for_its_time(database: Database) -> None:
 
 @pytest.mark.contract("W-08")
 async def test_a_slow_receiver_holds_nobody_up(database: Database) -> None:
-    async with receiving(delay_s=30) as slow, receiving() as quick:
+    async with receiving(delay_s=60) as slow, receiving() as quick:
         slow_end = await add_endpoint(database, slow.url)
         await add_endpoint(database, quick.url)
         for _ in range(12):
             await end_batch(database)
         limits = replace(LIMITS, max_in_flight=8, per_endpoint=4)
-        began = time.monotonic()
         async with asyncio.TaskGroup() as group:
-            group.create_task(deliver_now(database, limits, timeout_s=3.0))
-            await quick.until(12, limit_s=2.9)
-            assert time.monotonic() - began < 3.0, "before the first slow one was given up"
-        assert slow.most_in_flight == 4
+            delivering = group.create_task(deliver_now(database, limits, timeout_s=50.0))
+            await quick.until(12, limit_s=40.0)
+            assert slow.in_flight == 4, "not one of them has been answered or given up"
+            delivering.cancel()
         found = await deliveries_to(database, slow_end.id)
-        assert {one.last_error for one in found} <= {"timeout", None}
         assert {one.status for one in found} == {"pending"}
+        assert sum(one.attempts for one in found) == 4
 
 
 async def test_one_deliverer_at_a_time(database: Database) -> None:
@@ -155,7 +154,7 @@ async def test_the_outcome_of_an_attempt_that_was_overtaken_is_not_written(
     await pass_time(database, hours=1)
     (second,) = await claim()
     assert (second.id, second.attempts) == (stopped.id, stopped.attempts + 1)
-    more = {"http_status": 200, "error": None, "next_at": None}
+    more: dict[str, Any] = {"http_status": 200, "error": None, "next_at": None}
     async with database.unit_of_work() as session:
         assert not await deliveries.settle(session, stopped, **more)
         assert await deliveries.settle(session, second, **more)
@@ -222,7 +221,7 @@ async def test_no_delivery_without_the_end_of_its_batch(database: Database) -> N
     batch_id = await add_batch(database, file_store, [line("a")])
     async with database.unit_of_work() as session:
         assert await move(session, batch_id, BatchStatus.EXPIRED)
-        assert len(await deliveries.recent(session, [endpoint.id], limit=9)) == 1
+        assert len(await deliveries.recent(session, [endpoint.id], per_endpoint=9)) == 1
         await session.rollback()
     assert await deliveries_to(database, endpoint.id) == []
     assert (await read_batch(database, batch_id)).status == "in_progress"

@@ -1,4 +1,4 @@
-"""The list, one batch's page, submitting, cancelling, downloading."""
+"""The list, one batch's page, submitting, downloading."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from batch.finalize import finalize
-from batch.queue import FINALIZE, VALIDATE
+from batch.queue import VALIDATE
 from batch.validate import validate
 from engine_adapter.client.fake import FakeEngineClient
 from engine_adapter.client.fake_engine import FakeEngine
@@ -184,32 +184,6 @@ async def test_what_is_not_there_is_a_page_that_says_so(site: Site) -> None:
             reply = await client.get(path)
             assert reply.status_code == 404, path
             assert "That did not work" in reply.text
-
-
-async def test_cancelling_needs_the_token_and_then_happens_at_once(site: Site) -> None:
-    batch_id = await add_batch(site.bench.database, site.bench.file_store, [line("a")])
-    path = f"/admin/batches/{batch_id}"
-    async with site.admin() as client:
-        page = (await client.get(path)).text
-        assert (await client.post(f"{path}/cancel")).status_code == 403
-        assert (await read_batch(site.bench.database, batch_id)).status == "in_progress"
-        reply = await client.post(f"{path}/cancel", data={"csrf_token": token_in(page)})
-        assert (reply.status_code, reply.headers["location"]) == (303, path)
-        assert (await read_batch(site.bench.database, batch_id)).status == "cancelling"
-        assert site.bench.queue.take() == [(FINALIZE, batch_id)]
-        assert 'id="cancel-button"' not in (await client.get(path)).text
-
-
-async def test_cancelling_what_has_ended_changes_nothing(site: Site) -> None:
-    batch_id = await add_batch(site.bench.database, site.bench.file_store, [line("a")])
-    await ended(site, batch_id)
-    site.bench.queue.take()
-    async with site.admin() as client:
-        token = token_in((await client.get("/admin/batches")).text)
-        reply = await client.post(f"/admin/batches/{batch_id}/cancel", data={"csrf_token": token})
-        assert reply.status_code == 303
-    assert (await read_batch(site.bench.database, batch_id)).status == "completed"
-    assert site.bench.queue.take() == []
 
 
 async def test_a_database_that_is_away_is_a_page_too(site: Site, database: Database) -> None:

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from batch.extension import BatchExtension, WaitingReason
 from batch.states import BatchStatus
 from gateway.dashboard.views import (
     LABELS,
     TONES,
+    WAITING_WORDS,
     BatchView,
     EventView,
     FailedRowView,
@@ -25,8 +27,8 @@ def view(
     status: str = "in_progress",
     *,
     num_running: int = 0,
-    pace_rows: int = 0,
-    pace_since_s: float | None = None,
+    said: dict[str, Any] | None = None,
+    retry_id: str | None = None,
     **columns: Any,
 ) -> BatchView:
     columns = {
@@ -38,11 +40,28 @@ def view(
         "expires_at": NOW + timedelta(hours=1),
         **columns,
     }
-    since = None if pace_since_s is None else NOW - timedelta(seconds=pace_since_s)
     batch = Batch(id="batch_1", status=status, **columns)
+    extension: dict[str, Any] = {
+        "predicted_finish_at": None,
+        "feasible": None,
+        "warning": None,
+        "tokens_per_s": None,
+        "rows_per_s": None,
+        "waiting_reason": None,
+        "paused": batch.paused_at is not None,
+        "priority": 0,
+        "retry_of": None,
+        **(said or {}),
+    }
     return BatchView(
-        BatchOverview(batch, "Default", None, "in.jsonl", 9, num_running, pace_rows, since, NOW)
+        BatchOverview(batch, "Default", None, "in.jsonl", 9, num_running, NOW),
+        BatchExtension(**extension),
+        retry_id,
     )
+
+
+def in_s(seconds: float) -> int:
+    return int((NOW + timedelta(seconds=seconds)).timestamp())
 
 
 def test_every_status_has_a_tone_and_words() -> None:
@@ -53,34 +72,54 @@ def test_every_status_has_a_tone_and_words() -> None:
         assert view(status, **ended).time_left
 
 
-def test_time_left_comes_from_the_pace_of_the_last_results() -> None:
-    shown = view(num_completed=50, pace_rows=25, pace_since_s=5.0)
-    assert shown.rows_per_s == 5.0
+def test_every_reason_has_words() -> None:
+    assert set(WAITING_WORDS) == set(WaitingReason)
+
+
+def test_time_left_is_what_is_predicted() -> None:
+    shown = view(num_completed=50, said={"predicted_finish_at": in_s(10), "feasible": True})
     assert shown.left_s == 10.0
     assert shown.predicted_finish_at == NOW + timedelta(seconds=10)
     assert shown.time_left == "about 10 s left"
     assert not shown.late
 
 
-def test_before_the_second_result_the_pace_is_that_since_the_start() -> None:
-    assert view(num_completed=1, num_results=1).rows_per_s == pytest.approx(1 / 50)
+def test_a_prediction_that_has_passed_is_now() -> None:
+    assert view(said={"predicted_finish_at": in_s(-30)}).left_s == 0.0
+
+
+def test_what_a_batch_waits_for_comes_first() -> None:
+    reason = {"waiting_reason": WaitingReason.QUEUED}
+    assert view(said=reason).time_left == "waiting for its turn"
+    shown = view(said={**reason, "predicted_finish_at": in_s(7200)})
+    assert shown.time_left == "waiting for its turn · about 2 h left"
 
 
 def test_without_a_result_nothing_is_promised() -> None:
     assert view().left_s is None
-    assert view().time_left == "waiting for an engine"
     assert view(num_running=3).time_left == "starting"
 
 
-def test_a_batch_that_will_miss_its_window_says_so() -> None:
-    assert view(num_completed=10, pace_rows=9, pace_since_s=900.0).late
+def test_a_batch_that_will_miss_its_window_is_late() -> None:
+    assert view(said={"predicted_finish_at": in_s(9000), "feasible": False}).late
 
 
 def test_a_paused_batch_has_no_end_in_sight() -> None:
-    shown = view(num_completed=50, pace_rows=25, pace_since_s=5.0, paused_at=NOW)
+    shown = view(num_completed=50, paused_at=NOW)
     assert shown.paused
     assert shown.time_left == "paused"
     assert shown.left_s is None
+
+
+def test_what_can_be_done_follows_from_the_status() -> None:
+    assert view().steerable
+    assert not view("finalizing", finalizing_at=NOW).steerable
+    ended: dict[str, Any] = {"completed_at": NOW, "num_completed": 97, "num_failed": 3}
+    assert view("completed", **ended).retriable
+    assert not view("completed", retry_id="batch_2", **ended).retriable
+    assert not view("completed", completed_at=NOW, num_completed=100).retriable
+    assert not view(num_failed=3).retriable
+    assert not view("failed", failed_at=NOW).retriable
 
 
 def test_rows_are_finished_running_or_waiting() -> None:

@@ -1,31 +1,29 @@
-"""What an admin can do: submit a batch by upload, cancel one."""
+"""An admin submits a batch by upload."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
 from fastapi import APIRouter, Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
-from batch.cancel import cancel
 from batch.create import create
 from batch.errors import FileTooLarge, InvalidUpload
 from batch.schemas import CreateBatch
 from batch.upload import MAX_BATCH_FILE_BYTES, MAX_FORM_OVERHEAD_BYTES, receive, record
-from engine_adapter.wire.errors import ApiError, Conflict, NotFound
+from engine_adapter.wire.errors import ApiError
 from gateway.dashboard.access import (
     CSRF_FIELD,
     CSRF_HEADER,
     AdminDep,
-    CheckedForm,
     ResourcesDep,
     check_origin,
     check_token,
 )
+from gateway.dashboard.navigation import go_to_batch
 from gateway.dashboard.pages import new_batch_page
 from gateway.multipart import FormPart, MultipartForm
 from gateway.refusal import LingeringResponse
-from store.repositories import overview
 
 router = APIRouter()
 
@@ -64,7 +62,7 @@ async def submit(request: Request, resources: ResourcesDep, admin: AdminDep) -> 
         )
         return LingeringResponse(page)
     await resources.queue.enqueue_validate(batch.id)
-    return _go_to(request, f"{request.scope['root_path']}/batches/{batch.id}")
+    return go_to_batch(request, batch.id)
 
 
 class _Submission:
@@ -96,29 +94,3 @@ def _check_length(request: Request) -> None:
     limit = MAX_BATCH_FILE_BYTES + MAX_FORM_OVERHEAD_BYTES
     if declared.isdigit() and int(declared) > limit:
         raise FileTooLarge(MAX_BATCH_FILE_BYTES)
-
-
-@router.post("/batches/{batch_id}/cancel", dependencies=[CheckedForm])
-async def cancel_batch(
-    request: Request, resources: ResourcesDep, admin: AdminDep, batch_id: str
-) -> Response:
-    """Cancel a batch of any project; one that ended meanwhile is simply shown."""
-    try:
-        async with resources.database.unit_of_work() as work:
-            found = await overview.one(work, batch_id[:64])
-            if found is None:
-                raise NotFound(f"No batch found with id '{batch_id[:64]}'.")
-            await cancel(work, found.batch.project_id, found.batch.id)
-    except Conflict:
-        # Its page says how it ended: that is the answer.
-        pass
-    else:
-        await resources.queue.enqueue_finalize(batch_id)
-    return _go_to(request, f"{request.scope['root_path']}/batches/{batch_id}")
-
-
-def _go_to(request: Request, path: str) -> Response:
-    """A redirect that works for forms and for scripts that follow no redirect."""
-    if request.headers.get("hx-request") == "true":
-        return Response(status_code=204, headers={"hx-redirect": path})
-    return RedirectResponse(path, 303)
