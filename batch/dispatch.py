@@ -1,6 +1,6 @@
 """The dispatcher: everything between a pending row and its result, for one engine.
 
-    claim (≤128 rows) ──► flights (one call each) ──► outbox (one fenced write per 20 ms)
+    claim (≤128 rows) ──► flights (one call each) ──► outbox (one fenced write per 100 ms)
          ▲ places free          │ stopped batch: abort
          └── engine watch ──────┘ engine gone: put back
 
@@ -31,7 +31,7 @@ from store.session import Database
 
 logger = logging.getLogger(__name__)
 
-TURN_S = 0.02
+TURN_S = 0.05
 """Least time between two claims: what lands meanwhile is claimed for together."""
 
 IDLE_LOOK_S = 0.25

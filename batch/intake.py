@@ -63,6 +63,7 @@ class RowSource:
         self._live: dict[str, LiveBatch] = {}
         self._exhausted: set[str] = set()
         self._fresh_until_s = 0.0
+        self._turn = 0
 
     async def take(self, model: str, num_free: int, num_in_flight: Mapping[str, int]) -> Intake:
         """Claim up to `num_free` rows (at most `CLAIM_ROWS`) and read their lines.
@@ -144,7 +145,8 @@ class RowSource:
     ) -> list[ClaimedRow]:
         async with self._database.unit_of_work() as session:
             await self._refresh(session, model)
-            quotas = divide(num_places, self._demands(num_in_flight))
+            self._turn += 1
+            quotas = divide(num_places, self._demands(num_in_flight), turn=self._turn)
             if not quotas:
                 return []
             claimed = await rows.claim(

@@ -37,12 +37,13 @@ class Demand:
     num_in_flight: int
 
 
-def divide(num_free: int, demands: Sequence[Demand]) -> dict[str, int]:
+def divide(num_free: int, demands: Sequence[Demand], *, turn: int = 0) -> dict[str, int]:
     """How many rows to claim of each batch, `num_free` in all where there is that much work.
 
     Args:
         num_free: Places free at the engine.
         demands: Live batches, one entry each.
+        turn: Number of this division: who gets the places that cannot be halved changes with it.
 
     Returns:
         Batches in the order in which to claim, none with zero rows.
@@ -56,14 +57,14 @@ def divide(num_free: int, demands: Sequence[Demand]) -> dict[str, int]:
         for project in projects
     }
     wanted = {project: sum(d.num_waiting for d in batches) for project, batches in projects.items()}
-    granted = _fill(num_free, held, wanted)
+    granted = _fill(num_free, held, wanted, turn)
     quotas: dict[str, int] = {}
     for project, batches in projects.items():
         quotas |= _inside_project(granted[project], batches)
     return {batch_id: num_rows for batch_id, num_rows in quotas.items() if num_rows > 0}
 
 
-def _fill(num_free: int, held: dict[str, int], wanted: dict[str, int]) -> dict[str, int]:
+def _fill(num_free: int, held: dict[str, int], wanted: dict[str, int], turn: int) -> dict[str, int]:
     """Give places one level at a time to whoever holds fewest and still wants some."""
     granted = dict.fromkeys(held, 0)
     while num_free > 0:
@@ -73,6 +74,8 @@ def _fill(num_free: int, held: dict[str, int], wanted: dict[str, int]) -> dict[s
         level = {name: held[name] + granted[name] for name in open_projects}
         lowest = min(level.values())
         bottom = sorted(name for name in open_projects if level[name] == lowest)
+        first = turn % len(bottom)
+        bottom = bottom[first:] + bottom[:first]
         # Raise the bottom to the next project's level, or as far as wants and places allow.
         ceiling = min((value for value in level.values() if value > lowest), default=None)
         step = max(1, num_free // len(bottom))

@@ -1,6 +1,7 @@
 """`EngineClient` over HTTP: the one way the service talks to a real engine.
 
-aiohttp, because its relay costs a tenth of httpx's CPU per streamed chunk (decision 0004).
+aiohttp for streams and control requests, because its relay costs a tenth of httpx's CPU per chunk
+(decision 0004); connections of our own for whole answers (decision 0044).
 """
 
 from __future__ import annotations
@@ -15,6 +16,12 @@ import aiohttp
 import orjson
 
 from engine_adapter.client.base import EngineCall, EngineFacts, EngineReply, LiveRids, StreamFrame
+from engine_adapter.client.connections import (
+    CONNECT_TIMEOUT_S,
+    KEEP_ALIVE_S,
+    Connections,
+    NotConnected,
+)
 from engine_adapter.client.decoding import (
     decode_facts,
     decode_live,
@@ -30,10 +37,6 @@ from engine_adapter.wire.errors import EngineNotReached, EngineUnavailable, Inte
 from engine_adapter.wire.rid import is_rid
 from engine_adapter.wire.usage import TokenUsage
 
-CONNECT_TIMEOUT_S = 5.0
-# Shorter than the 5 s after which the engine's server closes an idle connection: a request never
-# meets a connection that is just being closed.
-KEEP_ALIVE_S = 3.0
 CONTROL_TIMEOUT_S = 10.0
 ABORT_PATIENCE_S = 2.0
 _ABORT_LOOK_S = 0.05
@@ -48,6 +51,7 @@ class HttpEngineClient:
 
     def __init__(self, url: str) -> None:
         self._url = url.rstrip("/")
+        self._connections = Connections(self._url)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
@@ -65,7 +69,9 @@ class HttpEngineClient:
     async def call(self, call: EngineCall) -> EngineReply:
         """See `EngineClient.call`."""
         status, raw = await self._exchange(
-            call, self._ask(call.path, encode(call, stream=False)), partial(_note_served, call)
+            call,
+            self._connections.post(call.path, encode(call, stream=False)),
+            partial(_note_served, call),
         )
         return decode_reply(call, status, raw)
 
@@ -121,6 +127,7 @@ class HttpEngineClient:
 
     async def close(self) -> None:
         """Close every connection."""
+        self._connections.close()
         await self._session.close()
 
     async def _exchange(
@@ -134,17 +141,13 @@ class HttpEngineClient:
             return await exchange(
                 work, timeout_s=call.timeout_s, drop=partial(self._drop, call.rid), heard=heard
             )
-        except aiohttp.ClientConnectorError as error:
+        except (aiohttp.ClientConnectorError, NotConnected) as error:
             raise EngineNotReached("The engine cannot be reached.") from error
         except GivenUp as error:
             raise EngineUnavailable(ENGINE_LOST) from error
         except _LOST as error:
             await self._drop(call.rid)
             raise EngineUnavailable(ENGINE_LOST) from error
-
-    async def _ask(self, path: str, body: bytes) -> tuple[int, bytes]:
-        async with self._post(path, body) as response:
-            return response.status, await response.read()
 
     async def _open(self, call: EngineCall) -> HttpEngineStream | tuple[int, bytes]:
         response = await self._post(call.path, encode(call, stream=True))

@@ -27,6 +27,13 @@ def test_projects_share_evenly() -> None:
     assert quotas == {"a": 30, "b": 30, "c": 30}
 
 
+def test_places_that_cannot_be_halved_go_round() -> None:
+    demands = [demand(name, name) for name in "abc"]
+    got = [divide(1, demands, turn=turn) for turn in range(4)]
+    assert got == [{"a": 1}, {"b": 1}, {"c": 1}, {"a": 1}]
+    assert sum(divide(7, demands, turn=5).values()) == 7
+
+
 def test_a_project_with_many_batches_gets_no_more_than_one_with_one() -> None:
     quotas = divide(100, [demand(f"a{n}", "one") for n in range(9)] + [demand("b", "two")])
     assert quotas["b"] == 50

@@ -1,0 +1,174 @@
+"""HTTP/1.1 connections for whole answers: one request, one status, one body, and nothing else.
+
+A batch makes one call a line, and a general client's sessions, cookies, redirects and header maps
+cost more CPU than all else the dispatcher does with the line. Here a request is one write, the
+answer goes through llhttp (`httptools`), and a connection whose answer was not read to its end is
+closed (decision 0044). Streams and control requests stay with aiohttp.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import Final, cast
+from urllib.parse import urlsplit
+
+import httptools
+
+CONNECT_TIMEOUT_S: Final = 5.0
+# Shorter than the 5 s after which the engine's server closes an idle connection: a request never
+# meets a connection that is just being closed.
+KEEP_ALIVE_S: Final = 3.0
+
+
+class NotConnected(ConnectionError):
+    """No connection came about: the request has not been sent."""
+
+
+class Connection(asyncio.Protocol):
+    """One connection. Invariant: `_answer` is set exactly while a request is under way."""
+
+    def __init__(self) -> None:
+        self.idle_since_s = 0.0
+        self.reusable = True
+        self._transport: asyncio.Transport | None = None
+        self._answer: asyncio.Future[tuple[int, bytes]] | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._body: list[bytes] = []
+
+    async def ask(self, request: bytes, body: bytes) -> tuple[int, bytes]:
+        """Send a request and read its answer.
+
+        Raises:
+            ConnectionError: The connection was lost, or what came was no HTTP.
+        """
+        if self._transport is None or self._transport.is_closing():
+            raise ConnectionResetError("the engine closed the connection")
+        self._answer = asyncio.get_running_loop().create_future()
+        try:
+            self._transport.writelines((request, body))
+            return await self._answer
+        except BaseException:
+            # Cancelled or lost: what else may come on this connection belongs to nobody.
+            self.close()
+            raise
+        finally:
+            self._answer = None
+
+    def close(self) -> None:
+        """Close it at once."""
+        self.reusable = False
+        if self._transport is not None:
+            self._transport.abort()
+
+    # --- called by the event loop -------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio.Protocol."""
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._fail(ConnectionError(f"the engine does not speak HTTP: {error}"))
+            self.close()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """See asyncio.Protocol."""
+        self.reusable = False
+        self._fail(ConnectionResetError("the engine closed the connection"))
+
+    def _fail(self, error: ConnectionError) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(error)
+
+    # --- called by the parser -----------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        """An answer begins."""
+        self._body = []
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of its body."""
+        self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        """It has arrived whole; an answer that nobody waits for ends the connection."""
+        status = self._parser.get_status_code()
+        if status < 200:
+            return
+        if not self._parser.should_keep_alive():
+            self.reusable = False
+        if self._answer is None or self._answer.done():
+            self.close()
+            return
+        self._answer.set_result((status, b"".join(self._body)))
+        self._body = []
+
+
+class Connections:
+    """As many connections to one address as there are requests at once; used ones are kept.
+
+    Args:
+        url: `http://host[:port][/prefix]` or `https://...`.
+        keep_alive_s: How long a connection may lie idle and be used again.
+    """
+
+    def __init__(self, url: str, *, keep_alive_s: float = KEEP_ALIVE_S) -> None:
+        parts = urlsplit(url)
+        self._keep_alive_s = keep_alive_s
+        self._host = parts.hostname or ""
+        self._secure = ssl.create_default_context() if parts.scheme == "https" else None
+        self._port = parts.port or (443 if self._secure else 80)
+        self._prefix = parts.path.rstrip("/")
+        self._head = (
+            f"Host: {parts.netloc.rpartition('@')[2]}\r\n"
+            "Content-Type: application/json\r\nAccept: */*\r\nContent-Length: "
+        )
+        self._idle: list[Connection] = []
+
+    async def post(self, path: str, body: bytes) -> tuple[int, bytes]:
+        """The status and the body of the answer to a JSON body.
+
+        Raises:
+            NotConnected: Nothing was sent.
+            ConnectionError: The connection was lost before the answer was complete.
+        """
+        connection = self._take() or await self._connect()
+        request = f"POST {self._prefix}{path} HTTP/1.1\r\n{self._head}{len(body)}\r\n\r\n"
+        answer = await connection.ask(request.encode(), body)
+        if connection.reusable:
+            connection.idle_since_s = asyncio.get_running_loop().time()
+            self._idle.append(connection)
+        else:
+            connection.close()
+        return answer
+
+    def close(self) -> None:
+        """Close what is idle; what is under way is its caller's."""
+        for connection in self._idle:
+            connection.close()
+        self._idle.clear()
+
+    def _take(self) -> Connection | None:
+        """The connection used last, if it is young enough; older ones are closed."""
+        oldest_s = asyncio.get_running_loop().time() - self._keep_alive_s
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.reusable and connection.idle_since_s > oldest_s:
+                return connection
+            connection.close()
+        return None
+
+    async def _connect(self) -> Connection:
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_S):
+                _, connection = await loop.create_connection(
+                    Connection, self._host, self._port, ssl=self._secure
+                )
+        except (OSError, TimeoutError) as error:
+            raise NotConnected(str(error)) from error
+        return connection

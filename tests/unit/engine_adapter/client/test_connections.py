@@ -1,0 +1,156 @@
+"""Whole answers over connections of our own, against servers that behave well and badly."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+import uvloop
+
+from engine_adapter.client.connections import Connections, NotConnected
+
+PATH = "/v1/chat/completions"
+HALF = b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nhalf"
+WELL = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+
+
+class Server:
+    """Answers each request with the next of `answers`; a None closes the connection."""
+
+    def __init__(self, *answers: bytes | None) -> None:
+        self.answers = list(answers)
+        self.requests: list[bytes] = []
+        self.num_connections = 0
+        self.num_closed = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.num_connections += 1
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+                self.requests.append(head + await reader.readexactly(length))
+                answer = self.answers.pop(0)
+                if answer is None:
+                    break
+                for piece in (answer[:5], answer[5:]):
+                    writer.write(piece)
+                    await writer.drain()
+                    await asyncio.sleep(0)
+                if self.answers and self.answers[0] is None:
+                    break
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            self.num_closed += 1
+            writer.close()
+
+
+@asynccontextmanager
+async def connected(server: Server, **settings: float) -> AsyncIterator[Connections]:
+    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+    port = listening.sockets[0].getsockname()[1]
+    connections = Connections(f"http://127.0.0.1:{port}", **settings)
+    try:
+        yield connections
+    finally:
+        connections.close()
+        listening.close()
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not true():
+            await asyncio.sleep(0.005)
+
+
+async def test_one_connection_serves_one_request_after_the_other() -> None:
+    server = Server(WELL, b"HTTP/1.1 400 Bad\r\nContent-Length: 3\r\n\r\nbad", WELL)
+    async with connected(server) as connections:
+        found = [await connections.post(PATH, b'{"n": %d}' % n) for n in range(3)]
+    assert found == [(200, b"{}"), (400, b"bad"), (200, b"{}")]
+    assert server.num_connections == 1
+    assert server.requests[1].startswith(b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:")
+    assert server.requests[1].endswith(b'\r\nContent-Length: 8\r\n\r\n{"n": 1}')
+
+
+async def test_requests_at_once_have_a_connection_each() -> None:
+    server = Server(*[WELL] * 8)
+    async with connected(server) as connections:
+        found = await asyncio.gather(*(connections.post(PATH, b"{}") for _ in range(8)))
+    assert found == [(200, b"{}")] * 8
+    assert server.num_connections == 8
+
+
+async def test_answers_in_chunks() -> None:
+    chunked = (
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
+    )  # fmt: skip
+    async with connected(Server(chunked, WELL)) as connections:
+        assert await connections.post(PATH, b"{}") == (200, b"abcde")
+        assert await connections.post(PATH, b"{}") == (200, b"{}")
+
+
+async def test_a_server_that_closes_after_its_answer_gets_a_new_connection() -> None:
+    closing = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\n1"
+    server = Server(closing, WELL)
+    async with connected(server) as connections:
+        assert await connections.post(PATH, b"{}") == (200, b"1")
+        assert await connections.post(PATH, b"{}") == (200, b"{}")
+    assert server.num_connections == 2
+
+
+async def test_a_connection_that_lay_idle_too_long_is_not_used_again() -> None:
+    server = Server(WELL, WELL)
+    async with connected(server, keep_alive_s=0.0) as connections:
+        for _ in range(2):
+            assert await connections.post(PATH, b"{}") == (200, b"{}")
+    assert server.num_connections == 2
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [[None], [HALF, None], [b"SSH-2.0\r\n\r\n"]],
+    ids=["closed at once", "closed half way", "no HTTP"],
+)
+async def test_a_lost_answer_is_an_error_and_the_next_call_works(
+    answers: list[bytes | None],
+) -> None:
+    server = Server(*answers)
+    async with connected(server) as connections:
+        with pytest.raises(ConnectionError) as lost:
+            async with asyncio.timeout(5):
+                await connections.post(PATH, b"{}")
+        assert not isinstance(lost.value, NotConnected)
+        server.answers[:] = [WELL]
+        assert await connections.post(PATH, b"{}") == (200, b"{}")
+
+
+async def test_nobody_listens() -> None:
+    async with connected(Server()) as connections:
+        pass
+    with pytest.raises(NotConnected):
+        await connections.post(PATH, b"{}")
+
+
+async def test_a_cancelled_call_closes_its_connection() -> None:
+    silent = b""
+    server = Server(silent, WELL)
+    async with connected(server) as connections:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await connections.post(PATH, b"{}")
+        await until(lambda: server.num_closed == 1)
+        assert await connections.post(PATH, b"{}") == (200, b"{}")
+
+
+def test_it_works_on_the_loop_that_workers_use() -> None:
+    async def twice() -> list[tuple[int, bytes]]:
+        async with connected(Server(WELL, WELL)) as connections:
+            return [await connections.post(PATH, b"{}") for _ in range(2)]
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(twice()) == [(200, b"{}")] * 2
