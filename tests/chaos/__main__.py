@@ -1,4 +1,4 @@
-"""`python -m tests.chaos [--kills N] [--seed N] [--engine fake|real] [--save]`."""
+"""`python -m tests.chaos [--kills N] [--seed N] [--engine fake|real] [--kind K] [--save]`."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from dataclasses import asdict
 
 from tests.chaos import figures
 from tests.chaos.suite import Setting, run
-from tests.chaos.victims import plan
+from tests.chaos.victims import Kind, plan
 
-FAKE_KILLS, REAL_KILLS = 200, 8
-REAL_LINES = 400
+FAKE_KILLS, REAL_KILLS = 200, 13
+REAL_LINES = 200
 
 
 def main() -> int:
     """Run, print, and with `--save` write `bench/results/chaos.json` (or chaos_real_engine)."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, help="how many (200; 8 with the real engine)")
+    parser.add_argument("--kills", type=int, help="how many (200; 13 with the real engine)")
     parser.add_argument("--seed", type=int, default=None, help="of the order and the pauses")
     parser.add_argument("--engine", choices=("fake", "real"), default="fake")
+    parser.add_argument("--kind", help="only this one, as in the table")
     parser.add_argument("--save", action="store_true", help="write the file of results")
     options = parser.parse_args()
     real = options.engine == "real"
@@ -32,8 +33,9 @@ def main() -> int:
     lines = {"num_lines": REAL_LINES} if real else {}
     setting = Setting(seed=seed, real=real, **lines)
     print(f"seed {seed}: {num_kills} kills, engine {options.engine}", flush=True)
-    started = time.monotonic()
-    deaths, findings = asyncio.run(run(setting, plan(num_kills, random.Random(seed))))
+    started, rng = time.monotonic(), random.Random(seed)
+    kinds = [Kind(options.kind)] * num_kills if options.kind else plan(num_kills, rng)
+    deaths, findings = asyncio.run(run(setting, kinds))
     told = figures.summary(deaths) | {"wall_s": round(time.monotonic() - started, 1)}
     print(figures.table(told))
     print(asdict(findings))

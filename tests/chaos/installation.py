@@ -75,13 +75,19 @@ class Installation:
 
     # --- processes ----------------------------------------------------------------------------
 
+    def watchers(self) -> dict[str, int]:
+        """The shim in front of each part that has one now."""
+        try:
+            state = json.loads((self.home / "run/state.json").read_text())
+            return {part["name"]: part["pid"] for part in state["parts"] if part["pid"]}
+        except (OSError, ValueError, KeyError):
+            return {}
+
     def _part(self, name: str) -> psutil.Process | None:
         """The process behind a part's shim, if it lives."""
         try:
-            state = json.loads((self.home / "run/state.json").read_text())
-            shims = {part["name"]: part["pid"] for part in state["parts"]}
-            return psutil.Process(shims[name]).children()[0] if shims.get(name) else None
-        except (OSError, ValueError, KeyError, IndexError, psutil.Error):
+            return psutil.Process(self.watchers()[name]).children()[0]
+        except (KeyError, IndexError, psutil.Error):
             return None
 
     def part(self, name: str) -> list[int]:
@@ -114,13 +120,13 @@ class Installation:
         tree = [process.pid for process in self._up.tree()]
         return tree + self.part("engine") if self.fake is not None else tree
 
-    def is_whole(self) -> bool:
-        """Whether every part is ready again."""
+    def parts_down(self) -> list[str]:
+        """The parts that are not ready now."""
         try:
             state = json.loads((self.home / "run/state.json").read_text())
         except (OSError, ValueError):
-            return False
-        return all(part["state"] == "ready" for part in state["parts"])
+            return ["supervisor"]
+        return [part["name"] for part in state["parts"] if part["state"] != "ready"]
 
     # --- deaths -------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from tests.chaos.feeder import Feeder, Submitted
 from tests.chaos.observer import Observer
 
 END_LIMIT_S = 900.0
+PARTS_LIMIT_S = 30.0
 
 # Every change of a row's status, written by the database itself: for engines without a journal.
 AUDIT = """
@@ -41,6 +42,7 @@ class Findings:
             repeated. Of an engine without a journal: leases.
         num_unfinished_batches: Batches that did not complete.
         num_surplus_batches: Batches in the database that were never answered for.
+        num_parts_down: Parts of the stack that were not ready again by then.
     """
 
     num_batches: int = 0
@@ -55,13 +57,14 @@ class Findings:
     num_run_again: int = 0
     num_unfinished_batches: int = 0
     num_surplus_batches: int = 0
+    num_parts_down: int = 0
 
     @property
     def faults(self) -> dict[str, int]:
         """What must be zero and is not."""
         must_be_zero = (
             "num_missing", "num_twice", "num_foreign", "num_wrong_answers", "num_run_again",
-            "num_unfinished_batches", "num_surplus_batches",
+            "num_unfinished_batches", "num_surplus_batches", "num_parts_down",
         )  # fmt: skip
         return {name: num for name, num in asdict(self).items() if name in must_be_zero and num}
 
@@ -86,11 +89,19 @@ async def prove(feeder: Feeder, observer: Observer, journal: Path | None) -> Fin
         await _read_back(feeder, batch, findings)
     stored = await observer.ask("SELECT count(*) FROM batches")
     findings.num_surplus_batches = stored[0][0] - len(feeder.batches)
+    findings.num_parts_down = len(await _parts_down(feeder))
     if journal is not None:
         await _compare_with_journal(observer, journal, findings)
     else:
         await _compare_with_moves(observer, findings)
     return findings
+
+
+async def _parts_down(feeder: Feeder) -> list[str]:
+    until = asyncio.get_running_loop().time() + PARTS_LIMIT_S
+    while (down := feeder.installation.parts_down()) and asyncio.get_running_loop().time() < until:
+        await asyncio.sleep(0.2)
+    return down
 
 
 async def _read_back(feeder: Feeder, batch: Submitted, findings: Findings) -> None:

@@ -39,7 +39,7 @@ class Setting:
     latency_ms: float = 400.0
     max_running: int = 32
     real: bool = False
-    max_tokens: int = 48
+    max_tokens: int = 32
 
 
 @asynccontextmanager

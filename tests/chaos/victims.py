@@ -21,6 +21,7 @@ class Kind(StrEnum):
     POSTGRES = "Postgres"
     BACKEND = "one backend of Postgres"
     GATEWAY = "gateway"
+    WATCHER = "the watcher of a part"
     ENGINE = "engine"
     MACHINE = "whole machine"
 
@@ -36,6 +37,7 @@ _WEIGHTS = {
     Kind.POSTGRES: 3,
     Kind.BACKEND: 2,
     Kind.GATEWAY: 2,
+    Kind.WATCHER: 2,
     Kind.ENGINE: 4,
     Kind.MACHINE: 1,
 }
@@ -54,8 +56,7 @@ _PARTS = {
 def plan(num_kills: int, rng: random.Random) -> list[Kind]:
     """So many deaths in random order, every kind in proportion to its weight.
 
-    The first of each kind come first in the count: a short run has the frequent kinds, and one
-    with a dozen kills or more has every kind.
+    A short run has the frequent kinds; one with at least as many kills as there are kinds has all.
     """
     kinds = sorted(_WEIGHTS, key=lambda kind: -_WEIGHTS[kind])
     dealt: dict[Kind, int] = dict.fromkeys(kinds, 0)
@@ -79,6 +80,8 @@ def find(kind: Kind, installation: Installation, rng: random.Random) -> list[int
             children = installation.children("worker-stages")
         case Kind.BACKEND:
             children = installation.children("postgres")
+        case Kind.WATCHER:
+            children = sorted(installation.watchers().values())
         case _:
             return installation.part(_PARTS[kind])
     return [rng.choice(children)] if children else []
