@@ -1,16 +1,24 @@
-"""CPU time of snapshot, plan and check at 256 running and 1,000 waiting requests.
+"""CPU time of a scheduling decision at 256 running and 1,000 waiting requests.
 
     python -m bench.plan_cost
 
-Prints microseconds of thread CPU time per step, median and 95th percentile, for every policy and
-for three kinds of step. What actuating a plan costs belongs to the engine and is measured there.
+First snapshot, plan and check for every policy and three kinds of step, without an engine; then
+the whole decision with actuation, in the real scheduler (`bench/actuate_cost.py`, in the engine's
+environment). Microseconds of thread CPU time per step: a neighbour on the same core makes them
+longer, so the minimum is printed beside median and 95th percentile. The target is the median of
+the whole decision: 1 ms.
 """
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
 import time
+from pathlib import Path
+from typing import Any
 
+from bench.report import report
 from engine_adapter.core.request import Phase, RequestClass, RequestRow, pages_for
 from engine_adapter.core.roster import Roster
 from engine_adapter.core.slo import Slo
@@ -19,7 +27,10 @@ from engine_adapter.driver import Driver
 from engine_adapter.latency.polynomial import Coefficients, PolynomialModel
 from engine_adapter.policies.registry import POLICIES, create_policy
 
+ROOT = Path(__file__).resolve().parents[1]
+ENGINE_PYTHON = ROOT / ".venv-engine/bin/python"
 NUM_RUNNING, NUM_WAITING, STEPS = 256, 1000, 200
+TARGET_US = 1000.0
 K = Coefficients(4.6e-4, 0.0, 1.2e-5, 1.3e-7, 0.0, 0.07)
 MODEL = PolynomialModel(Coefficients(4.6e-4, 0.0, 1.2e-5, 0.0, 0.0, 0.07), K, K)
 LIMITS = EngineLimits(
@@ -64,28 +75,55 @@ def measure(name: str, tbt_s: float, online_every: int, free_pages: int) -> list
         assert row is not None
         rows.add(row)
         begun = time.thread_time()
-        driver.begin(rows.snapshot(step, 0.0, Slo(1.0, tbt_s), resources, LIMITS))
+        driver.begin(rows.snapshot(step, 0.0, Slo(2.0 * tbt_s, tbt_s), resources, LIMITS))
         taken.append(time.thread_time() - begun)
     return sorted(taken)
 
 
+def in_the_engine() -> dict[str, Any]:
+    """What `bench/actuate_cost.py` prints; empty without an engine environment."""
+    if not ENGINE_PYTHON.exists():
+        print("no .venv-engine: the engine's part is left out (make setup-engine)")
+        return {}
+    done = subprocess.run(
+        [str(ENGINE_PYTHON), str(ROOT / "bench" / "actuate_cost.py")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("COST ")]
+    if not lines:
+        raise RuntimeError(f"the engine's part ended with {done.returncode}: {done.stderr[-2000:]}")
+    found: dict[str, Any] = json.loads(lines[-1].removeprefix("COST "))
+    return found
+
+
 def main() -> int:
-    """Print the table; fail if the default policy needs more than a millisecond."""
+    """Print the tables, keep them, and fail when the whole decision misses its target."""
     kinds = {
         "full step": (10.0, 4, 30_000),
         "tight step": (1.05, 4, 30_000),
         "offline only, pages short": (1.0, 0, 500),
     }
-    print(f"{'policy':16}{'kind':28}{'p50 us':>8}{'p95 us':>8}")
-    worst = 0.0
+    measured: dict[str, Any] = {}
+    print(f"{'policy':16}{'kind':28}{'min us':>8}{'p50 us':>8}{'p95 us':>8}")
     for name in POLICIES:
         for kind, (tbt_s, online_every, free_pages) in kinds.items():
             taken = measure(name, tbt_s, online_every, free_pages)
-            p50, p95 = taken[STEPS // 2], taken[int(STEPS * 0.95)]
-            if name == "conserve_v2":
-                worst = max(worst, p50)
-            print(f"{name:16}{kind:28}{p50 * 1e6:8.0f}{p95 * 1e6:8.0f}")
-    return 0 if worst < 1e-3 else 1
+            row = {
+                "min": round(taken[0] * 1e6),
+                "p50": round(taken[STEPS // 2] * 1e6),
+                "p95": round(taken[int(STEPS * 0.95)] * 1e6),
+            }
+            print(f"{name:16}{kind:28}{row['min']:8}{row['p50']:8}{row['p95']:8}")
+            measured[f"{name}: {kind}, snapshot + plan + check"] = row
+    engine = in_the_engine()
+    measured["engine, conserve_v2, full decode step"] = engine
+    targets = {}
+    if engine:
+        measured["decision_p50_us"] = engine["decision_us"]["p50"]
+        targets = {"decision_p50_us": (TARGET_US, False)}
+    return 0 if report("plan_cost", measured, targets) else 1
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from coserve.commands import (
     engine,
     key,
     org,
+    profile,
     project,
     serve,
     status,
@@ -28,6 +29,7 @@ app = typer.Typer(
 )
 app.command("up")(up.up)
 app.command("status")(status.status)
+app.command("profile")(profile.profile)
 app.add_typer(org.app, name="org", help="Organisations.")
 app.add_typer(project.app, name="project", help="Projects and their limits.")
 app.add_typer(key.app, name="key", help="API keys.")

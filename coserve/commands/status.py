@@ -20,6 +20,17 @@ def _age(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
+def _profile(url: str) -> str:
+    """What `/readyz` says about the engine's profile; empty if it says nothing."""
+    from coserve.local.probes import http_get
+
+    reply = http_get(f"{url}/readyz")
+    try:
+        return str(json.loads(reply.body)["parts"]["engine"]["profile"] or "") if reply else ""
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
 def status() -> None:
     """Show every part of the running stack; exit status 3 when nothing runs."""
     from coserve.local.lock import find_owner
@@ -48,3 +59,6 @@ def status() -> None:
         for part in state["parts"]
     ]
     show_table(("part", "state", "for", "restarts", "process", "log"), rows)
+    measured = _profile(owner.url)
+    if measured:
+        typer.echo(f"profile: {measured}")

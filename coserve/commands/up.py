@@ -56,7 +56,7 @@ def read_settings() -> LocalSettings:
         )
 
 
-def _install_engine(settings: LocalSettings) -> EngineInstall | None:
+def install_engine(settings: LocalSettings) -> EngineInstall | None:
     """The engine's environment and the model, made if missing; None when ENGINE_URLS is given."""
     if settings.engine_urls:
         return None
@@ -109,7 +109,7 @@ def up(
     signal.signal(signal.SIGTERM, _end_set_up)
     started_at = time.monotonic()
     try:
-        engine = _install_engine(settings)
+        engine = install_engine(settings)
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     set_up_s = time.monotonic() - started_at + service_setup_s
@@ -122,7 +122,7 @@ def _run(
     import asyncio
 
     from coserve.local.lock import LeftoversError
-    from coserve.local.part import StartFailedError
+    from coserve.local.part import RefusedError, StartFailedError
     from coserve.local.postgres import PostgresError
     from coserve.local.stack import Stack
     from coserve.local.valkey import ValkeyError
@@ -133,15 +133,15 @@ def _run(
         for line in ready_lines(settings, key, took_s, set_up_s):
             say(line)
 
-    failed = False
+    status = 0
     try:
         asyncio.run(stack.run(ready))
     except* (StartFailedError, PostgresError, ValkeyError, LeftoversError) as group:
-        failed = True
+        status = EXIT_WRONG_SETTING if group.subgroup(RefusedError) else 1
         for line in sorted(set(leaf_messages(group))):
             typer.echo(line, err=True)
-    if failed:
-        sys.exit(1)
+    if status:
+        sys.exit(status)
 
 
 def leaf_messages(group: BaseExceptionGroup[BaseException]) -> list[str]:

@@ -39,6 +39,9 @@ class PartPlan:
         is_ready: Asked again and again after a start; must not raise.
         ready_limit_s: A start that takes longer is a failed one.
         restart: What happens when the process ends by itself.
+        refusal: Asked with the exit code of a process that ended before it was ready: what it said
+            itself about why it cannot start, in one sentence, else an empty text. A process that
+            said so is not tried again.
     """
 
     title: str
@@ -46,10 +49,15 @@ class PartPlan:
     is_ready: Callable[[], Awaitable[bool]]
     ready_limit_s: float = 60.0
     restart: RestartPolicy = field(default_factory=RestartPolicy)
+    refusal: Callable[[int], str] = field(default=lambda code: "")
 
 
 class StartFailedError(RuntimeError):
     """A part did not become ready."""
+
+
+class RefusedError(StartFailedError):
+    """A part said in one sentence what is wrong with its settings or its machine."""
 
 
 def log_tail(path: Path, num_lines: int = _TAIL_LINES) -> str:
@@ -88,6 +96,7 @@ class Part:
         self._process: ManagedProcess | None = None
         self._backoff = Backoff(plan.restart)
         self._timed_out = False
+        self._refusal = ""
 
     @property
     def name(self) -> str:
@@ -116,9 +125,11 @@ class Part:
             if not failure:
                 self._enter(PartState.READY)
                 return
-            if self._timed_out:
+            if self._timed_out or self._refusal:
                 break
         self._enter(PartState.STOPPED)
+        if self._refusal:
+            raise RefusedError(f"{self.plan.title} cannot start: {self._refusal}")
         log = self.plan.command.log
         raise StartFailedError(
             f"{self.plan.title} did not start: {failure}. The end of {log}:\n{log_tail(log)}"
@@ -137,6 +148,7 @@ class Part:
         while time.monotonic() < limit:
             code = process.poll()
             if code is not None:
+                self._refusal = self.plan.refusal(code)
                 return f"it ended with exit code {code}"
             if await self.plan.is_ready():
                 return ""

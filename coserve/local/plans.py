@@ -18,6 +18,7 @@ from coserve.local.probes import answers_200, in_thread, lives_for
 from coserve.local.restart import RestartPolicy
 from coserve.settings import LocalSettings
 from engine_adapter.engine_process import Device, EngineSettings, engine_command
+from engine_adapter.refusal import EXIT_REFUSED, reason_in
 
 # Parts of one rank stop together, the highest rank first; the graces add up to less than 15 s.
 SERVER_RANK, ENGINE_RANK, SERVICE_RANK = 0, 1, 2
@@ -87,12 +88,13 @@ def engine_plan(
         {**os.environ, "COSERVE_HOME": str(settings.home_path)},
     )
     home = settings.home_path
+    log = log_path(home, "engine")
     return PartPlan(
         "The engine",
         Command(
             name="engine",
             argv=tuple(argv),
-            log=log_path(home, "engine"),
+            log=log,
             env=env,
             cwd=home / "run",
             stop_grace_s=_ENGINE_GRACE_S,
@@ -101,6 +103,7 @@ def engine_plan(
         ready_limit_s=_ENGINE_READY_LIMIT_S,
         # A model that does not load will not load the second time either.
         restart=RestartPolicy(num_tries_at_start=1),
+        refusal=lambda code: reason_in(log) if code == EXIT_REFUSED else "",
     )
 
 

@@ -16,8 +16,10 @@ from sglang.srt.observability.req_time_stats import set_time_batch
 from engine_adapter.core.plan import Chunk, StepPlan
 from engine_adapter.core.request import Phase
 from engine_adapter.sglang_plugin.decode_rows import mix
-from engine_adapter.sglang_plugin.launched_step import LaunchedStep, RowSpan
+from engine_adapter.sglang_plugin.launched_step import ChunkSpan, LaunchedStep, RowSpan
 from engine_adapter.sglang_plugin.live_rows import LiveRow
+
+DECODE = Phase.DECODE
 
 
 def actuate(scheduler: Any, plan: StepPlan) -> LaunchedStep | None:
@@ -82,8 +84,9 @@ def settle(scheduler: Any, step: LaunchedStep) -> None:
 
 
 def _compose(scheduler: Any, plan: StepPlan) -> LaunchedStep | None:
-    chunks = [span for chunk in plan.prefill if (span := _take_chunk(scheduler, chunk))]
-    decodes = [span for rid in plan.decode if (span := _take_decode(scheduler, rid))]
+    taken = [_take_chunk(scheduler, chunk) for chunk in plan.prefill]
+    chunks = [span for span in taken if span is not None]
+    decodes = _take_decodes(scheduler, plan.decode)
     if not chunks and not decodes:
         return None
     decode_batch = (
@@ -94,22 +97,27 @@ def _compose(scheduler: Any, plan: StepPlan) -> LaunchedStep | None:
         batch = _prefill_batch(scheduler, chunks)
         if decode_batch is not None:
             mix(batch, decode_batch)
-    for span in chunks + decodes:
-        span.live.row.computed_tokens = span.end
-        span.live.row.device_pages = -(-span.end // scheduler.page_size)
-    return LaunchedStep(plan=plan, batch=batch, spans=chunks + decodes)
+    return LaunchedStep(plan=plan, batch=batch, spans=[*chunks, *decodes])
 
 
-def _take_decode(scheduler: Any, rid: str) -> RowSpan | None:
-    """A decode row, unless it ended since the snapshot."""
-    live = scheduler.rows.get(rid)
-    if live is None or live.row.phase is not Phase.DECODE or live.req.finished():
-        return None
-    length = live.req.kv_committed_len
-    return RowSpan(live, length, length + 1, decode=True)
+def _take_decodes(scheduler: Any, rids: tuple[str, ...]) -> list[RowSpan]:
+    """The decode rows that have not ended since the snapshot."""
+    by_id, page_size = scheduler.rows.by_id, scheduler.page_size
+    spans = []
+    for rid in rids:
+        live = by_id.get(rid)
+        if live is None:
+            continue
+        req, row = live.req, live.row
+        if req.finished_reason is None and row.phase is DECODE:
+            length = req.kv_committed_len
+            row.computed_tokens = length + 1
+            row.device_pages = -(-(length + 1) // page_size)
+            spans.append(RowSpan(live, length, length + 1))
+    return spans
 
 
-def _take_chunk(scheduler: Any, chunk: Chunk) -> RowSpan | None:
+def _take_chunk(scheduler: Any, chunk: Chunk) -> ChunkSpan | None:
     """Reserve the next prompt tokens of a row; a waiting row gets slot and prefix here."""
     live = scheduler.rows.get(chunk.rid)
     if live is None or live.req.finished():
@@ -129,7 +137,7 @@ def _take_chunk(scheduler: Any, chunk: Chunk) -> RowSpan | None:
         req.init_next_round_input()
     start = len(req.prefix_indices)
     end = min(start + chunk.num_tokens, promised_end, row.fill_tokens)
-    span = RowSpan(
+    span = ChunkSpan(
         live,
         start,
         end,
@@ -139,6 +147,8 @@ def _take_chunk(scheduler: Any, chunk: Chunk) -> RowSpan | None:
         already_computed=req.already_computed,
         breakdown_computed=req._cache_breakdown_computed,
     )
+    row.computed_tokens = end
+    row.device_pages = -(-end // scheduler.page_size)
     req.set_extend_range(start, end)
     if span.middle:
         req.inflight_middle_chunks += 1
@@ -149,7 +159,7 @@ def _take_chunk(scheduler: Any, chunk: Chunk) -> RowSpan | None:
     return span
 
 
-def _prefill_batch(scheduler: Any, chunks: list[RowSpan]) -> Any:
+def _prefill_batch(scheduler: Any, chunks: list[ChunkSpan]) -> Any:
     reqs = [span.live.req for span in chunks]
     fresh = {id(span.live.req) for span in chunks if span.fresh}
     if fresh:

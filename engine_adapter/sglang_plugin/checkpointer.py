@@ -43,20 +43,21 @@ class Checkpointer:
         started_s = time.thread_time()
         slots: list[torch.Tensor] = []
         pages: list[int] = []
+        ledger = self._pool.ledger
         for order in orders:
             live = rows.get(order.rid)
-            if live is None or not live.row.holds_slot or order.from_page != len(live.host_pages):
+            held = ledger.held(order.rid)
+            if live is None or not live.row.holds_slot or order.from_page != held:
                 continue
             last_page = min(order.from_page + order.num_pages, _written(live) // HOST_PAGE_TOKENS)
-            new = self._pool.allocate(last_page - order.from_page)
+            new = ledger.extend(order.rid, last_page - order.from_page)
             if not new:
                 continue
             begin, end = order.from_page * HOST_PAGE_TOKENS, last_page * HOST_PAGE_TOKENS
             slots.append(self._slots(live, begin, end))
             pages += new
-            live.host_pages += new
             live.row.host_tokens = end
-            live.row.host_pages = len(live.host_pages)
+            live.row.host_pages = last_page
         if pages:
             self._pool.store(torch.cat(slots), pages)
             self.num_pages_stored += len(pages)
@@ -72,29 +73,27 @@ class Checkpointer:
         length, have = _written(live), live.row.host_tokens
         if not 0 < length - have < 2 * HOST_PAGE_TOKENS:
             return
-        new = self._pool.allocate(-(-(length - have) // HOST_PAGE_TOKENS))
-        if new is None:
+        ledger = self._pool.ledger
+        new = ledger.extend(live.rid, -(-(length - have) // HOST_PAGE_TOKENS))
+        if not new:
             return
         started_s = time.thread_time()
         self._pool.store(self._slots(live, have, length), new)
-        live.host_pages += new
         live.row.host_tokens = length
-        live.row.host_pages = len(live.host_pages)
+        live.row.host_pages = ledger.held(live.rid)
         self.num_pages_stored += len(new)
         self.cpu_s += time.thread_time() - started_s
 
     def drop_tail(self, live: LiveRow) -> None:
         """Forget a partly filled page: the row runs again and its tail grows."""
         full_pages = live.row.host_tokens // HOST_PAGE_TOKENS
-        self._pool.release(live.host_pages[full_pages:])
-        del live.host_pages[full_pages:]
+        self._pool.ledger.truncate(live.rid, full_pages)
         live.row.host_tokens = full_pages * HOST_PAGE_TOKENS
         live.row.host_pages = full_pages
 
     def forget(self, live: LiveRow) -> None:
         """Release every host page of a row that is over."""
-        self._pool.release(live.host_pages)
-        live.host_pages = []
+        self._pool.ledger.drop(live.rid)
         live.row.host_tokens = 0
         live.row.host_pages = 0
 

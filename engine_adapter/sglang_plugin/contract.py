@@ -32,7 +32,10 @@ def broken_promises() -> list[str]:
     except PackageNotFoundError:
         return ["SGLang is not installed"]
     if found != PINNED_VERSION:
-        return [f"SGLang {found} is installed, this plugin was written for {PINNED_VERSION}"]
+        return [
+            f"SGLang {found} is installed, this plugin was written for {PINNED_VERSION}: "
+            "run `make setup-engine`, which installs it"
+        ]
     return [sentence for symbol in SIGNATURES if (sentence := _difference(symbol))]
 
 

@@ -2,7 +2,8 @@
 
 A host page is one contiguous block ``[2, layers, page tokens, heads, head dim]`` (keys, then
 values), so on CUDA a run of pages is one transfer. The pool is allocated once and never grows;
-when it is full nothing more is checkpointed and a retract falls back to recomputation.
+when it is full nothing more is checkpointed and a retract falls back to recomputation
+(:mod:`engine_adapter.kv.ledger`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 
 from coserve_kernels.launch import page_mover
+from engine_adapter.kv.ledger import HostLedger
 
 HOST_PAGE_TOKENS = 16
 
@@ -20,7 +22,7 @@ class HostPool:
     """Pages for KV checkpoints.
 
     Attributes:
-        num_pages: Capacity.
+        ledger: Which page belongs to which request.
         page_bytes: Size of one page.
     """
 
@@ -49,25 +51,9 @@ class HostPool:
             dtype=self._keys[0].dtype,
             pin_memory=pinned,
         )
-        self.num_pages = num_pages
+        self.ledger = HostLedger(num_pages)
         self.page_bytes = self._pages[0].numel() * self._pages.element_size() if num_pages else 0
-        self._free = list(range(num_pages - 1, -1, -1))
         self._mover = page_mover(self._keys, self._values, self._pages, compute_stream)
-
-    @property
-    def num_free_pages(self) -> int:
-        """Pages not in use."""
-        return len(self._free)
-
-    def allocate(self, num_pages: int) -> list[int] | None:
-        """Take pages, all or none."""
-        if num_pages > len(self._free):
-            return None
-        return [self._free.pop() for _ in range(num_pages)]
-
-    def release(self, pages: list[int]) -> None:
-        """Give pages back; neighbours come out again as neighbours."""
-        self._free.extend(reversed(pages))
 
     def store(self, slots: torch.Tensor, pages: list[int]) -> None:
         """Copy device KV to host pages.

@@ -4,21 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from engine_adapter.core.plan import StepPlan
 from engine_adapter.sglang_plugin.live_rows import LiveRow
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class RowSpan:
-    """KV positions ``[start, end)`` one row computes in one step.
+    """KV positions ``[start, end)`` one decode row computes in one step.
+
+    There is one per row and step, hundreds in a full one, so it holds nothing else.
 
     Attributes:
         live: The row.
         start: KV length before the step.
         end: KV length after it.
-        decode: The row computes one token from its last output.
+    """
+
+    live: LiveRow
+    start: int
+    end: int
+    decode: ClassVar[bool] = True
+    fresh: ClassVar[bool] = False
+    middle: ClassVar[bool] = False
+
+
+@dataclass(slots=True, eq=False)
+class ChunkSpan:
+    """KV positions ``[start, end)`` of a prompt one step computes.
+
+    Attributes:
+        live: The row.
+        start: KV length before the step.
+        end: KV length after it.
         fresh: The step gave the row its slot.
         middle: A chunk that is not the last one: its sampled token is thrown away.
         cached_tokens: SGLang's prefix-hit statistic before the step, restored on undo.
@@ -29,12 +48,12 @@ class RowSpan:
     live: LiveRow
     start: int
     end: int
-    decode: bool = False
-    fresh: bool = False
-    middle: bool = False
-    cached_tokens: int = 0
-    already_computed: int = 0
-    breakdown_computed: bool = False
+    fresh: bool
+    middle: bool
+    cached_tokens: int
+    already_computed: int
+    breakdown_computed: bool
+    decode: ClassVar[bool] = False
 
 
 @dataclass(slots=True, eq=False)
@@ -58,7 +77,7 @@ class LaunchedStep:
 
     plan: StepPlan
     batch: Any
-    spans: list[RowSpan]
+    spans: list[RowSpan | ChunkSpan]
     started_at_s: float = 0.0
     measure: Callable[[], float] = float
     measured_s: float = 0.0

@@ -13,7 +13,7 @@ Being in the running step or parked makes no difference here: a parked row keeps
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,14 +32,12 @@ class LiveRow:
         req: SGLang's request object.
         row: What policies see.
         pending: Launched steps of this row whose result SGLang has not processed yet.
-        host_pages: Host page ids by logical page number; always a prefix of the row's KV.
         is_online: Whether the row is latency-bound.
     """
 
     req: Any
     row: RequestRow
     pending: int = 0
-    host_pages: list[int] = field(default_factory=list)
     is_online: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -86,6 +84,11 @@ class LiveRows:
 
     def __iter__(self) -> Iterator[LiveRow]:
         return iter(self._rows.values())
+
+    @property
+    def by_id(self) -> Mapping[str, LiveRow]:
+        """All live rows by id."""
+        return self._rows
 
     @property
     def holding(self) -> dict[str, LiveRow]:

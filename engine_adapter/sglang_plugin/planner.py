@@ -12,13 +12,15 @@ from engine_adapter.core.snapshot import Snapshot
 from engine_adapter.driver import Driver, PlanRejected
 from engine_adapter.latency.model import LatencyModel
 from engine_adapter.policies.base import SchedulingPolicy
-from engine_adapter.policies.registry import create_policy
+from engine_adapter.policies.registry import UNPROFILED_POLICY, create_policy
 from engine_adapter.policies.settings import PolicySettings
 from engine_adapter.sglang_plugin.counters import Counters
 from engine_adapter.sglang_plugin.settings import RuntimeSettings
 
 logger = logging.getLogger(__name__)
-POLICY_WHILE_MEASURING = "sarathi_p"
+# Until steps can be predicted, they are short and of one kind: prompt chunks of this size at most,
+# never beside decode rows, which some executors (a CPU's) pay for with seconds.
+TOKENS_WHILE_MEASURING = 128
 
 
 class Planner:
@@ -51,6 +53,7 @@ class Planner:
         )
         chosen = create_policy(settings.policy, model, self._policy_settings)
         self.driver = Driver(chosen)
+        self._measuring = measuring
         if measuring:
             self.driver.switch(self._plain(model))
         self._fallback = Driver(self._plain(model))
@@ -62,6 +65,7 @@ class Planner:
 
     def use(self, policy: SchedulingPolicy) -> None:
         """Plan with another policy from the next step on."""
+        self._measuring = False
         self.driver.switch(policy)
 
     def use_model(self, model: LatencyModel) -> None:
@@ -75,6 +79,8 @@ class Planner:
         A plan that breaks a rule is a fault of its policy, and is logged as one; the engine goes
         on with the plain policy for that step.
         """
+        if self._measuring:
+            snapshot = replace(snapshot, limits=replace(snapshot.limits, can_mix=False))
         try:
             return self.driver.begin(snapshot).plan
         except PlanRejected as rejected:
@@ -83,7 +89,7 @@ class Planner:
         try:
             return self._fallback.begin(snapshot).plan
         except PlanRejected as rejected:
-            logger.error("%s: %s", POLICY_WHILE_MEASURING, rejected)
+            logger.error("%s: %s", UNPROFILED_POLICY, rejected)
             return StepPlan(step_id=snapshot.step_id)  # nothing runs; the next snapshot differs
 
     def at_arrival(self, arrival: Arrival, step: RunningStep) -> Decision:
@@ -95,4 +101,5 @@ class Planner:
         self.driver.end(outcome.step_id, outcome)
 
     def _plain(self, model: LatencyModel) -> SchedulingPolicy:
-        return create_policy(POLICY_WHILE_MEASURING, model, self._policy_settings)
+        settings = replace(self._policy_settings, token_budget=TOKENS_WHILE_MEASURING)
+        return create_policy(UNPROFILED_POLICY, model, settings)

@@ -8,24 +8,24 @@ here, and a failed one ends the process. The service proves after start that the
 
 from __future__ import annotations
 
-import os
 import sys
 import traceback
 
-EXIT_CONTRACT = 79
 TARGET = "sglang.srt.managers.scheduler.Scheduler"
 
 
 def register() -> None:
     """Hook the scheduler class; ends the process when this SGLang is not the one we know."""
+    from engine_adapter.sglang_plugin.last_word import refuse, repeat_at_the_end
     from engine_adapter.sglang_plugin.settings import SettingError
 
+    repeat_at_the_end()
     try:
         from engine_adapter.sglang_plugin.contract import broken_promises
 
         broken = broken_promises()
         if broken:
-            _end("; ".join(broken))
+            refuse("; ".join(broken))
         from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
         from engine_adapter.sglang_plugin import grammar_guard
@@ -34,13 +34,7 @@ def register() -> None:
         grammar_guard.install()
         HookRegistry.register(TARGET, CoServeScheduler, HookType.REPLACE)
     except SettingError as error:
-        _end(str(error))
+        refuse(str(error))
     except Exception:  # noqa: BLE001 - SGLang would swallow it and start without us
         traceback.print_exc(file=sys.stderr)
-        _end("the plugin could not be loaded")
-
-
-def _end(reason: str) -> None:
-    sys.stderr.write(f"coserve: the engine cannot start: {reason}\n")
-    sys.stderr.flush()
-    os._exit(EXIT_CONTRACT)
+        refuse("the plugin could not be loaded (above: why); run `make setup-engine`")

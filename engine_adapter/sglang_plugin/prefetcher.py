@@ -47,7 +47,7 @@ class Prefetcher:
             if order.from_page == 0:
                 self._take_slot(live, rows, order.num_pages * HOST_PAGE_TOKENS)
             self._restore(live, order.from_page + order.num_pages)
-            if live.row.prefetched_pages >= len(live.host_pages):
+            if live.row.prefetched_pages >= self._pool.ledger.held(live.rid):
                 self._re_enter(live)
 
     def _take_slot(self, live: LiveRow, rows: LiveRows, promised_tokens: int) -> None:
@@ -94,9 +94,8 @@ class Prefetcher:
             raise RuntimeError(f"no KV slots for the restore of {live.rid}")
         slots = slots[: end - begin].to(torch.int64)
         first_page = begin // HOST_PAGE_TOKENS
-        self._pool.load(
-            slots, live.host_pages[first_page:up_to_page], begin - first_page * HOST_PAGE_TOKENS
-        )
+        pages = self._pool.ledger.pages(live.rid, first_page, up_to_page - first_page)
+        self._pool.load(slots, pages, begin - first_page * HOST_PAGE_TOKENS)
         s.req_to_token_pool.write((req.req_pool_idx, slice(begin, end)), slots.to(torch.int32))
         req.kv.kv_allocated_len = end
         req.kv_committed_len = end

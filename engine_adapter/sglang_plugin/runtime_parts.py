@@ -6,7 +6,6 @@ import dataclasses
 import logging
 from typing import Any
 
-import psutil
 from sglang.srt.mem_cache.evict_policy import PriorityStrategy
 
 from engine_adapter.core.slo import Slo
@@ -15,6 +14,7 @@ from engine_adapter.sglang_plugin.checkpointer import Checkpointer
 from engine_adapter.sglang_plugin.counters import Counters
 from engine_adapter.sglang_plugin.cuda_pass import device_clock
 from engine_adapter.sglang_plugin.decode_rows import DecodeRows
+from engine_adapter.sglang_plugin.host_memory import free_bytes
 from engine_adapter.sglang_plugin.host_pool import HOST_PAGE_TOKENS, HostPool
 from engine_adapter.sglang_plugin.live_rows import HoldingView, LiveRows, PendingPrefill
 from engine_adapter.sglang_plugin.pass_gap import PassGap
@@ -100,19 +100,19 @@ def _host_pool(scheduler: Any, settings: RuntimeSettings) -> HostPool:
     kv_pool = scheduler.token_to_kv_pool_allocator.get_kvcache()
     if HOST_PAGE_TOKENS % scheduler.page_size:
         raise SettingError(
-            f"the KV page size is {scheduler.page_size}; start the engine with --page-size "
-            f"1, 2, 4, 8 or {HOST_PAGE_TOKENS} for co-serving"
+            f"the KV page size is {scheduler.page_size}; give --page-size 1, 2, 4, 8 or "
+            f"{HOST_PAGE_TOKENS} (COSERVE_ENGINE_ARGS), or set COSERVE_POLICY=off"
         )
     token_bytes = 2 * len(kv_pool.k_buffer) * kv_pool.k_buffer[0][0].numel()
     token_bytes *= kv_pool.k_buffer[0].element_size()
-    free_bytes = psutil.virtual_memory().available
+    memory = free_bytes()
     tokens = settings.host_kv_tokens
     if tokens is None:
-        tokens = min(2 * scheduler.max_total_num_tokens, free_bytes // 4 // token_bytes)
-    elif tokens * token_bytes > free_bytes:
+        tokens = min(2 * scheduler.max_total_num_tokens, memory // 4 // token_bytes)
+    elif tokens * token_bytes > memory:
         raise SettingError(
             f"COSERVE_HOST_KV_TOKENS={tokens} needs {tokens * token_bytes / 2**30:.1f} GiB and "
-            f"{free_bytes / 2**30:.1f} GiB are free; give at most {free_bytes // token_bytes}"
+            f"{memory / 2**30:.1f} GiB are free; give at most {memory // token_bytes}"
         )
     # Pools of the same size on every rank: a page id means the same tokens everywhere.
     num_pages = scheduler.agreement.lowest(tokens // HOST_PAGE_TOKENS)

@@ -32,7 +32,10 @@ def scheduler_class() -> type[ReportingScheduler]:
     from engine_adapter.sglang_plugin.runtime_contract import broken_runtime_promises
 
     if broken := broken_runtime_promises():
-        raise SettingError("; ".join(broken))
+        raise SettingError(
+            f"this SGLang is not the one the plugin was written for ({'; '.join(broken)}): "
+            "run `make setup-engine`, which installs that one"
+        )
     from engine_adapter.sglang_plugin.coserving import CoServingScheduler
 
     return CoServingScheduler

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine_adapter.sglang_plugin.last_word import refuse
+
 OFF = "off"
 DEFAULT_POLICY = "conserve_v2"
-EXIT_REFUSED = 79
 
 
 class SettingError(ValueError):
@@ -98,9 +98,7 @@ def ending_in_one_sentence() -> Iterator[None]:
     try:
         yield
     except ValueError as error:  # SettingError, ProfileError, and what the parts refuse
-        sys.stderr.write(f"coserve: the engine cannot start: {error}\n")
-        sys.stderr.flush()
-        os._exit(EXIT_REFUSED)
+        refuse(str(error))
 
 
 def _state_dir(env: Mapping[str, str]) -> Path:

@@ -82,8 +82,8 @@ class SnapshotTaker:
             free_pages=free,
             evictable_pages=evictable,
             locked_pages=total - free - evictable,
-            host_total_pages=pool.num_pages,
-            host_free_pages=pool.num_free_pages,
+            host_total_pages=pool.ledger.num_pages,
+            host_free_pages=pool.ledger.num_free,
             total_slots=self._total_slots,
             free_slots=s.req_to_token_pool.available_size(),
             reserved_slots=self._reserved_slots,
@@ -97,7 +97,7 @@ class SnapshotTaker:
         within a small part of the TBT target, at the measured price of a page.
         """
         s = self._scheduler
-        if not any(live.is_online for live in s.rows.holding.values()):
+        if not s.rows.roster.has_online_running:
             return UNBOUNDED_PAGES
         copier = s.checkpointer
         page_s = copier.cpu_s / copier.num_pages_stored if copier.num_pages_stored else 0.0
@@ -105,15 +105,12 @@ class SnapshotTaker:
 
     def waiting_online_tokens(self) -> int:
         """Prompt tokens of online requests that hold no slot or are half prefilled."""
-        rows = self._scheduler.rows
-        queued = self._last.online_waiting if self._last is not None else ()
-        waiting = sum(row.remaining_tokens for row in queued)
-        partial = sum(
-            live.row.remaining_tokens
-            for live in rows.holding.values()
-            if live.is_online and live.row.phase is Phase.PREFILL
+        if self._last is None:
+            return 0
+        waiting = sum(row.remaining_tokens for row in self._last.online_waiting)
+        return waiting + sum(
+            row.remaining_tokens for row in self._last.online_running if row.phase is Phase.PREFILL
         )
-        return waiting + partial
 
 
 def _shared_pages(scheduler: Any, live: LiveRow) -> int:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine_adapter.core.request import Phase
-from engine_adapter.sglang_plugin.launched_step import LaunchedStep, RowSpan
+from engine_adapter.sglang_plugin.launched_step import ChunkSpan, LaunchedStep
 from engine_adapter.sglang_plugin.live_rows import LiveRow
 
 
@@ -28,20 +28,19 @@ def undo_positions(scheduler: Any, step: LaunchedStep, positions: list[int]) -> 
         if req.kv is None:  # finished by an older result in between
             continue
         _free_tail(scheduler, req, span.start, span.end)
-        if span.decode:
-            req.decode_batch_idx -= 1
-        else:
+        if isinstance(span, ChunkSpan):
             _undo_chunk(req, span)
-        if span.fresh:
-            _release_slot(scheduler, req)
-            scheduler.rows.retract(span.live)
-            _as_if_never_started(span)
-            requeued.append(span.live)
+            if span.fresh:
+                _release_slot(scheduler, req)
+                scheduler.rows.retract(span.live)
+                _as_if_never_started(span)
+                requeued.append(span.live)
+                continue
+            span.live.row.phase = Phase.PREFILL
         else:
-            span.live.row.computed_tokens = span.start
-            span.live.row.device_pages = -(-span.start // scheduler.page_size)
-            if not span.decode:
-                span.live.row.phase = Phase.PREFILL
+            req.decode_batch_idx -= 1
+        span.live.row.computed_tokens = span.start
+        span.live.row.device_pages = -(-span.start // scheduler.page_size)
     scheduler.waiting_queue[:0] = [live.req for live in requeued]
 
 
@@ -56,7 +55,7 @@ def _free_tail(scheduler: Any, req: Any, start: int, end: int) -> None:
     req.kv.kv_allocated_len = start
 
 
-def _undo_chunk(req: Any, span: RowSpan) -> None:
+def _undo_chunk(req: Any, span: ChunkSpan) -> None:
     if span.middle:
         req.inflight_middle_chunks -= 1
     # "nothing new since the last cached chunk": SGLang's own form of a parked chunk
@@ -79,7 +78,7 @@ def _release_slot(scheduler: Any, req: Any) -> None:
     req.extend_range = None
 
 
-def _as_if_never_started(span: RowSpan) -> None:
+def _as_if_never_started(span: ChunkSpan) -> None:
     row = span.live.row
     if not span.live.req.retracted_stain:
         row.phase = Phase.WAITING

@@ -22,7 +22,7 @@ class KvMover:
 
     def checkpoint(self, row: RequestRow, num_pages: int) -> None:
         """Begin a copy to the host."""
-        self.pool.take_host(num_pages)
+        self.pool.take_host(row, num_pages)
         row.host_pages_pending += num_pages
 
     def forget_uncomputed(self, row: RequestRow) -> None:
@@ -32,7 +32,7 @@ class KvMover:
         undone = min(excess, row.host_pages_pending)
         if undone > 0:
             row.host_pages_pending -= undone
-            self.pool.take_host(-undone)
+            self.pool.host.truncate(row.rid, row.host_pages + row.host_pages_pending)
 
     def retract(self, row: RequestRow) -> None:
         """Free the device pages; an unfinished tail page is copied first."""
@@ -41,7 +41,7 @@ class KvMover:
         was_decoding = row.phase is Phase.DECODE
         tail = row.computed_tokens - row.host_pages * self.pool.host_page_tokens
         if row.host_pages and 0 < tail < self.pool.host_page_tokens and self.pool.host_free_pages:
-            self.pool.take_host(1)
+            self.pool.take_host(row, 1)
             row.host_pages += 1
             row.host_tokens = row.computed_tokens
         self.pool.release_device(row)
@@ -72,9 +72,8 @@ class KvMover:
                 behind = row.fill_tokens - row.computed_tokens
                 row.phase = Phase.DECODE if behind == 1 and row.output_tokens else Phase.PREFILL
                 # A tail page that is not full will be written again; it leaves the host copy.
-                extra = row.host_pages - row.computed_tokens // page
-                self.pool.take_host(-extra)
-                row.host_pages -= extra
+                row.host_pages = row.computed_tokens // page
+                self.pool.host.truncate(row.rid, row.host_pages)
                 row.host_tokens = row.host_pages * page
 
     def release(self, row: RequestRow) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from engine_adapter.core.request import RequestRow, pages_for
+from engine_adapter.kv.ledger import HostLedger
 
 
 class KvPool:
-    """Counts pages; raises as soon as a page would be given out twice.
+    """Counts device pages and keeps the host ledger; raises before a page is given out twice.
 
     Args:
         total_pages: Device pages.
@@ -24,7 +25,12 @@ class KvPool:
         self.host_total_pages = host_total_pages
         self.host_page_tokens = host_page_tokens
         self.free_pages = total_pages
-        self.host_free_pages = host_total_pages
+        self.host = HostLedger(host_total_pages)
+
+    @property
+    def host_free_pages(self) -> int:
+        """Host pages nobody holds."""
+        return self.host.num_free
 
     def resize(self, row: RequestRow, num_tokens: int) -> None:
         """Make the row's device pages just enough for ``num_tokens`` tokens.
@@ -42,17 +48,16 @@ class KvPool:
         """Give the row's device pages back."""
         self.resize(row, 0)
 
-    def take_host(self, num_pages: int) -> None:
-        """Claim host pages.
+    def take_host(self, row: RequestRow, num_pages: int) -> None:
+        """Claim host pages for the row's next logical pages.
 
         Raises:
-            MemoryError: If the host pool has no such page left.
+            MemoryError: If the host pool has fewer left.
         """
-        self.host_free_pages -= num_pages
-        if not 0 <= self.host_free_pages <= self.host_total_pages:
-            raise MemoryError(f"{self.host_free_pages} of {self.host_total_pages} host pages free")
+        if len(self.host.extend(row.rid, num_pages)) != num_pages:
+            raise MemoryError(f"{num_pages} host pages wanted, {self.host.num_free} free")
 
     def release_host(self, row: RequestRow) -> None:
         """Give the row's host pages back."""
-        self.take_host(-(row.host_pages + row.host_pages_pending))
+        self.host.drop(row.rid)
         row.host_pages = row.host_pages_pending = row.host_tokens = 0

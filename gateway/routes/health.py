@@ -34,7 +34,7 @@ async def readyz(request: Request, database: DatabaseDep, engines: EnginesDep) -
             "broker": group.create_task(_reason(request.app.state.broker.ping())),
         }
     parts = {name: _part(task.result()) for name, task in tasks.items()}
-    parts["engine"] = _part(_why_no_engine(engines))
+    parts["engine"] = {**_part(_why_no_engine(engines)), "profile": _profile(engines)}
     ready = all(part["ok"] for part in parts.values())
     body: dict[str, Any] = {
         "status": "ready" if ready else "not ready",
@@ -55,6 +55,16 @@ def _why_no_engine(engines: EnginePool) -> str:
         return "no engine is named in ENGINE_URLS or registered"
     down = [member for member in engines.members if not member.up]
     return f"no engine answers: {down[0].why}" if down else "every engine is draining"
+
+
+def _profile(engines: EnginePool) -> str | None:
+    """`measuring` while an engine measures how long its steps take; it serves meanwhile."""
+    found = set()
+    for member in engines.members:
+        if member.up and member.facts is not None:
+            found.add((member.facts.raw.get("coserve", {}).get("profile") or {}).get("state"))
+    found.discard(None)
+    return "measuring" if "measuring" in found else min(found, default=None)
 
 
 def _part(why: str) -> dict[str, Any]:

@@ -124,7 +124,9 @@ def restore(rig: Rig) -> dict[str, Any]:
         row = snapshot.rows.get("off")
         live = rig.scheduler.rows.get("off")
         if live is not None and row is not None and row.phase is Phase.RETRACTED and not saved:
-            saved["kv"] = rig.scheduler.host_pool.tokens(live.host_pages, row.host_tokens)
+            pool = rig.scheduler.host_pool
+            pages = pool.ledger.pages("off", 0, row.host_pages)
+            saved["kv"] = pool.tokens(pages, row.host_tokens)
             kv_lengths.append(row.host_tokens)
             rig.scheduler.tree_cache.reset()  # nothing of the row is left on the device
             rig.scheduler.token_to_kv_pool_allocator.clear()

@@ -19,7 +19,7 @@ from engine_adapter.client.base import CHAT_PATH, EngineCall, EngineFacts
 from engine_adapter.client.http import HttpEngineClient
 from engine_adapter.core.request import RequestClass
 from engine_adapter.liveness import EngineNotProven, verify_engine
-from engine_adapter.sglang_plugin.plugin import EXIT_CONTRACT
+from engine_adapter.refusal import EXIT_REFUSED
 from engine_adapter.wire.rid import new_rid
 from tests.fixtures.engine import START_LIMIT_S, RunningEngine, running_engine, tiny_settings
 from tests.fixtures.tiny_model import CONTEXT_TOKENS
@@ -269,5 +269,5 @@ def test_another_sglang_ends_the_process(engine_python: Path) -> None:
     done = subprocess.run(
         [engine_python, "-P", "-c", code], capture_output=True, text=True, check=False
     )
-    assert done.returncode == EXIT_CONTRACT
+    assert done.returncode == EXIT_REFUSED
     assert "SGLang 0.5.16 is installed, this plugin was written for 0.4.2" in done.stderr

@@ -7,9 +7,7 @@ promises a page, a slot or a token twice. The driver checks the result again fro
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
 
 from engine_adapter.core.plan import (
     Checkpoint,
@@ -23,7 +21,7 @@ from engine_adapter.core.request import Phase, RequestClass, RequestRow, new_pag
 from engine_adapter.core.snapshot import Snapshot
 from engine_adapter.latency.load import StepLoad
 from engine_adapter.latency.model import LatencyModel
-from engine_adapter.policies.parts.decode_room import rows_that_fit
+from engine_adapter.policies.parts.decode_room import rows_that_fit, rows_with_pages
 
 UNARMED = Safepoints()
 UNBOUNDED_S = math.inf
@@ -106,26 +104,19 @@ class PlanBuilder:
         shrink when a row joins; but a full step costs a few sums instead of a call per row.
         """
         rows = rows[: self._may_join(rows)]
-        if not rows:
-            return 0
         page_tokens, load = self.page_tokens, self.load
         lengths = [row.computed_tokens + 1 for row in rows]
         pages = [
             -(-length // page_tokens) - row.device_pages
             for length, row in zip(lengths, rows, strict=True)
         ]
-        taken_pages = list(accumulate([num if num > 0 else 0 for num in pages]))
-        fit = len(rows)
-        if taken_pages[-1] > self.pages_left:
-            fit = bisect_right(taken_pages, self.pages_left)
+        fit = rows_with_pages(pages, self.pages_left)
         if budget_s != math.inf:
             kind = StepKind.MIXED if self._prefill else StepKind.DECODE
             fit = rows_that_fit(self.model, load, lengths[:fit], self.bounded_s(budget_s, kind))
         if fit < len(rows):
-            rows, lengths = rows[:fit], lengths[:fit]
-        if not rows:
-            return 0
-        self.pages_left -= taken_pages[fit - 1]
+            rows, lengths, pages = rows[:fit], lengths[:fit], pages[:fit]
+        self.pages_left -= sum([num for num in pages if num > 0])
         load.decode_rows += fit
         load.decode_context += sum(lengths)
         load.decode_square += sum([length * length for length in lengths])
@@ -133,9 +124,9 @@ class PlanBuilder:
         self._decode += rids
         self.taken.update(rids)
         self.rows_left -= fit
-        if not all(row.can_mix for row in rows):
+        if False in [row.can_mix for row in rows]:
             self.has_unmixable = True
-        num_online = sum([row.request_class is ONLINE for row in rows])
+        num_online = [row.request_class for row in rows].count(ONLINE)
         self.num_online += num_online
         self.num_offline += fit - num_online
         return fit

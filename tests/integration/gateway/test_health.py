@@ -17,10 +17,23 @@ async def test_ready_while_everything_answers(online: Online) -> None:
         assert ready.status_code == 200
         body = ready.json()
         assert body["status"] == "ready"
+        good = {"ok": True, "why": None}
         assert body["parts"] == {
-            name: {"ok": True, "why": None} for name in ("database", "broker", "engine")
+            "database": good,
+            "broker": good,
+            "engine": {**good, "profile": None},
         }
         assert body["models"] == [{"id": MODEL, "context_tokens": 2048, "up": True}]
+
+
+async def test_ready_while_an_engine_measures_and_says_so(online: Online) -> None:
+    member = online.app.state.engines.members[0]
+    for state in ("measuring", "stored"):
+        member.facts.raw.setdefault("coserve", {})["profile"] = {"state": state}
+        async with httpx.AsyncClient(base_url=online.url) as http:
+            ready = await http.get("/readyz")
+        assert ready.status_code == 200
+        assert ready.json()["parts"]["engine"] == {"ok": True, "why": None, "profile": state}
 
 
 async def test_not_ready_says_why(online: Online) -> None:

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from coserve.local.command import Command
-from coserve.local.part import Part, PartPlan, PartState, StartFailedError
+from coserve.local.part import Part, PartPlan, PartState, RefusedError, StartFailedError
 from coserve.local.restart import RestartPolicy
 
 QUICK = RestartPolicy(first_delay_s=0.05, factor=2, longest_delay_s=0.2)
@@ -91,6 +91,16 @@ async def test_a_part_that_never_starts_is_given_up_with_its_last_words(tmp_path
     with pytest.raises(StartFailedError, match="exit code 1") as caught:
         await part.start()
     assert str(caught.value).count("the setting X is wrong") == QUICK.num_tries_at_start
+    assert part.state is PartState.STOPPED
+
+
+async def test_a_part_that_says_what_is_wrong_is_not_tried_again(tmp_path: Path) -> None:
+    code = "import sys; print('tried', flush=True); sys.exit(79)"
+    part = make(tmp_path, code, [], refusal=lambda code: "X is 0; give 1" if code == 79 else "")
+    with pytest.raises(RefusedError) as caught:
+        await part.start()
+    assert str(caught.value) == "The part cannot start: X is 0; give 1"
+    assert (tmp_path / "part.log").read_text().count("tried") == 1
     assert part.state is PartState.STOPPED
 
 

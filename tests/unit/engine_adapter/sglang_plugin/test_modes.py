@@ -22,10 +22,18 @@ def test_the_plain_mode_is_accepted() -> None:
     ("name", "value"),
     [
         ("pp_size", 2),
+        ("dp_size", 2),
+        ("nnodes", 2),
         ("enable_dp_attention", True),
         ("disaggregation_mode", "decode"),
         ("speculative_algorithm", "EAGLE"),
+        ("dllm_algorithm", "LowConfidence"),
+        ("enable_pdmux", True),
+        ("enable_hisparse", True),
+        ("enable_hierarchical_cache", True),
+        ("enable_lora_overlap_loading", True),
         ("enable_priority_scheduling", True),
+        ("disable_radix_cache", True),
     ],
 )
 def test_other_modes_are_refused(name: str, value: object) -> None:
@@ -33,6 +41,7 @@ def test_other_modes_are_refused(name: str, value: object) -> None:
         refuse_unsupported_modes(SimpleNamespace(**{**REQUIRED, name: value}))
     assert "--" + name.replace("_", "-") in str(refused.value)
     assert "COSERVE_POLICY=off" in str(refused.value)
+    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("flag", ["is_hybrid_swa", "is_hybrid_ssm"])

@@ -1,0 +1,181 @@
+"""`coserve profile`: measure how long steps take on this machine, and keep the result.
+
+An engine does the same by itself, in the background, when it finds no profile of its model and
+machine. This command does it at once and alone: nothing else uses the engine meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from coserve.commands.up import EXIT_WRONG_SETTING, install_engine, read_settings
+
+if TYPE_CHECKING:
+    from coserve.local.part import PartPlan
+    from coserve.local.stack import EngineInstall
+    from coserve.settings import LocalSettings
+
+POLL_S = 0.5
+SILENT_LIMIT_S = 120.0
+"""An engine that answers nothing for so long is given up: one long step may hold it for a while."""
+
+Shown = Callable[[dict[str, Any]], None]
+
+
+class NotMeasuredError(RuntimeError):
+    """The engine ended, or fell silent, before its profile was there."""
+
+
+def profile() -> None:
+    """Measure this model on this machine; print the targets it can keep."""
+    from coserve.local.lock import find_owner
+    from coserve.local.part import RefusedError, StartFailedError
+
+    settings = read_settings()
+    owner = find_owner(settings.home_path)
+    if owner is not None:
+        typer.echo(
+            f"coserve is running (process {owner.pid}) and measures by itself; "
+            "stop it first to measure alone.",
+            err=True,
+        )
+        raise typer.Exit(1)
+    engine = install_engine(settings)
+    if engine is None:
+        typer.echo("ENGINE_URLS names an engine elsewhere: run this where it runs.", err=True)
+        raise typer.Exit(EXIT_WRONG_SETTING)
+    try:
+        state, kept = asyncio.run(measure(settings, engine))
+    except (StartFailedError, NotMeasuredError) as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(EXIT_WRONG_SETTING if isinstance(error, RefusedError) else 1) from None
+    for line in summary(state, kept):
+        typer.echo(line)
+
+
+async def measure(
+    settings: LocalSettings, engine: EngineInstall
+) -> tuple[dict[str, Any], list[Path]]:
+    """Start an engine, wait for its profile, stop it.
+
+    The engine finds an empty folder, so that it measures whatever is stored; what it leaves there
+    takes the place of the stored profile of the same model and machine.
+
+    Returns:
+        What the engine said of itself at the end, and the profiles kept.
+    """
+    from coserve.local.part import Part
+    from coserve.local.plans import engine_plan
+    from coserve.local.valkey import free_port
+
+    home = settings.home_path
+    for folder in ("log", "run"):
+        (home / folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+    port = free_port()
+    plan = engine_plan(
+        settings, python=engine.python, model_dir=engine.model_dir, cuda=engine.cuda, port=port
+    )
+    with tempfile.TemporaryDirectory(dir=home / "run", prefix="profile-") as fresh:
+        part = Part(_measuring(plan, Path(fresh)), say=typer.echo, changed=lambda: None)
+        console = Console()
+        with Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=console,
+        ) as bar:
+            task = bar.add_task(f"starting {engine.model_dir.name}", total=None)
+
+            def show(progress: dict[str, Any]) -> None:
+                bar.update(
+                    task,
+                    description="measuring",
+                    total=progress["cells"],
+                    completed=progress["cells_done"],
+                )
+
+            try:
+                await part.start()
+                state = await until_measured(part, f"http://127.0.0.1:{port}/server_info", show)
+            finally:
+                await part.stop()
+        return state, _keep(Path(fresh), _folder(settings))
+
+
+def _measuring(plan: PartPlan, folder: Path) -> PartPlan:
+    env = {**plan.command.env, "COSERVE_PROFILE_DIR": str(folder)}
+    if env.get("COSERVE_POLICY") == "off":
+        del env["COSERVE_POLICY"]  # only a co-serving engine measures
+    return replace(plan, command=replace(plan.command, env=env))
+
+
+async def until_measured(part: Any, url: str, show: Shown) -> dict[str, Any]:
+    """Poll an engine until its profile is there.
+
+    Raises:
+        NotMeasuredError: It ended, or did not answer for a long time.
+    """
+    from coserve.local.probes import http_get
+
+    heard_at = time.monotonic()
+    while True:
+        reply = await asyncio.to_thread(http_get, url)
+        if reply is not None and reply.status == 200:
+            heard_at = time.monotonic()
+            info = json.loads(reply.body)
+            state: dict[str, Any] = info["internal_states"][0]["coserve"]
+            show(state["profile"])
+            if state["profile"]["state"] != "measuring":
+                return state
+        log = part.plan.command.log
+        if part.pid is None:
+            raise NotMeasuredError(f"The engine ended while it was measured. Its log: {log}")
+        if time.monotonic() - heard_at > SILENT_LIMIT_S:
+            raise NotMeasuredError(f"The engine does not answer any more. Its log: {log}")
+        await asyncio.sleep(POLL_S)
+
+
+def _folder(settings: LocalSettings) -> Path:
+    """Where the engine of `coserve up` looks for profiles."""
+    import os
+
+    given = os.environ.get("COSERVE_PROFILE_DIR")
+    return Path(given) if given else settings.home_path / "profiles"
+
+
+def _keep(fresh: Path, folder: Path) -> list[Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    kept = []
+    for path in sorted(fresh.glob("*.json")):
+        part = folder / f".{path.name}.part"
+        shutil.copyfile(path, part)
+        kept.append(part.replace(folder / path.name))
+    return kept
+
+
+def summary(state: dict[str, Any], kept: list[Path]) -> list[str]:
+    """What is printed at the end: where the profile lies, how good it is, which targets follow."""
+    measured, slo = state["profile"], state["slo"]
+    errors = ", ".join(
+        f"{kind} {error:.1%}" for kind, error in measured["held_out_mean_error"].items()
+    )
+    return [
+        f"Measured {measured['cells']} steps in {measured['busy_s']:.0f} s.",
+        f"Mean error on steps the fit had not seen: {errors}",
+        f"Targets: TTFT {slo['ttft_s'] * 1e3:.0f} ms, TBT {slo['tbt_s'] * 1e3:.0f} ms "
+        "(COSERVE_TTFT_MS and COSERVE_TBT_MS set others)",
+        *(f"Stored: {path}" for path in kept),
+    ]

@@ -1,0 +1,56 @@
+"""End this process with one sentence, and have the engine's server end with it too.
+
+Most refusals happen in a scheduler process: it has seen the model and the memory. SGLang's server
+notices that the process died, prints a traceback and ends with its own status; the sentence would
+drown. So the scheduler leaves it in a file, and the server, whatever ends it, repeats it last.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import NoReturn
+
+from engine_adapter.refusal import EXIT_REFUSED, sentence
+
+# Set by the server for the processes it starts; no setting, so it does not begin with COSERVE_.
+_FILE = "_COSERVE_LAST_WORD"
+
+
+def refuse(reason: str) -> NoReturn:
+    """Say why the engine cannot start, and end the process at once.
+
+    SGLang logs and goes on when a plugin raises, and signals its parent when a scheduler does.
+    """
+    line = sentence(reason) + "\n"
+    sys.stderr.write(line)
+    sys.stderr.flush()
+    path = os.environ.get(_FILE)
+    if path:
+        Path(path).write_text(line)
+    os._exit(EXIT_REFUSED)
+
+
+def repeat_at_the_end() -> None:
+    """In the engine's first process: if a child of it refuses to start, say so last."""
+    if _FILE in os.environ:
+        return
+    path = Path(tempfile.gettempdir()) / f"coserve-last-word-{os.getpid()}"
+    os.environ[_FILE] = str(path)
+    before = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        try:
+            line = path.read_text()
+            path.unlink()
+        except OSError:
+            before(kind, error, trace)
+            return
+        sys.stderr.write(line)
+        sys.stderr.flush()
+        os._exit(EXIT_REFUSED)  # the children have been ended by SGLang
+
+    sys.excepthook = hook

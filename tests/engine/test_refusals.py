@@ -1,0 +1,83 @@
+"""An engine that cannot start says so in its last line, and a broken plugin serves nobody."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from engine_adapter.engine_process import engine_command
+from engine_adapter.liveness import EngineNotProven, verify_engine
+from engine_adapter.refusal import EXIT_REFUSED, PREFIX, reason_in
+from tests.fixtures.engine import START_LIMIT_S, running_engine, tiny_settings
+
+
+def last_word(python: Path, model: Path, folder: Path, *args: str, **env: str) -> str:
+    """Start an engine that must refuse; the reason in its last line."""
+    argv, whole = engine_command(
+        tiny_settings(python, model, *args), {"PATH": os.environ["PATH"], "HOME": str(folder)}
+    )
+    log = folder / "engine.log"
+    with log.open("wb") as out:
+        done = subprocess.run(
+            argv, env={**whole, **env}, cwd=folder, stdout=out, stderr=subprocess.STDOUT,
+            timeout=START_LIMIT_S, check=False,
+        )  # fmt: skip
+    text = log.read_text(errors="replace")
+    assert done.returncode == EXIT_REFUSED, text[-3000:]
+    assert text.strip().splitlines()[-1] == PREFIX + reason_in(log)
+    return reason_in(log)
+
+
+def test_a_setting_is_refused_before_anything_is_loaded(
+    engine_python: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    reason = last_word(engine_python, tiny_model, tmp_path, COSERVE_POLICY="fastest")
+    assert reason.startswith("COSERVE_POLICY is 'fastest'; choose one of off, conserve_v1")
+
+
+def test_what_only_the_scheduler_can_know_ends_the_server_the_same_way(
+    engine_python: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    """The page size and the host's memory meet the model in a scheduler process."""
+    reason = last_word(engine_python, tiny_model, tmp_path, COSERVE_HOST_KV_TOKENS=str(10**12))
+    assert reason.startswith("COSERVE_HOST_KV_TOKENS=1000000000000 needs ")
+    assert "give at most " in reason
+
+
+def test_a_plugin_that_breaks_at_import_ends_the_process(engine_python: Path) -> None:
+    code = (
+        "import sys\n"
+        "sys.modules['engine_adapter.sglang_plugin.live_ids'] = None\n"
+        "from engine_adapter.sglang_plugin.plugin import register\n"
+        "register()\n"
+        "print('registered')\n"
+    )
+    done = subprocess.run(
+        [engine_python, "-P", "-c", code], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == EXIT_REFUSED
+    assert "registered" not in done.stdout
+    assert done.stderr.splitlines()[-1].startswith(PREFIX + "the plugin could not be loaded")
+
+
+async def test_a_plugin_sglang_cannot_even_import_is_not_ready(
+    engine_python: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    """SGLang logs it and starts stock; whoever asks for the word finds no one there."""
+    broken = tmp_path / "broken" / "engine_adapter" / "sglang_plugin"
+    broken.mkdir(parents=True)
+    for folder in (broken.parent, broken):
+        # The rest of the package is the real one.
+        (folder / "__init__.py").write_text(
+            "import pkgutil\n__path__ = pkgutil.extend_path(__path__, __name__)\n"
+        )
+    (broken / "plugin.py").write_text("raise RuntimeError('half written')\n")
+    settings = tiny_settings(engine_python, tiny_model)
+    with (
+        running_engine(settings, tmp_path, PYTHONPATH=str(tmp_path / "broken")) as stock,
+        pytest.raises(EngineNotProven, match="runs without coserve's scheduler plugin"),
+    ):
+        await verify_engine(stock.url, stock.model, START_LIMIT_S)

@@ -1,0 +1,177 @@
+"""A real `--tp 2` engine on a CPU, under the default policy: chat and offline rows at once.
+
+Every online prompt is longer than its target allows, so an arrival stops whatever armed step runs
+at its next safepoint. The test goes on until a step was stopped before every layer, then asks for
+each answer once more, alone, and compares. The engine runs under the supervisor's own part.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import subprocess
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+import pytest_asyncio
+
+from coserve.local.command import Command
+from coserve.local.part import Part, PartPlan, PartState
+from coserve.local.probes import answers_200
+from engine_adapter.engine_process import engine_command
+from engine_adapter.wire.rid import new_rid
+from tests.fixtures.engine import TOKENIZER, tiny_settings
+
+LAYERS, HIDDEN = 6, 512
+TTFT_MS, TBT_MS, SAFEPOINT_MS = 60, 40, 1
+ALL_STOPS_LIMIT_S, END_LIMIT_S = 150.0, 60.0
+STRICT = {
+    "SGLANG_ENABLE_STRICT_MEM_CHECK_DURING_BUSY": "1",
+    "SGLANG_ENABLE_STRICT_MEM_CHECK_DURING_IDLE": "1",
+}
+
+
+class Ranks:
+    """Two ranks behind one address."""
+
+    def __init__(self, part: Part, url: str, http: httpx.AsyncClient) -> None:
+        self.part, self.url, self.http = part, url, http
+
+    async def state(self) -> dict[str, Any]:
+        """What rank 0 says about the runtime."""
+        info = (await self.http.get(f"{self.url}/server_info")).json()
+        found: dict[str, Any] = info["internal_states"][0]["coserve"]
+        return found
+
+    async def answer(self, seed: int, num_tokens: int, *, priority: int) -> list[int]:
+        """Greedy output of a prompt that no other seed shares."""
+        generator = random.Random(seed)
+        body = {
+            "rid": new_rid(),
+            "input_ids": [generator.randrange(10, 40_000) for _ in range(num_tokens)],
+            "sampling_params": {"max_new_tokens": 12, "temperature": 0, "ignore_eos": True},
+            "priority": priority,
+        }
+        reply = await self.http.post(f"{self.url}/generate", json=body)
+        assert reply.status_code == 200, reply.text
+        ids: list[int] = reply.json()["output_ids"]
+        return ids
+
+    async def flush(self) -> None:
+        """Forget every prefix; refused for a moment after the last answer."""
+        async with asyncio.timeout(30):
+            while (await self.http.post(f"{self.url}/flush_cache")).status_code != 200:
+                await asyncio.sleep(0.2)
+
+    def scheduler_pids(self) -> list[int]:
+        """The processes of the ranks."""
+        assert self.part.pid is not None
+        family = psutil.Process(self.part.pid).children(recursive=True)
+        found = [p for p in family if "scheduler" in " ".join(p.cmdline()) + p.name()]
+        return sorted({process.pid for process in found})
+
+
+@pytest_asyncio.fixture
+async def ranks(engine_python: Path, tmp_path: Path) -> AsyncIterator[Ranks]:
+    model = tmp_path / "tiny-six-layers"
+    script = Path(__file__).parents[1] / "fixtures" / "tiny_model.py"
+    arguments = [str(TOKENIZER), str(model), str(LAYERS), str(HIDDEN)]
+    subprocess.run([str(engine_python), str(script), *arguments], check=True)
+    settings = replace(tiny_settings(engine_python, model), tensor_parallel=2, dtype="float32")
+    environ = {
+        "PATH": "/usr/bin:/bin",
+        "HOME": str(tmp_path),
+        "COSERVE_HOME": str(tmp_path),
+        "COSERVE_POLICY": "conserve_v2",
+        "COSERVE_TTFT_MS": str(TTFT_MS),
+        "COSERVE_TBT_MS": str(TBT_MS),
+        "COSERVE_SAFEPOINT_MS": str(SAFEPOINT_MS),
+        **STRICT,
+    }
+    argv, env = engine_command(settings, environ)
+    url = f"http://127.0.0.1:{settings.port}"
+    plan = PartPlan(
+        "The engine",
+        Command("engine", tuple(argv), tmp_path / "engine.log", env=env, cwd=tmp_path),
+        answers_200(f"{url}/health"),
+        ready_limit_s=240.0,
+    )
+    part = Part(plan, say=print, changed=lambda: None)
+    await part.start()
+    try:
+        async with httpx.AsyncClient(timeout=120.0) as http:
+            yield Ranks(part, url, http)
+    finally:
+        await part.stop()
+        print((tmp_path / "engine.log").read_text(errors="replace")[-6000:])
+
+
+async def profiled(ranks: Ranks) -> None:
+    async with asyncio.timeout(150):
+        while (state := await ranks.state())["profile"]["state"] == "measuring":
+            await asyncio.sleep(0.5)
+    assert state["policy"] == "conserve_v2"
+
+
+@pytest.mark.timeout(900)
+async def test_stops_at_every_safepoint_change_no_answer_and_a_dead_rank_is_replaced(
+    ranks: Ranks,
+) -> None:
+    await profiled(ranks)
+    answers: dict[int, tuple[int, int, list[int]]] = {}
+    over = asyncio.Event()
+
+    async def rows(first_seed: int) -> None:
+        """One offline row after another."""
+        seed = first_seed
+        while not over.is_set():
+            answers[seed] = (900, -2, await ranks.answer(seed, 900, priority=-2))
+            seed += 1
+
+    async def chat() -> None:
+        chance, seed = random.Random(5), 90_000
+        began_at = time.monotonic()
+        wanted = set(range(1, LAYERS))
+        try:
+            while not wanted <= set((await ranks.state())["stop_layers"]):
+                assert time.monotonic() - began_at < ALL_STOPS_LIMIT_S, await ranks.state()
+                await asyncio.sleep(chance.uniform(0.0, 0.4))
+                answers[seed] = (500, 0, await ranks.answer(seed, 500, priority=0))
+                seed += 1
+        finally:
+            over.set()
+
+    async with asyncio.timeout(ALL_STOPS_LIMIT_S + END_LIMIT_S), asyncio.TaskGroup() as group:
+        for first_seed in (10_000, 20_000, 30_000):
+            group.create_task(rows(first_seed))
+        group.create_task(chat())
+    state = await ranks.state()
+    assert state["aborts"] + state["drops"] >= LAYERS - 1
+    assert state["undone_rows"] > 0
+    assert state["rejected_plans"] == 0
+    print({name: state[name] for name in ("aborts", "drops", "stop_layers", "parks", "steps")})
+
+    await ranks.flush()
+    online = [seed for seed, (_, priority, _) in answers.items() if priority == 0]
+    offline = [seed for seed, (_, priority, _) in answers.items() if priority < 0]
+    for seed in online[:10] + offline[:20]:
+        num_tokens, priority, disturbed = answers[seed]
+        assert disturbed == await ranks.answer(seed, num_tokens, priority=priority), seed
+
+    victims = ranks.scheduler_pids()
+    assert len(victims) >= 2, victims
+    async with asyncio.TaskGroup() as group:
+        keeper = group.create_task(ranks.part.keep())
+        psutil.Process(victims[-1]).kill()
+        async with asyncio.timeout(300):
+            while not (ranks.part.num_restarts == 1 and ranks.part.state is PartState.READY):
+                await asyncio.sleep(0.2)
+        keeper.cancel()
+    assert not any(psutil.pid_exists(pid) for pid in victims), "no rank outlives the other"
+    assert await ranks.answer(1, 100, priority=0)

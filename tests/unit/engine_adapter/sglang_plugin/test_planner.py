@@ -1,0 +1,61 @@
+"""Which policy plans, before and after a profile is there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from engine_adapter.core.plan import StepKind
+from engine_adapter.core.request import Phase
+from engine_adapter.latency.polynomial import PolynomialModel
+from engine_adapter.sglang_plugin.counters import Counters
+from engine_adapter.sglang_plugin.planner import TOKENS_WHILE_MEASURING, Planner
+from engine_adapter.sglang_plugin.settings import RuntimeSettings
+
+if TYPE_CHECKING:
+    from tests.unit.engine_adapter.conftest import World
+
+
+def planner(model: PolynomialModel, *, measuring: bool) -> Planner:
+    settings = RuntimeSettings(policy="conserve_v2")
+    return Planner(settings, Counters(), model, measuring=measuring)
+
+
+def test_without_a_profile_steps_are_short_and_of_one_kind(
+    world: World, model: PolynomialModel
+) -> None:
+    for i in range(6):
+        world.offline(f"running{i}", phase=Phase.DECODE)
+        world.offline(f"waiting{i}", prompt=400)
+    unprofiled = planner(model, measuring=True)
+    assert unprofiled.policy_name == "sarathi_p"
+    plan = unprofiled.begin(world.snapshot())
+    assert plan.kind is StepKind.PREFILL
+    assert 0 < plan.num_tokens <= TOKENS_WHILE_MEASURING
+    assert unprofiled._counters.rejected_plans == 0
+
+
+def test_beside_an_answer_being_written_prompts_of_offline_rows_wait(
+    world: World, model: PolynomialModel
+) -> None:
+    world.online("chat", phase=Phase.DECODE)
+    world.offline("waiting", prompt=400)
+    plan = planner(model, measuring=True).begin(world.snapshot())
+    assert (plan.decode, plan.prefill) == (("chat",), ())
+
+
+def test_with_a_profile_the_chosen_policy_plans_and_may_mix(
+    world: World, model: PolynomialModel
+) -> None:
+    now = planner(model, measuring=True)
+    now.use_model(model)
+    assert now.policy_name == "conserve_v2"
+    world.online("chat", phase=Phase.DECODE)
+    world.online("next", prompt=16)
+    assert now.begin(world.snapshot()).kind is StepKind.MIXED
+
+
+def test_an_unknown_policy_is_one_sentence(model: PolynomialModel) -> None:
+    with pytest.raises(ValueError, match="unknown policy 'x'; choose one of conserve_v1"):
+        Planner(RuntimeSettings(policy="x"), Counters(), model, measuring=False)
