@@ -72,3 +72,12 @@ lock-engine: setup-dev  ## pin the engine's lists again; lines marked "no-deps" 
 	    $$uv pip compile -q --universal --python-version 3.11 --no-deps --generate-hashes --no-header --no-annotate \
 	      --no-emit-index-url $$flat; } > $$list.new && mv $$list.new $$list.txt || exit 1; rm $$flat; \
 	done
+
+# --- beside others ---------------------------------------------------------------------------
+.PHONY: bench-gateway lock-bench
+bench-gateway: setup-dev  ## the gateway beside a plain relay and LiteLLM's proxy
+	$(BIN)/python -m bench.gateway_compare
+
+lock-bench: setup-dev
+	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+	  --custom-compile-command "make lock-bench" requirements/bench-litellm.in -o requirements/bench-litellm.txt

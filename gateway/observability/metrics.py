@@ -80,6 +80,12 @@ class Metrics:
             "Flex requests refused because no engine had room.",
             registry=self.registry,
         )
+        self.connections_cut = Counter(
+            "coserve_connections_cut",
+            "Connections refused or ended, by why.",
+            ["why"],
+            registry=self.registry,
+        )
         self.usage_flush_failures = Counter(
             "coserve_usage_flush_failures",
             "Attempts to write usage to the database that failed and are repeated.",
