@@ -22,6 +22,7 @@ from gateway.dashboard.fragments import (
     View,
 )
 from gateway.dashboard.resources import Resources
+from gateway.dashboard.webhooks import WebhooksView
 from store.repositories.overview import STATUS_GROUPS
 
 router = APIRouter()
@@ -124,7 +125,7 @@ async def events(
     request: Request,
     resources: ResourcesDep,
     admin: AdminDep,
-    view: Annotated[str, Query(pattern="^(batches|batch|engines)$")],
+    view: Annotated[str, Query(pattern="^(batches|batch|engines|webhooks)$")],
     group: str = "",
     after: str = "",
     batch_id: str = "",
@@ -135,6 +136,8 @@ async def events(
         chosen = BatchesView(group if group in STATUS_GROUPS else None, after[:64] or None)
     elif view == "batch":
         chosen = OneBatchView(batch_id[:64])
+    elif view == "webhooks":
+        chosen = WebhooksView(admin.key.project_id)
     else:
         chosen = EnginesView()
     readings: SharedReadings = request.app.state.readings

@@ -15,6 +15,7 @@ from gateway.dashboard.fragments import BatchesView, EnginesView, OneBatchView, 
 from gateway.dashboard.resources import Resources
 from gateway.dashboard.session import DashboardSession
 from gateway.dashboard.templating import render
+from gateway.dashboard.webhooks import WebhooksView
 from store.repositories.overview import STATUS_GROUPS
 
 router = APIRouter()
@@ -135,3 +136,11 @@ async def engines(request: Request, resources: ResourcesDep, admin: AdminDep) ->
     """The engines."""
     stream = {"view": "engines"}
     return await _living_page(request, resources, admin, "engines.html", EnginesView(), stream)
+
+
+@router.get("/webhooks")
+async def webhooks(request: Request, resources: ResourcesDep, admin: AdminDep) -> Response:
+    """The webhooks."""
+    view = WebhooksView(admin.key.project_id)
+    stream = {"view": "webhooks"}
+    return await _living_page(request, resources, admin, "webhooks.html", view, stream)
