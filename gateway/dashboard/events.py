@@ -133,9 +133,11 @@ async def events(
     """The stream of one page."""
     chosen: View
     if view == "batches":
-        chosen = BatchesView(group if group in STATUS_GROUPS else None, after[:64] or None)
+        chosen = BatchesView(
+            admin.organization_id, group if group in STATUS_GROUPS else None, after[:64] or None
+        )
     elif view == "batch":
-        chosen = OneBatchView(batch_id[:64])
+        chosen = OneBatchView(admin.organization_id, batch_id[:64])
     elif view == "webhooks":
         chosen = WebhooksView(admin.key.project_id)
     else:

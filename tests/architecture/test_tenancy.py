@@ -20,7 +20,6 @@ OWNERS = {"project_id", "organization_id", "owner", "batch", "project", "file"}
 
 SERVES_ALL_MODULES: dict[str, str] = {
     "dispatch_count": "the dispatchers' backlog, by model",
-    "overview": "the dashboard, over the projects of an organisation",
     "progress": "readings by the ids of batches that were found under a project",
     "webhook_delivery": "the deliverer, which sends for all projects",
 }
