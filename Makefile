@@ -55,7 +55,7 @@ chaos: setup-dev  ## kill -9 of everything, 200 times, while batches run (ENGINE
 conformance: setup-dev setup-conformance  ## official clients and validators against a live stack (ENGINE=real: with SGLang)
 	$(BIN)/python -m tests.conformance $(if $(filter real,$(ENGINE)),--engine real)
 
-bench: setup-dev  ## the service-side benchmarks: relay, upload, validation, dispatch
+bench: setup-dev  ## the service-side benchmarks: upload, validation, dispatch, slow clients
 	$(BIN)/python -m bench
 
 bench-batch: setup-dev  ## 50,000 lines from upload to download, CPU and memory; 20 owners at once
