@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c '' >/dev/null 2>&1 && echo $$p || echo python3)
 BIN := .venv/bin
 
-.PHONY: help run setup setup-dev setup-engine setup-kernels setup-browser test check compatibility chaos bench bench-batch lock lock-engine
+.PHONY: help run setup setup-dev setup-engine setup-kernels setup-browser setup-conformance test check compatibility conformance chaos bench bench-batch lock lock-engine
 
 help:  ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -27,6 +27,9 @@ setup-engine:
 
 setup-kernels: setup-engine
 	@$(PYTHON) -m coserve.setup kernels
+
+setup-conformance:
+	@$(PYTHON) -m coserve.setup conformance
 
 setup-browser:  ## install Chromium for the browser tests (needs root)
 	@$(PYTHON) -m coserve.setup browser
@@ -49,7 +52,10 @@ compatibility: setup-dev setup-engine  ## run the tests of the API contract, wri
 chaos: setup-dev  ## kill -9 of everything, 200 times, while batches run (ENGINE=real: the real engine, 13 times)
 	$(BIN)/python -m tests.chaos --engine $(or $(ENGINE),fake) $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) --save
 
-bench: setup-dev  ## the service-side benchmarks: relay, upload, validation, dispatch
+conformance: setup-dev setup-conformance  ## official clients and validators against a live stack (ENGINE=real: with SGLang)
+	$(BIN)/python -m tests.conformance $(if $(filter real,$(ENGINE)),--engine real)
+
+bench: setup-dev  ## the service-side benchmarks: upload, validation, dispatch, slow clients
 	$(BIN)/python -m bench
 
 bench-batch: setup-dev  ## 50,000 lines from upload to download, CPU and memory; 20 owners at once
@@ -57,7 +63,7 @@ bench-batch: setup-dev  ## 50,000 lines from upload to download, CPU and memory;
 
 lock: setup-dev  ## pin requirements/*.in with hashes again
 	@uv=$$($(PYTHON) -c 'from pathlib import Path; from coserve.setup.installer import get_uv; print(get_uv(Path.cwd()))' | tail -1); \
-	for name in service dev; do \
+	for name in service dev conformance; do \
 	  $$uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	    --no-header --custom-compile-command "make lock" requirements/$$name.in -o requirements/$$name.txt; done
 
@@ -72,3 +78,12 @@ lock-engine: setup-dev  ## pin the engine's lists again; lines marked "no-deps" 
 	    $$uv pip compile -q --universal --python-version 3.11 --no-deps --generate-hashes --no-header --no-annotate \
 	      --no-emit-index-url $$flat; } > $$list.new && mv $$list.new $$list.txt || exit 1; rm $$flat; \
 	done
+
+# --- beside others ---------------------------------------------------------------------------
+.PHONY: bench-gateway lock-bench
+bench-gateway: setup-dev  ## the gateway beside a plain relay and LiteLLM's proxy
+	$(BIN)/python -m bench.gateway_compare
+
+lock-bench: setup-dev
+	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+	  --custom-compile-command "make lock-bench" requirements/bench-litellm.in -o requirements/bench-litellm.txt

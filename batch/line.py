@@ -15,7 +15,9 @@ from batch.body import check_body
 from batch.fault import LineFault, LineNotes, json_type
 from engine_adapter.client.base import CHAT_PATH, COMPLETIONS_PATH, EMBEDDINGS_PATH
 from engine_adapter.wire.embedding_request import inputs_of
+from engine_adapter.wire.errors import InvalidRequest
 from engine_adapter.wire.estimate import prompt_tokens
+from engine_adapter.wire.json_shape import check_shape
 
 ENDPOINTS: Final = (CHAT_PATH, COMPLETIONS_PATH, EMBEDDINGS_PATH)
 """What the lines of a batch may call."""
@@ -74,7 +76,7 @@ def parse_line(raw: bytes, *, line_no: int, offset: int, endpoint: str) -> Parse
             model = _model(body, notes)
             prefix = check_body(body, endpoint, notes)
             if not notes.faults:
-                num_tokens = prompt_tokens(body)
+                num_tokens = prompt_tokens(endpoint, body)
                 if endpoint == EMBEDDINGS_PATH:
                     num_inputs = len(inputs_of(body))
         elif "body" not in line:
@@ -95,7 +97,11 @@ def read_body(raw: bytes) -> dict[str, Any]:
 
 def _decode(raw: bytes, notes: LineNotes) -> dict[str, Any] | None:
     try:
+        check_shape(raw)
         line = orjson.loads(raw)
+    except InvalidRequest as refused:
+        notes.add(str(refused.code), refused.message.replace("The body", "This line"), None)
+        return None
     except orjson.JSONDecodeError:
         try:
             raw.decode()

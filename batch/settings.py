@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, field_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import NoDecode
 
+from batch.secret_files import ServiceSettings
 from batch.webhooks.targets import TargetPolicy
 
 LEASE_STALE_S = 6.0
@@ -17,15 +18,17 @@ HEARTBEAT_S = 1.0
 """How often it beats: several times within `LEASE_STALE_S`."""
 
 
-class BatchSettings(BaseSettings):
+class BatchSettings(ServiceSettings):
     """What the worker, beat and the batch half of the gateway need to know."""
 
-    model_config = SettingsConfigDict(env_prefix="COSERVE_", extra="ignore", frozen=True)
-
     database_url: str = Field(
-        default="postgresql+psycopg://app@127.0.0.1/app", validation_alias="DATABASE_URL"
+        default="postgresql+psycopg://app@127.0.0.1/app",
+        validation_alias="DATABASE_URL",
+        repr=False,
     )
-    broker_url: str = Field(default="redis://127.0.0.1:6379/0", validation_alias="BROKER_URL")
+    broker_url: str = Field(
+        default="redis://127.0.0.1:6379/0", validation_alias="BROKER_URL", repr=False
+    )
     engine_urls: Annotated[str, NoDecode] = Field(
         default="http://127.0.0.1:30000", validation_alias="ENGINE_URLS"
     )

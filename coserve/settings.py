@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, SecretStr
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings
+
+from batch.secret_files import SECRET_FILE_NAMES, ServiceSettings, env_name
 
 PREFIX = "COSERVE_"
 
@@ -35,10 +37,8 @@ OTHER_NAMES = frozenset(
 )
 
 
-class LocalSettings(BaseSettings):
+class LocalSettings(ServiceSettings):
     """What `coserve up` needs to know. A given server is used instead of an embedded one."""
-
-    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="ignore", frozen=True)
 
     home: Path = Path(".coserve")
     """State directory: data, files, logs, keys, the default model."""
@@ -61,8 +61,8 @@ class LocalSettings(BaseSettings):
     secret: SecretStr | None = None
     """Signs dashboard sessions; empty: one is made and kept in the state directory."""
 
-    database_url: str | None = Field(default=None, validation_alias="DATABASE_URL")
-    broker_url: str | None = Field(default=None, validation_alias="BROKER_URL")
+    database_url: str | None = Field(default=None, validation_alias="DATABASE_URL", repr=False)
+    broker_url: str | None = Field(default=None, validation_alias="BROKER_URL", repr=False)
     engine_urls: str | None = Field(default=None, validation_alias="ENGINE_URLS")
 
     @property
@@ -79,12 +79,9 @@ class LocalSettings(BaseSettings):
 
 def names_of(settings: type[BaseSettings]) -> frozenset[str]:
     """The environment names one settings class reads."""
-    prefix = str(settings.model_config.get("env_prefix") or "")
-    names: set[str] = set()
-    for name, field in settings.model_fields.items():
-        alias = field.validation_alias
-        names.add(alias if isinstance(alias, str) else f"{prefix}{name}".upper())
-    return frozenset(names)
+    return frozenset(
+        env_name(settings, name, field) for name, field in settings.model_fields.items()
+    )
 
 
 def known_names() -> frozenset[str]:
@@ -93,7 +90,7 @@ def known_names() -> frozenset[str]:
     from gateway.settings import GatewaySettings
 
     classes: tuple[type[BaseSettings], ...] = (LocalSettings, GatewaySettings, BatchSettings)
-    return OTHER_NAMES.union(*(names_of(each) for each in classes))
+    return OTHER_NAMES.union(SECRET_FILE_NAMES, *(names_of(each) for each in classes))
 
 
 def unknown_names(environ: Mapping[str, str], known: Iterable[str]) -> list[str]:

@@ -80,8 +80,9 @@ class EngineSettings:
         return self.model_name or self.model_dir.name
 
 
-# A CPU host shares its memory with the rest of the stack.
+# A CPU host shares its memory with the rest of the stack: as many bytes, whatever the type.
 _CPU_KV_TOKENS = 65_536
+_CPU_KV_TOKENS_WIDE = 32_768
 _CPU_MAX_RUNNING = 64
 _CPU_CHUNK_TOKENS = 512
 
@@ -100,7 +101,9 @@ def engine_command(
         for modules there.
     """
     on_cpu = settings.device is Device.CPU
-    kv_tokens = settings.kv_tokens or (_CPU_KV_TOKENS if on_cpu else None)
+    dtype = settings.dtype or (matmul_dtype() if on_cpu else "auto")
+    cpu_kv_tokens = _CPU_KV_TOKENS_WIDE if dtype == "float32" else _CPU_KV_TOKENS
+    kv_tokens = settings.kv_tokens or (cpu_kv_tokens if on_cpu else None)
     max_running = settings.max_running or (_CPU_MAX_RUNNING if on_cpu else None)
     chunk_tokens = settings.chunk_tokens or (_CPU_CHUNK_TOKENS if on_cpu else None)
     argv = [
@@ -110,7 +113,7 @@ def engine_command(
         "--host", settings.host,
         "--port", str(settings.port),
         "--device", settings.device.value,
-        "--dtype", settings.dtype or (matmul_dtype() if on_cpu else "auto"),
+        "--dtype", dtype,
         "--tp-size", str(settings.tensor_parallel),
         "--grammar-backend", "xgrammar",
         # A small model may otherwise fill a JSON answer with white space up to its token limit.

@@ -37,6 +37,7 @@ from engine_adapter.wire.errors import (
     UnsupportedMediaType,
 )
 from engine_adapter.wire.estimate import answer_tokens, prompt_tokens
+from engine_adapter.wire.json_shape import check_shape
 from engine_adapter.wire.rid import new_rid
 from engine_adapter.wire.usage import TokenUsage
 from gateway.flex_room import FlexRoom
@@ -153,7 +154,7 @@ class Admission:
             stream=bool(body.get("stream")),
             include_usage=bool(options.get("include_usage")),
             service_tier=tier,
-            tokens=prompt_tokens(body) + len(choices) * answer_tokens(body),
+            tokens=prompt_tokens(path, body) + len(choices) * answer_tokens(path, body),
         )
 
     @asynccontextmanager
@@ -243,12 +244,13 @@ async def json_body(request: Request) -> dict[str, Any]:
 
     Raises:
         UnsupportedMediaType: It says it is something else.
-        InvalidRequest: It is not JSON, or not an object.
+        InvalidRequest: It is not JSON, not an object, or too complex.
     """
     media_type = request.headers.get("content-type", "application/json").split(";")[0].strip()
     if not (media_type.lower() == "application/json" or media_type.lower().endswith("+json")):
         raise UnsupportedMediaType("The body must be application/json.")
     raw = await request.body()
+    check_shape(raw)
     try:
         body = orjson.loads(raw)
     except orjson.JSONDecodeError:

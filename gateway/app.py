@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 from batch.dry_run import DryRuns
 from gateway.dashboard.app import make_dashboard
 from gateway.error_handlers import install_error_handlers
 from gateway.lifespan import lifespan
+from gateway.metrics_access import may_read_metrics
 from gateway.middleware.access_log import AccessLogMiddleware
 from gateway.middleware.body_limit import BodyLimitMiddleware
 from gateway.middleware.boundary import BoundaryMiddleware
@@ -52,7 +53,7 @@ API_ROUTERS: tuple[APIRouter, ...] = (
     organization_usage.router,
     webhook_endpoints.router,
 )
-PLAIN_ROUTERS: tuple[APIRouter, ...] = (health.router, metrics.router)
+PLAIN_ROUTERS: tuple[APIRouter, ...] = (health.router,)
 
 
 def create_app(settings: GatewaySettings | None = None) -> FastAPI:
@@ -75,6 +76,7 @@ def create_app(settings: GatewaySettings | None = None) -> FastAPI:
         app.include_router(router, include_in_schema=False)
     for router in PLAIN_ROUTERS:
         app.include_router(router)
+    app.include_router(metrics.router, dependencies=[Depends(may_read_metrics)])
     describe(app)
     app.mount("/admin", make_dashboard(app.state, secret=settings.secret or None))
     _add_middleware(app, settings)
@@ -83,7 +85,11 @@ def create_app(settings: GatewaySettings | None = None) -> FastAPI:
 
 def _add_middleware(app: FastAPI, settings: GatewaySettings) -> None:
     """From the inside to the outside."""
-    app.add_middleware(BodyLimitMiddleware, limit_bytes=settings.body_limit_bytes)
+    app.add_middleware(
+        BodyLimitMiddleware,
+        limit_bytes=settings.body_limit_bytes,
+        total_limit_bytes=settings.bodies_limit_bytes,
+    )
     app.add_middleware(TrailingSlashMiddleware)
     app.add_middleware(
         CORSMiddleware,

@@ -71,9 +71,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
             settling = group.create_task(limiter.run())
             following = group.create_task(registry.follow(pool))
             group.create_task(
-                _keep_books(
-                    stopping, usage.flush, registry.flush, keys.end_revoked, keys.note_uses
-                )
+                _keep_books(stopping, usage.flush, registry.flush, keys.end_revoked, keys.note_uses)
             )
             try:
                 yield

@@ -31,7 +31,7 @@ def compared(figures: dict[str, Any]) -> dict[str, Any]:
     ours, relay, litellm = (figures[name] for name in ("gateway", "plain_relay", "litellm"))
 
     def ratio(figure: str) -> float:
-        return round(litellm[figure] / ours[figure], 1)
+        return round(float(litellm[figure] / ours[figure]), 1)
 
     return {
         "added_p50_ms": ours["added_p50_ms"],

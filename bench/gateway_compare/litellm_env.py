@@ -29,7 +29,7 @@ def install() -> None:
         return
     print(f"  installing LiteLLM's proxy into {VENV.name} (700 MB)", flush=True)
     uv, env = get_uv(ROOT), installer_env()
-    argv = [uv, "venv", "--quiet", "--clear", "--python", sys.executable, VENV]
+    argv: list[str | Path] = [uv, "venv", "--quiet", "--clear", "--python", sys.executable, VENV]
     subprocess.run(argv, env=env, check=True)
     argv = [
         uv, "pip", "sync", "--quiet", "--compile-bytecode", "--python", VENV / "bin" / "python",

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,11 +54,7 @@ class Peer:
 def all_peers(folder: Path) -> Iterator[list[Peer]]:
     """The engine itself, the plain relay, the gateway (twice: without and with limits), LiteLLM."""
     with ExitStack() as stack:
-        engine = stack.enter_context(
-            _printing(
-                "engine_adapter.client.fake_server", ["--context-tokens", "65536"], "direct", ""
-            )
-        )
+        engine = stack.enter_context(_engine())
         relay = stack.enter_context(
             _printing("bench.gateway_compare.plain_relay", [engine.url], "plain_relay", "")
         )
@@ -69,6 +65,17 @@ def all_peers(folder: Path) -> Iterator[list[Peer]]:
         litellm = stack.enter_context(_litellm(folder, engine.url))
         with_limits = Peer("gateway_with_limits", gateway.url, limited, gateway.pid)
         yield [engine, relay, gateway, with_limits, litellm]
+
+
+@contextmanager
+def one_gateway(folder: Path) -> Iterator[Peer]:
+    """The gateway alone, with its engine, database and broker."""
+    with ExitStack() as stack:
+        engine = stack.enter_context(_engine())
+        database = stack.enter_context(postgres_url(folder))
+        broker = stack.enter_context(valkey_url(folder))
+        key, _ = asyncio.run(_two_keys(database))
+        yield stack.enter_context(_gateway(folder, engine.url, database, broker, key))
 
 
 async def _two_keys(url: str) -> tuple[str, str]:
@@ -84,6 +91,11 @@ async def _two_keys(url: str) -> tuple[str, str]:
         )
     await database.dispose()
     return free, limited
+
+
+def _engine() -> AbstractContextManager[Peer]:
+    options = ["--context-tokens", "65536"]
+    return _printing("engine_adapter.client.fake_server", options, "direct", "")
 
 
 @contextmanager

@@ -38,6 +38,7 @@ def _refuse(lines: list[str], status: int = EXIT_WRONG_SETTING) -> NoReturn:
 def read_settings() -> LocalSettings:
     """The settings, or the end: one line per misspelt name or wrong value."""
     from pydantic import ValidationError
+    from pydantic_settings import SettingsError
 
     from coserve.settings import LocalSettings, known_names, unknown_names
 
@@ -46,6 +47,8 @@ def read_settings() -> LocalSettings:
         _refuse(unknown)
     try:
         return LocalSettings()
+    except SettingsError as error:
+        _refuse([str(error)])
     except ValidationError as error:
         _refuse(
             [

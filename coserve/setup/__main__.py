@@ -2,7 +2,7 @@
 
 Verbs: service (.venv), dev (.venv with the tests' tools), engine (.venv-engine and the default
 model), kernels (Triton for the kernels' tests), run (service, then `coserve up`), browser (Chromium
-for the browser tests).
+for the browser tests), conformance (official clients and validators for `make conformance`).
 """
 
 import sys
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from coserve.setup.host import why_unsupported
 
-VERBS = ("service", "dev", "engine", "kernels", "run", "browser")
+VERBS = ("service", "dev", "engine", "kernels", "run", "browser", "conformance")
 
 
 def main(argv):

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from coserve.setup.browser import set_up_browser
+from coserve.setup.conformance import set_up_conformance
 from coserve.setup.engine_env import set_up_engine
 from coserve.setup.kernel_tests import set_up_triton
 from coserve.setup.model import ensure_default_model
@@ -50,6 +51,8 @@ def run_verb(verb: str, checkout: Path) -> None:
             _set_up_engine(checkout)
         elif verb == "kernels":
             set_up_triton(checkout)
+        elif verb == "conformance":
+            set_up_conformance(checkout)
         else:
             set_up_service(checkout, dev=verb == "dev")
     if verb == "run":

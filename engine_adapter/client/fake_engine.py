@@ -15,6 +15,8 @@ from engine_adapter.client.fake_script import Script, script_for
 from engine_adapter.wire.usage import TokenUsage
 
 VERSION = "fake"
+MAX_NEW_TOKENS = 100_000
+"""Of one answer: its tokens are made up before the first is given."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,10 @@ class FakeEngine:
             raise Refused(400, flat_error(400, "This model does not serve this endpoint."))
         if path == CHAT_PATH and not body.get("messages"):
             raise Refused(400, flat_error(400, "Messages cannot be empty."))
+        wanted = body.get("max_completion_tokens") or body.get("max_tokens") or 0
+        if wanted > MAX_NEW_TOKENS:
+            message = f"max_new_tokens is too large: {wanted}. The most is {MAX_NEW_TOKENS}."
+            raise Refused(400, flat_error(400, message))
         script = script_for(path, body, self.settings.token_s)
         limit = self.settings.context_tokens
         if script.prompt_tokens >= limit:

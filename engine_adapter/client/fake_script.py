@@ -5,6 +5,7 @@ message (or the prompt) may hold orders, words of the form `fake:NAME=VALUE`:
 
     fake:text=Paris       the answer (underscores are blanks)
     fake:tokens=40        the answer's length in tokens
+    fake:width=4000       each token's length in characters, at least
     fake:token_ms=20      pause before each token
     fake:status=503       answer with this HTTP status
     fake:finish=abort     finish reason of the answer
@@ -73,7 +74,8 @@ def script_for(path: str, body: Mapping[str, Any], token_s: float) -> Script:
     else:
         usual = 1 if path == EMBEDDINGS_PATH else DEFAULT_TOKENS
         wanted = int(orders.get("tokens", limit or usual))
-        answer = tuple(str(i) if i == 1 else f" {i}" for i in range(1, wanted + 1))
+        width = int(orders.get("width", 0))
+        answer = tuple(f"{'' if i == 1 else ' '}{i:>{width}}" for i in range(1, wanted + 1))
     cut = limit is not None and len(answer) > limit
     finish = "length" if cut or (limit is not None and len(answer) == limit) else "stop"
     return Script(

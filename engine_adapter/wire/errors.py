@@ -6,9 +6,12 @@
     ├─ PermissionDenied 403
     ├─ NotFound 404 ── ModelNotFound
     ├─ MethodNotAllowed 405
+    ├─ RequestTimeout 408
     ├─ Conflict 409
     ├─ PayloadTooLarge 413
+    ├─ TargetTooLong 414
     ├─ UnsupportedMediaType 415
+    ├─ HeadTooLarge 431
     ├─ RateLimited 429 ┬─ TokensRateLimited
     │                  ├─ QuotaExceeded
     │                  └─ NoFlexRoom
@@ -103,6 +106,14 @@ class MethodNotAllowed(ApiError):
     default_code = "method_not_allowed"
 
 
+class RequestTimeout(ApiError):
+    """The request did not arrive in time."""
+
+    status = 408
+    type = "invalid_request_error"
+    default_code = "request_timeout"
+
+
 class Conflict(ApiError):
     """The object is in a state that does not allow this.
 
@@ -137,6 +148,22 @@ class PayloadTooLarge(ApiError):
     status = 413
     type = "invalid_request_error"
     default_code = "payload_too_large"
+
+
+class TargetTooLong(ApiError):
+    """The request's URL is over the limit."""
+
+    status = 414
+    type = "invalid_request_error"
+    default_code = "url_too_long"
+
+
+class HeadTooLarge(ApiError):
+    """The request's head is over the limit."""
+
+    status = 431
+    type = "invalid_request_error"
+    default_code = "headers_too_large"
 
 
 class UnsupportedMediaType(ApiError):

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import orjson
 
+from engine_adapter.client.base import CHAT_PATH, COMPLETIONS_PATH, EMBEDDINGS_PATH
 from engine_adapter.wire.completion_request import DEFAULT_MAX_TOKENS
 
 ASCII_CHARS_PER_TOKEN: Final = 4
@@ -23,25 +24,28 @@ UNBOUNDED_ANSWER_TOKENS: Final = 256
 """Counted for a chat answer whose length the request leaves open."""
 
 
-def prompt_tokens(body: Mapping[str, Any]) -> int:
-    """About how many tokens the prompt, messages or input of a checked body have."""
-    if "messages" in body:
+def prompt_tokens(path: str, body: Mapping[str, Any]) -> int:
+    """About how many tokens the messages, prompt or input of a checked body have.
+
+    By the path: a field of another endpoint may be there as well, and nobody has checked it.
+    """
+    if path == CHAT_PATH:
         total = sum(
             MESSAGE_TOKENS + _content_tokens(message.get("content")) for message in body["messages"]
         )
         tools = body.get("tools")
         return total + (len(orjson.dumps(tools)) // ASCII_CHARS_PER_TOKEN if tools else 0)
-    return _content_tokens(body["prompt"] if "prompt" in body else body.get("input"))
+    return _content_tokens(body["prompt" if path == COMPLETIONS_PATH else "input"])
 
 
-def answer_tokens(body: Mapping[str, Any]) -> int:
+def answer_tokens(path: str, body: Mapping[str, Any]) -> int:
     """How many tokens one answer may have at most, or a small guess where that is left open."""
+    if path == EMBEDDINGS_PATH:
+        return 0
+    if path == COMPLETIONS_PATH:
+        return int(body.get("max_tokens") or DEFAULT_MAX_TOKENS)
     limit = body.get("max_completion_tokens") or body.get("max_tokens")
-    if limit:
-        return int(limit)
-    if "messages" in body:
-        return UNBOUNDED_ANSWER_TOKENS
-    return DEFAULT_MAX_TOKENS if "prompt" in body else 0
+    return int(limit or UNBOUNDED_ANSWER_TOKENS)
 
 
 def text_tokens(text: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -9,9 +10,11 @@ from urllib.parse import urlsplit
 from fastapi import Depends, Request, Response
 
 from engine_adapter.wire.errors import PermissionDenied
+from gateway.auth.roles import Permission, check_role
 from gateway.dashboard.resources import Resources
 from gateway.dashboard.session import COOKIE_NAME, MAX_AGE, DashboardSession
-from store.models import ApiKey
+from gateway.tenants.actor import Actor, address_of
+from store.models import ApiKey, Project
 from store.repositories import key as keys
 
 CSRF_FIELD = "csrf_token"
@@ -33,10 +36,31 @@ class CsrfRefused(PermissionDenied):
 
 @dataclass(frozen=True)
 class Admin:
-    """Someone logged in: the session and the key behind it."""
+    """Someone logged in: the session, the key behind it, and the key's project.
+
+    What is seen and done is that organisation's, as far as the key's role goes.
+    """
 
     session: DashboardSession
     key: ApiKey
+    project: Project
+
+    @property
+    def organization_id(self) -> str:
+        """Whose batches, projects and keys."""
+        return self.project.organization_id
+
+    def actor(self, request: Request) -> Actor:
+        """Who it is in the audit log."""
+        return Actor(
+            organization_id=self.organization_id,
+            source="dashboard",
+            name=self.key.name,
+            key_id=self.key.id,
+            project_id=self.project.id,
+            address=address_of(request),
+            request_id=request.scope.get("state", {}).get("request_id"),
+        )
 
 
 def resources_of(request: Request) -> Resources:
@@ -64,22 +88,39 @@ async def find_admin(resources: Resources, session: DashboardSession) -> Admin |
         return None
     async with resources.database.unit_of_work() as work:
         found = await keys.find_operator(work, session.key_id)
-    return Admin(session, found[0]) if found is not None else None
+    return Admin(session, *found) if found is not None else None
 
 
-async def require_admin(resources: ResourcesDep, session: SessionDep) -> Admin:
-    """The admin who asks.
+async def require_admin(request: Request, resources: ResourcesDep, session: SessionDep) -> Admin:
+    """Whoever asks; a form wants at least the right to operate, a page that to view.
 
     Raises:
-        LoginRequired: There is none.
+        LoginRequired: Nobody is logged in.
+        PermissionDenied: The role does not allow it.
     """
     admin = await find_admin(resources, session)
     if admin is None:
         raise LoginRequired
+    reads = request.method in ("GET", "HEAD")
+    check_role(admin.key.role, Permission.VIEW if reads else Permission.OPERATE)
     return admin
 
 
 AdminDep = Annotated[Admin, Depends(require_admin)]
+
+
+def _allowed(permission: Permission) -> Callable[..., Awaitable[Admin]]:
+    async def check(admin: AdminDep) -> Admin:
+        check_role(admin.key.role, permission)
+        return admin
+
+    return check
+
+
+OperatorDep = Annotated[Admin, Depends(_allowed(Permission.OPERATE))]
+ManagerDep = Annotated[Admin, Depends(_allowed(Permission.MANAGE))]
+AuditorDep = Annotated[Admin, Depends(_allowed(Permission.AUDIT))]
+"""Whoever asks, if the role allows operating, managing, or reading the audit log."""
 
 
 def check_origin(request: Request) -> None:

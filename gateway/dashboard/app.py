@@ -15,7 +15,17 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from engine_adapter.wire.errors import ApiError
-from gateway.dashboard import downloads, events, login, pages, steering, submission
+from gateway.dashboard import (
+    books,
+    downloads,
+    events,
+    keys,
+    login,
+    pages,
+    projects,
+    steering,
+    submission,
+)
 from gateway.dashboard.access import LoginRequired, current_session
 from gateway.dashboard.fragments import SharedReadings
 from gateway.dashboard.resources import Resources
@@ -51,7 +61,8 @@ def make_dashboard(gateway_state: State, *, secret: str | None) -> FastAPI:
     app.state.readings = SharedReadings(app.state.resources)
     app.add_middleware(SecurityHeaders)
     app.mount("/static", Assets(directory=STATIC), name="static")
-    for module in (login, pages, events, submission, steering, downloads):
+    parts = (login, pages, events, submission, steering, downloads, projects, keys, books)
+    for module in parts:
         app.include_router(module.router)
     app.add_exception_handler(LoginRequired, _to_login)
     app.add_exception_handler(ApiError, _refused)

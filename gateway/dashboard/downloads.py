@@ -9,7 +9,7 @@ from starlette.responses import StreamingResponse
 
 from batch.errors import StoredObjectMissing
 from engine_adapter.wire.errors import NotFound
-from gateway.dashboard.access import AdminDep, ResourcesDep
+from gateway.dashboard.access import OperatorDep, ResourcesDep
 from store.models import Batch
 from store.repositories import overview
 
@@ -20,13 +20,13 @@ KINDS = ("input", "output", "error")
 
 @router.get("/batches/{batch_id}/files/{kind}")
 async def download(
-    resources: ResourcesDep, admin: AdminDep, batch_id: str, kind: str
+    resources: ResourcesDep, admin: OperatorDep, batch_id: str, kind: str
 ) -> StreamingResponse:
     """The input, output or error file, as an attachment."""
     async with resources.database.unit_of_work() as work:
-        found = await overview.one(work, batch_id[:64])
+        found = await overview.one(work, admin.organization_id, batch_id[:64])
         file_id = _file_id(found.batch, kind) if found else None
-        file = await overview.file_of(work, file_id) if file_id else None
+        file = await overview.file_of(work, found.batch, file_id) if found and file_id else None
     if file is None:
         raise NotFound("This batch has no such file, or it was deleted.")
     if await resources.file_store.size(file.storage_key) != file.size_bytes:

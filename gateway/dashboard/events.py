@@ -22,6 +22,7 @@ from gateway.dashboard.fragments import (
     View,
 )
 from gateway.dashboard.resources import Resources
+from gateway.dashboard.webhooks import WebhooksView
 from store.repositories.overview import STATUS_GROUPS
 
 router = APIRouter()
@@ -124,7 +125,7 @@ async def events(
     request: Request,
     resources: ResourcesDep,
     admin: AdminDep,
-    view: Annotated[str, Query(pattern="^(batches|batch|engines)$")],
+    view: Annotated[str, Query(pattern="^(batches|batch|engines|webhooks)$")],
     group: str = "",
     after: str = "",
     batch_id: str = "",
@@ -132,9 +133,13 @@ async def events(
     """The stream of one page."""
     chosen: View
     if view == "batches":
-        chosen = BatchesView(group if group in STATUS_GROUPS else None, after[:64] or None)
+        chosen = BatchesView(
+            admin.organization_id, group if group in STATUS_GROUPS else None, after[:64] or None
+        )
     elif view == "batch":
-        chosen = OneBatchView(batch_id[:64])
+        chosen = OneBatchView(admin.organization_id, batch_id[:64])
+    elif view == "webhooks":
+        chosen = WebhooksView(admin.key.project_id)
     else:
         chosen = EnginesView()
     readings: SharedReadings = request.app.state.readings

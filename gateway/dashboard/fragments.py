@@ -63,8 +63,9 @@ class View(Protocol):
 
 @dataclass(frozen=True)
 class BatchesView:
-    """The list of batches."""
+    """The list of an organisation's batches."""
 
+    organization_id: str
     group: str | None = None
     after: str | None = None
 
@@ -77,9 +78,9 @@ class BatchesView:
         """See `View`."""
         async with resources.database.unit_of_work() as work:
             rows, has_more = await overview.page(
-                work, group=self.group, after=self.after, limit=PAGE_ROWS
+                work, self.organization_id, group=self.group, after=self.after, limit=PAGE_ROWS
             )
-            totals = await overview.totals(work)
+            totals = await overview.totals(work, self.organization_id)
             said = await extensions(work, resources.engine_pool, [row.batch for row in rows])
         views = [BatchView(row, one) for row, one in zip(rows, said, strict=True)]
         items = {f"row-{v.batch.id}": render("fragments/batch_row.html", b=v) for v in views}
@@ -100,8 +101,9 @@ class BatchesView:
 
 @dataclass(frozen=True)
 class OneBatchView:
-    """One batch's page."""
+    """One batch's page, for operators of its organisation."""
 
+    organization_id: str
     batch_id: str
 
     @property
@@ -116,7 +118,7 @@ class OneBatchView:
             NotFound: There is no such batch.
         """
         async with resources.database.unit_of_work() as work:
-            found = await overview.one(work, self.batch_id)
+            found = await overview.one(work, self.organization_id, self.batch_id)
             if found is None:
                 raise NotFound(f"No batch found with id '{self.batch_id[:64]}'.")
             batch = found.batch

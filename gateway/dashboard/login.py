@@ -18,6 +18,7 @@ from gateway.dashboard.access import (
 )
 from gateway.dashboard.pages import page
 from gateway.dashboard.session import DashboardSession
+from gateway.tenants.actor import Action
 from store.repositories import key as keys
 
 router = APIRouter()
@@ -69,9 +70,19 @@ async def log_in(
     resources.throttle.succeeded(address)
     # A new session, not the visitor's: a nonce known before must not be worth anything after.
     started = resources.signer.start(found.id, resources.clock.now())
+    await _note_login(request, resources, started)
     response = RedirectResponse(safe_next(request, next), 303)
     set_session(request, response, resources, started)
     return response
+
+
+async def _note_login(request: Request, resources: ResourcesDep, started: DashboardSession) -> None:
+    admin = await find_admin(resources, started)
+    if admin is None:
+        return  # revoked in this very moment: the next page leads back to the form
+    async with resources.database.unit_of_work() as work:
+        await admin.actor(request).record(work, Action.LOGIN, admin.key.id)
+        await keys.touch(work, [admin.key.id])
 
 
 @router.post("/logout", dependencies=[CheckedForm])

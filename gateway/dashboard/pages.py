@@ -10,11 +10,13 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from batch.line import ENDPOINTS
 from batch.upload import MAX_BATCH_FILE_BYTES
-from gateway.dashboard.access import CSRF_FIELD, AdminDep, ResourcesDep
+from gateway.auth.roles import Permission, may
+from gateway.dashboard.access import CSRF_FIELD, Admin, AdminDep, ResourcesDep
 from gateway.dashboard.fragments import BatchesView, EnginesView, OneBatchView, SharedReadings, View
 from gateway.dashboard.resources import Resources
 from gateway.dashboard.session import DashboardSession
 from gateway.dashboard.templating import render
+from gateway.dashboard.webhooks import WebhooksView
 from store.repositories.overview import STATUS_GROUPS
 
 router = APIRouter()
@@ -27,7 +29,7 @@ def page(
     template: str,
     *,
     status: int = 200,
-    key_name: str = "",
+    admin: Admin | None = None,
     **values: Any,
 ) -> HTMLResponse:
     """A whole page with what every frame needs."""
@@ -40,7 +42,9 @@ def page(
         csrf_field=CSRF_FIELD,
         csrf_token=resources.signer.csrf_token(session),
         logged_in=session.logged_in and status != 401,
-        key_name=key_name,
+        key_name=admin.key.name if admin else "",
+        role=(admin.key.role or "") if admin else "",
+        may={str(one): admin is not None and may(admin.key.role, one) for one in Permission},
         **values,
     )
     return HTMLResponse(html, status)
@@ -62,7 +66,7 @@ async def _living_page(
         resources,
         admin.session,
         template,
-        key_name=admin.key.name,
+        admin=admin,
         f=fragments,
         stream_url=f"{request.scope['root_path']}/events?{urlencode(stream)}",
         **values,
@@ -85,7 +89,7 @@ async def batches(
 ) -> Response:
     """The list of batches."""
     chosen = group if group in STATUS_GROUPS else None
-    view = BatchesView(chosen, after or None)
+    view = BatchesView(admin.organization_id, chosen, after or None)
     stream = {"view": "batches", "group": chosen or "", "after": after}
     return await _living_page(
         request, resources, admin, "batches.html", view, stream, group=chosen, after=after
@@ -113,7 +117,7 @@ def new_batch_page(
         admin.session,
         "new_batch.html",
         status=status,
-        key_name=admin.key.name,
+        admin=admin,
         error=error,
         endpoints=ENDPOINTS,
         max_bytes=MAX_BATCH_FILE_BYTES,
@@ -125,7 +129,7 @@ async def one_batch(
     request: Request, resources: ResourcesDep, admin: AdminDep, batch_id: str
 ) -> Response:
     """One batch."""
-    view = OneBatchView(batch_id[:64])
+    view = OneBatchView(admin.organization_id, batch_id[:64])
     stream = {"view": "batch", "batch_id": batch_id[:64]}
     return await _living_page(request, resources, admin, "batch.html", view, stream)
 
@@ -135,3 +139,11 @@ async def engines(request: Request, resources: ResourcesDep, admin: AdminDep) ->
     """The engines."""
     stream = {"view": "engines"}
     return await _living_page(request, resources, admin, "engines.html", EnginesView(), stream)
+
+
+@router.get("/webhooks")
+async def webhooks(request: Request, resources: ResourcesDep, admin: AdminDep) -> Response:
+    """The webhooks."""
+    view = WebhooksView(admin.key.project_id)
+    stream = {"view": "webhooks"}
+    return await _living_page(request, resources, admin, "webhooks.html", view, stream)

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from batch import rerun, steer
 from batch.cancel import cancel
 from engine_adapter.wire.errors import Conflict, NotFound
-from gateway.dashboard.access import AdminDep, CheckedForm, ResourcesDep
+from gateway.dashboard.access import Admin, AdminDep, CheckedForm, ResourcesDep
 from gateway.dashboard.navigation import go_to_batch
 from store.models import Batch
 from store.repositories import overview
@@ -28,7 +28,7 @@ async def cancel_batch(
     """Cancel a batch of any project."""
     try:
         async with resources.database.unit_of_work() as work:
-            batch = await _find(work, batch_id)
+            batch = await _find(work, admin, batch_id)
             await cancel(work, batch.project_id, batch.id)
     except Conflict:
         pass
@@ -44,7 +44,7 @@ async def pause_batch(
     """Start no more rows of a batch of any project."""
     try:
         async with resources.database.unit_of_work() as work:
-            batch = await _find(work, batch_id)
+            batch = await _find(work, admin, batch_id)
             await steer.pause(work, batch.project_id, batch.id)
     except Conflict:
         pass
@@ -58,7 +58,7 @@ async def resume_batch(
     """Let a paused batch of any project go on."""
     try:
         async with resources.database.unit_of_work() as work:
-            batch = await _find(work, batch_id)
+            batch = await _find(work, admin, batch_id)
             await steer.resume(work, batch.project_id, batch.id)
     except Conflict:
         pass
@@ -78,7 +78,7 @@ async def change_priority(
     """Change a live batch's place among those of its project."""
     try:
         async with resources.database.unit_of_work() as work:
-            batch = await _find(work, batch_id)
+            batch = await _find(work, admin, batch_id)
             await steer.prioritize(work, batch.project_id, batch.id, priority)
     except Conflict:
         pass
@@ -94,14 +94,14 @@ async def retry_batch(
     It belongs to the project and the key of the one it repeats, not to the admin's.
     """
     async with resources.database.unit_of_work() as work:
-        batch = await _find(work, batch_id)
+        batch = await _find(work, admin, batch_id)
         retry = await rerun.retry_failed(work, batch.project_id, batch.id, key_id=batch.key_id)
     await resources.queue.wake_dispatchers(resources.engine_pool.open_urls)
     return go_to_batch(request, retry.id)
 
 
-async def _find(work: AsyncSession, batch_id: str) -> Batch:
-    found = await overview.one(work, batch_id[:64])
+async def _find(work: AsyncSession, admin: Admin, batch_id: str) -> Batch:
+    found = await overview.one(work, admin.organization_id, batch_id[:64])
     if found is None:
         raise NotFound(f"No batch found with id '{batch_id[:64]}'.")
     return found.batch

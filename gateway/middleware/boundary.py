@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from engine_adapter.wire.errors import InternalError
@@ -32,6 +33,9 @@ class BoundaryMiddleware:
             return
         try:
             await self._app(scope, receive, send_and_note)
+        except ClientDisconnect:
+            # Gone before its body was read: there is nobody to answer.
+            return
         except Exception:
             # Everything: a caller must get the envelope whatever the defect is.
             logger.exception("unexpected error in %s", scope["state"].get("request_id"))

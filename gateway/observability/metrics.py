@@ -11,6 +11,8 @@ from prometheus_client import (
     generate_latest,
 )
 
+from gateway.observability.webhook_metrics import WebhookMetrics
+
 # A second series for every counter, with its time of birth, which nobody reads.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
@@ -22,6 +24,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self.webhooks = WebhookMetrics()
+        self.registry.register(self.webhooks)
         self.http_requests = Counter(
             "coserve_http_requests",
             "Requests answered.",
@@ -78,6 +82,12 @@ class Metrics:
         self.flex_refused = Counter(
             "coserve_flex_refused",
             "Flex requests refused because no engine had room.",
+            registry=self.registry,
+        )
+        self.connections_cut = Counter(
+            "coserve_connections_cut",
+            "Connections refused or ended, by why.",
+            ["why"],
             registry=self.registry,
         )
         self.usage_flush_failures = Counter(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from gateway.dependencies import EnginesDep, MetricsDep
+from gateway.dependencies import DatabaseDep, EnginesDep, MetricsDep
 
 router = APIRouter(tags=["metrics"])
 
@@ -13,8 +13,9 @@ _MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 @router.get("/metrics")
-async def get_metrics(metrics: MetricsDep, engines: EnginesDep) -> Response:
+async def get_metrics(metrics: MetricsDep, engines: EnginesDep, database: DatabaseDep) -> Response:
     """Everything measured; open to who can reach the port, and free of tenants' names."""
     for member in engines.members:
         metrics.engine_up.labels(member.url).set(member.up)
+    await metrics.webhooks.read(database)
     return Response(metrics.exposition(), media_type=_MEDIA_TYPE)

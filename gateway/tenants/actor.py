@@ -26,8 +26,6 @@ class Action(StrEnum):
     KEY_ROTATED = "api_key.rotated"
     KEY_DELETED = "api_key.deleted"
     LOGIN = "login.succeeded"
-    BATCH_SUBMITTED = "batch.submitted"
-    BATCH_CANCELLED = "batch.cancelled"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Queries of the dashboard: everything an operator sees, over all projects.
+"""Queries of the dashboard: everything an operator sees, over all projects of an organisation.
 
 Each is bounded: by a page, by an index, or by a fixed number of samples; none scans a batch's rows.
 """
@@ -81,7 +81,7 @@ class FailedRow:
     created_at: datetime
 
 
-def _overviews() -> Select[Batch, str, str | None, str, int, int, datetime]:
+def _overviews(organization_id: str) -> Select[Batch, str, str | None, str, int, int, datetime]:
     running = (
         select(func.count())
         .where(BatchRow.batch_id == Batch.id, BatchRow.status == "leased")
@@ -101,23 +101,31 @@ def _overviews() -> Select[Batch, str, str | None, str, int, int, datetime]:
         .join(Project, Project.id == Batch.project_id)
         .join(File, File.id == Batch.input_file_id)
         .outerjoin(ApiKey, ApiKey.id == Batch.key_id)
+        .where(Project.organization_id == organization_id)
         # A reader that keeps a session open sees each tick's state, not its first one.
         .execution_options(populate_existing=True)
     )
 
 
 async def page(
-    session: AsyncSession, *, group: str | None, after: str | None, limit: int
+    session: AsyncSession,
+    organization_id: str,
+    *,
+    group: str | None,
+    after: str | None,
+    limit: int,
 ) -> tuple[Sequence[BatchOverview], bool]:
-    """Batches of all projects, newest first, and whether more follow.
+    """Batches of an organisation, newest first, and whether more follow.
 
     Args:
         session: An open transaction.
+        organization_id: Whose.
         group: One of `STATUS_GROUPS`, or none for every status.
         after: Only those older than this batch; an unknown id means the first page.
         limit: How many at most.
     """
-    query = _overviews().order_by(Batch.created_at.desc(), Batch.id.desc()).limit(limit + 1)
+    query = _overviews(organization_id)
+    query = query.order_by(Batch.created_at.desc(), Batch.id.desc()).limit(limit + 1)
     if group is not None:
         query = query.where(Batch.status.in_(STATUS_GROUPS[group]))
     if after is not None:
@@ -130,20 +138,26 @@ async def page(
     return [BatchOverview(*row) for row in rows[:limit]], len(rows) > limit
 
 
-async def one(session: AsyncSession, batch_id: str) -> BatchOverview | None:
-    """One batch of any project."""
-    row = (await session.execute(_overviews().where(Batch.id == batch_id))).one_or_none()
+async def one(session: AsyncSession, organization_id: str, batch_id: str) -> BatchOverview | None:
+    """One batch of any project of the organisation."""
+    query = _overviews(organization_id).where(Batch.id == batch_id)
+    row = (await session.execute(query)).one_or_none()
     return BatchOverview(*row) if row is not None else None
 
 
-async def totals(session: AsyncSession) -> BatchTotals:
+async def totals(session: AsyncSession, organization_id: str) -> BatchTotals:
     """Counts for the head of the list."""
     open_rows = Batch.num_total - Batch.num_completed - Batch.num_failed
-    query = select(
-        Batch.status,
-        func.count(),
-        func.coalesce(func.sum(open_rows).filter(Batch.status.in_(LIVE_STATUSES)), 0),
-    ).group_by(Batch.status)
+    query = (
+        select(
+            Batch.status,
+            func.count(),
+            func.coalesce(func.sum(open_rows).filter(Batch.status.in_(LIVE_STATUSES)), 0),
+        )
+        .join(Project, Project.id == Batch.project_id)
+        .where(Project.organization_id == organization_id)
+        .group_by(Batch.status)
+    )
     rows = (await session.execute(query)).all()
     return BatchTotals(
         by_status={status: count for status, count, _ in rows},
@@ -195,7 +209,9 @@ async def failed_rows(session: AsyncSession, batch: Batch, *, limit: int) -> Seq
     return [FailedRow(*row) for row in (await session.execute(query))]
 
 
-async def file_of(session: AsyncSession, file_id: str) -> File | None:
-    """A file of any project whose bytes are still there."""
-    query = select(File).where(File.id == file_id, File.deleted_at.is_(None))
+async def file_of(session: AsyncSession, batch: Batch, file_id: str) -> File | None:
+    """A file of the batch's project whose bytes are still there."""
+    query = select(File).where(
+        File.id == file_id, File.project_id == batch.project_id, File.deleted_at.is_(None)
+    )
     return (await session.execute(query)).scalar_one_or_none()

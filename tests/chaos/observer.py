@@ -15,6 +15,8 @@ from tests.chaos.installation import Installation
 
 AWAY_LIMIT_S = 120.0
 LOOK_S = 0.03
+ENGINE_LIMIT_S = 15.0
+"""A real engine answers between two steps, and a step on a busy CPU takes seconds."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Observer:
     def __init__(self, installation: Installation) -> None:
         self._installation = installation
         self._link: psycopg.AsyncConnection[tuple[Any, ...]] | None = None
-        self._client = httpx.AsyncClient(timeout=2.0)
+        self._client = httpx.AsyncClient(timeout=ENGINE_LIMIT_S)
         self._one_at_a_time = asyncio.Lock()
 
     async def close(self) -> None:

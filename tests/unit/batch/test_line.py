@@ -32,6 +32,15 @@ def with_body(**changes: object) -> dict[str, Any]:
     return {**GOOD, "body": {**GOOD["body"], **changes}}
 
 
+def test_a_line_deeper_than_an_engine_could_be_sent() -> None:
+    deep = orjson.loads(b'{"role": "user", "content": "hi", "x": ' + b"[" * 70 + b"]" * 70 + b"}")
+    (fault,) = judge(with_body(messages=[deep])).faults
+    assert (fault.code, fault.message) == (
+        "json_too_complex",
+        "This line may have 64 levels at most.",
+    )
+
+
 def without(key: str) -> dict[str, Any]:
     return {name: value for name, value in GOOD.items() if name != key}
 

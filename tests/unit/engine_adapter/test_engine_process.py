@@ -100,3 +100,11 @@ def test_two_cpu_ranks_get_a_core_each() -> None:
     settings = EngineSettings(PYTHON, MODEL, 1, tensor_parallel=2)
     _, env = engine_command(settings, {})
     assert env["SGLANG_CPU_OMP_THREADS_BIND"] == "0|1"
+
+
+def test_a_wider_type_gets_fewer_tokens_in_the_same_memory() -> None:
+    def tokens(dtype: str) -> int:
+        argv, _ = engine_command(EngineSettings(PYTHON, MODEL, 1, dtype=dtype), {})
+        return int(flag(argv, "--max-total-tokens"))
+
+    assert tokens("float32") * 2 == tokens("bfloat16")

@@ -17,12 +17,16 @@ async def test_pages_go_from_newest_to_oldest_without_a_gap(database: Database) 
     after = None
     async with database.unit_of_work() as session:
         while True:
-            page, has_more = await overview.page(session, group=None, after=after, limit=2)
+            page, has_more = await overview.page(
+                session, "org_default", group=None, after=after, limit=2
+            )
             seen += [one.batch.id for one in page]
             after = seen[-1]
             if not has_more:
                 break
-        unknown, _ = await overview.page(session, group=None, after="batch_gone", limit=2)
+        unknown, _ = await overview.page(
+            session, "org_default", group=None, after="batch_gone", limit=2
+        )
     assert seen == ids[::-1]
     assert [one.batch.id for one in unknown] == ids[:2:-1]
 
@@ -32,7 +36,7 @@ async def test_totals_count_statuses_and_open_rows(database: Database) -> None:
     await add_validating(database, store, [line("a")])
     await add_batch(database, store, [line(str(n)) for n in range(7)])
     async with database.unit_of_work() as session:
-        totals = await overview.totals(session)
+        totals = await overview.totals(session, "org_default")
     assert (totals.all, totals.of("live"), totals.of("done"), totals.open_rows) == (2, 2, 0, 7)
 
 
@@ -43,7 +47,7 @@ async def test_an_ended_batch_in_figures(database: Database) -> None:
     await bench.dispatch(FakeEngineClient(FakeEngine()))
     await finalize(database, bench.file_store, batch_id)
     async with database.unit_of_work() as session:
-        found = await overview.one(session, batch_id)
+        found = await overview.one(session, "org_default", batch_id)
         assert found is not None
         points = await overview.progress(session, found.batch, max_points=10)
         failed = await overview.failed_rows(session, found.batch, limit=1)

@@ -4,12 +4,19 @@ from typing import Any
 
 import pytest
 
+from engine_adapter.client.base import CHAT_PATH, COMPLETIONS_PATH, EMBEDDINGS_PATH
 from engine_adapter.wire.estimate import (
     MESSAGE_TOKENS,
     UNBOUNDED_ANSWER_TOKENS,
     answer_tokens,
     prompt_tokens,
 )
+
+PATHS = {"messages": CHAT_PATH, "prompt": COMPLETIONS_PATH, "input": EMBEDDINGS_PATH}
+
+
+def path_of(body: dict[str, Any]) -> str:
+    return next(path for name, path in PATHS.items() if name in body)
 
 
 @pytest.mark.parametrize(
@@ -31,13 +38,23 @@ from engine_adapter.wire.estimate import (
     ],
 )
 def test_prompts_of_every_shape(body: dict[str, Any], tokens: int) -> None:
-    assert prompt_tokens(body) == tokens
+    assert prompt_tokens(path_of(body), body) == tokens
+
+
+def test_unchecked_fields_of_other_endpoints_are_not_looked_at() -> None:
+    odd = {"messages": 1e308, "prompt": 7.5, "input": None}
+    assert prompt_tokens(COMPLETIONS_PATH, {**odd, "prompt": "a"}) == 1
+    assert prompt_tokens(EMBEDDINGS_PATH, {**odd, "input": "a"}) == 1
+    assert prompt_tokens(CHAT_PATH, {**odd, "messages": []}) == 0
+    assert answer_tokens(COMPLETIONS_PATH, {"max_tokens": 3, "max_completion_tokens": "x"}) == 3
+    assert answer_tokens(EMBEDDINGS_PATH, {"max_tokens": "x"}) == 0
 
 
 def test_tools_count() -> None:
     body = {"messages": [{"role": "user", "content": "a"}]}
     tool = {"type": "function", "function": {"name": "f", "description": "d" * 400}}
-    assert prompt_tokens({**body, "tools": [tool]}) >= prompt_tokens(body) + 100
+    with_tool = {**body, "tools": [tool]}
+    assert prompt_tokens(CHAT_PATH, with_tool) >= prompt_tokens(CHAT_PATH, body) + 100
 
 
 @pytest.mark.parametrize(
@@ -51,4 +68,4 @@ def test_tools_count() -> None:
     ],
 )
 def test_answers(body: dict[str, Any], tokens: int) -> None:
-    assert answer_tokens(body) == tokens
+    assert answer_tokens(path_of(body), body) == tokens

@@ -1,0 +1,72 @@
+"""uvicorn with guarded connections: how the gateway's app is put behind a port."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import resource
+from types import FrameType
+
+import uvicorn
+from fastapi import FastAPI
+
+from gateway.connection import ConnectionLimits, guarded, sweep
+from gateway.observability.metrics import Metrics
+from gateway.settings import GatewaySettings
+
+IDLE_CONNECTION_S = 75
+_TICKS_PER_SECOND = 10
+_SPARE_FILES = 512
+"""Descriptors for everything that is no client's connection: engine, database, files."""
+
+
+class GatewayServer(uvicorn.Server):
+    """A server of one app; says on `app.state.stopping` when its end has come."""
+
+    def __init__(self, app: FastAPI, settings: GatewaySettings) -> None:
+        super().__init__(_config(app, settings))
+        self._app = app
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """A signal has come: the dashboard's streams end by it."""
+        self._app.state.stopping = True
+        super().handle_exit(sig, frame)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second."""
+        if counter % _TICKS_PER_SECOND == 0:
+            sweep(self.server_state.connections, asyncio.get_running_loop().time())
+        return await super().on_tick(counter)
+
+
+def _config(app: FastAPI, settings: GatewaySettings) -> uvicorn.Config:
+    metrics: Metrics = app.state.metrics
+    limits = ConnectionLimits(
+        head_s=settings.head_timeout_s,
+        body_s=settings.body_timeout_s,
+        write_s=settings.write_timeout_s,
+        max_connections=settings.max_connections,
+        on_cut=lambda what: metrics.connections_cut.labels(what).inc(),
+    )
+    return uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        http=guarded(limits),
+        loop="uvloop",
+        ws="none",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        timeout_keep_alive=IDLE_CONNECTION_S,
+        timeout_graceful_shutdown=math.ceil(settings.shutdown_grace_s),
+    )
+
+
+def allow_files(num_connections: int) -> None:
+    """Raise this process' limit of open files to what the connections need, if it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = num_connections * 2 + _SPARE_FILES  # each client's call has one to its engine
+    if soft < wanted:
+        highest = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest, hard))

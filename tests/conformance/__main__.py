@@ -1,0 +1,81 @@
+"""`make conformance`: official clients, their own tests and validators against one live stack.
+
+`python -m tests.conformance [--engine real] [PART ...]`; without a part, all of them. Writes
+`bench/results/conformance.json` (or `conformance_real.json`) when all parts ran.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import orjson
+
+from bench.report import RESULTS, environment
+from tests.conformance.live_stack import live_stack
+from tests.conformance.parts import PARTS
+from tests.conformance.results import Result
+from tests.conformance.suites.sdk_selection import DESELECTED
+
+
+def main() -> int:
+    """Run the parts; 1 if anything failed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--engine", choices=["fake", "real"], default="fake")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}")
+    options = parser.parse_args()
+    unknown = set(options.parts) - PARTS.keys()
+    if unknown:
+        parser.error(f"no such part: {', '.join(sorted(unknown))}")
+    real = options.engine == "real"
+    results: list[Result] = []
+    with tempfile.TemporaryDirectory() as folder, live_stack(real=real) as live:
+        for name in options.parts or PARTS:
+            _say(f"== {name}")
+            began_s = time.monotonic()
+            result = PARTS[name](live, Path(folder))
+            result.seconds = time.monotonic() - began_s
+            results.append(result)
+            _say(_line(result))
+            for failure in result.failures:
+                _say(f"   FAILED {failure}")
+    _say("")
+    for result in results:
+        _say(_line(result))
+    if not options.parts:
+        _write(results, real=real)
+    return 0 if all(result.ok for result in results) else 1
+
+
+def _line(result: Result) -> str:
+    verdict = "ok" if result.ok else "FAILED"
+    return (
+        f"{result.name}: {result.passed} passed, {result.failed} failed, {result.skipped} skipped, "
+        f"{result.seconds:.0f} s: {verdict}"
+    )
+
+
+def _write(results: list[Result], *, real: bool) -> None:
+    body = {
+        "name": "conformance",
+        "engine": "SGLang, default model" if real else "fake engines over HTTP",
+        "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),  # noqa: TID251
+        "environment": environment(),
+        "parts": [result.as_json() for result in results],
+        "deselected": DESELECTED,
+    }
+    path = RESULTS / ("conformance_real.json" if real else "conformance.json")
+    path.write_bytes(orjson.dumps(body, option=orjson.OPT_INDENT_2) + b"\n")
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

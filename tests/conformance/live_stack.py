@@ -1,0 +1,87 @@
+"""The stack all of this talks to: `coserve up`, with fake engines over HTTP or the real one."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.fixtures.stack import DEFAULT_MODEL, free_port
+from tests.fixtures.supervised import ROOT, Up
+
+FAKE_MODEL, FAKE_EMBEDDER = "fake-model", "fake-embedder"
+FAKE_START_S, REAL_START_S = 120.0, 400.0
+
+
+@dataclass(frozen=True)
+class Live:
+    """A running stack.
+
+    Attributes:
+        url: Its root, without `/v1`.
+        key: An ordinary key of the default project: generated requests must not end the stack's.
+        model: Generates text.
+        embedder: Makes embeddings; empty where no such engine is there.
+    """
+
+    url: str
+    key: str
+    model: str
+    embedder: str
+
+    def environment(self) -> dict[str, str]:
+        """What the suites, in processes of their own, read."""
+        return {
+            "CONFORMANCE_URL": self.url,
+            "CONFORMANCE_KEY": self.key,
+            "CONFORMANCE_MODEL": self.model,
+            "CONFORMANCE_EMBEDDER": self.embedder,
+        }
+
+
+@contextmanager
+def _fake_engine(*options: str) -> Iterator[str]:
+    argv = [sys.executable, "-m", "engine_adapter.client.fake_server", "--port", "0", *options]
+    process = subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        port = process.stdout.readline().split()[-1]
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+@contextmanager
+def live_stack(*, real: bool) -> Iterator[Live]:
+    """One stack while the block runs.
+
+    Args:
+        real: With SGLang and the default model; else with two fake engines, which say what they
+            are told to and one of which makes embeddings.
+    """
+    with ExitStack() as stack:
+        # Short: unix sockets lie in it.
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cs-")))
+        if real:
+            settings = {"COSERVE_MODEL": str(DEFAULT_MODEL)}
+            model, embedder = DEFAULT_MODEL.name, ""
+        else:
+            text = stack.enter_context(_fake_engine("--model", FAKE_MODEL))
+            vectors = stack.enter_context(_fake_engine("--model", FAKE_EMBEDDER, "--embeds"))
+            settings = {"ENGINE_URLS": f"{text},{vectors}"}
+            model, embedder = FAKE_MODEL, FAKE_EMBEDDER
+        settings["COSERVE_WEBHOOK_NETWORKS"] = "127.0.0.0/8"
+        up = Up(folder / "home", free_port(), **settings)
+        stack.callback(up.end, signal.SIGTERM)
+        up.wait_until_ready(REAL_START_S if real else FAKE_START_S)
+        made = up.run("key", "create", "conformance")
+        key = re.search(r"sk-coserve-\S+", made.stdout)
+        assert key is not None, made.stderr
+        yield Live(up.url, key[0], model, embedder)

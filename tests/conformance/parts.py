@@ -1,0 +1,161 @@
+"""The parts of `make conformance`: each runs a suite in its own process and reads its report."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+from coserve.setup.conformance import conformance_node, conformance_python, conformance_tools
+from tests.conformance.arranger import arranged
+from tests.conformance.live_stack import Live
+from tests.conformance.results import Result, read_junit
+from tests.conformance.suites.sdk_selection import DESELECTED, SELECTED
+from tests.fixtures.stack import free_port
+from tests.fixtures.supervised import ROOT, wait_until
+
+HERE: Final = Path(__file__).parent
+SUITES: Final = HERE / "suites"
+PYTHON: Final = conformance_python(ROOT)
+TOOLS: Final = conformance_tools(ROOT)
+SUITE_LIMIT_S: Final = 900.0
+
+SCHEMATHESIS_CHECKS: Final = (
+    "not_a_server_error",
+    "status_code_conformance",
+    "content_type_conformance",
+    "response_headers_conformance",
+    "response_schema_conformance",
+    "unsupported_method",
+    "use_after_free",
+    "ignored_auth",
+)
+SCHEMATHESIS_EXAMPLES: Final = 25
+
+
+def _run(
+    name: str, argv: Sequence[str | Path], report: Path, env: Mapping[str, str], cwd: Path = ROOT
+) -> Result:
+    done = subprocess.run(
+        [str(part) for part in argv], cwd=cwd, env=env, check=False, timeout=SUITE_LIMIT_S
+    )
+    return read_junit(name, report, done.returncode)
+
+
+def _environment(live: Live, **more: str) -> dict[str, str]:
+    """Ours without anything that could point a client elsewhere."""
+    own = ("OPENAI_", "COSERVE_", "PYTEST_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(own)}
+    return {**kept, **live.environment(), **more}
+
+
+def _pytest(config: Path, report: Path, root: Path = SUITES) -> list[str | Path]:
+    return [
+        PYTHON, "-m", "pytest", "-q", "-c", config, "--rootdir", root, "--confcutdir", root,
+        f"--junitxml={report}", "-p", "no:cacheprovider",
+    ]  # fmt: skip
+
+
+def python_client(live: Live, folder: Path) -> Result:
+    """Our scenarios with the official Python client: sync, async, raw, streaming, aiohttp."""
+    report = folder / "python.xml"
+    argv = [*_pytest(SUITES / "pytest.ini", report), SUITES / "client_scenarios.py"]
+    return _run("python client", argv, report, _environment(live))
+
+
+def node_client(live: Live, folder: Path) -> Result:
+    """Our scenarios with the official Node client."""
+    report = folder / "node.xml"
+    argv = [
+        _node(), "--test", "--test-reporter=junit", f"--test-reporter-destination={report}",
+        SUITES / "node_scenarios.mjs",
+    ]  # fmt: skip
+    return _run("node client", argv, report, _environment(live, CONFORMANCE_TOOLS=str(TOOLS)))
+
+
+def sdk_tests(live: Live, folder: Path) -> Result:
+    """The Python client's own tests of what we serve, their placeholders arranged for."""
+    report = folder / "sdk.xml"
+    tests = TOOLS / "openai-python"
+    deselected = [f"--deselect={node}" for one in DESELECTED for node in one["tests"]]
+    env = _environment(live)
+    with arranged(live) as url:
+        argv = [*_pytest(SUITES / "sdk.ini", report, tests), *deselected, *SELECTED]
+        env["TEST_API_BASE_URL"] = url
+        result = _run("openai-python tests", argv, report, env, tests)
+    result.notes["deselect_patterns"] = len(deselected)
+    return result
+
+
+def validating_proxy(live: Live, folder: Path) -> Result:
+    """Every kind of call through Prism, which compares both directions with the description."""
+    description = folder / "official.json"
+    subprocess.run(
+        [PYTHON, SUITES / "official_description.py", description], check=True, timeout=120
+    )
+    report = folder / "prism.xml"
+    with _prism(description, live.url) as url:
+        argv = [*_pytest(SUITES / "pytest.ini", report), SUITES / "through_prism.py"]
+        return _run("prism", argv, report, _environment(live, CONFORMANCE_PROXY=url))
+
+
+def schemathesis(live: Live, folder: Path) -> Result:
+    """Generated requests to every documented operation."""
+    report = folder / "schemathesis.xml"
+    argv = [
+        PYTHON.parent / "schemathesis", "run", f"{live.url}/openapi.json",
+        "--header", f"Authorization: Bearer {live.key}",
+        "--checks", ",".join(SCHEMATHESIS_CHECKS),
+        "--max-examples", str(SCHEMATHESIS_EXAMPLES), "--seed", "1",
+        "--suppress-health-check", "all", "--warnings", "off",
+        "--report", "junit", "--report-junit-path", report, "--no-color",
+    ]  # fmt: skip
+    result = _run("schemathesis", argv, report, _environment(live), folder)
+    result.notes["checks"] = list(SCHEMATHESIS_CHECKS)
+    return result
+
+
+@contextmanager
+def _prism(description: Path, upstream: str) -> Iterator[str]:
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    cli = TOOLS / "node_modules" / "@stoplight" / "prism-cli" / "dist" / "index.js"
+    argv = [_node(), cli, "proxy", description, upstream, "--port", str(port), "-h", "127.0.0.1"]
+    log = description.with_suffix(".log")
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [str(part) for part in argv], stdout=out, stderr=subprocess.STDOUT
+        )
+    try:
+        wait_until(lambda: _answers(url) or process.poll() is not None, "Prism answers", 60)
+        assert process.poll() is None, log.read_text()[-2000:]
+        yield url
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def _node() -> Path:
+    return conformance_node(ROOT) / "bin" / "node"
+
+
+def _answers(url: str) -> bool:
+    try:
+        httpx.get(f"{url}/healthz", timeout=5)
+    except httpx.HTTPError:
+        return False
+    return True
+
+
+PARTS: Final[dict[str, Callable[[Live, Path], Result]]] = {
+    "python": python_client,
+    "node": node_client,
+    "sdk": sdk_tests,
+    "prism": validating_proxy,
+    "schemathesis": schemathesis,
+}
