@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
@@ -18,6 +19,7 @@ from engine_adapter.refusal import EXIT_REFUSED, sentence
 
 # Set by the server for the processes it starts; no setting, so it does not begin with COSERVE_.
 _FILE = "_COSERVE_LAST_WORD"
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
 def refuse(reason: str) -> NoReturn:
@@ -29,16 +31,27 @@ def refuse(reason: str) -> NoReturn:
     sys.stderr.write(line)
     sys.stderr.flush()
     path = os.environ.get(_FILE)
-    if path:
-        Path(path).write_text(line)
+    if path and path != str(_file_of_this_process()):
+        _leave(Path(path), line)
     os._exit(EXIT_REFUSED)
+
+
+def _leave(path: Path, line: str) -> None:
+    """Write the file unless another rank has: the first word counts, and no link is followed."""
+    with suppress(OSError), os.fdopen(os.open(path, _NEW, 0o600), "w") as file:
+        file.write(line)
+
+
+def _file_of_this_process() -> Path:
+    return Path(tempfile.gettempdir()) / f"coserve-last-word-{os.getpid()}"
 
 
 def repeat_at_the_end() -> None:
     """In the engine's first process: if a child of it refuses to start, say so last."""
     if _FILE in os.environ:
         return
-    path = Path(tempfile.gettempdir()) / f"coserve-last-word-{os.getpid()}"
+    path = _file_of_this_process()
+    path.unlink(missing_ok=True)  # of an older process with this number
     os.environ[_FILE] = str(path)
     before = sys.excepthook
 

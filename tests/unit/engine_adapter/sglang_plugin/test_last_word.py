@@ -41,3 +41,23 @@ def test_a_server_that_dies_of_something_else_says_what(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == "RuntimeError: scheduler died: 3"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_of_two_ranks_that_refuse_the_first_is_repeated(tmp_path: Path) -> None:
+    ranks = (
+        "import subprocess, sys\n"
+        "for reason in ('first', 'second'):\n"
+        "    word = 'from engine_adapter.sglang_plugin.last_word import refuse; '\n"
+        "    subprocess.run([sys.executable, '-c', word + f'refuse({reason!r})'])\n"
+    )
+    done = run(tmp_path, ranks)
+    assert done.stderr.splitlines() == [PREFIX + word for word in ("first", "second", "first")]
+
+
+def test_a_server_that_refuses_by_itself_leaves_no_file(tmp_path: Path) -> None:
+    own = "from engine_adapter.sglang_plugin.last_word import refuse, repeat_at_the_end\n"
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
+    code = own + "repeat_at_the_end()\nrefuse('no')"
+    done = subprocess.run([sys.executable, "-c", code], env=env, check=False, capture_output=True)
+    assert done.returncode == EXIT_REFUSED
+    assert list(tmp_path.iterdir()) == []
