@@ -75,7 +75,7 @@ DESELECTED: Final[list[Left]] = [
             for test in _both("test_embeddings.py", "Embeddings", *_forms("create"))
             for client in ("strict", "aiohttp")
         ],
-        "reason": "the client itself asks for base64, and its strict validation, which comes before "
-        "it decodes, takes numbers alone; they run without strict validation",
+        "reason": "the client itself asks for base64, and its strict validation, which comes "
+        "before it decodes, takes numbers alone; they run without strict validation",
     },
 ]
