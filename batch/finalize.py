@@ -23,13 +23,10 @@ from batch.close_rows import close_pending
 from batch.files import FileStore, StoredObject
 from batch.states import BatchStatus, RowStatus
 from batch.transition import all_rows_closed, move
-from engine_adapter.wire.request_class import RequestClass, word_of
 from store.models import Batch, File
 from store.repositories import batch as batches
 from store.repositories import file as files
 from store.repositories import result as results
-from store.repositories import usage
-from store.repositories.usage import UsageCount, UsageKey
 from store.session import Database
 
 logger = logging.getLogger(__name__)
@@ -133,24 +130,12 @@ async def _deliver(
             ),
         )
         values[column] = file_id
-    await usage.add(session, _usage_of(batch))
     detail = {"num_completed": batch.num_completed, "num_failed": batch.num_failed}
     moved = await move(session, batch.id, target, values=values, detail=detail)
     if moved is None:
         raise _Overtaken
     logger.info("%s is %s: %s", batch.id, target, detail)
     return target
-
-
-def _usage_of(batch: Batch) -> dict[UsageKey, UsageCount]:
-    """What the batch adds to its owner's counters, once: with the end of the batch."""
-    key = UsageKey(
-        batch.project_id, batch.key_id or "", batch.model or "", word_of(RequestClass.OFFLINE)
-    )
-    count = UsageCount(
-        batch.num_completed, batch.prompt_tokens, batch.cached_tokens, batch.completion_tokens
-    )
-    return {key: count} if batch.num_completed else {}
 
 
 def produced_file_id(batch_id: str, kind: str) -> str:
