@@ -59,6 +59,6 @@ def status() -> None:
         for part in state["parts"]
     ]
     show_table(("part", "state", "for", "restarts", "process", "log"), rows)
-    measured = _profile(owner.url)
+    measured = _profile(owner.url) if owner.url else ""
     if measured:
         typer.echo(f"profile: {measured}")

@@ -59,11 +59,12 @@ def _why_no_engine(engines: EnginePool) -> str:
 
 def _profile(engines: EnginePool) -> str | None:
     """`measuring` while an engine measures how long its steps take; it serves meanwhile."""
-    found = set()
+    found: set[str] = set()
     for member in engines.members:
         if member.up and member.facts is not None:
-            found.add((member.facts.raw.get("coserve", {}).get("profile") or {}).get("state"))
-    found.discard(None)
+            state = (member.facts.raw.get("coserve", {}).get("profile") or {}).get("state")
+            if isinstance(state, str):
+                found.add(state)
     return "measuring" if "measuring" in found else min(found, default=None)
 
 
