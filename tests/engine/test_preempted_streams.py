@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from openai import AsyncStream
+from openai.types.chat import ChatCompletionChunk
 
 from engine_adapter.client.http import HttpEngineClient
 from engine_adapter.liveness import verify_engine
@@ -52,14 +54,15 @@ async def streamed(gateway: Gateway, prompt: str, max_tokens: int, tier: str) ->
     """The text that arrived, piece by piece, and the tokens it is said to have."""
     text, num_tokens = "", 0
     async with gateway.client() as client:
-        async for chunk in await client.chat.completions.create(
+        stream: AsyncStream[ChatCompletionChunk] = await client.chat.completions.create(  # type: ignore[call-overload]
             **gateway.chat(prompt, temperature=0),
             max_tokens=max_tokens,
             stream=True,
             stream_options={"include_usage": True},
             service_tier=tier,
             extra_body={"ignore_eos": True},
-        ):
+        )
+        async for chunk in stream:
             text += "".join(choice.delta.content or "" for choice in chunk.choices)
             num_tokens = chunk.usage.completion_tokens if chunk.usage else num_tokens
     return text, num_tokens
