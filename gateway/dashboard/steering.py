@@ -33,8 +33,8 @@ async def cancel_batch(
     except Conflict:
         pass
     else:
-        await resources.queue.enqueue_finalize(batch.id)
-    return go_to_batch(request, batch.id)
+        await resources.queue.enqueue_finalize(batch_id)
+    return go_to_batch(request, batch_id[:64])
 
 
 @router.post("/pause")
@@ -48,7 +48,7 @@ async def pause_batch(
             await steer.pause(work, batch.project_id, batch.id)
     except Conflict:
         pass
-    return go_to_batch(request, batch.id)
+    return go_to_batch(request, batch_id[:64])
 
 
 @router.post("/resume")
@@ -64,7 +64,7 @@ async def resume_batch(
         pass
     else:
         await resources.queue.wake_dispatchers(resources.engine_pool.open_urls)
-    return go_to_batch(request, batch.id)
+    return go_to_batch(request, batch_id[:64])
 
 
 @router.post("/priority")
@@ -82,7 +82,7 @@ async def change_priority(
             await steer.prioritize(work, batch.project_id, batch.id, priority)
     except Conflict:
         pass
-    return go_to_batch(request, batch.id)
+    return go_to_batch(request, batch_id[:64])
 
 
 @router.post("/retry")
