@@ -76,6 +76,8 @@ async def serve(request: Request, principal: Principal, path: str) -> Response:
                     return await keys.while_usable(principal, answer(admitted, client, created))
             except EngineNotReached:
                 # It never heard of the request and is left out now: another one may serve it.
+                if member.open:
+                    raise
                 member = engines.pick(admitted.model, admitted.path)
 
     try:

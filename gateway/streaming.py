@@ -133,7 +133,7 @@ class StreamedReply(Response):
                 return await self._relay_from(member, send)
             except EngineNotReached:
                 # It never heard of the request and is left out now: another one may serve it.
-                if self._started or len(self._writers) > 1:
+                if member.open or self._started or len(self._writers) > 1:
                     raise
                 member = self._engines.pick(self._admitted.model, self._admitted.path)
 

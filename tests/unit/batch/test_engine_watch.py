@@ -118,11 +118,10 @@ async def test_an_engine_that_accepts_nothing_is_asked_less_and_less(
         began_s = time.monotonic()
         watch.note_refused(num_in_flight=0)
         assert watch.size == 1
-        assert not watch.open
         while not watch.open:
             await asyncio.sleep(0.01)
         pauses.append(time.monotonic() - began_s)
-    assert pauses[0] < pauses[1] < pauses[2]
+    assert 0.25 <= pauses[0] < pauses[1] < pauses[2]
     await asyncio.sleep(1.2)
     assert watch.size == 1, "it does not grow before a call was answered"
     watch.note_answered()
