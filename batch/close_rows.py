@@ -5,7 +5,6 @@ from __future__ import annotations
 from batch.output import cancelled_line, expired_line
 from batch.states import RowStatus
 from store.repositories import result as results
-from store.repositories import row as rows
 from store.repositories.result import NewResult
 from store.session import Database
 
@@ -22,7 +21,7 @@ async def close_pending(database: Database, batch_id: str, status: RowStatus) ->
     num_closed = 0
     while True:
         async with database.unit_of_work() as session:
-            taken = await rows.take_pending(session, batch_id, limit=CLOSE_ROWS)
+            taken = await results.take_pending(session, batch_id, limit=CLOSE_ROWS)
             if not taken:
                 return num_closed
             lines = [

@@ -19,6 +19,7 @@ from batch.quarantine import Cohort
 from batch.share import Demand, divide
 from engine_adapter.wire.errors import ApiError
 from store.repositories import batch as batches
+from store.repositories import dispatcher as dispatchers
 from store.repositories import row as rows
 from store.repositories.batch import LiveBatch
 from store.repositories.row import ClaimedRow, PutBack
@@ -127,7 +128,7 @@ class RowSource:
         """Whether any row of any live batch is pending, now or after a back-off."""
         try:
             async with self._database.unit_of_work() as session:
-                return await batches.has_claimable_rows(session)
+                return await dispatchers.has_claimable_rows(session)
         except (OperationalError, InterfaceError):
             # Unknown is not "nothing": the heartbeat decides how long this may last.
             return True

@@ -39,7 +39,7 @@ class Used(NamedTuple):
     """What one attempt of a row used, and whose it was."""
 
     key: UsageKey
-    count: UsageCount
+    tokens: UsageCount
 
 
 class Outbox:
@@ -68,7 +68,7 @@ class Outbox:
 
     def add(self, outcome: NewResult | PutBack, used: Used | None = None) -> None:
         """Take an outcome; it is written within `FLUSH_S` unless the database is away."""
-        if used is not None and used.count != UsageCount():
+        if used is not None and used.tokens != UsageCount():
             self._used.append(used)
         if isinstance(outcome, NewResult):
             self._results.append(outcome)

@@ -58,7 +58,7 @@ async def sweep(
     expired = await expire(database, queue)
     async with database.unit_of_work() as session:
         waiting = await batches.waiting_for_a_stage(session, idle_s=waiting_s)
-        has_rows = await batches.has_claimable_rows(session)
+        has_rows = await dispatchers.has_claimable_rows(session)
         leased = await dispatchers.engine_urls(session)
         in_use = await engines.in_use(session, static_engines)
         webhooks_due = await deliveries.any_due(session)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import resource
+import signal
 from types import FrameType
 
 import uvicorn
@@ -28,9 +29,15 @@ class GatewayServer(uvicorn.Server):
         self._app = app
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A signal has come: the dashboard's streams end by it."""
+        """A signal has come: the dashboard's streams end by it; a second SIGINT waits for none.
+
+        uvicorn's own would note the signal and raise it again after the last request: an orderly
+        end would leave status -15, which supervisors take for a fault.
+        """
         self._app.state.stopping = True
-        super().handle_exit(sig, frame)
+        if self.should_exit and sig == signal.SIGINT:
+            self.force_exit = True
+        self.should_exit = True
 
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second."""

@@ -71,11 +71,11 @@ class GatewaySettings(ServiceSettings):
     """COSERVE_PROJECT_REQUESTS_PER_MINUTE."""
     project_tokens_per_minute: int | None = Field(default=None, ge=0)
     """COSERVE_PROJECT_TOKENS_PER_MINUTE."""
+    batch_enqueued_tokens: int | None = Field(default=None, ge=0)
+    """The same as the workers' (COSERVE_BATCH_ENQUEUED_TOKENS): retried batches are let in here."""
     webhook_networks: str = ""
     """Networks that webhooks may reach beside the public internet, comma separated
     (COSERVE_WEBHOOK_NETWORKS)."""
-    batch_enqueued_tokens: int | None = Field(default=None, ge=0)
-    """The same as the workers' (COSERVE_BATCH_ENQUEUED_TOKENS): retried batches are let in here."""
     cors_origins: str = "*"
     """Origins that browsers may call from, comma separated (COSERVE_CORS_ORIGINS)."""
     log_level: str = "info"

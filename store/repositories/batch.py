@@ -263,24 +263,6 @@ async def waiting_for_a_stage(session: AsyncSession, *, idle_s: float) -> list[t
     return [(batch_id, status) for batch_id, status in found]
 
 
-async def has_claimable_rows(session: AsyncSession) -> bool:
-    """Whether any dispatcher has anything to do, now or after a back-off."""
-    return bool(
-        await session.scalar(
-            text(
-                """
-                SELECT EXISTS (
-                  SELECT 1 FROM batches b
-                  WHERE b.status = 'in_progress' AND b.paused_at IS NULL
-                    AND b.expires_at > statement_timestamp()
-                    AND EXISTS (SELECT 1 FROM batch_rows r
-                                WHERE r.batch_id = b.id AND r.status = 'pending'))
-                """
-            )
-        )
-    )
-
-
 async def try_exclusive(session: AsyncSession, batch_id: str, *, idle_limit_s: float) -> bool:
     """Take the batch's finalization for this transaction; false where another one has it.
 

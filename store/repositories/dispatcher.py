@@ -86,3 +86,21 @@ async def engine_urls(session: AsyncSession) -> set[str]:
     """The engines that have a dispatcher."""
     found = await session.execute(text("SELECT engine_url FROM dispatchers"))
     return set(found.scalars())
+
+
+async def has_claimable_rows(session: AsyncSession) -> bool:
+    """Whether any dispatcher has anything to do, now or after a back-off."""
+    return bool(
+        await session.scalar(
+            text(
+                """
+                SELECT EXISTS (
+                  SELECT 1 FROM batches b
+                  WHERE b.status = 'in_progress' AND b.paused_at IS NULL
+                    AND b.expires_at > statement_timestamp()
+                    AND EXISTS (SELECT 1 FROM batch_rows r
+                                WHERE r.batch_id = b.id AND r.status = 'pending'))
+                """
+            )
+        )
+    )

@@ -196,3 +196,20 @@ async def lines(session: AsyncSession, batch_id: str, *, succeeded: bool) -> Asy
     )
     async for part in found.scalars().partitions(EXPORT_ROWS):
         yield b"\n".join(part) + b"\n"
+
+
+async def take_pending(
+    session: AsyncSession, batch_id: str, *, limit: int
+) -> list[tuple[int, str]]:
+    """Lock up to `limit` pending rows: (id, custom_id). For rows that will never run."""
+    found = await session.execute(
+        text(
+            """
+            SELECT id, custom_id FROM batch_rows
+            WHERE batch_id = :batch_id AND status = 'pending'
+            ORDER BY prefix_hash, line_no LIMIT :limit FOR UPDATE
+            """
+        ),
+        {"batch_id": batch_id, "limit": limit},
+    )
+    return [(row_id, custom_id) for row_id, custom_id in found]

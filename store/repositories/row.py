@@ -296,29 +296,3 @@ async def reap(session: AsyncSession) -> dict[str, int]:
         {"batches": list(batches)},
     )
     return {row.batch_id: row.num_rows for row in found}
-
-
-async def take_pending(
-    session: AsyncSession, batch_id: str, *, limit: int
-) -> list[tuple[int, str]]:
-    """Lock up to `limit` pending rows: (id, custom_id). For rows that will never run."""
-    found = await session.execute(
-        text(
-            """
-            SELECT id, custom_id FROM batch_rows
-            WHERE batch_id = :batch_id AND status = 'pending'
-            ORDER BY prefix_hash, line_no LIMIT :limit FOR UPDATE
-            """
-        ),
-        {"batch_id": batch_id, "limit": limit},
-    )
-    return [(row_id, custom_id) for row_id, custom_id in found]
-
-
-async def num_leased(session: AsyncSession, batch_id: str) -> int:
-    """How many of the batch's rows a dispatcher holds."""
-    found = await session.scalar(
-        text("SELECT count(*) FROM batch_rows WHERE batch_id = :id AND status = 'leased'"),
-        {"id": batch_id},
-    )
-    return int(found or 0)

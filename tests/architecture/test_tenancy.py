@@ -36,7 +36,7 @@ SERVES_ALL: dict[str, str] = {
     "batch.is_over_window": "stage",
     "batch.has_expired_rows": "stage",
     "batch.waiting_for_a_stage": "sweep",
-    "batch.has_claimable_rows": "sweep",
+    "dispatcher.has_claimable_rows": "sweep",
     # The host and the key ring, before it is known who asks.
     "key.find_by_hash": "who is asking",
     "key.find_by_plaintext": "who is asking",

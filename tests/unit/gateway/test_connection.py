@@ -152,7 +152,10 @@ async def test_a_body_that_trickles_is_too_slow_and_a_steady_one_is_not() -> Non
         except ConnectionError:
             pass
         async with asyncio.timeout(5):
-            return await reader.read()
+            try:
+                return await reader.read()
+            finally:
+                writer.close()
 
     async with serving() as served:
         assert status_and_code(await send(15, b"x")) == (408, "request_timeout")
