@@ -70,6 +70,9 @@ class InputLives(RuleBasedStateMachine):
             return list(found) if found.returns_rows else []  # type: ignore[attr-defined]
 
     @initialize()
+    def begin_with_a_file(self) -> None:
+        self.upload()
+
     @rule()
     def upload(self) -> None:
         if len(self.files) < 4:
