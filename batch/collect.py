@@ -43,11 +43,14 @@ async def collect_files(db: Database, file_store: FileStore) -> int:
     while True:
         async with db.unit_of_work() as session:
             gone = await files.collectable(session, COLLECT_AT_ONCE)
-            for file in gone:
+            # Under their locks nobody can make one an input any more; who just did shows now.
+            in_use = await files.read_by_live_batches(session, [file.id for file in gone])
+            free = [file for file in gone if file.id not in in_use]
+            for file in free:
                 # Bytes first: a crash in between repeats the removal, and never forgets one.
                 await file_store.delete(file.storage_key)
                 file.collected_at = await files.now(session)
-        num_collected += len(gone)
+        num_collected += len(free)
         if len(gone) < COLLECT_AT_ONCE:
             break
     await file_store.discard_interrupted(older_than_s=INTERRUPTED_AFTER_S)

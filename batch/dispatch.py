@@ -17,6 +17,7 @@ import logging
 from dataclasses import dataclass
 
 from batch.clock import Clock
+from batch.dispatch_report import DispatchReport
 from batch.engine_watch import EngineWatch
 from batch.execute import AttemptLimits
 from batch.files import FileStore
@@ -27,6 +28,7 @@ from batch.outbox import Outbox
 from batch.quarantine import COHORTS, LOOK_S, Cohort
 from batch.queue import Queue
 from engine_adapter.client.base import EngineClient
+from store.repositories.dispatch_count import DispatchCounts
 from store.session import Database
 
 logger = logging.getLogger(__name__)
@@ -106,6 +108,8 @@ class Dispatcher:
             engine, self._watch, self._outbox, clock, attempt, landed=self._wake
         )
         self._source = RowSource(lease.id, database, file_store, clock)
+        self._report = DispatchReport(lease.engine_url, database, clock, self._counts)
+        self._num_claimed = 0
         self._cohort: Cohort | None = None
         self._overdue = False
         self._look_for_suspects_s = 0.0
@@ -121,6 +125,7 @@ class Dispatcher:
                     group.create_task(self._stop_ended_batches()),
                     group.create_task(self._wake_on(self._drain)),
                     group.create_task(self._wake_on(self._lease.engine_draining)),
+                    group.create_task(self._report.run()),
                 ]
                 writer = group.create_task(self._outbox.run())
                 await self._fill(group)
@@ -134,6 +139,7 @@ class Dispatcher:
             # can land any more.
             logger.warning("lease lost: %s", lost.exceptions[0])
             lease_lost = True
+        await self._report.write()
         num_released = 0 if lease_lost else await self._lease.give_back()
         return Ending(
             num_written=self._outbox.num_written,
@@ -166,6 +172,7 @@ class Dispatcher:
     async def _claim(self, group: asyncio.TaskGroup) -> int:
         """Claim for the free places and send what came; how many rows that were."""
         intake = await self._take()
+        self._num_claimed += len(intake.ready) + len(intake.unreadable)
         for one in intake.ready:
             self._flights.start(group, one.row, one.batch, one.raw_line)
         for put_back in intake.unreadable:
@@ -222,6 +229,19 @@ class Dispatcher:
                 break
             await self._clock.sleep(TURN_S)
         await self._flights.put_back_all(limit_s=DRAIN_ABORT_S)
+
+    def _counts(self) -> DispatchCounts:
+        return DispatchCounts(
+            num_claimed=self._num_claimed,
+            num_results=self._outbox.num_written,
+            num_retries=self._flights.num_retries,
+            num_fenced=self._outbox.num_refused,
+            num_refused=self._watch.num_refused,
+            num_losses=self._watch.num_lost,
+            num_in_flight=len(self._flights),
+            num_unwritten=len(self._outbox),
+            window_rows=self._watch.size,
+        )
 
     async def _stop_ended_batches(self) -> None:
         """Watch the batches in flight: a cancelled or expired one is taken off the engine."""

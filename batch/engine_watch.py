@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 
 from batch import window
 from batch.clock import Clock
@@ -20,6 +21,9 @@ ANSWER_LIMIT_S = 5.0
 
 FIRST_PAUSE_S = 0.25
 MAX_PAUSE_S = 2.0
+MAX_REFUSAL_PAUSE_S = 5.0
+FIRST_TRIAL_S = 2.0
+MAX_TRIAL_S = 60.0
 
 
 class EngineWatch:
@@ -30,6 +34,8 @@ class EngineWatch:
         suspect: A call was lost, and the engine has not answered since.
         model: The id of the model it serves, while it was last up.
         size: How many rows to keep there.
+        num_refused: Calls that it turned away so far.
+        num_lost: Calls that were lost so far.
     """
 
     def __init__(
@@ -43,21 +49,54 @@ class EngineWatch:
         self._engine = engine
         self._clock = clock
         self._max_in_flight = max_in_flight
-        self._num_refused = 0
+        self.num_refused = 0
+        self.num_lost = 0
+        # After refusals: when the window may grow again, and how long each growth is tried out.
+        self._grow_at_s = -math.inf
+        self._trial_s = 0.0
+        self._on_trial = False
+        # While nothing at all is accepted: when the next call may go, and the pause after it.
+        self._closed_until_s = -math.inf
+        self._refusal_pause_s = FIRST_PAUSE_S
+        self._accepts_nothing = False
         self._asked = asyncio.Event()
 
     @property
     def open(self) -> bool:
         """Whether rows may be sent."""
-        return self.up and not self.suspect
+        return self.up and not self.suspect and self._clock.monotonic() >= self._closed_until_s
 
-    def note_refused(self) -> None:
-        """A call was turned away because the engine is full."""
-        self._num_refused += 1
+    def note_refused(self, num_in_flight: int) -> None:
+        """A call was turned away because the engine is full; so many others it has accepted.
+
+        The window is that many now. It grows by single rows, each tried out for a time that
+        doubles with each one refused: an engine that stays full refuses about a call a minute.
+        Where nothing was accepted, the next call waits: 0.25 s doubling up to 5 s.
+        """
+        now_s = self._clock.monotonic()
+        self.num_refused += 1
+        self.size = window.after_refusal(self.size, num_in_flight)
+        if self._on_trial or self._trial_s == 0.0:
+            self._trial_s = min(MAX_TRIAL_S, max(FIRST_TRIAL_S, 2 * self._trial_s))
+            self._on_trial = False
+        self._grow_at_s = now_s + self._trial_s
+        if num_in_flight == 0 and now_s >= self._closed_until_s:
+            self._accepts_nothing = True
+            self._closed_until_s = now_s + self._refusal_pause_s
+            self._refusal_pause_s = min(MAX_REFUSAL_PAUSE_S, 2 * self._refusal_pause_s)
+
+    def note_answered(self) -> None:
+        """A call was answered."""
+        self._refusal_pause_s = FIRST_PAUSE_S
+        if self._accepts_nothing:  # it was not full but closed: what it has room for is unknown
+            self._accepts_nothing = False
+            self._trial_s = 0.0
+            self._grow_at_s = -math.inf
 
     def note_lost(self) -> None:
         """A call was lost: send no more, and ask at once whether the engine is still there."""
         self.suspect = True
+        self.num_lost += 1
         self._asked.set()
 
     async def run(self) -> None:
@@ -91,13 +130,23 @@ class EngineWatch:
                 if not await self._answers():
                     break
                 continue
-            signals = EngineSignals(len(live.waiting), len(live.running), self._num_refused)
-            self._num_refused = 0
-            self.size = window.adjust(self.size, signals, self._max_in_flight)
+            self._adjust(len(live.waiting), len(live.running))
             self._changed.set()
         logger.warning("engine %s is gone; its rows wait", self._engine.url)
         self.up = self.suspect = False
         self._changed.set()
+
+    def _adjust(self, num_waiting: int, num_running: int) -> None:
+        now_s = self._clock.monotonic()
+        before = self.size
+        may_grow = now_s >= self._grow_at_s and not self._accepts_nothing
+        wary = self._trial_s > 0.0
+        signals = EngineSignals(num_waiting, num_running, may_grow, wary)
+        self.size = window.adjust(before, signals, self._max_in_flight)
+        if wary and self.size > before:
+            self._on_trial = True
+            self._grow_at_s = now_s + self._trial_s
+            self._trial_s = self._trial_s / 1.5 if self._trial_s > LOOK_S else 0.0
 
     async def _pause(self) -> None:
         """Wait `LOOK_S`, or until the engine is suspect."""

@@ -15,7 +15,8 @@ ApiError (engine_adapter.wire.errors)
 ├─ PayloadTooLarge 413
 │  └─ FileTooLarge
 └─ Overloaded 503
-   └─ StorageFull              the disk or bucket takes no more bytes
+   ├─ StorageFull              the disk or bucket takes no more bytes
+   └─ StorageUnavailable       the bucket does not answer, or refuses us
 """
 
 from __future__ import annotations
@@ -112,3 +113,12 @@ class StorageFull(Overloaded):
 
     def __init__(self) -> None:
         super().__init__("The file store is full; the file was not stored.")
+
+
+class StorageUnavailable(Overloaded):
+    """The file store cannot be used at the moment; the cause says why, to the log only."""
+
+    default_code = "storage_unavailable"
+
+    def __init__(self) -> None:
+        super().__init__("The file store cannot be reached. Please try again in a moment.")

@@ -96,6 +96,7 @@ async def execute(
         timeout_s=limits.timeout_s,
         request_id=f"req_{rid}",
         served=served,
+        batch_id=batch.id,
     )
     engine_lost = broken = False
     try:

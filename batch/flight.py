@@ -46,6 +46,9 @@ class Flights:
     """The rows in flight of one dispatcher.
 
     Invariant: a claimed row is in flight, in the outbox, or put back by the lease's end.
+
+    Attributes:
+        num_retries: Attempts so far that failed in a way worth repeating.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class Flights:
         *,
         landed: asyncio.Event,
     ) -> None:
+        self.num_retries = 0
         self._landed = landed
         self._engine = engine
         self._watch = watch
@@ -107,7 +111,11 @@ class Flights:
         if outcome.engine_lost:
             self._watch.note_lost()
         if outcome.refused:
-            self._watch.note_refused()
+            self._watch.note_refused(len(self._flights))
+        elif not outcome.engine_lost:
+            self._watch.note_answered()
+        if outcome.put_back is not None:
+            self.num_retries += 1
         landed = outcome.result or outcome.put_back
         if landed is not None:
             self._hand_over(flight, landed)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -24,11 +25,13 @@ class LingeringResponse(Response):
 
     Args:
         response: What to reply; its body is in memory.
+        request: What is refused, read or not.
     """
 
-    def __init__(self, response: Response) -> None:
+    def __init__(self, response: Response, request: Request) -> None:
         super().__init__(response.body, response.status_code, dict(response.headers))
         self.headers["connection"] = "close"
+        self._request = request
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Reply, read on for a while, close."""
@@ -41,18 +44,19 @@ class LingeringResponse(Response):
         )
         # The reply is complete by its content-length; the message stays open to keep the socket.
         await send({"type": "http.response.body", "body": self.body, "more_body": True})
-        await _drop_the_rest(receive)
+        await _drop_the_rest(self._request)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _drop_the_rest(receive: Receive) -> None:
+async def _drop_the_rest(request: Request) -> None:
     num_bytes = 0
     try:
         async with asyncio.timeout(LINGER_S):
-            while num_bytes < LINGER_BYTES:
-                message = await receive()
-                num_bytes += len(message.get("body", b""))
-                if message["type"] != "http.request" or not message.get("more_body", False):
+            async for piece in request.stream():
+                num_bytes += len(piece)
+                if num_bytes >= LINGER_BYTES:
                     return
-    except TimeoutError:
+    except (TimeoutError, ClientDisconnect):
         return
+    except RuntimeError:
+        return  # all of it had been read: the next message would be the sender's going away

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from batch.clock import Clock
 from engine_adapter.client.pool import EnginePool
+from engine_adapter.wire.errors import EngineNotReached
 from gateway.admission import Admission, json_body
 from gateway.answering import answer
 from gateway.auth.keys import KeyRing
@@ -68,8 +69,16 @@ async def serve(request: Request, principal: Principal, path: str) -> Response:
         )
 
     async def work() -> Response:
-        with engines.using(admitted.member) as client:
-            return await keys.while_usable(principal, answer(admitted, client, created))
+        member = admitted.member
+        while True:
+            try:
+                with engines.using(member) as client:
+                    return await keys.while_usable(principal, answer(admitted, client, created))
+            except EngineNotReached:
+                # It never heard of the request and is left out now: another one may serve it.
+                if member.open:
+                    raise
+                member = engines.pick(admitted.model, admitted.path)
 
     try:
         async with admission.room(admitted):

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from engine_adapter.client.base import EngineClient
-from engine_adapter.client.pool import EnginePool
+from engine_adapter.client.pool import EnginePool, Member
 from engine_adapter.wire.chunks import (
     DONE_EVENT,
     KEEP_ALIVE,
@@ -28,7 +28,7 @@ from engine_adapter.wire.chunks import (
     error_event,
 )
 from engine_adapter.wire.engine_errors import ENGINE_LOST, aborted
-from engine_adapter.wire.errors import ApiError, EngineUnavailable
+from engine_adapter.wire.errors import ApiError, EngineNotReached, EngineUnavailable
 from engine_adapter.wire.replies import public_id
 from engine_adapter.wire.request_class import word_of
 from engine_adapter.wire.usage import TokenUsage
@@ -127,7 +127,18 @@ class StreamedReply(Response):
         Raises:
             ApiError: The engine refused the request, failed at it, or was lost.
         """
-        with self._engines.using(self._admitted.member) as client:
+        member = self._admitted.member
+        while True:
+            try:
+                return await self._relay_from(member, send)
+            except EngineNotReached:
+                # It never heard of the request and is left out now: another one may serve it.
+                if member.open or self._started or len(self._writers) > 1:
+                    raise
+                member = self._engines.pick(self._admitted.model, self._admitted.path)
+
+    async def _relay_from(self, member: Member, send: Send) -> bytes:
+        with self._engines.using(member) as client:
             async with asyncio.TaskGroup() as group:
                 pumping = group.create_task(self._pump_all(client, send))
                 beat = group.create_task(self._beat(send, pumping))

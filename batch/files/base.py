@@ -42,7 +42,8 @@ class FileStore(Protocol):
     """A flat store of immutable objects.
 
     Readers raise `StoredObjectMissing` for an unknown key, and for a range that does not lie
-    wholly inside the object; writers raise `StorageFull` when there is no room.
+    wholly inside the object; writers raise `StorageFull` when there is no room. Both raise
+    `StorageUnavailable` (or OSError, of a disk) when the store cannot be used at all.
     """
 
     async def put(self, key: str, chunks: AsyncIterator[bytes]) -> StoredObject:

@@ -8,19 +8,32 @@ day) removes them.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+import logging
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 import obstore
-from obstore.exceptions import NotFoundError
+from obstore.exceptions import BaseError, NotFoundError
 from obstore.store import from_url
 
-from batch.errors import StoredObjectMissing
+from batch.errors import StorageFull, StorageUnavailable, StoredObjectMissing
 from batch.files.base import ByteRange, StoredObject, check_key
 
 if TYPE_CHECKING:
-    from obstore.store import ObjectStore
+    from obstore.store import ObjectStore, RetryConfig
 
+_RETRIES: Final[RetryConfig] = {"max_retries": 5, "retry_timeout": timedelta(seconds=20)}
+"""Of one request that got no answer or a 5xx; what is left then is the caller's to repeat."""
+
+# What servers call it: MinIO, Ceph, and WebDAV's word that others took over.
+_NO_ROOM: Final = re.compile("StorageFull|QuotaExceeded|InsufficientStorage|Insufficient Storage")
+
+logger = logging.getLogger(__name__)
+
+MAX_LOG_CHARS: Final = 300
 _PART_BYTES: Final = 5 * 1024 * 1024  # the smallest part S3 takes
 _NUM_PARTS_IN_FLIGHT: Final = 2
 
@@ -34,24 +47,25 @@ class ObjectFileStore:
     @classmethod
     def from_url(cls, url: str) -> ObjectFileStore:
         """`s3://bucket/prefix`; credentials, region and endpoint from the AWS_* environment."""
-        return cls(from_url(url))
+        return cls(from_url(url, retry_config=_RETRIES))
 
     async def put(self, key: str, chunks: AsyncIterator[bytes]) -> StoredObject:
         """See `FileStore.put`."""
         source = _Measured(chunks)
-        try:
-            await obstore.put_async(
-                self._store,
-                check_key(key),
-                source,
-                chunk_size=_PART_BYTES,
-                max_concurrency=_NUM_PARTS_IN_FLIGHT,
-            )
-        except Exception:
-            if source.error is not None:
-                # The store wraps what its source raised; callers must see their own exception.
-                raise source.error from None
-            raise
+        with _errors_of(key):
+            try:
+                await obstore.put_async(
+                    self._store,
+                    check_key(key),
+                    source,
+                    chunk_size=_PART_BYTES,
+                    max_concurrency=_NUM_PARTS_IN_FLIGHT,
+                )
+            except Exception:
+                if source.error is not None:
+                    # The store wraps what its source raised; callers must see their own exception.
+                    raise source.error from None
+                raise
         return StoredObject(source.size_bytes, source.digest.hexdigest())
 
     async def read_range(self, key: str, offset: int, length: int) -> bytes:
@@ -67,15 +81,13 @@ class ObjectFileStore:
         wanted = [one for one in ranges if one.length]
         if not wanted:
             return [b""] * len(ranges)
-        try:
+        with _errors_of(key):
             found = await obstore.get_ranges_async(
                 self._store,
                 check_key(key),
                 starts=[one.offset for one in wanted],
                 lengths=[one.length for one in wanted],
             )
-        except (NotFoundError, FileNotFoundError):
-            raise StoredObjectMissing(key) from None
         data = iter(found)
         return [bytes(next(data)) if one.length else b"" for one in ranges]
 
@@ -89,28 +101,27 @@ class ObjectFileStore:
             raise StoredObjectMissing(key)
         if not length:
             return
-        try:
+        with _errors_of(key):
             reply = await obstore.get_async(
                 self._store, check_key(key), options={"range": (offset, offset + length)}
             )
-        except (NotFoundError, FileNotFoundError):
-            raise StoredObjectMissing(key) from None
-        async for chunk in reply.stream():
+            chunks = aiter(reply.stream())
+        while True:
+            with _errors_of(key):
+                chunk = await anext(chunks, None)
+            if chunk is None:
+                return
             yield bytes(chunk)
 
     async def size(self, key: str) -> int:
         """See `FileStore.size`."""
-        try:
+        with _errors_of(key):
             return int((await obstore.head_async(self._store, check_key(key)))["size"])
-        except (NotFoundError, FileNotFoundError):
-            raise StoredObjectMissing(key) from None
 
     async def delete(self, key: str) -> None:
         """See `FileStore.delete`."""
-        try:
+        with suppress(StoredObjectMissing), _errors_of(key):
             await obstore.delete_async(self._store, check_key(key))
-        except (NotFoundError, FileNotFoundError):
-            return
 
     async def discard_interrupted(self, *, older_than_s: float) -> int:
         """See `FileStore.discard_interrupted`: left to the bucket's lifecycle rule."""
@@ -118,6 +129,20 @@ class ObjectFileStore:
 
     async def close(self) -> None:
         """See `FileStore.close`."""
+
+
+@contextmanager
+def _errors_of(key: str) -> Iterator[None]:
+    """The store's errors as ours."""
+    try:
+        yield
+    except (NotFoundError, FileNotFoundError):
+        raise StoredObjectMissing(key) from None
+    except BaseError as error:
+        if _NO_ROOM.search(str(error)):
+            raise StorageFull from error
+        logger.warning("file store: %s", str(error)[:MAX_LOG_CHARS])
+        raise StorageUnavailable from error
 
 
 class _Measured:

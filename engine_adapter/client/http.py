@@ -223,19 +223,25 @@ class HttpEngineStream:
             self._response.release()
             return None
         self._done = True
+        # Read on meanwhile: an engine that cannot send what it has made may not come to the abort.
+        usage: TokenUsage | None = None
         try:
-            await self._client._drop(self._rid)
-            return await self._last_word()
+            async with asyncio.TaskGroup() as group:
+                reading = group.create_task(self._last_word())
+                await self._client._drop(self._rid)
+                await asyncio.wait({reading}, timeout=LAST_WORD_S)
+                usage = reading.result() if reading.done() else None
+                reading.cancel()
         finally:
             self._response.close()
+        return usage
 
     async def _last_word(self) -> TokenUsage | None:
         """What the engine says it had served: SGLang ends an aborted stream with its usage."""
         usage: TokenUsage | None = None
         with suppress(*_LOST, EventTooLong):
-            async with asyncio.timeout(LAST_WORD_S):
-                while data := await self._response.content.readany():
-                    usage = last_served(self._parser.feed(data)) or usage
+            while data := await self._response.content.readany():
+                usage = last_served(self._parser.feed(data)) or usage
         return usage
 
 

@@ -37,6 +37,7 @@ class Member:
     up: bool = False
     draining: bool = False
     in_flight: int = 0
+    last_pick: int = 0
     why: str = "not asked yet"
     num_slow: int = 0
     ejected: asyncio.Event = field(default_factory=asyncio.Event)
@@ -75,6 +76,7 @@ class EnginePool:
         self._seen = seen
         self._known: dict[str, EngineFacts] = {}
         self._leaving: list[Member] = []
+        self._num_picks = 0
         self._group: asyncio.TaskGroup | None = None
         self._watchers: dict[str, asyncio.Task[None]] = {}
 
@@ -160,7 +162,11 @@ class EnginePool:
         able = [m for m in self.members if m.open and m.facts and m.facts.model == model_id]
         if not able:
             raise EngineUnavailable("The engine that serves this model cannot be reached.")
-        return min(able, key=lambda member: member.in_flight)
+        # A call counts from when it begins: those picked in one moment must not all meet.
+        chosen = min(able, key=lambda member: (member.in_flight, member.last_pick))
+        self._num_picks += 1
+        chosen.last_pick = self._num_picks
+        return chosen
 
     @contextmanager
     def using(self, member: Member) -> Iterator[EngineClient]:

@@ -60,7 +60,7 @@ async def submit(request: Request, resources: ResourcesDep, admin: AdminDep) -> 
         page = new_batch_page(
             request, resources, admin, error=refused.message, status=refused.status
         )
-        return LingeringResponse(page)
+        return LingeringResponse(page, request)
     await resources.queue.enqueue_validate(batch.id)
     return go_to_batch(request, batch.id)
 

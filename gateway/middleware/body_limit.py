@@ -8,6 +8,7 @@ since the request built from them lives as long. Bodies of all other routes are 
 
 from __future__ import annotations
 
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from engine_adapter.client.base import CHAT_PATH, COMPLETIONS_PATH, EMBEDDINGS_PATH
@@ -50,7 +51,8 @@ class BodyLimitMiddleware:
             error: ApiError = too_large
             if announced < 0:
                 error = InvalidRequest("The Content-Length header is not a number.")
-            await LingeringResponse(error_response(error))(scope, receive, send)
+            refusal = LingeringResponse(error_response(error), Request(scope, receive))
+            await refusal(scope, receive, send)
             return
         num_bytes = 0
 

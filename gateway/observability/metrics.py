@@ -11,6 +11,7 @@ from prometheus_client import (
     generate_latest,
 )
 
+from gateway.observability.dispatch_metrics import DispatchMetrics
 from gateway.observability.webhook_metrics import WebhookMetrics
 
 # A second series for every counter, with its time of birth, which nobody reads.
@@ -26,6 +27,8 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.webhooks = WebhookMetrics()
         self.registry.register(self.webhooks)
+        self.dispatch = DispatchMetrics()
+        self.registry.register(self.dispatch)
         self.http_requests = Counter(
             "coserve_http_requests",
             "Requests answered.",

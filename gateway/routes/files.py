@@ -65,7 +65,7 @@ async def create_file(
     except ClientDisconnect:
         raise InvalidUpload("The upload was interrupted.") from None
     except ApiError as refused:
-        return LingeringResponse(error_response(refused))
+        return LingeringResponse(error_response(refused), request)
     try:
         async with database.unit_of_work() as session:
             file = await idempotency.record_file(session, received, principal.project_id, key=key)

@@ -18,4 +18,5 @@ async def get_metrics(metrics: MetricsDep, engines: EnginesDep, database: Databa
     for member in engines.members:
         metrics.engine_up.labels(member.url).set(member.up)
     await metrics.webhooks.read(database)
+    await metrics.dispatch.read(database)
     return Response(metrics.exposition(), media_type=_MEDIA_TYPE)

@@ -11,7 +11,16 @@ from gateway.routes import shapes
 from gateway.routes.shapes import Shape
 
 _JSON: Final = "application/json"
-_EVENTS: Final[Shape] = {"text/event-stream": {"schema": {"type": "string"}}}
+# `itemSchema` is one event of the stream: OpenAPI 3.2, which tools and FastAPI know in 3.1 too.
+_EVENTS: Final[Shape] = {
+    "text/event-stream": {
+        "itemSchema": {
+            "type": "object",
+            "properties": {name: {"type": "string"} for name in ("data", "event", "id")},
+            "required": ["data"],
+        }
+    }
+}
 
 # Answers that are made without a pydantic model, by path and method.
 _ANSWERS: Final[dict[tuple[str, str], Shape]] = {

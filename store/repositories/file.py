@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -131,6 +131,8 @@ async def collectable(session: AsyncSession, limit: int) -> Sequence[File]:
     """Files whose bytes nobody can or may read any more, the longest gone first.
 
     Deleted or expired, and not the input of a live batch (whose window may end after the file's).
+    They are locked; one that a transaction is just making a batch's input is left out. Such a
+    transaction may have committed since this query began: ask `read_by_live_batches` after it.
     """
     in_use = exists().where(Batch.input_file_id == File.id, Batch.status.in_(LIVE_STATUSES))
     query = (
@@ -142,5 +144,14 @@ async def collectable(session: AsyncSession, limit: int) -> Sequence[File]:
         )
         .order_by(func.coalesce(File.deleted_at, File.expires_at))
         .limit(limit)
+        .with_for_update(skip_locked=True)
     )
     return (await session.execute(query)).scalars().all()
+
+
+async def read_by_live_batches(session: AsyncSession, file_ids: Collection[str]) -> set[str]:
+    """Those of the files that are the input of a live batch."""
+    query = select(Batch.input_file_id).where(
+        Batch.input_file_id.in_(file_ids), Batch.status.in_(LIVE_STATUSES)
+    )
+    return set((await session.execute(query)).scalars())

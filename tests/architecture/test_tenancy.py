@@ -70,7 +70,7 @@ def owned_models() -> set[str]:
     return {
         mapper.class_.__name__
         for mapper in Base.registry.mappers
-        if mapper.local_table.name in owned_tables()
+        if str(mapper.local_table) in owned_tables()
     }
 
 

@@ -71,7 +71,7 @@ def python_client(live: Live, folder: Path) -> Result:
 def node_client(live: Live, folder: Path) -> Result:
     """Our scenarios with the official Node client."""
     report = folder / "node.xml"
-    argv = [
+    argv: list[str | Path] = [
         _node(), "--test", "--test-reporter=junit", f"--test-reporter-destination={report}",
         SUITES / "node_scenarios.mjs",
     ]  # fmt: skip
@@ -107,7 +107,7 @@ def validating_proxy(live: Live, folder: Path) -> Result:
 def schemathesis(live: Live, folder: Path) -> Result:
     """Generated requests to every documented operation."""
     report = folder / "schemathesis.xml"
-    argv = [
+    argv: list[str | Path] = [
         PYTHON.parent / "schemathesis", "run", f"{live.url}/openapi.json",
         "--header", f"Authorization: Bearer {live.key}",
         "--checks", ",".join(SCHEMATHESIS_CHECKS),

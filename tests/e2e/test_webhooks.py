@@ -8,8 +8,6 @@ from tests.fixtures.batches import line
 from tests.fixtures.installation import Installation
 from tests.fixtures.receiver import receiving
 
-ENDPOINT = "/v1/chat/completions"
-
 
 async def test_a_completed_batch_is_heard_of_even_if_the_receiver_fails_first(
     installation: Installation,
@@ -23,7 +21,7 @@ async def test_a_completed_batch_is_heard_of_even_if_the_receiver_fails_first(
         )
         file = await client.files.create(file=("in.jsonl", line("a")), purpose="batch")
         batch = await client.batches.create(
-            input_file_id=file.id, endpoint=ENDPOINT, completion_window="24h"
+            input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h"
         )
         # The first wait is 5 s at most; the sweep looks every 3 s.
         first, second = await receiver.until(2, limit_s=60)

@@ -21,7 +21,7 @@ SLOTS, POSITIONS, DIM = 400, 64, 16
 ROWS = [(20, 1), (0, 7), (13, 5), (0, 1), (33, 30)]
 
 
-class Stock(TorchNativeAttnBackend):
+class Stock(TorchNativeAttnBackend):  # type: ignore[misc]
     """SGLang's code without a model runner."""
 
     def __init__(self) -> None:

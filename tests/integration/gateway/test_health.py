@@ -37,16 +37,16 @@ async def test_ready_while_an_engine_measures_and_says_so(online: Online) -> Non
 
 
 async def test_not_ready_says_why(online: Online) -> None:
-    pool = online.app.state.engines
     async with httpx.AsyncClient(base_url=online.url) as http:
-        async with asyncio.timeout(5):
-            # A lost connection ejects the engine until the next good probe.
-            while pool.members[0].up:
+        async with asyncio.timeout(10):
+            # A lost connection ejects the engine until the next good probe, which may come at once.
+            while True:
                 async with online.http() as caller:
                     body = online.chat("fake:die_after=0")
                     await caller.post("/v1/chat/completions", json=body)
-        ready = await http.get("/readyz")
-        assert ready.status_code == 503
+                ready = await http.get("/readyz")
+                if ready.status_code == 503:
+                    break
         part = ready.json()["parts"]["engine"]
         assert part["ok"] is False
         assert part["why"]

@@ -96,6 +96,16 @@ async def test_a_declared_length_over_the_limit_is_refused_before_a_byte_is_sent
     writer.close()
 
 
+async def test_a_form_that_was_read_to_its_end_and_refused_holds_nothing(api: Api) -> None:
+    """A sender that keeps its side open is not waited for: nothing more can come."""
+    form = field("purpose", b"nonsense") + FILE_HEAD + b"x" + END
+    reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
+    writer.write(head(api, content_length=len(form)) + form)
+    async with asyncio.timeout(10):
+        assert (await reader.read()).startswith(b"HTTP/1.1 400")
+    writer.close()
+
+
 async def test_without_a_key_nothing_is_stored_and_the_reply_can_be_read(api: Api) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", api.port)
     writer.write(head(api, content_length=10 * MIB, authorized=False))

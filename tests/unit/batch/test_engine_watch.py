@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -56,6 +57,15 @@ async def test_a_lost_call_alone_does_not_take_the_engine_down(
     assert watch.open
 
 
+class _Clock(SystemClock):
+    """Moved by hand."""
+
+    now_s = 0.0
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+
 class _Busy(FakeEngineClient):
     """Misses every other health check, and never says what is live."""
 
@@ -86,7 +96,52 @@ async def test_refusals_shrink_the_window(
 ) -> None:
     _, watch, changed = followed
     await _until(changed, watch, up=True)
-    watch.note_refused()
+    watch.note_refused(num_in_flight=20)
+    assert watch.size == 20
+    assert watch.open
     changed.clear()
     await asyncio.wait_for(changed.wait(), 5)
-    assert watch.size == 32
+    assert watch.size == 20, "what was just refused is not tried at once"
+    async with asyncio.timeout(5):
+        while watch.size == 20:
+            await asyncio.sleep(0.05)
+    assert watch.size == 21
+
+
+async def test_an_engine_that_accepts_nothing_is_asked_less_and_less(
+    followed: tuple[FakeEngine, EngineWatch, asyncio.Event],
+) -> None:
+    _, watch, changed = followed
+    await _until(changed, watch, up=True)
+    pauses = []
+    for _ in range(3):
+        began_s = time.monotonic()
+        watch.note_refused(num_in_flight=0)
+        assert watch.size == 1
+        while not watch.open:
+            await asyncio.sleep(0.01)
+        pauses.append(time.monotonic() - began_s)
+    assert 0.25 <= pauses[0] < pauses[1] < pauses[2]
+    await asyncio.sleep(1.2)
+    assert watch.size == 1, "it does not grow before a call was answered"
+    watch.note_answered()
+    watch.note_refused(num_in_flight=0)
+    assert not watch.open
+    await asyncio.sleep(0.4)
+    assert watch.open
+
+
+async def test_the_more_growth_is_refused_the_longer_the_next_one_waits() -> None:
+    clock = _Clock()
+    watch = EngineWatch(FakeEngineClient(), clock, max_in_flight=256, changed=asyncio.Event())
+    watch.size = 40
+    refused_at_s: list[float] = []
+    while clock.now_s < 3600:
+        watch._adjust(num_waiting=0, num_running=40)
+        if watch.size > 40:
+            watch.note_refused(num_in_flight=40)
+            refused_at_s.append(clock.now_s)
+        clock.now_s += 1.0
+    assert watch.size == 40
+    late = [at_s for at_s in refused_at_s if at_s > 1800]
+    assert 25 <= len(late) <= 60, "about one call a minute or two"

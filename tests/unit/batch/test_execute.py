@@ -163,6 +163,7 @@ async def test_the_engine_learns_class_and_deadline_and_a_surprise_is_one_row_s(
     assert client.seen is not None
     assert client.seen.request_class is RequestClass.OFFLINE
     assert client.seen.deadline_at == expires_at
+    assert client.seen.batch_id == "batch_1", "engines share between batches"
     assert client.seen.rid == "ab" * 16
     assert client.seen.timeout_s == LIMITS.timeout_s
     assert outcome.put_back is not None

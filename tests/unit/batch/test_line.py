@@ -58,7 +58,7 @@ def test_a_good_line() -> None:
         (b"nonsense", "invalid_json_line", None),
         (b'{"custom_id": NaN}', "invalid_json_line", None),
         (b'{"custom_id": "\\ud800"}', "invalid_json_line", None),
-        (b"[" * 5000, "invalid_json_line", None),
+        (b"[" * 5000, "json_too_complex", None),
         (b'{"custom_id": "\xff"}', "invalid_utf8", None),
         ([], "invalid_json_line", None),
         ("text", "invalid_json_line", None),

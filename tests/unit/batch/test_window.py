@@ -16,14 +16,24 @@ def test_a_long_queue_gets_less() -> None:
     assert window.adjust(128, EngineSignals(100, 28), 256) == 96
 
 
-def test_a_refusal_halves() -> None:
-    assert window.adjust(128, EngineSignals(0, 100, num_refused=1), 256) == 64
+def test_a_refusal_leaves_what_was_accepted() -> None:
+    assert window.after_refusal(128, 40) == 40
+    assert window.after_refusal(30, 40) == 30
+    assert window.after_refusal(128, 0) == 1
+
+
+def test_after_a_refusal_it_grows_by_small_steps() -> None:
+    assert window.adjust(40, EngineSignals(0, 40, wary=True), 256) == 41
+    assert window.adjust(128, EngineSignals(0, 128, wary=True), 256) == 132
+    assert window.adjust(128, EngineSignals(0, 128, may_grow=False, wary=True), 256) == 128
+    assert window.adjust(1, EngineSignals(0, 1, may_grow=False), 256) == 1
 
 
 def test_the_window_has_both_bounds() -> None:
     assert window.adjust(256, EngineSignals(0, 0), 256) == 256
-    assert window.adjust(4, EngineSignals(0, 0, num_refused=9), 256) == window.MIN_WINDOW
-    assert window.adjust(2, EngineSignals(0, 0, num_refused=9), 2) == 2
+    assert window.adjust(8, EngineSignals(500, 0), 256) == window.MIN_WINDOW
+    assert window.adjust(2, EngineSignals(500, 0), 2) == 2
+    assert window.adjust(1, EngineSignals(500, 0, wary=True), 256) == 1
 
 
 def test_the_first_window_follows_what_the_engine_can_run() -> None:

@@ -22,7 +22,10 @@ NAMED = {
 @pytest.mark.parametrize("named", NAMED)
 async def test_the_key_alone_says_whose_a_request_is(tenants: Tenants, named: str) -> None:
     async with tenants.http() as mine, tenants.http(tenants.stranger) as theirs:
-        sent = {"file": ("a.txt", b"mine"), "purpose": (None, "user_data")}
+        sent: dict[str, tuple[str | None, bytes | str]] = {
+            "file": ("a.txt", b"mine"),
+            "purpose": (None, "user_data"),
+        }
         made = (await mine.post("/files", files=sent)).json()["id"]
         reply = await theirs.get("/files", headers=NAMED[named])
         assert reply.status_code == 200

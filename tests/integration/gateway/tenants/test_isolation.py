@@ -49,7 +49,10 @@ def routes_with_ids() -> list[tuple[str, str]]:
 
 async def one_of_each(http: httpx.AsyncClient) -> dict[str, str]:
     """A tenant's own objects, made over the API: name of the path's parameter -> id."""
-    data = {"file": ("theirs.jsonl", line("a") + b"\n"), "purpose": (None, "batch")}
+    data: dict[str, tuple[str | None, bytes | str]] = {
+        "file": ("theirs.jsonl", line("a") + b"\n"),
+        "purpose": (None, "batch"),
+    }
     file_id = (await http.post("/files", files=data)).json()["id"]
     wanted = {
         "input_file_id": file_id,

@@ -62,6 +62,13 @@ async def test_the_least_busy_engine_is_next() -> None:
     assert first.in_flight == 0
 
 
+async def test_calls_picked_in_one_moment_take_turns() -> None:
+    pool = EnginePool([member("a"), member("b")])
+    await pool.probe()
+    urls = [pool.pick("m").url for _ in range(4)]
+    assert urls == ["fake://a", "fake://b", "fake://a", "fake://b"]
+
+
 async def test_a_call_that_finds_its_engine_gone_ejects_it_and_a_probe_brings_it_back() -> None:
     pool = EnginePool([member("a")])
     await pool.probe()

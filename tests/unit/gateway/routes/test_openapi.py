@@ -57,3 +57,19 @@ def test_bodies_that_are_read_by_hand(
 ) -> None:
     body = description["paths"][path]["post"]["requestBody"]["content"]["application/json"]
     assert body["schema"]["required"] == required
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("post", "/v1/chat/completions"),
+        ("post", "/v1/completions"),
+        ("get", "/v1/batches/{batch_id}/results/stream"),
+    ],
+)
+def test_a_stream_is_described_event_by_event(
+    description: dict[str, Any], method: str, path: str
+) -> None:
+    content = description["paths"][path][method]["responses"]["200"]["content"]
+    assert content["text/event-stream"]["itemSchema"]["required"] == ["data"]
+    assert "schema" not in content["text/event-stream"]

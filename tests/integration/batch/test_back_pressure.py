@@ -1,0 +1,93 @@
+"""An engine is kept full by its own signals; one that refuses is not stormed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from batch.dispatch import DispatchLimits
+from engine_adapter.client.fake_engine import FakeEngine, FakeSettings, Refused, flat_error
+from engine_adapter.client.fake_script import Script
+from engine_adapter.client.fake_server import serving
+from engine_adapter.client.http import HttpEngineClient
+from store.session import Database
+from tests.fixtures.batches import Bench, add_batch, line, read_batch, running, until
+
+MAX_IN_FLIGHT = 256
+
+
+class Bounded(FakeEngine):
+    """Answers 429 beyond so many requests, as SGLang does with a bounded queue."""
+
+    def __init__(self, settings: FakeSettings, room: int) -> None:
+        super().__init__(settings)
+        self.room = room
+        self.num_refused = 0
+        self.num_answered = 0
+        self.depths: list[int] = []
+
+    def script(self, path: str, body: Mapping[str, Any]) -> Script:
+        depth = len(self.waiting) + len(self.running)
+        if depth >= self.room:
+            self.num_refused += 1
+            raise Refused(429, flat_error(429, "The queue is full."))
+        self.num_answered += 1
+        self.depths.append(depth)
+        return super().script(path, body)
+
+
+async def test_an_engine_with_a_bounded_queue_is_filled_and_not_stormed(
+    bench: Bench, database: Database
+) -> None:
+    engine = Bounded(FakeSettings(latency_s=0.2, max_running=20), room=28)
+    batch_id = await add_batch(database, bench.file_store, [line(f"r{n}") for n in range(800)])
+    async with serving(engine) as url:
+        client = HttpEngineClient(url)
+        await bench.dispatch(client, limits=DispatchLimits(max_in_flight=MAX_IN_FLIGHT))
+        await client.close()
+    batch = await read_batch(database, batch_id)
+    assert (batch.num_completed, batch.num_failed) == (800, 0)
+    # The first window is a guess, and is refused once; what follows are single probes.
+    assert engine.num_refused < 64
+    # A call meets nearly as many others as there is room for: the engine never runs dry.
+    typical = sorted(engine.depths)[len(engine.depths) // 2]
+    assert typical >= 18
+
+
+async def test_an_engine_that_accepts_nothing_is_asked_a_few_times(
+    bench: Bench, database: Database
+) -> None:
+    engine = Bounded(FakeSettings(), room=0)
+    batch_id = await add_batch(database, bench.file_store, [line(f"r{n}") for n in range(500)])
+    async with serving(engine) as url:
+        client = HttpEngineClient(url)
+        dispatcher = bench.dispatcher(await bench.lease(url), client)
+        async with running(dispatcher):
+            await until(lambda: engine.num_refused)
+            await asyncio.sleep(1.0)
+            first_burst = engine.num_refused
+            await asyncio.sleep(3.0)
+            assert engine.num_refused - first_burst <= 4
+            engine.room = 64
+        await client.close()
+    batch = await read_batch(database, batch_id)
+    assert (batch.num_completed, batch.num_failed) == (500, 0)
+
+
+async def test_what_online_requests_leave_waiting_shrinks_the_window(
+    bench: Bench, database: Database
+) -> None:
+    """The engine's queue is everybody's: its length counts, not whose requests are in it."""
+    engine = FakeEngine(FakeSettings(latency_s=0.2, max_running=8))
+    await add_batch(database, bench.file_store, [line(f"r{n}") for n in range(2000)])
+    drain = asyncio.Event()
+    async with serving(engine) as url:
+        client = HttpEngineClient(url)
+        dispatcher = bench.dispatcher(await bench.lease(url), client, drain=drain)
+        async with running(dispatcher):
+            await until(lambda: len(engine.waiting) > 40)
+            engine.waiting |= {f"online-{n}": asyncio.Event() for n in range(200)}
+            await until(lambda: len(engine.waiting) - 200 < 16, limit_s=20)
+            drain.set()
+        await client.close()

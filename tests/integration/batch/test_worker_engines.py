@@ -1,0 +1,59 @@
+"""The real worker processes and the registry of engines: nothing is restarted."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from batch.files import make_file_store
+from batch.settings import BatchSettings
+from coserve.cli import app
+from engine_adapter.client.fake_engine import FakeSettings
+from engine_adapter.client.fake_server import serving
+from store.session import Database
+from tests.fixtures.batches import add_validating, line
+from tests.integration.batch.test_worker import Recorder, _until_status, _workers
+
+NUM_ROWS = 40
+
+
+async def coserve(*arguments: str) -> None:
+    """The command line, as an operator types it."""
+    done = await asyncio.to_thread(CliRunner().invoke, app, ["engine", *arguments])
+    assert done.exit_code == 0, done.output
+
+
+async def test_batches_run_on_the_engines_that_are_registered(
+    database: Database,
+    database_url: str,
+    broker_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second = (Recorder(FakeSettings(latency_s=0.02)) for _ in range(2))
+    async with serving(first) as a, serving(second) as b:
+        for name, value in {
+            "DATABASE_URL": database_url,
+            "BROKER_URL": broker_url,
+            "ENGINE_URLS": "",  # the registry alone
+            "COSERVE_HOME": str(tmp_path),
+        }.items():
+            monkeypatch.setenv(name, value)
+        settings = BatchSettings()
+        store = make_file_store(settings)
+        lines = [line(f"r{n}", f"r{n}") for n in range(NUM_ROWS)]
+        with _workers(settings, tmp_path):
+            batch_id = await add_validating(database, store, lines)
+            await coserve("add", a)
+            await _until_status(database, batch_id, "completed", 60)
+            assert sorted(first.prompts) == sorted(f"r{n}" for n in range(NUM_ROWS))
+
+            await coserve("add", b)
+            await coserve("drain", a)
+            batch_id = await add_validating(database, store, lines)
+            await _until_status(database, batch_id, "completed", 60)
+            assert len(first.prompts) == NUM_ROWS, "a draining engine gets nothing"
+            assert sorted(second.prompts) == sorted(f"r{n}" for n in range(NUM_ROWS))

@@ -1,0 +1,144 @@
+"""A gateway before several engines: routing by model, ejection and return, the registry."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import openai
+import pytest
+
+from engine_adapter.client.fake import FakeEngine, FakeSettings
+from engine_adapter.client.fake_server import serving
+from gateway.settings import GatewaySettings
+from store.repositories import engine as engines
+from store.session import Database
+from tests.fixtures.engine_process import EngineProcess, engine_process
+from tests.fixtures.online import Gateway, running_gateway
+
+SHARED, OTHER = "shared-model", "other-model"
+LIMIT_S = 8.0
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """A gateway and the engines behind it: two of one model, one of another."""
+
+    gateway: Gateway
+    mortal: EngineProcess
+    twin: FakeEngine
+    other: FakeEngine
+
+
+@pytest.fixture
+async def fleet(
+    database: Database, database_url: str, broker_url: str, tmp_path: Path
+) -> AsyncIterator[Fleet]:
+    twin, other = (FakeEngine(FakeSettings(model=name)) for name in (SHARED, OTHER))
+    async with (
+        engine_process(SHARED) as mortal,
+        serving(twin) as twin_url,
+        serving(other) as other_url,
+    ):
+        settings = GatewaySettings(
+            database_url=database_url,
+            broker_url=broker_url,
+            engine_urls=f"{mortal.url},{twin_url},{other_url}",
+            home=tmp_path,
+        )
+        async with running_gateway(database, settings, SHARED) as gateway:
+            await until_up(gateway, 3)
+            yield Fleet(gateway, mortal, twin, other)
+
+
+async def until_up(gateway: Gateway, num: int, limit_s: float = LIMIT_S) -> None:
+    async with asyncio.timeout(limit_s):
+        while sum(member.open for member in gateway.app.state.engines.members) != num:
+            await asyncio.sleep(0.02)
+
+
+async def ask(gateway: Gateway, model: str) -> str:
+    async with gateway.client() as client:
+        answer = await client.chat.completions.create(
+            model=model, messages=[{"role": "user", "content": "hello"}]
+        )
+    return answer.model
+
+
+async def test_requests_go_where_their_model_is(fleet: Fleet) -> None:
+    async with fleet.gateway.client() as client:
+        assert {one.id async for one in client.models.list()} == {SHARED, OTHER}
+    assert await ask(fleet.gateway, OTHER) == OTHER
+    assert len(fleet.other.received) == 1
+    assert await ask(fleet.gateway, SHARED) == SHARED
+    assert len(fleet.other.received) == 1
+    with pytest.raises(openai.NotFoundError):
+        await ask(fleet.gateway, "no-such-model")
+
+
+async def test_open_requests_spread_over_the_engines_of_a_model(fleet: Fleet) -> None:
+    slow = fleet.gateway.chat("fake:tokens=3 fake:token_ms=300")
+    async with fleet.gateway.http() as http:
+        answers = await asyncio.gather(
+            *(http.post("/v1/chat/completions", json=slow) for _ in range(12))
+        )
+    assert {one.status_code for one in answers} == {200}
+    assert len(fleet.twin.received) == 6
+
+
+async def test_a_dead_engine_is_left_out_and_comes_back(fleet: Fleet) -> None:
+    await fleet.mortal.kill()
+    # The call that finds it gone goes to its twin: nobody notices.
+    for stream in (False, True):
+        fleet.gateway.app.state.engines.members[0].up = True
+        body = fleet.gateway.chat("hello", stream=stream)
+        async with fleet.gateway.http() as http:
+            answers = [await http.post("/v1/chat/completions", json=body) for _ in range(5)]
+        assert [one.status_code for one in answers] == [200] * 5, [one.text for one in answers]
+        assert b"error" not in answers[0].content
+        await until_up(fleet.gateway, 2)
+    num_before = len(fleet.twin.received)
+    await fleet.mortal.start()
+    await until_up(fleet.gateway, 3)
+    slow = fleet.gateway.chat("fake:tokens=3 fake:token_ms=300")
+    async with fleet.gateway.http() as http:
+        answers = await asyncio.gather(
+            *(http.post("/v1/chat/completions", json=slow) for _ in range(8))
+        )
+    assert [one.status_code for one in answers] == [200] * 8, [one.text for one in answers]
+    assert len(fleet.twin.received) - num_before == 4, "it gets its half again"
+
+
+async def test_the_registry_is_followed_without_a_restart(fleet: Fleet, database: Database) -> None:
+    gateway, third = fleet.gateway, FakeEngine(FakeSettings(model="third-model"))
+    async with serving(third) as url:
+        async with database.unit_of_work() as session:
+            await engines.add(session, url)
+        await until_up(gateway, 4)
+        assert await ask(gateway, "third-model") == "third-model"
+
+        body = gateway.chat("fake:tokens=20 fake:token_ms=100", stream=True)
+        async with (
+            gateway.http() as http,
+            http.stream(
+                "POST", "/v1/chat/completions", json=body | {"model": third.settings.model}
+            ) as stream,
+        ):
+            received = stream.aiter_bytes()
+            first = await anext(received)
+            async with database.unit_of_work() as session:
+                assert await engines.drain(session, url)
+            await until_up(gateway, 3)
+            with pytest.raises(openai.InternalServerError):
+                await ask(gateway, "third-model")
+            async with database.unit_of_work() as session:
+                assert await engines.remove(session, url)
+            whole = first + b"".join([data async for data in received])
+        assert whole.endswith(b"data: [DONE]\n\n"), "an open stream outlives drain and removal"
+        async with asyncio.timeout(LIMIT_S):
+            while "third-model" in {one.id for one in gateway.app.state.engines.models()}:
+                await asyncio.sleep(0.05)
+        with pytest.raises(openai.NotFoundError):
+            await ask(gateway, "third-model")
