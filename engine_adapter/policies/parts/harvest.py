@@ -88,6 +88,8 @@ class Harvester:
             self._take_decode(decode_s, at_least_one=True)
             if builder.is_empty:
                 self._unblock(prefill_s)
+            if builder.is_empty:
+                self._take_least()
             return decode_s
         if self._sharing_pays():
             self._take_decode(both_s)
@@ -150,9 +152,19 @@ class Harvester:
             tokens = min(row.remaining_tokens, builder.chunk_left)
             whole = pages_for(row.start_tokens + tokens, builder.page_tokens)
             if self._victims.make_room(row, whole - row.device_pages):
-                if builder.chunk(row, budget_s) == 0:
-                    builder.chunk(row, UNBOUNDED_S)
+                builder.chunk(row, budget_s)
                 return
+
+    def _take_least(self) -> None:
+        """No prompt token fits the bound: one host page of tokens all the same.
+
+        A target that nothing can meet must not keep a batch waiting for ever, and an online
+        request that arrives waits for as little as can be.
+        """
+        builder = self._builder
+        least = max(builder.page_tokens, builder.snapshot.resources.host_page_tokens)
+        builder.chunk_left = min(builder.chunk_left, least)
+        self._take_chunks(UNBOUNDED_S)
 
     def _take_chunks(self, budget_s: float) -> None:
         builder = self._builder

@@ -59,9 +59,7 @@ async def test_odd_bodies_are_never_a_server_error(online: Online) -> None:
     assert all(len(body["rid"]) == 32 and body["priority"] in (0, -1) for body in sent)
 
 
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(raw=st.binary(max_size=200))
 @pytest.mark.contract("Z-06")
 async def test_odd_bytes_are_bad_requests(online: Online, raw: bytes) -> None:

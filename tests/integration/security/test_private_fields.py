@@ -49,9 +49,7 @@ OVERRIDES = (
     "x-override-priority", "x-override-rid", "x-override-routed-dp-rank", "x-smg-priority",
     "x-request-priority", "x-data-parallel-rank", "x-coserve-class",
 )  # fmt: skip
-FEW = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+FEW = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def check_sent(body: dict[str, Any], path: str, request_class: RequestClass) -> None:

@@ -22,6 +22,7 @@ ALL = sorted(POLICIES) + sorted(TEST_POLICIES)
 K = Coefficients(4e-4, 0.0, 1e-5, 1e-7, 1e-4, 0.05)
 MODEL = PolynomialModel(Coefficients(4e-4, 0.0, 1e-5, 0.0, 0.0, 0.05), K, K)
 SLO = Slo(ttft_s=0.4, tbt_s=0.09)
+OUT_OF_REACH = Slo(ttft_s=1e-4, tbt_s=1e-4)  # no step is as short
 
 
 def check_pool(engine: MemoryEngine) -> None:
@@ -75,8 +76,10 @@ rows = st.lists(
 )
 
 
-def build(shape: EngineShape, specs: list[tuple[object, ...]], driver: Driver) -> MemoryEngine:
-    engine = MemoryEngine(shape, SLO, MODEL, driver.policy.at_arrival)
+def build(
+    shape: EngineShape, specs: list[tuple[object, ...]], driver: Driver, slo: Slo = SLO
+) -> MemoryEngine:
+    engine = MemoryEngine(shape, slo, MODEL, driver.policy.at_arrival)
     for i, (cls, prompt, output, at_s, batch, deadline, can_mix) in enumerate(specs):
         engine.submit(
             RequestRow(
@@ -96,15 +99,15 @@ def build(shape: EngineShape, specs: list[tuple[object, ...]], driver: Driver) -
 
 @pytest.mark.parametrize("name", ALL)
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(shape=shapes, specs=rows)
+@given(shape=shapes, specs=rows, slo=st.sampled_from([SLO, OUT_OF_REACH]))
 def test_every_row_ends_and_no_page_is_lost(
-    name: str, shape: EngineShape, specs: list[tuple[object, ...]]
+    name: str, shape: EngineShape, specs: list[tuple[object, ...]], slo: Slo
 ) -> None:
     driver = Driver(create_policy(name, MODEL))
-    engine = build(shape, specs, driver)
+    engine = build(shape, specs, driver, slo)
     if name == "online_only":
         specs = [spec for spec in specs if spec[0] == RequestClass.ONLINE]
-        engine = build(shape, specs, driver)
+        engine = build(shape, specs, driver, slo)
     run(engine, driver, until_s=10_000.0)
     check_pool(engine)
     assert not engine.roster.rows

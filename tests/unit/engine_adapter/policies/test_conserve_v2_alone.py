@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from engine_adapter.core.plan import (
     Chunk,
     SafepointMode,
@@ -12,6 +14,7 @@ from engine_adapter.core.plan import (
     StepPlan,
 )
 from engine_adapter.core.request import Phase, RequestClass
+from engine_adapter.core.slo import Slo
 from engine_adapter.driver import Driver
 from engine_adapter.latency.polynomial import Coefficients, PolynomialModel
 from engine_adapter.policies.conserve_v2 import ConserveV2
@@ -75,6 +78,32 @@ class TestOfflineAlone:
         world.limit(decode_safepoints=False)
         world.offline("d", phase=DECODE)
         assert plan_of(world, model).decode == ("d",)
+
+    @pytest.mark.parametrize("stoppable", [True, False])
+    def test_prompts_are_begun_and_go_on_where_no_token_fits_the_targets(
+        self, world: World, model: PolynomialModel, stoppable: bool
+    ) -> None:
+        """A step takes 10 ms at least; one host page of tokens is the least that is progress."""
+        world.slo = Slo(ttft_s=0.001, tbt_s=0.001)
+        world.limit(prefill_safepoints=stoppable, decode_safepoints=stoppable)
+        row = world.offline("new", prompt=100)
+        world.offline("next", prompt=100)
+        assert plan_of(world, model).prefill == (Chunk("new", 16),)
+        world.roster.start("new")
+        row.computed_tokens, row.device_pages = 16, 1
+        assert plan_of(world, model).prefill == (Chunk("new", 16),)
+        world.offline("d", phase=DECODE)
+        plan = plan_of(world, model)
+        assert (plan.decode, plan.prefill) == (("d",), ())
+
+    def test_targets_out_of_reach_begin_no_offline_prompt_beside_an_online_row(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        world.slo = Slo(ttft_s=0.001, tbt_s=0.001)
+        world.online("chat", phase=DECODE)
+        world.offline("new", prompt=100)
+        plan = plan_of(world, model)
+        assert (plan.decode, plan.prefill) == (("chat",), ())
 
     def test_a_row_is_admitted_only_with_pages_for_its_whole_prompt(
         self, world: World, model: PolynomialModel

@@ -16,10 +16,10 @@ from engine_adapter.core.snapshot import EngineLimits, Snapshot
 from engine_adapter.driver import Driver
 from engine_adapter.latency.load import StepLoad
 from engine_adapter.latency.polynomial import Coefficients, PolynomialModel
-from engine_adapter.policies.base import PolicyBase
+from engine_adapter.policies.base import PolicyBase, SchedulingPolicy
 from engine_adapter.policies.parts.builder import ONLINE, PlanBuilder
 from engine_adapter.policies.parts.decode_room import rows_that_fit, rows_with_pages
-from engine_adapter.policies.registry import POLICIES
+from engine_adapter.policies.registry import POLICIES, create_policy
 from engine_adapter.simulator.engine import MemoryEngine
 from engine_adapter.simulator.shape import EngineShape
 
@@ -64,13 +64,15 @@ class OneByOne(PlanBuilder):
         return True
 
 
-def one_by_one(policy: type[PolicyBase]) -> type[PolicyBase]:
+def one_by_one(name: str) -> SchedulingPolicy:
     """The policy on the builder above."""
+    plain = type(create_policy(name, MODEL))
 
     def builder(self: PolicyBase, snapshot: Snapshot) -> PlanBuilder:
         return OneByOne(snapshot, self.model, {k: self.drift.margin(k) for k in StepKind})
 
-    return type(f"OneByOne{policy.__name__}", (policy,), {"_builder": builder})
+    policy: SchedulingPolicy = type(f"OneByOne{name}", (plain,), {"_builder": builder})(MODEL)
+    return policy
 
 
 shapes = st.builds(
@@ -102,7 +104,7 @@ specs = st.lists(
 )
 
 
-def plans(policy: PolicyBase, shape: EngineShape, rows: list[Spec]) -> list[StepPlan]:
+def plans(policy: SchedulingPolicy, shape: EngineShape, rows: list[Spec]) -> list[StepPlan]:
     driver = Driver(policy)
     engine = MemoryEngine(shape, Slo(0.4, 0.07), MODEL, policy.at_arrival)
     for i, (cls, prompt, output, at_s, deadline_s, can_mix) in enumerate(rows):
@@ -132,8 +134,7 @@ def test_every_policy_decides_the_same(
     shape: EngineShape,
     rows: list[Spec],
 ) -> None:
-    policy: type[PolicyBase] = POLICIES[name]
-    assert plans(policy(MODEL), shape, rows) == plans(one_by_one(policy)(MODEL), shape, rows)
+    assert plans(create_policy(name, MODEL), shape, rows) == plans(one_by_one(name), shape, rows)
 
 
 @given(lengths=st.lists(st.integers(1, 2000), max_size=40), bound_s=st.floats(0.0, 0.3))
