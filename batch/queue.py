@@ -21,7 +21,6 @@ FINALIZE = "batch.finalize"
 DISPATCH = "batch.dispatch"
 DELIVER = "batch.deliver"
 SWEEP = "batch.sweep"
-EXPIRE = "batch.expire"
 GC_FILES = "batch.gc_files"
 
 SEND_LIMIT_S = 1.0
@@ -39,7 +38,6 @@ TASK_ROUTES = {
     FINALIZE: {"queue": STAGES_QUEUE},
     DELIVER: {"queue": STAGES_QUEUE},
     SWEEP: {"queue": STAGES_QUEUE},
-    EXPIRE: {"queue": STAGES_QUEUE},
     GC_FILES: {"queue": STAGES_QUEUE},
     DISPATCH: {"queue": DISPATCH_QUEUE},
 }

@@ -12,7 +12,7 @@ from typing import Final
 
 from celery import Celery
 
-from batch.queue import EXPIRE, GC_FILES, SWEEP, TASK_ROUTES
+from batch.queue import GC_FILES, SWEEP, TASK_ROUTES
 from batch.settings import BatchSettings
 
 STAGE_TIME_LIMIT_S: Final = 110
@@ -20,7 +20,6 @@ STAGE_SOFT_LIMIT_S: Final = 90
 VISIBILITY_TIMEOUT_S: Final = 120
 
 SWEEP_PERIOD_S: Final = 3.0
-EXPIRE_PERIOD_S: Final = 10.0
 GC_PERIOD_S: Final = 600.0
 
 
@@ -56,7 +55,6 @@ def make_app(settings: BatchSettings | None = None) -> Celery:
         },
         beat_schedule={
             "sweep": _every(SWEEP, SWEEP_PERIOD_S),
-            "expire": _every(EXPIRE, EXPIRE_PERIOD_S),
             "gc_files": _every(GC_FILES, GC_PERIOD_S),
         },
         # In memory: nothing in the schedule needs to be remembered over a restart.

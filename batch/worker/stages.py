@@ -11,7 +11,7 @@ from typing import Any
 
 import uvloop
 
-from batch import collect, expire, finalize, idempotency, lease, sweep, validate
+from batch import collect, finalize, idempotency, lease, sweep, validate
 from batch.clock import SystemClock
 from batch.dispatch import Dispatcher, DispatchLimits, Ending
 from batch.files import FileStore, make_file_store
@@ -74,11 +74,6 @@ class Stages:
         """Repair."""
         async with self._database() as database:
             await sweep.sweep(database, self._queue, self._settings.engines)
-
-    async def expire(self) -> None:
-        """End windows."""
-        async with self._database() as database:
-            await expire.expire(database, self._queue)
 
     async def gc_files(self) -> None:
         """Remove the bytes of deleted and expired files; forget old keys and deliveries."""

@@ -42,12 +42,6 @@ def sweep() -> None:
     run(_STAGES.sweep())
 
 
-@app.task(name=queue.EXPIRE, **_LIMITS)
-def expire() -> None:
-    """See batch/expire.py."""
-    run(_STAGES.expire())
-
-
 @app.task(name=queue.GC_FILES, **_LIMITS)
 def gc_files() -> None:
     """See batch/collect.py."""

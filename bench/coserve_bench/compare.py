@@ -18,6 +18,7 @@ from bench.coserve_bench.ceiling import OfflineShape, ceiling
 from bench.coserve_bench.engine_run import running_engine
 from bench.coserve_bench.loads import load_of, online_trace, prompt_maker
 from bench.coserve_bench.options import Options
+from bench.coserve_bench.phases import off_phases
 from bench.coserve_bench.report import write_outputs
 from bench.coserve_bench.summary import (
     MS,
@@ -91,6 +92,9 @@ class Comparison:
                 break
             mine = [run for run in self.runs if run.system == name]
             summaries[name] = summarise(mine, reference or mine, targets, self.options.slo_scales)
+        for name, figures in summaries.items():
+            mine = [run for run in self.runs if run.system == name]
+            figures["off_phases"] = off_phases(mine, self.options.on_off_s)
         bound = self._ceiling(reference)
         if bound:
             for figures in summaries.values():
@@ -150,7 +154,8 @@ class Comparison:
         async with running_engine(self._settings(), system, self._env(system), log) as engine:
             harness = Harness(engine.url, self._prompts)
             before = await engine.counters()
-            result = await harness.run(load, engine.tokens_computed)
+            sampler = engine.progress if self.options.on_off_s and not system.stock else None
+            result = await harness.run(load, engine.tokens_computed, sampler)
             after = await engine.counters()
             run = SystemRun(
                 system.name, repeat, result, _difference(before, after), engine.started_in_s

@@ -58,6 +58,11 @@ class RunningEngine:
         counters: dict[str, Any] = states[0].get("coserve") or {}
         return counters
 
+    async def progress(self) -> tuple[int, int]:
+        """Steps taken and offline tokens computed since start, by our runtime's counters."""
+        counters = await self.counters()
+        return int(counters["steps"]), int(counters["offline_tokens"])
+
     async def tokens_computed(self) -> int:
         """Tokens computed since start, by the engine's own count.
 

@@ -50,6 +50,14 @@ def table(results: dict[str, Any]) -> str:
             f"({100 * bound['online_share']:.0f}% of the time), none beside their prompts "
             f"({100 * bound['prompt_share']:.0f}%), {bound['alone']:.0f} in the rest"
         )
+    for name, figures in results["systems"].items():
+        off = figures.get("off_phases")
+        if off:
+            lines.append(
+                f"{name}, {off['phases']} OFF phases: "
+                f"{off['first_10_steps_tokens_per_s']:.0f} offline tokens/s in the first ten "
+                f"steps, {off['rest_tokens_per_s']:.0f} in the rest"
+            )
     tuning = environment.get("sglang_priority_tuning")
     if tuning:
         lines.append(f"sglang-priority runs as {tuning['chosen']}, the best of six settings")

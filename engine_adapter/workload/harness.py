@@ -21,6 +21,8 @@ from engine_adapter.workload.records import RequestRecord
 from engine_adapter.workload.traces import TraceRequest
 
 Reading = Callable[[], Awaitable[int]]
+Sampler = Callable[[], Awaitable[tuple[int, int]]]
+SAMPLE_EVERY_S = 0.5
 
 ONLINE_PRIORITY = 100
 OFFLINE_PRIORITY = -100
@@ -58,12 +60,14 @@ class RunResult:
         offline: Offline rows in order of sending.
         duration_s: Length of the window.
         reading: What the engine's own count grew by inside the window; None if it was not read.
+        samples: ``(at_s, steps, offline tokens)`` of the engine's counters, twice a second.
     """
 
     online: list[RequestRecord]
     offline: list[RequestRecord]
     duration_s: float
     reading: int | None = None
+    samples: Sequence[tuple[float, int, int]] = ()
 
     def offline_tokens_per_s(self) -> float:
         """Fresh offline tokens per second inside the window, as clients see them."""
@@ -93,18 +97,22 @@ class Harness:
         self._opened_at = 0.0
         self._session: aiohttp.ClientSession | None = None
 
-    async def run(self, load: Load, reading: Reading | None = None) -> RunResult:
+    async def run(
+        self, load: Load, reading: Reading | None = None, sampler: Sampler | None = None
+    ) -> RunResult:
         """Replay the load.
 
         Args:
             load: What is sent.
             reading: Read when the window opens and again when it closes.
+            sampler: Reads (steps, offline tokens) all through the window.
         """
         online = [
             RequestRecord(f"online-{i}", True, request.input_tokens, request.arrival_s)
             for i, request in enumerate(load.online)
         ]
         offline: list[RequestRecord] = []
+        samples: list[tuple[float, int, int]] = []
         # One connection per request: a pool's limit would be a queue of its own.
         connector = aiohttp.TCPConnector(limit=0)
         timeout = aiohttp.ClientTimeout(total=None, sock_read=600.0)
@@ -120,13 +128,23 @@ class Harness:
                     group.create_task(self._feed(load, offline))
                     for _ in range(load.num_outstanding if load.offline is not None else 0)
                 ]
+                if sampler is not None:
+                    group.create_task(self._sample(load.duration_s, sampler, samples))
                 await self._online(load, online)
                 await self._sleep_until(load.duration_s)
                 for feeder in feeders:
                     feeder.cancel()
         opened, closed = [task.result() for task in readings] or (0, 0)
         computed = closed - opened if reading is not None else None
-        return RunResult(online, offline, load.duration_s, computed)
+        return RunResult(online, offline, load.duration_s, computed, samples)
+
+    async def _sample(
+        self, until_s: float, sampler: Sampler, samples: list[tuple[float, int, int]]
+    ) -> None:
+        for number in range(int(until_s / SAMPLE_EVERY_S) + 1):
+            await self._sleep_until(number * SAMPLE_EVERY_S)
+            steps, tokens = await sampler()
+            samples.append((self._now_s(), steps, tokens))
 
     async def _read_at(self, at_s: float, reading: Reading | None) -> int:
         await self._sleep_until(at_s)

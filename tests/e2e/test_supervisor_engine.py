@@ -18,8 +18,8 @@ from tests.fixtures.supervised import ROOT, Up, wait_until
 
 MODEL = ROOT / ".coserve/models/SmolLM2-135M-Instruct"
 START_LIMIT_S = 300.0
-IDLE_LIMIT = 0.05
-"""Of one core: the whole stack, engine included."""
+IDLE_LIMIT = 0.25
+"""Of one core, the whole stack. Far above its need (docs/running.md): it finds a spin."""
 IDLE_LOOK_S = 20.0
 
 

@@ -4,11 +4,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from engine_adapter.client.fake_engine import FakeEngine, FakeSettings
+from engine_adapter.client.fake_engine import FakeSettings
 from engine_adapter.client.fake_server import serving
 from engine_adapter.client.http import HttpEngineClient
 from store.session import Database
 from tests.fixtures.batches import Bench
+from tests.fixtures.steered_engine import SteeredEngine
 
 
 @pytest.fixture
@@ -18,13 +19,13 @@ def bench(database: Database) -> Bench:
 
 
 @pytest.fixture
-def fake_engine() -> FakeEngine:
-    """Answers at once; `fake:` orders in a prompt change that."""
-    return FakeEngine(FakeSettings(max_running=64))
+def fake_engine() -> SteeredEngine:
+    """Answers at once; `fake:` orders in a prompt change that, and a test may hold it."""
+    return SteeredEngine(FakeSettings(max_running=64))
 
 
 @pytest.fixture
-async def engine(fake_engine: FakeEngine) -> AsyncIterator[HttpEngineClient]:
+async def engine(fake_engine: SteeredEngine) -> AsyncIterator[HttpEngineClient]:
     """The client of `fake_engine`, over a real socket."""
     async with serving(fake_engine) as url:
         client = HttpEngineClient(url)

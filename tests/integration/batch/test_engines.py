@@ -3,45 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 from sqlalchemy import text
 
 from batch.dispatch import Dispatcher, DispatchLimits, Ending
-from engine_adapter.client.fake_engine import FakeEngine, FakeSettings
-from engine_adapter.client.fake_script import Script, prompt_text
+from engine_adapter.client.fake_engine import FakeSettings
 from engine_adapter.client.fake_server import serving
 from engine_adapter.client.http import HttpEngineClient
 from store.repositories import engine as engines
 from store.session import Database
 from tests.fixtures.batches import (
     MODEL,
+    PATIENCE_S,
     Bench,
     add_batch,
     line,
     read_batch,
     row_statuses,
     until,
+    until_completed,
 )
 from tests.fixtures.engine_process import engine_process
-
-MOVE_LIMIT_S = 10.0
-
-
-class Recorder(FakeEngine):
-    """Remembers how often it was asked for each prompt's first word."""
-
-    def __init__(self, settings: FakeSettings) -> None:
-        super().__init__(settings)
-        self.asked: Counter[str] = Counter()
-
-    def script(self, path: str, body: Mapping[str, Any]) -> Script:
-        self.asked[prompt_text(path, body).split()[0]] += 1
-        return super().script(path, body)
+from tests.fixtures.steered_engine import SteeredEngine
 
 
 @asynccontextmanager
@@ -69,13 +54,13 @@ async def leased_at(database: Database, url: str) -> int:
 
 
 async def test_a_faster_engine_runs_more_of_a_batch(bench: Bench, database: Database) -> None:
-    lines = [line(f"r{n}", f"r{n}") for n in range(900)]
+    lines = [line(f"r{n}", f"r{n}") for n in range(360)]
     batch_id = await add_batch(database, bench.file_store, lines)
     quick, slow, slower = (
-        Recorder(FakeSettings(latency_s=latency_s, max_running=8))
-        for latency_s in (0.02, 0.06, 0.18)
+        SteeredEngine(FakeSettings(latency_s=latency_s, max_running=4))
+        for latency_s in (0.05, 0.15, 0.45)
     )
-    limits = DispatchLimits(max_in_flight=16)
+    limits = DispatchLimits(max_in_flight=8)
     async with (
         serving(quick) as a,
         serving(slow) as b,
@@ -95,35 +80,41 @@ async def test_a_faster_engine_runs_more_of_a_batch(bench: Bench, database: Data
 async def test_an_engine_killed_in_the_middle_of_a_batch_and_its_return(
     bench: Bench, database: Database
 ) -> None:
-    lines = [line(f"r{n}", f"r{n}") for n in range(1200)]
+    lines = [line(f"r{n}", f"r{n}") for n in range(600)]
     batch_id = await add_batch(database, bench.file_store, lines)
-    others = [Recorder(FakeSettings(latency_s=0.1, max_running=16)) for _ in range(2)]
+    others = [SteeredEngine(FakeSettings(latency_s=0.02, max_running=16)) for _ in range(2)]
     limits = DispatchLimits(max_in_flight=32)
+
+    def hold(held: bool) -> None:
+        for other in others:
+            other.held = held
+
+    async def until_leased(url: str, *, some: bool) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while (await leased_at(database, url) > 0) is not some:
+                await asyncio.sleep(0.02)
+
     async with (
-        engine_process(MODEL, latency_s=0.1, max_running=16) as mortal,
+        engine_process(MODEL, latency_s=0.5, max_running=16) as mortal,
         serving(others[0]) as a,
         serving(others[1]) as b,
-        dispatching(bench, mortal.url, limits),
-        dispatching(bench, a, limits),
-        dispatching(bench, b, limits),
     ):
-        async with asyncio.timeout(20):
-            while (await read_batch(database, batch_id)).num_completed < 100:
-                await asyncio.sleep(0.02)
-        assert await leased_at(database, mortal.url) > 0, "a kill with no rows there proves nothing"
-        killed_s = time.monotonic()
-        await mortal.kill()
-        async with asyncio.timeout(MOVE_LIMIT_S):
-            while await leased_at(database, mortal.url):
-                await asyncio.sleep(0.02)
-            while len(set(others[0].asked) | set(others[1].asked)) < 400:
-                await asyncio.sleep(0.02)
-        assert time.monotonic() - killed_s < MOVE_LIMIT_S
-        await mortal.start()
-        async with asyncio.timeout(MOVE_LIMIT_S):
-            while not await leased_at(database, mortal.url):
-                assert (await read_batch(database, batch_id)).num_completed < len(lines), "too late"
-                await asyncio.sleep(0.01)
+        hold(True)  # so that rows are left for the mortal one, before its death and after
+        async with (
+            dispatching(bench, mortal.url, limits),
+            dispatching(bench, a, limits),
+            dispatching(bench, b, limits),
+        ):
+            await until_completed(database, batch_id, 1)
+            await until_leased(mortal.url, some=True)
+            await mortal.kill()
+            await until_leased(mortal.url, some=False)
+            hold(False)
+            await until(lambda: sum(other.asked.total() for other in others) >= 200)
+            hold(True)
+            await mortal.start()
+            await until_leased(mortal.url, some=True)
+            hold(False)
     batch = await read_batch(database, batch_id)
     assert (batch.num_completed, batch.num_failed) == (len(lines), 0)
     assert (await row_statuses(database, batch_id)).keys() == {f"r{n}" for n in range(len(lines))}
@@ -139,8 +130,8 @@ async def test_each_engine_runs_the_batches_of_its_own_model(
         await session.execute(
             text("UPDATE batches SET model = 'other-model' WHERE id = :id"), {"id": other}
         )
-    first = Recorder(FakeSettings(latency_s=0.02))
-    second = Recorder(FakeSettings(latency_s=0.02, model="other-model"))
+    first = SteeredEngine(FakeSettings(latency_s=0.02))
+    second = SteeredEngine(FakeSettings(latency_s=0.02, model="other-model"))
     async with (
         serving(first) as a,
         serving(second) as b,
@@ -159,7 +150,7 @@ async def test_a_drained_engine_gets_nothing_new_and_its_rows_end(
 ) -> None:
     lines = [line(f"r{n}", f"r{n} fake:tokens=4 fake:token_ms=200") for n in range(400)]
     batch_id = await add_batch(database, bench.file_store, lines)
-    drained, stays = (Recorder(FakeSettings(max_running=32)) for _ in range(2))
+    drained, stays = (SteeredEngine(FakeSettings(max_running=32)) for _ in range(2))
     limits = DispatchLimits(max_in_flight=32)
     async with serving(drained) as a, serving(stays) as b:
         async with database.unit_of_work() as session:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from sqlalchemy import text
 
 from batch import lease
 from batch.lease import LeaseLost, LeaseTimes
 from batch.reap import reap
-from engine_adapter.client.fake_engine import FakeEngine
 from engine_adapter.client.http import HttpEngineClient
 from store.repositories import row as rows
 from store.session import Database
 from tests.fixtures.batches import (
+    PATIENCE_S,
     QUICK,
     Bench,
     add_batch,
@@ -23,21 +24,36 @@ from tests.fixtures.batches import (
     running,
     until,
 )
+from tests.fixtures.steered_engine import SteeredEngine
 
 URL = "http://127.0.0.1:1"
+PATIENT = LeaseTimes(heartbeat_s=0.05, stale_s=PATIENCE_S)
+
+
+async def _age(database: Database, more_s: float) -> float:
+    """Make the last heartbeat so much older; seconds since it."""
+    async with database.unit_of_work() as session:
+        age_s = await session.scalar(
+            text(
+                "UPDATE dispatchers SET heartbeat_at = heartbeat_at - make_interval(secs => :more)"
+                " RETURNING extract(epoch FROM clock_timestamp() - heartbeat_at)::float8"
+            ),
+            {"more": more_s},
+        )
+    return float(age_s)
 
 
 async def test_an_engine_has_one_dispatcher(bench: Bench, database: Database) -> None:
     first = await bench.lease(URL)
-    assert await lease.acquire(URL, database, bench.clock, QUICK) is None
-    assert await lease.acquire(URL + "2", database, bench.clock, QUICK) is not None
+    assert await lease.acquire(URL, database, bench.clock, PATIENT) is None
+    assert await lease.acquire(URL + "2", database, bench.clock, PATIENT) is not None
     await first.give_back()
-    assert await lease.acquire(URL, database, bench.clock, QUICK) is not None
+    assert await lease.acquire(URL, database, bench.clock, PATIENT) is not None
 
 
 async def test_of_many_at_once_one_gets_it(bench: Bench, database: Database) -> None:
     found = await asyncio.gather(
-        *(lease.acquire(URL, database, bench.clock, QUICK) for _ in range(8))
+        *(lease.acquire(URL, database, bench.clock, PATIENT) for _ in range(8))
     )
     assert sum(one is not None for one in found) == 1
 
@@ -60,10 +76,13 @@ async def test_a_silent_heart_loses_the_engine_and_its_rows(
 
 
 async def test_a_beating_heart_keeps_it(bench: Bench, database: Database) -> None:
-    held = await bench.lease(URL)
+    held = await bench.lease(URL, PATIENT)
+    await _age(database, 10 * PATIENCE_S)
     keeper = asyncio.ensure_future(held.keep())
-    await asyncio.sleep(QUICK.stale_s + 0.2)
-    assert await lease.acquire(URL, database, bench.clock, QUICK) is None
+    async with asyncio.timeout(PATIENCE_S):
+        while await _age(database, 0) > PATIENCE_S / 2:
+            await asyncio.sleep(0.02)
+    assert await lease.acquire(URL, database, bench.clock, PATIENT) is None
     keeper.cancel()
     with pytest.raises(asyncio.CancelledError):
         await keeper
@@ -82,10 +101,10 @@ async def test_reap_ends_stale_leases_of_engines_nobody_serves(
 
 
 async def test_a_dispatcher_whose_lease_is_stolen_ends_and_writes_nothing(
-    bench: Bench, engine: HttpEngineClient, fake_engine: FakeEngine, database: Database
+    bench: Bench, engine: HttpEngineClient, fake_engine: SteeredEngine, database: Database
 ) -> None:
-    lines = [line(f"r{n}", "fake:tokens=4 fake:token_ms=300") for n in range(4)]
-    batch_id = await add_batch(database, bench.file_store, lines)
+    fake_engine.held = True
+    batch_id = await add_batch(database, bench.file_store, [line(f"r{n}") for n in range(4)])
     robbed = bench.dispatcher(await bench.lease(engine.url), engine)
     async with running(robbed) as task:
         await until(lambda: len(fake_engine.running) == 4)
@@ -95,13 +114,14 @@ async def test_a_dispatcher_whose_lease_is_stolen_ends_and_writes_nothing(
     assert ending.lease_lost
     assert ending.num_written == 0
     assert set((await row_statuses(database, batch_id)).values()) == {"pending"}
+    fake_engine.held = False
     second = await bench.dispatcher(thief, engine).run()
     assert (second.num_written, second.num_refused) == (4, 0)
     assert (await read_batch(database, batch_id)).num_completed == 4
 
 
 async def test_two_dispatchers_at_once_answer_every_row_once(
-    bench: Bench, engine: HttpEngineClient, fake_engine: FakeEngine, database: Database
+    bench: Bench, engine: HttpEngineClient, fake_engine: SteeredEngine, database: Database
 ) -> None:
     lines = [line(f"r{n}") for n in range(300)]
     batch_id = await add_batch(database, bench.file_store, lines)

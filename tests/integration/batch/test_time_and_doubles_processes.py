@@ -15,15 +15,24 @@ import pytest
 from batch.files import make_file_store
 from batch.files.base import FileStore
 from batch.queue import DISPATCH, FINALIZE, VALIDATE
-from batch.settings import LEASE_STALE_S, BatchSettings
+from batch.settings import BatchSettings
 from batch.worker.app import make_app
-from batch.worker.commands import beat_command, worker_commands
+from batch.worker.commands import beat_command
 from engine_adapter.client.fake_engine import FakeEngine, FakeSettings
 from engine_adapter.client.fake_journal import SERVED, Journal, read_journal
 from engine_adapter.client.fake_server import serving
 from store.session import Database
-from tests.fixtures.batches import add_validating, events_of, file_lines, line, read_batch
-from tests.fixtures.workers import Workers, workers
+from tests.fixtures.batches import (
+    PATIENCE_S,
+    add_validating,
+    events_of,
+    file_lines,
+    line,
+    read_batch,
+    until_completed,
+    until_status,
+)
+from tests.fixtures.workers import Workers, installation, workers
 
 NUM_ROWS = 600
 ENGINE = FakeSettings(latency_s=0.2, max_running=32)
@@ -64,16 +73,8 @@ def _lines() -> list[bytes]:
     return [line(f"r{n}", f"fake:text=r{n}") for n in range(NUM_ROWS)]
 
 
-async def _until_done(database: Database, batch_id: str, num: int, limit_s: float = 60) -> None:
-    async with asyncio.timeout(limit_s):
-        while (await read_batch(database, batch_id)).num_completed < num:
-            await asyncio.sleep(0.05)
-
-
 async def _completed_once(database: Database, file_store: FileStore, batch_id: str) -> None:
-    async with asyncio.timeout(60):
-        while (await read_batch(database, batch_id)).status != "completed":
-            await asyncio.sleep(0.1)
+    await until_status(database, batch_id, "completed")
     batch = await read_batch(database, batch_id)
     assert (batch.num_completed, batch.num_failed, batch.num_results) == (NUM_ROWS, 0, NUM_ROWS)
     done = await file_lines(file_store, batch.output_file_id)
@@ -102,10 +103,10 @@ async def test_two_beats_and_every_message_five_times(
             app.send_task(task, args=(argument,))
 
     ask(VALIDATE, batch_id)
-    with workers([*worker_commands(settings), beat_command(settings)], tmp_path / "log") as all_:
+    with workers(installation(settings), tmp_path / "log") as all_:
         all_.start(beat_command(settings), name="second beat")
         for num_done in (1, 200, 400):
-            await _until_done(database, batch_id, num_done)
+            await until_completed(database, batch_id, num_done)
             ask(VALIDATE, batch_id)
             ask(DISPATCH, settings.engines[0])
             ask(FINALIZE, batch_id)
@@ -132,15 +133,15 @@ async def test_a_stopped_dispatcher_that_goes_on_changes_nothing(
     batch_id = await add_validating(database, file_store, _lines())
     make_app(settings).send_task(VALIDATE, args=(batch_id,))
     log = tmp_path / "log"
-    with workers([*worker_commands(settings), beat_command(settings)], log) as all_:
-        await _until_done(database, batch_id, 100)
+    with workers(installation(settings), log) as all_:
+        await until_completed(database, batch_id, 100)
         (stopped,) = _dispatching(all_, engine_url)
         os.kill(stopped.pid, signal.SIGSTOP)
         num_at_stop = (await read_batch(database, batch_id)).num_completed
-        await _until_done(database, batch_id, num_at_stop + 100, LEASE_STALE_S + 30)
+        await until_completed(database, batch_id, num_at_stop + 100)
         os.kill(stopped.pid, signal.SIGCONT)
         await _completed_once(database, file_store, batch_id)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while "lease_lost=True" not in log.read_text():
                 await asyncio.sleep(0.1)
     # Its answers were refused one and all: what it wrote was written before it was stopped.

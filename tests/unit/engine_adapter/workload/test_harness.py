@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from engine_adapter.workload.harness import Harness, Load
+from engine_adapter.workload.harness import SAMPLE_EVERY_S, Harness, Load
 from engine_adapter.workload.lengths import PromptMaker, fixed_lengths
 from engine_adapter.workload.traces import TraceRequest
 
@@ -107,6 +107,19 @@ async def test_the_engine_is_read_when_the_window_opens_and_closes(
     assert result.reading == readings[1] - readings[0]
     assert readings[0] >= 5  # the offline queue was full before the window opened
     assert result.reading > 2
+
+
+async def test_counters_are_sampled_all_through_the_window(server: tuple[Server, str]) -> None:
+    state, url = server
+
+    async def sampler() -> tuple[int, int]:
+        return len(state.bodies), 0
+
+    result = await Harness(url, PromptMaker(1000, 1)).run(load(), sampler=sampler)
+    instants = [at_s for at_s, _, _ in result.samples]
+    assert instants == sorted(instants)
+    assert len(instants) == int(load().duration_s / SAMPLE_EVERY_S) + 1
+    assert result.samples[0][1] >= 5  # the offline queue was full before the window opened
 
 
 async def test_without_priorities_none_is_sent(server: tuple[Server, str]) -> None:
