@@ -177,6 +177,8 @@ class EngineWatch:
     async def _facts(self) -> EngineFacts | None:
         try:
             async with asyncio.timeout(ANSWER_LIMIT_S):
-                return await self._engine.facts() if await self._engine.healthy() else None
+                facts = await self._engine.facts() if await self._engine.healthy() else None
         except (ApiError, TimeoutError):
             return None
+        # Without our scheduler rows would run before chat.
+        return facts if facts is not None and facts.plugin_is_live else None

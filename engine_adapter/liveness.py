@@ -21,6 +21,7 @@ from engine_adapter.client.base import (
     EngineReply,
 )
 from engine_adapter.client.http import HttpEngineClient
+from engine_adapter.client.pool import no_plugin
 from engine_adapter.core.request import RequestClass
 from engine_adapter.wire.errors import EngineUnavailable
 from engine_adapter.wire.rid import new_rid
@@ -76,12 +77,8 @@ async def verify_engine(base_url: str, model: str, timeout_s: float) -> EngineFa
 async def prove(client: EngineClient, model: str) -> EngineFacts:
     """Test a healthy engine; see `verify_engine`."""
     facts = await client.facts()
-    plugin = facts.raw.get("coserve") or {}
-    if plugin.get("plugin") != "live":
-        raise EngineNotProven(
-            f"The engine at {client.url} runs without coserve's scheduler plugin: "
-            "set its environment up again (make setup-engine)."
-        )
+    if not facts.plugin_is_live:
+        raise EngineNotProven(no_plugin(client.url))
     if facts.model != model:
         raise EngineNotProven(
             f"The engine at {client.url} serves {facts.model!r}, expected {model!r}."

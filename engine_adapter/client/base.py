@@ -173,6 +173,11 @@ class EngineFacts:
     embeds: bool = False
     raw: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def plugin_is_live(self) -> bool:
+        """Whether our scheduler runs there; a stock one would put batches before chat."""
+        return (self.raw.get("coserve") or {}).get("plugin") == "live"
+
 
 class EngineClient(Protocol):
     """One engine. Every method raises `EngineUnavailable` when the engine cannot be reached."""

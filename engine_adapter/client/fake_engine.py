@@ -31,6 +31,7 @@ class FakeSettings:
         max_running: Requests that run at once; further ones wait.
         flex_slots: Flex requests it takes; none: it says nothing about them.
         embeds: It makes embeddings, and no text.
+        plugin: It says that our scheduler runs in it.
     """
 
     model: str = "fake-model"
@@ -40,6 +41,7 @@ class FakeSettings:
     max_running: int = 256
     flex_slots: int | None = None
     embeds: bool = False
+    plugin: bool = True
 
 
 class Refused(Exception):
@@ -86,6 +88,7 @@ class FakeEngine:
 
     def server_info(self) -> dict[str, Any]:
         """What `/server_info` says."""
+        word = {"plugin": "live"} if self.settings.plugin else {}
         live = {"waiting": [*self.waiting], "running": [*self.running]}
         return {
             "served_model_name": self.settings.model,
@@ -93,7 +96,7 @@ class FakeEngine:
             "max_total_num_tokens": self.settings.context_tokens * 16,
             "max_running_requests": self.settings.max_running,
             "version": VERSION,
-            "internal_states": [{"coserve": {"live": live, **self._flex_room()}}],
+            "internal_states": [{"coserve": {**word, "live": live, **self._flex_room()}}],
         }
 
     def _flex_room(self) -> dict[str, int]:

@@ -222,6 +222,9 @@ class EnginePool:
             if member.num_slow >= SLOW_PROBES or not isinstance(error.__cause__, TimeoutError):
                 self._eject(member, error)
             return
+        if not facts.plugin_is_live:
+            self._eject(member, EngineUnavailable(no_plugin(member.url)))
+            return
         known = member.facts
         served = (facts.model, facts.embeds)
         changed = facts.model and (known is None or served != (known.model, known.embeds))
@@ -236,6 +239,14 @@ class EnginePool:
         member.up = False
         member.why = error.message
         member.ejected.set()
+
+
+def no_plugin(url: str) -> str:
+    """Why an engine that answers is not used."""
+    return (
+        f"The engine at {url} runs without coserve's scheduler plugin: "
+        "set its environment up again (make setup-engine)."
+    )
 
 
 def _check_serves(model: ModelInfo, path: str) -> None:

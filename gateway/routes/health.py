@@ -54,7 +54,7 @@ def _why_no_engine(engines: EnginePool) -> str:
     if not engines.members:
         return "no engine is named in ENGINE_URLS or registered"
     down = [member for member in engines.members if not member.up]
-    return f"no engine answers: {down[0].why}" if down else "every engine is draining"
+    return f"no engine can be used: {down[0].why}" if down else "every engine is draining"
 
 
 def _profile(engines: EnginePool) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from dataclasses import replace
 
 import httpx
 
@@ -50,6 +51,25 @@ async def test_not_ready_says_why(online: Online) -> None:
         part = ready.json()["parts"]["engine"]
         assert part["ok"] is False
         assert part["why"]
+
+
+async def test_an_engine_without_our_plugin_is_not_ready_and_gets_no_request(
+    online: Online,
+) -> None:
+    """SGLang starts without a plugin that broke, and says in a log nobody reads that it did."""
+    engines, engine = online.app.state.engines, online.engine
+    engine.settings = replace(engine.settings, plugin=False)
+    await engines.probe()
+    async with httpx.AsyncClient(base_url=online.url) as http, online.http() as caller:
+        ready = await http.get("/readyz")
+        assert ready.status_code == 503
+        assert "runs without coserve's scheduler plugin" in ready.json()["parts"]["engine"]["why"]
+        refused = await caller.post("/v1/chat/completions", json=online.chat("a"))
+        assert refused.status_code == 503
+        assert not engine.received
+        engine.settings = replace(engine.settings, plugin=True)
+        await engines.probe()
+        assert (await http.get("/readyz")).status_code == 200
 
 
 async def test_metrics_count_what_happened(online: Online) -> None:

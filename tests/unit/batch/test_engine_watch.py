@@ -8,7 +8,7 @@ import pytest
 
 from batch.clock import SystemClock
 from batch.engine_watch import EngineWatch
-from engine_adapter.client.base import LiveRids
+from engine_adapter.client.base import EngineFacts, LiveRids
 from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
 from engine_adapter.wire.errors import EngineUnavailable
 
@@ -55,6 +55,31 @@ async def test_a_lost_call_alone_does_not_take_the_engine_down(
     changed.clear()
     await asyncio.wait_for(changed.wait(), 5)
     assert watch.open
+
+
+class _Counted(FakeEngineClient):
+    """Counts how often it was asked what it is."""
+
+    num_asked = 0
+
+    async def facts(self) -> EngineFacts:
+        self.num_asked += 1
+        return await super().facts()
+
+
+async def test_an_engine_without_our_plugin_gets_no_rows() -> None:
+    client, changed = _Counted(FakeEngine(FakeSettings(plugin=False))), asyncio.Event()
+    watch = EngineWatch(client, SystemClock(), max_in_flight=8, changed=changed)
+    task = asyncio.ensure_future(watch.run())
+    async with asyncio.timeout(8):
+        while client.num_asked < 2:  # asked again: the first answer was not good enough
+            await asyncio.sleep(0.01)
+    assert not watch.up
+    client.engine.settings = FakeSettings()
+    await _until(changed, watch, up=True)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
 
 
 class _Clock(SystemClock):

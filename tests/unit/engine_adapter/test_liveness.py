@@ -12,15 +12,10 @@ from engine_adapter.client.fake_script import Script
 from engine_adapter.liveness import EngineNotProven, prove, verify_engine
 
 
-class PluginEngine(FakeEngine):
-    """A fake engine that says our plugin is live, and answers schemas with a given text."""
+class ShapingEngine(FakeEngine):
+    """A fake engine that answers schemas with a given text."""
 
     shaped = '{"ok": true}'
-
-    def server_info(self) -> dict[str, Any]:
-        info = super().server_info()
-        info["internal_states"][0]["coserve"]["plugin"] = "live"
-        return info
 
     def script(self, path: str, body: Mapping[str, Any]) -> Script:
         script = super().script(path, body)
@@ -30,7 +25,7 @@ class PluginEngine(FakeEngine):
 
 
 async def test_a_good_engine_is_proven() -> None:
-    engine = PluginEngine()
+    engine = ShapingEngine()
     facts = await prove(FakeEngineClient(engine), engine.settings.model)
     assert facts.model == engine.settings.model
     assert facts.context_tokens == engine.settings.context_tokens
@@ -38,19 +33,19 @@ async def test_a_good_engine_is_proven() -> None:
 
 
 async def test_an_engine_that_embeds_is_asked_for_nothing_else() -> None:
-    engine = PluginEngine(FakeSettings(embeds=True))
+    engine = ShapingEngine(FakeSettings(embeds=True))
     assert (await prove(FakeEngineClient(engine), engine.settings.model)).embeds
     assert [body["input"] for body in engine.received] == ["Say hello."]
 
 
 async def test_an_engine_that_cannot_embed_what_it_should() -> None:
-    engine = PluginEngine(FakeSettings(embeds=True, context_tokens=1))
+    engine = ShapingEngine(FakeSettings(embeds=True, context_tokens=1))
     with pytest.raises(EngineNotProven, match="failed an embeddings request"):
         await prove(FakeEngineClient(engine), engine.settings.model)
 
 
 async def test_no_plugin() -> None:
-    engine = FakeEngine()
+    engine = FakeEngine(FakeSettings(plugin=False))
     with pytest.raises(EngineNotProven, match="runs without coserve's scheduler plugin"):
         await prove(FakeEngineClient(engine), engine.settings.model)
     assert engine.received == []
@@ -58,12 +53,12 @@ async def test_no_plugin() -> None:
 
 async def test_wrong_model() -> None:
     with pytest.raises(EngineNotProven, match="expected 'another'"):
-        await prove(FakeEngineClient(PluginEngine()), "another")
+        await prove(FakeEngineClient(ShapingEngine()), "another")
 
 
 @pytest.mark.parametrize("text", ["1 2 3", '{"ok": "yes"}', '{"ok": true, "more": 1}', "[true]"])
 async def test_structured_output_that_is_none(text: str) -> None:
-    engine = PluginEngine()
+    engine = ShapingEngine()
     engine.shaped = text
     with pytest.raises(EngineNotProven, match="does not hold to a JSON schema"):
         await prove(FakeEngineClient(engine), engine.settings.model)

@@ -44,6 +44,21 @@ async def test_models_are_known_while_their_engine_is_down() -> None:
     assert pool.pick("two").url == "fake://b"
 
 
+async def test_an_engine_without_our_plugin_is_not_used() -> None:
+    client = member("a")
+    pool = EnginePool([client])
+    await pool.probe()
+    stock = FakeSettings(model="m", plugin=False)
+    client.engine.settings, ours = stock, client.engine.settings
+    await pool.probe()
+    assert "runs without coserve's scheduler plugin" in pool.members[0].why
+    with pytest.raises(EngineUnavailable):
+        pool.pick("m")
+    client.engine.settings = ours
+    await pool.probe()
+    assert pool.pick("m").why == ""
+
+
 async def test_models_are_known_from_an_earlier_life() -> None:
     client = member("a")
     client.engine.down = True
