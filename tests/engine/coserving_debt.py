@@ -21,6 +21,7 @@ from engine_adapter.core.request import Phase
 from engine_adapter.core.snapshot import Snapshot
 from engine_adapter.sglang_plugin.live_ids import live_ids
 from tests.engine.coserving_arrivals import ARRIVALS
+from tests.engine.coserving_grammars import GRAMMARS
 from tests.engine.scenario_steps import (
     counters,
     flush,
@@ -191,7 +192,7 @@ def logprobs(rig: Rig) -> dict[str, Any]:
 
 def main() -> None:
     states = [aborts, abort_running, pauses, penalties, logprobs]
-    report([*states, *ARRIVALS], Rig(overlap=sys.argv[1] == "1"))
+    report([*states, *GRAMMARS, *ARRIVALS], Rig(overlap=sys.argv[1] == "1"))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ SCENARIOS = (
     "pauses",
     "penalties",
     "logprobs",
+    "grammar",
     "slots_for_online",
     "online_prefixes_stay",
     "monitor_stops",
