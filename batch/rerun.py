@@ -43,6 +43,13 @@ async def retry_failed(
     runs a line twice. What fails in the retry is retried by retrying the retry. The caller wakes
     the dispatchers after the commit.
 
+    Args:
+        session: An open transaction.
+        project_id: Whose batch it must be.
+        batch_id: The batch that is over.
+        key_id: Whom the retry belongs to; the key of the batch it repeats if not said.
+        enqueued_token_limit: Quota of projects that have none of their own; none: no limit.
+
     Raises:
         BatchNotFound: No such batch in the project.
         Conflict: It is not over, has no such lines, or its input file is gone.
@@ -68,7 +75,7 @@ async def retry_failed(
     retry = await batches.add(
         session,
         project_id=project_id,
-        key_id=key_id,
+        key_id=key_id or source.key_id,
         endpoint=source.endpoint,
         completion_window=source.completion_window,
         window_s=COMPLETION_WINDOWS[source.completion_window],

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from starlette.responses import StreamingResponse
 
 from batch.errors import StoredObjectMissing
 from engine_adapter.wire.errors import NotFound
 from gateway.dashboard.access import OperatorDep, ResourcesDep
+from gateway.tenants.actor import Action
 from store.models import Batch
 from store.repositories import overview
 
@@ -20,15 +21,25 @@ KINDS = ("input", "output", "error")
 
 @router.get("/batches/{batch_id}/files/{kind}")
 async def download(
-    resources: ResourcesDep, admin: OperatorDep, batch_id: str, kind: str
+    request: Request, resources: ResourcesDep, admin: OperatorDep, batch_id: str, kind: str
 ) -> StreamingResponse:
-    """The input, output or error file, as an attachment."""
+    """The input, output or error file, as an attachment.
+
+    It may be another project's, so that who took it is noted (decision 0081).
+    """
     async with resources.database.unit_of_work() as work:
         found = await overview.one(work, admin.organization_id, batch_id[:64])
         file_id = _file_id(found.batch, kind) if found else None
         file = await overview.file_of(work, found.batch, file_id) if found and file_id else None
-    if file is None:
-        raise NotFound("This batch has no such file, or it was deleted.")
+        if found is None or file is None:
+            raise NotFound("This batch has no such file, or it was deleted.")
+        await admin.actor(request).record(
+            work,
+            Action.BATCH_FILE_DOWNLOADED,
+            found.batch.id,
+            project_id=found.batch.project_id,
+            detail={"data": {"file_id": file.id, "file": kind}},
+        )
     if await resources.file_store.size(file.storage_key) != file.size_bytes:
         raise StoredObjectMissing(file.storage_key)
     return StreamingResponse(

@@ -15,6 +15,7 @@ from engine_adapter.client.pool import EnginePool
 from gateway.dashboard.engines import EngineHistory
 from gateway.dashboard.session import SessionSigner
 from gateway.dashboard.throttle import LoginThrottle
+from gateway.settings import GatewaySettings
 from store.session import Database
 
 
@@ -35,6 +36,12 @@ class Resources:
     throttle: LoginThrottle = field(default_factory=LoginThrottle)
     history: EngineHistory = field(default_factory=EngineHistory)
     clock: Clock = field(default_factory=SystemClock)
+
+    @property
+    def settings(self) -> GatewaySettings:
+        """What the operator of the host has set."""
+        settings: GatewaySettings = self.state.settings
+        return settings
 
     @property
     def database(self) -> Database:

@@ -1,107 +1,137 @@
-"""What an admin can do with a batch that is there: cancel, pause, resume, prefer, run again."""
+"""What an operator can do with a batch that is there: cancel, pause, resume, prefer, run again.
+
+Each act is that of the API's route of the same name, for a batch of any project of the
+organisation, and leaves an entry in the audit log in its transaction (decision 0081).
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Form, Request
+from fastapi import APIRouter, Depends, Form, Request
 from sqlalchemy.ext.asyncio import AsyncSession
 from starlette.responses import Response
 
 from batch import rerun, steer
 from batch.cancel import cancel
 from engine_adapter.wire.errors import Conflict, NotFound
-from gateway.dashboard.access import Admin, AdminDep, CheckedForm, ResourcesDep
+from gateway.dashboard.access import AdminDep, CheckedForm, ResourcesDep
 from gateway.dashboard.navigation import go_to_batch
+from gateway.tenants.actor import Action, Actor
 from store.models import Batch
 from store.repositories import overview
+from store.session import Database
 
 router = APIRouter(prefix="/batches/{batch_id}", dependencies=[CheckedForm])
 
-# A batch that ended meanwhile is no error: its page says how, and that is the answer.
+Act = Callable[[AsyncSession, str, str], Awaitable[Batch]]
+"""What is done to the batch of a project: session, project id, batch id."""
+
+
+@dataclass(frozen=True)
+class Helm:
+    """One operator's hands on one batch.
+
+    Attributes:
+        batch_id: As it stands in the address.
+    """
+
+    database: Database
+    actor: Actor
+    batch_id: str
+
+    async def act(self, action: Action, act: Act, detail: Mapping[str, Any] | None = None) -> Batch:
+        """Do it and note it; what came of it.
+
+        Raises:
+            NotFound: No such batch in the organisation.
+            Conflict: It does not go with the batch's status.
+        """
+        async with self.database.unit_of_work() as work:
+            found = await overview.one(work, self.actor.organization_id, self.batch_id)
+            if found is None:
+                raise NotFound(f"No batch found with id '{self.batch_id}'.")
+            batch = found.batch
+            made = await act(work, batch.project_id, batch.id)
+            if made.id != batch.id:
+                detail = {"data": {"new_batch_id": made.id}}
+            await self.actor.record(
+                work, action, batch.id, project_id=batch.project_id, detail=detail
+            )
+        return made
+
+    async def act_while_live(
+        self, action: Action, act: Act, detail: Mapping[str, Any] | None = None
+    ) -> bool:
+        """Whether it was done.
+
+        A batch that ended meanwhile is no error: its page says how, and that is the answer.
+
+        Raises:
+            NotFound: No such batch in the organisation.
+        """
+        try:
+            await self.act(action, act, detail)
+        except Conflict:
+            return False
+        return True
+
+
+def _helm(request: Request, resources: ResourcesDep, admin: AdminDep, batch_id: str) -> Helm:
+    return Helm(resources.database, admin.actor(request), batch_id[:64])
+
+
+HelmDep = Annotated[Helm, Depends(_helm)]
 
 
 @router.post("/cancel")
-async def cancel_batch(
-    request: Request, resources: ResourcesDep, admin: AdminDep, batch_id: str
-) -> Response:
-    """Cancel a batch of any project."""
-    try:
-        async with resources.database.unit_of_work() as work:
-            batch = await _find(work, admin, batch_id)
-            await cancel(work, batch.project_id, batch.id)
-    except Conflict:
-        pass
-    else:
-        await resources.queue.enqueue_finalize(batch_id)
-    return go_to_batch(request, batch_id[:64])
+async def cancel_batch(request: Request, resources: ResourcesDep, helm: HelmDep) -> Response:
+    """Cancel a batch."""
+    if await helm.act_while_live(Action.BATCH_CANCELLED, cancel):
+        await resources.queue.enqueue_finalize(helm.batch_id)
+    return go_to_batch(request, helm.batch_id)
 
 
 @router.post("/pause")
-async def pause_batch(
-    request: Request, resources: ResourcesDep, admin: AdminDep, batch_id: str
-) -> Response:
-    """Start no more rows of a batch of any project."""
-    try:
-        async with resources.database.unit_of_work() as work:
-            batch = await _find(work, admin, batch_id)
-            await steer.pause(work, batch.project_id, batch.id)
-    except Conflict:
-        pass
-    return go_to_batch(request, batch_id[:64])
+async def pause_batch(request: Request, helm: HelmDep) -> Response:
+    """Start no more rows of a batch."""
+    await helm.act_while_live(Action.BATCH_PAUSED, steer.pause)
+    return go_to_batch(request, helm.batch_id)
 
 
 @router.post("/resume")
-async def resume_batch(
-    request: Request, resources: ResourcesDep, admin: AdminDep, batch_id: str
-) -> Response:
-    """Let a paused batch of any project go on."""
-    try:
-        async with resources.database.unit_of_work() as work:
-            batch = await _find(work, admin, batch_id)
-            await steer.resume(work, batch.project_id, batch.id)
-    except Conflict:
-        pass
-    else:
+async def resume_batch(request: Request, resources: ResourcesDep, helm: HelmDep) -> Response:
+    """Let a paused batch go on."""
+    if await helm.act_while_live(Action.BATCH_RESUMED, steer.resume):
         await resources.queue.wake_dispatchers(resources.engine_pool.open_urls)
-    return go_to_batch(request, batch_id[:64])
+    return go_to_batch(request, helm.batch_id)
 
 
 @router.post("/priority")
 async def change_priority(
-    request: Request,
-    resources: ResourcesDep,
-    admin: AdminDep,
-    batch_id: str,
-    priority: Annotated[int, Form()],
+    request: Request, helm: HelmDep, priority: Annotated[int, Form()]
 ) -> Response:
     """Change a live batch's place among those of its project."""
-    try:
-        async with resources.database.unit_of_work() as work:
-            batch = await _find(work, admin, batch_id)
-            await steer.prioritize(work, batch.project_id, batch.id, priority)
-    except Conflict:
-        pass
-    return go_to_batch(request, batch_id[:64])
+    await helm.act_while_live(
+        Action.BATCH_UPDATED,
+        partial(steer.prioritize, priority=priority),
+        {"changes_requested": {"priority": priority}},
+    )
+    return go_to_batch(request, helm.batch_id)
 
 
 @router.post("/retry")
-async def retry_batch(
-    request: Request, resources: ResourcesDep, admin: AdminDep, batch_id: str
-) -> Response:
+async def retry_batch(request: Request, resources: ResourcesDep, helm: HelmDep) -> Response:
     """Run the unanswered lines of a batch that is over again; leads to the new batch.
 
-    It belongs to the project and the key of the one it repeats, not to the admin's.
+    It belongs to the project and the key of the one it repeats, not to the operator's.
     """
-    async with resources.database.unit_of_work() as work:
-        batch = await _find(work, admin, batch_id)
-        retry = await rerun.retry_failed(work, batch.project_id, batch.id, key_id=batch.key_id)
+    limit = resources.settings.batch_enqueued_tokens
+    retry = await helm.act(
+        Action.BATCH_RETRIED, partial(rerun.retry_failed, enqueued_token_limit=limit)
+    )
     await resources.queue.wake_dispatchers(resources.engine_pool.open_urls)
     return go_to_batch(request, retry.id)
-
-
-async def _find(work: AsyncSession, admin: Admin, batch_id: str) -> Batch:
-    found = await overview.one(work, admin.organization_id, batch_id[:64])
-    if found is None:
-        raise NotFound(f"No batch found with id '{batch_id[:64]}'.")
-    return found.batch

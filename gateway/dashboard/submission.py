@@ -24,6 +24,7 @@ from gateway.dashboard.navigation import go_to_batch
 from gateway.dashboard.pages import new_batch_page
 from gateway.multipart import FormPart, MultipartForm
 from gateway.refusal import LingeringResponse
+from gateway.tenants.actor import Action
 
 router = APIRouter()
 
@@ -52,6 +53,13 @@ async def submit(request: Request, resources: ResourcesDep, admin: AdminDep) -> 
                     input_file_id=file.id, endpoint=form.endpoint, completion_window="24h"
                 )
                 batch = await create(work, admin.key.project_id, wanted, key_id=admin.key.id)
+                await admin.actor(request).record(
+                    work,
+                    Action.BATCH_CREATED,
+                    batch.id,
+                    project_id=batch.project_id,
+                    detail={"data": {"input_file_id": file.id, "filename": file.filename}},
+                )
         except BaseException:
             # Without its row the stored file would be lost space.
             await resources.file_store.delete(upload.file_id)

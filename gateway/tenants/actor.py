@@ -25,6 +25,13 @@ class Action(StrEnum):
     KEY_UPDATED = "api_key.updated"
     KEY_ROTATED = "api_key.rotated"
     KEY_DELETED = "api_key.deleted"
+    BATCH_CREATED = "batch.created"
+    BATCH_CANCELLED = "batch.cancelled"
+    BATCH_PAUSED = "batch.paused"
+    BATCH_RESUMED = "batch.resumed"
+    BATCH_UPDATED = "batch.updated"
+    BATCH_RETRIED = "batch.retried"
+    BATCH_FILE_DOWNLOADED = "batch.file_downloaded"
     LOGIN = "login.succeeded"
 
 

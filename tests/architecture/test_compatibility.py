@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
+from tests.fixtures.compatibility import PROVEN_BY_CONFORMANCE, told_by_conformance
 from tests.integration.contract.rows import DECIDED_OTHERWISE, ROWS
 
 ROOT = Path(__file__).parents[2]
@@ -34,11 +37,18 @@ def test_the_page_has_every_row() -> None:
 
 
 def test_every_claim_is_of_a_row_and_on_the_page() -> None:
-    claimed, statuses = _claimed(), _statuses()
+    claimed, statuses = _claimed() | PROVEN_BY_CONFORMANCE.keys(), _statuses()
     assert claimed
     assert sorted(claimed - ROWS.keys()) == []
     assert sorted(row for row in claimed if statuses[row] == "not yet") == []
     assert sorted(row for row in ROWS.keys() - claimed if statuses[row] != "not yet") == []
+
+
+@pytest.mark.parametrize("row", PROVEN_BY_CONFORMANCE)
+def test_what_conformance_proves_stands_on_the_page_as_it_was_measured(row: str) -> None:
+    assert row not in _claimed(), "one proof a row"
+    status, words = told_by_conformance(row)
+    assert f"| {row} | {ROWS[row]} | {status} | {words} |" in PAGE.read_text()
 
 
 def test_no_claim_fails() -> None:
