@@ -80,32 +80,29 @@ class _Check:
             self.unmixable = row.rid
 
     def check_decode(self) -> None:
-        # The one check that looks at every row of a full step: kept to few passes in C.
+        # The one check that looks at every row of a full step: a few passes, each without a
+        # branch of its own for each row.
         decode = self.plan.decode
-        if len(set(decode)) != len(decode):
+        self.seen.update(decode)
+        if len(self.seen) != len(decode):
             twice = next(rid for i, rid in enumerate(decode) if rid in decode[:i])
             raise self.fail(f"request {twice} appears twice (decode)")
-        self.seen.update(decode)
         rows = self.snapshot.rows
-        found = [row for rid in decode if (row := rows.get(rid)) is not None]
-        if len(found) != len(decode):
-            unknown = next(rid for rid in decode if rid not in rows)
-            raise self.fail(f"decode names unknown request {unknown}")
+        try:
+            found = [rows[rid] for rid in decode]
+        except KeyError as unknown:
+            raise self.fail(f"decode names unknown request {unknown.args[0]}") from None
+        if [row.phase for row in found].count(DECODE) != len(found):
+            row = next(row for row in found if row.phase is not DECODE)
+            raise self.fail(f"decode of {row.rid}, which is in phase {row.phase.name}")
         page_tokens = self.page_tokens
-        pages = num_online = 0
-        for row in found:
-            if row.phase is not DECODE:
-                raise self.fail(f"decode of {row.rid}, which is in phase {row.phase.name}")
-            taken = -(-(row.computed_tokens + 1) // page_tokens) - row.device_pages
-            if taken > 0:
-                pages += taken
-            if row.request_class is ONLINE:
-                num_online += 1
-            if not row.can_mix:
-                self.unmixable = row.rid
-        self.pages += pages
+        pages = [-(-(row.computed_tokens + 1) // page_tokens) - row.device_pages for row in found]
+        self.pages += sum([num for num in pages if num > 0])
+        num_online = [row.request_class for row in found].count(ONLINE)
         self.num_online += num_online
         self.num_offline += len(found) - num_online
+        if self.plan.prefill:  # else nothing is mixed
+            self.unmixable = next((row.rid for row in found if not row.can_mix), None)
 
     def check_prefill(self) -> None:
         page_tokens = self.page_tokens

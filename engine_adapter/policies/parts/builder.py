@@ -21,7 +21,7 @@ from engine_adapter.core.request import Phase, RequestClass, RequestRow, new_pag
 from engine_adapter.core.snapshot import Snapshot
 from engine_adapter.latency.load import StepLoad
 from engine_adapter.latency.model import LatencyModel
-from engine_adapter.policies.parts.decode_room import rows_that_fit, rows_with_pages
+from engine_adapter.policies.parts.decode_room import rows_that_fit, rows_with_pages, with_rows
 
 UNARMED = Safepoints()
 UNBOUNDED_S = math.inf
@@ -104,22 +104,22 @@ class PlanBuilder:
         shrink when a row joins; but a full step costs a few sums instead of a call per row.
         """
         rows = rows[: self._may_join(rows)]
-        page_tokens, load = self.page_tokens, self.load
+        page_tokens = self.page_tokens
         lengths = [row.computed_tokens + 1 for row in rows]
         pages = [
             -(-length // page_tokens) - row.device_pages
             for length, row in zip(lengths, rows, strict=True)
         ]
         fit = rows_with_pages(pages, self.pages_left)
-        if budget_s != math.inf:
+        if budget_s == math.inf:
+            self.load = with_rows(self.load, lengths[:fit])
+        else:
             kind = StepKind.MIXED if self._prefill else StepKind.DECODE
-            fit = rows_that_fit(self.model, load, lengths[:fit], self.bounded_s(budget_s, kind))
+            bound_s = self.bounded_s(budget_s, kind)
+            fit, self.load = rows_that_fit(self.model, self.load, lengths[:fit], bound_s)
         if fit < len(rows):
-            rows, lengths, pages = rows[:fit], lengths[:fit], pages[:fit]
+            rows, pages = rows[:fit], pages[:fit]
         self.pages_left -= sum([num for num in pages if num > 0])
-        load.decode_rows += fit
-        load.decode_context += sum(lengths)
-        load.decode_square += sum([length * length for length in lengths])
         rids = [row.rid for row in rows]
         self._decode += rids
         self.taken.update(rids)

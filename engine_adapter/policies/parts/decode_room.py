@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from itertools import accumulate
+from operator import mul
 
 from engine_adapter.latency.load import StepLoad
 from engine_adapter.latency.model import LatencyModel
 
 
-def rows_that_fit(model: LatencyModel, load: StepLoad, lengths: list[int], bound_s: float) -> int:
+def with_rows(load: StepLoad, lengths: list[int]) -> StepLoad:
+    """The load with decode rows of these lengths; each counts the token it computes."""
+    joined = load.copy()
+    joined.decode_rows += len(lengths)
+    joined.decode_context += sum(lengths)
+    joined.decode_square += sum(map(mul, lengths, lengths))
+    return joined
+
+
+def rows_that_fit(
+    model: LatencyModel, load: StepLoad, lengths: list[int], bound_s: float
+) -> tuple[int, StepLoad]:
     """Most decode rows, from the front, with which a step stays within ``bound_s``.
 
     Relies on what every latency model here guarantees: another row never makes a step shorter.
@@ -19,16 +31,15 @@ def rows_that_fit(model: LatencyModel, load: StepLoad, lengths: list[int], bound
         load: Rows already in it; not changed.
         lengths: Tokens of each candidate with the one it computes.
         bound_s: Longest predicted time.
+
+    Returns:
+        How many, and the load with them.
     """
-    fit = len(lengths)
-    trial = load.copy()
-    trial.decode_rows += fit
-    trial.decode_context += sum(lengths)
-    trial.decode_square += sum([length * length for length in lengths])
-    if fit == 0 or model.predict(trial) <= bound_s:
-        return fit
+    trial = with_rows(load, lengths)
+    if not lengths or model.predict(trial) <= bound_s:
+        return len(lengths), trial
     contexts = [0, *accumulate(lengths)]
-    squares = [0, *accumulate([length * length for length in lengths])]
+    squares = [0, *accumulate(map(mul, lengths, lengths))]
 
     def predicted_s(num_rows: int) -> float:
         trial.decode_rows = load.decode_rows + num_rows
@@ -36,7 +47,8 @@ def rows_that_fit(model: LatencyModel, load: StepLoad, lengths: list[int], bound
         trial.decode_square = load.decode_square + squares[num_rows]
         return model.predict(trial)
 
-    return bisect_right(range(1, fit + 1), bound_s, key=predicted_s)
+    fit = bisect_right(range(1, len(lengths) + 1), bound_s, key=predicted_s)
+    return fit, with_rows(load, lengths[:fit])
 
 
 def rows_with_pages(pages: list[int], pages_left: int) -> int:

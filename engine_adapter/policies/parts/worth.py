@@ -46,22 +46,15 @@ def decode_worth_s(
     model, resources = builder.model, builder.snapshot.resources
     kind = StepKind.MIXED if builder.has_chunks else StepKind.DECODE
     lengths = [row.computed_tokens + 1 for row in ready[: builder.rows_left]]
-    taken = rows_that_fit(model, builder.load, lengths, builder.bounded_s(budget_s, kind))
+    bound_s = builder.bounded_s(budget_s, kind)
+    taken, beside = rows_that_fit(model, builder.load, lengths, bound_s)
     if not taken:
         return 0.0
-    length = sum(lengths[:taken]) // taken
+    length = (beside.decode_context - builder.load.decode_context) // taken
     slots = resources.total_slots - resources.reserved_slots
     by_pages = resources.total_pages * resources.page_tokens // length
-    together = _rows_of(max(1, len(ready), min(slots, by_pages)), length, StepLoad())
-    beside = _rows_of(taken, length, builder.load.copy())
+    num_rows = max(1, len(ready), min(slots, by_pages))
+    together = StepLoad(num_rows, num_rows * length, num_rows * length * length)
     cost_s = model.predict(beside) - model.predict(builder.load)
     saved_s = taken * model.predict(together) / together.decode_rows
     return saved_s if saved_s >= price * cost_s else 0.0
-
-
-def _rows_of(num_rows: int, length: int, load: StepLoad) -> StepLoad:
-    """Add decode rows of the same length; the load is changed and returned."""
-    load.decode_rows += num_rows
-    load.decode_context += num_rows * length
-    load.decode_square += num_rows * length * length
-    return load

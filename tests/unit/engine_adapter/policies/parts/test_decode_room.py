@@ -18,7 +18,7 @@ from engine_adapter.latency.load import StepLoad
 from engine_adapter.latency.polynomial import Coefficients, PolynomialModel
 from engine_adapter.policies.base import PolicyBase, SchedulingPolicy
 from engine_adapter.policies.parts.builder import ONLINE, PlanBuilder
-from engine_adapter.policies.parts.decode_room import rows_that_fit, rows_with_pages
+from engine_adapter.policies.parts.decode_room import rows_that_fit, rows_with_pages, with_rows
 from engine_adapter.policies.registry import POLICIES, create_policy
 from engine_adapter.simulator.engine import MemoryEngine
 from engine_adapter.simulator.shape import EngineShape
@@ -140,8 +140,9 @@ def test_every_policy_decides_the_same(
 @given(lengths=st.lists(st.integers(1, 2000), max_size=40), bound_s=st.floats(0.0, 0.3))
 def test_no_more_rows_than_fit_and_no_fewer(lengths: list[int], bound_s: float) -> None:
     load = StepLoad()
-    fit = rows_that_fit(MODEL, load, lengths, bound_s)
+    fit, joined = rows_that_fit(MODEL, load, lengths, bound_s)
     assert load == StepLoad()
+    assert joined == with_rows(load, lengths[:fit])
     for num_rows in (fit, fit + 1):
         trial = StepLoad()
         for length in lengths[:num_rows]:
