@@ -22,6 +22,15 @@ MAX_CHOICES: Final = 1
 PREFIX_CHARS: Final = 4096
 """How much of a prompt's beginning is kept to find lines that begin alike."""
 
+_LENGTHS: Final = ("max_tokens", "max_completion_tokens")
+_RANGES: Final = {
+    "temperature": (0, 2),
+    "top_p": (0, 1),
+    "presence_penalty": (-2, 2),
+    "frequency_penalty": (-2, 2),
+}
+_CHOICES: Final = ("n", "best_of")
+_NUMBERS: Final = frozenset((*_LENGTHS, *_RANGES, *_CHOICES))
 _ROLES: Final = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 
 
@@ -68,7 +77,9 @@ def _check_embedding(body: dict[str, Any], notes: LineNotes) -> str:
 def _check_numbers(body: dict[str, Any], notes: LineNotes) -> None:
     if body.get("stream"):
         notes.add("streaming_unsupported", "Lines of a batch cannot be streamed.", "body.stream")
-    for name in ("max_tokens", "max_completion_tokens"):
+    if _NUMBERS.isdisjoint(body):
+        return
+    for name in _LENGTHS:
         value = body.get(name)
         if value is None:
             continue
@@ -76,12 +87,7 @@ def _check_numbers(body: dict[str, Any], notes: LineNotes) -> None:
             notes.wrong_type(f"body.{name}", "an integer", value)
         elif value < 1:
             notes.wrong_value(f"body.{name}", "must be at least 1")
-    for name, low, high in (
-        ("temperature", 0, 2),
-        ("top_p", 0, 1),
-        ("presence_penalty", -2, 2),
-        ("frequency_penalty", -2, 2),
-    ):
+    for name, (low, high) in _RANGES.items():
         value = body.get(name)
         if value is None:
             continue
@@ -89,7 +95,7 @@ def _check_numbers(body: dict[str, Any], notes: LineNotes) -> None:
             notes.wrong_type(f"body.{name}", "a number", value)
         elif not low <= value <= high:
             notes.wrong_value(f"body.{name}", f"must lie between {low} and {high}")
-    for name in ("n", "best_of"):
+    for name in _CHOICES:
         value = body.get(name)
         if value is None:
             continue

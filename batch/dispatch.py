@@ -1,6 +1,6 @@
 """The dispatcher: everything between a pending row and its result, for one engine.
 
-    claim (≤128 rows) ──► flights (one call each) ──► outbox (one fenced write per 100 ms)
+    claim (≤128 rows) ──► flights (one call each) ──► outbox (one fenced write per 200 ms)
          ▲ places free          │ stopped batch: abort
          └── engine watch ──────┘ engine gone: put back
 
@@ -22,7 +22,7 @@ from batch.engine_watch import EngineWatch
 from batch.execute import AttemptLimits
 from batch.files import FileStore
 from batch.flight import Flights
-from batch.intake import Intake, RowSource
+from batch.intake import CLAIM_ROWS, Intake, RowSource
 from batch.lease import Lease, LeaseLost
 from batch.outbox import Outbox
 from batch.quarantine import COHORTS, LOOK_S, Cohort
@@ -33,7 +33,7 @@ from store.session import Database
 
 logger = logging.getLogger(__name__)
 
-TURN_S = 0.05
+TURN_S = 0.1
 """Least time between two claims: what lands meanwhile is claimed for together."""
 
 IDLE_LOOK_S = 0.25
@@ -165,7 +165,8 @@ class Dispatcher:
                 idle_since_s = now_s
             if not self._watch.up and len(self._flights):
                 await self._flights.put_back_all(lost=True)
-            await self._wait_a_turn(pause_s=TURN_S if num_new else IDLE_LOOK_S)
+            if num_new < CLAIM_ROWS:  # else there may be room for more of them now
+                await self._wait_a_turn(pause_s=TURN_S if num_new else IDLE_LOOK_S)
             # Cleared before the claim that follows: what happens during it wakes the next turn.
             self._wake.clear()
 

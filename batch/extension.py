@@ -80,10 +80,9 @@ def extend(
         models_up: Models that an engine answers for.
     """
     rows_per_s = tokens_per_s = None
-    if reading is not None and reading.paced_since_at is not None and reading.num_paced > 0:
-        elapsed_s = max(0.001, (now - reading.paced_since_at).total_seconds())
-        rows_per_s = round(reading.num_paced / elapsed_s, 3)
-        tokens_per_s = round(reading.paced_tokens / elapsed_s, 1)
+    if reading is not None and reading.paced_s and reading.num_paced > 0:
+        rows_per_s = round(reading.num_paced / reading.paced_s, 3)
+        tokens_per_s = round(reading.paced_tokens / reading.paced_s, 1)
     finish_at = _finish_at(batch, reading, service, rows_per_s, now)
     feasible = None if finish_at is None else finish_at <= batch.expires_at
     return BatchExtension(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from sqlalchemy.exc import InterfaceError, OperationalError
@@ -28,8 +28,8 @@ from store.session import Database
 
 logger = logging.getLogger(__name__)
 
-FLUSH_S = 0.1
-"""A transaction costs as much as many results: one for what lands in this time (decision 0044)."""
+FLUSH_S = 0.2
+"""A transaction costs as much as many results: one for what lands in this time (decision 0066)."""
 
 FLUSH_ROWS = 500
 DATABASE_RETRY_S = 0.25
@@ -59,7 +59,7 @@ class Outbox:
         self._clock = clock
         self._results: list[NewResult] = []
         self._put_backs: list[PutBack] = []
-        self._used: list[Used] = []
+        self._used: dict[UsageKey, UsageCount] = {}
         self._something = asyncio.Event()
         self._closing = False
 
@@ -68,8 +68,9 @@ class Outbox:
 
     def add(self, outcome: NewResult | PutBack, used: Used | None = None) -> None:
         """Take an outcome; it is written within `FLUSH_S` unless the database is away."""
-        if used is not None and used.tokens != UsageCount():
-            self._used.append(used)
+        if used is not None:
+            known = self._used.get(used.key)
+            self._used[used.key] = used.tokens if known is None else known + used.tokens
         if isinstance(outcome, NewResult):
             self._results.append(outcome)
         else:
@@ -97,25 +98,27 @@ class Outbox:
         batch_of_results = self._results[:FLUSH_ROWS]
         batch_of_put_backs = self._put_backs[:FLUSH_ROWS]
         # All of it, whichever rows it belongs to: it is written once, in whatever flush succeeds.
-        batch_of_used = self._used[:]
+        used, self._used = self._used, {}
         while True:
             try:
-                closed = await self._write(batch_of_results, batch_of_put_backs, batch_of_used)
+                closed = await self._write(batch_of_results, batch_of_put_backs, used)
             except (OperationalError, InterfaceError) as away:
                 # The heartbeat decides when this has lasted too long; until then nothing is lost.
                 logger.warning("flush failed, again: %s", type(away.orig).__name__)
                 await self._clock.sleep(DATABASE_RETRY_S)
             else:
                 break
-        # Only now: a cancelled or failed write leaves them here.
+        # Only now: what is not written yet counts as unwritten.
         del self._results[: len(batch_of_results)]
         del self._put_backs[: len(batch_of_put_backs)]
-        del self._used[: len(batch_of_used)]
         for batch_id in closed:
             await self._queue.enqueue_finalize(batch_id)
 
     async def _write(
-        self, new_results: list[NewResult], put_backs: list[PutBack], used: list[Used]
+        self,
+        new_results: list[NewResult],
+        put_backs: list[PutBack],
+        used: Mapping[UsageKey, UsageCount],
     ) -> list[str]:
         closed: list[str] = []
         async with self._database.unit_of_work() as session:
@@ -130,15 +133,10 @@ class Outbox:
             if put_backs:
                 await rows.put_back(session, self._dispatcher_id, put_backs)
             # After the batches: everybody locks batches first and counters last.
-            await usages.add(session, _summed(used))
+            await usages.add(
+                session, {key: count for key, count in used.items() if count != UsageCount()}
+            )
         if new_results:
             self.num_written += written.num_written
             self.num_refused += written.num_refused
         return closed
-
-
-def _summed(used: Iterable[Used]) -> dict[UsageKey, UsageCount]:
-    sums: dict[UsageKey, UsageCount] = {}
-    for key, count in used:
-        sums[key] = sums.get(key, UsageCount()) + count
-    return sums

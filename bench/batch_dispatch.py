@@ -137,7 +137,7 @@ async def postgres_cpu_s(database: Database) -> float:
 
 async def measure(url: str, engine_url: str, folder: Path) -> dict[str, Any]:
     """Dispatch one batch to its end, then write its files."""
-    database, store = Database(url, pool_size=4), LocalFileStore(folder)
+    database, store = Database(url, pool_size=4, ask_first=False), LocalFileStore(folder)
     batch_id = await add_batch(database, store)
     clock = SystemClock()
     lease = await acquire(engine_url, database, clock)

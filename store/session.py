@@ -18,11 +18,21 @@ class Database:
     """An async SQLAlchemy engine and its sessions.
 
     Create it inside the process (after a fork) and inside the event loop that uses it.
+
+    Args:
+        url: Where.
+        pool_size: Connections that are kept.
+        max_overflow: How many more there may be at once.
+        ask_first: Each connection is asked for a sign of life before it is used again: a round
+            trip per transaction. Without it the first use of one that died fails, which renews
+            them all: for whoever repeats its transactions anyway.
     """
 
-    def __init__(self, url: str, *, pool_size: int = 5, max_overflow: int = 5) -> None:
+    def __init__(
+        self, url: str, *, pool_size: int = 5, max_overflow: int = 5, ask_first: bool = True
+    ) -> None:
         self.engine: AsyncEngine = create_async_engine(
-            url, pool_size=pool_size, max_overflow=max_overflow, pool_pre_ping=True
+            url, pool_size=pool_size, max_overflow=max_overflow, pool_pre_ping=ask_first
         )
         self._sessions = async_sessionmaker(self.engine, expire_on_commit=False)
 

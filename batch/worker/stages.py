@@ -86,7 +86,10 @@ class Stages:
         """Be the engine's dispatcher until there is nothing to do; none where there is one."""
         settings = self._settings
         clock = SystemClock()
-        async with self._database(DISPATCH_POOL_SIZE) as database, self._files() as files:
+        async with (
+            self._database(DISPATCH_POOL_SIZE, ask_first=False) as database,
+            self._files() as files,
+        ):
             if engine_url not in await self._open_engines(database):
                 return None
             held = await lease.acquire(engine_url, database, clock)
@@ -129,8 +132,11 @@ class Stages:
         await self._queue.wake_dispatchers(await self._open_engines(database))
 
     @asynccontextmanager
-    async def _database(self, pool_size: int = 2) -> AsyncIterator[Database]:
-        database = Database(self._settings.database_url, pool_size=pool_size)
+    async def _database(
+        self, pool_size: int = 2, *, ask_first: bool = True
+    ) -> AsyncIterator[Database]:
+        url = self._settings.database_url
+        database = Database(url, pool_size=pool_size, ask_first=ask_first)
         try:
             yield database
         finally:

@@ -14,12 +14,13 @@ import orjson
 import psycopg
 
 from bench.batch_dispatch import LINE_BYTES, line
+from bench.batch_load import prediction
 from bench.batch_load.samples import MemoryWatch, cpu_s
 from tests.chaos.installation import Installation
 
 CHAT = "/v1/chat/completions"
 LIMIT_S = 900.0
-LOOK_S = 0.5
+LOOK_S = 1.0
 
 
 def client_of(installation: Installation, key: str | None = None) -> httpx.Client:
@@ -50,14 +51,18 @@ def database(installation: Installation) -> Iterator[psycopg.Connection[Any]]:
         yield connection
 
 
-def wait_until_over(connection: psycopg.Connection[Any], batch_id: str) -> None:
-    """Until the batch is complete; raises where it ends otherwise."""
+def watch(
+    client: httpx.Client, connection: psycopg.Connection[Any], batch_id: str
+) -> list[prediction.Look]:
+    """What was predicted until the batch is complete; raises where it ends otherwise."""
     until = time.monotonic() + LIMIT_S
+    looks = []
     while time.monotonic() < until:
+        looks.append(prediction.look(client, connection, batch_id))
         found = connection.execute("SELECT status FROM batches WHERE id = %s", (batch_id,))
         (status,) = found.fetchone() or ("gone",)
         if status == "completed":
-            return
+            return looks
         if status not in ("validating", "in_progress", "finalizing"):
             raise RuntimeError(f"the batch is {status}")
         time.sleep(LOOK_S)
@@ -73,7 +78,7 @@ def measure(installation: Installation, num_lines: int) -> dict[str, Any]:
             file_id = upload(client, num_lines)
             upload_s = time.perf_counter() - started
             batch_id = create(client, file_id)
-            wait_until_over(connection, batch_id)
+            looks = watch(client, connection, batch_id)
             after = cpu_s(installation)
             download_started = time.perf_counter()
             num_downloaded = download(client, batch_id)
@@ -82,7 +87,8 @@ def measure(installation: Installation, num_lines: int) -> dict[str, Any]:
         stages = connection.execute(
             "SELECT extract(epoch FROM in_progress_at - created_at)::float8,"
             " extract(epoch FROM finalizing_at - in_progress_at)::float8,"
-            " extract(epoch FROM completed_at - finalizing_at)::float8"
+            " extract(epoch FROM completed_at - finalizing_at)::float8,"
+            " extract(epoch FROM completed_at)::float8"
             " FROM batches WHERE id = %s",
             (batch_id,),
         ).fetchone()
@@ -106,6 +112,7 @@ def measure(installation: Installation, num_lines: int) -> dict[str, Any]:
         "worker_and_postgres_cpu_us_per_line": round(in_all, 1),
         "peak_mib": memory.peaks(),
         "first_and_last_third": memory.thirds(),
+        "prediction": prediction.errors(looks, stages[3], num_lines),
     }
 
 

@@ -16,19 +16,32 @@ from tests.chaos.installation import Installation
 PERIOD_S = 0.25
 PARTS = ("gateway", "worker-dispatch", "worker-stages", "beat", "postgres", "valkey")
 _MIB = 1024.0
+_SERVANTS = (
+    "autovacuum launcher", "autovacuum worker", "background writer", "checkpointer", "io worker",
+    "logical replication launcher", "logger", "parallel worker", "walwriter",
+)  # fmt: skip
+"""Processes of a Postgres that serve no connection."""
 
 
 def processes(installation: Installation) -> Iterator[tuple[str, psutil.Process]]:
-    """Every process of every part with its role: `postgres`, `postgres child`, ..."""
+    """Every process of every part with its role: `gateway`, `postgres autovacuum worker`, ..."""
     for part in PARTS:
         for pid in installation.part(part):
             try:
                 process = psutil.Process(pid)
                 yield part, process
                 for child in process.children(recursive=True):
-                    yield f"{part} child", child
+                    yield _role_of_child(part, child), child
             except psutil.Error:
                 continue
+
+
+def _role_of_child(part: str, child: psutil.Process) -> str:
+    """Postgres' processes say in their titles what they are; all others of a part are alike."""
+    if part != "postgres":
+        return f"{part} child"
+    title = " ".join(child.cmdline()).removeprefix("postgres: ").strip()
+    return f"postgres {next((kind for kind in _SERVANTS if title.startswith(kind)), 'backend')}"
 
 
 def cpu_s(installation: Installation) -> dict[str, float]:
@@ -39,21 +52,23 @@ def cpu_s(installation: Installation) -> dict[str, float]:
             times = process.cpu_times()
         except psutil.Error:
             continue
-        total[role.removesuffix(" child")] += (
+        total[next(part for part in PARTS if role.startswith(part))] += (
             times.user + times.system + times.children_user + times.children_system
         )
     return total
 
 
 def private_mib(pid: int) -> float:
-    """Resident memory without shared segments: Postgres' buffers are one, counted in each backend.
+    """Memory of a process's own, swapped out or not: neither mapped files nor shared segments.
+
+    Postgres' buffers are one segment, and whatever a backend touched of it counts as resident.
 
     Raises:
         OSError: The process has ended.
     """
     told = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-    kib = {name: int(told.get(name, "0").split()[0]) for name in ("VmRSS", "RssShmem")}
-    return (kib["VmRSS"] - kib["RssShmem"]) / _MIB
+    kib = {name: int(told.get(name, "0").split()[0]) for name in ("RssAnon", "VmSwap")}
+    return (kib["RssAnon"] + kib["VmSwap"]) / _MIB
 
 
 @dataclass

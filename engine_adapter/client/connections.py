@@ -26,7 +26,7 @@ class NotConnected(ConnectionError):
 
 
 class Connection(asyncio.Protocol):
-    """One connection. Invariant: `_answer` is set exactly while a request is under way."""
+    """One connection. Invariant: `_answer` is set exactly from `ask` to `end`."""
 
     def __init__(self) -> None:
         self.idle_since_s = 0.0
@@ -36,24 +36,29 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._body: list[bytes] = []
 
-    async def ask(self, request: bytes, body: bytes) -> tuple[int, bytes]:
-        """Send a request and read its answer.
+    @property
+    def answer(self) -> asyncio.Future[tuple[int, bytes]]:
+        """Status and body of the answer, or the `ConnectionError` by which it was lost."""
+        assert self._answer is not None
+        return self._answer
 
-        Raises:
-            ConnectionError: The connection was lost, or what came was no HTTP.
-        """
-        if self._transport is None or self._transport.is_closing():
-            raise ConnectionResetError("the engine closed the connection")
+    def ask(self, request: bytes) -> None:
+        """Send a whole request, in one piece: the event loop has a short way for that."""
         self._answer = asyncio.get_running_loop().create_future()
-        try:
-            self._transport.writelines((request, body))
-            return await self._answer
-        except BaseException:
-            # Cancelled or lost: what else may come on this connection belongs to nobody.
+        if self._transport is None or self._transport.is_closing():
+            self._fail(ConnectionResetError("the engine closed the connection"))
+        else:
+            self._transport.write(request)
+
+    def end(self) -> bool:
+        """The answer was read or is given up; whether the connection may be used again."""
+        answer, self._answer = self._answer, None
+        if answer is None or not answer.done() or answer.cancelled() or answer.exception():
+            # What else may come on it belongs to nobody.
+            self.reusable = False
+        if not self.reusable:
             self.close()
-            raise
-        finally:
-            self._answer = None
+        return self.reusable
 
     def close(self) -> None:
         """Close it at once."""
@@ -129,22 +134,22 @@ class Connections:
         )
         self._idle: list[Connection] = []
 
-    async def post(self, path: str, body: bytes) -> tuple[int, bytes]:
-        """The status and the body of the answer to a JSON body.
+    async def send(self, path: str, body: bytes) -> Connection:
+        """Send a JSON body; the connection on which it is answered, to be given back to `release`.
 
         Raises:
             NotConnected: Nothing was sent.
-            ConnectionError: The connection was lost before the answer was complete.
         """
         connection = self._take() or await self._connect()
-        request = f"POST {self._prefix}{path} HTTP/1.1\r\n{self._head}{len(body)}\r\n\r\n"
-        answer = await connection.ask(request.encode(), body)
-        if connection.reusable:
+        head = f"POST {self._prefix}{path} HTTP/1.1\r\n{self._head}{len(body)}\r\n\r\n"
+        connection.ask(head.encode() + body)
+        return connection
+
+    def release(self, connection: Connection) -> None:
+        """The answer was read, or is given up: the connection is kept for others, or closed."""
+        if connection.end():
             connection.idle_since_s = asyncio.get_running_loop().time()
             self._idle.append(connection)
-        else:
-            connection.close()
-        return answer
 
     def close(self) -> None:
         """Close what is idle; what is under way is its caller's."""

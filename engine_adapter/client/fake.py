@@ -51,7 +51,7 @@ class FakeEngineClient:
         try:
             script = self.engine.script(call.path, body)
             whole = await exchange(
-                answer(self.engine, call.path, body, script),
+                asyncio.ensure_future(answer(self.engine, call.path, body, script)),
                 timeout_s=call.timeout_s,
                 drop=partial(self.abort, call.rid),
                 heard=note_served,

@@ -7,7 +7,7 @@ aiohttp for streams and control requests, because its relay costs a tenth of htt
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -38,6 +38,7 @@ from engine_adapter.wire.rid import is_rid
 from engine_adapter.wire.usage import TokenUsage
 
 CONTROL_TIMEOUT_S = 10.0
+NOT_REACHED = "The engine cannot be reached."
 ABORT_PATIENCE_S = 2.0
 _ABORT_LOOK_S = 0.05
 _READ_BYTES = 256 * 1024
@@ -68,11 +69,14 @@ class HttpEngineClient:
 
     async def call(self, call: EngineCall) -> EngineReply:
         """See `EngineClient.call`."""
-        status, raw = await self._exchange(
-            call,
-            self._connections.post(call.path, encode(call, stream=False)),
-            partial(_note_served, call),
-        )
+        try:
+            connection = await self._connections.send(call.path, encode(call, stream=False))
+        except NotConnected as error:
+            raise EngineNotReached(NOT_REACHED) from error
+        try:
+            status, raw = await self._exchange(call, connection.answer, partial(_note_served, call))
+        finally:
+            self._connections.release(connection)
         return decode_reply(call, status, raw)
 
     async def stream(self, call: EngineCall) -> HttpEngineStream:
@@ -82,7 +86,8 @@ class HttpEngineClient:
             if isinstance(opened, HttpEngineStream):
                 call.served.add(await opened.aclose())
 
-        opened = await self._exchange(call, self._open(call), note_served)
+        answer = asyncio.ensure_future(self._open(call))
+        opened = await self._exchange(call, answer, note_served)
         if isinstance(opened, HttpEngineStream):
             return opened
         raise error_of(call, *opened)
@@ -133,16 +138,16 @@ class HttpEngineClient:
     async def _exchange(
         self,
         call: EngineCall,
-        work: Coroutine[Any, Any, T],
+        answer: asyncio.Future[T],
         heard: Callable[[T], Awaitable[None]],
     ) -> T:
         """An exchange whose failures are errors of ours, and which leaves no request behind."""
         try:
             return await exchange(
-                work, timeout_s=call.timeout_s, drop=partial(self._drop, call.rid), heard=heard
+                answer, timeout_s=call.timeout_s, drop=partial(self._drop, call.rid), heard=heard
             )
-        except (aiohttp.ClientConnectorError, NotConnected) as error:
-            raise EngineNotReached("The engine cannot be reached.") from error
+        except aiohttp.ClientConnectorError as error:
+            raise EngineNotReached(NOT_REACHED) from error
         except GivenUp as error:
             raise EngineUnavailable(ENGINE_LOST) from error
         except _LOST as error:
@@ -178,7 +183,7 @@ class HttpEngineClient:
                     raise EngineUnavailable("The engine does not answer its control requests.")
                 return orjson.loads(raw) if raw else {}
         except (*_LOST, orjson.JSONDecodeError) as error:
-            raise EngineUnavailable("The engine cannot be reached.") from error
+            raise EngineUnavailable(NOT_REACHED) from error
 
     async def _drop(self, rid: str) -> None:
         """Abort a request nobody waits for any more; an engine that is gone has dropped it."""

@@ -11,8 +11,11 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from store.models import Batch
 
-PACE_ROWS = 256
-"""The pace of a batch is measured over its last so many results."""
+PACE_ROWS = 1024
+"""The pace of a batch is measured over its last so many results: several writes of a dispatcher."""
+
+WRITE_LAG_S = 1.0
+"""How long a result may be on its way: silence counts against the pace from then on."""
 
 HISTORY_BATCHES = 5
 HISTORY_MIN_ROWS = 32
@@ -25,9 +28,9 @@ class BatchReading:
 
     Attributes:
         now: The database's clock.
-        num_paced: Results between `paced_since_at` (exclusive) and now.
+        num_paced: Those of the last `PACE_ROWS` results that came after the oldest of them.
         paced_tokens: Prompt and completion tokens of those.
-        paced_since_at: When the oldest of the last `PACE_ROWS` results came.
+        paced_s: How long they took; none before there is a result.
         last_result_at: When the newest came.
         has_leased: Whether rows are with a dispatcher.
         has_ready: Whether rows could be claimed this moment.
@@ -37,7 +40,7 @@ class BatchReading:
     now: datetime
     num_paced: int
     paced_tokens: int
-    paced_since_at: datetime | None
+    paced_s: float | None
     last_result_at: datetime | None
     has_leased: bool
     has_ready: bool
@@ -60,33 +63,42 @@ class ServiceReading:
     num_dispatchers: int
 
 
+# Results are written many at a time and share an instant then. So those of the oldest instant only
+# say when the others began, and the time ends with the last write unless that is long ago.
+_PACE = """
+  SELECT count(*) FILTER (WHERE created_at > since_at) AS num_rows,
+         COALESCE(sum(tokens) FILTER (WHERE created_at > since_at), 0) AS num_tokens,
+         GREATEST(max(created_at) - min(since_at),
+                  statement_timestamp() - min(since_at)
+                    - make_interval(secs => :write_lag_s)) AS took,
+         max(created_at) AS last_at
+  FROM (SELECT created_at, prompt_tokens + completion_tokens AS tokens,
+               min(created_at) OVER () AS since_at
+        FROM row_results WHERE batch_id = b.id AND seq > b.num_results - :pace_rows) r
+"""
+
+
 async def read_batches(
     session: AsyncSession, batch_ids: Collection[str]
 ) -> dict[str, BatchReading]:
     """Readings of those of the batches that are `in_progress`."""
     found = await session.execute(
         text(
-            """
+            f"""
             SELECT b.id AS batch_id, statement_timestamp() AS now,
-                   GREATEST(p.num_rows - 1, 0) AS num_paced,
-                   COALESCE(p.tokens, 0) AS paced_tokens,
-                   p.since_at AS paced_since_at, p.last_at AS last_result_at,
+                   p.num_rows AS num_paced, p.num_tokens AS paced_tokens,
+                   extract(epoch FROM p.took)::float8 AS paced_s, p.last_at AS last_result_at,
                    EXISTS (SELECT 1 FROM batch_rows r
                            WHERE r.batch_id = b.id AND r.status = 'leased') AS has_leased,
                    EXISTS (SELECT 1 FROM batch_rows r
                            WHERE r.batch_id = b.id AND r.status = 'pending'
                              AND (r.available_at IS NULL
                                   OR r.available_at <= statement_timestamp())) AS has_ready
-            FROM batches b CROSS JOIN LATERAL (
-              SELECT count(*) AS num_rows, min(created_at) AS since_at, max(created_at) AS last_at,
-                     sum(prompt_tokens + completion_tokens)
-                       FILTER (WHERE seq > GREATEST(b.num_results - :pace_rows, 0) + 1) AS tokens
-              FROM row_results r
-              WHERE r.batch_id = b.id AND r.seq > b.num_results - :pace_rows) p
+            FROM batches b CROSS JOIN LATERAL ({_PACE}) p
             WHERE b.id = ANY(:ids) AND b.status = 'in_progress'
             """
         ),
-        {"ids": list(batch_ids), "pace_rows": PACE_ROWS},
+        {"ids": list(batch_ids), "pace_rows": PACE_ROWS, "write_lag_s": WRITE_LAG_S},
     )
     return {row["batch_id"]: BatchReading(**row) for row in found.mappings()}
 
@@ -98,7 +110,7 @@ async def read_service(session: AsyncSession) -> ServiceReading:
     """
     found = await session.execute(
         text(
-            """
+            f"""
             WITH live AS (
               SELECT b.*, f.size_bytes
                      * CASE WHEN s.num_total > 0 THEN b.num_total::float8 / s.num_total
@@ -122,17 +134,19 @@ async def read_service(session: AsyncSession) -> ServiceReading:
               (SELECT COALESCE(sum(CASE WHEN status = 'validating' THEN bytes ELSE
                  bytes * (num_total - num_completed - num_failed) / GREATEST(num_total, 1) END), 0)
                FROM live)::float8 AS backlog_bytes,
-              (SELECT sum(l.bytes / l.num_total * (p.num_rows - 1)
-                          / GREATEST(extract(epoch FROM statement_timestamp() - p.since_at), 0.001))
-               FROM live l CROSS JOIN LATERAL (
-                 SELECT count(*) AS num_rows, min(r.created_at) AS since_at FROM row_results r
-                 WHERE r.batch_id = l.id AND r.seq > l.num_results - :pace_rows) p
-               WHERE l.status = 'in_progress' AND p.num_rows > 1)::float8 AS live_bytes_per_s,
+              (SELECT sum(b.bytes / b.num_total * p.num_rows / extract(epoch FROM p.took))
+               FROM live b CROSS JOIN LATERAL ({_PACE}) p
+               WHERE b.status = 'in_progress' AND p.num_rows > 0)::float8 AS live_bytes_per_s,
               (SELECT sum(bytes) / GREATEST(sum(s), 0.001) FROM past)::float8 AS past_bytes_per_s,
               (SELECT count(*) FROM dispatchers) AS num_dispatchers
             """
         ),
-        {"pace_rows": PACE_ROWS, "min_rows": HISTORY_MIN_ROWS, "num_past": HISTORY_BATCHES},
+        {
+            "pace_rows": PACE_ROWS,
+            "write_lag_s": WRITE_LAG_S,
+            "min_rows": HISTORY_MIN_ROWS,
+            "num_past": HISTORY_BATCHES,
+        },
     )
     return ServiceReading(**found.mappings().one())
 

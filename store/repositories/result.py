@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
+
+from store.types import array_literal
 
 EXPORT_ROWS = 500
 PAGE_ROWS = 50
@@ -52,11 +55,13 @@ _LOCK = text("SELECT id FROM batches WHERE id = ANY(:ids) ORDER BY id FOR UPDATE
 _WRITE = text(
     """
     WITH incoming AS (
-      SELECT * FROM unnest(
-        CAST(:row_ids AS bigint[]), CAST(:statuses AS text[]), CAST(:lines AS bytea[]),
-        CAST(:prompt AS int[]), CAST(:cached AS int[]), CAST(:completion AS int[]),
-        CAST(:reasoning AS int[]))
-      WITH ORDINALITY AS t(row_id, status, line, prompt, cached, completion, reasoning, place)
+      SELECT *, substring(CAST(:lines AS bytea) FROM t.first_byte FOR t.num_bytes) AS line
+      FROM unnest(
+        CAST(:row_ids AS bigint[]), CAST(:statuses AS text[]), CAST(:first_bytes AS int[]),
+        CAST(:nums_bytes AS int[]), CAST(:prompt AS int[]), CAST(:cached AS int[]),
+        CAST(:completion AS int[]), CAST(:reasoning AS int[]))
+      WITH ORDINALITY AS t(row_id, status, first_byte, num_bytes, prompt, cached, completion,
+                           reasoning, place)
     ), fenced AS (
       UPDATE batch_rows r
       SET status = i.status, dispatcher_id = NULL, rid = NULL, available_at = NULL
@@ -112,18 +117,21 @@ async def write(
     lease, is refused and counted.
     """
     await session.execute(_LOCK, {"ids": sorted({result.batch_id for result in results})})
+    nums_bytes = [len(result.line) for result in results]
     found = await session.execute(
         _WRITE,
         {
             "dispatcher_id": dispatcher_id,
             "held": "pending" if dispatcher_id is None else "leased",
-            "row_ids": [result.row_id for result in results],
-            "statuses": [result.status for result in results],
-            "lines": [result.line for result in results],
-            "prompt": [result.prompt_tokens for result in results],
-            "cached": [result.cached_tokens for result in results],
-            "completion": [result.completion_tokens for result in results],
-            "reasoning": [result.reasoning_tokens for result in results],
+            "row_ids": array_literal(result.row_id for result in results),
+            "statuses": array_literal(result.status for result in results),
+            "lines": b"".join([result.line for result in results]),
+            "first_bytes": array_literal(accumulate(nums_bytes[:-1], initial=1)),
+            "nums_bytes": array_literal(nums_bytes),
+            "prompt": array_literal(result.prompt_tokens for result in results),
+            "cached": array_literal(result.cached_tokens for result in results),
+            "completion": array_literal(result.completion_tokens for result in results),
+            "reasoning": array_literal(result.reasoning_tokens for result in results),
         },
     )
     rows = found.all()

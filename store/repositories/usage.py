@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Final
 
-from sqlalchemy import func, select
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import func, select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from store.models import Project, Usage
@@ -46,34 +45,40 @@ async def add(session: AsyncSession, counts: Mapping[UsageKey, UsageCount]) -> N
     """Add to today's counters (the day of the database's clock, UTC)."""
     if not counts:
         return
-    today = func.date(func.timezone("UTC", func.statement_timestamp()))
     # One order for everybody: two writers of the same counters cannot lock each other out.
-    rows = [
-        {
-            "project_id": key.project_id,
-            "key_id": key.key_id,
-            "model": key.model,
-            "request_class": key.request_class,
-            "day": today,
-            "num_requests": count.num_requests,
-            "prompt_tokens": count.prompt_tokens,
-            "cached_tokens": count.cached_tokens,
-            "completion_tokens": count.completion_tokens,
-        }
-        for key, count in sorted(counts.items())
-    ]
-    statement = insert(Usage).values(rows)
-    added = statement.excluded
+    ordered = sorted(counts.items())
     await session.execute(
-        statement.on_conflict_do_update(
-            index_elements=["project_id", "key_id", "model", "request_class", "day"],
-            set_={
-                "num_requests": Usage.num_requests + added.num_requests,
-                "prompt_tokens": Usage.prompt_tokens + added.prompt_tokens,
-                "cached_tokens": Usage.cached_tokens + added.cached_tokens,
-                "completion_tokens": Usage.completion_tokens + added.completion_tokens,
-            },
-        )
+        text(
+            """
+            INSERT INTO usage AS u (project_id, key_id, model, request_class, day, num_requests,
+                                    prompt_tokens, cached_tokens, completion_tokens)
+            SELECT t.project_id, t.key_id, t.model, t.request_class,
+                   CAST(timezone('UTC', statement_timestamp()) AS date),
+                   t.requests, t.prompt, t.cached, t.completion
+            FROM unnest(
+              CAST(:project_ids AS text[]), CAST(:key_ids AS text[]), CAST(:models AS text[]),
+              CAST(:classes AS text[]), CAST(:requests AS bigint[]), CAST(:prompt AS bigint[]),
+              CAST(:cached AS bigint[]), CAST(:completion AS bigint[]))
+            WITH ORDINALITY AS t(project_id, key_id, model, request_class, requests, prompt,
+                                 cached, completion, place)
+            ORDER BY t.place
+            ON CONFLICT (project_id, key_id, model, request_class, day) DO UPDATE
+            SET num_requests = u.num_requests + excluded.num_requests,
+                prompt_tokens = u.prompt_tokens + excluded.prompt_tokens,
+                cached_tokens = u.cached_tokens + excluded.cached_tokens,
+                completion_tokens = u.completion_tokens + excluded.completion_tokens
+            """
+        ),
+        {
+            "project_ids": [key.project_id for key, _ in ordered],
+            "key_ids": [key.key_id for key, _ in ordered],
+            "models": [key.model for key, _ in ordered],
+            "classes": [key.request_class for key, _ in ordered],
+            "requests": [count.num_requests for _, count in ordered],
+            "prompt": [count.prompt_tokens for _, count in ordered],
+            "cached": [count.cached_tokens for _, count in ordered],
+            "completion": [count.completion_tokens for _, count in ordered],
+        },
     )
 
 

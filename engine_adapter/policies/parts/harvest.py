@@ -112,7 +112,7 @@ class Harvester:
         for row in retracted_rows(builder.snapshot.offline_waiting):
             if row.host_tokens == 0 or row.rid in builder.taken:
                 continue
-            if not self._fits_whole(row, row.host_tokens) or builder.prefetch(row) == 0:
+            if not self._fetch(row):
                 return
 
     def _bound_s(self, stoppable: bool) -> float:
@@ -211,8 +211,7 @@ class Harvester:
         if row.rid in builder.taken:
             return True
         if row.phase is Phase.RETRACTED and row.host_tokens > 0:
-            # It will be fetched; newer rows must not take the pages it waits for.
-            return self._fits_whole(row, row.host_tokens)
+            return self._fetch(row)
         if not self._fits_whole(row, row.fill_tokens) or not self._worth_it(row, budget_s):
             return False
         remaining = row.remaining_tokens
@@ -220,6 +219,21 @@ class Harvester:
         if taken:
             self._order.admitted(row)
         return taken == remaining
+
+    def _fetch(self, row: RequestRow) -> bool:
+        """Begin to bring a retracted row back; False if it does not fit, or may not begin now.
+
+        What is left of it counts as promised: newer rows must not take the pages it waits for.
+        """
+        builder = self._builder
+        if not self._fits_whole(row, row.host_tokens):
+            return False
+        before = builder.pages_left
+        if builder.prefetch(row) == 0:
+            return False
+        whole = pages_for(row.host_tokens, builder.page_tokens) - row.device_pages
+        self._keep_pages += whole - (before - builder.pages_left)
+        return True
 
     def _worth_it(self, row: RequestRow, budget_s: float) -> bool:
         """Beside online rows a chunk must save enough; alone any chunk is work that is due."""

@@ -42,7 +42,7 @@ def reading(**changes: Any) -> BatchReading:
         "now": NOW,
         "num_paced": 99,
         "paced_tokens": 4950,
-        "paced_since_at": NOW - seconds(50),
+        "paced_s": 50.0,
         "last_result_at": NOW - seconds(1),
         "has_leased": True,
         "has_ready": True,
@@ -51,7 +51,7 @@ def reading(**changes: Any) -> BatchReading:
 
 
 def waiting(**changes: Any) -> BatchReading:
-    fresh = {"num_paced": 0, "paced_tokens": 0, "paced_since_at": None, "last_result_at": None}
+    fresh = {"num_paced": 0, "paced_tokens": 0, "paced_s": None, "last_result_at": None}
     return reading(**fresh | {"has_leased": False} | changes)
 
 

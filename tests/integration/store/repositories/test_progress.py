@@ -16,7 +16,7 @@ from store.repositories.progress import (
 )
 from store.repositories.result import NewResult
 from store.session import Database
-from tests.fixtures.batches import Bench, add_batch, add_validating, line
+from tests.fixtures.batches import PATIENCE_S, Bench, add_batch, add_validating, line
 
 
 async def finish(database: Database, token: str, batch_id: str, num_rows: int) -> None:
@@ -55,21 +55,22 @@ async def test_pace_and_backlog(database: Database) -> None:
     batch_id = await add_batch(database, bench.file_store, lines)
     reading, service = await read(database, batch_id)
     assert reading is not None
-    assert (reading.num_paced, reading.paced_since_at, reading.has_leased) == (0, None, False)
+    assert (reading.num_paced, reading.paced_s, reading.has_leased) == (0, None, False)
     assert reading.has_ready
     assert service == ServiceReading(num_bytes, None, None, 0)
 
     token = (await bench.lease("http://e")).id
     await finish(database, token, batch_id, 41)
-    await age(database, batch_id, 20)
+    await age(database, batch_id, 1000)
     reading, service = await read(database, batch_id)
     assert reading is not None
     assert (reading.num_paced, reading.paced_tokens) == (40, 40 * 30)
-    assert reading.paced_since_at is not None
-    assert 20 <= (reading.now - reading.paced_since_at).total_seconds() < 25
+    assert reading.paced_s is not None
+    assert 1000 - PATIENCE_S < reading.paced_s < 1000 + PATIENCE_S
     assert abs(service.backlog_bytes - num_bytes * 0.59) < 1
     assert service.live_bytes_per_s is not None
-    assert 0.7 * num_bytes * 0.4 / 20 < service.live_bytes_per_s <= num_bytes * 0.4 / 20
+    expected = num_bytes * 0.4 / reading.paced_s
+    assert abs(service.live_bytes_per_s / expected - 1) < PATIENCE_S / 1000
     assert service.num_dispatchers == 1
 
 

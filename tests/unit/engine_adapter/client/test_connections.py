@@ -60,6 +60,14 @@ async def connected(server: Server, **settings: float) -> AsyncIterator[Connecti
         listening.close()
 
 
+async def post(connections: Connections, path: str, body: bytes) -> tuple[int, bytes]:
+    connection = await connections.send(path, body)
+    try:
+        return await connection.answer
+    finally:
+        connections.release(connection)
+
+
 async def until(true: Callable[[], bool]) -> None:
     async with asyncio.timeout(5):
         while not true():
@@ -69,7 +77,7 @@ async def until(true: Callable[[], bool]) -> None:
 async def test_one_connection_serves_one_request_after_the_other() -> None:
     server = Server(WELL, b"HTTP/1.1 400 Bad\r\nContent-Length: 3\r\n\r\nbad", WELL)
     async with connected(server) as connections:
-        found = [await connections.post(PATH, b'{"n": %d}' % n) for n in range(3)]
+        found = [await post(connections, PATH, b'{"n": %d}' % n) for n in range(3)]
     assert found == [(200, b"{}"), (400, b"bad"), (200, b"{}")]
     assert server.num_connections == 1
     assert server.requests[1].startswith(b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:")
@@ -79,7 +87,7 @@ async def test_one_connection_serves_one_request_after_the_other() -> None:
 async def test_requests_at_once_have_a_connection_each() -> None:
     server = Server(*[WELL] * 8)
     async with connected(server) as connections:
-        found = await asyncio.gather(*(connections.post(PATH, b"{}") for _ in range(8)))
+        found = await asyncio.gather(*(post(connections, PATH, b"{}") for _ in range(8)))
     assert found == [(200, b"{}")] * 8
     assert server.num_connections == 8
 
@@ -90,16 +98,16 @@ async def test_answers_in_chunks() -> None:
         b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n"
     )  # fmt: skip
     async with connected(Server(chunked, WELL)) as connections:
-        assert await connections.post(PATH, b"{}") == (200, b"abcde")
-        assert await connections.post(PATH, b"{}") == (200, b"{}")
+        assert await post(connections, PATH, b"{}") == (200, b"abcde")
+        assert await post(connections, PATH, b"{}") == (200, b"{}")
 
 
 async def test_a_server_that_closes_after_its_answer_gets_a_new_connection() -> None:
     closing = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\n1"
     server = Server(closing, WELL)
     async with connected(server) as connections:
-        assert await connections.post(PATH, b"{}") == (200, b"1")
-        assert await connections.post(PATH, b"{}") == (200, b"{}")
+        assert await post(connections, PATH, b"{}") == (200, b"1")
+        assert await post(connections, PATH, b"{}") == (200, b"{}")
     assert server.num_connections == 2
 
 
@@ -107,7 +115,7 @@ async def test_a_connection_that_lay_idle_too_long_is_not_used_again() -> None:
     server = Server(WELL, WELL)
     async with connected(server, keep_alive_s=0.0) as connections:
         for _ in range(2):
-            assert await connections.post(PATH, b"{}") == (200, b"{}")
+            assert await post(connections, PATH, b"{}") == (200, b"{}")
     assert server.num_connections == 2
 
 
@@ -123,17 +131,17 @@ async def test_a_lost_answer_is_an_error_and_the_next_call_works(
     async with connected(server) as connections:
         with pytest.raises(ConnectionError) as lost:
             async with asyncio.timeout(5):
-                await connections.post(PATH, b"{}")
+                await post(connections, PATH, b"{}")
         assert not isinstance(lost.value, NotConnected)
         server.answers[:] = [WELL]
-        assert await connections.post(PATH, b"{}") == (200, b"{}")
+        assert await post(connections, PATH, b"{}") == (200, b"{}")
 
 
 async def test_nobody_listens() -> None:
     async with connected(Server()) as connections:
         pass
     with pytest.raises(NotConnected):
-        await connections.post(PATH, b"{}")
+        await post(connections, PATH, b"{}")
 
 
 async def test_a_cancelled_call_closes_its_connection() -> None:
@@ -142,15 +150,15 @@ async def test_a_cancelled_call_closes_its_connection() -> None:
     async with connected(server) as connections:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1):
-                await connections.post(PATH, b"{}")
+                await post(connections, PATH, b"{}")
         await until(lambda: server.num_closed == 1)
-        assert await connections.post(PATH, b"{}") == (200, b"{}")
+        assert await post(connections, PATH, b"{}") == (200, b"{}")
 
 
 def test_it_works_on_the_loop_that_workers_use() -> None:
     async def twice() -> list[tuple[int, bytes]]:
         async with connected(Server(WELL, WELL)) as connections:
-            return [await connections.post(PATH, b"{}") for _ in range(2)]
+            return [await post(connections, PATH, b"{}") for _ in range(2)]
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         assert runner.run(twice()) == [(200, b"{}")] * 2

@@ -34,7 +34,8 @@ class Request:
         self.heard.append(answer)
 
     async def exchange(self, timeout_s: float = 5.0) -> str:
-        return await exchange(self.run(), timeout_s=timeout_s, drop=self.drop, heard=self.note)
+        answer = asyncio.ensure_future(self.run())
+        return await exchange(answer, timeout_s=timeout_s, drop=self.drop, heard=self.note)
 
 
 async def test_an_answer_in_time() -> None:
@@ -86,6 +87,7 @@ async def test_errors_come_as_they_are() -> None:
         raise LookupError("x")
 
     request = Request()
+    answer = asyncio.ensure_future(fail())
     with pytest.raises(LookupError):
-        await exchange(fail(), timeout_s=1, drop=request.drop, heard=request.note)
+        await exchange(answer, timeout_s=1, drop=request.drop, heard=request.note)
     assert request.num_drops == 0

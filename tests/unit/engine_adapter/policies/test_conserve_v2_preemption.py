@@ -127,6 +127,19 @@ class TestRestore:
         assert plan.prefetches == ()
         assert plan.prefill == ()
 
+    @pytest.mark.parametrize("copies", [4, 100])
+    def test_pages_for_one_go_to_the_retracted_row_though_a_new_one_would_fit_too(
+        self, copies: int, world: World, model: PolynomialModel
+    ) -> None:
+        """Work that was begun is finished first, or the host fills with rows that never end."""
+        world.have(free_pages=14, copy_pages_per_step=copies)
+        world.offline("running", phase=DECODE)
+        world.offline("r", phase=Phase.RETRACTED, prompt=160, host_pages=10, host_tokens=160)
+        world.offline("new", prompt=160)
+        plan = plan_of(world, model)
+        assert plan.prefetches == (Prefetch("r", 0, min(10, copies)),)
+        assert plan.prefill == ()
+
     def test_nothing_is_fetched_in_a_step_that_had_to_retract(
         self, world: World, model: PolynomialModel
     ) -> None:
