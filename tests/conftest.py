@@ -5,13 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
-
-# The same examples on every machine, and no opinion on how fast it is.
-settings.register_profile(
-    "coserve", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
-)
-settings.load_profile("coserve")
 
 pytest_plugins = [
     "tests.fixtures.api",
