@@ -102,19 +102,19 @@ def _compose(scheduler: Any, plan: StepPlan) -> LaunchedStep | None:
 
 def _take_decodes(scheduler: Any, rids: tuple[str, ...]) -> list[RowSpan]:
     """The decode rows that have not ended since the snapshot."""
+    # Hundreds of rows in a full step: passes without branches, as in the plan's check.
     by_id, page_size = scheduler.rows.by_id, scheduler.page_size
-    spans = []
-    for rid in rids:
-        live = by_id.get(rid)
-        if live is None:
-            continue
-        req, row = live.req, live.row
-        if req.finished_reason is None and row.phase is DECODE:
-            length = req.kv_committed_len
-            row.computed_tokens = length + 1
-            row.device_pages = -(-(length + 1) // page_size)
-            spans.append(RowSpan(live, length, length + 1))
-    return spans
+    found = [by_id[rid] for rid in rids if rid in by_id]
+    ready = [
+        live for live in found if live.req.finished_reason is None and live.row.phase is DECODE
+    ]
+    starts = [live.req.kv_committed_len for live in ready]
+    ends = [start + 1 for start in starts]
+    for live, end in zip(ready, ends, strict=True):
+        row = live.row
+        row.computed_tokens = end
+        row.device_pages = -(-end // page_size)
+    return list(map(RowSpan, ready, starts, ends))
 
 
 def _take_chunk(scheduler: Any, chunk: Chunk) -> ChunkSpan | None:

@@ -41,10 +41,17 @@ def test_a_setting_is_refused_before_anything_is_loaded(
 def test_what_only_the_scheduler_can_know_ends_the_server_the_same_way(
     engine_python: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
-    """The page size and the host's memory meet the model in a scheduler process."""
+    """The host's memory meets the model in a scheduler process."""
     reason = last_word(engine_python, tiny_model, tmp_path, COSERVE_HOST_KV_TOKENS=str(10**12))
     assert reason.startswith("COSERVE_HOST_KV_TOKENS=1000000000000 needs ")
     assert "give at most " in reason
+
+
+def test_a_page_size_that_does_not_fit_the_host_pages(
+    engine_python: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    reason = last_word(engine_python, tiny_model, tmp_path, "--page-size", "32")
+    assert reason.startswith("the KV page size is 32; give --page-size 1, 2, 4, 8 or 16 ")
 
 
 def test_a_plugin_that_breaks_at_import_ends_the_process(engine_python: Path) -> None:

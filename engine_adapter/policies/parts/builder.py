@@ -226,8 +226,9 @@ class PlanBuilder:
 
     def build(self, budget_s: float, safepoints: Safepoints = UNARMED) -> StepPlan:
         """Close the step. Every slot holder that could run and was not taken is parked."""
-        taken, fetching = self.taken, Phase.PREFETCHING
-        left = [row for row in self.snapshot.running if row.rid not in taken]
+        running, taken, fetching = self.snapshot.running, self.taken, Phase.PREFETCHING
+        everybody = len(self._decode) == len(running)  # the usual full step
+        left = [] if everybody else [row for row in running if row.rid not in taken]
         parks = tuple([row.rid for row in left if row.phase is not fetching])
         return StepPlan(
             step_id=self.snapshot.step_id,

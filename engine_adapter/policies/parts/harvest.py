@@ -62,8 +62,7 @@ class Harvester:
         chunks_first = self._chunks_harvest_more(budget_s)
         if chunks_first:
             self._take_chunks(budget_s)
-        if self._decode_worth_s(budget_s) > 0.0:
-            self._take_decode(budget_s)
+        self._take_decode(budget_s, if_worth=True)
         if not chunks_first:
             self._take_chunks(budget_s)
 
@@ -124,10 +123,14 @@ class Harvester:
             typical_online_tokens=self._typical,
         )
 
-    def _take_decode(self, budget_s: float, at_least_one: bool = False) -> None:
+    def _take_decode(
+        self, budget_s: float, *, at_least_one: bool = False, if_worth: bool = False
+    ) -> None:
         builder = self._builder
         too_slow = 0
         ready = builder.untaken(self._rows.offline_decode)
+        if if_worth and decode_worth_s(builder, ready, budget_s, self._price) <= 0.0:
+            return
         for row in ready[builder.decode_run(ready, budget_s) :]:
             if builder.rows_left <= 0 or too_slow >= MAX_TOO_SLOW:
                 return
@@ -268,15 +271,12 @@ class Harvester:
         for row in self._next_prompts():
             saved_s = self._chunk_worth_s(row, budget_s)
             if saved_s > 0.0:
-                return saved_s > self._decode_worth_s(budget_s)
+                ready = self._builder.untaken(self._rows.offline_decode)
+                return saved_s > decode_worth_s(self._builder, ready, budget_s, self._price)
         return False
 
     def _chunk_worth_s(self, row: RequestRow, budget_s: float) -> float:
         return chunk_worth_s(self._builder, row, budget_s, self._keep_pages, self._price)
-
-    def _decode_worth_s(self, budget_s: float) -> float:
-        ready = self._builder.untaken(self._rows.offline_decode)
-        return decode_worth_s(self._builder, ready, budget_s, self._price)
 
     def _sharing_pays(self) -> bool:
         """Whether one mixed step is predicted to be no slower than a prefill and a decode step."""
