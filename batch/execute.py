@@ -27,6 +27,7 @@ from engine_adapter.wire.errors import (
     EngineNotReached,
     EngineUnavailable,
     InternalError,
+    Overloaded,
     error_body,
 )
 from engine_adapter.wire.request_class import RequestClass
@@ -136,10 +137,23 @@ def _reply_of(error: ApiError, call: EngineCall) -> EngineReply:
     return EngineReply(status_code=error.status, body=error_body(error), request_id=call.request_id)
 
 
+def _is_refusal(reply: EngineReply) -> bool:
+    """Whether the engine takes nothing now (429, 503). One that went away is another matter."""
+    error = reply.body.get("error")
+    return not reply.ok and error is not None and error.get("code") == Overloaded.default_code
+
+
 def _judge(
     row: ClaimedRow, reply: EngineReply, *, engine_lost: bool, limits: AttemptLimits, jitter: float
 ) -> Outcome:
-    refused = not engine_lost and reply.status_code in (429, 503)
+    if _is_refusal(reply):
+        put_back = PutBack(
+            row.id,
+            delay_s=retry.backoff_s(row.num_refusals, jitter),
+            refused=True,
+            error=reply.body.get("error"),
+        )
+        return Outcome(put_back=put_back, refused=True)
     status = RowStatus.SUCCEEDED
     if not reply.ok:
         status = RowStatus.ERRORED
@@ -149,7 +163,7 @@ def _judge(
         if isinstance(next_step, Again):
             error = reply.body.get("error")
             put_back = PutBack(row.id, delay_s=next_step.delay_s, counts=True, error=error)
-            return Outcome(put_back=put_back, engine_lost=engine_lost, refused=refused)
+            return Outcome(put_back=put_back, engine_lost=engine_lost)
     line = http_line(
         row.id,
         row.custom_id,
@@ -168,4 +182,4 @@ def _judge(
         completion_tokens=usage.completion_tokens,
         reasoning_tokens=usage.reasoning_tokens,
     )
-    return Outcome(result=result, engine_lost=engine_lost, refused=refused)
+    return Outcome(result=result, engine_lost=engine_lost)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field, field_validator
-from pydantic_settings import NoDecode
+from pydantic_settings import NoDecode, SettingsConfigDict
 
 from batch.secret_files import ServiceSettings
 from batch.webhooks.targets import TargetPolicy
@@ -18,8 +18,10 @@ HEARTBEAT_S = 1.0
 """How often it beats: several times within `LEASE_STALE_S`."""
 
 
-class BatchSettings(ServiceSettings):
-    """What the worker, beat and the batch half of the gateway need to know."""
+class CommonSettings(ServiceSettings):
+    """What both doors need to know, and must read alike. Names in the environment: settings.md."""
+
+    model_config = SettingsConfigDict(populate_by_name=True)
 
     database_url: str = Field(
         default="postgresql+psycopg://app@127.0.0.1/app",
@@ -35,28 +37,17 @@ class BatchSettings(ServiceSettings):
     """Comma separated."""
 
     home: Path = Path(".coserve")
-    files_url: str = ""
-    """`file:///...` or `s3://...`; empty: `files` below `home`."""
-
-    batch_dispatchers: int = Field(default=0, ge=0, le=256)
-    """Processes of the dispatch worker, one for each engine at work; 0: one more than ENGINE_URLS
-    names, and at least 4."""
-
-    batch_max_in_flight: int = Field(default=256, ge=1, le=4096)
-    """Most rows one dispatcher has at its engine at once."""
-
-    batch_max_attempts: int = Field(default=10, ge=1, le=1000)
-    """How often a row may fail in a way worth repeating before its error is final."""
+    files_url: str | None = None
+    """`file:///...` or `s3://...`; none: `files` below `home`."""
 
     batch_enqueued_tokens: int | None = Field(default=None, ge=0)
     """Prompt tokens a project without a limit of its own may have waiting per model
-    (COSERVE_BATCH_ENQUEUED_TOKENS); none: no limit."""
-
-    batch_row_timeout_s: float = Field(default=3600.0, gt=0)
-    """How long one attempt may take at the engine, parked time included."""
+    (COSERVE_BATCH_ENQUEUED_TOKENS); none: no limit. Workers hold new batches to it, the gateway
+    retried ones."""
 
     webhook_networks: str = ""
-    """Networks that webhooks may reach beside the public internet, comma separated."""
+    """Networks that webhooks may reach beside the public internet, comma separated
+    (COSERVE_WEBHOOK_NETWORKS)."""
 
     @field_validator("webhook_networks")
     @classmethod
@@ -74,3 +65,20 @@ class BatchSettings(ServiceSettings):
         """The engines' addresses without trailing slashes, in order."""
         parts = (part.strip().rstrip("/") for part in self.engine_urls.split(","))
         return tuple(part for part in parts if part)
+
+
+class BatchSettings(CommonSettings):
+    """What the workers and beat need to know."""
+
+    batch_dispatchers: int = Field(default=0, ge=0, le=256)
+    """Processes of the dispatch worker, one for each engine at work; 0: one more than ENGINE_URLS
+    names, and at least 4."""
+
+    batch_max_in_flight: int = Field(default=256, ge=1, le=4096)
+    """Most rows one dispatcher has at its engine at once."""
+
+    batch_max_attempts: int = Field(default=10, ge=1, le=1000)
+    """How often a row may fail in a way worth repeating before its error is final."""
+
+    batch_row_timeout_s: float = Field(default=3600.0, gt=0)
+    """How long one attempt may take at the engine, parked time included."""

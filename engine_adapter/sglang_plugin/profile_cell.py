@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from array import array
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,30 +16,8 @@ from sglang.srt.managers.schedule_batch import Req, ReqKvInfo, ScheduleBatch
 from sglang.srt.sampling.sampling_params import SamplingParams
 
 from engine_adapter.latency.fit import Sample
+from engine_adapter.latency.grid import Cell
 from engine_adapter.sglang_plugin.decode_rows import DecodeRows, mix
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One step of the grid.
-
-    Attributes:
-        decode: Context of every decode row.
-        chunks: ``(num_tokens, context)`` of every prompt chunk.
-    """
-
-    decode: tuple[int, ...] = ()
-    chunks: tuple[tuple[int, int], ...] = ()
-
-    @property
-    def num_tokens(self) -> int:
-        """KV tokens the cell needs."""
-        return sum(c + 1 for c in self.decode) + sum(p + c for p, c in self.chunks)
-
-    @property
-    def num_rows(self) -> int:
-        """Request slots the cell needs."""
-        return len(self.decode) + len(self.chunks)
 
 
 def fits(scheduler: Any, cell: Cell) -> bool:

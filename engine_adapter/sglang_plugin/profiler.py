@@ -18,16 +18,13 @@ import torch
 from engine_adapter.core.slo import Slo
 from engine_adapter.latency.derive import default_slo
 from engine_adapter.latency.fit import Fit, Sample, fit_with_holdout
+from engine_adapter.latency.grid import Cell, make_grid
 from engine_adapter.latency.profile import Profile, ProfileKey, find_profile, save_profile
-from engine_adapter.sglang_plugin.profile_cell import Cell, fits, run_cell
+from engine_adapter.sglang_plugin.profile_cell import fits, run_cell
 from engine_adapter.sglang_plugin.settings import RuntimeSettings
 
 logger = logging.getLogger(__name__)
 REPEATS = 2
-CHUNK_TOKENS = (8, 16, 48, 128, 256, 512)
-CONTEXT_TOKENS = (0, 256, 1024)
-DECODE_ROWS = (1, 2, 4, 8, 16, 32)
-DECODE_CONTEXT = (64, 512, 1200)
 
 
 class Profiler:
@@ -53,7 +50,12 @@ class Profiler:
         if self.profile is not None:
             self.state = "stored"
         else:
-            grid = make_grid(scheduler)
+            grid = make_grid(
+                scheduler.chunked_prefill_size or scheduler.max_prefill_tokens,
+                scheduler.max_total_num_tokens,
+                scheduler.req_to_token_pool.size,
+                scheduler.model_config.context_len,
+            )
             self._todo = deque(cell for _ in range(REPEATS) for cell in grid)
             self._num_cells = len(self._todo)
 
@@ -120,33 +122,6 @@ class Profiler:
             logger.info("coserve: profile stored in %s after %.1f s", path, self._busy_s)
         except OSError as error:
             logger.warning("coserve: the profile could not be stored: %s", error)
-
-
-def make_grid(scheduler: Any) -> list[Cell]:
-    """Steps that tell the coefficients apart, as far as this engine can hold them."""
-    limit = scheduler.chunked_prefill_size or scheduler.max_prefill_tokens
-    chunks = sorted({min(p, limit) for p in CHUNK_TOKENS})
-    cells = [Cell(chunks=((p, c),)) for p in chunks for c in CONTEXT_TOKENS]
-    cells += [Cell(chunks=((p // 2, 0), (p - p // 2, 256))) for p in chunks if p >= 48]
-    cells += [Cell(decode=(c,) * n) for n in DECODE_ROWS for c in DECODE_CONTEXT]
-    cells += [
-        Cell(decode=(c,) * n, chunks=((p, start),))
-        for n in (1, 4, 12)
-        for c in (128, 1024)
-        for p, start in ((8, 512), (16, 0), (64, 512), (192, 0), (384, 256))
-        if p <= limit
-    ]
-    room = scheduler.max_total_num_tokens // 2
-    slots = scheduler.req_to_token_pool.size
-    length = scheduler.model_config.context_len
-    return [
-        cell
-        for cell in cells
-        if cell.num_tokens <= room
-        and cell.num_rows <= slots
-        and all(p + c < length for p, c in cell.chunks)
-        and all(c < length for c in cell.decode)
-    ]
 
 
 def profile_key(scheduler: Any) -> ProfileKey:

@@ -166,6 +166,11 @@ class BatchView:
         return self.status in STEERABLE
 
     @property
+    def stopped(self) -> bool:
+        """Whether it ended before its rows did: those without an answer have not all failed."""
+        return self.status in (BatchStatus.CANCELLED, BatchStatus.EXPIRED)
+
+    @property
     def retriable(self) -> bool:
         """Whether lines without an answer can be run again, and were not yet."""
         return self.status in REPEATABLE and self.batch.num_failed > 0 and self.retry_id is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, cast
 
 import orjson
@@ -44,6 +45,7 @@ class ClaimedRow:
     length_bytes: int
     attempt: int
     num_losses: int = 0
+    num_refusals: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,7 @@ class PutBack:
         delay_s: Not claimed again before this has passed.
         counts: Whether the attempt counts towards the bound on attempts.
         lost: Whether the engine was lost while the row was there.
+        refused: Whether the engine turned the row away because it takes none now.
         error: The error of the attempt, in the wire's shape.
     """
 
@@ -61,7 +64,13 @@ class PutBack:
     delay_s: float = 0.0
     counts: bool = False
     lost: bool = False
+    refused: bool = False
     error: Mapping[str, Any] | None = None
+
+
+_columns = attrgetter(
+    "line_no", "custom_id", "offset_bytes", "length_bytes", "prefix_hash", "num_tokens"
+)
 
 
 async def ingest(session: AsyncSession, batch_id: str, rows: AsyncIterable[NewRow]) -> int:
@@ -78,17 +87,7 @@ async def ingest(session: AsyncSession, batch_id: str, rows: AsyncIterable[NewRo
     ):
         copy.set_types(["text", "int4", "text", "int8", "int4", "int8", "int4"])
         async for row in rows:
-            await copy.write_row(
-                (
-                    batch_id,
-                    row.line_no,
-                    row.custom_id,
-                    row.offset_bytes,
-                    row.length_bytes,
-                    row.prefix_hash,
-                    row.num_tokens,
-                )
-            )
+            await copy.write_row((batch_id, *_columns(row)))
             num_rows += 1
     return num_rows
 
@@ -131,7 +130,7 @@ _CLAIM = text(
         AND EXISTS (SELECT 1 FROM dispatchers d WHERE d.id = :dispatcher_id)
       RETURNING r.*
     )
-    SELECT id, batch_id, custom_id, offset_bytes, length_bytes, attempt, num_losses
+    SELECT id, batch_id, custom_id, offset_bytes, length_bytes, attempt, num_losses, num_refusals
     FROM leased ORDER BY batch_id, prefix_hash, line_no
     """
 )
@@ -150,7 +149,8 @@ _CLAIM_SUSPECTS = text(
     FROM picked
     WHERE r.id = picked.id
       AND EXISTS (SELECT 1 FROM dispatchers d WHERE d.id = :dispatcher_id)
-    RETURNING r.id, r.batch_id, r.custom_id, r.offset_bytes, r.length_bytes, r.attempt, r.num_losses
+    RETURNING r.id, r.batch_id, r.custom_id, r.offset_bytes, r.length_bytes, r.attempt,
+              r.num_losses, r.num_refusals
     """
 )
 
@@ -233,12 +233,13 @@ async def put_back(session: AsyncSession, dispatcher_id: str, rows: Sequence[Put
             SET status = 'pending', dispatcher_id = NULL, rid = NULL,
                 attempt = r.attempt + t.counts,
                 num_losses = LEAST(r.num_losses + t.lost, 32767),
+                num_refusals = LEAST(r.num_refusals + t.refused, 32767),
                 available_at = CASE WHEN t.delay_s > 0
                   THEN statement_timestamp() + make_interval(secs => t.delay_s) END,
                 last_error = COALESCE(CAST(t.error AS jsonb), r.last_error)
-            FROM unnest(CAST(:ids AS bigint[]), CAST(:delays AS float8[]),
-                        CAST(:counts AS int[]), CAST(:losses AS int[]), CAST(:errors AS text[]))
-                 AS t(row_id, delay_s, counts, lost, error)
+            FROM unnest(CAST(:ids AS bigint[]), CAST(:delays AS float8[]), CAST(:counts AS int[]),
+                        CAST(:losses AS int[]), CAST(:refusals AS int[]), CAST(:errors AS text[]))
+                 AS t(row_id, delay_s, counts, lost, refused, error)
             WHERE r.id = t.row_id AND r.status = 'leased' AND r.dispatcher_id = :dispatcher_id
             """
         ),
@@ -248,6 +249,7 @@ async def put_back(session: AsyncSession, dispatcher_id: str, rows: Sequence[Put
             "delays": [float(row.delay_s) for row in rows],
             "counts": [int(row.counts) for row in rows],
             "losses": [int(row.lost) for row in rows],
+            "refusals": [int(row.refused) for row in rows],
             "errors": [
                 orjson.dumps(row.error).decode() if row.error is not None else None for row in rows
             ],

@@ -34,7 +34,7 @@ def main() -> int:
     setting = Setting(seed=seed, real=real, **lines)
     print(f"seed {seed}: {num_kills} kills, engine {options.engine}", flush=True)
     started, rng = time.monotonic(), random.Random(seed)
-    kinds = [Kind(options.kind)] * num_kills if options.kind else plan(num_kills, rng)
+    kinds = [Kind(options.kind)] * num_kills if options.kind else plan(num_kills, rng, real=real)
     deaths, findings = asyncio.run(run(setting, kinds))
     told = figures.summary(deaths) | {"wall_s": round(time.monotonic() - started, 1)}
     print(figures.table(told))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -109,6 +110,8 @@ class Feeder:
             "messages": [{"role": "user", "content": line.prompt}],
         }
         if self.max_tokens is not None:
-            body |= {"max_tokens": self.max_tokens, "temperature": 0}
+            # Of many lengths, so that lines do not end in waves.
+            length = 1 + zlib.crc32(line.custom_id.encode()) % self.max_tokens
+            body |= {"max_tokens": length, "temperature": 0}
         whole = {"custom_id": line.custom_id, "method": "POST", "url": CHAT, "body": body}
         return orjson.dumps(whole) + b"\n"

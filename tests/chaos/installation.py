@@ -64,14 +64,16 @@ class Installation:
         return url.replace("+psycopg", "")
 
     @property
-    def engine_port(self) -> int:
-        """Where the engine listens: the address that the gateway was given."""
+    def engine_port(self) -> int | None:
+        """Where the engine listens; none while it is not there, or has only been forked: until
+        its exec it has its parent's command line."""
         if self.fake is not None:
             return self.fake.port
-        argv = self._part("engine")
-        assert argv is not None, "the engine is not running"
-        words = argv.cmdline()
-        return int(words[words.index("--port") + 1])
+        engine = self._part("engine")
+        with suppress(psutil.Error, ValueError):
+            words = engine.cmdline() if engine is not None else []
+            return int(words[words.index("--port") + 1])
+        return None
 
     # --- processes ----------------------------------------------------------------------------
 

@@ -79,20 +79,25 @@ class Observer:
         return int(found[0][0])
 
     async def _at_engine(self) -> int:
-        try:
-            port = self._installation.engine_port
-            info = (await self._client.get(f"http://127.0.0.1:{port}/server_info")).json()
-        except (httpx.HTTPError, ValueError, AssertionError):
+        info = await self._ask_engine("/server_info")
+        if info is None or info.status_code != 200:
             return 0
-        live = [state["coserve"]["live"] for state in info["internal_states"]]
+        live = [state["coserve"]["live"] for state in info.json()["internal_states"]]
         return sum(len(one["waiting"]) + len(one["running"]) for one in live)
 
     async def engine_answers(self) -> bool:
+        """Whether it says that it is well."""
+        health = await self._ask_engine("/health")
+        return health is not None and health.status_code == 200
+
+    async def _ask_engine(self, path: str) -> httpx.Response | None:
+        port = self._installation.engine_port
+        if port is None:
+            return None
         try:
-            port = self._installation.engine_port
-            return (await self._client.get(f"http://127.0.0.1:{port}/health")).status_code == 200
-        except (httpx.HTTPError, AssertionError):
-            return False
+            return await self._client.get(f"http://127.0.0.1:{port}{path}")
+        except httpx.HTTPError:
+            return None
 
     async def progress(self) -> dict[str, int]:
         """The number of the last result of every batch."""

@@ -32,6 +32,9 @@ class Setting:
         real: The supervised real engine with the default model instead of the fake one.
         latency_ms: How long the fake engine takes for a line.
         max_running: How many lines it works on at once.
+        max_tokens: Longest answer asked of the real engine.
+        real_in_flight: Lines at the real engine at once. With its usual 64 running on two cores a
+            line takes most of a minute: what is measured would be that, and not the recovery.
     """
 
     seed: int
@@ -40,6 +43,7 @@ class Setting:
     max_running: int = 32
     real: bool = False
     max_tokens: int = 32
+    real_in_flight: int = 16
 
 
 @asynccontextmanager
@@ -50,6 +54,7 @@ async def installed(setting: Setting) -> AsyncIterator[Installation]:
     given = {}
     if setting.real:
         given["COSERVE_MODEL"] = str(DEFAULT_MODEL)
+        given["COSERVE_BATCH_MAX_IN_FLIGHT"] = str(setting.real_in_flight)
     else:
         fake = FakeEngineProcess(
             folder, latency_ms=setting.latency_ms, max_running=setting.max_running

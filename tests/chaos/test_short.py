@@ -29,6 +29,7 @@ def test_thirteen_kills_have_every_kind_and_a_seed_fixes_their_order() -> None:
         assert set(planned) == set(Kind)
         assert planned == plan(num_kills, random.Random(7))
     assert plan(200, random.Random(7)) != plan(200, random.Random(8))
+    assert plan(13, random.Random(7), real=True).count(Kind.ENGINE) == 4
 
 
 def test_quantiles_are_values_that_were_measured() -> None:

@@ -41,6 +41,17 @@ _WEIGHTS = {
     Kind.ENGINE: 4,
     Kind.MACHINE: 1,
 }
+_REAL_WEIGHTS = {
+    Kind.ENGINE: 4,
+    Kind.POOL_CHILD: 2,
+    Kind.DISPATCH_WORKER: 1,
+    Kind.POSTGRES: 1,
+    Kind.BACKEND: 1,
+    Kind.BROKER_WIPED: 1,
+    Kind.GATEWAY: 1,
+    Kind.WATCHER: 1,
+    Kind.MACHINE: 1,
+}
 _PARTS = {
     Kind.DISPATCH_WORKER: "worker-dispatch",
     Kind.STAGES_WORKER: "worker-stages",
@@ -53,16 +64,18 @@ _PARTS = {
 }
 
 
-def plan(num_kills: int, rng: random.Random) -> list[Kind]:
+def plan(num_kills: int, rng: random.Random, *, real: bool = False) -> list[Kind]:
     """So many deaths in random order, every kind in proportion to its weight.
 
     A short run has the frequent kinds; one with at least as many kills as there are kinds has all.
+    With the real engine, which takes a minute to come back, every third is its own.
     """
-    kinds = sorted(_WEIGHTS, key=lambda kind: -_WEIGHTS[kind])
+    weights = _REAL_WEIGHTS if real else _WEIGHTS
+    kinds = sorted(weights, key=lambda kind: -weights[kind])
     dealt: dict[Kind, int] = dict.fromkeys(kinds, 0)
     planned = []
     for _ in range(num_kills):
-        kind = min(kinds, key=lambda one: dealt[one] / _WEIGHTS[one])
+        kind = min(kinds, key=lambda one: dealt[one] / weights[one])
         dealt[kind] += 1
         planned.append(kind)
     rng.shuffle(planned)

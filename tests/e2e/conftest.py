@@ -10,8 +10,9 @@ from playwright.async_api import Browser, async_playwright
 
 from coserve.setup.browser import find_browser
 from tests.fixtures.installation import installation
+from tests.fixtures.visit import visit
 
-__all__ = ["installation"]
+__all__ = ["installation", "visit"]
 
 FLAGS = (
     "--no-sandbox",

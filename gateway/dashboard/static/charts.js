@@ -3,6 +3,8 @@
 (() => {
   const drawn = new WeakMap();
   const HEIGHT = 190;
+  // Whole seconds at least: a finer mark would repeat the words of its neighbour.
+  const MARKS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400];
 
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const time = (s) => new Date(s * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
@@ -16,7 +18,7 @@
       cursor: { y: false, drag: { x: false, y: false } },
       legend: { live: true },
       scales: { y: { range: (_u, _min, max) => [0, Math.max(data.max ?? 0, max ?? 0, 1)] } },
-      axes: [{ ...axis, values: (_u, ticks) => ticks.map(time), space: 90 }, { ...axis, size: 56, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000] }],
+      axes: [{ ...axis, values: (_u, ticks) => ticks.map(time), space: 90, incrs: MARKS_S }, { ...axis, size: 56, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000] }],
       series: [
         { label: "time", value: (_u, s) => (s == null ? "–" : time(s)) },
         ...data.series.map((one, i) => ({

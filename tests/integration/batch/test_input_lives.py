@@ -173,13 +173,13 @@ async def test_a_file_that_expires_while_a_batch_is_created_stays(database: Data
     store = MemoryFileStore()
     file_id = await add_file(database, store, line("a") + b"\n")
     async with database.unit_of_work() as session:
-        soon = "statement_timestamp() + interval '0.4 s'"
+        soon = "statement_timestamp() + interval '3 s'"
         await session.execute(
             text(f"UPDATE files SET expires_at = {soon} WHERE id = :id"), {"id": file_id}
         )
     async with database.unit_of_work() as creation:
         await create(creation, DEFAULT_PROJECT_ID, request(file_id))
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(3.1)
         assert await collect_files(database, store) == 0
     assert await collect_files(database, store) == 0
     assert store.keys() == [file_id]

@@ -15,6 +15,7 @@ from store.repositories import row as rows
 from store.session import Database
 from tests.fixtures.batches import (
     PATIENCE_S,
+    PATIENT,
     QUICK,
     Bench,
     add_batch,
@@ -27,7 +28,6 @@ from tests.fixtures.batches import (
 from tests.fixtures.steered_engine import SteeredEngine
 
 URL = "http://127.0.0.1:1"
-PATIENT = LeaseTimes(heartbeat_s=0.05, stale_s=PATIENCE_S)
 
 
 async def _age(database: Database, more_s: float) -> float:

@@ -13,7 +13,7 @@ from store.repositories import row as rows
 from store.repositories.result import NewResult
 from store.repositories.row import PutBack
 from store.session import Database
-from tests.fixtures.batches import Bench, add_batch, line, read_batch, row_statuses
+from tests.fixtures.batches import PATIENCE_S, Bench, add_batch, line, read_batch, row_statuses
 
 URL = "http://127.0.0.1:1"
 
@@ -70,12 +70,12 @@ async def test_a_row_put_back_waits_and_counts(
     token, batch_id, row_ids = held
     outbox = Outbox(token, database, bench.queue, bench.clock)
     outbox.add(PutBack(row_ids[0], delay_s=60, counts=True, error={"code": "x"}))
-    outbox.add(PutBack(row_ids[1]))
+    outbox.add(PutBack(row_ids[1], refused=True))
     outbox.close()
     await outbox.run()
     async with database.unit_of_work() as session:
         again = await rows.claim(session, token, {batch_id: 4})
-    assert [(row.id, row.attempt) for row in again] == [(row_ids[1], 0)]
+    assert [(row.id, row.attempt, row.num_refusals) for row in again] == [(row_ids[1], 0, 1)]
     async with database.unit_of_work() as session:
         await session.execute(text("UPDATE batch_rows SET available_at = now()"))
         again = await rows.claim(session, token, {batch_id: 4})
@@ -91,13 +91,19 @@ async def test_connections_that_die_lose_nothing(
     token, batch_id, row_ids = held
     outbox = Outbox(token, database, bench.queue, bench.clock)
     writer = asyncio.ensure_future(outbox.run())
+    waiting = text(
+        "SELECT count(*) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    )
     blocker = Database(str(database.engine.url.render_as_string(hide_password=False)))
     async with blocker.unit_of_work() as session:
         # The write waits for this lock; then every other connection is cut.
         await session.execute(text("SELECT 1 FROM batches FOR UPDATE"))
         for row_id in row_ids:
             outbox.add(_result(batch_id, row_id))
-        await asyncio.sleep(0.3)
+        async with asyncio.timeout(PATIENCE_S):
+            while not await session.scalar(waiting):
+                await asyncio.sleep(0.02)
         killed = await session.execute(
             text(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"

@@ -9,10 +9,10 @@ import pytest
 from batch.dispatch import DispatchLimits
 from batch.errors import BatchNotFound
 from batch.finalize import finalize
+from batch.intake import REFRESH_S
 from batch.states import BatchStatus
 from batch.steer import STEERABLE, pause, prioritize, resume
 from batch.transition import move
-from engine_adapter.client.fake_engine import FakeEngine
 from engine_adapter.client.http import HttpEngineClient
 from engine_adapter.wire.errors import Conflict, InvalidRequest
 from store.models import DEFAULT_PROJECT_ID, Batch
@@ -27,7 +27,9 @@ from tests.fixtures.batches import (
     read_batch,
     row_statuses,
     running,
+    until,
 )
+from tests.fixtures.steered_engine import SteeredEngine
 
 
 async def steer_to(database: Database, batch_id: str, *, paused: bool) -> Batch:
@@ -37,29 +39,31 @@ async def steer_to(database: Database, batch_id: str, *, paused: bool) -> Batch:
 
 
 async def test_a_pause_keeps_every_line_and_resuming_answers_them(
-    bench: Bench, engine: HttpEngineClient, fake_engine: FakeEngine
+    bench: Bench, engine: HttpEngineClient, fake_engine: SteeredEngine
 ) -> None:
-    lines = [line(f"r{n}", "fake:tokens=4 fake:token_ms=30") for n in range(90)]
+    lines = [line(f"r{n}", "fake:tokens=2 fake:token_ms=20") for n in range(90)]
     batch_id = await add_batch(bench.database, bench.file_store, lines)
     held = await bench.lease(engine.url)
     limits = DispatchLimits(max_in_flight=8)
     async with running(bench.dispatcher(held, engine, limits=limits)):
-        while (await read_batch(bench.database, batch_id)).num_completed < 20:
-            await asyncio.sleep(0.02)
+        await until(lambda: fake_engine.asked.total() >= 30)
+        fake_engine.held = True
         await steer_to(bench.database, batch_id, paused=True)
+        await asyncio.sleep(2 * REFRESH_S)
+        fake_engine.held = False
     # With nothing to claim the dispatcher has ended; rows in flight were answered, not thrown away.
     batch = await read_batch(bench.database, batch_id)
     statuses = list((await row_statuses(bench.database, batch_id)).values())
     assert batch.status == "in_progress"
-    assert 20 <= batch.num_completed < 90
+    assert 30 <= batch.num_completed < 90
     assert set(statuses) == {"succeeded", "pending"}
-    assert len(fake_engine.received) == batch.num_completed
+    assert fake_engine.asked.total() == batch.num_completed
     await bench.dispatch(engine)
-    assert len(fake_engine.received) == batch.num_completed
+    assert fake_engine.asked.total() == batch.num_completed
 
     await steer_to(bench.database, batch_id, paused=False)
     await bench.dispatch(engine)
-    assert len(fake_engine.received) == 90, "no line ran twice"
+    assert fake_engine.asked.total() == 90, "no line ran twice"
     assert await finalize(bench.database, bench.file_store, batch_id) is BatchStatus.COMPLETED
     batch = await read_batch(bench.database, batch_id)
     answered = await file_lines(bench.file_store, batch.output_file_id)
@@ -80,19 +84,20 @@ async def test_asking_twice_changes_nothing(bench: Bench) -> None:
 
 
 async def test_the_preferred_batch_of_a_project_goes_first(
-    bench: Bench, engine: HttpEngineClient
+    bench: Bench, engine: HttpEngineClient, fake_engine: SteeredEngine
 ) -> None:
-    earlier = await add_batch(bench.database, bench.file_store, [line(f"a{n}") for n in range(300)])
-    later = await add_batch(bench.database, bench.file_store, [line(f"b{n}") for n in range(300)])
+    first, second = ([line(f"{word}{n}", word) for n in range(300)] for word in "ab")
+    await add_batch(bench.database, bench.file_store, first)
+    later = await add_batch(bench.database, bench.file_store, second)
     async with bench.database.unit_of_work() as session:
         batch = await prioritize(session, DEFAULT_PROJECT_ID, later, 5)
         assert batch.priority == 5
         await prioritize(session, DEFAULT_PROJECT_ID, later, 5)
-    held = await bench.lease(engine.url)
-    async with running(bench.dispatcher(held, engine)):
-        while (await read_batch(bench.database, later)).num_completed < 300:
-            await asyncio.sleep(0.005)
-        assert (await read_batch(bench.database, earlier)).num_completed < 250
+    await bench.dispatch(engine)
+    words = [word for word, _ in fake_engine.calls]
+    assert len(words) == 600
+    last_of_the_preferred = max(at for at, word in enumerate(words) if word == "b")
+    assert words[:last_of_the_preferred].count("a") < 250
     assert (await events_of(bench.database, later)).count("priority_changed") == 1
 
 

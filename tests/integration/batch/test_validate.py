@@ -191,7 +191,7 @@ async def test_a_cancel_does_not_wait_and_wins(database: Database, good: bool) -
     async with asyncio.TaskGroup() as tasks:
         validation = tasks.create_task(validate(database, store, batch_id))
         await store.reading.wait()
-        async with asyncio.timeout(2), database.unit_of_work() as session:
+        async with asyncio.timeout(30), database.unit_of_work() as session:
             assert await move(session, batch_id, BatchStatus.CANCELLING)
         store.go_on.set()
     assert validation.result() is None

@@ -12,6 +12,7 @@ import pytest
 
 from batch.execute import AttemptLimits, Outcome, execute
 from batch.quarantine import FAILURE_CODE, MAX_LOSSES
+from batch.retry import backoff_s
 from engine_adapter.client.base import CHAT_PATH, EngineCall, EngineReply, Served
 from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
 from engine_adapter.core.request import RequestClass
@@ -23,8 +24,8 @@ LIMITS = AttemptLimits(max_attempts=3, timeout_s=60.0)
 LATER = datetime.now(UTC) + timedelta(hours=1)  # noqa: TID251 - a deadline for the real clock
 
 
-def _row(attempt: int = 0) -> ClaimedRow:
-    return ClaimedRow(7, "batch_1", "mine", 0, 0, attempt)
+def _row(attempt: int = 0, num_refusals: int = 0) -> ClaimedRow:
+    return ClaimedRow(7, "batch_1", "mine", 0, 0, attempt, num_refusals=num_refusals)
 
 
 def _batch(expires_at: datetime = LATER) -> LiveBatch:
@@ -37,10 +38,14 @@ def _line(prompt: str) -> bytes:
 
 
 async def _execute(
-    prompt: str, *, attempt: int = 0, client: FakeEngineClient | None = None
+    prompt: str,
+    *,
+    attempt: int = 0,
+    num_refusals: int = 0,
+    client: FakeEngineClient | None = None,
 ) -> Outcome:
     return await execute(
-        _row(attempt),
+        _row(attempt, num_refusals),
         _line(prompt),
         _batch(),
         client or FakeEngineClient(),
@@ -74,15 +79,28 @@ async def test_a_bad_request_becomes_an_error_line() -> None:
     assert line["error"] is None
 
 
-@pytest.mark.parametrize(("status", "refused"), [(500, False), (503, True), (429, True)])
-async def test_what_may_pass_is_put_back(status: int, refused: bool) -> None:
+@pytest.mark.parametrize("status", [408, 500, 502])
+async def test_what_may_pass_is_put_back(status: int) -> None:
     outcome = await _execute(f"fake:status={status}")
     assert outcome.result is None
     assert outcome.put_back is not None
     assert outcome.put_back.counts
     assert outcome.put_back.delay_s > 0
     assert outcome.put_back.error is not None
-    assert outcome.refused is refused
+    assert not outcome.refused
+    assert not outcome.engine_lost
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_a_refusal_is_no_attempt_and_has_its_own_pause(status: int) -> None:
+    last_attempt = LIMITS.max_attempts - 1
+    outcome = await _execute(f"fake:status={status}", attempt=last_attempt, num_refusals=3)
+    assert outcome.put_back is not None, "however often: the window is the bound"
+    assert outcome.put_back.refused
+    assert not outcome.put_back.counts
+    assert outcome.put_back.delay_s == backoff_s(3, 0.0) > backoff_s(last_attempt, 0.0)
+    assert outcome.put_back.error is not None
+    assert outcome.refused
     assert not outcome.engine_lost
 
 

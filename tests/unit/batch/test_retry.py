@@ -28,7 +28,7 @@ def test_the_pause_doubles() -> None:
     assert pauses == [0.25, 0.5, 1.0, 2.0]
 
 
-@given(attempt=st.integers(0, 10_000), jitter=st.floats(0, 1, exclude_max=True))
-def test_the_pause_is_bounded(attempt: int, jitter: float) -> None:
-    pause_s = retry.backoff_s(attempt, jitter)
+@given(num_before=st.integers(0, 10_000), jitter=st.floats(0, 1, exclude_max=True))
+def test_the_pause_is_bounded(num_before: int, jitter: float) -> None:
+    pause_s = retry.backoff_s(num_before, jitter)
     assert retry.BASE_DELAY_S / 2 <= pause_s <= retry.MAX_DELAY_S

@@ -8,6 +8,7 @@ import pytest
 
 from batch.extension import BatchExtension, WaitingReason
 from batch.states import BatchStatus
+from gateway.dashboard.templating import render
 from gateway.dashboard.views import (
     LABELS,
     TONES,
@@ -187,3 +188,14 @@ def test_the_chart_of_an_ended_batch_stays_as_it_is() -> None:
 def test_before_anything_ran_there_is_nothing_to_draw() -> None:
     chart = json.loads(progress_chart([], view("failed", in_progress_at=None, failed_at=NOW)))
     assert chart["series"][0]["y"] == [0]
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [("completed", "Failed"), ("cancelled", "No answer"), ("expired", "No answer")],
+)
+def test_rows_that_were_never_run_are_not_said_to_have_failed(status: str, words: str) -> None:
+    shown = view(status, num_completed=3, num_failed=97, **{f"{status}_at": NOW})
+    progress = render("fragments/batch_progress.html", b=shown)
+    assert f'<dt>{words}</dt><dd class="bad-text" id="count-failed">97</dd>' in progress
+    assert shown.stopped == (words == "No answer")
