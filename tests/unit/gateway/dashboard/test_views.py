@@ -195,7 +195,8 @@ def test_before_anything_ran_there_is_nothing_to_draw() -> None:
     [("completed", "Failed"), ("cancelled", "No answer"), ("expired", "No answer")],
 )
 def test_rows_that_were_never_run_are_not_said_to_have_failed(status: str, words: str) -> None:
-    shown = view(status, num_completed=3, num_failed=97, **{f"{status}_at": NOW})
+    ended: dict[str, Any] = {f"{status}_at": NOW}
+    shown = view(status, num_completed=3, num_failed=97, **ended)
     progress = render("fragments/batch_progress.html", b=shown)
     assert f'<dt>{words}</dt><dd class="bad-text" id="count-failed">97</dd>' in progress
     assert shown.stopped == (words == "No answer")
