@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.engine.engine_scripts import run_script
+from tests.engine.engine_scripts import LIMIT_S, run_script
+
+pytestmark = pytest.mark.timeout(LIMIT_S)
 
 SCENARIOS = (
     "aborts",

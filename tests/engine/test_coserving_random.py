@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.engine.engine_scripts import run_script
+from tests.engine.engine_scripts import LIMIT_S, run_script
+
+pytestmark = pytest.mark.timeout(LIMIT_S)
 
 
 @pytest.mark.parametrize(("seed", "overlap", "page_size"), [(11, 1, 1), (12, 0, 16)])

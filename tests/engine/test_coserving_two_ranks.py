@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.engine.engine_scripts import run_script
+from tests.engine.engine_scripts import LIMIT_S, run_script
+
+pytestmark = pytest.mark.timeout(LIMIT_S)
 
 
 @pytest.mark.parametrize("overlap", [1, 0])

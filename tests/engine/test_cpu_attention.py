@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from tests.engine.engine_scripts import run_script
+import pytest
+
+from tests.engine.engine_scripts import LIMIT_S, run_script
+
+pytestmark = pytest.mark.timeout(LIMIT_S)
 
 
 def test_it_equals_sglangs_own_in_every_mix_of_rows() -> None:
