@@ -13,6 +13,7 @@ pytest_plugins = [
     "tests.fixtures.order",
     "tests.fixtures.servers",
     "tests.fixtures.stack",
+    "tests.fixtures.s3_server",
 ]
 
 TESTS = Path(__file__).parent

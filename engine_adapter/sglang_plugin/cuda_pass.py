@@ -5,8 +5,9 @@ launched before a stop can be asked for, a stop word means nothing, and wall-clo
 launch measures the launch. So
 
 - armed passes are launched at most one layer group ahead of the device (``RunAhead``),
-- armed prefills run layer by layer instead of as a CUDA graph, where no hook would be called
-  (``eager_when_armed``); decode graphs stay: one step of them is short,
+- armed prefills run as a breakable graph with a look between its segments (``graph_segments``), or
+  layer by layer where rows may be dropped or the graph has no segments (``eager_when_armed``);
+  decode graphs stay: one step of them is short,
 - the duration of a step is taken between two events on the device (``DeviceClock``).
 
 torch is imported only where there is CUDA.
@@ -144,7 +145,7 @@ def run_ahead(model_runner: Any) -> RunAhead | None:
 
 
 def eager_when_armed(model_runner: Any, is_armed: Callable[[], bool]) -> None:
-    """Keep armed prefills out of CUDA graphs, in which no safepoint is called."""
+    """Keep prefills that no look between segments can serve out of CUDA graphs."""
     graphs = getattr(model_runner, "prefill_cuda_graph_runner", None)
     if model_runner.device != "cuda" or graphs is None:
         return

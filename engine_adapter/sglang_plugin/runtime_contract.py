@@ -17,6 +17,10 @@ from typing import Any
 _M = "sglang.srt.managers."
 _RESULTS = _M + "scheduler_components.batch_result_processor.SchedulerBatchResultProcessor."
 _CHECKER = _M + "scheduler_components.invariant_checker.SchedulerInvariantChecker."
+_BREAKABLE = (
+    "sglang.srt.model_executor.runner_backend_utils.breakable_cuda_graph.breakable_cuda_graph."
+    "BreakableCUDAGraph."
+)
 SIGNATURES: Mapping[str, tuple[str, ...]] = {
     _M + "scheduler.Scheduler._add_request_to_queue": ("self", "req", "is_retracted"),
     _M + "scheduler.Scheduler._relay_forward_payload": ("self", "future_indices", "batch_result"),
@@ -96,6 +100,7 @@ SOURCES: Mapping[str, str] = {
     _RESULTS + "process_batch_result_prefill": "b172118e6e81eccf",
     _RESULTS + "process_batch_result_decode": "d2e3347f9e38c567",
     _CHECKER + "_get_total_uncached_sizes": "f3035f506742b15e",
+    _BREAKABLE + "replay": "d0956b258d98b6d0",
     "sglang.srt.mem_cache.radix_cache.RadixCache.cache_unfinished_req": "0a14829498b6b5c9",
     "sglang.srt.mem_cache.radix_cache.RadixCache.cache_finished_req": "51ef1184a1ec2954",
 }

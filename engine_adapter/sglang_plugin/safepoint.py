@@ -22,6 +22,7 @@ import torch
 
 from engine_adapter.core.plan import SafepointMode
 from engine_adapter.sglang_plugin.cuda_pass import eager_when_armed, run_ahead
+from engine_adapter.sglang_plugin.graph_segments import guard_segments
 from engine_adapter.sglang_plugin.rank_agreement import RankAgreement
 from engine_adapter.sglang_plugin.row_drop import cut_forward_batch
 from engine_adapter.sglang_plugin.settings import SettingError
@@ -88,7 +89,9 @@ class Safepoints:
             layer.register_forward_pre_hook(self._hook(i))
         # On other ranks the words of rank 0 bound the launches.
         self._run_ahead = run_ahead(model_runner) if agreement.rank == 0 else None
-        eager_when_armed(model_runner, lambda: self._mode is not SafepointMode.NONE)
+        guarded = guard_segments(model_runner, self.num_layers, self._between_segments)
+        eager_modes = {SafepointMode.DROP} if guarded else {SafepointMode.DROP, SafepointMode.ABORT}
+        eager_when_armed(model_runner, lambda: self._mode in eager_modes)
         self._scatter_logits_after_drop()
 
     def arm(self, mode: SafepointMode, step_id: int, every_layers: int, keep: list[int]) -> None:
@@ -127,17 +130,14 @@ class Safepoints:
 
         return hook
 
+    def _between_segments(self, layer: int) -> None:
+        if self._mode is SafepointMode.NONE or layer % self._every:
+            return
+        if self._must_stop(layer):
+            raise StepStopped(layer)
+
     def _look(self, i: int, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        started_s = time.thread_time()
-        seen = (
-            self._stop_asked()
-            if self._run_ahead is None
-            else self._run_ahead.at_safepoint(self._stop_asked)
-        )
-        stop = self._agreement.at_safepoint(self._step_id, i, seen)
-        self.num_checks += 1
-        self.check_cpu_s += time.thread_time() - started_s
-        if not stop:
+        if not self._must_stop(i):
             return None
         if self._mode is SafepointMode.ABORT:
             raise StepStopped(i)
@@ -150,6 +150,19 @@ class Safepoints:
         self._positions = positions
         self.dropped_at_layer = i
         return (positions, hidden, forward_batch, residual)
+
+    def _must_stop(self, layer: int) -> bool:
+        """Whether this pass ends, or loses rows, here; every rank answers alike."""
+        started_s = time.thread_time()
+        seen = (
+            self._stop_asked()
+            if self._run_ahead is None
+            else self._run_ahead.at_safepoint(self._stop_asked)
+        )
+        stop = self._agreement.at_safepoint(self._step_id, layer, seen)
+        self.num_checks += 1
+        self.check_cpu_s += time.thread_time() - started_s
+        return stop
 
     def _stop_asked(self) -> bool:
         return self.word.step_id == self._step_id

@@ -12,7 +12,11 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from store.models import Batch
 
 PACE_ROWS = 1024
-"""The pace of a batch is measured over its last so many results: several writes of a dispatcher."""
+"""The pace of a batch is measured over the last quarter of its results, at least so many: several
+writes of a dispatcher, and for longer the more it has behind it."""
+
+SAMPLE_ROWS = 128
+"""Tokens of a result are averaged over the last so many."""
 
 WRITE_LAG_S = 1.0
 """How long a result may be on its way: silence counts against the pace from then on."""
@@ -28,8 +32,8 @@ class BatchReading:
 
     Attributes:
         now: The database's clock.
-        num_paced: Those of the last `PACE_ROWS` results that came after the oldest of them.
-        paced_tokens: Prompt and completion tokens of those.
+        num_paced: Those of its last results (`PACE_ROWS`) that came after the oldest of them.
+        paced_tokens: Prompt and completion tokens of those, about.
         paced_s: How long they took; none before there is a result.
         last_result_at: When the newest came.
         has_leased: Whether rows are with a dispatcher.
@@ -64,18 +68,31 @@ class ServiceReading:
 
 
 # Results are written many at a time and share an instant then. So those of the oldest instant only
-# say when the others began, and the time ends with the last write unless that is long ago.
+# say when the others began, and the time ends with the last write unless that is long ago. Found
+# by their numbers, not counted: batches are looked at often. A pause is no part of the time.
 _PACE = """
-  SELECT count(*) FILTER (WHERE created_at > since_at) AS num_rows,
-         COALESCE(sum(tokens) FILTER (WHERE created_at > since_at), 0) AS num_tokens,
-         GREATEST(max(created_at) - min(since_at),
-                  statement_timestamp() - min(since_at)
-                    - make_interval(secs => :write_lag_s)) AS took,
-         max(created_at) AS last_at
-  FROM (SELECT created_at, prompt_tokens + completion_tokens AS tokens,
-               min(created_at) OVER () AS since_at
-        FROM row_results WHERE batch_id = b.id AND seq > b.num_results - :pace_rows) r
+  SELECT COALESCE(b.num_results + 1 - f.seq, 0) AS num_rows,
+         COALESCE(round((b.num_results + 1 - f.seq) * t.tokens), 0)::bigint AS num_tokens,
+         GREATEST(s.last_at - s.since_at,
+                  statement_timestamp() - s.since_at - make_interval(secs => :write_lag_s)) AS took,
+         s.last_at
+  FROM (SELECT GREATEST(b.num_results - GREATEST(:pace_rows, b.num_results / 4), 0) AS seq) before
+  CROSS JOIN LATERAL (
+    SELECT GREATEST((SELECT created_at FROM row_results
+                     WHERE batch_id = b.id AND seq = before.seq + 1),
+                    (SELECT max(created_at) FROM batch_events
+                     WHERE batch_id = b.id AND event = 'resumed')) AS since_at,
+           (SELECT created_at FROM row_results
+            WHERE batch_id = b.id AND seq = b.num_results) AS last_at) s
+  LEFT JOIN LATERAL (
+    SELECT seq FROM row_results
+    WHERE batch_id = b.id AND seq > before.seq AND created_at > s.since_at
+    ORDER BY seq LIMIT 1) f ON true
+  LEFT JOIN LATERAL (
+    SELECT avg(prompt_tokens + completion_tokens) AS tokens FROM row_results
+    WHERE batch_id = b.id AND seq > b.num_results - :sample_rows) t ON true
 """
+_PACE_VALUES = {"pace_rows": PACE_ROWS, "sample_rows": SAMPLE_ROWS, "write_lag_s": WRITE_LAG_S}
 
 
 async def read_batches(
@@ -98,7 +115,7 @@ async def read_batches(
             WHERE b.id = ANY(:ids) AND b.status = 'in_progress'
             """
         ),
-        {"ids": list(batch_ids), "pace_rows": PACE_ROWS, "write_lag_s": WRITE_LAG_S},
+        {"ids": list(batch_ids), **_PACE_VALUES},
     )
     return {row["batch_id"]: BatchReading(**row) for row in found.mappings()}
 
@@ -141,12 +158,7 @@ async def read_service(session: AsyncSession) -> ServiceReading:
               (SELECT count(*) FROM dispatchers) AS num_dispatchers
             """
         ),
-        {
-            "pace_rows": PACE_ROWS,
-            "write_lag_s": WRITE_LAG_S,
-            "min_rows": HISTORY_MIN_ROWS,
-            "num_past": HISTORY_BATCHES,
-        },
+        {"min_rows": HISTORY_MIN_ROWS, "num_past": HISTORY_BATCHES, **_PACE_VALUES},
     )
     return ServiceReading(**found.mappings().one())
 

@@ -1,7 +1,7 @@
 """`make conformance`: official clients, their own tests and validators against one live stack.
 
-`python -m tests.conformance [--engine real] [PART ...]`; without a part, all of them. Writes
-`bench/results/conformance.json` (or `conformance_real.json`) when all parts ran.
+`python -m tests.conformance [--engine real] [PART ...]`; without a part, all of them, and what each
+found is written to `bench/results/conformance.json` (or `conformance_real.json`) when it has ended.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ def main() -> int:
             _say(_line(result))
             for failure in result.failures:
                 _say(f"   FAILED {failure}")
+            if not options.parts:
+                _write(results, real=real)
     _say("")
     for result in results:
         _say(_line(result))
-    if not options.parts:
-        _write(results, real=real)
     return 0 if all(result.ok for result in results) else 1
 
 

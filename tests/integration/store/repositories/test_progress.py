@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import text
 
-from batch.steer import pause
+from batch.steer import pause, resume
 from store.models import DEFAULT_PROJECT_ID
 from store.repositories import result as results
 from store.repositories import row as rows
@@ -124,3 +124,23 @@ async def test_the_speed_of_finished_batches(database: Database) -> None:
     assert service.live_bytes_per_s is None
     assert service.past_bytes_per_s is not None
     assert abs(service.past_bytes_per_s - 2 * num_bytes / 40) < 1
+
+
+async def test_a_pause_is_no_part_of_the_pace(database: Database) -> None:
+    bench = Bench(database)
+    batch_id = await add_batch(database, bench.file_store, [line(f"r{n:03}") for n in range(100)])
+    token = (await bench.lease("http://e")).id
+    await finish(database, token, batch_id, 30)
+    await age(database, batch_id, 1000)
+    async with database.unit_of_work() as session:
+        await pause(session, DEFAULT_PROJECT_ID, batch_id)
+        await resume(session, DEFAULT_PROJECT_ID, batch_id)
+    reading, _ = await read(database, batch_id)
+    assert reading is not None
+    assert reading.num_paced == 0
+    await finish(database, token, batch_id, 20)
+    reading, _ = await read(database, batch_id)
+    assert reading is not None
+    assert (reading.num_paced, reading.paced_tokens) == (20, 20 * 30)
+    assert reading.paced_s is not None
+    assert 0 < reading.paced_s < PATIENCE_S

@@ -4,30 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Callable
+import random
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
 
 import pytest
-from obstore.store import MemoryStore
 
 from batch.errors import StoredObjectMissing
 from batch.files import ByteRange, FileStore
 from batch.files.local import LocalFileStore
 from batch.files.memory import MemoryFileStore
-from batch.files.s3 import ObjectFileStore
 
-MAKERS: dict[str, Callable[[Path], FileStore]] = {
-    "local": lambda folder: LocalFileStore(folder / "files"),
-    "memory": lambda folder: MemoryFileStore(),
-    # The S3 store's own code over obstore's in-memory backend; no bucket is involved.
-    "obstore": lambda folder: ObjectFileStore(MemoryStore()),
-}
+MIB = 1024 * 1024
 
 
-@pytest.fixture(params=sorted(MAKERS))
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> FileStore:
-    return MAKERS[request.param](tmp_path)
+@pytest.fixture
+def local_store(tmp_path: Path) -> FileStore:
+    return LocalFileStore(tmp_path / "files")
+
+
+@pytest.fixture
+def memory_store() -> FileStore:
+    return MemoryFileStore()
+
+
+@pytest.fixture(params=["local_store", "memory_store", "s3_store"])
+def store(request: pytest.FixtureRequest) -> FileStore:
+    found: FileStore = request.getfixturevalue(request.param)
+    return found
 
 
 async def chunks(*data: bytes) -> AsyncIterator[bytes]:
@@ -54,6 +59,18 @@ async def test_what_was_put_is_read_back(store: FileStore) -> None:
     assert stored.sha256 == hashlib.sha256(data).hexdigest()
     assert await read(store, "file-1") == data
     await store.close()
+
+
+async def test_more_than_one_part(store: FileStore) -> None:
+    data = random.Random(7).randbytes(12 * MIB)
+    stored = await store.put(
+        "file-1", chunks(*(data[at : at + MIB] for at in range(0, 12 * MIB, MIB)))
+    )
+    assert stored.size_bytes == len(data)
+    assert stored.sha256 == hashlib.sha256(data).hexdigest()
+    assert await read(store, "file-1") == data
+    assert await read(store, "file-1", 5 * MIB - 1, 2) == data[5 * MIB - 1 : 5 * MIB + 1]
+    assert await store.read_range("file-1", 11 * MIB, MIB) == data[11 * MIB :]
 
 
 async def test_an_empty_object(store: FileStore) -> None:
@@ -109,9 +126,12 @@ async def test_putting_again_replaces(store: FileStore) -> None:
     assert await read(store, "file-1") == b"short"
 
 
-async def test_a_source_that_fails_leaves_nothing_and_its_own_exception(store: FileStore) -> None:
+@pytest.mark.parametrize("num_bytes", [700_000, 11 * MIB])
+async def test_a_source_that_fails_leaves_nothing_and_its_own_exception(
+    store: FileStore, num_bytes: int
+) -> None:
     with pytest.raises(ConnectionResetError, match="gone"):
-        await store.put("file-1", broken(b"x" * 700_000))
+        await store.put("file-1", broken(b"x" * num_bytes))
     with pytest.raises(StoredObjectMissing):
         await store.size("file-1")
 
@@ -123,11 +143,12 @@ async def test_a_source_that_fails_leaves_the_older_object(store: FileStore) -> 
     assert await read(store, "file-1") == b"old"
 
 
-async def test_a_cancelled_put_leaves_nothing(store: FileStore) -> None:
+@pytest.mark.parametrize("num_bytes", [700_000, 11 * MIB])
+async def test_a_cancelled_put_leaves_nothing(store: FileStore, num_bytes: int) -> None:
     started = asyncio.Event()
 
     async def endless() -> AsyncIterator[bytes]:
-        yield b"x" * 700_000
+        yield b"x" * num_bytes
         started.set()
         await asyncio.sleep(3600)
         yield b"never"
