@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,9 @@ def _role_of_child(part: str, child: psutil.Process) -> str:
     """Postgres' processes say in their titles what they are; all others of a part are alike."""
     if part != "postgres":
         return f"{part} child"
-    title = " ".join(child.cmdline()).removeprefix("postgres: ").strip()
+    title = ""
+    with suppress(psutil.Error):  # it may just have ended
+        title = " ".join(child.cmdline()).removeprefix("postgres: ").strip()
     return f"postgres {next((kind for kind in _SERVANTS if title.startswith(kind)), 'backend')}"
 
 
