@@ -25,6 +25,7 @@ import uvloop
 from sqlalchemy import text
 
 from batch.clock import SystemClock
+from batch.collector import spare_collector
 from batch.dispatch import Dispatcher, DispatchLimits
 from batch.files.local import LocalFileStore
 from batch.finalize import finalize
@@ -32,7 +33,6 @@ from batch.lease import acquire
 from batch.queue import MemoryQueue
 from batch.states import BatchStatus
 from batch.transition import move
-from batch.worker.stages import spare_collector
 from bench.report import report
 from engine_adapter.client.base import CHAT_PATH
 from engine_adapter.client.http import HttpEngineClient

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from batch.collector import spare_collector
 from gateway.app import create_app
 from gateway.observability.logs import configure_logging
 from gateway.server import GatewayServer, allow_files
@@ -13,7 +14,9 @@ def main() -> None:
     settings = GatewaySettings()
     configure_logging(settings.log_level)
     allow_files(settings.max_connections)
-    GatewayServer(create_app(settings), settings).run()
+    server = GatewayServer(create_app(settings), settings)
+    spare_collector()
+    server.run()
 
 
 if __name__ == "__main__":

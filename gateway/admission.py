@@ -7,8 +7,8 @@ its id a request cannot be aborted. So `n` choices of `k` prompts are `k * n` ca
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -157,8 +157,8 @@ class Admission:
             tokens=prompt_tokens(path, body) + len(choices) * answer_tokens(path, body),
         )
 
-    @asynccontextmanager
-    async def room(self, admitted: Admitted) -> AsyncIterator[None]:
+    @contextmanager
+    def room(self, admitted: Admitted) -> Iterator[None]:
         """Count a request's calls while they are in flight.
 
         Raises:

@@ -7,6 +7,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from batch.dry_run import DryRuns
 from gateway.dashboard.app import make_dashboard
+from gateway.direct_route import DirectRoute
 from gateway.error_handlers import install_error_handlers
 from gateway.lifespan import lifespan
 from gateway.metrics_access import may_read_metrics
@@ -37,10 +38,9 @@ from gateway.routes import (
 from gateway.routes.openapi import describe
 from gateway.settings import GatewaySettings
 
+PROMPT_ROUTERS: tuple[APIRouter, ...] = (chat.router, completions.router, embeddings.router)
 API_ROUTERS: tuple[APIRouter, ...] = (
-    chat.router,
-    completions.router,
-    embeddings.router,
+    *PROMPT_ROUTERS,
     models.router,
     files.router,
     batches.router,
@@ -65,12 +65,15 @@ def create_app(settings: GatewaySettings | None = None) -> FastAPI:
         redirect_slashes=False,
         docs_url=None,
         redoc_url=None,
+        # None of it is offered, and asking whether it is wanted costs every request.
+        telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.settings = settings
     app.state.metrics = Metrics()
     app.state.dry_runs = DryRuns()
     install_error_handlers(app)
-    for router in API_ROUTERS:
+    app.router.routes += _prompt_routes()
+    for router in API_ROUTERS[len(PROMPT_ROUTERS) :]:
         app.include_router(router, prefix="/v1")
         # Clients whose base URL lacks /v1 (contract row T-01).
         app.include_router(router, include_in_schema=False)
@@ -81,6 +84,24 @@ def create_app(settings: GatewaySettings | None = None) -> FastAPI:
     app.mount("/admin", make_dashboard(app.state, secret=settings.secret or None))
     _add_middleware(app, settings)
     return app
+
+
+def _prompt_routes() -> list[DirectRoute]:
+    """The hot routes, first of all and not through an included router, which matches twice."""
+    return [
+        DirectRoute(
+            prefix + route.path,
+            route.endpoint,
+            methods=route.methods,
+            tags=route.tags,
+            openapi_extra=route.openapi_extra,
+            include_in_schema=bool(prefix),
+        )
+        for router in PROMPT_ROUTERS
+        for route in router.routes
+        if isinstance(route, DirectRoute)
+        for prefix in ("/v1", "")
+    ]
 
 
 def _add_middleware(app: FastAPI, settings: GatewaySettings) -> None:

@@ -54,18 +54,24 @@ def _metrics(request: Request) -> Metrics:
     return cast(Metrics, request.app.state.metrics)
 
 
-async def _principal(request: Request) -> Principal:
+async def principal_of(request: Request) -> Principal:
+    """Who asks, by the request's key; noted in the request's state for the log.
+
+    Raises:
+        AuthenticationFailed: No usable key.
+        PermissionDenied: The key is not for this route.
+    """
     keys = cast(KeyRing, request.app.state.keys)
     principal = await keys.principal(request.headers.get("authorization"))
-    state = request.state
-    state.key_id = principal.key_id
-    state.organization_id = principal.organization_id
-    state.project_id = principal.project_id
+    state = request.scope["state"]
+    state["key_id"] = principal.key_id
+    state["organization_id"] = principal.organization_id
+    state["project_id"] = principal.project_id
     check_scope(principal, request.method, request.scope["route"].path)
     return principal
 
 
-PrincipalDep = Annotated[Principal, Depends(_principal)]
+PrincipalDep = Annotated[Principal, Depends(principal_of)]
 
 
 def _allowed(permission: Permission) -> Callable[..., Awaitable[Principal]]:

@@ -20,7 +20,7 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
 
     The request's body must have been read: the next message is the caller's going away. The work
     runs in the caller's task, beside one task that listens: a task more would cost every request
-    two turns of the event loop.
+    two turns of the event loop, and so would waiting for the listener's end.
 
     Raises:
         ClientGone: The caller went away.
@@ -36,34 +36,19 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
             gone = True
             task.cancel()
 
-    outcome: T | _Failed
-    try:
-        async with asyncio.TaskGroup() as group:
-            listener = group.create_task(listen())
-            outcome = await _caught(work)
-            done = True
-            listener.cancel()
-    except asyncio.CancelledError:
-        # Ours is taken back; one that came from elsewhere goes on.
-        if gone and not task.uncancel():
-            raise ClientGone from None
-        raise
-    if gone:
-        # The work ended in spite of its cancellation: what it made counts.
-        task.uncancel()
-    if isinstance(outcome, _Failed):
-        raise outcome.error
-    return outcome
-
-
-class _Failed:
-    def __init__(self, error: Exception) -> None:
-        self.error = error
-
-
-async def _caught(work: Coroutine[Any, Any, T]) -> T | _Failed:
-    """The result or the error as a value: a task group would wrap the error in a group."""
+    listener = asyncio.get_running_loop().create_task(listen())
     try:
         return await work
-    except Exception as error:  # noqa: BLE001 - it is raised again by `while_connected`
-        return _Failed(error)
+    except asyncio.CancelledError:
+        # Ours is taken back; one that came from elsewhere goes on.
+        if gone:
+            gone = False
+            if not task.uncancel():
+                raise ClientGone from None
+        raise
+    finally:
+        done = True
+        listener.cancel()
+        if gone:
+            # The work ended in spite of its cancellation: what it made counts.
+            task.uncancel()

@@ -19,8 +19,10 @@ from gateway.admission import Admission
 from gateway.auth.keys import KeyRing
 from gateway.auth.usage import UsageRecorder
 from gateway.engine_registry import EngineRegistry
-from gateway.limits.assembly import make_limiter, make_limits_client
+from gateway.limits.assembly import make_limiter
+from gateway.limits.valkey import ValkeyBuckets
 from gateway.observability.metrics import Metrics
+from gateway.serving import PromptParts
 from gateway.settings import GatewaySettings
 from store.session import Database
 
@@ -43,15 +45,15 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
             socket_connect_timeout=_BROKER_PROBE_S,
         )
         stack.push_async_callback(broker.aclose)
-        limits = make_limits_client(settings.broker_url)
-        stack.push_async_callback(limits.aclose)
+        buckets = ValkeyBuckets(settings.broker_url)
+        stack.push_async_callback(buckets.close)
         registry = EngineRegistry(database, settings.engines)
         pool = EnginePool(seen=registry.note)
         stack.push_async_callback(pool.close)
         pool.remember(await registry.remembered())
         await registry.apply(pool)
         usage = UsageRecorder(database, metrics)
-        limiter = app.state.limiter = make_limiter(limits, settings, metrics)
+        limiter = make_limiter(buckets, settings, metrics)
         celery = make_celery(BatchSettings.model_validate({"BROKER_URL": settings.broker_url}))
         stack.callback(celery.close)
 
@@ -60,10 +62,13 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.engines = pool
         app.state.usage = usage
         keys = app.state.keys = KeyRing(database)
-        admission = app.state.admission = Admission(pool, metrics, settings.max_in_flight)
+        admission = Admission(pool, metrics, settings.max_in_flight)
         app.state.file_store = make_file_store(settings)
         app.state.queue = CeleryQueue(celery)
-        app.state.clock = SystemClock()
+        clock = app.state.clock = SystemClock()
+        app.state.prompt_parts = PromptParts(
+            settings, admission, metrics, clock, pool, limiter, usage, keys
+        )
 
         async with asyncio.TaskGroup() as group:
             stopping = asyncio.Event()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import cast
 
 from fastapi import Request
@@ -14,9 +15,9 @@ from engine_adapter.wire.errors import EngineNotReached
 from gateway.admission import Admission, json_body
 from gateway.answering import answer
 from gateway.auth.keys import KeyRing
-from gateway.auth.principal import Principal
 from gateway.auth.usage import UsageRecorder
 from gateway.bill import Bill
+from gateway.dependencies import principal_of
 from gateway.disconnect import ClientGone, while_connected
 from gateway.limits.limiter import RateLimiter
 from gateway.observability.metrics import Metrics
@@ -26,41 +27,51 @@ from gateway.streaming import StreamedReply
 CLIENT_CLOSED_REQUEST = 499
 
 
-async def serve(request: Request, principal: Principal, path: str) -> Response:
-    """Serve a request with the app's resources; the caller is known already."""
-    state = request.app.state
-    settings = cast(GatewaySettings, state.settings)
-    admission = cast(Admission, state.admission)
-    metrics = cast(Metrics, state.metrics)
+@dataclass(frozen=True, slots=True)
+class PromptParts:
+    """What a prompt is served with; `app.state.prompt_parts`, one look for all of it."""
+
+    settings: GatewaySettings
+    admission: Admission
+    metrics: Metrics
+    clock: Clock
+    engines: EnginePool
+    limiter: RateLimiter
+    usage: UsageRecorder
+    keys: KeyRing
+
+
+async def serve(request: Request, path: str) -> Response:
+    """Serve a request with the app's parts; nothing is read before its caller is known."""
+    principal = await principal_of(request)
+    parts = cast(PromptParts, request.app.state.prompt_parts)
+    settings, engines, keys = parts.settings, parts.engines, parts.keys
     try:
         body = await json_body(request)
     except ClientDisconnect:
-        metrics.disconnects.inc()
+        parts.metrics.disconnects.inc()
         return Response(status_code=CLIENT_CLOSED_REQUEST)
-    admitted = admission.admit(
+    admitted = parts.admission.admit(
         path,
         body,
-        request_id=request.state.request_id,
+        request_id=request.scope["state"]["request_id"],
         timeout_s=settings.request_timeout_s,
     )
-    created = int(cast(Clock, state.clock).now().timestamp())
-    engines = cast(EnginePool, state.engines)
-    limiter = cast(RateLimiter, state.limiter)
+    created = int(parts.clock.now().timestamp())
     bill = Bill(
         admitted,
         principal,
-        await limiter.reserve(principal, admitted.tokens),
-        usage=cast(UsageRecorder, state.usage),
-        limiter=limiter,
+        await parts.limiter.reserve(principal, admitted.tokens),
+        usage=parts.usage,
+        limiter=parts.limiter,
     )
-    keys = cast(KeyRing, state.keys)
     if admitted.stream:
         return StreamedReply(
             admitted,
             engines=engines,
-            admission=admission,
+            admission=parts.admission,
             bill=bill,
-            metrics=metrics,
+            metrics=parts.metrics,
             keys=keys,
             principal=principal,
             created=created,
@@ -81,12 +92,13 @@ async def serve(request: Request, principal: Principal, path: str) -> Response:
                 member = engines.pick(admitted.model, admitted.path)
 
     try:
-        async with admission.room(admitted):
+        with parts.admission.room(admitted):
             response = await while_connected(request.receive, work())
     except ClientGone:
-        metrics.disconnects.inc()
+        parts.metrics.disconnects.inc()
         response = Response(status_code=CLIENT_CLOSED_REQUEST)
     finally:
         bill.settle()
-    response.headers.update(bill.headers)
+    if bill.headers:
+        response.headers.update(bill.headers)
     return response

@@ -104,7 +104,7 @@ class StreamedReply(Response):
         self._received_at = scope["state"]["started_at"]
         self._server_send = scope["state"]["server_send"]
         try:
-            async with self._admission.room(self._admitted):
+            with self._admission.room(self._admitted):
                 await while_connected(receive, self._respond(scope, receive, send))
         except ClientGone:
             self._metrics.disconnects.inc()

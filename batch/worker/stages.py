@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
@@ -149,17 +148,6 @@ class Stages:
             yield files
         finally:
             await files.close()
-
-
-def spare_collector() -> None:
-    """Let the garbage collector look rarely, and never at what was imported.
-
-    A call makes thousands of objects and hardly a cycle: looked at every 700 objects, as is the
-    default, the collector takes a fifth of the dispatcher's CPU.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
 
 
 def run(stage: Coroutine[Any, Any, object]) -> None:

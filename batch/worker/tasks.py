@@ -8,10 +8,11 @@ from typing import Any
 from celery.signals import after_setup_logger, worker_process_init, worker_shutting_down
 
 from batch import queue
+from batch.collector import spare_collector
 from batch.settings import BatchSettings
 from batch.worker.app import STAGE_SOFT_LIMIT_S, STAGE_TIME_LIMIT_S, app
 from batch.worker.drain import DrainPipe
-from batch.worker.stages import Stages, run, spare_collector
+from batch.worker.stages import Stages, run
 
 _DRAIN = DrainPipe()
 _STAGES = Stages(app, BatchSettings(), _DRAIN)

@@ -9,11 +9,10 @@ Valkey that kept its data over a restart has kept the marker too (decision 0054)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
-
-from redis.asyncio import Redis
+from typing import Final
 
 from gateway.limits.buckets import LOST_BACKLOG_US, MAX_BACKLOG_US, PERIOD_US, Charge, Taken
+from gateway.limits.script import TIMEOUT_S, Script
 
 SINCE_KEY: Final = "coserve:rate:since"
 
@@ -59,10 +58,10 @@ return after
 
 
 class ValkeyBuckets:
-    """Buckets on a server; raises the client's errors when it cannot be reached."""
+    """Buckets on a server; raises what `Script.run` raises when it cannot be reached."""
 
-    def __init__(self, client: Redis) -> None:
-        self._script: Any = client.register_script(_SCRIPT)
+    def __init__(self, url: str, *, timeout_s: float = TIMEOUT_S) -> None:
+        self._script = Script(url, _SCRIPT, timeout_s=timeout_s)
 
     async def take(self, charges: Sequence[Charge]) -> Taken:
         """See `Buckets.take`."""
@@ -73,9 +72,13 @@ class ValkeyBuckets:
         """See `Buckets.settle`."""
         await self._run("settle", charges)
 
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._script.close()
+
     async def _run(self, word: str, charges: Sequence[Charge]) -> list[int]:
         keys = [SINCE_KEY, *(charge.key for charge in charges)]
-        found: list[int] = await self._script(
-            keys=keys, args=[word, *(charge.cost_us for charge in charges)]
+        found: list[int] = await self._script.run(
+            keys, [word, *(charge.cost_us for charge in charges)]
         )
         return found

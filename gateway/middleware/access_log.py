@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 import time
 
-import orjson
+from prometheus_client import Counter, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from gateway.observability.access_lines import AccessLines, logger
 from gateway.observability.metrics import Metrics
-
-logger = logging.getLogger("gateway.access")
 
 # The client's own words, logged to find its reports again; never used (contract rows T-06, T-08).
 _CLIENT_WORDS = {
@@ -27,11 +26,14 @@ class AccessLogMiddleware:
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app = app
         self._metrics = metrics
+        self._series: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+        self._lines = AccessLines()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
+            self._lines.write()  # the lifespan has ended
             return
         status = 0
 
@@ -48,9 +50,10 @@ class AccessLogMiddleware:
 
     def _note(self, scope: Scope, status: int) -> None:
         took_s = time.perf_counter() - scope["state"]["started_at"]
-        route = getattr(scope.get("route"), "path", "unmatched")
-        self._metrics.http_requests.labels(scope["method"], route, str(status)).inc()
-        self._metrics.http_seconds.labels(route).observe(took_s)
+        route = getattr(scope.get("route"), "path", "unmatched").removeprefix("/v1")
+        requests, seconds = self._series_of(scope["method"], route, status)
+        requests.inc()
+        seconds.observe(took_s)
         if not logger.isEnabledFor(logging.INFO):
             return
         line = {
@@ -64,4 +67,14 @@ class AccessLogMiddleware:
         for name, value in scope["headers"]:
             if name in _CLIENT_WORDS:
                 line[_CLIENT_WORDS[name]] = value[:_MAX_WORD_CHARS].decode("latin-1")
-        logger.info(orjson.dumps(line).decode())
+        self._lines.add(line)
+
+    def _series_of(self, method: str, route: str, status: int) -> tuple[Counter, Histogram]:
+        """As many as there are series in the registry: looking them up there is dearer."""
+        known = self._series.get((method, route, status))
+        if known is None:
+            known = self._series[method, route, status] = (
+                self._metrics.http_requests.labels(method, route, str(status)),
+                self._metrics.http_seconds.labels(route),
+            )
+        return known

@@ -10,5 +10,8 @@ def configure_logging(level: str) -> None:
     logging.basicConfig(
         level=level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", force=True
     )
+    # Nothing that no format names is looked up (Python's logging HOWTO, "Optimization").
+    logging._srcfile = None
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     # The access log has a line of its own.
     logging.getLogger("uvicorn.access").disabled = True

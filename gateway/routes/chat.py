@@ -6,15 +6,15 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from engine_adapter.client.base import CHAT_PATH
-from gateway.dependencies import PrincipalDep
+from gateway.direct_route import DirectRoute
 from gateway.routes.openapi import json_request
 from gateway.routes.shapes import CHAT_REQUEST
 from gateway.serving import serve
 
-router = APIRouter(tags=["chat"])
+router = APIRouter(tags=["chat"], route_class=DirectRoute)
 
 
 @router.post("/chat/completions", openapi_extra=json_request(CHAT_REQUEST))
-async def create_chat_completion(request: Request, principal: PrincipalDep) -> Response:
+async def create_chat_completion(request: Request) -> Response:
     """Answer a conversation, whole or as a stream."""
-    return await serve(request, principal, CHAT_PATH)
+    return await serve(request, CHAT_PATH)

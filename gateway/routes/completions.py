@@ -6,15 +6,15 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from engine_adapter.client.base import COMPLETIONS_PATH
-from gateway.dependencies import PrincipalDep
+from gateway.direct_route import DirectRoute
 from gateway.routes.openapi import json_request
 from gateway.routes.shapes import COMPLETION_REQUEST
 from gateway.serving import serve
 
-router = APIRouter(tags=["completions"])
+router = APIRouter(tags=["completions"], route_class=DirectRoute)
 
 
 @router.post("/completions", openapi_extra=json_request(COMPLETION_REQUEST))
-async def create_completion(request: Request, principal: PrincipalDep) -> Response:
+async def create_completion(request: Request) -> Response:
     """Continue one or more prompts, whole or as a stream."""
-    return await serve(request, principal, COMPLETIONS_PATH)
+    return await serve(request, COMPLETIONS_PATH)

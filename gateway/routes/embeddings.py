@@ -6,15 +6,15 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from engine_adapter.client.base import EMBEDDINGS_PATH
-from gateway.dependencies import PrincipalDep
+from gateway.direct_route import DirectRoute
 from gateway.routes.openapi import json_request
 from gateway.routes.shapes import EMBEDDINGS_REQUEST
 from gateway.serving import serve
 
-router = APIRouter(tags=["embeddings"])
+router = APIRouter(tags=["embeddings"], route_class=DirectRoute)
 
 
 @router.post("/embeddings", openapi_extra=json_request(EMBEDDINGS_REQUEST))
-async def create_embedding(request: Request, principal: PrincipalDep) -> Response:
+async def create_embedding(request: Request) -> Response:
     """The vectors of one or more texts, as numbers or base64."""
-    return await serve(request, principal, EMBEDDINGS_PATH)
+    return await serve(request, EMBEDDINGS_PATH)

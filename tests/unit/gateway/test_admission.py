@@ -70,7 +70,7 @@ async def test_there_is_room_for_so_many_calls(admission: Admission) -> None:
     admit(admission, {**CHAT, "n": 4})
     with pytest.raises(Overloaded):
         admit(admission, {**CHAT, "n": 5})
-    async with admission.room(admit(admission, {**CHAT, "n": 3})):
+    with admission.room(admit(admission, {**CHAT, "n": 3})):
         admit(admission, CHAT)
         with pytest.raises(Overloaded) as refused:
             admit(admission, {**CHAT, "n": 2})
@@ -80,7 +80,7 @@ async def test_there_is_room_for_so_many_calls(admission: Admission) -> None:
 
 async def test_drained_when_the_last_call_has_ended(admission: Admission) -> None:
     assert await admission.drained(0.01)
-    async with admission.room(admit(admission, {**CHAT, "n": 2})):
+    with admission.room(admit(admission, {**CHAT, "n": 2})):
         assert not await admission.drained(0.01)
     assert await admission.drained(0.01)
 

@@ -19,6 +19,7 @@ from gateway.limits.buckets import (
 )
 from gateway.limits.valkey import SINCE_KEY, ValkeyBuckets
 
+PATIENCE_S = 30.0
 SLACK_US = 2_000_000
 """How much flows back while a test runs, at most."""
 
@@ -29,13 +30,20 @@ async def client(broker_url: str) -> AsyncIterator[Redis]:
         yield made
 
 
+@pytest.fixture
+async def shared(broker_url: str) -> AsyncIterator[ValkeyBuckets]:
+    made = ValkeyBuckets(broker_url, timeout_s=PATIENCE_S)
+    yield made
+    await made.close()
+
+
 @pytest.fixture(params=["memory", "valkey"])
-async def buckets(request: pytest.FixtureRequest, client: Redis) -> Buckets:
+async def buckets(request: pytest.FixtureRequest, client: Redis, shared: ValkeyBuckets) -> Buckets:
     """Full buckets whose records were not lost."""
     if request.param == "memory":
         return MemoryBuckets()
     await client.set(SINCE_KEY, 1)
-    return ValkeyBuckets(client)
+    return shared
 
 
 def near(found_us: int, wanted_us: int) -> bool:
@@ -99,35 +107,35 @@ async def test_many_at_once_never_get_more_than_the_limit(buckets: Buckets) -> N
 
 
 @pytest.mark.parametrize("kind", ["memory", "valkey"])
-async def test_after_a_loss_buckets_are_half_full(kind: str, client: Redis) -> None:
-    made: Buckets = MemoryBuckets(lost=True) if kind == "memory" else ValkeyBuckets(client)
+async def test_after_a_loss_buckets_are_half_full(kind: str, shared: ValkeyBuckets) -> None:
+    made: Buckets = MemoryBuckets(lost=True) if kind == "memory" else shared
     half = [Charge("k", PERIOD_US // 2)]
     assert not (await made.take([Charge("other", PERIOD_US)])).allowed
     assert (await made.take(half)).allowed
     assert not (await made.take(half)).allowed
 
 
-async def test_half_full_lasts_half_a_minute(client: Redis) -> None:
+async def test_half_full_lasts_half_a_minute(client: Redis, shared: ValkeyBuckets) -> None:
     seconds, micros = await client.time()
     since = seconds * 1_000_000 + micros - LOST_BACKLOG_US
     await client.set(SINCE_KEY, since)
-    assert (await ValkeyBuckets(client).take([Charge("k", PERIOD_US)])).allowed
+    assert (await shared.take([Charge("k", PERIOD_US)])).allowed
 
 
-async def test_a_lost_state_is_noticed_by_a_running_client(client: Redis) -> None:
+async def test_a_lost_state_is_noticed_by_a_running_client(
+    client: Redis, shared: ValkeyBuckets
+) -> None:
     await client.set(SINCE_KEY, 1)
-    made = ValkeyBuckets(client)
-    assert (await made.take([Charge("k", PERIOD_US)])).allowed
+    assert (await shared.take([Charge("k", PERIOD_US)])).allowed
     await client.flushall()
     await client.script_flush()
-    assert (await made.take([Charge("k", PERIOD_US // 2)])).allowed
-    assert not (await made.take([Charge("k", PERIOD_US // 2)])).allowed
+    assert (await shared.take([Charge("k", PERIOD_US // 2)])).allowed
+    assert not (await shared.take([Charge("k", PERIOD_US // 2)])).allowed
 
 
-async def test_a_full_bucket_takes_no_room(client: Redis) -> None:
+async def test_a_full_bucket_takes_no_room(client: Redis, shared: ValkeyBuckets) -> None:
     await client.set(SINCE_KEY, 1)
-    made = ValkeyBuckets(client)
-    await made.take([Charge("k", 300_000)])
+    await shared.take([Charge("k", 300_000)])
     assert 0 < await client.pttl("k") <= 300
-    await made.settle([Charge("k", -300_000)])
+    await shared.settle([Charge("k", -300_000)])
     assert await client.keys("k") == []

@@ -1,0 +1,95 @@
+"""One script on a Valkey server, run over a few kept connections.
+
+Every limited request waits for it. redis-py's client asks a pool, a retry policy and two recorders
+around each command and starts a task per write; of it are used here what cannot be done better:
+connections, their handshake, and the protocol (decision 0078).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from hashlib import sha1
+from typing import Any, Final
+
+from redis.asyncio import Connection, ConnectionPool
+from redis.exceptions import ConnectionError, NoScriptError, ResponseError
+
+MAX_CONNECTIONS: Final = 8
+"""Each is used for a fraction of a millisecond; further requests wait their turn."""
+
+TIMEOUT_S: Final = 0.25
+"""How long a request may wait for its turn, a connection or an answer before it goes without."""
+
+
+class Script:
+    """A script and the connections it runs over. Create it inside the event loop that uses it.
+
+    Invariant: a connection is either idle or in one call's hands; one whose answer was not read
+    is closed.
+    """
+
+    def __init__(self, url: str, text: str, *, timeout_s: float = TIMEOUT_S) -> None:
+        self._text = text
+        self._timeout_s = timeout_s
+        self._sha = sha1(text.encode(), usedforsecurity=False).hexdigest()
+        self._factory = ConnectionPool.from_url(
+            url, socket_timeout=None, socket_connect_timeout=timeout_s
+        )
+        self._idle: list[Connection] = []
+        self._room = asyncio.Semaphore(MAX_CONNECTIONS)
+
+    async def run(self, keys: list[str], arguments: list[str | int]) -> Any:
+        """What the script returns.
+
+        Raises:
+            RedisError: The server refused it or went away; it may have run all the same.
+            TimeoutError: No turn, no connection or no answer within the time limit.
+            OSError: There is no connection.
+        """
+        rest = (len(keys), *keys, *arguments)
+        async with asyncio.timeout(self._timeout_s):
+            await self._room.acquire()
+        try:
+            return await self._ask("EVALSHA", self._sha, *rest)
+        except NoScriptError:
+            # The server is new, or has forgotten what it had loaded.
+            return await self._ask("EVAL", self._text, *rest)
+        finally:
+            self._room.release()
+
+    async def close(self) -> None:
+        """Close what is idle."""
+        while self._idle:
+            with suppress(OSError):
+                await self._idle.pop().disconnect(nowait=True)
+
+    async def _ask(self, *command: str | int) -> Any:
+        if self._idle:
+            try:
+                return await self._ask_over(self._idle.pop(), command)
+            except TimeoutError:
+                raise
+            except (ConnectionError, OSError):
+                # The server has closed it since it was last used; the others are no better.
+                await self.close()
+        made: Connection = self._factory.make_connection()  # type: ignore[no-untyped-call]
+        return await self._ask_over(made, command)
+
+    async def _ask_over(self, connection: Connection, command: tuple[str | int, ...]) -> Any:
+        try:
+            if not connection.is_connected:
+                async with asyncio.timeout(self._timeout_s):
+                    await connection.connect()
+            async with asyncio.timeout(self._timeout_s):
+                await connection.send_command(*command, check_health=False)
+                answer = await connection.read_response()
+        except ResponseError:
+            self._idle.append(connection)
+            raise
+        except BaseException:
+            # Cancelled or lost: what else may come on it belongs to nobody.
+            await connection.disconnect(nowait=True)
+            raise
+        self._idle.append(connection)
+        return answer

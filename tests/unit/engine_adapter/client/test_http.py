@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import time
+
+from engine_adapter.client.base import CHAT_PATH, EngineCall, RequestClass
+from engine_adapter.client.fake import FakeEngine, FakeSettings
+from engine_adapter.client.fake_server import serving
+from engine_adapter.client.http import GATHER_S, HttpEngineClient
+from engine_adapter.wire.rid import new_rid
+
+NUM_TOKENS = 3_000
+
+
+async def test_a_fast_stream_is_read_in_groups_and_none_of_it_is_lost() -> None:
+    """Two frames a rest at most: the one that made it due, and what the rest gathered."""
+    async with serving(FakeEngine(FakeSettings(context_tokens=2 * NUM_TOKENS))) as url:
+        client = HttpEngineClient(url)
+        prompt = f"fake:tokens={NUM_TOKENS}"
+        body = {"model": "fake-model", "messages": [{"role": "user", "content": prompt}]}
+        started = time.monotonic()
+        stream = await client.stream(EngineCall(CHAT_PATH, body, new_rid(), RequestClass.ONLINE))
+        frames = [frame async for frame in stream]
+        took_s = time.monotonic() - started
+        await stream.aclose()
+        await client.close()
+    events = [event for frame in frames for event in frame.events]
+    assert frames[-1].done
+    assert sum(b'"content":"' in event for event in events) >= NUM_TOKENS
+    # Twice as many as that: timers may be a turn of the loop early.
+    assert len(frames) <= 4 * (took_s / GATHER_S + 1)
