@@ -12,7 +12,6 @@ import time
 from typing import Any
 
 import zmq
-from sglang.srt.managers.io_struct import AbortReq
 from sglang.srt.mem_cache.base_prefix_cache import MatchPrefixParams
 from sglang.srt.mem_cache.common import release_kv_cache
 from sglang.srt.mem_cache.radix_cache import RadixKey
@@ -138,9 +137,8 @@ class QueueingScheduler(ReportingScheduler):
             req = live.req
             req.finished_reason, req.to_finish = req.to_finish, None
             release_kv_cache(req, self.tree_cache, is_insert=False)
-            self.ipc_channels.send_to_tokenizer.send_output(
-                AbortReq(rid=req.rid, finished_reason=req.finished_reason.to_json()), req
-            )
+            # An ordinary last output: SGLang's abort message has no usage of the prompt.
+            self.output_streamer.stream_output([req], req.return_logprob)
             self.forget_row(live)
             self.counters.reaped_rows += 1
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 import pytest_asyncio
 
 from engine_adapter.client.http import HttpEngineClient
@@ -65,11 +66,12 @@ async def used(database: Database, num_requests: int) -> tuple[int, int]:
     return sum(row.prompt_tokens for row in rows), sum(row.completion_tokens for row in rows)
 
 
-async def test_cut_and_whole_streams(
-    gateway: Gateway, client: HttpEngineClient, database: Database
+@pytest.mark.parametrize("stream", [True, False])
+async def test_cut_and_whole_answers(
+    gateway: Gateway, client: HttpEngineClient, database: Database, stream: bool
 ) -> None:
     """Prompts of random token ids share no beginning, so that none of them is found in a cache."""
-    dice = random.Random(12)
+    dice = random.Random(12 + stream)
 
     async def ask(max_tokens: int, patience_s: float) -> bool:
         body: dict[str, Any] = {
@@ -77,7 +79,7 @@ async def test_cut_and_whole_streams(
             "prompt": [dice.randrange(100, 40_000) for _ in range(PROMPT_TOKENS)],
             "max_tokens": max_tokens,
             "ignore_eos": True,
-            "stream": True,
+            "stream": stream,
         }
         headers = {"authorization": f"Bearer {gateway.key}"}
         async with httpx.AsyncClient(timeout=60) as http:
