@@ -117,6 +117,8 @@ def run(stage: Stage, out: Path, limit_s: float) -> dict[str, object]:
             cwd=CHECKOUT,
             env={**os.environ, **stage.env},
             start_new_session=True,
+            # A shell starts background jobs with SIGINT ignored, and a child would inherit that.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         try:
             status: int | str = process.wait(limit_s)
