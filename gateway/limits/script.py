@@ -80,7 +80,7 @@ class Script:
         try:
             if not connection.is_connected:
                 async with asyncio.timeout(self._timeout_s):
-                    await connection.connect()
+                    await connection.connect()  # type: ignore[no-untyped-call]
             async with asyncio.timeout(self._timeout_s):
                 await connection.send_command(*command, check_health=False)
                 answer = await connection.read_response()
