@@ -25,8 +25,9 @@ class Death:
         at_s: When, seconds since the epoch.
         next_line_s: From the kill to the start of the write of the next finished line.
         released_s: Of an engine: from its death until no dispatcher held a row any more.
-        ready_s: Of an engine: from its death until it answered again.
-        line_after_ready_s: Of an engine: from then to the next finished line.
+        ready_s: Of an engine, or of a machine that runs one: from its death until the engine
+            answered again.
+        line_after_ready_s: From then to the next finished line.
     """
 
     number: int
@@ -46,9 +47,9 @@ class Death:
             f"  next line {self.next_line_s:6.2f} s"
         )
         if self.ready_s is not None:
+            released = "" if self.released_s is None else f"released {self.released_s:.2f} s, "
             text += (
-                f"  (released {self.released_s:.2f} s, ready {self.ready_s:.2f} s,"
-                f" then {self.line_after_ready_s:.2f} s)"
+                f"  ({released}ready {self.ready_s:.2f} s, then {self.line_after_ready_s:.2f} s)"
             )
         return text
 
@@ -74,6 +75,8 @@ class Reaper:
                 await asyncio.to_thread(self._installation.kill_machine)
                 await asyncio.sleep(self._rng.uniform(0.0, LONGEST_PAUSE_S))
                 await asyncio.to_thread(self._installation.start, START_LIMIT_S)
+                if self._installation.fake is None:
+                    death.ready_s = wall_s() - death.at_s
             case Kind.ENGINE:
                 self._installation.kill(pids)
                 await self._outage(death)

@@ -36,7 +36,7 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def recovery_s(death: Death) -> float:
-    """From the kill to the next finished line; of an engine, from when it is ready again."""
+    """From the kill to the next finished line; with an engine's own death, from its return."""
     if death.line_after_ready_s is not None:
         return death.line_after_ready_s
     return death.next_line_s
