@@ -1,19 +1,23 @@
-"""HTTP/1.1 connections for whole answers: one request, one status, one body, and nothing else.
+"""HTTP/1.1 connections for answers: one request, one status, one body, and nothing else.
 
 A batch makes one call a line, and a general client's sessions, cookies, redirects and header maps
 cost more CPU than all else the dispatcher does with the line. Here a request is one write, the
 answer goes through llhttp (`httptools`), and a connection whose answer was not read to its end is
-closed (decision 0044). Streams and control requests stay with aiohttp.
+closed (decision 0044). A streamed body is read as it comes (`Incoming`). Control requests stay
+with aiohttp.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from typing import Final, cast
 from urllib.parse import urlsplit
 
 import httptools
+
+from engine_adapter.client.incoming import Incoming
 
 CONNECT_TIMEOUT_S: Final = 5.0
 # Shorter than the 5 s after which the engine's server closes an idle connection: a request never
@@ -26,13 +30,22 @@ class NotConnected(ConnectionError):
 
 
 class Connection(asyncio.Protocol):
-    """One connection. Invariant: `_answer` is set exactly from `ask` to `end`."""
+    """One connection.
+
+    Invariant: from `ask` to `end` one of `_answer` and `incoming` is set, and never both.
+
+    Attributes:
+        incoming: The answer that is read as it comes.
+    """
 
     def __init__(self) -> None:
         self.idle_since_s = 0.0
         self.reusable = True
         self._transport: asyncio.Transport | None = None
         self._answer: asyncio.Future[tuple[int, bytes]] | None = None
+        self.incoming: Incoming | None = None
+        self._ended: Callable[[], None] | None = None
+        self._held = False
         self._parser = httptools.HttpResponseParser(self)
         self._body: list[bytes] = []
 
@@ -42,9 +55,12 @@ class Connection(asyncio.Protocol):
         assert self._answer is not None
         return self._answer
 
-    def ask(self, request: bytes) -> None:
+    def ask(self, request: bytes, *, stream: bool = False) -> None:
         """Send a whole request, in one piece: the event loop has a short way for that."""
-        self._answer = asyncio.get_running_loop().create_future()
+        if stream:
+            self.incoming = Incoming()
+        else:
+            self._answer = asyncio.get_running_loop().create_future()
         if self._transport is None or self._transport.is_closing():
             self._fail(ConnectionResetError("the engine closed the connection"))
         else:
@@ -52,6 +68,12 @@ class Connection(asyncio.Protocol):
 
     def end(self) -> bool:
         """The answer was read or is given up; whether the connection may be used again."""
+        if self.incoming is not None:
+            self.reusable = self.reusable and self.incoming.ended
+            self.incoming = None
+            if not self.reusable:
+                self.close()
+            return self.reusable
         answer, self._answer = self._answer, None
         if answer is None or not answer.done() or answer.cancelled() or answer.exception():
             # What else may come on it belongs to nobody.
@@ -59,6 +81,34 @@ class Connection(asyncio.Protocol):
         if not self.reusable:
             self.close()
         return self.reusable
+
+    def when_ended(self, then: Callable[[], None]) -> None:
+        """Call `then` at the end of a streamed answer of which nothing more is wanted."""
+        if self.incoming is None or self.incoming.ended or not self.reusable:
+            then()
+        else:
+            self._ended = then
+
+    async def rest(self, rest_s: float) -> None:
+        """Leave what comes in the kernel for a moment: one wake-up for all of it."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        transport.pause_reading()
+        try:
+            await asyncio.sleep(rest_s)
+        finally:
+            if not transport.is_closing():
+                transport.resume_reading()
+
+    async def read(self) -> bytes:
+        """Everything that has come of a streamed answer since the last read; see `Incoming`."""
+        assert self.incoming is not None
+        data = await self.incoming.read()
+        if self._held and self._transport is not None and not self._transport.is_closing():
+            self._held = False
+            self._transport.resume_reading()
+        return data
 
     def close(self) -> None:
         """Close it at once."""
@@ -79,6 +129,12 @@ class Connection(asyncio.Protocol):
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._fail(ConnectionError(f"the engine does not speak HTTP: {error}"))
             self.close()
+        incoming = self.incoming
+        if incoming is not None:
+            incoming.wake()
+            if incoming.full and self._transport is not None and not self._transport.is_closing():
+                self._held = True
+                self._transport.pause_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
         """See asyncio.Protocol."""
@@ -86,8 +142,16 @@ class Connection(asyncio.Protocol):
         self._fail(ConnectionResetError("the engine closed the connection"))
 
     def _fail(self, error: ConnectionError) -> None:
+        if self.incoming is not None:
+            self.incoming.fail(error)
+        self._note_end()
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(error)
+
+    def _note_end(self) -> None:
+        then, self._ended = self._ended, None
+        if then is not None:
+            then()
 
     # --- called by the parser -----------------------------------------------------------------
 
@@ -95,9 +159,18 @@ class Connection(asyncio.Protocol):
         """An answer begins."""
         self._body = []
 
+    def on_headers_complete(self) -> None:
+        """Its head has come."""
+        status = self._parser.get_status_code()
+        if self.incoming is not None and status >= 200 and not self.incoming.status.done():
+            self.incoming.status.set_result(status)
+
     def on_body(self, body: bytes) -> None:
         """A piece of its body."""
-        self._body.append(body)
+        if self.incoming is None:
+            self._body.append(body)
+        else:
+            self.incoming.feed(body)
 
     def on_message_complete(self) -> None:
         """It has arrived whole; an answer that nobody waits for ends the connection."""
@@ -106,6 +179,10 @@ class Connection(asyncio.Protocol):
             return
         if not self._parser.should_keep_alive():
             self.reusable = False
+        if self.incoming is not None and not self.incoming.ended:
+            self.incoming.ended = True
+            self._note_end()
+            return
         if self._answer is None or self._answer.done():
             self.close()
             return
@@ -133,16 +210,19 @@ class Connections:
             "Content-Type: application/json\r\nAccept: */*\r\nContent-Length: "
         )
         self._idle: list[Connection] = []
+        self._ending: set[Connection] = set()
 
-    async def send(self, path: str, body: bytes) -> Connection:
+    async def send(self, path: str, body: bytes, *, stream: bool = False) -> Connection:
         """Send a JSON body; the connection on which it is answered, to be given back to `release`.
+
+        A streamed answer comes as the connection's `incoming`, any other as its `answer`.
 
         Raises:
             NotConnected: Nothing was sent.
         """
         connection = self._take() or await self._connect()
         head = f"POST {self._prefix}{path} HTTP/1.1\r\n{self._head}{len(body)}\r\n\r\n"
-        connection.ask(head.encode() + body)
+        connection.ask(head.encode() + body, stream=stream)
         return connection
 
     def release(self, connection: Connection) -> None:
@@ -151,8 +231,20 @@ class Connections:
             connection.idle_since_s = asyncio.get_running_loop().time()
             self._idle.append(connection)
 
+    def release_at_end(self, connection: Connection) -> None:
+        """The stream has said its last word, and only HTTP's own end is perhaps still to come."""
+        self._ending.add(connection)
+
+        def ended() -> None:
+            self._ending.discard(connection)
+            self.release(connection)
+
+        connection.when_ended(ended)
+
     def close(self) -> None:
         """Close what is idle; what is under way is its caller's."""
+        for connection in list(self._ending):
+            connection.close()
         for connection in self._idle:
             connection.close()
         self._idle.clear()

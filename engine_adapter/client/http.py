@@ -1,7 +1,7 @@
 """`EngineClient` over HTTP: the one way the service talks to a real engine.
 
-aiohttp for streams and control requests, because its relay costs a tenth of httpx's CPU per chunk
-(decision 0004); connections of our own for whole answers (decision 0044).
+Connections of our own for answers, whole (decision 0044) and streamed (decision 0076); aiohttp for
+control requests.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from engine_adapter.client.base import EngineCall, EngineFacts, EngineReply, Liv
 from engine_adapter.client.connections import (
     CONNECT_TIMEOUT_S,
     KEEP_ALIVE_S,
+    Connection,
     Connections,
     NotConnected,
 )
@@ -43,7 +44,6 @@ CONTROL_TIMEOUT_S = 10.0
 NOT_REACHED = "The engine cannot be reached."
 ABORT_PATIENCE_S = 2.0
 _ABORT_LOOK_S = 0.05
-_READ_BYTES = 256 * 1024
 GATHER_S = 0.001
 """A stream that is read twice within this time is read once in this time (decision 0076)."""
 
@@ -57,11 +57,10 @@ class HttpEngineClient:
 
     def __init__(self, url: str) -> None:
         self._url = url.rstrip("/")
-        self._connections = Connections(self._url)
+        self.connections = Connections(self._url)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
-            read_bufsize=_READ_BYTES,
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
             skip_auto_headers=("User-Agent", "Accept-Encoding"),
@@ -75,27 +74,41 @@ class HttpEngineClient:
     async def call(self, call: EngineCall) -> EngineReply:
         """See `EngineClient.call`."""
         try:
-            connection = await self._connections.send(call.path, encode(call, stream=False))
+            connection = await self.connections.send(call.path, encode(call, stream=False))
         except NotConnected as error:
             raise EngineNotReached(NOT_REACHED) from error
         try:
             status, raw = await self._exchange(call, connection.answer, partial(_note_served, call))
         finally:
-            self._connections.release(connection)
+            self.connections.release(connection)
         return decode_reply(call, status, raw)
 
     async def stream(self, call: EngineCall) -> HttpEngineStream:
         """See `EngineClient.stream`."""
+        try:
+            connection = await self.connections.send(
+                call.path, encode(call, stream=True), stream=True
+            )
+        except NotConnected as error:
+            raise EngineNotReached(NOT_REACHED) from error
+        assert connection.incoming is not None
+        stream = HttpEngineStream(self, call.rid, connection)
 
-        async def note_served(opened: HttpEngineStream | tuple[int, bytes]) -> None:
-            if isinstance(opened, HttpEngineStream):
-                call.served.add(await opened.aclose())
+        async def note_served(_: int) -> None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LAST_WORD_S):
+                    call.served.add(await stream.last_word())
 
-        answer = asyncio.ensure_future(self._open(call))
-        opened = await self._exchange(call, answer, note_served)
-        if isinstance(opened, HttpEngineStream):
-            return opened
-        raise error_of(call, *opened)
+        try:
+            status = await self._exchange(call, connection.incoming.status, note_served)
+            if status < 400:
+                return stream
+            raw = await self._exchange(call, asyncio.ensure_future(stream.rest()), _nothing)
+        except BaseException:
+            self.connections.release(connection)
+            raise
+        self.connections.release(connection)
+        raise error_of(call, status, raw)
 
     async def abort(self, rid: str) -> bool:
         """See `EngineClient.abort`.
@@ -137,7 +150,7 @@ class HttpEngineClient:
 
     async def close(self) -> None:
         """Close every connection."""
-        self._connections.close()
+        self.connections.close()
         await self._session.close()
 
     async def _exchange(
@@ -151,24 +164,11 @@ class HttpEngineClient:
             return await exchange(
                 answer, timeout_s=call.timeout_s, drop=partial(self._drop, call.rid), heard=heard
             )
-        except aiohttp.ClientConnectorError as error:
-            raise EngineNotReached(NOT_REACHED) from error
         except GivenUp as error:
             raise EngineUnavailable(ENGINE_LOST) from error
         except _LOST as error:
             await self._drop(call.rid)
             raise EngineUnavailable(ENGINE_LOST) from error
-
-    async def _open(self, call: EngineCall) -> HttpEngineStream | tuple[int, bytes]:
-        response = await self._post(call.path, encode(call, stream=True))
-        if response.status < 400:
-            return HttpEngineStream(self, call.rid, response)
-        raw = await response.read()
-        response.release()
-        return response.status, raw
-
-    def _post(self, path: str, body: bytes) -> Any:
-        return self._session.post(self._url + path, data=body, headers=_HEADERS)
 
     async def _control(self, method: str, path: str, body: bytes | None = None) -> Any:
         """One short request beside the answers; its parsed JSON, or nothing where there is none.
@@ -201,22 +201,20 @@ class HttpEngineClient:
 class HttpEngineStream:
     """A streamed answer whose status line has arrived."""
 
-    def __init__(
-        self, client: HttpEngineClient, rid: str, response: aiohttp.ClientResponse
-    ) -> None:
+    def __init__(self, client: HttpEngineClient, rid: str, connection: Connection) -> None:
         self._client = client
         self._rid = rid
-        self._response = response
+        self._connection = connection
         self._parser = EventParser()
-        self._done = False
+        self._done = self._closed = False
 
     async def __aiter__(self) -> AsyncIterator[StreamFrame]:
         """Frames in order: each holds everything that had arrived."""
-        content = self._response.content
+        read = self._connection.read
         read_at_s = -math.inf
         while not self._done:
             try:
-                data = await content.readany()
+                data = await read()
                 events = self._parser.feed(data)
             except (*_LOST, EventTooLong) as error:
                 raise EngineUnavailable(ENGINE_LOST) from error
@@ -229,47 +227,49 @@ class HttpEngineStream:
             if events or self._done:
                 yield StreamFrame(events, self._done)
             if read_at_s - before_s < GATHER_S and not self._done:
-                await self._gather()
-
-    async def _gather(self) -> None:
-        """Leave what comes in the kernel for a moment: one wake-up for all of it."""
-        connection = self._response.connection
-        transport = None if connection is None else connection.transport
-        if transport is None:
-            return  # it is at its end already
-        transport.pause_reading()
-        try:
-            await asyncio.sleep(GATHER_S)
-        finally:
-            if not transport.is_closing():
-                transport.resume_reading()
+                await self._connection.rest(GATHER_S)
 
     async def aclose(self) -> TokenUsage | None:
         """Let go of the connection; an answer that was not read to its end is aborted."""
+        if self._closed:
+            return None
+        self._closed = True
+        connections = self._client.connections
         if self._done:
-            self._response.release()
+            connections.release_at_end(self._connection)
             return None
         self._done = True
         # Read on meanwhile: an engine that cannot send what it has made may not come to the abort.
         usage: TokenUsage | None = None
         try:
             async with asyncio.TaskGroup() as group:
-                reading = group.create_task(self._last_word())
+                reading = group.create_task(self.last_word())
                 await self._client._drop(self._rid)
                 await asyncio.wait({reading}, timeout=LAST_WORD_S)
                 usage = reading.result() if reading.done() else None
                 reading.cancel()
         finally:
-            self._response.close()
+            connections.release(self._connection)
         return usage
 
-    async def _last_word(self) -> TokenUsage | None:
+    async def last_word(self) -> TokenUsage | None:
         """What the engine says it had served: SGLang ends an aborted stream with its usage."""
         usage: TokenUsage | None = None
         with suppress(*_LOST, EventTooLong):
-            while data := await self._response.content.readany():
+            while data := await self._connection.read():
                 usage = last_served(self._parser.feed(data)) or usage
         return usage
+
+    async def rest(self) -> bytes:
+        """All that is to come, as it is."""
+        pieces = []
+        while data := await self._connection.read():
+            pieces.append(data)
+        return b"".join(pieces)
+
+
+async def _nothing(_: object) -> None:
+    """What was served of a refused call is nothing."""
 
 
 async def _note_served(call: EngineCall, answer: tuple[int, bytes]) -> None:
