@@ -16,7 +16,7 @@ from typing import Any
 
 from bench.coserve_bench.ceiling import OfflineShape, ceiling
 from bench.coserve_bench.engine_run import running_engine
-from bench.coserve_bench.loads import load_of, online_trace, prompt_maker
+from bench.coserve_bench.loads import load_of, mean_rate, online_trace, prompt_maker
 from bench.coserve_bench.options import Options
 from bench.coserve_bench.phases import off_phases
 from bench.coserve_bench.report import write_outputs
@@ -174,7 +174,7 @@ class Comparison:
         online = online_trace(self.options, 0, 1.0).requests
         if not online:
             raise ValueError("the online trace is empty")
-        wanted_per_s = len(online) / self.options.duration_s
+        wanted_per_s = mean_rate(online, self.options.duration_s)
         probe = [
             TraceRequest(0.0, r.input_tokens, r.output_tokens) for r in online[:PROBE_REQUESTS]
         ]

@@ -63,6 +63,13 @@ def online_trace(options: Options, repeat: int, factor: float) -> OnlineTrace:
     return OnlineTrace(clipped.requests, clipped.num_inputs_clipped, clipped.num_outputs_clipped)
 
 
+def mean_rate(online: list[TraceRequest], duration_s: float) -> float:
+    """Requests per second of a window; of a trace that ends inside it, as long as it lasts."""
+    num = len(online)
+    lasts_s = online[-1].arrival_s * num / (num - 1) if num > 1 else duration_s
+    return num / min(duration_s, lasts_s)
+
+
 def load_of(options: Options, system: System, online: list[TraceRequest], repeat: int) -> Load:
     """What is sent to one system in one repeat."""
     return Load(

@@ -45,7 +45,7 @@ class CoServingScheduler(QueueingScheduler):
         """Plan the next step and build its batch."""
         if self.profiler.is_measuring:
             self._measure()
-        started_s = time.thread_time()
+        started_s, copied_s = time.thread_time(), self.checkpointer.cpu_s
         self._abort_on_waiting_timeout()
         self._abort_on_running_timeout(self.holding_view)
         if self._unsettled is not None:
@@ -54,7 +54,8 @@ class CoServingScheduler(QueueingScheduler):
         self.sync_queue()
         self.reap_aborted()
         step = self._plan_step() if len(self.rows) else None
-        self.counters.plan_cpu_s += time.thread_time() - started_s
+        copied_s = self.checkpointer.cpu_s - copied_s
+        self.counters.plan_cpu_s += time.thread_time() - started_s - copied_s
         if step is None and len(self.rows) and not self._has_pending_result():
             self.wait_for_work(0.005)
         self._next_step = step

@@ -22,7 +22,7 @@ class Counters:
         recomputed_tokens: Tokens prefilled again after a retract.
         rejected_plans: Plans the driver refused.
         reaped_rows: Aborted rows ended without a forward pass.
-        plan_cpu_s: Thread CPU time in snapshot, plan, check and actuate.
+        plan_cpu_s: Thread CPU time in snapshot, plan, check and actuate, copies of pages apart.
         step_s: Time in forward passes.
         predicted_s: Predicted time of the same passes.
         stop_layers: Layers at which passes were stopped, newest last, bounded.

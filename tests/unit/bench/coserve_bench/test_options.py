@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.coserve_bench.loads import load_of, online_trace, prompt_maker
+from bench.coserve_bench.loads import load_of, mean_rate, online_trace, prompt_maker
 from bench.coserve_bench.options import Options, parse_options
 from bench.coserve_bench.systems import find_system
+from engine_adapter.workload.traces import TraceRequest
 
 
 def options(tmp_path: Path, *argv: str) -> Options:
@@ -30,6 +31,13 @@ def test_repeats_differ_and_systems_do_not(tmp_path: Path) -> None:
     o = options(tmp_path)
     assert online_trace(o, 0, 1.0) == online_trace(o, 0, 1.0)
     assert online_trace(o, 0, 1.0) != online_trace(o, 1, 1.0)
+
+
+def test_the_rate_of_a_short_trace_is_that_while_it_lasts() -> None:
+    online = [TraceRequest(float(at_s), 10, 5) for at_s in range(31)]
+    assert mean_rate(online, 310.0) == pytest.approx(1.0)
+    assert mean_rate(online, 15.5) == pytest.approx(2.0)
+    assert mean_rate(online[:1], 10.0) == pytest.approx(0.1)
 
 
 def test_a_trace_is_cut_stretched_and_clipped(tmp_path: Path) -> None:
