@@ -23,7 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from math import inf
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, cast
 
 import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -37,6 +37,7 @@ from engine_adapter.wire.errors import (
     TargetTooLong,
     error_body,
 )
+from gateway.transport import HeadWithBody
 
 MAX_HEAD_BYTES: Final = 32 * 1024
 MAX_HEADERS: Final = 100
@@ -85,7 +86,8 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has connected."""
-        super().connection_made(transport)
+        whole = cast(asyncio.Transport, HeadWithBody(transport, self.loop))
+        super().connection_made(whole)
         self._head_due = self.loop.time() + self.limits.head_s
         self._num_raw = self._num_head = 0
         self._begun = self._in_body = False

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 LAST_WORD_S: Final = 0.5
 """How long the answer to an aborted request may take to arrive once its slot is free."""
@@ -44,8 +44,7 @@ async def exchange(
             once more meanwhile, the exchange ends at once.
     """
     try:
-        # Unlike awaiting the future, this leaves it alone when it is itself cancelled.
-        await asyncio.wait((answer,), timeout=timeout_s)
+        await _settled(answer, timeout_s)
     except asyncio.CancelledError:
         await _last_word(answer, drop, heard)
         raise
@@ -53,6 +52,29 @@ async def exchange(
         await _last_word(answer, drop, heard)
         raise GivenUp
     return answer.result()
+
+
+async def _settled(answer: asyncio.Future[Any], timeout_s: float) -> None:
+    """Wait until it is done or the time is up; it is left alone, also when the waiter is cancelled.
+
+    What `asyncio.wait` does for many at several times the price.
+    """
+    if answer.done():
+        return
+    loop = asyncio.get_running_loop()
+    waiter = loop.create_future()
+
+    def wake(_: object = None) -> None:
+        if not waiter.done():
+            waiter.set_result(None)
+
+    timer = loop.call_later(timeout_s, wake)
+    answer.add_done_callback(wake)
+    try:
+        await waiter
+    finally:
+        timer.cancel()
+        answer.remove_done_callback(wake)
 
 
 async def _last_word(

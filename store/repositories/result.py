@@ -52,8 +52,6 @@ class Written:
 # Lock order: batches by id, then their rows. See store.repositories.batch.lock.
 _LOCK = text("SELECT id FROM batches WHERE id = ANY(:ids) ORDER BY id FOR UPDATE")
 
-# The rows are found by their ids. With `=` the planner would take the index of leased rows, which
-# it believes to hold one, and compare each of them with each result.
 _WRITE = text(
     """
     WITH incoming AS (
@@ -68,7 +66,7 @@ _WRITE = text(
       UPDATE batch_rows r
       SET status = i.status, dispatcher_id = NULL, rid = NULL, available_at = NULL
       FROM incoming i
-      WHERE r.id = i.row_id AND r.status IS NOT DISTINCT FROM :held
+      WHERE r.id = i.row_id AND r.status = :held
         AND r.dispatcher_id IS NOT DISTINCT FROM :dispatcher_id
       RETURNING r.id, r.batch_id, i.status, i.line, i.prompt, i.cached, i.completion,
                 i.reasoning, i.place

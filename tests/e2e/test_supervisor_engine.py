@@ -1,4 +1,4 @@
-"""The supervisor and the real engine: idle, crash, and the supervisor's own sudden death."""
+"""The supervisor and the real engine: idle, a crash under a batch, the supervisor's own death."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
+import orjson
 import pytest
 
 from tests.fixtures.supervised import ROOT, Up, wait_until
@@ -21,6 +23,7 @@ START_LIMIT_S = 300.0
 IDLE_LIMIT = 0.25
 """Of one core, the whole stack. Far above its need (docs/running.md): it finds a spin."""
 IDLE_LOOK_S = 20.0
+NUM_LINES = 24
 
 
 @pytest.fixture
@@ -39,24 +42,72 @@ def stack() -> Iterator[Up]:
     shutil.rmtree(place)
 
 
-def ask(stack: Up, key: str) -> int:
+def ask(http: httpx.Client) -> int:
     body = {
         "model": MODEL.name,
         "messages": [{"role": "user", "content": "Say hello."}],
         "max_tokens": 4,
     }
-    headers = {"Authorization": f"Bearer {key}"}
-    url = f"{stack.url}/v1/chat/completions"
     try:
-        return httpx.post(url, json=body, headers=headers, timeout=60).status_code
+        return http.post("/chat/completions", json=body).status_code
     except httpx.HTTPError:
         return 0
 
 
-@pytest.mark.timeout(900)
-def test_idle_then_a_dead_engine_then_a_dead_supervisor(stack: Up) -> None:
+class Batch:
+    """Lines of many lengths, the longest of which take the engine a while."""
+
+    def __init__(self, http: httpx.Client) -> None:
+        self._http = http
+        self.custom_ids = [f"line-{n}" for n in range(NUM_LINES)]
+        data = b"".join(orjson.dumps(self._line(n)) + b"\n" for n in range(NUM_LINES))
+        file = self._http.post("/files", data={"purpose": "batch"}, files={"file": ("in", data)})
+        wanted = {
+            "input_file_id": file.json()["id"],
+            "endpoint": "/v1/chat/completions",
+            "completion_window": "24h",
+        }
+        self._id = self._http.post("/batches", json=wanted).json()["id"]
+
+    def _line(self, number: int) -> dict[str, Any]:
+        body = {
+            "model": MODEL.name,
+            "messages": [{"role": "user", "content": f"Tell a story of {number} ships."}],
+            "max_tokens": 4 + 8 * number,
+            "ignore_eos": True,
+        }
+        url = "/v1/chat/completions"
+        return {"custom_id": self.custom_ids[number], "method": "POST", "url": url, "body": body}
+
+    def shown(self) -> dict[str, Any]:
+        response = self._http.get(f"/batches/{self._id}")
+        assert response.status_code == 200, response.text
+        found: dict[str, Any] = response.json()
+        return found
+
+    def num_done(self) -> int:
+        return int(self.shown()["request_counts"]["completed"])
+
+    def results(self) -> bytes:
+        """What can be read so far."""
+        return self._http.get(f"/batches/{self._id}/results").content
+
+    def output(self) -> bytes:
+        return self._http.get(f"/files/{self.shown()['output_file_id']}/content").content
+
+
+@pytest.fixture
+def http(stack: Up) -> Iterator[httpx.Client]:
+    """The API, for the admin key."""
     key = stack.wait_until_ready(START_LIMIT_S)
-    assert ask(stack, key) == 200
+    headers = {"Authorization": f"Bearer {key}"}
+    with httpx.Client(base_url=f"{stack.url}/v1", headers=headers, timeout=60) as client:
+        yield client
+
+
+@pytest.mark.timeout(900)
+def test_idle_then_a_dead_engine_then_a_dead_supervisor(stack: Up, http: httpx.Client) -> None:
+    assert ask(http) == 200
 
     # A model seen for the first time is measured once, in idle time.
     profiles = stack.home / "profiles"
@@ -69,10 +120,20 @@ def test_idle_then_a_dead_engine_then_a_dead_supervisor(stack: Up) -> None:
 
     victim = stack.pid_of("engine")
     assert victim is not None
+    batch = Batch(http)
+    wait_until(lambda: batch.num_done() >= 2, "the shortest lines are done", START_LIMIT_S)
     os.kill(victim, signal.SIGKILL)
+    finished = batch.results()
+    assert 2 <= finished.count(b"\n") < NUM_LINES, "there was nothing to lose"
     wait_until(lambda: "The engine ended (exit code 137)" in stack.said(), "the crash is told")
-    wait_until(lambda: ask(stack, key) == 503, "no engine is a 503", 30)
-    wait_until(lambda: ask(stack, key) == 200, "the engine is back", START_LIMIT_S)
+    wait_until(lambda: ask(http) == 503, "no engine is a 503", 30)
+    wait_until(lambda: ask(http) == 200, "the engine is back", START_LIMIT_S)
+
+    wait_until(lambda: batch.shown()["status"] == "completed", "the batch", START_LIMIT_S)
+    output = batch.output()
+    assert output.startswith(finished), "what was finished is not run again"
+    answered = [orjson.loads(line)["custom_id"] for line in output.splitlines()]
+    assert sorted(answered) == sorted(batch.custom_ids)
 
     names = {each.name() for each in stack.tree()}
     assert any("schedul" in name for name in names), names
