@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from fastapi import APIRouter, Depends, FastAPI
+from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.exceptions import ExceptionMiddleware
+from starlette.types import ASGIApp
 
 from batch.dry_run import DryRuns
 from gateway.dashboard.app import make_dashboard
@@ -56,10 +59,26 @@ API_ROUTERS: tuple[APIRouter, ...] = (
 PLAIN_ROUTERS: tuple[APIRouter, ...] = (health.router,)
 
 
+class Gateway(FastAPI):
+    """FastAPI behind our own middleware alone (decision 0077).
+
+    What the framework puts around it, a last resort for errors, telemetry and a limit of bodies,
+    is `BoundaryMiddleware`'s work, not wanted, and `BodyLimitMiddleware`'s.
+    """
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """From the inside to the outside, once, before the first request."""
+        app: ASGIApp = AsyncExitStackMiddleware(self.router)
+        app = ExceptionMiddleware(app, handlers=self.exception_handlers, debug=False)
+        for middleware in reversed(self.user_middleware):
+            app = middleware.cls(app, *middleware.args, **middleware.kwargs)
+        return app
+
+
 def create_app(settings: GatewaySettings | None = None) -> FastAPI:
     """The app; it connects to nothing before its lifespan begins."""
     settings = settings or GatewaySettings()
-    app = FastAPI(
+    app = Gateway(
         title="coserve",
         lifespan=lifespan,
         redirect_slashes=False,

@@ -1,7 +1,8 @@
 """From an engine's stream events to conforming chunks (contract section 3).
 
 One writer per choice. The parts of a chunk that never change are built once, as bytes; a chunk of
-plain text, which nearly every chunk is, costs one parse and two concatenations.
+plain text, which nearly every chunk is, costs a look at its shape (`wire.chunk_shape`) and two
+concatenations.
 
 What the engine sends for a choice, and what leaves here::
 
@@ -20,6 +21,7 @@ from typing import Any
 
 import orjson
 
+from engine_adapter.wire.chunk_shape import TextShape
 from engine_adapter.wire.engine_errors import aborted, from_stream_error
 from engine_adapter.wire.errors import ApiError, EngineUnavailable, error_body
 from engine_adapter.wire.replies import (
@@ -98,7 +100,8 @@ class ChunkWriter:
     """
 
     __slots__ = (
-        "_begin", "_end", "_head", "_num_chars", "_started", "_text", "_usage", "finished",
+        "_begin", "_end", "_head", "_num_chars",
+        "_shape", "_started", "_text", "_usage", "finished",
     )  # fmt: skip
 
     def __init__(self, head: StreamHead, index: int) -> None:
@@ -107,6 +110,7 @@ class ChunkWriter:
         self._num_chars = 0
         self._usage: Mapping[str, Any] | None = None
         self.finished = False
+        self._shape = TextShape("content" if head.chat else "text")
         self._begin = head.choices + str(index).encode()
         self._text = self._begin + (b',"delta":{"content":' if head.chat else b',"text":')
         closed = b"}" if head.chat else b""
@@ -115,6 +119,7 @@ class ChunkWriter:
     @property
     def usage(self) -> TokenUsage:
         """Tokens so far, as the engine last counted them."""
+        self._usage = self._shape.take_usage() or self._usage
         return usage_of(self._usage)
 
     def feed(self, event: bytes) -> bytes:
@@ -123,11 +128,13 @@ class ChunkWriter:
         Raises:
             StreamFailed: The engine reports an error, dropped the request or makes no sense.
         """
+        literal = self._shape.text_of(event)
+        if literal is not None:
+            return self._text + literal + self._end if literal and not self.finished else b""
         try:
             parsed = orjson.loads(event)
-            usage = parsed.get("usage")
-            if usage is not None:
-                self._usage = usage
+            noted = self._shape.take_usage()
+            self._usage = parsed.get("usage") or noted or self._usage
             choices = parsed.get("choices")
             if not choices:
                 if "error" in parsed:
@@ -136,7 +143,8 @@ class ChunkWriter:
                 return b""
             if self.finished:
                 return b""
-            return self._chat(choices[0]) if self._head.chat else self._completion(choices[0])
+            write = self._chat if self._head.chat else self._completion
+            return write(choices[0], event)
         except EngineAborted:
             raise StreamFailed(aborted()) from None
         except (orjson.JSONDecodeError, LookupError, TypeError, AttributeError) as error:
@@ -145,7 +153,7 @@ class ChunkWriter:
     def _prompt_param(self) -> str:
         return "messages" if self._head.chat else "prompt"
 
-    def _chat(self, choice: dict[str, Any]) -> bytes:
+    def _chat(self, choice: dict[str, Any], event: bytes) -> bytes:
         delta = choice["delta"]
         finish = finish_reason_of(choice.get("finish_reason"))
         out = b""
@@ -157,6 +165,8 @@ class ChunkWriter:
         if logprobs is None and not delta.get("tool_calls") and not delta.get("reasoning_content"):
             if text:
                 out += self._text + orjson.dumps(text) + self._end
+                if finish is None:
+                    self._shape.learn(event, text)
         else:
             out += self._chunk(_delta_of(delta), chat_logprobs(logprobs))
         if finish is not None:
@@ -164,12 +174,15 @@ class ChunkWriter:
             out += self._chunk({}, None, finish)
         return out
 
-    def _completion(self, choice: dict[str, Any]) -> bytes:
+    def _completion(self, choice: dict[str, Any], event: bytes) -> bytes:
         text = choice.get("text") or ""
         logprobs = choice.get("logprobs")
         finish = finish_reason_of(choice.get("finish_reason"))
         if finish is None and logprobs is None:
-            return self._text + orjson.dumps(text) + self._end if text else b""
+            if not text:
+                return b""
+            self._shape.learn(event, text)
+            return self._text + orjson.dumps(text) + self._end
         self.finished = finish is not None
         numbered = completion_logprobs(logprobs, self._num_chars)
         if numbered is not None:

@@ -7,7 +7,9 @@ process is killed is lost: at most one period of the loop in `gateway.lifespan`.
 from __future__ import annotations
 
 import logging
+from functools import partial
 
+from prometheus_client import Counter
 from sqlalchemy.exc import SQLAlchemyError
 
 from engine_adapter.core.request import RequestClass
@@ -32,6 +34,7 @@ class UsageRecorder:
         self._database = database
         self._metrics = metrics
         self._pending: dict[UsageKey, UsageCount] = {}
+        self._series: dict[tuple[str, str], tuple[Counter, Counter, Counter]] = {}
 
     def add(
         self, principal: Principal, model: str, request_class: RequestClass, used: TokenUsage
@@ -42,10 +45,19 @@ class UsageRecorder:
             UsageKey(principal.project_id, principal.key_id, model, word),
             UsageCount(1, used.prompt_tokens, used.cached_tokens, used.completion_tokens),
         )
-        tokens = self._metrics.tokens
-        tokens.labels(model, word, "prompt").inc(used.prompt_tokens)
-        tokens.labels(model, word, "cached").inc(used.cached_tokens)
-        tokens.labels(model, word, "completion").inc(used.completion_tokens)
+        prompt, cached, completion = self._series_of(model, word)
+        prompt.inc(used.prompt_tokens)
+        cached.inc(used.cached_tokens)
+        completion.inc(used.completion_tokens)
+
+    def _series_of(self, model: str, word: str) -> tuple[Counter, Counter, Counter]:
+        """As many as there are in the registry: looking them up there is dearer."""
+        known = self._series.get((model, word))
+        if known is None:
+            labels = partial(self._metrics.tokens.labels, model, word)
+            known = labels("prompt"), labels("cached"), labels("completion")
+            self._series[model, word] = known
+        return known
 
     async def flush(self) -> bool:
         """Write what is pending; whether that worked. What could not be written stays pending."""
