@@ -13,6 +13,9 @@ rows, checkpointed ones first. What differs from the printed algorithm, and why:
 - online decode rows are never held back by the budget: leaving one out breaks its own TBT;
 - online prompts outgrow the TBT budget when their TTFT target would be missed otherwise
   (:func:`~engine_adapter.policies.parts.budget.online_prefill_budget_s`);
+- step 3 also leaves the first tokens that wait for the step their time
+  (:func:`~engine_adapter.policies.parts.budget.first_token_slack_s`): the TBT target may be longer
+  than what is left of a TTFT target;
 - step 3 picks decode rows or prompt tokens, whichever harvests more compute: on executors where
   mixing has its own price the cheaper filling depends on context lengths.
 """
@@ -27,6 +30,7 @@ from engine_adapter.policies.base import PolicyBase, online_cannot_wait
 from engine_adapter.policies.parts.budget import (
     TypicalPrompt,
     beside_online_budget_s,
+    first_token_slack_s,
     online_prefill_budget_s,
 )
 from engine_adapter.policies.parts.builder import UNARMED, PlanBuilder
@@ -71,7 +75,8 @@ class ConserveV2(PolicyBase):
         )
         if rows.has_online:
             gap_s = self._online.take(builder, rows, victims)
-            budget_s = beside_online_budget_s(snapshot.slo) - gap_s
+            slack_s = first_token_slack_s(builder, rows.online_filling())
+            budget_s = min(beside_online_budget_s(snapshot.slo) - gap_s, slack_s)
             online_s = builder.predicted_s()
             harvester.fill_beside_online(budget_s)
             self._online.close(builder.predicted_s())

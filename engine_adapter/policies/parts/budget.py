@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from engine_adapter.core.request import RequestRow
 from engine_adapter.core.slo import Slo
@@ -10,6 +11,9 @@ from engine_adapter.core.snapshot import Snapshot
 from engine_adapter.latency.load import StepLoad
 from engine_adapter.latency.model import LatencyModel
 from engine_adapter.policies.parts.builder import PlanBuilder
+
+# Behind so many prompts the next one is late in any case, and planning has its price.
+MAX_PROMPTS_WAITING = 32
 
 
 class TypicalPrompt:
@@ -77,6 +81,31 @@ def beside_online_budget_s(slo: Slo) -> float:
     arrival would have no time left for its own prompt.
     """
     return min(slo.tbt_s, slo.ttft_s / 2.0)
+
+
+def first_token_slack_s(builder: PlanBuilder, rows: Sequence[RequestRow]) -> float:
+    """How long a step may last for the first tokens that wait for it; infinite if none does.
+
+    A prompt that the step finishes has its token at the step's end. What is left of the others is
+    computed after it, oldest first, in at least one step more:
+
+        T <= arrival + t_TTFT - now - T(what is left up to this prompt)
+
+    Args:
+        builder: The step, with its online rows taken.
+        rows: Online rows that had prompt tokens left before it, oldest first.
+    """
+    snapshot = builder.snapshot
+    slack_s = math.inf
+    left = StepLoad()
+    for row in rows[:MAX_PROMPTS_WAITING]:
+        due_s = row.arrival_at_s + snapshot.slo.ttft_s - snapshot.now_s
+        num_taken = builder.chunk_tokens_of(row)
+        if num_taken < row.remaining_tokens:
+            left.add_chunk(row.remaining_tokens - num_taken, row.start_tokens + num_taken)
+            due_s -= builder.model.predict(left) + snapshot.overhead_s
+        slack_s = min(slack_s, due_s)
+    return slack_s
 
 
 def offline_only_budget_s(

@@ -258,6 +258,10 @@ class PlanBuilder:
         """Whether no token has been taken yet."""
         return not self._decode and not self._prefill
 
+    def chunk_tokens_of(self, row: RequestRow) -> int:
+        """Prompt tokens of ``row`` that have been taken."""
+        return next((chunk.num_tokens for chunk in self._prefill if chunk.rid == row.rid), 0)
+
     @property
     def has_chunks(self) -> bool:
         """Whether prompt tokens have been taken."""

@@ -49,6 +49,22 @@ class TestBesideOnline:
         assert plan.predicted_s == pytest.approx(0.045)
         assert plan.budget_s == 0.050
 
+    def test_a_first_token_that_is_due_is_not_kept_waiting(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        """50 ms are left of its target, of which its own prompt takes 42: 8 tokens are free."""
+        world.slo = Slo(ttft_s=1.0, tbt_s=0.4)
+        world.now_s = 10.0
+        world.online("on", prompt=32, arrival_at_s=9.05)
+        for i in range(12):
+            world.offline(f"off{i}", phase=DECODE)
+        plan = plan_of(world, model)
+        assert plan.prefill == (Chunk("on", 32),)
+        assert len(plan.decode) == 8
+        assert plan.budget_s == pytest.approx(0.05)
+        world.now_s = 10.5  # late already: later still for nothing
+        assert plan_of(world, model).decode == ()
+
     def test_rows_that_do_not_fit_are_parked_with_their_kv(
         self, world: World, model: PolynomialModel
     ) -> None:
@@ -166,7 +182,7 @@ class TestBesideOnline:
     def test_drift_narrows_the_step(self, world: World, model: PolynomialModel) -> None:
         policy = ConserveV2(model, LEAN)
         slow = StepPlan(1, decode=("a",), prefill=(Chunk("b", 9),), predicted_s=0.02)
-        for _ in range(30):
+        for _ in range(12):
             policy.observe(FinishedStep(slow, Outcome(1, measured_s=0.024)))
         world.online("on", phase=DECODE)
         world.offline("new", prompt=500)

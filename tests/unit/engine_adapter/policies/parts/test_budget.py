@@ -1,16 +1,21 @@
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import pytest
 
+from engine_adapter.core.request import Phase
 from engine_adapter.core.slo import Slo
 from engine_adapter.latency.polynomial import PolynomialModel
 from engine_adapter.policies.parts.budget import (
     TypicalPrompt,
     beside_online_budget_s,
+    first_token_slack_s,
     offline_only_budget_s,
 )
+from engine_adapter.policies.parts.builder import PlanBuilder
+from engine_adapter.policies.parts.rows import RowsByRole
 
 if TYPE_CHECKING:
     from tests.unit.engine_adapter.conftest import World
@@ -45,3 +50,47 @@ def test_a_step_that_cannot_be_stopped_leaves_room_for_a_prompt(
 def test_a_loose_tbt_target_does_not_take_the_arrival_its_time() -> None:
     assert beside_online_budget_s(Slo(ttft_s=1.0, tbt_s=0.1)) == 0.1
     assert beside_online_budget_s(Slo(ttft_s=1.0, tbt_s=0.9)) == 0.5
+
+
+class TestFirstTokenSlack:
+    """A step takes 10 ms plus 1 ms per token; the TTFT target is a second."""
+
+    def slack_s(self, world: World, model: PolynomialModel, *taken: tuple[str, int]) -> float:
+        builder = PlanBuilder(world.snapshot(), model, {})
+        rows = RowsByRole.of(builder.snapshot).online_filling()
+        for rid, num_tokens in taken:
+            row = next(row for row in rows if row.rid == rid)
+            builder.chunk_left = num_tokens
+            assert builder.chunk(row, math.inf) == num_tokens
+        return first_token_slack_s(builder, rows)
+
+    def test_nobody_waits(self, world: World, model: PolynomialModel) -> None:
+        world.online("on", phase=Phase.DECODE)
+        assert self.slack_s(world, model) == math.inf
+
+    def test_a_finished_prompt_has_its_token_at_the_end(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        world.slo = Slo(ttft_s=1.0, tbt_s=0.05)
+        world.now_s = 10.0
+        world.online("on", prompt=64, arrival_at_s=9.4)
+        assert self.slack_s(world, model, ("on", 64)) == pytest.approx(0.4)
+
+    def test_what_is_left_of_prompts_comes_after_the_step_oldest_first(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        world.slo = Slo(ttft_s=1.0, tbt_s=0.05)
+        world.now_s = 10.0
+        world.online("first", prompt=64, arrival_at_s=9.4)
+        world.online("second", prompt=64, arrival_at_s=9.5)
+        world.online("third", prompt=100, arrival_at_s=9.5)
+        # 32 tokens of the first are left, then all of the second, then all of the third.
+        assert self.slack_s(world, model, ("first", 32)) == pytest.approx(
+            min(0.4 - 0.042, 0.5 - 0.106, 0.5 - 0.206)
+        )
+
+    def test_a_late_one_leaves_nothing(self, world: World, model: PolynomialModel) -> None:
+        world.slo = Slo(ttft_s=1.0, tbt_s=0.05)
+        world.now_s = 10.0
+        world.online("late", prompt=64, arrival_at_s=8.0)
+        assert self.slack_s(world, model, ("late", 64)) == pytest.approx(-1.0)
