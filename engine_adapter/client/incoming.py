@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-MOST_WAITING_BYTES: Final = 512 * 1024
+MOST_WAITING_BYTES: Final = 64 * 1024
 """More than that is left in the kernel, and from there to the sender."""
 
 
