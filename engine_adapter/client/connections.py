@@ -69,7 +69,8 @@ class Connection(asyncio.Protocol):
     def end(self) -> bool:
         """The answer was read or is given up; whether the connection may be used again."""
         if self.incoming is not None:
-            self.reusable = self.reusable and self.incoming.ended
+            # One that is held has what nobody read, and would stay silent for whoever comes next.
+            self.reusable = self.reusable and self.incoming.ended and not self._held
             self.incoming = None
             if not self.reusable:
                 self.close()

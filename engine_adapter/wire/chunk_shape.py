@@ -5,8 +5,8 @@
 
 Head and tail are learned from a chunk that was parsed and judged. A chunk that has both and one
 plain JSON string in between says the same as that one, but for its text: the string is cut out
-as it is, which costs a sixth of parsing the chunk and writing the text again. Everything else
-(another second in `created`, an escape in the text, a finish reason) is parsed, and learned from.
+as it is. Everything else (another second in `created`, an escape in the text, a finish reason) is
+parsed, and learned from.
 """
 
 from __future__ import annotations

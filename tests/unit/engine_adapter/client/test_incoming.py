@@ -178,3 +178,29 @@ async def test_what_is_not_read_stays_with_the_sender() -> None:
         assert incoming.full
         assert incoming.num_bytes < MOST_WAITING_BYTES + 1024 * 1024
         assert len(await all_of(connection)) == width * num_chunks
+
+
+async def test_a_connection_with_unread_bytes_is_not_used_again() -> None:
+    """It is held by what waits, and would stay silent for its next answer."""
+    for num_bytes, reusable in ((10, True), (MOST_WAITING_BYTES + 1, False)):
+        connection = Connection()
+        connection.connection_made(Silent())
+        connection.ask(b"", stream=True)
+        connection.data_received(HEAD + chunk(b"x" * num_bytes) + END)
+        assert connection.end() is reusable
+
+
+class Silent(asyncio.Transport):
+    """Takes everything and says nothing."""
+
+    def write(self, data: object) -> None:
+        pass
+
+    def is_closing(self) -> bool:
+        return False
+
+    def pause_reading(self) -> None:
+        pass
+
+    def abort(self) -> None:
+        pass

@@ -182,7 +182,7 @@ class TestBesideOnline:
     def test_drift_narrows_the_step(self, world: World, model: PolynomialModel) -> None:
         policy = ConserveV2(model, LEAN)
         slow = StepPlan(1, decode=("a",), prefill=(Chunk("b", 9),), predicted_s=0.02)
-        for _ in range(12):
+        for _ in range(30):
             policy.observe(FinishedStep(slow, Outcome(1, measured_s=0.024)))
         world.online("on", phase=DECODE)
         world.offline("new", prompt=500)
