@@ -19,6 +19,7 @@ def register() -> None:
         _grammar_mask()
         _paged_allocator()
         _attention()
+        _linear()
     except (ImportError, AttributeError) as error:
         sys.stderr.write(f"coserve: CPU fixes do not fit this SGLang: {error}\n")
         sys.stderr.flush()
@@ -87,3 +88,13 @@ def _attention() -> None:
     from engine_adapter.cpu_compat import attention
 
     attention.install(TorchNativeAttnBackend)
+
+
+def _linear() -> None:
+    """Weights in the layout that products read, so that it is not made anew in every step."""
+    from sglang.srt.layers.logits_processor import LogitsProcessor
+    from sglang.srt.layers.quantization.unquant import UnquantizedLinearMethod
+
+    from engine_adapter.cpu_compat import linear
+
+    linear.install(UnquantizedLinearMethod, LogitsProcessor)

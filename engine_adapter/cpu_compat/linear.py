@@ -1,0 +1,84 @@
+"""Products with weights that are laid out once, not in every step.
+
+From two tokens of a step on, `torch.nn.functional.linear` on a CPU hands float32 weights to a
+library that copies them into its own layout in every call, and it has other kernels for one, two
+and three tokens: a decode step of three rows costs more than one of eight. oneDNN takes weights
+that were laid out beforehand: a step's time then grows evenly with its tokens, which is what a
+latency model can follow, and a token's numbers do not depend on the tokens it shares a step with.
+
+Only float32: other types stay with SGLang. The output layer is packed wherever SGLang computes
+it in float32, which otherwise copies bfloat16's whole vocabulary in every step.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+# oneDNN chooses a layout for products of about so many tokens. Layouts chosen for 8 to 512 tokens
+# were equally fast at every number of tokens; the one chosen for a single token was not.
+_TYPICAL_TOKENS = 32
+
+
+def pack(weight: torch.Tensor) -> torch.Tensor:
+    """A float32 weight, shape `[out, in]`, in oneDNN's layout (an opaque tensor of that shape)."""
+    packed: torch.Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, _TYPICAL_TOKENS)
+    return packed
+
+
+def product(
+    x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None = None
+) -> torch.Tensor:
+    """`x`, shape `[..., in]`, times the packed weight, plus `bias`: shape `[..., out]`."""
+    out: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
+    return out
+
+
+def install(linear_method: Any, logits_processor: Any) -> None:
+    """Put these into SGLang's classes `UnquantizedLinearMethod` and `LogitsProcessor`."""
+    process, apply = linear_method.process_weights_after_loading, linear_method.apply
+    compute_logits = logits_processor._compute_lm_head
+
+    def process_weights(self: Any, layer: torch.nn.Module) -> None:
+        process(self, layer)
+        weight = layer.weight
+        if weight.device.type == "cpu" and weight.dtype == torch.float32 and not weight.is_mkldnn:
+            # In place of the plain weight: a model is held once.
+            layer.weight = torch.nn.Parameter(pack(weight.data), requires_grad=False)
+
+    def apply_packed(
+        self: Any, layer: torch.nn.Module, x: torch.Tensor, bias: torch.Tensor | None = None
+    ) -> Any:
+        if layer.weight.is_mkldnn:
+            return product(x, layer.weight, bias)
+        return apply(self, layer, x, bias)
+
+    def compute_packed(
+        self: Any, hidden_states: torch.Tensor, lm_head: Any, embedding_bias: Any = None
+    ) -> Any:
+        packed = _packed_head(self, lm_head)
+        if packed is None:
+            return compute_logits(self, hidden_states, lm_head, embedding_bias)
+        return product(hidden_states.float(), packed)
+
+    linear_method.process_weights_after_loading = process_weights
+    linear_method.apply = apply_packed
+    logits_processor._compute_lm_head = compute_packed
+
+
+def _packed_head(processor: Any, lm_head: Any) -> torch.Tensor | None:
+    """The output layer's packed weight, made by the first step; None: SGLang computes it."""
+    packed: torch.Tensor | None = getattr(lm_head, "coserve_packed", None)
+    if packed is None:
+        weight = getattr(lm_head, "weight", None)
+        if (
+            weight is None
+            or weight.device.type != "cpu"
+            or not (processor.use_fp32_lm_head or weight.dtype == torch.float32)
+            or hasattr(lm_head, "set_lora")
+            or type(getattr(lm_head, "quant_method", None)).__name__ != "UnquantizedEmbeddingMethod"
+        ):
+            return None
+        packed = lm_head.coserve_packed = pack(weight.data.float())
+    return packed
