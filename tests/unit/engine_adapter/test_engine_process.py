@@ -29,6 +29,8 @@ def test_a_cpu_engine_is_bounded_and_single_threaded() -> None:
     assert int(flag(argv, "--max-running-requests")) > 0
     assert "--sleep-on-idle" in argv
     assert env["OMP_NUM_THREADS"] == "1"
+    assert 0 < int(env["MALLOC_MMAP_THRESHOLD_"]) <= 32 << 20, "glibc ignores more"
+    assert int(env["MALLOC_TRIM_THRESHOLD_"]) > 32 << 20
     assert env["SGLANG_USE_CPU_ENGINE"] == "1"
     assert env["SGLANG_PLUGINS"] == "coserve,coserve_cpu"
     assert env["PYTHONSAFEPATH"] == "1"
