@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -27,14 +28,16 @@ ENGINE_ENV = {
 
 def run_script(name: str, *args: object, timeout_s: float = LIMIT_S - 20.0) -> dict[str, Any]:
     """Run ``tests/engine/NAME`` and return the object of its last ``RESULTS`` line."""
-    done = subprocess.run(
-        [str(ENGINE_PYTHON), str(Path(__file__).with_name(name)), *map(str, args)],
-        capture_output=True,
-        text=True,
-        timeout=timeout_s,
-        env={**os.environ, **ENGINE_ENV},
-        check=False,
-    )
+    # Scripts end with their schedulers still running, so what they leave is removed here.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        done = subprocess.run(
+            [str(ENGINE_PYTHON), str(Path(__file__).with_name(name)), *map(str, args)],
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            env={**os.environ, **ENGINE_ENV, "TMPDIR": folder},
+            check=False,
+        )
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULTS ")]
     assert lines, f"{name} ended with {done.returncode}: {done.stderr[-4000:]}"
     found: dict[str, Any] = json.loads(lines[-1].removeprefix("RESULTS "))
