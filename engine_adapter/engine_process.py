@@ -86,7 +86,7 @@ _CPU_KV_TOKENS_WIDE = 32_768
 _CPU_MAX_RUNNING = 64
 _CPU_CHUNK_TOKENS = 512
 # A layer's temporaries are megabytes. glibc would give each back to the kernel at once, and every
-# page of it would have to be faulted in again: gathering 2,000 tokens of KV took four times as long.
+# page of it had to be faulted in again: gathering 2,000 tokens of KV took four times as long.
 # 32 MiB is the most that glibc takes for the first.
 _CPU_MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
 

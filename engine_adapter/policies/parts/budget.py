@@ -52,9 +52,10 @@ def online_prefill_budget_s(builder: PlanBuilder, rows: list[RequestRow], decode
     """Bound for a step that computes online prompt tokens while online rows decode.
 
     Prompts are cut so that the gap of the decoding rows stays inside the TBT target, as in
-    ConServe v2, as long as the oldest of them still meets its TTFT target that way. When it would
+    ConServe v2, as long as those that wait still meet their TTFT targets that way. When one would
     not, the cut is lifted: one long gap for the decoding rows costs less than a missed first
     token, and stretching a prompt over many steps pays the constant part of a step many times.
+    For a prompt behind the oldest it is lifted only if it is in time then.
 
     Args:
         builder: The step, with the online decode rows taken that share it.
@@ -65,13 +66,24 @@ def online_prefill_budget_s(builder: PlanBuilder, rows: list[RequestRow], decode
     if not builder.has_decode and decode_s == 0.0:
         return math.inf
     tbt_s = snapshot.slo.tbt_s
-    first = rows[0]
-    per_step = builder.chunk_room(first, tbt_s - decode_s)
+    per_step = builder.chunk_room(rows[0], tbt_s - decode_s)
     if per_step <= 0:
         return math.inf
-    steps = -(-first.remaining_tokens // per_step)
-    left_s = first.arrival_at_s + snapshot.slo.ttft_s - snapshot.now_s
-    return tbt_s - decode_s if steps * tbt_s <= left_s else math.inf
+    num_tokens = 0
+    for row in rows[:MAX_PROMPTS_WAITING]:
+        num_tokens += row.remaining_tokens
+        left_s = row.arrival_at_s + snapshot.slo.ttft_s - snapshot.now_s
+        late = -(-num_tokens // per_step) * tbt_s > left_s
+        if late and (row is rows[0] or _uncut_s(builder, num_tokens) <= left_s):
+            return math.inf
+    return tbt_s - decode_s
+
+
+def _uncut_s(builder: PlanBuilder, num_tokens: int) -> float:
+    """Predicted time of so many prompt tokens and the decode rows of the step, uncut."""
+    load = builder.load.copy()
+    load.add_chunk(num_tokens, 0)
+    return builder.model.predict(load)
 
 
 def beside_online_budget_s(slo: Slo) -> float:

@@ -13,6 +13,7 @@ from engine_adapter.policies.parts.budget import (
     beside_online_budget_s,
     first_token_slack_s,
     offline_only_budget_s,
+    online_prefill_budget_s,
 )
 from engine_adapter.policies.parts.builder import PlanBuilder
 from engine_adapter.policies.parts.rows import RowsByRole
@@ -50,6 +51,46 @@ def test_a_step_that_cannot_be_stopped_leaves_room_for_a_prompt(
 def test_a_loose_tbt_target_does_not_take_the_arrival_its_time() -> None:
     assert beside_online_budget_s(Slo(ttft_s=1.0, tbt_s=0.1)) == 0.1
     assert beside_online_budget_s(Slo(ttft_s=1.0, tbt_s=0.9)) == 0.5
+
+
+class TestPromptBudget:
+    """A step takes 10 ms plus 1 ms per token, beside one decode row; it is second 10.
+
+    Targets are 1 s and 50 ms, so that a cut step holds 32 prompt tokens (whole pages).
+    """
+
+    def budget_s(self, world: World, model: PolynomialModel, *prompts: tuple[int, float]) -> float:
+        """For prompts of so many tokens that arrived at these instants."""
+        world.slo = Slo(ttft_s=1.0, tbt_s=0.05)
+        world.now_s = 10.0
+        world.online("decodes", phase=Phase.DECODE)
+        for i, (num_tokens, at_s) in enumerate(prompts):
+            world.online(f"prompt-{i}", prompt=num_tokens, arrival_at_s=at_s)
+        builder = PlanBuilder(world.snapshot(), model, {})
+        rows = RowsByRole.of(builder.snapshot)
+        assert builder.decode_run(rows.online_decode, math.inf) == 1
+        return online_prefill_budget_s(builder, rows.online_filling(), 0.0)
+
+    def test_cut_to_the_tbt_target_while_there_is_time(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        assert self.budget_s(world, model, (64, 9.5), (64, 9.5)) == 0.05
+
+    def test_uncut_when_the_oldest_would_be_late(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        assert self.budget_s(world, model, (64, 9.05)) == math.inf
+
+    def test_uncut_when_one_behind_would_be_late_only_if_cut(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        # 364 tokens: 12 cut steps of 50 ms, or 375 ms at once.
+        assert self.budget_s(world, model, (64, 9.5), (300, 9.5)) == math.inf
+
+    def test_cut_when_the_one_behind_is_late_anyway(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        assert self.budget_s(world, model, (64, 9.5), (300, 9.2)) == 0.05
 
 
 class TestFirstTokenSlack:
