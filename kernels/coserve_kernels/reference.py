@@ -1,6 +1,4 @@
-"""Torch oracles of the page kernels: obviously right, and what CPU engines run.
-
-Tokens are moved with ``index_select`` and ``index_copy_``: half the time of advanced indexing.
+"""Torch oracles of the page kernels: slow, obviously right, and what CPU engines run.
 
 Shapes used throughout::
 
@@ -33,11 +31,10 @@ def gather_pages_reference(
     for kv, layers in enumerate((keys, values)):
         for layer, buffer in enumerate(layers):
             if num_full:
-                block = buffer.index_select(0, full).unflatten(0, (num_full, page_tokens))
-                pages[:, kv, layer].index_copy_(0, ids[:num_full], block.to(pages.device))
+                block = buffer[full].unflatten(0, (num_full, page_tokens))
+                pages[ids[:num_full], kv, layer] = block.to(pages.device)
             if tail.numel():
-                block = buffer.index_select(0, tail)
-                pages[page_ids[num_full], kv, layer, : tail.shape[0]] = block.to(pages.device)
+                pages[ids[num_full], kv, layer, : tail.shape[0]] = buffer[tail].to(pages.device)
 
 
 def scatter_pages_reference(
@@ -53,5 +50,5 @@ def scatter_pages_reference(
     end = first_token + slots.shape[0]
     for kv, layers in enumerate((keys, values)):
         for layer, buffer in enumerate(layers):
-            block = pages[:, kv, layer].index_select(0, ids).flatten(0, 1)[first_token:end]
-            buffer.index_copy_(0, slots, block.to(buffer.device))
+            block = pages[ids, kv, layer].flatten(0, 1)[first_token:end]
+            buffer[slots] = block.to(buffer.device)
