@@ -1,4 +1,4 @@
-"""The right way to move pages on a device: Triton kernels on CUDA, plain torch on a CPU."""
+"""The right way to move pages on a device: Triton kernels on CUDA, numpy on a CPU."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import torch
 
-from coserve_kernels.reference import gather_pages_reference, scatter_pages_reference
+from coserve_kernels.cpu_mover import CpuMover
 
 
 class PageMover(Protocol):
@@ -29,27 +29,6 @@ class PageMover(Protocol):
         ...
 
 
-class TorchMover:
-    """The oracle, and what a CPU engine runs."""
-
-    def __init__(
-        self, keys: list[torch.Tensor], values: list[torch.Tensor], pages: torch.Tensor
-    ) -> None:
-        """Shapes as in the reference module."""
-        self._keys, self._values, self._pages = keys, values, pages
-
-    def store(self, slots: torch.Tensor, page_ids: list[int]) -> None:
-        """See :class:`PageMover`."""
-        gather_pages_reference(self._keys, self._values, slots, self._pages, page_ids)
-
-    def load(self, slots: torch.Tensor, page_ids: list[int], first_token: int = 0) -> None:
-        """See :class:`PageMover`."""
-        scatter_pages_reference(self._pages, page_ids, self._keys, self._values, slots, first_token)
-
-    def wait(self) -> None:
-        """Nothing is under way."""
-
-
 def page_mover(
     keys: list[torch.Tensor],
     values: list[torch.Tensor],
@@ -64,8 +43,8 @@ def page_mover(
         pages: Host pages, [pages, 2, layers, page tokens, heads, head dim]; pinned on CUDA hosts.
         compute_stream: Stream of the forward passes on CUDA; the current one by default.
     """
-    if keys[0].device.type != "cuda" or pages.shape[0] == 0:
-        return TorchMover(keys, values, pages)
+    if keys[0].device.type != "cuda":
+        return CpuMover(keys, values, pages)
     # Imported here: CPU engines have no Triton.
     from coserve_kernels.staged_mover import CudaStreams, StagedMover
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -29,7 +30,7 @@ class PageShape:
     @classmethod
     def of(cls, pages: torch.Tensor) -> PageShape:
         """Shape of ``pages`` ([pages, 2, layers, page tokens, heads, head dim])."""
-        row_bytes = pages[0, 0, 0, 0].numel() * pages.element_size()
+        row_bytes = math.prod(pages.shape[4:]) * pages.element_size()
         lane_bytes = next(size for size in LANE_TYPES if row_bytes % size == 0)
         planes = pages.shape[1] * pages.shape[2]
         return cls(planes, pages.shape[3], row_bytes // lane_bytes, LANE_TYPES[lane_bytes])

@@ -1,4 +1,4 @@
-"""Torch oracles of the page kernels: slow, obviously right, and what CPU engines run.
+"""Torch oracles of the page kernels: slow and obviously right; every mover is held to them.
 
 Shapes used throughout::
 

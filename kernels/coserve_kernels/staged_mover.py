@@ -14,6 +14,7 @@ the link, which is why plans bound what one step may move.
 
 from __future__ import annotations
 
+import math
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
@@ -141,8 +142,9 @@ class StagedMover:
         self._kept = (keys, values)  # the addresses below stay valid
         addresses = [plane.data_ptr() for plane in (*keys, *values)]
         self._planes = torch.tensor(addresses, dtype=torch.int64, device=device)
-        self._pages = pages.view(pages.shape[0], -1).view(shape.lane_type)
-        self.window_pages = max(1, staging_bytes // shape.page_bytes)
+        by_page = pages.view(-1, math.prod(pages.shape[1:]))
+        self._pages = by_page.view(shape.lane_type)
+        self.window_pages = max(1, min(staging_bytes // shape.page_bytes, pages.shape[0]))
         self._staging = [
             torch.empty((self.window_pages, shape.page_lanes), dtype=shape.lane_type, device=device)
             for _ in range(NUM_STAGING)

@@ -19,6 +19,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "kernels"))
 
 import torch
 
+from coserve_kernels.cpu_mover import CpuMover
+from coserve_kernels.launch import PageMover
 from coserve_kernels.reference import gather_pages_reference, scatter_pages_reference
 from coserve_kernels.staged_mover import CudaStreams, InOrder, StagedMover, runs
 
@@ -146,22 +148,28 @@ def check_oracles(rng: random.Random) -> None:
     assert torch.equal(keys[0][others], untouched[others])
 
 
+def movers(case: Case, sides: list[list[torch.Tensor]], pages: torch.Tensor) -> Iterator[PageMover]:
+    """Every mover that can run where the buffers are."""
+    keys, values = sides
+    staging_bytes = case.window_pages * pages[0].numel() * pages.element_size()
+    on_cuda = keys[0].device.type == "cuda"
+    streams = CudaStreams(None) if on_cuda else InOrder()
+    staged = StagedMover(keys, values, pages, streams, staging_bytes)
+    assert staged.window_pages == min(case.window_pages, pages.shape[0])
+    yield staged
+    if not on_cuda:
+        yield CpuMover(keys, values, pages)
+
+
 def check(case: Case, rng: random.Random, device: str) -> None:
+    """A store and a load by every mover, from the same bytes."""
     dtype, page = DTYPES[case.dtype], case.page_tokens
     num_slots, num_pages = case.num_tokens + 9, case.num_tokens // page + 7
     row = (case.heads, case.head_dim)
-    on_cpu = [[noise(rng, (num_slots, *row), dtype) for _ in range(case.layers)] for _ in range(2)]
-    keys, values = ([plane.to(device) for plane in side] for side in on_cpu)
+    oracle = [[noise(rng, (num_slots, *row), dtype) for _ in range(case.layers)] for _ in range(2)]
+    sides = [[plane.to(device, copy=True) for plane in side] for side in oracle]
     start = noise(rng, (num_pages, 2, case.layers, page, *row), dtype)
     pages = start.clone().pin_memory() if device == "cuda" else start.clone()
-    mover = StagedMover(
-        keys,
-        values,
-        pages,
-        CudaStreams(None) if device == "cuda" else InOrder(),
-        staging_bytes=case.window_pages * start[0].numel() * start.element_size(),
-    )
-    assert mover.window_pages == case.window_pages
 
     slots = torch.tensor(rng.sample(range(num_slots), case.num_tokens), dtype=torch.int64)
     ids = rng.sample(range(num_pages), num_pages)
@@ -169,23 +177,27 @@ def check(case: Case, rng: random.Random, device: str) -> None:
         ids.sort()
     stored = ids[: -(-case.num_tokens // page)]
     expected = start.clone()
-    gather_pages_reference(on_cpu[0], on_cpu[1], slots, expected, stored)
-    mover.store(slots.to(device), stored)
-    mover.wait()
-    tail = case.num_tokens % page
-    if tail:  # what lies behind the last token of a partly filled page is nobody's
-        expected[stored[-1], :, :, tail:] = pages[stored[-1], :, :, tail:]
-    assert same(pages, expected), f"gather: {case}"
-
+    gather_pages_reference(oracle[0], oracle[1], slots, expected, stored)
     # Back to other slots, from inside the first page on.
     num_back = max(0, case.num_tokens - case.first_token)
     targets = torch.tensor(rng.sample(range(num_slots), num_back), dtype=torch.int64)
-    scatter_pages_reference(expected, stored, on_cpu[0], on_cpu[1], targets, case.first_token)
-    mover.load(targets.to(device), stored, case.first_token)
-    mover.wait()
-    for planes, oracle in zip((keys, values), on_cpu, strict=True):
-        for plane, wanted in zip(planes, oracle, strict=True):
-            assert same(plane, wanted), f"scatter: {case}"
+    before = [[plane.clone() for plane in side] for side in sides]
+    scatter_pages_reference(expected, stored, oracle[0], oracle[1], targets, case.first_token)
+
+    for mover in movers(case, sides, pages):
+        for plane, fresh in zip(sides[0] + sides[1], before[0] + before[1], strict=True):
+            plane.copy_(fresh)
+        pages.copy_(start)
+        mover.store(slots.to(device), stored)
+        mover.wait()
+        tail = case.num_tokens % page
+        if tail:  # what lies behind the last token of a partly filled page is nobody's
+            expected[stored[-1], :, :, tail:] = pages[stored[-1], :, :, tail:]
+        assert same(pages, expected), f"gather by {type(mover).__name__}: {case}"
+        mover.load(targets.to(device), stored, case.first_token)
+        mover.wait()
+        for plane, wanted in zip(sides[0] + sides[1], oracle[0] + oracle[1], strict=True):
+            assert same(plane, wanted), f"scatter by {type(mover).__name__}: {case}"
 
 
 def main() -> None:
