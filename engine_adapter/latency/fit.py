@@ -14,6 +14,8 @@ from engine_adapter.latency.load import StepLoad
 from engine_adapter.latency.nnls import nnls
 from engine_adapter.latency.polynomial import Coefficients, PolynomialModel
 
+BATCH_COLUMN = 5  # of StepLoad.regressors
+
 
 @dataclass(frozen=True, slots=True)
 class Sample:
@@ -68,12 +70,19 @@ def fit_coefficients(samples: Sequence[Sample]) -> Coefficients:
     Raises:
         ValueError: If a duration is not positive or there is no sample.
     """
-    rows, targets = [], []
     for sample in samples:
         if sample.measured_s <= 0.0:
             raise ValueError(f"a step cannot take {sample.measured_s} s")
-        weight = 1.0 / sample.measured_s
-        rows.append([value * weight for value in sample.load().regressors()])
+    loads = [sample.load() for sample in samples]
+    # Where no step of this kind has a lone token, "more than one" is the constant: were it fitted
+    # beside it, a lone token (a prompt that is in the cache but for its last) would cost nothing.
+    all_batched = all(load.num_tokens > 1 for load in loads)
+    rows, targets = [], []
+    for sample, load in zip(samples, loads, strict=True):
+        regressors = list(load.regressors())
+        if all_batched:
+            regressors[BATCH_COLUMN] = 0.0
+        rows.append([value / sample.measured_s for value in regressors])
         targets.append(1.0)
     token, attention, context, square, row, batch, constant = nnls(rows, targets)
     return Coefficients(token, attention, context, square, row, constant, batch)

@@ -54,6 +54,14 @@ def test_mixed_steps_borrow_from_prefill_when_unmeasured() -> None:
     assert model.decode != model.prefill
 
 
+def test_a_lone_token_is_not_free_where_none_was_measured() -> None:
+    model = fit_model(grid())
+    lone = Sample((), ((1, 300),), 1.0).load()
+    assert model.predict(lone) == pytest.approx(TRUTH.predict(lone), rel=0.01)
+    assert model.prefill.k_batch == model.mixed.k_batch == 0.0
+    assert model.decode.k_batch > 0.0, "decode steps of one row were measured"
+
+
 def test_a_fit_needs_steps_of_positive_length() -> None:
     with pytest.raises(ValueError, match="no measured steps"):
         fit_model([])
