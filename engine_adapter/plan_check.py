@@ -1,11 +1,13 @@
 """The rules every plan keeps, checked from the snapshot alone.
 
-The check shares no bookkeeping with the policies: it recounts.
+The check shares no bookkeeping with the policies: it recounts. A plan that takes the snapshot's
+ready rows in order is recounted with the snapshot's own sums, any other row by row.
 """
 
 from __future__ import annotations
 
 import math
+from itertools import chain
 
 from engine_adapter.core.plan import SafepointMode, StepPlan
 from engine_adapter.core.request import (
@@ -80,8 +82,25 @@ class _Check:
             self.unmixable = row.rid
 
     def check_decode(self) -> None:
-        # The one check that looks at every row of a full step: a few passes, each without a
-        # branch of its own for each row.
+        plan, online, offline = self.plan, self.snapshot.online_ready, self.snapshot.offline_ready
+        num_offline = len(plan.decode) - len(online)
+        if num_offline < 0 or plan.decode != online.rids + offline.rids[:num_offline]:
+            self.check_decode_rows()
+            return
+        # The usual step: every ready online row, and offline ones from the front. Ids and phases
+        # hold then, none is there twice, and the snapshot has counted what they take.
+        self.pages += online.pages.total + offline.pages.front(num_offline)
+        self.num_online += len(online)
+        self.num_offline += num_offline
+        if plan.prefill or plan.retracts or plan.prefetches or plan.parks:
+            self.seen.update(plan.decode)
+        if plan.prefill and not (online.can_mix and offline.can_mix):
+            taken = chain(online.rows, offline.rows[:num_offline])
+            self.unmixable = next((row.rid for row in taken if not row.can_mix), None)
+
+    def check_decode_rows(self) -> None:
+        # Any other set of rows, each looked up: a few passes, each without a branch of its own
+        # for each row.
         decode = self.plan.decode
         self.seen.update(decode)
         if len(self.seen) != len(decode):

@@ -10,13 +10,15 @@ Every change touches one row, so a snapshot costs the same with ten waiting rows
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
+from engine_adapter.core.ready import ReadyRows
 from engine_adapter.core.request import Phase, RequestRow, running_key, waiting_key
 from engine_adapter.core.slo import Slo
 from engine_adapter.core.snapshot import EngineLimits, Resources, Snapshot
 
 Key = tuple[float, ...]
+DECODE = Phase.DECODE
 
 
 class SortedRows:
@@ -63,6 +65,7 @@ class Roster:
         self._online_waiting: dict[str, RequestRow] = {}
         self._offline_waiting = SortedRows()
         self._version = 0
+        self._ready: tuple[ReadyRows | None, ReadyRows | None] = (None, None)
         self._next_sequence = 0
 
     def add(self, row: RequestRow) -> None:
@@ -127,7 +130,14 @@ class Roster:
         limits: EngineLimits,
         overhead_s: float = 0.0,
     ) -> Snapshot:
-        """A view of the rows as they stand; nothing is copied."""
+        """A view of the rows as they stand; only those ready for a token are looked at."""
+        online, offline = self._online_running.values(), self._offline_running.rows
+        page_tokens = resources.page_tokens
+        ready = (
+            _ready(online, page_tokens, self._ready[0]),
+            _ready(offline, page_tokens, self._ready[1]),
+        )
+        self._ready = ready
         return Snapshot(
             step_id=step_id,
             now_s=now_s,
@@ -136,10 +146,12 @@ class Roster:
             limits=limits,
             rows=self.rows,
             running=self._running.values(),
-            online_running=self._online_running.values(),
-            offline_running=self._offline_running.rows,
+            online_running=online,
+            offline_running=offline,
             online_waiting=self._online_waiting.values(),
             offline_waiting=self._offline_waiting.rows,
+            online_ready=ready[0],
+            offline_ready=ready[1],
             overhead_s=overhead_s,
             offline_waiting_version=self._version,
         )
@@ -179,3 +191,10 @@ class Roster:
         else:
             self._offline_waiting.remove(row)
             self._version += 1
+
+
+def _ready(
+    running: Collection[RequestRow], page_tokens: int, before: ReadyRows | None
+) -> ReadyRows:
+    rows = [row for row in running if row.phase is DECODE]
+    return ReadyRows(rows, page_tokens, before)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from engine_adapter.core.ready import ReadyRows
 from engine_adapter.core.request import RequestRow
 from engine_adapter.core.slo import Slo
 
@@ -105,6 +106,8 @@ class Snapshot:
         online_waiting: Online rows without a slot, in arrival order.
         offline_waiting: Flex and offline rows without a slot, sorted by
             :func:`~engine_adapter.core.request.waiting_key`: next to be admitted first.
+        online_ready: Decode rows of ``online_running``, read once.
+        offline_ready: Decode rows of ``offline_running``, read once.
         overhead_s: Time between two forward passes as the port measures it; part of every gap
             between tokens, so it is taken off every budget.
         offline_waiting_version: Changes whenever ``offline_waiting`` does.
@@ -121,5 +124,7 @@ class Snapshot:
     offline_running: Sequence[RequestRow]
     online_waiting: Collection[RequestRow]
     offline_waiting: Sequence[RequestRow]
+    online_ready: ReadyRows
+    offline_ready: ReadyRows
     overhead_s: float = 0.0
     offline_waiting_version: int = 0

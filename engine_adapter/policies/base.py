@@ -59,8 +59,7 @@ class PolicyBase:
         return Decision.CONTINUE
 
     def _builder(self, snapshot: Snapshot) -> PlanBuilder:
-        margins = {kind: self.drift.margin(kind) for kind in StepKind}
-        return PlanBuilder(snapshot, self.model, margins)
+        return PlanBuilder(snapshot, self.model, self.drift.margin)
 
     def _interval_s(self, snapshot: Snapshot) -> float:
         return self.settings.safepoint_interval_s or snapshot.slo.ttft_s / 10.0

@@ -37,20 +37,25 @@ class NonPreemptive(PolicyBase):
         rows = RowsByRole.of(snapshot)
         # Only running out of pages for growth takes a row's pages, newest offline row first.
         victims = VictimPool(builder, rows.offline, rows.online)
-        decode = rows.online_decode + rows.offline_decode
+        decode = (rows.online_decode, rows.offline_decode)
+        num_decode = len(rows.online_decode) + len(rows.offline_decode)
         partial = rows.online_partial + rows.offline_partial
-        growth = self.settings.growth_tokens * (len(decode) + len(partial) + 1)
+        growth = self.settings.growth_tokens * (num_decode + len(partial) + 1)
         keep_pages = pages_for(growth, builder.page_tokens)
-        mixes = snapshot.limits.can_mix and all(row.can_mix for row in decode + partial)
+        mixes = snapshot.limits.can_mix and all(
+            [*(ready.can_mix for ready in decode), *(row.can_mix for row in partial)]
+        )
         if mixes:
-            take_all_decode(builder, decode, victims)
-        if mixes or not self._last_was_prompts or not decode:
+            for ready in decode:
+                take_all_decode(builder, ready, victims)
+        if mixes or not self._last_was_prompts or not num_decode:
             take_prompts(builder, partial, keep_pages)
             if not builder.retracted:
                 take_prompts(builder, snapshot.online_waiting, keep_pages)
                 take_prompts(builder, self._order.waiting(snapshot), keep_pages)
         if not mixes and builder.is_empty:
-            take_all_decode(builder, decode, victims)
+            for ready in decode:
+                take_all_decode(builder, ready, victims)
         self._last_was_prompts = builder.has_chunks and not builder.has_decode
         unblock(builder, partial, victims)
         return builder.build(UNBOUNDED_S)

@@ -41,7 +41,7 @@ class RandomValid(PolicyBase):
         for row in rows.offline:
             if not row.in_flight and not row.host_pages_pending and self._chance(20):
                 builder.retract(row)
-        order = rows.online_decode + rows.offline_decode
+        order = rows.online_decode.rows + rows.offline_decode.rows
         filling = rows.online_partial + rows.offline_partial
         if self._chance(2):
             self._take_prompts(builder, snapshot, filling)
@@ -87,7 +87,7 @@ class RandomValid(PolicyBase):
         victims: VictimPool,
     ) -> None:
         """The coins left the step empty: take the first row that fits, so that work goes on."""
-        for row in rows.online_decode + rows.offline_decode:
+        for row in rows.online_decode.rows + rows.offline_decode.rows:
             if row.rid in builder.taken:
                 continue
             if victims.make_room(row, builder.decode_pages(row)) and builder.decode(

@@ -16,7 +16,7 @@ from sglang.srt.observability.req_time_stats import set_time_batch
 from engine_adapter.core.plan import Chunk, StepPlan
 from engine_adapter.core.request import Phase
 from engine_adapter.sglang_plugin.decode_rows import mix
-from engine_adapter.sglang_plugin.launched_step import ChunkSpan, LaunchedStep, RowSpan
+from engine_adapter.sglang_plugin.launched_step import ChunkSpan, LaunchedStep
 from engine_adapter.sglang_plugin.live_rows import LiveRow
 
 DECODE = Phase.DECODE
@@ -75,7 +75,7 @@ def settle(scheduler: Any, step: LaunchedStep) -> None:
     The KV of a chunk that is not the last one goes into the prefix tree, as SGLang does with its
     single chunked request.
     """
-    for i, span in enumerate(step.spans):
+    for i, span in enumerate(step.chunks):
         req = span.live.req
         if i in step.dropped or not span.middle or req.kv is None or req.finished():
             continue
@@ -86,35 +86,41 @@ def settle(scheduler: Any, step: LaunchedStep) -> None:
 def _compose(scheduler: Any, plan: StepPlan) -> LaunchedStep | None:
     taken = [_take_chunk(scheduler, chunk) for chunk in plan.prefill]
     chunks = [span for span in taken if span is not None]
-    decodes = _take_decodes(scheduler, plan.decode)
+    decodes, ends = _take_decodes(scheduler, plan)
     if not chunks and not decodes:
         return None
     decode_batch = (
-        scheduler.decode_rows.prepare([span.live.req for span in decodes]) if decodes else None
+        scheduler.decode_rows.prepare([live.req for live in decodes]) if decodes else None
     )
     batch = decode_batch
     if chunks:
         batch = _prefill_batch(scheduler, chunks)
         if decode_batch is not None:
             mix(batch, decode_batch)
-    return LaunchedStep(plan=plan, batch=batch, spans=[*chunks, *decodes])
+    return LaunchedStep(plan, batch, chunks, decodes, ends)
 
 
-def _take_decodes(scheduler: Any, rids: tuple[str, ...]) -> list[RowSpan]:
-    """The decode rows that have not ended since the snapshot."""
-    # Hundreds of rows in a full step: passes without branches, as in the plan's check.
+def _take_decodes(scheduler: Any, plan: StepPlan) -> tuple[list[LiveRow], list[int]]:
+    """The decode rows that have not ended since the snapshot, and their KV lengths with this step.
+
+    Only a retract processes results between snapshot and step, so only then a row can have ended.
+    """
+    # Hundreds of rows in a full step: few passes, each without a branch.
     by_id, page_size = scheduler.rows.by_id, scheduler.page_size
-    found = [by_id[rid] for rid in rids if rid in by_id]
-    ready = [
-        live for live in found if live.req.finished_reason is None and live.row.phase is DECODE
-    ]
-    starts = [live.req.kv_committed_len for live in ready]
-    ends = [start + 1 for start in starts]
-    for live, end in zip(ready, ends, strict=True):
+    if plan.retracts:
+        found = [by_id[rid] for rid in plan.decode if rid in by_id]
+        lives = [
+            live for live in found if live.req.finished_reason is None and live.row.phase is DECODE
+        ]
+    else:
+        lives = [by_id[rid] for rid in plan.decode if rid in by_id]
+    ends = [live.req.kv_committed_len + 1 for live in lives]
+    pages = ends if page_size == 1 else [-(-end // page_size) for end in ends]
+    for live, end, num_pages in zip(lives, ends, pages, strict=True):
         row = live.row
         row.computed_tokens = end
-        row.device_pages = -(-end // page_size)
-    return list(map(RowSpan, ready, starts, ends))
+        row.device_pages = num_pages
+    return lives, ends
 
 
 def _take_chunk(scheduler: Any, chunk: Chunk) -> ChunkSpan | None:

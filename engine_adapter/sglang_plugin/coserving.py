@@ -102,8 +102,8 @@ class CoServingScheduler(QueueingScheduler):
             return super().run_batch(batch, pp_proxy_tensors)
         self._next_step = None
         self._unsettled = step
-        for span in step.spans:
-            span.live.launched()
+        for live in step.lives:
+            live.launched()
         self._arm(step)
         step.started_at_s = time.monotonic()
         self.pass_gap.started(step.started_at_s)
@@ -114,7 +114,7 @@ class CoServingScheduler(QueueingScheduler):
         except StepStopped as stop:
             self._note_stop(step, stop.layer)
             self.counters.aborts += 1
-            undo_positions(self, step, list(range(len(step.spans))))
+            undo_positions(self, step, list(range(len(step.lives))))
             self.decode_rows.forget()
             result = StoppedResult()
         else:
@@ -135,15 +135,16 @@ class CoServingScheduler(QueueingScheduler):
         return result
 
     def _arm(self, step: LaunchedStep) -> None:
-        mode = step.plan.safepoints.mode
-        offline = set(step.offline_positions)
-        keep = [i for i in range(len(step.spans)) if i not in offline]
-        if not offline or (mode is SafepointMode.ABORT and keep):
-            mode = SafepointMode.NONE
-        elif mode is SafepointMode.DROP and not keep:
-            mode = SafepointMode.ABORT
-        elif mode is SafepointMode.DROP and not _can_cut(step.batch):
-            mode = SafepointMode.NONE
+        mode, keep = step.plan.safepoints.mode, []
+        if mode is not SafepointMode.NONE:
+            offline = set(step.offline_positions)
+            keep = [i for i in range(len(step.lives)) if i not in offline]
+            if not offline or (mode is SafepointMode.ABORT and keep):
+                mode = SafepointMode.NONE
+            elif mode is SafepointMode.DROP and not keep:
+                mode = SafepointMode.ABORT
+            elif mode is SafepointMode.DROP and not _can_cut(step.batch):
+                mode = SafepointMode.NONE
         layer_s = step.plan.predicted_s / self.safepoints.num_layers
         every = int(step.plan.safepoints.interval_s / layer_s) if layer_s > 0.0 else 1
         self.safepoints.arm(mode, step.plan.step_id, every, keep)
@@ -183,15 +184,15 @@ class CoServingScheduler(QueueingScheduler):
         kept = step.kept_positions
         if step.dropped:
             _leave_out(batch, result, kept)
-        spans = [step.spans[i] for i in kept]
-        self.output_streamer.skipped = frozenset(id(s.live.req) for s in spans if s.middle)
+        middle = [s for i, s in enumerate(step.chunks) if s.middle and i not in step.dropped]
+        self.output_streamer.skipped = frozenset(id(s.live.req) for s in middle)
         super().process_batch_result(batch, result)
         self.output_streamer.skipped = frozenset()
-        for span in spans:
-            span.live.processed()
-            span.live.row.output_tokens = len(span.live.req.output_ids)
-            if span.live.req.finished():
-                self.forget_row(span.live)
+        for live in [step.lives[i] for i in kept]:
+            live.processed()
+            live.row.output_tokens = len(live.req.output_ids)
+            if live.req.finished():
+                self.forget_row(live)
         self._finish_step(step)
 
     def _finish_step(self, step: LaunchedStep) -> None:
@@ -203,7 +204,7 @@ class CoServingScheduler(QueueingScheduler):
             online_tokens=step.tokens(online=True),
             offline_tokens=step.tokens(online=False),
             stopped_at_layer=step.stopped_at_layer,
-            dropped=tuple(step.spans[i].live.rid for i in sorted(step.dropped)),
+            dropped=tuple(step.lives[i].rid for i in sorted(step.dropped)),
             flag_to_stop_s=step.flag_to_stop_s,
         )
         counters.steps += 1

@@ -14,8 +14,6 @@ from engine_adapter.sglang_plugin.live_rows import LiveRow
 class RowSpan:
     """KV positions ``[start, end)`` one decode row computes in one step.
 
-    There is one per row and step, hundreds in a full one, so it holds nothing else.
-
     Attributes:
         live: The row.
         start: KV length before the step.
@@ -60,45 +58,71 @@ class ChunkSpan:
 class LaunchedStep:
     """One step between its composition and the processing of its result.
 
-    ``spans`` is in batch order: chunks first, then decode rows, as in ``batch.reqs``.
+    Batch order, as in ``batch.reqs``: chunks first, then decode rows.
 
     Attributes:
         plan: The plan it carries out.
         batch: SGLang's batch object.
-        spans: One per row.
+        chunks: One per chunk.
+        decodes: The decode rows.
+        ends: KV length of each decode row after the step; it computes one token.
         started_at_s: Launch, monotonic clock.
         measure: Gives the duration of the forward pass once its result is there.
         measured_s: What it gave.
         stopped_at_layer: Layer of an abort or a drop.
         flag_to_stop_s: Time from the stop word to the stop.
         dropped: Batch positions whose work was undone.
-        offline_positions: Batch positions of flex and offline rows.
+        lives: All rows, in batch order.
     """
 
     plan: StepPlan
     batch: Any
-    spans: list[RowSpan | ChunkSpan]
+    chunks: list[ChunkSpan]
+    decodes: list[LiveRow]
+    ends: list[int]
     started_at_s: float = 0.0
     measure: Callable[[], float] = float
     measured_s: float = 0.0
     stopped_at_layer: int | None = None
     flag_to_stop_s: float = 0.0
     dropped: set[int] = field(default_factory=set)
-    offline_positions: list[int] = field(init=False)
+    lives: list[LiveRow] = field(init=False)
+    _spans: list[RowSpan | ChunkSpan] | None = None
+    _offline_positions: list[int] | None = None
 
     def __post_init__(self) -> None:
-        """Note the batch positions of flex and offline rows."""
-        self.offline_positions = [i for i, span in enumerate(self.spans) if not span.live.is_online]
+        """Put the rows in batch order."""
+        self.lives = [*[span.live for span in self.chunks], *self.decodes]
+
+    @property
+    def spans(self) -> list[RowSpan | ChunkSpan]:
+        """One per row; made when first asked for, since few steps are stopped."""
+        if self._spans is None:
+            starts = [end - 1 for end in self.ends]
+            self._spans = [*self.chunks, *map(RowSpan, self.decodes, starts, self.ends)]
+        return self._spans
+
+    @property
+    def offline_positions(self) -> list[int]:
+        """Batch positions of flex and offline rows."""
+        if self._offline_positions is None:
+            self._offline_positions = [i for i, live in enumerate(self.lives) if not live.is_online]
+        return self._offline_positions
 
     @property
     def kept_positions(self) -> list[int]:
         """Batch positions whose work counts."""
-        return [i for i in range(len(self.spans)) if i not in self.dropped]
+        return [i for i in range(len(self.lives)) if i not in self.dropped]
 
     def tokens(self, *, online: bool) -> int:
         """Tokens computed and kept for one side."""
-        return sum(
+        num_chunks = len(self.chunks)
+        num_tokens = sum(
             span.end - span.start
-            for i, span in enumerate(self.spans)
+            for i, span in enumerate(self.chunks)
             if i not in self.dropped and span.live.is_online is online
         )
+        offline = [i for i in self.offline_positions if i >= num_chunks]
+        num_decodes = len(self.decodes) - len(offline) if online else len(offline)
+        dropped = [i for i in self.dropped if i >= num_chunks]
+        return num_tokens + num_decodes - sum(self.lives[i].is_online is online for i in dropped)

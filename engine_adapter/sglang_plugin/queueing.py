@@ -201,7 +201,7 @@ class QueueingScheduler(ReportingScheduler):
                 started_at_s=step.started_at_s,
                 predicted_s=plan.predicted_s,
                 num_offline_rows=num_offline,
-                num_online_rows=len(step.spans) - num_offline,
+                num_online_rows=len(step.lives) - num_offline,
                 safepoints=plan.safepoints,
                 queued_online_tokens=self.snapshots.waiting_online_tokens(),
                 slo=self.snapshots.slo,

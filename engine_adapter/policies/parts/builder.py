@@ -7,16 +7,10 @@ promises a page, a slot or a token twice. The driver checks the result again fro
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable
 
-from engine_adapter.core.plan import (
-    Checkpoint,
-    Chunk,
-    Prefetch,
-    Safepoints,
-    StepKind,
-    StepPlan,
-)
+from engine_adapter.core.plan import Checkpoint, Chunk, Prefetch, Safepoints, StepKind, StepPlan
+from engine_adapter.core.ready import ReadyRows
 from engine_adapter.core.request import Phase, RequestClass, RequestRow, new_pages, pages_for
 from engine_adapter.core.snapshot import Snapshot
 from engine_adapter.latency.load import StepLoad
@@ -34,7 +28,7 @@ class PlanBuilder:
     Args:
         snapshot: State the step is planned from.
         model: Predicts durations.
-        margins: Relative widening per step kind; a budget is divided by one plus its margin.
+        margin: Relative widening of a step kind; a budget is divided by one plus its margin.
 
     Attributes:
         load: Sums over the rows taken so far.
@@ -48,7 +42,7 @@ class PlanBuilder:
     """
 
     def __init__(
-        self, snapshot: Snapshot, model: LatencyModel, margins: Mapping[StepKind, float]
+        self, snapshot: Snapshot, model: LatencyModel, margin: Callable[[StepKind], float]
     ) -> None:
         """Open an empty step."""
         resources = snapshot.resources
@@ -64,11 +58,12 @@ class PlanBuilder:
         self.rows_left = snapshot.limits.max_batch_rows
         self.copy_left = resources.copy_pages_per_step
         self.host_left = resources.host_free_pages
-        self.taken: set[str] = set()
         self.num_online = 0
         self.num_offline = 0
         self.has_unmixable = False
-        self._margins = margins
+        self._margin = margin
+        self._taken: set[str] = set()
+        self._taken_runs: list[tuple[str, ...]] = []
         self._decode: list[str] = []
         self._prefill: list[Chunk] = []
         self._retracts: list[str] = []
@@ -81,7 +76,7 @@ class PlanBuilder:
 
     def bounded_s(self, budget_s: float, kind: StepKind) -> float:
         """The budget after overhead and drift margin."""
-        return (budget_s - self.snapshot.overhead_s) / (1.0 + self._margins.get(kind, 0.0))
+        return (budget_s - self.snapshot.overhead_s) / (1.0 + self._margin(kind))
 
     def decode_pages(self, row: RequestRow) -> int:
         """Device pages one more token of a decode row takes."""
@@ -95,50 +90,43 @@ class PlanBuilder:
             predicted_s = self.model.predict_with_decode(self.load, row.computed_tokens)
             if predicted_s > self.bounded_s(budget_s, kind):
                 return False
-        return self.decode_run([row], budget_s) == 1
+        return self.decode_run(ReadyRows([row], self.page_tokens), budget_s) == 1
 
-    def decode_run(self, rows: Sequence[RequestRow], budget_s: float) -> int:
+    def decode_run(self, ready: ReadyRows, budget_s: float) -> int:
         """Take rows from the front as long as they fit; returns how many.
 
         The same rows as taking them one by one, because neither pages nor predicted time ever
         shrink when a row joins; but a full step costs a few sums instead of a call per row.
         """
-        rows = rows[: self._may_join(rows)]
-        page_tokens = self.page_tokens
-        lengths = [row.computed_tokens + 1 for row in rows]
-        pages = [
-            -(-length // page_tokens) - row.device_pages
-            for length, row in zip(lengths, rows, strict=True)
-        ]
-        fit = rows_with_pages(pages, self.pages_left)
+        fit = rows_with_pages(ready.pages, self._may_join(ready), self.pages_left)
         if budget_s == math.inf:
-            self.load = with_rows(self.load, lengths[:fit])
+            self.load = with_rows(self.load, ready, fit)
         else:
             kind = StepKind.MIXED if self._prefill else StepKind.DECODE
             bound_s = self.bounded_s(budget_s, kind)
-            fit, self.load = rows_that_fit(self.model, self.load, lengths[:fit], bound_s)
-        if fit < len(rows):
-            rows, pages = rows[:fit], pages[:fit]
-        self.pages_left -= sum([num for num in pages if num > 0])
-        rids = [row.rid for row in rows]
-        self._decode += rids
-        self.taken.update(rids)
+            fit, self.load = rows_that_fit(self.model, self.load, ready, fit, bound_s)
+        self.pages_left -= ready.pages.front(fit)
+        self._taken_runs.append(ready.rids[:fit])
+        self._decode += self._taken_runs[-1]
         self.rows_left -= fit
-        if False in [row.can_mix for row in rows]:
+        if not (ready.can_mix or all(row.can_mix for row in ready.rows[:fit])):
             self.has_unmixable = True
-        num_online = [row.request_class for row in rows].count(ONLINE)
-        self.num_online += num_online
-        self.num_offline += fit - num_online
+        if ready.is_online:
+            self.num_online += fit
+        else:
+            self.num_offline += fit
         return fit
 
-    def _may_join(self, rows: Sequence[RequestRow]) -> int:
+    def _may_join(self, ready: ReadyRows) -> int:
         """How many rows from the front may share the step, pages and time aside."""
-        room = max(0, min(len(rows), self.rows_left))
+        room = max(0, min(len(ready), self.rows_left))
         if not self._prefill or room == 0:
             return room
         if self.has_unmixable or not self.snapshot.limits.can_mix:
             return 0
-        return next((i for i, row in enumerate(rows[:room]) if not row.can_mix), room)
+        if ready.can_mix:
+            return room
+        return next((i for i, row in enumerate(ready.rows[:room]) if not row.can_mix), room)
 
     def chunk_room(self, row: RequestRow, budget_s: float, keep_pages: int = 0) -> int:
         """Prompt tokens of ``row`` that could be taken now, 0 if none.
@@ -186,7 +174,7 @@ class PlanBuilder:
         if not row.is_online:
             self.offline_slots_left += 1
         self._retracts.append(row.rid)
-        self.taken.add(row.rid)
+        self._taken.add(row.rid)
         # The unfinished tail page goes to the host with the retract.
         self.host_left -= 1
         return gained
@@ -210,7 +198,7 @@ class PlanBuilder:
         if begin == 0:
             self._take_slot(row)
         self._prefetches.append(Prefetch(row.rid, begin, num_pages))
-        self.taken.add(row.rid)
+        self._taken.add(row.rid)
         return num_pages
 
     def checkpoint(self, row: RequestRow, num_pages: int) -> int:
@@ -226,10 +214,11 @@ class PlanBuilder:
 
     def build(self, budget_s: float, safepoints: Safepoints = UNARMED) -> StepPlan:
         """Close the step. Every slot holder that could run and was not taken is parked."""
-        running, taken, fetching = self.snapshot.running, self.taken, Phase.PREFETCHING
-        everybody = len(self._decode) == len(running)  # the usual full step
-        left = [] if everybody else [row for row in running if row.rid not in taken]
-        parks = tuple([row.rid for row in left if row.phase is not fetching])
+        running, left = self.snapshot.running, []
+        if len(self._decode) < len(running):  # not the usual full step
+            taken = self.taken
+            left = [row for row in running if row.rid not in taken]
+        parks = tuple([row.rid for row in left if row.phase is not Phase.PREFETCHING])
         return StepPlan(
             step_id=self.snapshot.step_id,
             decode=tuple(self._decode),
@@ -243,10 +232,22 @@ class PlanBuilder:
             budget_s=budget_s,
         )
 
-    def untaken(self, rows: Sequence[RequestRow]) -> Sequence[RequestRow]:
+    def untaken(self, ready: ReadyRows) -> ReadyRows:
         """Those of the rows the step has no act for yet."""
+        # Decode rows are decoded or retracted; other acts are for rows in other phases.
+        num_taken = self.num_online if ready.is_online else self.num_offline
+        if not num_taken and not self._retracts:
+            return ready
         taken = self.taken
-        return [row for row in rows if row.rid not in taken] if taken else rows
+        return ReadyRows([row for row in ready.rows if row.rid not in taken], self.page_tokens)
+
+    @property
+    def taken(self) -> set[str]:
+        """Ids of all rows with an act in this step; a full step needs the set nowhere."""
+        if self._taken_runs:
+            self._taken.update(*self._taken_runs)
+            self._taken_runs.clear()
+        return self._taken
 
     @property
     def retracted(self) -> list[str]:
@@ -275,8 +276,13 @@ class PlanBuilder:
     def _may_mix(self, row: RequestRow) -> bool:
         return self.snapshot.limits.can_mix and row.can_mix and not self.has_unmixable
 
+    @property
+    def has_offline_slot(self) -> bool:
+        """Whether a waiting row that is not online could begin."""
+        return self.slots_left > 0 and self.offline_slots_left > 0
+
     def _has_slot_for(self, row: RequestRow) -> bool:
-        return self.slots_left > 0 and (row.is_online or self.offline_slots_left > 0)
+        return self.slots_left > 0 if row.is_online else self.has_offline_slot
 
     def _take_slot(self, row: RequestRow) -> None:
         self.slots_left -= 1
@@ -285,7 +291,7 @@ class PlanBuilder:
 
     def _take(self, row: RequestRow) -> None:
         self.rows_left -= 1
-        self.taken.add(row.rid)
+        self._taken.add(row.rid)
         if not row.can_mix:
             self.has_unmixable = True
         if row.request_class is ONLINE:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
+from engine_adapter.core.ready import ReadyRows
 from engine_adapter.core.request import Phase, RequestRow, pages_for
 from engine_adapter.policies.parts.builder import UNBOUNDED_S, PlanBuilder
 from engine_adapter.policies.parts.victims import VictimPool
 
 
-def take_all_decode(builder: PlanBuilder, rows: Sequence[RequestRow], victims: VictimPool) -> None:
+def take_all_decode(builder: PlanBuilder, rows: ReadyRows, victims: VictimPool) -> None:
     """Take every decode row; out of pages, the least important rows make room."""
     ready = builder.untaken(rows)
-    for row in ready[builder.decode_run(ready, UNBOUNDED_S) :]:
+    for row in ready.rows[builder.decode_run(ready, UNBOUNDED_S) :]:
         if row.rid in builder.taken or builder.decode(row, UNBOUNDED_S):
             continue
         if victims.make_room(row, builder.decode_pages(row)):

@@ -14,6 +14,7 @@ from engine_adapter.core.request import Phase, RequestClass, RequestRow, pages_f
 from engine_adapter.latency.load import StepLoad
 from engine_adapter.policies.parts.budget import offline_only_budget_s
 from engine_adapter.policies.parts.builder import UNBOUNDED_S, PlanBuilder
+from engine_adapter.policies.parts.decode_room import with_rows
 from engine_adapter.policies.parts.ordering import OfflineOrder, flex_room, retracted_rows
 from engine_adapter.policies.parts.rows import RowsByRole
 from engine_adapter.policies.parts.victims import VictimPool
@@ -106,7 +107,7 @@ class Harvester:
         for row in self._rows.online_waiting:
             if row.host_tokens > 0 and row.rid not in builder.taken:
                 builder.prefetch(row)
-        if builder.retracted:
+        if builder.retracted or not builder.has_offline_slot:
             return
         for row in retracted_rows(builder.snapshot.offline_waiting):
             if row.host_tokens == 0 or row.rid in builder.taken:
@@ -131,7 +132,7 @@ class Harvester:
         ready = builder.untaken(self._rows.offline_decode)
         if if_worth and decode_worth_s(builder, ready, budget_s, self._price) <= 0.0:
             return
-        for row in ready[builder.decode_run(ready, budget_s) :]:
+        for row in ready.rows[builder.decode_run(ready, budget_s) :]:
             if builder.rows_left <= 0 or too_slow >= MAX_TOO_SLOW:
                 return
             if row.rid in builder.taken:
@@ -199,12 +200,13 @@ class Harvester:
                 return
 
     def _may_begin_prompts(self) -> bool:
-        """Beside online rows prompts are finished before others are begun.
+        """Whether there is a slot; beside online rows prompts are finished before others are begun.
 
         Only a finished prompt becomes a decode row, which fills a step at the lowest price.
         """
         beside_online = self._builder.num_online > 0
-        return not beside_online or len(self._rows.offline_partial) < MAX_PARTIAL_BESIDE_ONLINE
+        may = not beside_online or len(self._rows.offline_partial) < MAX_PARTIAL_BESIDE_ONLINE
+        return may and self._builder.has_offline_slot
 
     def _admit(self, row: RequestRow, budget_s: float) -> bool:
         """Take a waiting row's prompt tokens; False if nobody after it gets any."""
@@ -283,11 +285,8 @@ class Harvester:
         builder, model = self._builder, self._builder.model
         if not self._rows.offline_decode or not builder.snapshot.limits.can_mix:
             return False
-        decode = StepLoad()
-        mixed = builder.load.copy()
-        for row in self._rows.offline_decode:
-            if row.rid not in builder.taken:
-                decode.add_decode(row.computed_tokens)
-                mixed.add_decode(row.computed_tokens)
+        ready = builder.untaken(self._rows.offline_decode)
+        decode = with_rows(StepLoad(), ready, len(ready))
+        mixed = with_rows(builder.load, ready, len(ready))
         apart_s = model.predict(builder.load) + model.predict(decode)
         return model.predict(mixed) <= apart_s

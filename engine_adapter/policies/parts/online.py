@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from engine_adapter.core.ready import ReadyRows
 from engine_adapter.core.request import RequestRow, pages_for
 from engine_adapter.latency.load import StepLoad
 from engine_adapter.policies.parts.builder import PlanBuilder
 from engine_adapter.policies.parts.counted import take_all_decode
+from engine_adapter.policies.parts.decode_room import with_rows
 from engine_adapter.policies.parts.rows import RowsByRole
 from engine_adapter.policies.parts.victims import VictimPool
 
@@ -100,7 +102,7 @@ class OnlineFiller:
         oldest = filling[0]
         if not builder.snapshot.limits.can_mix or not oldest.can_mix:
             return True
-        if not all(row.can_mix for row in rows.online_decode):
+        if not rows.online_decode.can_mix:
             return True
         decode = _decode_load(rows.online_decode)
         prompt, mixed = StepLoad(), decode.copy()
@@ -111,8 +113,5 @@ class OnlineFiller:
         return predict(mixed) > predict(decode) + predict(prompt)
 
 
-def _decode_load(rows: list[RequestRow]) -> StepLoad:
-    load = StepLoad()
-    for row in rows:
-        load.add_decode(row.computed_tokens)
-    return load
+def _decode_load(ready: ReadyRows) -> StepLoad:
+    return with_rows(StepLoad(), ready, len(ready))

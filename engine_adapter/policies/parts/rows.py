@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from engine_adapter.core.ready import ReadyRows
 from engine_adapter.core.request import Phase, RequestRow
 from engine_adapter.core.snapshot import Snapshot
 
@@ -22,10 +23,10 @@ class RowsByRole:
         offline: All flex and offline slot holders, most important first.
     """
 
-    online_decode: list[RequestRow]
+    online_decode: ReadyRows
     online_partial: list[RequestRow]
     online_waiting: list[RequestRow]
-    offline_decode: list[RequestRow]
+    offline_decode: ReadyRows
     offline_partial: list[RequestRow]
     prefetching: list[RequestRow]
     offline: list[RequestRow]
@@ -34,9 +35,9 @@ class RowsByRole:
     def of(cls, snapshot: Snapshot) -> RowsByRole:
         """Split the snapshot's rows."""
         online, offline = snapshot.online_running, snapshot.offline_running
-        decode = [[row for row in rows if row.phase is Phase.DECODE] for rows in (online, offline)]
+        decode = (snapshot.online_ready, snapshot.offline_ready)
         if len(decode[0]) + len(decode[1]) == len(online) + len(offline):
-            # The usual full step: one look at each row is enough.
+            # The usual full step: there is nothing else to look for.
             return cls(decode[0], [], list(snapshot.online_waiting), decode[1], [], [], [*offline])
         return cls(
             online_decode=decode[0],
@@ -61,7 +62,7 @@ class RowsByRole:
     @property
     def online(self) -> list[RequestRow]:
         """Online slot holders."""
-        return self.online_decode + self.online_partial
+        return self.online_decode.rows + self.online_partial
 
     def online_filling(self) -> list[RequestRow]:
         """Online rows with prompt tokens left, oldest first.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from engine_adapter.core.plan import StepKind
+from engine_adapter.core.ready import ReadyRows
 from engine_adapter.core.request import RequestRow
 from engine_adapter.latency.load import StepLoad
 from engine_adapter.policies.parts.builder import PlanBuilder
@@ -35,9 +34,7 @@ def chunk_worth_s(
     return saved_s if saved_s >= price * cost_s else 0.0
 
 
-def decode_worth_s(
-    builder: PlanBuilder, ready: Sequence[RequestRow], budget_s: float, price: float
-) -> float:
+def decode_worth_s(builder: PlanBuilder, ready: ReadyRows, budget_s: float, price: float) -> float:
     """What the decode rows that fit would cost in a step with all slots of offline rows decoding.
 
     Returns:
@@ -45,9 +42,9 @@ def decode_worth_s(
     """
     model, resources = builder.model, builder.snapshot.resources
     kind = StepKind.MIXED if builder.has_chunks else StepKind.DECODE
-    lengths = [row.computed_tokens + 1 for row in ready[: builder.rows_left]]
+    most = max(0, min(len(ready), builder.rows_left))
     bound_s = builder.bounded_s(budget_s, kind)
-    taken, beside = rows_that_fit(model, builder.load, lengths, bound_s)
+    taken, beside = rows_that_fit(model, builder.load, ready, most, bound_s)
     if not taken:
         return 0.0
     length = (beside.decode_context - builder.load.decode_context) // taken

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,7 @@ from engine_adapter.core.plan import (
     StepPlan,
 )
 from engine_adapter.core.request import Phase
+from engine_adapter.core.snapshot import Snapshot
 from engine_adapter.plan_check import PlanRejected, check_plan
 
 if TYPE_CHECKING:
@@ -179,3 +182,46 @@ def test_copies_stay_within_the_host_pool_and_the_interconnect(full: World) -> N
             StepPlan(2, checkpoints=(Checkpoint("d1", 0, 6),), prefetches=(Prefetch("f", 2, 2),)),
             full.snapshot(),
         )
+
+
+def test_whole_runs_of_ready_rows_are_checked_like_any_other_rows(
+    make_world: Callable[..., World],
+) -> None:
+    """Plans that take all ready rows, or those in front, against the check row by row."""
+    generator = random.Random(7)
+    outcomes: set[bool] = set()
+    for _ in range(400):
+        world = make_world()
+        world.have(page_tokens=generator.choice([1, 16]), free_pages=generator.randrange(8))
+        for i in range(generator.randrange(8)):
+            add = generator.choice([world.online, world.offline])
+            phase = generator.choice([DECODE, DECODE, DECODE, PREFILL])
+            add(f"r{i}", phase=phase, computed=generator.randrange(1, 40), can_mix=i != 5)
+        world.offline("w", prompt=3)
+        snapshot = world.snapshot()
+        ready = snapshot.online_ready.rids + snapshot.offline_ready.rids
+        decode = list(ready[: generator.randrange(len(ready) + 1)])
+        if decode and generator.random() < 0.3:
+            decode[generator.randrange(len(decode))] = generator.choice(["r0", "r1", "w", "nobody"])
+        row_by_row = [*decode[1:], *decode[:1]]  # no run from the front unless it is short
+        names = generator.sample(["r0", "r1", "w"], k=generator.randrange(2))
+        plan = StepPlan(
+            1,
+            prefill=(Chunk("w", 3),) if generator.random() < 0.5 else (),
+            retracts=tuple(name for name in names if name in snapshot.rows),
+            predicted_s=0.1,
+        )
+        found = [
+            refused(replace(plan, decode=tuple(order)), snapshot) for order in (decode, row_by_row)
+        ]
+        assert found[0] == found[1]
+        outcomes.add(found[0])
+    assert outcomes == {True, False}
+
+
+def refused(plan: StepPlan, snapshot: Snapshot) -> bool:
+    try:
+        check_plan(plan, snapshot)
+    except PlanRejected:
+        return True
+    return False

@@ -66,7 +66,7 @@ class TestPromptBudget:
         world.online("decodes", phase=Phase.DECODE)
         for i, (num_tokens, at_s) in enumerate(prompts):
             world.online(f"prompt-{i}", prompt=num_tokens, arrival_at_s=at_s)
-        builder = PlanBuilder(world.snapshot(), model, {})
+        builder = PlanBuilder(world.snapshot(), model, lambda _kind: 0.0)
         rows = RowsByRole.of(builder.snapshot)
         assert builder.decode_run(rows.online_decode, math.inf) == 1
         return online_prefill_budget_s(builder, rows.online_filling(), 0.0)
@@ -99,7 +99,7 @@ class TestFirstTokenSlack:
     def slack_s(self, world: World, model: PolynomialModel, *taken: tuple[str, int]) -> float:
         world.slo = Slo(ttft_s=1.0, tbt_s=0.05)
         world.now_s = 10.0
-        builder = PlanBuilder(world.snapshot(), model, {})
+        builder = PlanBuilder(world.snapshot(), model, lambda _kind: 0.0)
         rows = RowsByRole.of(builder.snapshot).online_filling()
         for rid, num_tokens in taken:
             row = next(row for row in rows if row.rid == rid)

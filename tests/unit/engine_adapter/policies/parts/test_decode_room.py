@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine_adapter.core.plan import StepKind, StepPlan
+from engine_adapter.core.ready import Column, ReadyRows
 from engine_adapter.core.request import RequestClass, RequestRow
 from engine_adapter.core.slo import Slo
 from engine_adapter.core.snapshot import EngineLimits, Snapshot
@@ -33,11 +33,11 @@ Spec = tuple[RequestClass, int, int, float, float, bool]
 class OneByOne(PlanBuilder):
     """The rules as they read, row after row."""
 
-    def decode_run(self, rows: Sequence[RequestRow], budget_s: float) -> int:
-        for num_taken, row in enumerate(rows):
+    def decode_run(self, ready: ReadyRows, budget_s: float) -> int:
+        for num_taken, row in enumerate(ready.rows):
             if not self._take_one(row, budget_s):
                 return num_taken
-        return len(rows)
+        return len(ready)
 
     def _take_one(self, row: RequestRow, budget_s: float) -> bool:
         mixes = self.snapshot.limits.can_mix and row.can_mix and not self.has_unmixable
@@ -69,7 +69,7 @@ def one_by_one(name: str) -> SchedulingPolicy:
     plain = type(create_policy(name, MODEL))
 
     def builder(self: PolicyBase, snapshot: Snapshot) -> PlanBuilder:
-        return OneByOne(snapshot, self.model, {k: self.drift.margin(k) for k in StepKind})
+        return OneByOne(snapshot, self.model, self.drift.margin)
 
     policy: SchedulingPolicy = type(f"OneByOne{name}", (plain,), {"_builder": builder})(MODEL)
     return policy
@@ -140,9 +140,16 @@ def test_every_policy_decides_the_same(
 @given(lengths=st.lists(st.integers(1, 2000), max_size=40), bound_s=st.floats(0.0, 0.3))
 def test_no_more_rows_than_fit_and_no_fewer(lengths: list[int], bound_s: float) -> None:
     load = StepLoad()
-    fit, joined = rows_that_fit(MODEL, load, lengths, bound_s)
+    ready = ReadyRows(
+        [
+            RequestRow(f"r{i}", RequestClass.OFFLINE, 1, 1, computed_tokens=length - 1)
+            for i, length in enumerate(lengths)
+        ],
+        page_tokens=16,
+    )
+    fit, joined = rows_that_fit(MODEL, load, ready, len(ready), bound_s)
     assert load == StepLoad()
-    assert joined == with_rows(load, lengths[:fit])
+    assert joined == with_rows(load, ready, fit)
     for num_rows in (fit, fit + 1):
         trial = StepLoad()
         for length in lengths[:num_rows]:
@@ -152,6 +159,7 @@ def test_no_more_rows_than_fit_and_no_fewer(lengths: list[int], bound_s: float) 
 
 
 def test_pages_are_counted_from_the_front() -> None:
-    assert rows_with_pages([1, 0, 1, 1], 2) == 3
-    assert rows_with_pages([-3, 1, 1], 1) == 2, "pages held too many are not given back"
-    assert rows_with_pages([], 0) == 0
+    assert rows_with_pages(Column([1, 0, 1, 1]), 4, 2) == 3
+    assert rows_with_pages(Column([1, 0, 1, 1]), 2, 2) == 2, "no more than may join"
+    assert rows_with_pages(Column([1, 1]), 2, -1) == 0
+    assert rows_with_pages(Column([]), 0, 0) == 0
