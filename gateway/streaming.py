@@ -31,6 +31,7 @@ from engine_adapter.wire.engine_errors import ENGINE_LOST, aborted
 from engine_adapter.wire.errors import ApiError, EngineNotReached, EngineUnavailable
 from engine_adapter.wire.replies import public_id
 from engine_adapter.wire.request_class import word_of
+from engine_adapter.wire.tool_calls import forced_finish
 from engine_adapter.wire.usage import TokenUsage
 from gateway.admission import Admission, Admitted, Choice
 from gateway.auth.keys import KeyRing
@@ -91,6 +92,7 @@ class StreamedReply(Response):
             model=admitted.model,
             include_usage=admitted.include_usage,
             service_tier=admitted.service_tier,
+            forced=forced_finish(admitted.choices[0].call.body),
         )
         self._writers = [ChunkWriter(self._head, choice.index) for choice in admitted.choices]
         self._started = False

@@ -20,6 +20,7 @@ from engine_adapter.wire.embedding_reply import conforming_embedding
 from engine_adapter.wire.engine_errors import aborted, from_engine, is_retryable
 from engine_adapter.wire.errors import ApiError, EngineUnavailable, error_body
 from engine_adapter.wire.replies import EngineAborted, conforming_reply, usage_of
+from engine_adapter.wire.tool_calls import forced_finish
 from engine_adapter.wire.usage import TokenUsage
 
 _PROMPT_PARAMS: Final = {CHAT_PATH: "messages", EMBEDDINGS_PATH: "input"}
@@ -77,7 +78,8 @@ def decode_reply(call: EngineCall, status: int, raw: bytes) -> EngineReply:
         if call.path == EMBEDDINGS_PATH:
             body, usage = conforming_embedding(model, answer, call.body.get("encoding_format"))
         else:
-            body, usage = conforming_reply(call.path, call.rid, model, answer)
+            forced = forced_finish(call.body)
+            body, usage = conforming_reply(call.path, call.rid, model, answer, forced=forced)
     except EngineAborted:
         call.served.add(usage_of(answer.get("usage")))
         return error_reply(call, aborted())

@@ -12,11 +12,13 @@ message (or the prompt) may hold orders, words of the form `fake:NAME=VALUE`:
     fake:die_after=3      break the connection after this many tokens
     fake:fail_after=3     an error event after this many tokens
 
-Without orders it answers numbers: "1 2 3 …", one token each.
+Without orders it answers numbers: "1 2 3 …", one token each. Where the caller forces a tool call
+it answers as SGLang without a tool-call parser does: a list of calls, as text.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -71,6 +73,8 @@ def script_for(path: str, body: Mapping[str, Any], token_s: float) -> Script:
     limit = body.get("max_completion_tokens") or body.get("max_tokens")
     if "text" in orders:
         answer = _tokens_of(orders["text"].replace("_", " "))
+    elif path == CHAT_PATH and body.get("tool_choice") not in (None, "none", "auto"):
+        answer = _tokens_of(_forced_calls(body))
     else:
         usual = 1 if path == EMBEDDINGS_PATH else DEFAULT_TOKENS
         wanted = int(orders.get("tokens", limit or usual))
@@ -94,6 +98,28 @@ def _class_word(body: Mapping[str, Any]) -> str:
     """The class the service gave the request (engine_adapter/wire/fields.py)."""
     ours = (body.get("custom_params") or {}).get("coserve") or {}
     return str(ours.get("class", "online"))
+
+
+def _forced_calls(body: Mapping[str, Any]) -> str:
+    """One call of each function that may be called; each of its parameters is a number in words."""
+    functions = [tool["function"] for tool in body.get("tools") or ()]
+    choice = body["tool_choice"]
+    if isinstance(choice, Mapping):
+        functions = [one for one in functions if one["name"] == choice["function"]["name"]]
+    elif body.get("parallel_tool_calls") is False:
+        functions = functions[:1]
+    calls = [
+        {
+            "name": function["name"],
+            "parameters": {
+                name: f"number {i}"
+                for i, name in enumerate((function.get("parameters") or {}).get("properties", ()))
+            },
+        }
+        for function in functions
+    ]
+    # SGLang's grammar has a blank after each separator (--constrained-json-disable-any-whitespace).
+    return json.dumps(calls, ensure_ascii=False)
 
 
 def _tokens_of(text: str) -> tuple[str, ...]:

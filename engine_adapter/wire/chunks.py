@@ -8,6 +8,7 @@ What the engine sends for a choice, and what leaves here::
 
     role, content ""     →  role chunk
     content "…"          →  content chunk              (usage noted and left out)
+    content, calls forced →  tool-call chunk           (`wire.tool_calls`)
     finish "stop"        →  finish chunk, delta {}     exactly one
     finish "abort"       →  StreamFailed
     choices [], usage    →  nothing                    (usage noted)
@@ -31,6 +32,7 @@ from engine_adapter.wire.replies import (
     finish_reason_of,
     usage_of,
 )
+from engine_adapter.wire.tool_calls import ForcedCalls
 from engine_adapter.wire.usage import TokenUsage
 
 DONE_EVENT = b"data: [DONE]\n\n"
@@ -56,9 +58,12 @@ def error_event(error: ApiError) -> bytes:
 
 
 class StreamHead:
-    """What all chunks of one reply share (contract row S-04)."""
+    """What all chunks of one reply share (contract row S-04).
 
-    __slots__ = ("chat", "choices", "end", "include_usage", "usage_head")
+    `forced` is the finish reason if the caller forced tool calls (`tool_calls.forced_finish`).
+    """
+
+    __slots__ = ("chat", "choices", "end", "forced", "include_usage", "usage_head")
 
     def __init__(
         self,
@@ -69,6 +74,7 @@ class StreamHead:
         model: str,
         include_usage: bool,
         service_tier: str | None = None,
+        forced: str | None = None,
     ) -> None:
         head: dict[str, Any] = {
             "id": public_id,
@@ -80,6 +86,7 @@ class StreamHead:
             head["service_tier"] = service_tier
         opened = b"data: " + orjson.dumps(head)[:-1]
         self.chat = chat
+        self.forced = forced
         self.include_usage = include_usage
         self.choices = opened + b',"choices":[{"index":'
         # Every chunk but the last says `usage: null` if the caller asked for usage (row S-09),
@@ -100,7 +107,7 @@ class ChunkWriter:
     """
 
     __slots__ = (
-        "_begin", "_end", "_head", "_num_chars",
+        "_begin", "_calls", "_end", "_head", "_num_chars",
         "_shape", "_started", "_text", "_usage", "finished",
     )  # fmt: skip
 
@@ -110,6 +117,7 @@ class ChunkWriter:
         self._num_chars = 0
         self._usage: Mapping[str, Any] | None = None
         self.finished = False
+        self._calls = ForcedCalls(head.forced) if head.forced is not None else None
         self._shape = TextShape("content" if head.chat else "text")
         self._begin = head.choices + str(index).encode()
         self._text = self._begin + (b',"delta":{"content":' if head.chat else b',"text":')
@@ -159,7 +167,10 @@ class ChunkWriter:
         out = b""
         if not self._started:
             self._started = True
-            out = self._chunk({"role": "assistant", "content": "", "refusal": None})
+            content = "" if self._calls is None else None
+            out = self._chunk({"role": "assistant", "content": content, "refusal": None})
+        if self._calls is not None:
+            delta, finish = self._calls.rewrite(delta, finish)
         text = delta.get("content")
         logprobs = choice.get("logprobs")
         if logprobs is None and not delta.get("tool_calls") and not delta.get("reasoning_content"):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any
 
+from engine_adapter.wire.tool_calls import whole_calls
 from engine_adapter.wire.usage import TokenUsage
 
 FINISH_REASONS = frozenset({"stop", "length", "tool_calls", "content_filter", "function_call"})
@@ -42,8 +43,13 @@ def usage_of(usage: Any) -> TokenUsage:
     )
 
 
-def chat_choice(choice: Mapping[str, Any], index: int) -> dict[str, Any]:
+def chat_choice(choice: Mapping[str, Any], index: int, forced: str | None = None) -> dict[str, Any]:
     """One conforming choice of a chat completion (contract rows C-03 to C-06).
+
+    Args:
+        choice: The engine's.
+        index: Its place in the reply.
+        forced: The finish reason if the caller forced tool calls (`tool_calls.forced_finish`).
 
     Raises:
         EngineAborted: The engine dropped the request.
@@ -56,13 +62,20 @@ def chat_choice(choice: Mapping[str, Any], index: int) -> dict[str, Any]:
         message["tool_calls"] = [
             _without_nulls(call, "index") for call in engine_message["tool_calls"]
         ]
+    finish = finish_reason_of(choice.get("finish_reason")) or "stop"
+    if forced is not None:
+        calls, complete = whole_calls(engine_message)
+        if calls:
+            message["content"] = None
+            message["tool_calls"] = [_without_nulls(call, "index") for call in calls]
+            finish = forced if complete and finish == "stop" else finish
     if engine_message.get("reasoning_content"):
         message["reasoning_content"] = engine_message["reasoning_content"]
     return {
         "index": index,
         "message": message,
         "logprobs": chat_logprobs(choice.get("logprobs")),
-        "finish_reason": finish_reason_of(choice.get("finish_reason")) or "stop",
+        "finish_reason": finish,
     }
 
 
@@ -131,7 +144,12 @@ def reply_body(
 
 
 def conforming_reply(
-    path: str, rid: str, model: str, body: Mapping[str, Any], index: int = 0
+    path: str,
+    rid: str,
+    model: str,
+    body: Mapping[str, Any],
+    index: int = 0,
+    forced: str | None = None,
 ) -> tuple[dict[str, Any], TokenUsage]:
     """An engine's single-choice answer as a conforming body, and its usage.
 
@@ -139,8 +157,11 @@ def conforming_reply(
         EngineAborted: The engine dropped the request.
         LookupError: The answer holds no choice.
     """
-    build = chat_choice if path.endswith("/chat/completions") else completion_choice
-    choice = build(body["choices"][0], index)
+    engine_choice = body["choices"][0]
+    if path.endswith("/chat/completions"):
+        choice = chat_choice(engine_choice, index, forced)
+    else:
+        choice = completion_choice(engine_choice, index)
     usage = usage_of(body.get("usage"))
     created = int(body.get("created") or 0)
     return reply_body(path, rid, created, model, [choice], usage), usage

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import openai
 import pytest
 import pytest_asyncio
@@ -165,3 +167,45 @@ async def test_every_role(gateway: Gateway, role: str) -> None:
         body = {**short(gateway), "messages": messages}
         reply = await http.post("/v1/chat/completions", json=body)
     assert reply.status_code == 200, reply.text
+
+
+ONE_OF = {"type": "string", "enum": ["Paris", "Bonn"]}
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": name,
+            "parameters": {"type": "object", "properties": {"city": ONE_OF}, "required": ["city"]},
+        },
+    }
+    for name in ("get_weather", "get_time")
+]
+NAMED = {"type": "function", "function": {"name": "get_time"}}
+
+
+@pytest.mark.contract("C-06", "C-21", "S-12")
+@pytest.mark.parametrize(("choice", "finish"), [("required", "tool_calls"), (NAMED, "stop")])
+async def test_forced_tool_calls(
+    gateway: Gateway, engine: RunningEngine, choice: Any, finish: str
+) -> None:
+    """The engine has no tool-call parser: it writes the calls as text, as the fake engine does."""
+    asked = gateway.chat("Count.", temperature=0, max_tokens=200) | {
+        "tools": TOOLS, "tool_choice": choice, "parallel_tool_calls": False,
+    }  # fmt: skip
+    async with httpx.AsyncClient(timeout=60) as http:
+        raw = (await http.post(f"{engine.url}/v1/chat/completions", json=asked)).json()
+    text = raw["choices"][0]["message"]["content"]
+    (written,) = json.loads(text)
+    assert text == json.dumps([written])
+    assert list(written) == ["name", "parameters"]
+    async with gateway.client() as client:
+        (whole,) = (await client.chat.completions.create(**asked)).choices
+        async with client.chat.completions.stream(**asked) as stream:
+            (streamed,) = (await stream.get_final_completion()).choices
+    for made in (whole, streamed):
+        assert (made.finish_reason, made.message.content) == (finish, None)
+        (call,) = made.message.tool_calls or []
+        assert call.type == "function"
+        assert call.id.startswith("call_")
+        assert call.function.name == written["name"]
+        assert json.loads(call.function.arguments) == written["parameters"]

@@ -72,7 +72,7 @@ _TITLES: dict[str, tuple[str, ...]] = {
         "logit bias",
         "seeds",
         "response formats",
-        "tools and the choice among them",
+        "tools and the choice among them (auto: with a tool-call parser)",
         "parallel_tool_calls",
         "fields that only describe the call",
         "limits of metadata",
