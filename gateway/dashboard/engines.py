@@ -14,20 +14,25 @@ from engine_adapter.client.base import EngineClient, EngineFacts
 from engine_adapter.wire.errors import EngineUnavailable
 
 READ_TIMEOUT_S = 3.0
-MAX_SAMPLES = 900
-"""Half an hour at one sample every two seconds."""
+HISTORY_S = 1800.0
+MAX_SAMPLES = 1000
+"""Half an hour at one sample about every two seconds."""
+MAX_GAP_S = 6.0
+"""Three readings: what lies between samples further apart is not known, and not drawn."""
 
 # Where a figure stands in the report, and what it is called here.
-_HIGHLIGHTS = {
+_AIMS = {
     "policy": "Policy",
     "slo.ttft_s": "TTFT target",
     "slo.tbt_s": "TBT target",
+}
+_TOTALS = {
     "online_tokens": "Online tokens",
     "offline_tokens": "Harvested tokens",
     "aborts": "Steps stopped",
-    "parks": "Rows parked",
+    "parks": "Row-steps parked",
     "retracts": "Rows retracted",
-    "checkpointed_pages": "Pages checkpointed",
+    "checkpointed_pages": "Host pages written (16 tokens each)",
 }
 
 
@@ -91,18 +96,16 @@ class EngineReading:
         words = list(classes.values())
         return {word: words.count(word) for word in ("online", "flex", "offline")}
 
-    def highlights(self) -> Iterator[tuple[str, str]]:
-        """What matters most of what the scheduler reports, where it reports it."""
-        for path, words in _HIGHLIGHTS.items():
-            value: Any = self.runtime
-            for key in path.split("."):
-                value = value.get(key) if isinstance(value, Mapping) else None
-            if value is None:
-                continue
-            if path.startswith("slo."):
-                yield words, f"{1000 * float(value):,.0f} ms"
-            else:
-                yield words, next(said for _, said in _flat(value, path))
+    def aims(self) -> Iterator[tuple[str, str]]:
+        """Policy and targets, where they are reported."""
+        for words, path, value in self._reported(_AIMS):
+            is_time = path.startswith("slo.")
+            yield words, f"{1000 * float(value):,.0f} ms" if is_time else str(value)
+
+    def totals(self) -> Iterator[tuple[str, str]]:
+        """What matters most of what the scheduler has counted since the engine started."""
+        for words, _, value in self._reported(_TOTALS):
+            yield words, f"{value:,}"
 
     def figures(self) -> Iterator[tuple[str, str]]:
         """Everything else the runtime reports, flattened, in its own order."""
@@ -110,34 +113,59 @@ class EngineReading:
             if not key.startswith("live."):
                 yield key, value
 
+    def _reported(self, wanted: Mapping[str, str]) -> Iterator[tuple[str, str, Any]]:
+        for path, words in wanted.items():
+            value: Any = self.runtime
+            for key in path.split("."):
+                value = value.get(key) if isinstance(value, Mapping) else None
+            if value is not None:
+                yield words, path, value
+
     def _num_live(self, kind: str) -> int:
         live = self.runtime.get("live")
         ids = live.get(kind) if isinstance(live, Mapping) else None
         return len(ids) if isinstance(ids, Sequence) else 0
 
 
+@dataclass(frozen=True)
+class Sample:
+    """One point of a chart; without counts where nothing is known: the lines break there."""
+
+    at_s: float
+    num_running: int | None = None
+    num_waiting: int | None = None
+
+
 @dataclass
 class EngineHistory:
-    """Samples per engine, kept while somebody watches; starts anew with the process."""
+    """Samples per engine, kept while somebody watches; starts anew with the process.
 
-    _samples: dict[str, deque[tuple[float, int, int, float | None]]] = field(default_factory=dict)
+    Invariant: no line is drawn over time that nobody measured.
+    """
+
+    _samples: dict[str, deque[Sample]] = field(default_factory=dict)
 
     def add(self, reading: EngineReading, at_s: float) -> None:
-        """Remember a reading of an engine that answered."""
-        if reading.facts is None:
-            return
+        """Remember a reading, also that an engine did not answer."""
+        at_s = round(at_s, 1)
         samples = self._samples.setdefault(reading.url, deque(maxlen=MAX_SAMPLES))
-        kv_percent = None if reading.kv_use is None else round(100 * reading.kv_use, 1)
-        samples.append((round(at_s, 1), reading.num_running, reading.num_waiting, kv_percent))
+        while samples and samples[0].at_s < at_s - HISTORY_S:
+            samples.popleft()
+        if samples and at_s - samples[-1].at_s > MAX_GAP_S:
+            samples.append(Sample(samples[-1].at_s + MAX_GAP_S))
+        if reading.facts is None:
+            samples.append(Sample(at_s))
+        else:
+            samples.append(Sample(at_s, reading.num_running, reading.num_waiting))
 
     def chart(self, url: str) -> str:
         """The JSON that an engine's chart element carries."""
         samples = self._samples.get(url, deque())
         series: list[dict[str, Any]] = [
-            {"label": "running", "y": [s[1] for s in samples]},
-            {"label": "waiting", "y": [s[2] for s in samples]},
+            {"label": "running", "y": [s.num_running for s in samples]},
+            {"label": "waiting", "y": [s.num_waiting for s in samples]},
         ]
-        return orjson.dumps({"x": [s[0] for s in samples], "series": series}).decode()
+        return orjson.dumps({"x": [s.at_s for s in samples], "series": series}).decode()
 
 
 async def read_engine(client: EngineClient) -> EngineReading:

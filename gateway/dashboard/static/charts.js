@@ -7,7 +7,8 @@
   const MARKS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400];
 
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const time = (s) => new Date(s * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+  // UTC, as every other time of the dashboard.
+  const time = (s) => new Date(s * 1000).toISOString().slice(11, 19);
 
   function make(element, data) {
     const strokes = [color("--run"), color("--warn"), color("--good")];
@@ -20,7 +21,7 @@
       scales: { y: { range: (_u, _min, max) => [0, Math.max(data.max ?? 0, max ?? 0, 1)] } },
       axes: [{ ...axis, values: (_u, ticks) => ticks.map(time), space: 90, incrs: MARKS_S }, { ...axis, size: 56, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000] }],
       series: [
-        { label: "time", value: (_u, s) => (s == null ? "–" : time(s)) },
+        { label: "UTC", value: (_u, s) => (s == null ? "–" : time(s)) },
         ...data.series.map((one, i) => ({
           label: one.label,
           stroke: strokes[i],

@@ -1,12 +1,20 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from engine_adapter.client.base import EngineFacts
 from engine_adapter.client.fake import FakeEngineClient
 from engine_adapter.client.fake_engine import FakeEngine
-from gateway.dashboard.engines import MAX_SAMPLES, EngineHistory, EngineReading, read_engines
+from gateway.dashboard.engines import (
+    HISTORY_S,
+    MAX_SAMPLES,
+    EngineHistory,
+    EngineReading,
+    read_engines,
+)
+from gateway.dashboard.templating import render
 
 
 def reading(**runtime: Any) -> EngineReading:
@@ -56,12 +64,24 @@ def test_figures_are_flat_and_leave_ids_out() -> None:
 
 
 def test_highlights_are_what_is_reported_of_them() -> None:
-    shown = reading(policy="conserve_v2", slo={"tbt_s": 0.11}, offline_tokens=1234, unknown=1)
-    assert dict(shown.highlights()) == {
-        "Policy": "conserve_v2",
-        "TBT target": "110 ms",
-        "Harvested tokens": "1,234",
-    }
+    shown = reading(
+        policy="conserve_v2", slo={"tbt_s": 0.11}, offline_tokens=1234, parks=3114, unknown=1
+    )
+    assert dict(shown.aims()) == {"Policy": "conserve_v2", "TBT target": "110 ms"}
+    assert dict(shown.totals()) == {"Harvested tokens": "1,234", "Row-steps parked": "3,114"}
+
+
+def test_the_page_says_what_its_figures_count() -> None:
+    shown = reading(page_tokens=1, free_pages=250, online_tokens=7, checkpointed_pages=5)
+    page = render("fragments/engine.html", number=0, e=shown, chart="{}")
+    text = " ".join(re.sub(r"<[^>]+>", " ", page).split())
+    assert "Requests now" in text
+    assert "KV memory in use 75 %" in text
+    assert "KV memory, whole 1,000 tokens" in text
+    assert "0 requests Engine version" in text
+    assert "Scheduler, since the engine started Online tokens 7" in text
+    assert "Host pages written (16 tokens each) 5" in text
+    assert "first opened" not in text
 
 
 def test_an_engine_that_fails_its_health_check_is_not_called_well() -> None:
@@ -71,16 +91,38 @@ def test_an_engine_that_fails_its_health_check_is_not_called_well() -> None:
     assert EngineReading("http://e", None, healthy=False).state == ("not answering", "bad")
 
 
-def test_history_is_bounded_and_skips_silence() -> None:
-    history = EngineHistory()
-    history.add(EngineReading("http://e", None), 0.0)
-    for second in range(MAX_SAMPLES + 5):
-        history.add(reading(live={"running": ["a"]}), float(second))
+def chart_of(history: EngineHistory) -> tuple[list[float], list[int | None]]:
     chart = json.loads(history.chart("http://e"))
-    assert len(chart["x"]) == MAX_SAMPLES
-    assert chart["x"][-1] == MAX_SAMPLES + 4
-    assert chart["series"][0] == {"label": "running", "y": [1] * MAX_SAMPLES}
+    assert [one["label"] for one in chart["series"]] == ["running", "waiting"]
+    return chart["x"], chart["series"][0]["y"]
+
+
+def test_history_is_bounded_in_time_and_in_number() -> None:
+    history = EngineHistory()
+    for second in range(0, int(HISTORY_S) + 100, 2):
+        history.add(reading(live={"running": ["a"]}), float(second))
+    x, y = chart_of(history)
+    assert (x[0], x[-1]) == (98.0, HISTORY_S + 98)
+    assert y == [1] * 901
+    for tenth in range(2 * MAX_SAMPLES):
+        history.add(reading(), 2000.0 + tenth / 10)
+    assert len(chart_of(history)[0]) == MAX_SAMPLES
     assert json.loads(history.chart("http://unknown"))["x"] == []
+
+
+def test_no_line_is_drawn_over_time_that_nobody_measured() -> None:
+    history = EngineHistory()
+    for at_s in (0.0, 2.0, 300.0, 302.0):
+        history.add(reading(live={"running": ["a"]}), at_s)
+    assert chart_of(history) == ([0, 2, 8, 300, 302], [1, 1, None, 1, 1])
+
+
+def test_no_line_is_drawn_over_silence() -> None:
+    history = EngineHistory()
+    for at_s, up in ((0.0, True), (2.0, False), (4.0, True)):
+        one = reading(live={"running": ["a"]})
+        history.add(one if up else EngineReading("http://e", None), at_s)
+    assert chart_of(history) == ([0, 2, 4], [1, None, 1])
 
 
 async def test_engines_are_read_in_their_order_and_silence_is_no_error() -> None:

@@ -1,0 +1,110 @@
+"""Pages as they are drawn: nothing runs out of its box on a phone or a desk, times are UTC."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+import pytest
+from playwright.async_api import Browser, Page, expect
+
+from engine_adapter.client.fake import FakeEngineClient
+from engine_adapter.client.fake_engine import FakeEngine
+from tests.fixtures.batches import add_batch, line
+from tests.fixtures.dashboard import Site, make_site, site
+
+__all__ = ["site"]
+
+pytestmark = pytest.mark.browser
+
+# Each rectangle of drawn text lies in every box around it, and in what of a box is not scrolled.
+OVERFLOWS = """() => {
+  const found = [];
+  const texts = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    const node = texts.currentNode;
+    if (!node.data.trim() || node.parentElement.closest("pre, dialog, .for-readers")) continue;
+    const range = document.createRange();
+    range.selectNodeContents(node);
+    for (const { left, right, width } of range.getClientRects()) {
+      if (!width) continue;
+      for (let box = node.parentElement; box !== document.body; box = box.parentElement) {
+        if (getComputedStyle(box).display === "inline") continue;
+        const { left: from, right: to } = box.getBoundingClientRect();
+        if (left < from - 1 || right > to + 1) { found.push(node.data.trim()); break; }
+      }
+    }
+  }
+  return found;
+}"""
+
+WIDTHS = (390, 1400)
+LONG_WAIT = "waiting before rows are tried again · about 3 h 40 min left"
+
+
+@asynccontextmanager
+async def logged_in(chromium: Browser, at: Site, path: str) -> AsyncIterator[Page]:
+    """A page far from UTC, without its stream: it stays as a test arranges it."""
+    context = await chromium.new_context(timezone_id="Asia/Kolkata")
+    page = await context.new_page()
+    await page.route("**/admin/events**", lambda route: route.abort())
+    await page.goto(f"{at.url}/admin/{path}")
+    await page.locator("#key").fill(at.key)
+    await page.locator("#key").press("Enter")
+    await page.wait_for_url(f"**/admin/{path}")
+    yield page
+    await context.close()
+
+
+async def overflows(page: Page, width: int) -> list[str]:
+    """What runs out of its box at that width."""
+    await page.set_viewport_size({"width": width, "height": 900})
+    assert await page.evaluate("document.documentElement.scrollWidth") <= width
+    found: list[str] = await page.evaluate(OVERFLOWS)
+    return found
+
+
+async def say(page: Page, words: dict[str, str]) -> None:
+    """Put words in place of what stands there."""
+    for selector, text in words.items():
+        await page.locator(selector).first.evaluate("(e, text) => { e.textContent = text; }", text)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+async def test_the_list_keeps_in_its_boxes(chromium: Browser, site: Site, width: int) -> None:
+    await add_batch(site.bench.database, site.bench.file_store, [line("a"), line("b")])
+    async with logged_in(chromium, site, "batches") as page:
+        await say(page, {".batches td.figure": LONG_WAIT})
+        assert await overflows(page, width) == []
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+async def test_a_batch_keeps_in_its_boxes(chromium: Browser, site: Site, width: int) -> None:
+    lines = [line("c" * 60, "fake:status=400"), line("b")]
+    batch_id = await add_batch(site.bench.database, site.bench.file_store, lines)
+    await site.bench.dispatch(FakeEngineClient(FakeEngine()))
+    async with logged_in(chromium, site, f"batches/{batch_id}") as page:
+        await expect(page.locator("#batch-errors table")).to_be_visible()
+        counts = page.locator("#batch-progress .counts")
+        for name, text in (("Pace", "less than 1 row/h"), ("Tokens", "1,240,300 tok/s")):
+            await counts.evaluate(
+                "(e, [name, text]) => { e.insertAdjacentHTML('beforeend',"
+                " `<div><dt>${name}</dt><dd>${text}</dd></div>`); }",
+                [name, text],
+            )
+        await say(page, {"#time-left": LONG_WAIT, "#count-completed": "48,213"})
+        assert await overflows(page, width) == []
+
+
+async def test_charts_are_in_utc(chromium: Browser, site: Site) -> None:
+    async with (
+        make_site(site.bench.database, FakeEngineClient(FakeEngine())) as with_engine,
+        logged_in(chromium, with_engine, "engines") as page,
+    ):
+        chart = page.locator("#chart-engine-0")
+        await expect(chart.locator("canvas")).to_be_visible()
+        await chart.locator(".u-over").hover()
+        at_s = await chart.evaluate("e => JSON.parse(e.dataset.chart).x[0]")
+        said = datetime.fromtimestamp(at_s, UTC).strftime("%H:%M")
+        await expect(chart.locator(".u-legend tr").first).to_contain_text(f"UTC{said}")
