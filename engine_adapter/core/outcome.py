@@ -19,8 +19,8 @@ class Outcome:
         stopped_at_layer: Layer at which a safepoint stopped the step, or None.
         dropped: Ids whose work in this step was thrown away.
         flag_to_stop_s: Time between the stop word and the stop, when there was one.
-        timing_valid: False when the duration says nothing about the model, for example after a
-            graph capture or a stop.
+        timing_valid: False when the duration says nothing about the model, for example of an
+            engine's first steps.
     """
 
     step_id: int

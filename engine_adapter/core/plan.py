@@ -84,6 +84,8 @@ class StepPlan:
         safepoints: Armed mode while the step runs.
         predicted_s: Predicted duration.
         budget_s: Bound the plan was filled to; infinite without an SLO bound.
+        calibration: Factor in the prediction by which steps of this kind differed from their
+            profile of late.
     """
 
     step_id: int
@@ -96,6 +98,7 @@ class StepPlan:
     safepoints: Safepoints = Safepoints()
     predicted_s: float = 0.0
     budget_s: float = 0.0
+    calibration: float = 1.0
 
     @property
     def kind(self) -> StepKind:
@@ -127,6 +130,7 @@ class StepPlan:
             "safepoints": [str(self.safepoints.mode), self.safepoints.interval_s],
             "predicted_s": self.predicted_s,
             "budget_s": self.budget_s,
+            "calibration": self.calibration,
         }
 
     @classmethod
@@ -144,4 +148,5 @@ class StepPlan:
             safepoints=Safepoints(SafepointMode(mode), interval_s),
             predicted_s=plain["predicted_s"],
             budget_s=plain["budget_s"],
+            calibration=plain["calibration"],
         )

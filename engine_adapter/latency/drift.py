@@ -1,12 +1,13 @@
-"""Follows how far measured steps are from their predictions and widens the margin.
+"""Follows how long steps take now, beside what the profile says of them.
 
-One average per executor: exponentially weighted mean and mean deviation of
+Two exponentially weighted averages per executor, of
 
-    r = measured / predicted - 1
+    r = measured / profile's prediction
 
-A positive mean (steps slower than predicted) narrows every budget at once; the deviation adds
-room for noise. A profile that was measured on a busy machine is too pessimistic; its mean is
-negative and gives some of the room back, up to a bound, and only what the noise leaves of it.
+its mean, the *level*, by which every prediction is multiplied, and the mean deviation of measured
+steps from what was predicted so, from which the *margin* of every budget follows. A level above
+one narrows every budget at once; below one (the profile was measured on a busy machine) it gives
+room back.
 """
 
 from __future__ import annotations
@@ -14,34 +15,41 @@ from __future__ import annotations
 from engine_adapter.core.outcome import FinishedStep
 from engine_adapter.core.plan import StepKind
 
+PRIOR_STEPS = 4  # the first deviations are averaged with so many steps just as predicted
+
 
 class DriftTracker:
-    """Relative residual of step predictions, per step kind.
+    """Level and margin of step predictions, per step kind.
 
     Args:
-        weight: Weight of the newest step in the averages.
-        deviations: Mean deviations added to the margin; two keep 19 of 20 steps inside a budget
+        level_weight: Weight of the newest step in the level. A machine's speed changes within
+            seconds: a fifth halved the error of predictions where a twentieth took a third off.
+        weight: Weight of the newest step in the mean deviation.
+        deviations: Mean deviations that make the margin; two keep 19 of 20 steps inside a budget
             they fill, if their noise is normal.
         limit: Largest margin.
-        relief: Most that the margin may fall below zero.
-        clip: Largest residual one step may contribute, so that a single stall does not rule.
+        lowest: Smallest level.
+        highest: Largest level, and the most that one step may contribute, so that a single stall
+            does not rule.
     """
 
     def __init__(
         self,
+        level_weight: float = 0.2,
         weight: float = 0.05,
         deviations: float = 2.0,
         limit: float = 1.0,
-        relief: float = 0.2,
-        clip: float = 1.0,
+        lowest: float = 0.5,
+        highest: float = 2.0,
     ) -> None:
         """Start without any drift."""
+        self._level_weight = level_weight
         self._weight = weight
         self._deviations = deviations
         self._limit = limit
-        self._relief = relief
-        self._clip = clip
-        self._mean: dict[StepKind, float] = {}
+        self._lowest = lowest
+        self._highest = highest
+        self._level: dict[StepKind, float] = {}
         self._deviation: dict[StepKind, float] = {}
         self._count: dict[StepKind, int] = {}
 
@@ -50,31 +58,21 @@ class DriftTracker:
         if not step.is_comparable:
             return
         kind = step.plan.kind
-        residual = step.outcome.measured_s / step.plan.predicted_s - 1.0
-        residual = max(-self._clip, min(self._clip, residual))
+        profiled_s = step.plan.predicted_s / step.plan.calibration
+        ratio = min(self._highest, max(self._lowest, step.outcome.measured_s / profiled_s))
+        level = self.level(kind)
+        self._level[kind] = level + self._level_weight * (ratio - level)
         count = self._count.get(kind, 0) + 1
         self._count[kind] = count
-        # A plain average over the first steps, so that the first one does not set the level.
-        weight = max(self._weight, 1.0 / count)
-        mean = self._mean.get(kind, 0.0)
-        mean += weight * (residual - mean)
-        self._mean[kind] = mean
+        weight = max(self._weight, 1.0 / (PRIOR_STEPS + count))
         deviation = self._deviation.get(kind, 0.0)
-        self._deviation[kind] = deviation + weight * (abs(residual - mean) - deviation)
+        noise = min(1.0, abs(step.outcome.measured_s / step.plan.predicted_s - 1.0))
+        self._deviation[kind] = deviation + weight * (noise - deviation)
+
+    def level(self, kind: StepKind) -> float:
+        """What the profile's prediction of a step of this kind is multiplied with."""
+        return self._level.get(kind, 1.0)
 
     def margin(self, kind: StepKind) -> float:
-        """Relative widening for steps of this kind, in ``[-relief, limit]``."""
-        if kind not in self._mean:
-            return 0.0
-        raw = self._mean[kind] + self._deviations * self._deviation[kind]
-        return max(-self._relief, min(self._limit, raw))
-
-    def mean_residual(self, kind: StepKind) -> float:
-        """Weighted mean of measured over predicted, minus one."""
-        return self._mean.get(kind, 0.0)
-
-    def bounded(self, budget_s: float, kind: StepKind) -> float:
-        """The budget a prediction must stay under so that the measurement stays under
-        ``budget_s``.
-        """
-        return budget_s / (1.0 + self.margin(kind))
+        """Relative widening for the noise of steps of this kind, in ``[0, limit]``."""
+        return min(self._limit, self._deviations * self._deviation.get(kind, 0.0))

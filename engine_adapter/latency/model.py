@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from engine_adapter.core.plan import StepKind
 from engine_adapter.latency.load import StepLoad
 
 
 class LatencyModel(Protocol):
     """Predicts step durations and inverts the prediction."""
+
+    @property
+    def profiled(self) -> LatencyModel:
+        """The predictions as they were profiled, all on one occasion: what kinds of step are
+        compared with. Levels follow each kind's own last steps, which may be minutes apart.
+        """
+        ...
+
+    def level(self, kind: StepKind) -> float:
+        """What predictions of this kind of step are multiplied with; 1 as profiled."""
+        ...
 
     def predict(self, load: StepLoad) -> float:
         """Duration of a step with this load, in seconds; 0 for an empty one."""

@@ -14,6 +14,7 @@ from engine_adapter.core.outcome import FinishedStep
 from engine_adapter.core.plan import SafepointMode, StepKind, StepPlan
 from engine_adapter.core.request import RequestClass
 from engine_adapter.core.snapshot import Snapshot
+from engine_adapter.latency.calibrated import CalibratedModel
 from engine_adapter.latency.drift import DriftTracker
 from engine_adapter.latency.load import StepLoad
 from engine_adapter.latency.model import LatencyModel
@@ -46,9 +47,9 @@ class PolicyBase:
 
     def __init__(self, model: LatencyModel, settings: PolicySettings | None = None) -> None:
         """Bind the latency model and the knobs."""
-        self.model = model
-        self.settings = settings or PolicySettings()
         self.drift = DriftTracker()
+        self.model: LatencyModel = CalibratedModel(model, self.drift)
+        self.settings = settings or PolicySettings()
 
     def observe(self, step: FinishedStep) -> None:
         """Follow how far predictions are off."""
@@ -75,8 +76,7 @@ def online_cannot_wait(
 
         t_rem + t_on > t_TTFT
 
-    both widened by the margin of their kind of step: on a machine that is slower than its profile
-    the rest of the step is longer than predicted too.
+    both widened by the margin of their kind of step.
 
     A step that is nearly over is left alone: it ends before it could reach a safepoint.
     """

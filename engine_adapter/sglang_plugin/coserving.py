@@ -206,6 +206,7 @@ class CoServingScheduler(QueueingScheduler):
             stopped_at_layer=step.stopped_at_layer,
             dropped=tuple(step.lives[i].rid for i in sorted(step.dropped)),
             flag_to_stop_s=step.flag_to_stop_s,
+            timing_valid=counters.is_warm,
         )
         counters.steps += 1
         counters.online_tokens += outcome.online_tokens

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+# An engine's first steps touch its memory for the first time; SGLang's own first request is nine.
+COLD_STEPS = 10
+
 
 @dataclass(slots=True)
 class Counters:
@@ -45,6 +48,11 @@ class Counters:
     predicted_s: float = 0.0
     stop_layers: list[int] = field(default_factory=list)
     flag_to_stop_s: list[float] = field(default_factory=list)
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether the next step's time says something about those to come."""
+        return self.steps >= COLD_STEPS
 
     def stopped(self, layer: int, flag_to_stop_s: float, num_rows: int) -> None:
         """A pass was stopped."""

@@ -230,6 +230,7 @@ class PlanBuilder:
             safepoints=safepoints,
             predicted_s=self.predicted_s(),
             budget_s=budget_s,
+            calibration=self.model.level(self.load.kind),
         )
 
     def untaken(self, ready: ReadyRows) -> ReadyRows:

@@ -282,11 +282,10 @@ class Harvester:
 
     def _sharing_pays(self) -> bool:
         """Whether one mixed step is predicted to be no slower than a prefill and a decode step."""
-        builder, model = self._builder, self._builder.model
+        builder, predict = self._builder, self._builder.model.profiled.predict
         if not self._rows.offline_decode or not builder.snapshot.limits.can_mix:
             return False
         ready = builder.untaken(self._rows.offline_decode)
         decode = with_rows(StepLoad(), ready, len(ready))
         mixed = with_rows(builder.load, ready, len(ready))
-        apart_s = model.predict(builder.load) + model.predict(decode)
-        return model.predict(mixed) <= apart_s
+        return predict(mixed) <= predict(builder.load) + predict(decode)

@@ -109,7 +109,7 @@ class OnlineFiller:
         num_tokens = min(oldest.remaining_tokens, builder.chunk_left)
         prompt.add_chunk(num_tokens, oldest.start_tokens)
         mixed.add_chunk(num_tokens, oldest.start_tokens)
-        predict = builder.model.predict
+        predict = builder.model.profiled.predict
         return predict(mixed) > predict(decode) + predict(prompt)
 
 

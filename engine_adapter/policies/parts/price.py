@@ -8,6 +8,9 @@ from engine_adapter.core.snapshot import Snapshot
 
 # Below this share of time without online requests, that time is too scarce to wait for.
 PLENTY = 0.1
+# A longer memory of good times would keep offline work from beside online requests for minutes
+# after they have come to stay: from here the price begins to fall after half a minute.
+MOST = 0.3
 HORIZON_S = 30.0
 LONGEST_STEP_S = 10.0
 
@@ -25,20 +28,26 @@ class HarvestPrice:
     """
 
     def __init__(self, least: float) -> None:
-        """Assume as much time with online requests as without."""
+        """Assume that there is time without online requests."""
         self._least = least
-        self._alone_share = 0.5
+        self._alone_share = MOST
         self._last_s: float | None = None
         self._last_online = False
+        self._last_offline = False
 
     def update(self, snapshot: Snapshot, *, has_online: bool) -> None:
-        """Count the time since the last snapshot for what was there then."""
-        if self._last_s is not None:
+        """Count the time since the last snapshot for what was there then.
+
+        Time without offline work is no time: nothing was done better in it, and nothing waited.
+        """
+        if self._last_s is not None and self._last_offline:
             passed_s = min(LONGEST_STEP_S, max(0.0, snapshot.now_s - self._last_s))
             weight = 1.0 - math.exp(-passed_s / HORIZON_S)
-            self._alone_share += weight * ((not self._last_online) - self._alone_share)
+            share = self._alone_share + weight * ((not self._last_online) - self._alone_share)
+            self._alone_share = min(MOST, share)
         self._last_s = snapshot.now_s
         self._last_online = has_online
+        self._last_offline = bool(snapshot.offline_running or snapshot.offline_waiting)
 
     @property
     def value(self) -> float:

@@ -1,4 +1,7 @@
-"""What offline work would cost alone, against what it adds to a step of online requests."""
+"""What offline work would cost alone, against what it adds to a step of online requests.
+
+Compared are the profile's own predictions, see :attr:`LatencyModel.profiled`.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ def chunk_worth_s(
     Returns:
         Seconds saved later; 0 if they are less than ``price`` times those added now.
     """
-    model = builder.model
+    predict = builder.model.profiled.predict
     num_tokens = builder.chunk_room(row, budget_s, keep_pages)
     if num_tokens == 0:
         return 0.0
@@ -29,8 +32,8 @@ def chunk_worth_s(
     full, beside = StepLoad(), builder.load.copy()
     full.add_chunk(builder.snapshot.limits.max_chunk_tokens, start)
     beside.add_chunk(num_tokens, start)
-    saved_s = num_tokens * model.predict(full) / full.num_tokens
-    cost_s = model.predict(beside) - model.predict(builder.load)
+    saved_s = num_tokens * predict(full) / full.num_tokens
+    cost_s = predict(beside) - predict(builder.load)
     return saved_s if saved_s >= price * cost_s else 0.0
 
 
@@ -40,11 +43,11 @@ def decode_worth_s(builder: PlanBuilder, ready: ReadyRows, budget_s: float, pric
     Returns:
         Seconds saved later; 0 if they are less than ``price`` times those added now.
     """
-    model, resources = builder.model, builder.snapshot.resources
+    predict, resources = builder.model.profiled.predict, builder.snapshot.resources
     kind = StepKind.MIXED if builder.has_chunks else StepKind.DECODE
     most = max(0, min(len(ready), builder.rows_left))
     bound_s = builder.bounded_s(budget_s, kind)
-    taken, beside = rows_that_fit(model, builder.load, ready, most, bound_s)
+    taken, beside = rows_that_fit(builder.model, builder.load, ready, most, bound_s)
     if not taken:
         return 0.0
     length = (beside.decode_context - builder.load.decode_context) // taken
@@ -52,6 +55,6 @@ def decode_worth_s(builder: PlanBuilder, ready: ReadyRows, budget_s: float, pric
     by_pages = resources.total_pages * resources.page_tokens // length
     num_rows = max(1, len(ready), min(slots, by_pages))
     together = StepLoad(num_rows, num_rows * length, num_rows * length * length)
-    cost_s = model.predict(beside) - model.predict(builder.load)
-    saved_s = taken * model.predict(together) / together.decode_rows
+    cost_s = predict(beside) - predict(builder.load)
+    saved_s = taken * predict(together) / together.decode_rows
     return saved_s if saved_s >= price * cost_s else 0.0

@@ -186,7 +186,7 @@ class TestBesideOnline:
             policy.observe(FinishedStep(slow, Outcome(1, measured_s=0.024)))
         world.online("on", phase=DECODE)
         world.offline("new", prompt=500)
-        # 50 ms / 1.2 leave 30 tokens beside the decode row, cut to a page
+        # 50 ms / 1.2 (the level) / 1.4 (the margin) leave 29 tokens beside the decode row: a page
         assert policy.plan(world.snapshot()).prefill == (Chunk("new", 16),)
 
 
