@@ -37,7 +37,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: GatewaySettings = app.state.settings
     metrics: Metrics = app.state.metrics
     async with AsyncExitStack() as stack:
-        database = Database(settings.database_url)
+        database = Database(settings.database_url, bounded=True)
         stack.push_async_callback(database.dispose)
         broker = Redis.from_url(
             settings.broker_url,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import (
@@ -12,6 +13,8 @@ from sqlalchemy.ext.asyncio import (
     async_sessionmaker,
     create_async_engine,
 )
+
+from store.bounded_connection import ANSWER_LIMIT_S, CONNECT_LIMIT_S, BoundedConnection
 
 
 class Database:
@@ -26,13 +29,29 @@ class Database:
         ask_first: Each connection is asked for a sign of life before it is used again: a round
             trip per transaction. Without it the first use of one that died fails, which renews
             them all: for whoever repeats its transactions anyway.
+        bounded: Whoever waits for a server that hangs is told in seconds that it is lost
+            (`bounded_connection`), by the same errors as of one that died.
     """
 
     def __init__(
-        self, url: str, *, pool_size: int = 5, max_overflow: int = 5, ask_first: bool = True
+        self,
+        url: str,
+        *,
+        pool_size: int = 5,
+        max_overflow: int = 5,
+        ask_first: bool = True,
+        bounded: bool = False,
     ) -> None:
+        limits: dict[str, Any] = {}
+        if bounded:
+            connect = BoundedConnection.connect
+            limits["connect_args"] = {
+                "async_creator_fn": connect,
+                "connect_timeout": CONNECT_LIMIT_S,
+            }
+            limits["pool_timeout"] = ANSWER_LIMIT_S
         self.engine: AsyncEngine = create_async_engine(
-            url, pool_size=pool_size, max_overflow=max_overflow, pool_pre_ping=ask_first
+            url, pool_size=pool_size, max_overflow=max_overflow, pool_pre_ping=ask_first, **limits
         )
         self._sessions = async_sessionmaker(self.engine, expire_on_commit=False)
 

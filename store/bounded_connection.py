@@ -1,0 +1,43 @@
+"""Connections that do not wait forever for a server that hangs.
+
+A stopped Postgres keeps its sockets open and acknowledges what comes: no keep-alive and no
+`statement_timeout` notices it. So each wait for the server has a limit of its own. At its end the
+socket is shut, and the statement ends in the same `OperationalError` as with a server that died;
+a cancelled wait, which psycopg prolongs by asking the server to drop the statement, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+
+from psycopg import AsyncConnection
+from psycopg.abc import PQGen
+
+ANSWER_LIMIT_S: Final = 8.0
+CONNECT_LIMIT_S: Final = 3
+T = TypeVar("T")
+
+
+class BoundedConnection(AsyncConnection[Any]):
+    """Waits `ANSWER_LIMIT_S` at most for each answer of the server."""
+
+    async def wait(self, gen: PQGen[T], *args: Any, **kwargs: Any) -> T:
+        """See `psycopg.AsyncConnection.wait`.
+
+        Raises:
+            psycopg.OperationalError: The server did not answer in time, or is gone.
+        """
+        timer = asyncio.get_running_loop().call_later(ANSWER_LIMIT_S, self._shut)
+        try:
+            return await super().wait(gen, *args, **kwargs)
+        finally:
+            timer.cancel()
+
+    def _shut(self) -> None:
+        # psycopg owns the descriptor: the socket is shut through a second one.
+        with suppress(OSError), socket.socket(fileno=os.dup(self.pgconn.socket)) as ours:
+            ours.shutdown(socket.SHUT_RDWR)
