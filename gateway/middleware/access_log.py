@@ -6,6 +6,7 @@ import logging
 import time
 
 from prometheus_client import Counter, Histogram
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.observability.access_lines import AccessLines, logger
@@ -18,6 +19,16 @@ _CLIENT_WORDS = {
     b"x-stainless-retry-count": "retry_count",
 }
 _MAX_WORD_CHARS = 64
+
+
+def route_of(scope: Scope) -> str:
+    """The label of a request's route: its template without `/v1`, below where it is mounted."""
+    # Set by a mount alone: what a server was told to put before every path is not part of it.
+    mounted = scope["root_path"].removeprefix(scope.get("app_root_path", scope["root_path"]))
+    if isinstance(scope.get("endpoint"), StaticFiles):
+        return str(mounted)  # one label for all files
+    path = getattr(scope.get("route"), "path", None)
+    return "unmatched" if path is None else f"{mounted}{path.removeprefix('/v1')}"
 
 
 class AccessLogMiddleware:
@@ -50,8 +61,7 @@ class AccessLogMiddleware:
 
     def _note(self, scope: Scope, status: int) -> None:
         took_s = time.perf_counter() - scope["state"]["started_at"]
-        route = getattr(scope.get("route"), "path", "unmatched").removeprefix("/v1")
-        requests, seconds = self._series_of(scope["method"], route, status)
+        requests, seconds = self._series_of(scope["method"], route_of(scope), status)
         requests.inc()
         seconds.observe(took_s)
         if not logger.isEnabledFor(logging.INFO):

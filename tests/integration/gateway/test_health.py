@@ -72,6 +72,27 @@ async def test_an_engine_without_our_plugin_is_not_ready_and_gets_no_request(
         assert (await http.get("/readyz")).status_code == 200
 
 
+async def test_metrics_tell_pages_from_api_routes(online: Online) -> None:
+    async with online.http() as http:
+        for path in ("/admin/login", "/admin/batches", "/admin/static/app.css", "/admin/nope"):
+            await http.get(path)
+        await http.get("/admin/static/charts.js")
+        await http.get("/v1/batches")
+        text = (await http.get("/metrics")).text
+    counted = re.findall(
+        r'^coserve_http_requests_total\{method="GET",route="(.*)",status="(\d+)"\} (\S+)$',
+        text,
+        re.MULTILINE,
+    )
+    assert {(route, status): float(number) for route, status, number in counted} == {
+        ("/admin/login", "200"): 1,
+        ("/admin/batches", "303"): 1,
+        ("/admin/static", "200"): 2,
+        ("unmatched", "404"): 1,
+        ("/batches", "200"): 1,
+    }
+
+
 async def test_metrics_count_what_happened(online: Online) -> None:
     async with online.http() as http:
         for stream in (False, True):
