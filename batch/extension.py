@@ -2,7 +2,8 @@
 
 A batch with a pace of its own is predicted by it. One without, because it waits or was just
 created, is predicted as if everything live ran before it at the speed of the service: of what
-runs now, or else of the last finished batches. Nothing measured, nothing said.
+runs now, or else of the last finished batches. Nothing measured, nothing said; nor while no
+engine serves its model.
 """
 
 from __future__ import annotations
@@ -83,7 +84,10 @@ def extend(
     if reading is not None and reading.paced_s and reading.num_paced > 0:
         rows_per_s = round(reading.num_paced / reading.paced_s, 3)
         tokens_per_s = round(reading.paced_tokens / reading.paced_s, 1)
-    finish_at = _finish_at(batch, reading, service, rows_per_s, now)
+    waiting_reason = _waiting_reason(batch, reading, service, now, models_up)
+    finish_at = None
+    if waiting_reason is not WaitingReason.ENGINE_UNAVAILABLE:
+        finish_at = _finish_at(batch, reading, service, rows_per_s, now)
     feasible = None if finish_at is None else finish_at <= batch.expires_at
     return BatchExtension(
         predicted_finish_at=None if finish_at is None else int(finish_at.timestamp()),
@@ -91,7 +95,7 @@ def extend(
         warning=_warning(finish_at, batch.expires_at) if feasible is False else None,
         tokens_per_s=tokens_per_s,
         rows_per_s=rows_per_s,
-        waiting_reason=_waiting_reason(batch, reading, service, now, models_up),
+        waiting_reason=waiting_reason,
         paused=batch.paused_at is not None,
         priority=batch.priority,
         retry_of=batch.retry_of,

@@ -19,6 +19,7 @@ from coserve.commands.batch_terminal import (
     make_console,
     print_batch,
 )
+from coserve.commands.table import show_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -66,6 +67,7 @@ def submit(
         report = _check_file(file, called, None)
         if not report.ok:
             _print_faults(console, file, report)
+            console.print("Nothing was sent.")
             raise typer.Exit(1)
     pairs = _pairs(metadata or [])
     with make_client(base_url, api_key) as client, Refusals(console):
@@ -115,17 +117,22 @@ def list_batches(
     api_key: ApiKey = None,
 ) -> None:
     """List the newest batches."""
-    from rich.table import Table
-
     console = make_console()
     with make_client(base_url, api_key) as client, Refusals(console):
         batches = client.newest(limit)
-    table = Table("id", "status", "completed", "failed", "total", "model", box=None)
-    for batch in batches:
-        counts = batch["request_counts"]
-        cells = [str(counts[name]) for name in ("completed", "failed", "total")]
-        table.add_row(batch["id"], batch["status"], *cells, batch["model"] or "–")
-    console.print(table)
+    counts = ("completed", "failed", "total")
+    show_table(
+        ("id", "status", *counts, "model"),
+        (
+            (
+                batch["id"],
+                batch["status"],
+                *(str(batch["request_counts"][name]) for name in counts),
+                batch["model"] or "–",
+            )
+            for batch in batches
+        ),
+    )
 
 
 @app.command()
@@ -202,7 +209,8 @@ def _print_faults(console: Console, file: Path, report: CheckReport) -> None:
     for fault in sorted(report.faults, key=lambda fault: fault.line or 0):
         where = file.name if fault.line is None else f"{file.name}:{fault.line}"
         console.print(f"{where}: {fault.code}: {fault.message}", highlight=False, markup=False)
-    console.print(f"{report.num_faults:,} errors; nothing was sent.", highlight=False)
+    errors = "error" if report.num_faults == 1 else "errors"
+    console.print(f"{report.num_faults:,} {errors}", highlight=False)
 
 
 def _download(

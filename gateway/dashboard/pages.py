@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
@@ -10,6 +11,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from batch.line import ENDPOINTS
 from batch.upload import MAX_BATCH_FILE_BYTES
+from engine_adapter.client.base import CHAT_PATH
 from gateway.auth.roles import Permission, may
 from gateway.dashboard.access import CSRF_FIELD, Admin, AdminDep, ResourcesDep
 from gateway.dashboard.fragments import BatchesView, EnginesView, OneBatchView, SharedReadings, View
@@ -111,6 +113,7 @@ def new_batch_page(
     status: int = 200,
 ) -> HTMLResponse:
     """The form, with what was wrong with the last try."""
+    served = [model.id for model in resources.engine_pool.models() if model.up]
     return page(
         request,
         resources,
@@ -120,8 +123,17 @@ def new_batch_page(
         admin=admin,
         error=error,
         endpoints=ENDPOINTS,
+        example=_example_line(served[0] if served else "MODEL"),
         max_bytes=MAX_BATCH_FILE_BYTES,
     )
+
+
+def _example_line(model: str) -> str:
+    """A line as it stands in a file: what is copied from the page is accepted."""
+    question = {"role": "user", "content": "Capital of France?"}
+    body = {"model": model, "messages": [question], "max_tokens": 64}
+    line = {"custom_id": "row-1", "method": "POST", "url": CHAT_PATH, "body": body}
+    return json.dumps(line, ensure_ascii=False)
 
 
 @router.get("/batches/{batch_id}")

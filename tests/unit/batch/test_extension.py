@@ -107,6 +107,14 @@ def test_a_paused_batch_is_not_predicted() -> None:
     assert (found.paused, found.predicted_finish_at, found.feasible) == (True, None, None)
 
 
+def test_without_its_engine_a_batch_is_not_predicted() -> None:
+    speed = service(past_bytes_per_s=1.0)
+    found = said(batch(model="away", expires_at=NOW + seconds(10)), waiting(), speed)
+    assert found.waiting_reason == "engine_unavailable"
+    assert (found.predicted_finish_at, found.feasible, found.warning) == (None, None, None)
+    assert said(batch(), waiting(), speed).predicted_finish_at is not None
+
+
 @pytest.mark.parametrize(
     ("one", "read", "over", "reason"),
     [

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import orjson
+import pytest
 from typer.testing import CliRunner, Result
 
 from batch.states import BatchStatus
@@ -108,7 +109,8 @@ async def test_a_file_that_the_service_refuses(
     assert "409: Cannot cancel a batch with status 'failed'." in result.output
 
 
-async def test_list_and_cancel(api: Api, tmp_path: Path) -> None:
+async def test_list_and_cancel(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")  # however narrow, an id is whole
     path = tmp_path / "in.jsonl"
     path.write_bytes(line("a"))
     batch_id = (await coserve_batch(api, "submit", str(path))).output.partition(":")[0]

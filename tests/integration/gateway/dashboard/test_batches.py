@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from html import unescape
 
 import httpx
 import pytest
@@ -13,7 +15,7 @@ from batch.validate import validate
 from engine_adapter.client.fake import FakeEngineClient
 from engine_adapter.client.fake_engine import FakeEngine
 from store.session import Database
-from tests.fixtures.batches import add_batch, add_project, add_validating, line, read_batch
+from tests.fixtures.batches import MODEL, add_batch, add_project, add_validating, line, read_batch
 from tests.fixtures.dashboard import Site, token_in
 
 pytestmark = pytest.mark.usefixtures("site")
@@ -71,6 +73,25 @@ async def test_the_list_is_filtered_and_paged(site: Site) -> None:
         assert older.count('<tr id="row-') == 2
         assert ids[0] in older
         assert "No batch has this status" in (await client.get("/admin/batches?group=done")).text
+
+
+async def test_the_line_shown_is_one_that_is_accepted(site: Site) -> None:
+    async with site.admin() as client:
+        page = (await client.get("/admin/batches/new")).text
+        found = re.search(r'<pre id="line-example"[^>]*><code>(.*?)</code>', page, re.DOTALL)
+        assert found
+        shown = unescape(found[1])
+        assert "\n" not in shown
+        location = (await upload(client, shown.encode())).headers["location"]
+    batch_id = location.rpartition("/")[2]
+    await validate(site.bench.database, site.bench.file_store, batch_id)
+    batch = await read_batch(site.bench.database, batch_id)
+    assert (batch.status, batch.model) == ("in_progress", MODEL)
+
+
+async def test_the_usage_page_says_what_counts(site: Site) -> None:
+    async with site.admin() as client:
+        assert "cancelled ones too" in (await client.get("/admin/usage")).text
 
 
 async def test_an_uploaded_file_becomes_a_batch(site: Site) -> None:

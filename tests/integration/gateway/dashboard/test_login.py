@@ -52,6 +52,13 @@ async def test_behind_https_the_cookie_is_secure(site: Site) -> None:
     assert "secure" in reply.headers["set-cookie"].lower()
 
 
+async def test_the_form_asks_for_what_it_takes(site: Site) -> None:
+    async with site.client() as client:
+        page = (await client.get("/admin/login")).text
+    assert "Use an API key that has a role." in page
+    assert '<label for="key">API key</label>' in page
+
+
 async def test_a_wrong_key_is_told_so(site: Site) -> None:
     async with site.client() as client:
         for key in ("sk-coserve-wrong", "", "x" * 5000, "\N{SNOWMAN}"):
