@@ -130,7 +130,11 @@ async def _deliver(
             ),
         )
         values[column] = file_id
-    detail = {"num_completed": batch.num_completed, "num_failed": batch.num_failed}
+    detail = {
+        "num_completed": batch.num_completed,
+        "num_failed": batch.num_failed - batch.num_stopped,
+        **({"num_stopped": batch.num_stopped} if batch.num_stopped else {}),
+    }
     moved = await move(session, batch.id, target, values=values, detail=detail)
     if moved is None:
         raise _Overtaken

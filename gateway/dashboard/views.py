@@ -33,7 +33,7 @@ WAITING_WORDS = {
     WaitingReason.VALIDATING: "checking the input",
     WaitingReason.CANCELLING: "stopping its rows",
     WaitingReason.FINALIZING: "writing the files",
-    WaitingReason.AT_ENGINE: "at the engine, no answer for a while",
+    WaitingReason.AT_ENGINE: "at the engine: online requests go first, or answers are long",
     WaitingReason.PAUSED: "paused",
     WaitingReason.ENGINE_UNAVAILABLE: "waiting for an engine that serves its model",
     WaitingReason.BACKING_OFF: "waiting before rows are tried again",
@@ -44,7 +44,7 @@ WAITING_WORDS = {
 EVENT_LABELS = {
     "created": "Created",
     "validating": "Validation began",
-    "in_progress": "Validated, rows are running",
+    "in_progress": "Validated, rows go to the engine",
     "finalizing": "All rows done, writing files",
     "completed": "Completed",
     "failed": "Validation failed",
@@ -56,6 +56,7 @@ EVENT_LABELS = {
     "priority_changed": "Priority changed",
     "retried": "Failed rows run again",
 }
+EVENT_FIGURES = ("num_completed", "num_failed", "num_stopped")
 
 
 @dataclass(frozen=True)
@@ -120,9 +121,19 @@ class BatchView:
         return max(0, self.batch.num_total - self.num_finished - self.source.num_running)
 
     @property
+    def num_answered(self) -> int:
+        """Rows that ran to a success or an error, not closed by a cancel or the window."""
+        return self.num_finished - self.batch.num_stopped
+
+    @property
+    def num_failed(self) -> int:
+        """Those of them that ran to an error."""
+        return self.batch.num_failed - self.batch.num_stopped
+
+    @property
     def percent(self) -> float:
-        """Rows with a result, of all."""
-        return wording.percent(self.num_finished, self.batch.num_total)
+        """Rows that were answered, of all."""
+        return wording.percent(self.num_answered, self.batch.num_total)
 
     @property
     def left_s(self) -> float | None:
@@ -166,11 +177,6 @@ class BatchView:
         return self.status in STEERABLE
 
     @property
-    def stopped(self) -> bool:
-        """Whether it ended before its rows did: those without an answer have not all failed."""
-        return self.status in (BatchStatus.CANCELLED, BatchStatus.EXPIRED)
-
-    @property
     def retriable(self) -> bool:
         """Whether lines without an answer can be run again, and were not yet."""
         return self.status in REPEATABLE and self.batch.num_failed > 0 and self.retry_id is None
@@ -200,7 +206,8 @@ class EventView:
     def of(cls, event: BatchEvent) -> EventView:
         """What the timeline says about an event."""
         label = EVENT_LABELS.get(event.event, wording.label(event.event).capitalize())
-        detail = ", ".join(f"{wording.label(k)}: {v}" for k, v in (event.detail or {}).items())
+        said = sorted((event.detail or {}).items(), key=lambda pair: _place(pair[0]))
+        detail = ", ".join(f"{wording.label(k)}: {_figure(v)}" for k, v in said)
         return cls(event.created_at, label, TONES.get(event.event, "idle"), detail)
 
 
@@ -232,23 +239,33 @@ class FailedRowView:
 
 
 def progress_chart(points: Sequence[ProgressPoint], view: BatchView) -> str:
-    """Finished rows over time up to now or the end, as the JSON that the chart element carries."""
+    """Answered rows over time up to now or the end, as the JSON that the chart element carries."""
     batch = view.batch
     done_at: dict[float, int] = {}
     if batch.in_progress_at is not None:
         done_at[_chart_s(batch.in_progress_at)] = 0
     # Rows written together have one instant: the last of them says how many were done then.
-    done_at |= {_chart_s(point.at): point.num_finished for point in points}
+    # Those that a cancel or the window closed come last, and were not answered.
+    done_at |= {_chart_s(p.at): min(p.num_finished, view.num_answered) for p in points}
     last_at = view.ended_at or (view.source.now if view.live else None)
     if last_at is not None:
-        done_at[max(_chart_s(last_at), *done_at, 0.0)] = view.num_finished
+        done_at[max(_chart_s(last_at), *done_at, 0.0)] = view.num_answered
     return orjson.dumps(
         {
             "x": list(done_at),
-            "series": [{"label": "rows finished", "y": list(done_at.values())}],
+            "series": [{"label": "rows answered", "y": list(done_at.values())}],
             "max": batch.num_total,
         }
     ).decode()
+
+
+def _place(key: str) -> int:
+    """Where a detail stands: the database does not keep their order."""
+    return EVENT_FIGURES.index(key) if key in EVENT_FIGURES else len(EVENT_FIGURES)
+
+
+def _figure(value: object) -> str:
+    return wording.count(value) if isinstance(value, int) else str(value)
 
 
 def _chart_s(at: datetime) -> float:

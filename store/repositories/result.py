@@ -72,6 +72,7 @@ _WRITE = text(
                 i.reasoning, i.place
     ), sums AS (
       SELECT batch_id, count(*) AS n, count(*) FILTER (WHERE status = 'succeeded') AS succeeded,
+             count(*) FILTER (WHERE status IN ('cancelled', 'expired')) AS stopped,
              sum(prompt) AS prompt, sum(cached) AS cached, sum(completion) AS completion,
              sum(reasoning) AS reasoning
       FROM fenced GROUP BY batch_id
@@ -79,6 +80,7 @@ _WRITE = text(
       UPDATE batches b
       SET num_completed = b.num_completed + s.succeeded,
           num_failed = b.num_failed + s.n - s.succeeded,
+          num_stopped = b.num_stopped + s.stopped,
           num_results = b.num_results + s.n,
           prompt_tokens = b.prompt_tokens + s.prompt,
           cached_tokens = b.cached_tokens + s.cached,

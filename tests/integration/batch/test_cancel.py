@@ -55,6 +55,19 @@ async def test_a_batch_that_is_over_cannot_be_cancelled(
     assert (await read_batch(database, batch_id)).status == "completed"
 
 
+async def test_rows_that_it_closed_are_counted_apart(
+    bench: Bench, engine: HttpEngineClient, database: Database
+) -> None:
+    lines = [line("bad", "fake:status=400"), line("good")]
+    done, cut = [await add_batch(database, bench.file_store, lines) for _ in range(2)]
+    await _cancel(database, cut)
+    await bench.dispatch(engine)
+    for batch_id, num_stopped in ((done, 0), (cut, 2)):
+        await finalize(database, bench.file_store, batch_id)
+        batch = await read_batch(database, batch_id)
+        assert (batch.num_failed, batch.num_stopped) == (num_stopped or 1, num_stopped)
+
+
 async def test_batches_of_others_are_unknown(bench: Bench, database: Database) -> None:
     batch_id = await add_batch(database, bench.file_store, [line("a")])
     with pytest.raises(BatchNotFound):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -36,6 +37,7 @@ def view(
         "num_total": 100,
         "num_completed": 0,
         "num_failed": 0,
+        "num_stopped": 0,
         "created_at": NOW - timedelta(minutes=10),
         "in_progress_at": NOW - timedelta(seconds=50),
         "expires_at": NOW + timedelta(hours=1),
@@ -190,13 +192,62 @@ def test_before_anything_ran_there_is_nothing_to_draw() -> None:
     assert chart["series"][0]["y"] == [0]
 
 
-@pytest.mark.parametrize(
-    ("status", "words"),
-    [("completed", "Failed"), ("cancelled", "No answer"), ("expired", "No answer")],
-)
-def test_rows_that_were_never_run_are_not_said_to_have_failed(status: str, words: str) -> None:
-    ended: dict[str, Any] = {f"{status}_at": NOW}
-    shown = view(status, num_completed=3, num_failed=97, **ended)
+@pytest.mark.parametrize("status", ["cancelled", "expired"])
+def test_rows_that_were_stopped_are_neither_done_nor_failed(status: str) -> None:
+    ended: dict[str, Any] = {f"{status}_at": NOW, "error_file_id": "file-1"}
+    counts: dict[str, Any] = {
+        "num_total": 20,
+        "num_completed": 2,
+        "num_failed": 18,
+        "num_stopped": 17,
+    }
+    shown = view(status, **counts, **ended)
     progress = render("fragments/batch_progress.html", b=shown)
-    assert f'<dt>{words}</dt><dd class="bad-text" id="count-failed">97</dd>' in progress
-    assert shown.stopped == (words == "No answer")
+    assert "15 %" in progress
+    assert '<dt>Failed</dt><dd class="bad-text" id="count-failed">1</dd>' in progress
+    assert '<dt>Stopped</dt><dd id="count-stopped">17</dd>' in progress
+    row = " ".join(re.sub(r"<[^>]+>", "", render("fragments/batch_row.html", b=shown)).split())
+    assert "3 of 20 · 1 failed · 17 stopped" in row
+    assert "18 rows with an error" in render("fragments/batch_files.html", b=shown)
+
+
+def test_the_chart_does_not_jump_at_a_cancel() -> None:
+    counts: dict[str, Any] = {
+        "num_total": 20,
+        "num_completed": 2,
+        "num_failed": 18,
+        "num_stopped": 18,
+    }
+    shown = view("cancelled", cancelled_at=NOW, **counts)
+    before, after = NOW - timedelta(seconds=9), NOW - timedelta(seconds=1)
+    chart = json.loads(progress_chart([ProgressPoint(before, 2), ProgressPoint(after, 20)], shown))
+    assert chart["series"][0]["y"] == [0, 2, 2, 2]
+
+
+def test_rows_that_a_dispatcher_holds_are_at_the_engine_not_running() -> None:
+    progress = render("fragments/batch_progress.html", b=view(num_running=119))
+    assert "<dt>At the engine</dt><dd>119</dd>" in progress
+    assert "Running" not in progress
+    event = BatchEvent(event="in_progress", detail=None, created_at=NOW)
+    assert EventView.of(event).label == "Validated, rows go to the engine"
+
+
+@pytest.mark.parametrize(
+    ("detail", "said"),
+    [
+        ({"num_rows": 120, "num_bytes": 85549}, "rows: 120, bytes: 85,549"),
+        (
+            {"num_failed": 18, "num_stopped": 1, "num_completed": 1234},
+            "completed: 1,234, failed: 18, stopped: 1",
+        ),
+        ({"retry": "batch_2"}, "retry: batch_2"),
+    ],
+)
+def test_figures_of_the_timeline_are_ordered_and_readable(
+    detail: dict[str, Any], said: str
+) -> None:
+    assert EventView.of(BatchEvent(event="x", detail=detail, created_at=NOW)).detail == said
+
+
+def test_a_batch_behind_online_requests_does_not_read_like_a_fault() -> None:
+    assert "online requests go first" in view(said={"waiting_reason": "at_engine"}).time_left
