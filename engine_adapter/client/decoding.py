@@ -51,7 +51,12 @@ def last_served(events: Sequence[bytes]) -> TokenUsage | None:
 
 def error_of(call: EngineCall, status: int, raw: bytes) -> ApiError:
     """The error an error answer stands for."""
-    return from_engine(status, parsed(raw), prompt_param=prompt_param(call.path))
+    return from_engine(
+        status,
+        parsed(raw),
+        prompt_param=prompt_param(call.path),
+        schema_param="response_format" if forced_finish(call.body) is None else "tools",
+    )
 
 
 def error_reply(call: EngineCall, error: ApiError) -> EngineReply:

@@ -31,22 +31,33 @@ _TOO_LONG = re.compile(
 _TOO_MANY_NEW = re.compile(r"^max_(completion|new)_tokens is too large", re.IGNORECASE)
 _OTHER_DIMENSIONS = re.compile(r"matryoshka|dimensions", re.IGNORECASE)
 _INTERNAL = re.compile(r"Traceback|File \"|/[\w.-]+/[\w./-]+|'input'|validation error|\n")
+_NOT_COMPILED = re.compile(r"^Failed to compile \w+ grammar: *(.*)", re.DOTALL)
 _FIELD = re.compile(r"'loc': \(([^)]*)\)")
 
 ENGINE_LOST = "The engine that served this request went away. Please try again."
 ENGINE_FAILED = "The engine failed to process this request."
 
 
-def from_engine(status: int, body: Any, *, prompt_param: str = "messages") -> ApiError:
+def from_engine(
+    status: int,
+    body: Any,
+    *,
+    prompt_param: str = "messages",
+    schema_param: str = "response_format",
+) -> ApiError:
     """The error to give the caller for an engine's error answer.
 
     Args:
         status: HTTP status of the answer, or the code inside a stream's error event.
         body: Parsed JSON, or text.
         prompt_param: Name of the field that holds the prompt: `messages`, `prompt` or `input`.
+        schema_param: Name of the field that holds what the answer must look like.
     """
     message = _message_of(body)
     if status in (400, 422):
+        not_compiled = _NOT_COMPILED.match(message)
+        if not_compiled is not None:
+            return _bad_schema(not_compiled[1], schema_param)
         return _bad_request(message, prompt_param)
     if status == 404:
         return ModelNotFound("The engine does not serve this model.", param="model")
@@ -105,6 +116,17 @@ def _bad_request(message: str, prompt_param: str) -> InvalidRequest:
     if not message or _INTERNAL.search(message):
         return InvalidRequest("The engine cannot process this request.")
     return InvalidRequest(message[:_MAX_MESSAGE_CHARS])
+
+
+def _bad_schema(why: str, param: str) -> InvalidRequest:
+    """The grammar compiler quotes the schema and its own sources; our own limits' words do not."""
+    known = bool(why) and not _INTERNAL.search(why) and len(why) <= _MAX_MESSAGE_CHARS
+    reason = f": {why}" if known else ""
+    return InvalidRequest(
+        f"The engine cannot compile the schema in '{param}'{reason.rstrip('.')}.",
+        param=param,
+        code="invalid_value",
+    )
 
 
 def _context_message(message: str) -> str:

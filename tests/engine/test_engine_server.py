@@ -164,6 +164,7 @@ async def test_structured_output_is_json_and_the_engine_survives_bad_schemas(
         shape = {"type": "json_schema", "json_schema": {"name": "s", "schema": schema}}
         reply = await client.call(call(engine.model, new_rid(), response_format=shape))
         assert reply.status_code == 400, schema
+        assert reply.body["error"]["param"] == "response_format", schema
     shape = {"type": "json_schema", "json_schema": {"name": "s", "schema": good}}
     reply = await client.call(
         call(engine.model, new_rid(), response_format=shape, max_tokens=200, temperature=1)

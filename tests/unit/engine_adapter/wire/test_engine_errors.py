@@ -62,6 +62,19 @@ def test_a_field_in_a_validation_error_becomes_the_param() -> None:
     assert from_engine(400, flat(message)).param == "logprobs"
 
 
+@pytest.mark.parametrize("param", ["response_format", "tools"])
+def test_a_schema_that_cannot_be_compiled_is_named(param: str) -> None:
+    inside = "[12:00:01] /project/cpp/json_schema_converter.cc:3: Cannot find my secret in #/nope"
+    message = f"Failed to compile json_schema grammar: {inside}"
+    error = from_engine(400, flat(message), schema_param=param)
+    assert (error.status, error.param, error.code) == (400, param, "invalid_value")
+    assert error.message == f"The engine cannot compile the schema in '{param}'."
+    ours = "Failed to compile json_schema grammar: the schema has more than 65536 characters"
+    assert from_engine(400, flat(ours)).message.endswith(
+        "'response_format': the schema has more than 65536 characters."
+    )
+
+
 def test_a_short_plain_message_is_passed_on() -> None:
     error = from_engine(400, flat("Tools cannot be empty if tool choice is set to required."))
     assert error.message == "Tools cannot be empty if tool choice is set to required."
