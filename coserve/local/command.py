@@ -35,7 +35,8 @@ class LogLimits:
 class Command:
     """One process: what to run, as whom, how to ask it to stop and for how long to wait.
 
-    `env` is the whole environment, not an addition to ours.
+    `env` is the whole environment, not an addition to ours. Files that it has open and whose paths
+    begin with `leftovers` are removed when it has ended.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Command:
     stop_signal: signal.Signals = signal.SIGTERM
     stop_grace_s: float = 8.0
     log_limits: LogLimits = LogLimits()
+    leftovers: str = ""
 
     def shim_argv(self, life_fd: int) -> list[str]:
         """The command line of the small process that watches this one (see `shim`).
@@ -61,6 +63,7 @@ class Command:
             "log": str(self.log),
             "log_max_bytes": self.log_limits.max_bytes,
             "log_keep": self.log_limits.keep,
+            "leftovers": self.leftovers,
             "uid": self.account.uid if self.account else None,
             "gid": self.account.gid if self.account else None,
         }

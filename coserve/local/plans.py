@@ -27,6 +27,8 @@ _WORKER_GRACE_S = 6.0  # the dispatcher gives its rows back within 5 s
 _BEAT_GRACE_S = 3.0
 _ENGINE_GRACE_S = 3.0
 _SERVER_GRACE_S = 4.0
+# SGLang's schedulers tell their load through such a file, and nothing of it removes it.
+_ENGINE_LEFTOVERS = "/dev/shm/sglang_loads_"
 _ENGINE_READY_LIMIT_S = 600.0  # a large model on a GPU loads for minutes
 
 
@@ -98,6 +100,7 @@ def engine_plan(
             env=env,
             cwd=home / "run",
             stop_grace_s=_ENGINE_GRACE_S,
+            leftovers=_ENGINE_LEFTOVERS,
         ),
         answers_200(f"http://127.0.0.1:{port}/health"),
         ready_limit_s=_ENGINE_READY_LIMIT_S,

@@ -8,7 +8,8 @@ The supervisor starts `shim`, the shim starts the process. The shim
   the shim when its parent dies, and is killed before the shim ends;
 - turns SIGTERM into the process's own stop signal, kills the tree after `stop_grace_s`, and at
   once on a second SIGTERM;
-- writes the process's output to a size-bounded log.
+- writes the process's output to a size-bounded log;
+- removes the files the process leaves outside its folder (`leftovers`).
 
 A parent-death signal alone would not do: it is tied to the parent's thread, is cleared when a
 process changes its user (Postgres runs as `nobody` under root), and is not inherited by
@@ -30,6 +31,7 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn
 
+from coserve.local.leftovers import Leftovers
 from coserve.local.rotate import RotatingLog
 
 _PR_SET_PDEATHSIG = 1
@@ -39,6 +41,7 @@ _KILL_LIMIT_S = 5.0
 _CHUNK_BYTES = 65536
 _HIGHEST_FD = 4096
 _ALONE_GRACE_S = 3.0
+_LOOK_S = 2.0
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -73,6 +76,7 @@ class Shim:
         self._log = RotatingLog(
             Path(spec["log"]), max_bytes=spec["log_max_bytes"], keep=spec["log_keep"]
         )
+        self._leftovers = Leftovers(spec["leftovers"])
         self._wake_read, self._wake_write = socket.socketpair()
         self._wake_read.setblocking(False)
         self._wake_write.setblocking(False)
@@ -98,6 +102,7 @@ class Shim:
         os.close(output_write)
         self._watch()
         self._end_orphans()
+        self._leftovers.remove()
         self._drain()
         self._log.close()
         return self._exit_code if self._exit_code is not None else 1
@@ -134,6 +139,7 @@ class Shim:
         """First call: ask. Any later one: kill the whole tree now."""
         now = time.monotonic()
         if self._kill_at is None:
+            self._leftovers.note(descendants(os.getpid()))
             self._kill_at = now + (self._spec["stop_grace_s"] if grace_s is None else grace_s)
             self._send(self._pid, self._spec["stop_signal"])
         elif self._num_stops > 1:
@@ -161,7 +167,12 @@ class Shim:
     def _watch(self) -> None:
         waiting = [self._spec["life_fd"], self._output, self._wake_read.fileno()]
         while self._exit_code is None:
-            timeout = None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
+            timeout = None
+            if self._kill_at is not None:
+                timeout = max(0.0, self._kill_at - time.monotonic())
+            elif self._leftovers.sought:
+                self._leftovers.note(descendants(os.getpid()))
+                timeout = _LOOK_S
             ready, _, _ = select.select(waiting, [], [], timeout)
             if self._wake_read.fileno() in ready:
                 self._wake_read.recv(4096)

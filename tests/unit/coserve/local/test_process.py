@@ -186,3 +186,33 @@ def test_the_log_is_bounded(log: Path) -> None:
     assert sorted(path.name for path in log.parent.iterdir()) == ["child.log", "child.log.1"]
     # What arrives in one read is written as one piece (64 KiB at most).
     assert sum(path.stat().st_size for path in log.parent.iterdir()) <= 2 * (20_000 + 65_536)
+
+
+@pytest.mark.parametrize("ending", ["asked", "killed"])
+def test_what_it_leaves_elsewhere_is_removed_and_nobody_elses(
+    log: Path, tmp_path: Path, ending: str
+) -> None:
+    """As SGLang's schedulers leave their files in /dev/shm; a neighbour has one like it."""
+    own, other = tmp_path / "loads_own", tmp_path / "loads_other"
+    other.touch()
+    opener = f"import time; kept = open({str(own)!r}, 'w'); time.sleep(600)"
+    code = textwrap.dedent(
+        f"""
+        import os, subprocess, sys, time
+        subprocess.Popen([sys.executable, "-c", {opener!r}])
+        print("pid", os.getpid(), flush=True)
+        time.sleep(600)
+        """
+    )
+    command = python("child", code, log, leftovers=str(tmp_path / "loads_"), stop_grace_s=1.0)
+    process = ManagedProcess(command)
+    (pid,) = pids_in(log, 1)
+    wait_until(own.exists, "the file")
+    if ending == "asked":
+        process.stop()
+    else:
+        time.sleep(2.5)  # the shim looks every two seconds until it has seen one
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: process.poll() is not None, "the end")
+    assert not own.exists()
+    assert other.exists()
