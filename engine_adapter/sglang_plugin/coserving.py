@@ -188,8 +188,12 @@ class CoServingScheduler(QueueingScheduler):
         self.output_streamer.skipped = frozenset(id(s.live.req) for s in middle)
         super().process_batch_result(batch, result)
         self.output_streamer.skipped = frozenset()
+        now_s = time.monotonic()
         for live in [step.lives[i] for i in kept]:
             live.processed()
+            if live.is_online and len(live.req.output_ids) > live.row.output_tokens:
+                self.attained.token(now_s, live.row.arrival_at_s, live.last_token_at_s)
+                live.last_token_at_s = now_s
             live.row.output_tokens = len(live.req.output_ids)
             if live.req.finished():
                 self.forget_row(live)

@@ -33,12 +33,14 @@ class LiveRow:
         row: What policies see.
         pending: Launched steps of this row whose result SGLang has not processed yet.
         is_online: Whether the row is latency-bound.
+        last_token_at_s: When it last got a token, monotonic clock; None: not yet.
     """
 
     req: Any
     row: RequestRow
     pending: int = 0
     is_online: bool = field(init=False)
+    last_token_at_s: float | None = None
 
     def __post_init__(self) -> None:
         """The class of a request never changes."""

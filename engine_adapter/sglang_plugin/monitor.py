@@ -2,9 +2,10 @@
 
 SGLang drains its input socket between steps. Here a thread owns the socket for good: it blocks on
 it, queues every message for the scheduler, and asks the policy whether the running step has to
-stop for an online arrival (ConServe, Algorithm 2). ZeroMQ sockets must not be shared between
-threads, so the scheduler gets a stand-in that reads the queue; the thread wakes an idle scheduler
-through an event descriptor that can be polled beside SGLang's RPC socket.
+stop for an online arrival (ConServe, Algorithm 2). It also knows when online requests came: the
+scheduler may read them a step later, but their TTFT target runs from here. ZeroMQ sockets must not
+be shared between threads, so the scheduler gets a stand-in that reads the queue; the thread wakes
+an idle scheduler through an event descriptor that can be polled beside SGLang's RPC socket.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import os
 import sys
 import threading
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -32,6 +33,7 @@ from engine_adapter.sglang_plugin.safepoint import StopWord
 
 logger = logging.getLogger(__name__)
 SWITCH_INTERVAL_S = 0.0005
+MAX_ARRIVALS = 10_000
 AtArrival = Callable[[Arrival, RunningStep], Decision]
 
 
@@ -52,6 +54,7 @@ class Monitor:
         self._at_arrival = at_arrival
         self._messages: deque[Any] = deque()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._arrived_at_s: OrderedDict[str, float] = OrderedDict()
         self._running: RunningStep | None = None
         self._earlier_tokens = 0
         self._word: StopWord | None = None
@@ -74,6 +77,10 @@ class Monitor:
     def has_messages(self) -> bool:
         """Whether something waits to be read."""
         return bool(self._messages)
+
+    def take_arrival(self, rid: str) -> float:
+        """When an online request came; now, if the monitor did not see it. Asked once."""
+        return self._arrived_at_s.pop(rid, None) or time.monotonic()
 
     @property
     def wake_fd(self) -> int:
@@ -99,27 +106,30 @@ class Monitor:
     def _run(self) -> None:
         while True:
             message = sock_recv(self._socket)
+            now_s = time.monotonic()
+            online = _online_requests(message)
+            for request in online:  # before the scheduler can read the message
+                self._arrived_at_s[request.rid] = now_s
+                if len(self._arrived_at_s) > MAX_ARRIVALS:  # of requests that ended unasked for
+                    self._arrived_at_s.popitem(last=False)
             self._messages.append(message)
             os.eventfd_write(self._wake_fd, 1)
             try:
-                for request in _requests_in(message):
-                    self._arrived(request)
+                for request in online:
+                    self._arrived(request, now_s)
             except Exception:
                 logger.exception("arrival could not be judged")
 
-    def _arrived(self, request: Any) -> None:
-        row_class = classify(request.priority, request.sampling_params.custom_params)
-        if row_class.request_class is not RequestClass.ONLINE:
-            return
+    def _arrived(self, request: Any, now_s: float) -> None:
         self.num_arrivals += 1
         step = self._running
         if step is None or self._word is None or self._word.step_id == step.step_id:
             return
         num_tokens = len(request.input_ids or ())
         arrival = Arrival(
-            request_class=row_class.request_class,
+            request_class=RequestClass.ONLINE,
             prompt_tokens=num_tokens,
-            at_s=time.monotonic(),
+            at_s=now_s,
             earlier_prompt_tokens=self._earlier_tokens,
         )
         self._earlier_tokens += num_tokens
@@ -151,9 +161,15 @@ class SocketStandIn:
         return getattr(self._socket, name)
 
 
-def _requests_in(message: Any) -> list[Any]:
+def _online_requests(message: Any) -> list[Any]:
     if isinstance(message, TokenizedGenerateReqInput):
-        return [message]
-    if isinstance(message, BatchTokenizedGenerateReqInput):
-        return list(message)
-    return []
+        requests = [message]
+    elif isinstance(message, BatchTokenizedGenerateReqInput):
+        requests = list(message)
+    else:
+        return []
+    return [
+        request
+        for request in requests
+        if classify(request.priority, None).request_class is RequestClass.ONLINE
+    ]

@@ -87,7 +87,7 @@ class QueueingScheduler(ReportingScheduler):
 
     def _row_of(self, req: Any) -> RequestRow:
         row_class = classify(req.priority, req.sampling_params.custom_params)
-        now_s = time.monotonic()
+        now_s = self.monitor.take_arrival(req.rid) if self.monitor else time.monotonic()
         mixable = not (req.return_logprob or req.return_hidden_states or req.input_embeds)
         return RequestRow(
             rid=req.rid,

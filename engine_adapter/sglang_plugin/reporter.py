@@ -29,6 +29,7 @@ class Reporter:
             "step_times": s.planner.driver.step_log.to_plain(),
             "profile": s.profiler.progress(),
             "slo": {"ttft_s": s.snapshots.slo.ttft_s, "tbt_s": s.snapshots.slo.tbt_s},
+            "attained": s.attained.to_plain(s.snapshots.slo),
             "waiting": s.rows.roster.num_waiting,
             "holding": len(holding),
             "decoding": sum(row.phase is Phase.DECODE for row in holding),

@@ -9,6 +9,7 @@ from typing import Any
 from sglang.srt.mem_cache.evict_policy import PriorityStrategy
 
 from engine_adapter.core.slo import Slo
+from engine_adapter.latency.attained import AttainedLatency
 from engine_adapter.latency.polynomial import Coefficients, PolynomialModel
 from engine_adapter.sglang_plugin.checkpointer import Checkpointer
 from engine_adapter.sglang_plugin.counters import Counters
@@ -36,6 +37,7 @@ def install_parts(scheduler: Any) -> None:
     """Give the scheduler rows, planner, safepoints, checkpoints, monitor and reports."""
     settings: RuntimeSettings = scheduler.coserve_settings
     scheduler.counters = Counters()
+    scheduler.attained = AttainedLatency()
     scheduler.device_clock = device_clock(scheduler)
     scheduler.pass_gap = PassGap()
     scheduler.rows = LiveRows()

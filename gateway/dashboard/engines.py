@@ -26,6 +26,10 @@ _AIMS = {
     "slo.ttft_s": "TTFT target",
     "slo.tbt_s": "TBT target",
 }
+_ATTAINED = {
+    "attained.ttft": "TTFT, P90",
+    "attained.tbt": "TBT, P90",
+}
 _TOTALS = {
     "online_tokens": "Online tokens",
     "offline_tokens": "Harvested tokens",
@@ -101,6 +105,12 @@ class EngineReading:
         for words, path, value in self._reported(_AIMS):
             is_time = path.startswith("slo.")
             yield words, f"{1000 * float(value):,.0f} ms" if is_time else str(value)
+
+    def attained(self) -> Iterator[tuple[str, str]]:
+        """The newest latencies of online requests, where they are reported."""
+        for words, _, value in self._reported(_ATTAINED):
+            p90_ms, share = 1000 * value["p90_s"], 100 * value["share_in_time"]
+            yield words, f"{p90_ms:,.0f} ms, {share:.0f} % in time (of {value['num']:,})"
 
     def totals(self) -> Iterator[tuple[str, str]]:
         """What matters most of what the scheduler has counted since the engine started."""

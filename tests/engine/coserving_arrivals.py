@@ -63,7 +63,10 @@ def online_prefixes_stay(rig: Rig) -> dict[str, Any]:
 
 
 def monitor_stops(rig: Rig) -> dict[str, Any]:
-    """An online request arrives through the socket while an offline pass runs, and stops it."""
+    """An online request arrives through the socket while an offline pass runs, and stops it.
+
+    Its target runs from the moment it came, not from that at which the scheduler read it.
+    """
     jobs = {"off": (prompt(90, 400), -10)}
     expected = undisturbed(rig, jobs)
     before = counters(rig)
@@ -71,6 +74,12 @@ def monitor_stops(rig: Rig) -> dict[str, Any]:
     policy.decide = lambda arrival, step: Decision.STOP_AT_NEXT_SAFEPOINT
     layers = rig.scheduler.tp_worker.model_runner.model.model.layers
     sent: list[int] = []
+    seen_at_s: list[float] = []
+    arrived_at_s: list[float] = []
+
+    def note_arrival(rig: Rig) -> None:
+        if "on" in rig.scheduler.rows and not arrived_at_s:
+            arrived_at_s.append(rig.scheduler.rows["on"].row.arrival_at_s)
 
     def arrive(_module: Any, _args: Any) -> None:
         step = rig.scheduler._unsettled
@@ -81,11 +90,15 @@ def monitor_stops(rig: Rig) -> dict[str, Any]:
             while rig.scheduler.monitor.num_stops == before["stops_raised"]:
                 assert time.monotonic() < deadline, "the monitor saw nothing"
                 time.sleep(0.001)
+            seen_at_s.append(time.monotonic())
 
     handle = layers[2].register_forward_pre_hook(arrive)
-    run_and_compare(rig, jobs, expected, lambda rig: None)
+    run_and_compare(rig, jobs, expected, note_arrival)
     handle.remove()
     after = counters(rig)
+    assert 0.0 < seen_at_s[0] - arrived_at_s[0] < 5.0, "the time in the queue was forgotten"
+    assert after["attained"]["ttft"]["num"] == before["attained"].get("ttft", {}).get("num", 0) + 1
+    assert after["attained"]["tbt"]["num"] == before["attained"].get("tbt", {}).get("num", 0) + 5
     events = gained(before, after, "arrivals_seen", "stops_raised", "aborts")
     assert events == {"arrivals_seen": 1, "stops_raised": 1, "aborts": 1}, events
     assert after["stop_layers"][-1] == 3, after["stop_layers"]

@@ -71,6 +71,13 @@ def test_highlights_are_what_is_reported_of_them() -> None:
     assert dict(shown.totals()) == {"Harvested tokens": "1,234", "Row-steps parked": "3,114"}
 
 
+def test_what_online_requests_got_stands_beside_the_targets() -> None:
+    ttft = {"num": 1042, "p50_s": 0.4, "p90_s": 1.2304, "share_in_time": 0.978}
+    shown = reading(slo={"ttft_s": 1.5}, attained={"ttft": ttft})
+    assert dict(shown.attained()) == {"TTFT, P90": "1,230 ms, 98 % in time (of 1,042)"}
+    assert list(reading(attained={}).attained()) == []
+
+
 def test_the_page_says_what_its_figures_count() -> None:
     shown = reading(page_tokens=1, free_pages=250, online_tokens=7, checkpointed_pages=5)
     page = render("fragments/engine.html", number=0, e=shown, chart="{}")
