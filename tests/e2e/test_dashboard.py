@@ -83,6 +83,8 @@ async def test_a_batch_is_cancelled_after_a_question(
     await page.get_by_role("button", name="Cancel batch").click()
     await page.get_by_role("button", name="Cancel the batch").click()
     await expect(page.locator("#batch-head .pill")).to_have_text("cancelled", timeout=30_000)
+    await expect(page.locator("#batch-progress .big")).to_have_text("0 %")
+    assert await visit.number("#count-stopped") == 20
     await expect(page.get_by_role("button", name="Cancel batch")).to_have_count(0)
 
 

@@ -97,6 +97,17 @@ async def test_a_batch_keeps_in_its_boxes(chromium: Browser, site: Site, width: 
         assert await overflows(page, width) == []
 
 
+@pytest.mark.parametrize("width", WIDTHS)
+async def test_engines_and_the_form_keep_in_their_boxes(
+    chromium: Browser, site: Site, width: int
+) -> None:
+    engine = FakeEngineClient(FakeEngine())
+    async with make_site(site.bench.database, engine) as with_engine:
+        for path in ("engines", "batches/new"):
+            async with logged_in(chromium, with_engine, path) as page:
+                assert await overflows(page, width) == []
+
+
 async def test_charts_are_in_utc(chromium: Browser, site: Site) -> None:
     async with (
         make_site(site.bench.database, FakeEngineClient(FakeEngine())) as with_engine,
