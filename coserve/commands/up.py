@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -35,28 +36,30 @@ def _refuse(lines: list[str], status: int = EXIT_WRONG_SETTING) -> NoReturn:
     raise typer.Exit(status)
 
 
-def read_settings() -> LocalSettings:
-    """The settings, or the end: one line per misspelt name or wrong value."""
-    from pydantic import ValidationError
+def read_settings(*, all_parts: bool = False) -> LocalSettings:
+    """The settings, or the end: one line per misspelt name or wrong value.
+
+    Args:
+        all_parts: Look at what gateway and workers will read, too.
+    """
     from pydantic_settings import SettingsError
 
+    from batch.settings import BatchSettings
     from coserve.settings import LocalSettings, known_names, unknown_names
+    from coserve.wrong_settings import wrong_values
+    from gateway.settings import GatewaySettings
 
     unknown = unknown_names(os.environ, known_names())
     if unknown:
         _refuse(unknown)
     try:
-        return LocalSettings()
+        others = (GatewaySettings, BatchSettings) if all_parts else ()
+        wrong = wrong_values((LocalSettings, *others))
     except SettingsError as error:
         _refuse([str(error)])
-    except ValidationError as error:
-        _refuse(
-            [
-                f"{'COSERVE_' if name == name.lower() else ''}{name.upper()}: {each['msg']}"
-                for each in error.errors()
-                for name in [".".join(str(part) for part in each["loc"])]
-            ]
-        )
+    if wrong:
+        _refuse(wrong)
+    return LocalSettings()
 
 
 def install_engine(settings: LocalSettings) -> EngineInstall | None:
@@ -94,7 +97,7 @@ def up(
     from coserve.local.probes import why_port_unusable
     from coserve.setup.host import why_unsupported
 
-    settings = read_settings()
+    settings = read_settings(all_parts=True)
     unsupported = why_unsupported()
     if unsupported:
         _refuse([unsupported])
@@ -158,6 +161,19 @@ def leaf_messages(group: BaseExceptionGroup[BaseException]) -> list[str]:
     return found
 
 
+def measuring_lines(settings: LocalSettings, environ: Mapping[str, str]) -> list[str]:
+    """What a new model's engine does next, which would else be a busy core without a reason."""
+    profiles = Path(environ.get("COSERVE_PROFILE_DIR") or settings.home_path / "profiles")
+    measures = not settings.engine_urls and environ.get("COSERVE_POLICY") != "off"
+    if not measures or any(profiles.glob("*.json")):
+        return []
+    return [
+        "The engine serves, and measures once how long its steps take: some minutes of one core",
+        "while nobody asks it anything. `coserve status` says when that is done.",
+        "",
+    ]
+
+
 def ready_lines(settings: LocalSettings, key: str, took_s: float, set_up_s: float) -> list[str]:
     """What is printed when everything answers."""
     from coserve.setup.verbs import ALREADY_SET_UP_S, sizes
@@ -177,5 +193,6 @@ def ready_lines(settings: LocalSettings, key: str, took_s: float, set_up_s: floa
         f"  dashboard  {settings.root_url}/admin",
         f"  logs       {settings.home_path / 'log'}",
         "",
+        *measuring_lines(settings, os.environ),
         "Ctrl-C stops everything.",
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from batch.settings import BatchSettings
 from batch.worker.commands import beat_command, worker_commands
 from coserve.local import postgres, valkey
 from coserve.local.command import Command
-from coserve.local.part import PartPlan
+from coserve.local.part import PartPlan, log_tail
 from coserve.local.probes import answers_200, in_thread, lives_for
 from coserve.local.restart import RestartPolicy
 from coserve.settings import LocalSettings
@@ -29,6 +30,8 @@ _ENGINE_GRACE_S = 3.0
 _SERVER_GRACE_S = 4.0
 # SGLang's schedulers tell their load through such a file, and nothing of it removes it.
 _ENGINE_LEFTOVERS = "/dev/shm/sglang_loads_"
+_EXIT_USAGE = 2
+_WRONG_ARGUMENT = re.compile(r"[\w. -]+: error: (.+?)\.?")
 _ENGINE_READY_LIMIT_S = 600.0  # a large model on a GPU loads for minutes
 
 
@@ -106,8 +109,17 @@ def engine_plan(
         ready_limit_s=_ENGINE_READY_LIMIT_S,
         # A model that does not load will not load the second time either.
         restart=RestartPolicy(num_tries_at_start=1),
-        refusal=lambda code: reason_in(log) if code == EXIT_REFUSED else "",
+        refusal=lambda code: why_engine_ended(code, log),
     )
+
+
+def why_engine_ended(code: int, log: Path) -> str:
+    """Why an engine cannot start, in one sentence; empty if it does not say."""
+    if code == EXIT_REFUSED:
+        return reason_in(log)
+    # SGLang answers a wrong argument with its whole usage; the reason is the last line.
+    wrong = _WRONG_ARGUMENT.fullmatch(log_tail(log, 1).strip()) if code == _EXIT_USAGE else None
+    return f"COSERVE_ENGINE_ARGS: {wrong[1]}." if wrong else ""
 
 
 def worker_plans(home: Path, env: Mapping[str, str], settings: BatchSettings) -> list[PartPlan]:

@@ -74,7 +74,7 @@ def set_up_engine(checkout: Path) -> Path:
 
 def _install_cpu(checkout: Path, venv: Path, python: Path) -> None:
     index = os.environ.get(INDEX_SETTING)
-    with step(f"{TORCH} (a CUDA build, where no CPU build is offered, has 4 GB)", grows=venv):
+    with step(f"{TORCH} (a CPU build, or 4 GB where the index has none)", grows=venv):
         _pip(python, TORCH, *(["--index-url", index] if index else []))
     frozen = checkout / "requirements" / "engine-cpu.txt"
     with step("SGLang and what it imports", grows=venv):

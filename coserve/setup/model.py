@@ -73,6 +73,7 @@ def ensure_default_model(checkout: Path, home: Path, python: Path) -> Path:
                 "PYTHONSAFEPATH": "1",
                 "HF_HUB_OFFLINE": "1",
                 "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+                "TQDM_DISABLE": "1",
                 "OMP_NUM_THREADS": "1",
             }
             script = checkout / "engine_adapter" / "convert_model.py"
