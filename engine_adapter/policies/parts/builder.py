@@ -156,12 +156,11 @@ class PlanBuilder:
         num_tokens = self.chunk_room(row, budget_s, keep_pages)
         if num_tokens == 0:
             return 0
-        start = row.start_tokens
         self.pages_left -= new_pages(row, num_tokens, self.page_tokens)
         if not row.holds_slot:
             self._take_slot(row)
         self.chunk_left -= num_tokens
-        self.load.add_chunk(num_tokens, start)
+        self.load.add_chunk(num_tokens, row.start_tokens)
         self._prefill.append(Chunk(row.rid, num_tokens))
         self._take(row)
         return num_tokens
