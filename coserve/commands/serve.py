@@ -29,6 +29,16 @@ class ServedPart(StrEnum):
     BEAT_CHECK = "beat-check"
 
 
+_NAMES = ", ".join(ServedPart)
+
+
+def _part(name: str) -> ServedPart:
+    try:
+        return ServedPart(name)
+    except ValueError:
+        raise typer.BadParameter(f"there is no part {name!r}; the parts are {_NAMES}.") from None
+
+
 _CHECK_LIMIT_S = 10.0
 
 
@@ -65,7 +75,9 @@ async def _broker_answers(url: str) -> bool:
         await client.aclose()
 
 
-def serve(part: Annotated[ServedPart, typer.Argument()]) -> None:
+def serve(
+    part: Annotated[ServedPart, typer.Argument(parser=_part, metavar="PART")],
+) -> None:
     """Run one part in the foreground (containers); the *-check parts are health checks."""
     from batch.settings import BatchSettings
     from batch.worker.commands import beat_command, worker_commands

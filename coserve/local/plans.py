@@ -29,7 +29,7 @@ _BEAT_GRACE_S = 3.0
 _ENGINE_GRACE_S = 3.0
 _SERVER_GRACE_S = 4.0
 # SGLang's schedulers tell their load through such a file, and nothing of it removes it.
-_ENGINE_LEFTOVERS = "/dev/shm/sglang_loads_"
+ENGINE_LEFTOVERS = "/dev/shm/sglang_loads_"
 _EXIT_USAGE = 2
 _WRONG_ARGUMENT = re.compile(r"[\w. -]+: error: (.+?)\.?")
 _ENGINE_READY_LIMIT_S = 600.0  # a large model on a GPU loads for minutes
@@ -103,7 +103,7 @@ def engine_plan(
             env=env,
             cwd=home / "run",
             stop_grace_s=_ENGINE_GRACE_S,
-            leftovers=_ENGINE_LEFTOVERS,
+            leftovers=ENGINE_LEFTOVERS,
         ),
         answers_200(f"http://127.0.0.1:{port}/health"),
         ready_limit_s=_ENGINE_READY_LIMIT_S,

@@ -100,6 +100,11 @@ def _class_word(body: Mapping[str, Any]) -> str:
     return str(ours.get("class", "online"))
 
 
+def _parameters(function: Mapping[str, Any]) -> Mapping[str, Any]:
+    properties = (function.get("parameters") or {}).get("properties")
+    return properties if isinstance(properties, Mapping) else {}
+
+
 def _forced_calls(body: Mapping[str, Any]) -> str:
     """One call of each function that may be called; each of its parameters is a number in words."""
     functions = [tool["function"] for tool in body.get("tools") or ()]
@@ -111,10 +116,7 @@ def _forced_calls(body: Mapping[str, Any]) -> str:
     calls = [
         {
             "name": function["name"],
-            "parameters": {
-                name: f"number {i}"
-                for i, name in enumerate((function.get("parameters") or {}).get("properties", ()))
-            },
+            "parameters": {name: f"number {i}" for i, name in enumerate(_parameters(function))},
         }
         for function in functions
     ]
