@@ -24,6 +24,7 @@ from gateway.limits.valkey import ValkeyBuckets
 from gateway.observability.metrics import Metrics
 from gateway.serving import PromptParts
 from gateway.settings import GatewaySettings
+from store.bounded_connection import ANSWER_LIMIT_S
 from store.session import Database
 
 _BROKER_PROBE_S = 2.0
@@ -37,7 +38,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: GatewaySettings = app.state.settings
     metrics: Metrics = app.state.metrics
     async with AsyncExitStack() as stack:
-        database = Database(settings.database_url, bounded=True)
+        database = Database(settings.database_url, limit_s=ANSWER_LIMIT_S)
         stack.push_async_callback(database.dispose)
         broker = Redis.from_url(
             settings.broker_url,

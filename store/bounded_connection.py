@@ -18,12 +18,22 @@ from psycopg import AsyncConnection
 from psycopg.abc import PQGen
 
 ANSWER_LIMIT_S: Final = 8.0
+"""Where a person waits."""
+WORK_LIMIT_S: Final = 60.0
+"""Where a single statement may be long work: a worker's."""
 CONNECT_LIMIT_S: Final = 3
 T = TypeVar("T")
 
 
 class BoundedConnection(AsyncConnection[Any]):
-    """Waits `ANSWER_LIMIT_S` at most for each answer of the server."""
+    """Waits `limit_s` at most for each answer of the server."""
+
+    limit_s: float = ANSWER_LIMIT_S
+
+    @classmethod
+    def within(cls, limit_s: float) -> type[BoundedConnection]:
+        """The same with another limit."""
+        return type(cls.__name__, (cls,), {"limit_s": limit_s})
 
     async def wait(self, gen: PQGen[T], *args: Any, **kwargs: Any) -> T:
         """See `psycopg.AsyncConnection.wait`.
@@ -31,7 +41,7 @@ class BoundedConnection(AsyncConnection[Any]):
         Raises:
             psycopg.OperationalError: The server did not answer in time, or is gone.
         """
-        timer = asyncio.get_running_loop().call_later(ANSWER_LIMIT_S, self._shut)
+        timer = asyncio.get_running_loop().call_later(self.limit_s, self._shut)
         try:
             return await super().wait(gen, *args, **kwargs)
         finally:

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import (
     create_async_engine,
 )
 
-from store.bounded_connection import ANSWER_LIMIT_S, CONNECT_LIMIT_S, BoundedConnection
+from store.bounded_connection import CONNECT_LIMIT_S, BoundedConnection
 
 
 class Database:
@@ -29,8 +29,8 @@ class Database:
         ask_first: Each connection is asked for a sign of life before it is used again: a round
             trip per transaction. Without it the first use of one that died fails, which renews
             them all: for whoever repeats its transactions anyway.
-        bounded: Whoever waits for a server that hangs is told in seconds that it is lost
-            (`bounded_connection`), by the same errors as of one that died.
+        limit_s: Whoever has waited so long for an answer is told that the server is lost
+            (`bounded_connection`), by the same errors as of one that died. None: never.
     """
 
     def __init__(
@@ -40,16 +40,16 @@ class Database:
         pool_size: int = 5,
         max_overflow: int = 5,
         ask_first: bool = True,
-        bounded: bool = False,
+        limit_s: float | None = None,
     ) -> None:
         limits: dict[str, Any] = {}
-        if bounded:
-            connect = BoundedConnection.connect
+        if limit_s is not None:
+            connect = BoundedConnection.within(limit_s).connect
             limits["connect_args"] = {
                 "async_creator_fn": connect,
                 "connect_timeout": CONNECT_LIMIT_S,
             }
-            limits["pool_timeout"] = ANSWER_LIMIT_S
+            limits["pool_timeout"] = limit_s
         self.engine: AsyncEngine = create_async_engine(
             url, pool_size=pool_size, max_overflow=max_overflow, pool_pre_ping=ask_first, **limits
         )

@@ -21,6 +21,7 @@ from batch.webhooks.deliver import collect_deliveries, deliver
 from batch.webhooks.sender import Sender
 from batch.worker.drain import DrainPipe
 from engine_adapter.client.http import HttpEngineClient
+from store.bounded_connection import WORK_LIMIT_S
 from store.repositories import engine as engines
 from store.session import Database
 
@@ -135,7 +136,7 @@ class Stages:
         self, pool_size: int = 2, *, ask_first: bool = True
     ) -> AsyncIterator[Database]:
         url = self._settings.database_url
-        database = Database(url, pool_size=pool_size, ask_first=ask_first)
+        database = Database(url, pool_size=pool_size, ask_first=ask_first, limit_s=WORK_LIMIT_S)
         try:
             yield database
         finally:

@@ -34,10 +34,11 @@ def in_transaction(work: Callable[[AsyncSession], Awaitable[Result]]) -> Result:
     """Run `work` in one transaction; ends the command with a sentence where that fails."""
     from sqlalchemy.exc import SQLAlchemyError
 
+    from store.bounded_connection import ANSWER_LIMIT_S
     from store.session import Database
 
     async def run() -> Result:
-        database = Database(database_url(), pool_size=1)
+        database = Database(database_url(), pool_size=1, limit_s=ANSWER_LIMIT_S)
         try:
             async with database.unit_of_work() as session:
                 return await work(session)

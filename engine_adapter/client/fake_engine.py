@@ -66,6 +66,8 @@ class FakeEngine:
         self.running: dict[str, asyncio.Event] = {}
         self.down = False
         """While set, every call finds no engine."""
+        self.report: dict[str, Any] = {}
+        """What it says about a runtime inside it, beside what it knows itself."""
         self.received: list[dict[str, Any]] = []
         """The last bodies that came in, oldest first."""
         self._slots = asyncio.Semaphore(self.settings.max_running)
@@ -90,13 +92,14 @@ class FakeEngine:
         """What `/server_info` says."""
         word = {"plugin": "live"} if self.settings.plugin else {}
         live = {"waiting": [*self.waiting], "running": [*self.running]}
+        ours = {**self.report, **word, "live": live, **self._flex_room()}
         return {
             "served_model_name": self.settings.model,
             "context_length": self.settings.context_tokens,
             "max_total_num_tokens": self.settings.context_tokens * 16,
             "max_running_requests": self.settings.max_running,
             "version": VERSION,
-            "internal_states": [{"coserve": {**word, "live": live, **self._flex_room()}}],
+            "internal_states": [{"coserve": ours}],
         }
 
     def _flex_room(self) -> dict[str, int]:

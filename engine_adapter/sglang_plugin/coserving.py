@@ -53,6 +53,7 @@ class CoServingScheduler(QueueingScheduler):
             self._unsettled = None
         self.sync_queue()
         self.reap_aborted()
+        self.counters.parked_rows = 0
         step = self._plan_step() if len(self.rows) else None
         copied_s = self.checkpointer.cpu_s - copied_s
         self.counters.plan_cpu_s += time.thread_time() - started_s - copied_s
@@ -69,6 +70,7 @@ class CoServingScheduler(QueueingScheduler):
         step = actuate(self, plan)
         if step is not None:
             self.counters.parks += len(plan.parks)
+            self.counters.parked_rows = len(plan.parks)
         return step
 
     def _measure(self) -> None:

@@ -10,6 +10,19 @@ COLD_STEPS = 10
 
 
 @dataclass(slots=True)
+class StopsAtLayer:
+    """Passes stopped at one layer.
+
+    Attributes:
+        num: How many.
+        sum_s: Time from stop word to stop, added up.
+    """
+
+    num: int = 0
+    sum_s: float = 0.0
+
+
+@dataclass(slots=True)
 class Counters:
     """Totals since start; tokens are kept tokens unless said otherwise.
 
@@ -21,6 +34,7 @@ class Counters:
         drops: Mixed steps that lost their offline rows between layers.
         undone_rows: Rows whose work in a stopped step was thrown away.
         parks: Rows left out of a step that could have run (row steps).
+        parked_rows: Rows that the newest step left out; a gauge, no total.
         retracts: Rows that gave slot and pages up.
         recomputed_tokens: Tokens prefilled again after a retract.
         rejected_plans: Plans the driver refused.
@@ -28,6 +42,7 @@ class Counters:
         plan_cpu_s: Thread CPU time in snapshot, plan, check and actuate, copies of pages apart.
         step_s: Time in forward passes.
         predicted_s: Predicted time of the same passes.
+        stops_by_layer: How many passes were stopped at each layer, and how long after the word.
         stop_layers: Layers at which passes were stopped, newest last, bounded.
         flag_to_stop_s: Time from stop word to stop, newest last, bounded.
     """
@@ -39,6 +54,7 @@ class Counters:
     drops: int = 0
     undone_rows: int = 0
     parks: int = 0
+    parked_rows: int = 0
     retracts: int = 0
     recomputed_tokens: int = 0
     rejected_plans: int = 0
@@ -46,6 +62,7 @@ class Counters:
     plan_cpu_s: float = 0.0
     step_s: float = 0.0
     predicted_s: float = 0.0
+    stops_by_layer: dict[str, StopsAtLayer] = field(default_factory=dict)
     stop_layers: list[int] = field(default_factory=list)
     flag_to_stop_s: list[float] = field(default_factory=list)
 
@@ -57,9 +74,12 @@ class Counters:
     def stopped(self, layer: int, flag_to_stop_s: float, num_rows: int) -> None:
         """A pass was stopped."""
         self.undone_rows += num_rows
+        at_layer = self.stops_by_layer.setdefault(str(layer), StopsAtLayer())
+        at_layer.num += 1
+        at_layer.sum_s += flag_to_stop_s
         self.stop_layers = [*self.stop_layers[-255:], layer]
         self.flag_to_stop_s = [*self.flag_to_stop_s[-255:], flag_to_stop_s]
 
     def to_plain(self) -> dict[str, Any]:
-        """Numbers and lists only."""
+        """Numbers, lists and dicts only."""
         return asdict(self)

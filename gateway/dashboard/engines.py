@@ -78,6 +78,12 @@ class EngineReading:
         return self._num_live("running")
 
     @property
+    def num_parked(self) -> int | None:
+        """Running requests that the newest step left out; none where it is not reported."""
+        parked = self.runtime.get("parked_rows")
+        return parked if isinstance(parked, int) else None
+
+    @property
     def kv_use(self) -> float | None:
         """Share of KV memory that requests hold, 0 to 1; none where it is not reported.
 
@@ -118,9 +124,12 @@ class EngineReading:
             yield words, f"{value:,}"
 
     def figures(self) -> Iterator[tuple[str, str]]:
-        """Everything else the runtime reports, flattened, in its own order."""
+        """Everything else the runtime reports, flattened, in its own order.
+
+        Ids and the layers of stops apart, which fill pages.
+        """
         for key, value in _flat(self.runtime, ""):
-            if not key.startswith("live."):
+            if not key.startswith(("live.", "stops_by_layer.")):
                 yield key, value
 
     def _reported(self, wanted: Mapping[str, str]) -> Iterator[tuple[str, str, Any]]:

@@ -12,6 +12,7 @@ from prometheus_client import (
 )
 
 from gateway.observability.dispatch_metrics import DispatchMetrics
+from gateway.observability.runtime_metrics import RuntimeMetrics
 from gateway.observability.webhook_metrics import WebhookMetrics
 
 # A second series for every counter, with its time of birth, which nobody reads.
@@ -29,6 +30,8 @@ class Metrics:
         self.registry.register(self.webhooks)
         self.dispatch = DispatchMetrics()
         self.registry.register(self.dispatch)
+        self.runtime = RuntimeMetrics()
+        self.registry.register(self.runtime)
         self.http_requests = Counter(
             "coserve_http_requests",
             "Requests answered.",

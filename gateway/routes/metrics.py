@@ -17,6 +17,7 @@ async def get_metrics(metrics: MetricsDep, engines: EnginesDep, database: Databa
     """Everything measured; open to who can reach the port, and free of tenants' names."""
     for member in engines.members:
         metrics.engine_up.labels(member.url).set(member.up)
+    metrics.runtime.read(engines.members)
     await metrics.webhooks.read(database)
     await metrics.dispatch.read(database)
     return Response(metrics.exposition(), media_type=_MEDIA_TYPE)

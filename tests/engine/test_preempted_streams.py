@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -14,6 +16,7 @@ from openai.types.chat import ChatCompletionChunk
 
 from engine_adapter.client.http import HttpEngineClient
 from engine_adapter.liveness import verify_engine
+from gateway.observability.runtime_metrics import FAMILIES, PREFIX
 from gateway.settings import GatewaySettings
 from store.session import Database
 from tests.fixtures.engine import START_LIMIT_S, running_engine, tiny_settings
@@ -68,6 +71,24 @@ async def streamed(gateway: Gateway, prompt: str, max_tokens: int, tier: str) ->
     return text, num_tokens
 
 
+async def assert_exported(gateway: Gateway, report: Mapping[str, Any]) -> None:
+    """A real engine reports everything that `/metrics` promises, and it arrives there."""
+    await gateway.app.state.engines.probe()
+    async with gateway.http() as http:
+        text = (await http.get("/metrics")).text
+    missing = [
+        (family.name, series.path)
+        for family in FAMILIES
+        for series in family.series
+        if not all(f'{word}="{value}"' in text for word, value in series.labels.items())
+        or not re.search(rf"^{PREFIX}{family.name}(_total)?{{engine=", text, re.M)
+    ]
+    assert missing == []
+    steps = re.search(rf"^{PREFIX}steps_total{{.*}} (\S+)$", text, re.M)
+    assert steps is not None
+    assert float(steps[1]) >= report["steps"] > 0
+
+
 @pytest.mark.contract("S-22")
 async def test_text_of_preempted_streams(gateway: Gateway) -> None:
     flex = [f"Tell me about {i} ships on the sea." for i in range(NUM_FLEX)]
@@ -90,5 +111,6 @@ async def test_text_of_preempted_streams(gateway: Gateway) -> None:
     after = (await engine.facts()).raw["coserve"]
     await engine.close()
     gave_way = {name: after[name] - before[name] for name in ("parks", "retracts", "undone_rows")}
+    await assert_exported(gateway, after)
     assert sum(gave_way.values()) > 0, gave_way
     assert {prompt: task.result() for prompt, task in tasks.items()} == alone

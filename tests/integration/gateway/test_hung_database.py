@@ -14,6 +14,7 @@ import httpx
 import psutil
 import pytest
 import pytest_asyncio
+from sqlalchemy.exc import OperationalError
 
 from coserve.local import postgres
 from coserve.local.process import ManagedProcess
@@ -123,3 +124,16 @@ async def test_a_dead_database_cannot_be_reached(
         assert ready.json()["parts"]["database"] == {"ok": False, "why": "cannot be reached"}
         reply = await http.get("/v1/batches/batch_none")
         assert reply.json()["error"]["code"] == "database_unavailable"
+
+
+async def test_each_wait_has_its_own_limit(own_postgres: OwnPostgres) -> None:
+    database = Database(own_postgres.files.url("hung"), limit_s=0.5)
+    async with asyncio.timeout(20):
+        await database.ping()
+        with own_postgres.stopped():
+            began_at = time.monotonic()
+            with pytest.raises(OperationalError):
+                await database.ping()
+            assert time.monotonic() - began_at < ANSWER_LIMIT_S
+        await database.ping()
+    await database.dispose()

@@ -51,6 +51,7 @@ def test_figures_are_flat_and_leave_ids_out() -> None:
     shown = reading(
         live={"running": ["a"]}, policy="conserve_v2", slo={"tbt_s": 0.11}, steps=12345, ok=True,
         stop_layers=list(range(20)), none=None, few=[1, 2],
+        stops_by_layer={"3": {"num": 1, "sum_s": 0.1}},
     )  # fmt: skip
     assert dict(shown.figures()) == {
         "policy": "conserve_v2",
@@ -79,10 +80,13 @@ def test_what_online_requests_got_stands_beside_the_targets() -> None:
 
 
 def test_the_page_says_what_its_figures_count() -> None:
-    shown = reading(page_tokens=1, free_pages=250, online_tokens=7, checkpointed_pages=5)
+    shown = reading(
+        page_tokens=1, free_pages=250, online_tokens=7, checkpointed_pages=5, parked_rows=3
+    )
     page = render("fragments/engine.html", number=0, e=shown, chart="{}")
     text = " ".join(re.sub(r"<[^>]+>", " ", page).split())
     assert "Requests now" in text
+    assert "Parked 3" in text
     assert "KV memory in use 75 %" in text
     assert "KV memory, whole 1,000 tokens" in text
     assert "0 requests Engine version" in text

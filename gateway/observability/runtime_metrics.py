@@ -1,0 +1,212 @@
+"""Metrics of the co-serving runtime, from what each engine last said about itself.
+
+The pool asks every engine every few seconds; a scrape asks none. An engine that does not answer
+has no metrics here, rather than old ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    SummaryMetricFamily,
+)
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from engine_adapter.client.pool import Member
+
+PREFIX = "coserve_runtime_"
+
+
+@dataclass(frozen=True)
+class Series:
+    """One number of the report.
+
+    Attributes:
+        path: Where it stands, keys joined by dots.
+        labels: Labels beside `engine`.
+    """
+
+    path: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Family:
+    """One metric: its name without the prefix, whether it only grows, its text and series."""
+
+    name: str
+    grows: bool
+    text: str
+    series: Sequence[Series]
+
+
+def _one(name: str, text: str, path: str, *, grows: bool = True) -> Family:
+    return Family(name, grows, text, [Series(path)])
+
+
+def _by(name: str, text: str, label: str, paths: Mapping[str, str], *, grows: bool) -> Family:
+    return Family(name, grows, text, [Series(p, {label: value}) for value, p in paths.items()])
+
+
+FAMILIES: Sequence[Family] = (
+    _one("steps", "Steps launched.", "steps"),
+    _by(
+        "tokens",
+        "Tokens computed and kept; flex counts as offline.",
+        "request_class",
+        {"online": "online_tokens", "offline": "offline_tokens"},
+        grows=True,
+    ),
+    _one("harvested_share", "Offline tokens among all.", "harvested_share", grows=False),
+    _one("step_seconds", "Time in forward passes.", "step_s"),
+    _one("predicted_step_seconds", "What was predicted for the same passes.", "predicted_s"),
+    _one("plan_cpu_seconds", "CPU time of snapshot, plan, check and actuation.", "plan_cpu_s"),
+    _one("safepoint_cpu_seconds", "CPU time of safepoints.", "safepoint_cpu_s"),
+    _one("checkpoint_cpu_seconds", "CPU time of page copies.", "checkpoint_cpu_s"),
+    _by(
+        "stopped_steps",
+        "Steps stopped between layers: thrown away whole, or without their offline rows.",
+        "kind",
+        {"abort": "aborts", "drop": "drops"},
+        grows=True,
+    ),
+    _one("undone_rows", "Rows whose work in a stopped step was thrown away.", "undone_rows"),
+    _one(
+        "parked_rows",
+        "Rows that the newest step left out, with their KV.",
+        "parked_rows",
+        grows=False,
+    ),
+    _one("parked_row_steps", "Rows left out of a step, added up over steps.", "parks"),
+    _one("retracted_rows", "Rows that gave up slot and pages.", "retracts"),
+    _one("reaped_rows", "Aborted rows ended without a pass.", "reaped_rows"),
+    _one("rejected_plans", "Plans that failed their check.", "rejected_plans"),
+    _one("checkpointed_pages", "Host pages written (16 tokens each).", "checkpointed_pages"),
+    _one("restored_tokens", "Tokens whose KV came back from the host.", "restored_tokens"),
+    _one("recomputed_tokens", "Tokens computed again after a retraction.", "recomputed_tokens"),
+    _by(
+        "rows",
+        "Rows, by what they are at.",
+        "state",
+        {
+            "waiting": "waiting",
+            "prefilling": "prefilling",
+            "decoding": "decoding",
+            "restoring": "restoring",
+        },
+        grows=False,
+    ),
+    _by("slots", "Request slots.", "state", {"held": "holding", "free": "free_slots"}, grows=False),
+    _by(
+        "free_pages",
+        "Pages free, in the engine's own page size; host pages hold 16 tokens.",
+        "memory",
+        {"device": "free_pages", "evictable": "evictable_pages", "host": "host_free_pages"},
+        grows=False,
+    ),
+    _one("flex_room", "Flex requests that may still be sent.", "flex_room", grows=False),
+    _by(
+        "target_seconds",
+        "What is aimed at.",
+        "of",
+        {"ttft": "slo.ttft_s", "tbt": "slo.tbt_s"},
+        grows=False,
+    ),
+    _by(
+        "attained_p90_seconds",
+        "P90 of the newest thousand online latencies.",
+        "of",
+        {"ttft": "attained.ttft.p90_s", "tbt": "attained.tbt.p90_s"},
+        grows=False,
+    ),
+    _by(
+        "attained_share",
+        "Share of the newest thousand that met its target.",
+        "of",
+        {"ttft": "attained.ttft.share_in_time", "tbt": "attained.tbt.share_in_time"},
+        grows=False,
+    ),
+)
+"""Everything that has a fixed place in the report, as `/metrics` calls it."""
+
+
+class RuntimeMetrics(Collector):
+    """What the engines said last, as metrics."""
+
+    def __init__(self) -> None:
+        self._reports: Mapping[str, Mapping[str, Any]] = {}
+
+    def read(self, members: Sequence[Member]) -> None:
+        """Take over what the pool knows of those that answer."""
+        self._reports = {
+            member.url: member.facts.raw.get("coserve") or {}
+            for member in members
+            if member.up and member.facts is not None
+        }
+
+    def collect(self) -> Iterator[Metric]:
+        """Families of metrics, as prometheus_client asks for them."""
+        for family in FAMILIES:
+            yield self._family(family)
+        yield self._errors()
+        yield self._stops()
+
+    def _family(self, family: Family) -> Metric:
+        names = ["engine", *family.series[0].labels]
+        kind = CounterMetricFamily if family.grows else GaugeMetricFamily
+        metric = kind(PREFIX + family.name, family.text, labels=names)
+        for url, report in self._reports.items():
+            for series in family.series:
+                number = _number(report, series.path)
+                if number is not None:
+                    metric.add_metric([url, *series.labels.values()], number)
+        return metric
+
+    def _errors(self) -> Metric:
+        metric = GaugeMetricFamily(
+            PREFIX + "step_error",
+            "Relative error of predicted step times over the newest thousand steps.",
+            labels=["engine", "kind", "statistic"],
+        )
+        for url, report in self._reports.items():
+            for kind, error in _mapping(report, "step_times.errors").items():
+                for statistic in ("mean", "p50", "p95"):
+                    number = _number(error, statistic)
+                    if number is not None:
+                        metric.add_metric([url, kind, statistic], number)
+        return metric
+
+    def _stops(self) -> Metric:
+        metric = SummaryMetricFamily(
+            PREFIX + "stop_seconds",
+            "From the word to stop to the stop, by the layer it was at.",
+            labels=["engine", "layer"],
+        )
+        for url, report in self._reports.items():
+            for layer, stops in _mapping(report, "stops_by_layer").items():
+                num, sum_s = _number(stops, "num"), _number(stops, "sum_s")
+                if num is not None and sum_s is not None:
+                    metric.add_metric([url, layer], count_value=int(num), sum_value=sum_s)
+        return metric
+
+
+def _at(report: Any, path: str) -> Any:
+    for key in path.split("."):
+        report = report.get(key) if isinstance(report, Mapping) else None
+    return report
+
+
+def _number(report: Any, path: str) -> float | None:
+    found = _at(report, path)
+    return float(found) if isinstance(found, int | float) else None
+
+
+def _mapping(report: Any, path: str) -> Mapping[str, Any]:
+    found = _at(report, path)
+    return found if isinstance(found, Mapping) else {}
