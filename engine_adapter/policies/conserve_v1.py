@@ -19,7 +19,7 @@ from engine_adapter.core.request import RequestRow
 from engine_adapter.core.snapshot import Snapshot
 from engine_adapter.latency.model import LatencyModel
 from engine_adapter.policies.base import PolicyBase, online_cannot_wait
-from engine_adapter.policies.parts.budget import TypicalPrompt
+from engine_adapter.policies.parts.arrivals import OnlineArrivals
 from engine_adapter.policies.parts.builder import UNARMED, UNBOUNDED_S, PlanBuilder
 from engine_adapter.policies.parts.checkpointing import order_checkpoints
 from engine_adapter.policies.parts.harvest import Harvester
@@ -58,17 +58,17 @@ class ConserveV1(PolicyBase):
         """Bind the latency model and the knobs."""
         super().__init__(model, settings)
         self._order = OfflineOrder(self.settings.batch_min_share)
-        self._typical = TypicalPrompt(self.settings.typical_online_tokens)
+        self._arrivals = OnlineArrivals(self.settings.typical_online_tokens)
         self._online = OnlineFiller(_prompt_budget_s)
 
     def plan(self, snapshot: Snapshot) -> StepPlan:
         """Algorithm 1."""
-        self._typical.update(snapshot)
+        self._arrivals.update(snapshot)
         builder = self._builder(snapshot)
         rows = RowsByRole.of(snapshot)
         victims = VictimPool(builder, rows.offline, rows.online)
         harvester = Harvester(
-            builder, rows, victims, self._order, self.settings, self._typical.tokens
+            builder, rows, victims, self._order, self.settings, self._arrivals.prompt_tokens
         )
         if rows.has_online:
             gap_s = self._online.take(builder, rows, victims)

@@ -16,6 +16,8 @@ rows, checkpointed ones first. What differs from the printed algorithm, and why:
 - step 3 also leaves the first tokens that wait for the step their time
   (:func:`~engine_adapter.policies.parts.budget.first_token_slack_s`): the TBT target may be longer
   than what is left of a TTFT target;
+- a step of offline work alone that a stop would throw away is only so long that the arrivals of
+  late waste little of it (:func:`~engine_adapter.policies.parts.budget.offline_only_budget_s`);
 - step 3 picks decode rows or prompt tokens, whichever harvests more compute: on executors where
   mixing has its own price the cheaper filling depends on context lengths.
 """
@@ -27,8 +29,8 @@ from engine_adapter.core.plan import SafepointMode, Safepoints, StepPlan
 from engine_adapter.core.snapshot import Snapshot
 from engine_adapter.latency.model import LatencyModel
 from engine_adapter.policies.base import PolicyBase, online_cannot_wait
+from engine_adapter.policies.parts.arrivals import OnlineArrivals
 from engine_adapter.policies.parts.budget import (
-    TypicalPrompt,
     beside_online_budget_s,
     first_token_slack_s,
     online_prefill_budget_s,
@@ -53,13 +55,13 @@ class ConserveV2(PolicyBase):
         """Bind the latency model and the knobs."""
         super().__init__(model, settings)
         self._order = OfflineOrder(self.settings.batch_min_share)
-        self._typical = TypicalPrompt(self.settings.typical_online_tokens)
+        self._arrivals = OnlineArrivals(self.settings.typical_online_tokens)
         self._online = OnlineFiller(online_prefill_budget_s)
         self._price = HarvestPrice(self.settings.min_harvest)
 
     def plan(self, snapshot: Snapshot) -> StepPlan:
         """Algorithm 1."""
-        self._typical.update(snapshot)
+        self._arrivals.update(snapshot)
         builder = self._builder(snapshot)
         rows = RowsByRole.of(snapshot)
         victims = VictimPool(builder, rows.offline, rows.online)
@@ -70,8 +72,9 @@ class ConserveV2(PolicyBase):
             victims,
             self._order,
             self.settings,
-            self._typical.tokens,
+            self._arrivals.prompt_tokens,
             self._price.value,
+            self._arrivals.per_s,
         )
         if rows.has_online:
             gap_s = self._online.take(builder, rows, victims)

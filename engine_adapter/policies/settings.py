@@ -14,7 +14,7 @@ class PolicySettings:
         checkpoints: Copy KV of offline rows to the host while they run (ablation switch).
         drop_mixed: Arm mixed steps too, dropping their offline rows on a stop.
         safepoint_interval_s: Distance of safepoints; 0 means a tenth of the TTFT target.
-        offline_step_factor: Bound of an armed offline-only step, in TTFT targets.
+        offline_step_factor: Longest armed offline-only step, in TTFT targets.
         typical_online_tokens: Prompt length assumed for the next online request until some have
             been seen.
         growth_tokens: Output tokens per running row for which pages are kept back when another

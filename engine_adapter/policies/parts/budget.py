@@ -14,38 +14,8 @@ from engine_adapter.policies.parts.builder import PlanBuilder
 
 # Behind so many prompts the next one is late in any case, and planning has its price.
 MAX_PROMPTS_WAITING = 32
-
-
-class TypicalPrompt:
-    """Running mean of online prompt lengths, for reserving room before the next one arrives.
-
-    Args:
-        initial_tokens: Length assumed until an online request has been seen.
-        weight: Weight of the newest prompt once enough have been seen.
-    """
-
-    def __init__(self, initial_tokens: int, weight: float = 0.1) -> None:
-        """Start from the assumption."""
-        self._mean = float(initial_tokens)
-        self._weight = weight
-        self._last_sequence = -1
-        self._count = 0
-
-    def update(self, snapshot: Snapshot) -> None:
-        """Take in the online rows that arrived since the last snapshot."""
-        newest = self._last_sequence
-        for row in snapshot.online_waiting:
-            if row.sequence > self._last_sequence:
-                self._count += 1
-                weight = max(self._weight, 1.0 / self._count)
-                self._mean += weight * (row.prompt_tokens - self._mean)
-                newest = max(newest, row.sequence)
-        self._last_sequence = newest
-
-    @property
-    def tokens(self) -> int:
-        """Expected length of the next online prompt."""
-        return max(1, round(self._mean))
+# Of the time that an arrival could wait, what offline steps take without counting it as a loss.
+FREE_SHARE = 0.5
 
 
 def online_prefill_budget_s(builder: PlanBuilder, rows: list[RequestRow], decode_s: float) -> float:
@@ -125,22 +95,43 @@ def offline_only_budget_s(
     model: LatencyModel,
     *,
     stoppable: bool,
-    factor: float,
-    typical_online_tokens: int,
+    longest_s: float,
+    prompt_tokens: int,
+    arrivals_per_s: float,
 ) -> float:
     """Bound for a step without online rows.
 
-    A step that a safepoint can stop may be long: only the work lost by a stop grows with it.
-    One that cannot be stopped has to end early enough for an online prompt that arrives at its
-    beginning:
+    One that cannot be stopped has to end early enough for a typical online prompt that arrives at
+    its beginning:
 
-        T <= t_TTFT - T(prefill of a typical online prompt)
+        T <= w,  w = t_TTFT - T(prefill of a typical online prompt)
 
-    but never less than the TBT target, under which nothing useful fits.
+    A stop throws away what the step has computed, so one that can be stopped is only so long that
+    little is lost. With a constant c per step and arrivals at rate a, of which those in the last w'
+    of it can wait, a step of length T keeps T - c - a (T - w')^2 / 2, and the most per second at
+
+        T = sqrt(w'^2 + 2 c / a)
+
+    which without w' is Young's interval between checkpoints (CACM 17:9, 1974). w' is half of w: a
+    wait costs the arrival something, too. No bound is less than the TBT target, under which nothing
+    useful fits.
+
+    Args:
+        snapshot: Targets and overhead.
+        model: Predicts steps.
+        stoppable: Whether a safepoint can stop the step.
+        longest_s: The longest step that can be stopped.
+        prompt_tokens: Length of a typical online prompt.
+        arrivals_per_s: How often one comes; 0 where stops are not to be counted.
     """
-    if stoppable:
-        return factor * snapshot.slo.ttft_s
-    load = StepLoad()
-    load.add_chunk(typical_online_tokens, 0)
-    room_s = snapshot.slo.ttft_s - model.predict(load) - snapshot.overhead_s
-    return max(room_s, snapshot.slo.tbt_s)
+    prompt, least = StepLoad(), StepLoad()
+    prompt.add_chunk(prompt_tokens, 0)
+    room_s = snapshot.slo.ttft_s - model.predict(prompt) - snapshot.overhead_s
+    if not stoppable:
+        return max(room_s, snapshot.slo.tbt_s)
+    if arrivals_per_s <= 0.0:
+        return longest_s
+    least.add_chunk(1, 0)
+    free_s = max(0.0, FREE_SHARE * room_s)
+    best_s = math.sqrt(free_s**2 + 2.0 * model.predict(least) / arrivals_per_s)
+    return min(longest_s, max(best_s, snapshot.slo.tbt_s))

@@ -39,14 +39,19 @@ class Harvester:
         settings: PolicySettings,
         typical_online_tokens: int,
         price: float = 0.0,
+        arrivals_per_s: float = 0.0,
     ) -> None:
-        """Bind the step under construction, the rows it may use and the price of its time."""
+        """Bind the step under construction, the rows it may use and the price of its time.
+
+        With ``arrivals_per_s`` steps without online rows are only so long that stops waste little.
+        """
         self._builder = builder
         self._rows = rows
         self._victims = victims
         self._order = order
         self._settings = settings
         self._typical = typical_online_tokens
+        self._arrivals_per_s = arrivals_per_s
         self._price = price
         growing = len(rows.offline) + 1
         self._keep_pages = pages_for(
@@ -116,12 +121,14 @@ class Harvester:
                 return
 
     def _bound_s(self, stoppable: bool) -> float:
+        snapshot = self._builder.snapshot
         return offline_only_budget_s(
-            self._builder.snapshot,
+            snapshot,
             self._builder.model,
             stoppable=stoppable,
-            factor=self._settings.offline_step_factor,
-            typical_online_tokens=self._typical,
+            longest_s=self._settings.offline_step_factor * snapshot.slo.ttft_s,
+            prompt_tokens=self._typical,
+            arrivals_per_s=self._arrivals_per_s,
         )
 
     def _take_decode(

@@ -9,7 +9,6 @@ from engine_adapter.core.request import Phase
 from engine_adapter.core.slo import Slo
 from engine_adapter.latency.polynomial import PolynomialModel
 from engine_adapter.policies.parts.budget import (
-    TypicalPrompt,
     beside_online_budget_s,
     first_token_slack_s,
     offline_only_budget_s,
@@ -22,30 +21,69 @@ if TYPE_CHECKING:
     from tests.unit.engine_adapter.conftest import World
 
 
-def test_the_typical_prompt_is_a_mean_of_what_arrived(world: World) -> None:
-    typical = TypicalPrompt(256)
-    assert typical.tokens == 256
-    world.online("a", prompt=100)
-    typical.update(world.snapshot())
-    typical.update(world.snapshot())  # seen already
-    assert typical.tokens == 100
-    world.online("b", prompt=200)
-    typical.update(world.snapshot())
-    assert typical.tokens == 150
+class TestOfflineOnlyBudget:
+    """A step takes 10 ms plus 1 ms per token."""
 
+    @staticmethod
+    def budget_s(
+        world: World,
+        model: PolynomialModel,
+        *,
+        stoppable: bool = True,
+        prompt_tokens: int = 90,
+        arrivals_per_s: float = 0.0,
+    ) -> float:
+        world.slo = Slo(ttft_s=1.0, tbt_s=0.05)
+        return offline_only_budget_s(
+            world.snapshot(),
+            model,
+            stoppable=stoppable,
+            longest_s=2.0,
+            prompt_tokens=prompt_tokens,
+            arrivals_per_s=arrivals_per_s,
+        )
 
-@pytest.mark.parametrize(
-    ("stoppable", "tokens", "expected_s"),
-    [(True, 90, 2.0), (False, 90, 0.9), (False, 2000, 0.05)],
-)
-def test_a_step_that_cannot_be_stopped_leaves_room_for_a_prompt(
-    world: World, model: PolynomialModel, stoppable: bool, tokens: int, expected_s: float
-) -> None:
-    world.slo = Slo(ttft_s=1.0, tbt_s=0.05)
-    budget_s = offline_only_budget_s(
-        world.snapshot(), model, stoppable=stoppable, factor=2.0, typical_online_tokens=tokens
+    @pytest.mark.parametrize(("prompt_tokens", "expected_s"), [(90, 0.9), (2000, 0.05)])
+    def test_a_step_that_cannot_be_stopped_leaves_room_for_a_prompt(
+        self, world: World, model: PolynomialModel, prompt_tokens: int, expected_s: float
+    ) -> None:
+        budget_s = self.budget_s(world, model, stoppable=False, prompt_tokens=prompt_tokens)
+        assert budget_s == pytest.approx(expected_s)
+
+    @pytest.mark.parametrize(
+        ("prompt_tokens", "arrivals_per_s", "expected_s"),
+        [
+            (90, 0.0, 2.0),  # nobody comes
+            (90, 1e-4, 2.0),  # hardly anybody
+            (90, 1.0, math.sqrt(0.45**2 + 2 * 0.011)),  # half of what an arrival could wait is free
+            (2000, 1.0, math.sqrt(2 * 0.011)),  # none of it could
+            (2000, 100.0, 0.05),  # under the TBT target nothing useful fits
+        ],
     )
-    assert budget_s == pytest.approx(expected_s)
+    def test_a_step_that_can_be_stopped_is_as_long_as_stops_are_rare(
+        self,
+        world: World,
+        model: PolynomialModel,
+        prompt_tokens: int,
+        arrivals_per_s: float,
+        expected_s: float,
+    ) -> None:
+        budget_s = self.budget_s(
+            world, model, prompt_tokens=prompt_tokens, arrivals_per_s=arrivals_per_s
+        )
+        assert budget_s == pytest.approx(expected_s)
+
+    def test_the_length_keeps_most_per_second(self, world: World, model: PolynomialModel) -> None:
+        """No other length keeps more, by the sum over the instants at which a stop can come."""
+        free_s, constant_s, arrivals_per_s = 0.45, 0.011, 0.2
+
+        def kept_share(length_s: float) -> float:
+            wasted_s = arrivals_per_s * max(0.0, length_s - free_s) ** 2 / 2
+            return (length_s - constant_s - wasted_s) / length_s
+
+        best_s = self.budget_s(world, model, arrivals_per_s=arrivals_per_s)
+        others = [best_s * factor for factor in (0.5, 0.9, 1.1, 2.0)]
+        assert kept_share(best_s) > max(kept_share(length_s) for length_s in others)
 
 
 def test_a_loose_tbt_target_does_not_take_the_arrival_its_time() -> None:
