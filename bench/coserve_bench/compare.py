@@ -158,7 +158,7 @@ class Comparison:
             result = await harness.run(load, engine.tokens_computed, sampler)
             after = await engine.counters()
             run = SystemRun(
-                system.name, repeat, result, _difference(before, after), engine.started_in_s
+                system.name, repeat, result, difference(before, after), engine.started_in_s
             )
         waits = ttfts_s(run)
         if waits:
@@ -251,7 +251,7 @@ class Comparison:
         print(text, file=sys.stderr, flush=True)
 
 
-def _difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+def difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     """Totals become what happened in between; everything else stays as it was at the end."""
     return {
         name: value - before[name]
@@ -268,5 +268,6 @@ GAUGES = frozenset(
     {
         "waiting", "holding", "decoding", "prefilling", "restoring", "free_slots", "free_pages",
         "evictable_pages", "host_free_pages", "host_total_pages", "safepoint_cpu_share",
+        "parked_rows", "flex_room", "harvested_share", "pass_gap_s", "page_tokens",
     }
 )  # fmt: skip
