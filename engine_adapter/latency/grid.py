@@ -4,13 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-CHUNK_TOKENS = (8, 16, 48, 128, 256, 512)
+# What is beyond an engine's chunk size, slots or pool is left out: an accelerator's chunks and
+# batches are ten times as large as a processor's.
+CHUNK_TOKENS = (8, 16, 48, 128, 256, 512, 1024, 2048, 4096, 8192)
 CHUNK_CONTEXT = (0, 256, 1024)
-DECODE_ROWS = (1, 2, 4, 8, 16, 32)
+DECODE_ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 DECODE_CONTEXT = (64, 512, 1200)
-MIXED_ROWS = (1, 4, 12)
+MIXED_ROWS = (1, 4, 12, 64)
 MIXED_CONTEXT = (128, 1024)
-MIXED_CHUNKS = ((8, 512), (16, 0), (64, 512), (192, 0), (384, 256))
+MIXED_CHUNKS = ((8, 512), (16, 0), (64, 512), (192, 0), (384, 256), (1024, 0), (4096, 512))
+# A few steps over long contexts: what a fit says of them otherwise follows from how the shorter
+# ones bend, and caches bend them.
+LONG_CONTEXT = 4000
+LONG_DECODE_ROWS = (1, 2, 4)
+LONG_CHUNKS = (8, 48, 128)
+LONG_MIXED = ((LONG_CONTEXT, (16, 0)), (LONG_CONTEXT, (64, 512)), (128, (64, LONG_CONTEXT)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +68,9 @@ def make_grid(chunk_tokens: int, pool_tokens: int, slots: int, context_tokens: i
         for c in _contexts(MIXED_CONTEXT, n, room - p - start)
         if p <= chunk_tokens
     ]
+    cells += [Cell(decode=(LONG_CONTEXT,) * n) for n in LONG_DECODE_ROWS]
+    cells += [Cell(chunks=((p, LONG_CONTEXT),)) for p in LONG_CHUNKS if p <= chunk_tokens]
+    cells += [Cell(decode=(c,), chunks=(chunk,)) for c, chunk in LONG_MIXED]
     return [
         cell
         for cell in cells

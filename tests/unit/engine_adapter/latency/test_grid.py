@@ -28,6 +28,24 @@ def test_no_cell_outgrows_the_model_or_the_chunk() -> None:
         assert all(p <= 128 and p + c < 1024 for p, c in cell.chunks)
 
 
+def test_long_rows_are_measured_where_there_is_room() -> None:
+    """Of every kind of step, and no chunk larger than a processor computes at once."""
+    kinds = {
+        Sample(cell.decode, cell.chunks, 1.0).load().kind
+        for cell in make_grid(512, 16384, 24, 8192)
+        if max(*cell.decode, *(c for _, c in cell.chunks), 0, 0) > 2048
+    }
+    assert kinds == {StepKind.DECODE, StepKind.PREFILL, StepKind.MIXED}
+    assert all(p <= 512 for cell in make_grid(512, 16384, 24, 8192) for p, _ in cell.chunks)
+
+
+def test_an_accelerator_is_measured_with_its_own_sizes() -> None:
+    cells = make_grid(8192, 400_000, 256, 131_072)
+    assert max(p for cell in cells for p, _ in cell.chunks) == 8192
+    assert max(len(cell.decode) for cell in cells) == 256
+    assert max(cell.num_tokens for cell in cells) <= 200_000
+
+
 def test_a_small_pool_still_tells_rows_from_context() -> None:
     """Rows of several lengths at every count: a fit finds what the steps really cost."""
     cells = make_grid(512, 4096, 24, 8192)
