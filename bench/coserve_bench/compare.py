@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from bench.coserve_bench.ceiling import OfflineShape, ceiling
@@ -175,9 +176,7 @@ class Comparison:
         if not online:
             raise ValueError("the online trace is empty")
         wanted_per_s = mean_rate(online, self.options.duration_s)
-        probe = [
-            TraceRequest(0.0, r.input_tokens, r.output_tokens) for r in online[:PROBE_REQUESTS]
-        ]
+        probe = probe_requests(online)
         load = Load(probe, None, 0, duration_s=0.0, drain_s=600.0, send_priority=False)
         run = await self._run(find_system(REFERENCE), -1, load)
         last_s = max(record.token_times_s[-1] for record in run.result.online)
@@ -249,6 +248,17 @@ class Comparison:
     @staticmethod
     def _say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
+
+
+def probe_requests(online: Sequence[TraceRequest]) -> list[TraceRequest]:
+    """The first requests of a trace, all at once and with the same work.
+
+    Every answer has their mean length: one that is ten times as long as the others would run on
+    alone, and the engine's capacity would seem to be a fraction of what it is.
+    """
+    first = online[:PROBE_REQUESTS]
+    output_tokens = max(1, round(sum(r.output_tokens for r in first) / len(first)))
+    return [TraceRequest(0.0, r.input_tokens, output_tokens) for r in first]
 
 
 def difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
