@@ -14,6 +14,8 @@ from engine_adapter.policies.parts.builder import PlanBuilder
 
 # Behind so many prompts the next one is late in any case, and planning has its price.
 MAX_PROMPTS_WAITING = 32
+# Of the time that a prompt has left, what cutting it may take: others come meanwhile.
+CUT_SHARE = 0.5
 # Of the time that an arrival could wait, what offline steps take without counting it as a loss.
 FREE_SHARE = 0.5
 
@@ -22,8 +24,9 @@ def online_prefill_budget_s(builder: PlanBuilder, rows: list[RequestRow], decode
     """Bound for a step that computes online prompt tokens while online rows decode.
 
     Prompts are cut so that the gap of the decoding rows stays inside the TBT target, as in
-    ConServe v2, as long as those that wait still meet their TTFT targets that way. When one would
-    not, the cut is lifted: one long gap for the decoding rows costs less than a missed first
+    ConServe v2, as long as those that wait have their first token in half of the time that is left
+    to their TTFT targets: requests that come meanwhile wait behind them. When one would not,
+    the cut is lifted: one long gap for the decoding rows costs less than a missed first
     token, and stretching a prompt over many steps pays the constant part of a step many times.
     For a prompt behind the oldest it is lifted only if it is in time then.
 
@@ -43,7 +46,7 @@ def online_prefill_budget_s(builder: PlanBuilder, rows: list[RequestRow], decode
     for row in rows[:MAX_PROMPTS_WAITING]:
         num_tokens += row.remaining_tokens
         left_s = row.arrival_at_s + snapshot.slo.ttft_s - snapshot.now_s
-        late = -(-num_tokens // per_step) * tbt_s > left_s
+        late = -(-num_tokens // per_step) * tbt_s > CUT_SHARE * left_s
         if late and (row is rows[0] or _uncut_s(builder, num_tokens) <= left_s):
             return math.inf
     return tbt_s - decode_s

@@ -114,6 +114,13 @@ class TestPromptBudget:
     ) -> None:
         assert self.budget_s(world, model, (64, 9.5), (64, 9.5)) == 0.05
 
+    @pytest.mark.parametrize(("num_tokens", "expected_s"), [(160, 0.05), (192, math.inf)])
+    def test_cutting_leaves_half_of_the_time_to_those_that_come_meanwhile(
+        self, world: World, model: PolynomialModel, num_tokens: int, expected_s: float
+    ) -> None:
+        # Five and six cut steps of 50 ms, of half a second.
+        assert self.budget_s(world, model, (num_tokens, 9.5)) == expected_s
+
     def test_uncut_when_the_oldest_would_be_late(
         self, world: World, model: PolynomialModel
     ) -> None:
