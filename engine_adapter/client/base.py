@@ -174,9 +174,22 @@ class EngineFacts:
     raw: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def runtime(self) -> Mapping[str, Any]:
+        """What our scheduler inside the engine reports; empty without it."""
+        reported = self.raw.get("coserve")
+        return reported if isinstance(reported, Mapping) else {}
+
+    def reported(self, path: str) -> Any:
+        """What the runtime reports at a path, keys joined by dots; none where nothing is."""
+        found: Any = self.runtime
+        for key in path.split("."):
+            found = found.get(key) if isinstance(found, Mapping) else None
+        return found
+
+    @property
     def plugin_is_live(self) -> bool:
         """Whether our scheduler runs there; a stock one would put batches before chat."""
-        return (self.raw.get("coserve") or {}).get("plugin") == "live"
+        return self.runtime.get("plugin") == "live"
 
 
 class EngineClient(Protocol):

@@ -64,8 +64,7 @@ class EngineReading:
     @property
     def runtime(self) -> Mapping[str, Any]:
         """What our scheduler inside the engine reports; empty without it."""
-        reported = self.facts.raw.get("coserve") if self.facts else None
-        return reported if isinstance(reported, Mapping) else {}
+        return self.facts.runtime if self.facts else {}
 
     @property
     def num_waiting(self) -> int:
@@ -134,9 +133,7 @@ class EngineReading:
 
     def _reported(self, wanted: Mapping[str, str]) -> Iterator[tuple[str, str, Any]]:
         for path, words in wanted.items():
-            value: Any = self.runtime
-            for key in path.split("."):
-                value = value.get(key) if isinstance(value, Mapping) else None
+            value = self.facts.reported(path) if self.facts else None
             if value is not None:
                 yield words, path, value
 

@@ -18,6 +18,7 @@ from prometheus_client.core import (
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from engine_adapter.client.base import EngineFacts
 from engine_adapter.client.pool import Member
 
 PREFIX = "coserve_runtime_"
@@ -140,14 +141,12 @@ class RuntimeMetrics(Collector):
     """What the engines said last, as metrics."""
 
     def __init__(self) -> None:
-        self._reports: Mapping[str, Mapping[str, Any]] = {}
+        self._facts: Mapping[str, EngineFacts] = {}
 
     def read(self, members: Sequence[Member]) -> None:
         """Take over what the pool knows of those that answer."""
-        self._reports = {
-            member.url: member.facts.raw.get("coserve") or {}
-            for member in members
-            if member.up and member.facts is not None
+        self._facts = {
+            member.url: member.facts for member in members if member.up and member.facts is not None
         }
 
     def collect(self) -> Iterator[Metric]:
@@ -161,9 +160,9 @@ class RuntimeMetrics(Collector):
         names = ["engine", *family.series[0].labels]
         kind = CounterMetricFamily if family.grows else GaugeMetricFamily
         metric = kind(PREFIX + family.name, family.text, labels=names)
-        for url, report in self._reports.items():
+        for url, facts in self._facts.items():
             for series in family.series:
-                number = _number(report, series.path)
+                number = _number(facts.reported(series.path))
                 if number is not None:
                     metric.add_metric([url, *series.labels.values()], number)
         return metric
@@ -174,10 +173,10 @@ class RuntimeMetrics(Collector):
             "Relative error of predicted step times over the newest thousand steps.",
             labels=["engine", "kind", "statistic"],
         )
-        for url, report in self._reports.items():
-            for kind, error in _mapping(report, "step_times.errors").items():
+        for url, facts in self._facts.items():
+            for kind, error in _mapping(facts.reported("step_times.errors")).items():
                 for statistic in ("mean", "p50", "p95"):
-                    number = _number(error, statistic)
+                    number = _number(_mapping(error).get(statistic))
                     if number is not None:
                         metric.add_metric([url, kind, statistic], number)
         return metric
@@ -188,25 +187,17 @@ class RuntimeMetrics(Collector):
             "From the word to stop to the stop, by the layer it was at.",
             labels=["engine", "layer"],
         )
-        for url, report in self._reports.items():
-            for layer, stops in _mapping(report, "stops_by_layer").items():
-                num, sum_s = _number(stops, "num"), _number(stops, "sum_s")
+        for url, facts in self._facts.items():
+            for layer, stops in _mapping(facts.reported("stops_by_layer")).items():
+                num, sum_s = (_number(_mapping(stops).get(name)) for name in ("num", "sum_s"))
                 if num is not None and sum_s is not None:
                     metric.add_metric([url, layer], count_value=int(num), sum_value=sum_s)
         return metric
 
 
-def _at(report: Any, path: str) -> Any:
-    for key in path.split("."):
-        report = report.get(key) if isinstance(report, Mapping) else None
-    return report
-
-
-def _number(report: Any, path: str) -> float | None:
-    found = _at(report, path)
+def _number(found: Any) -> float | None:
     return float(found) if isinstance(found, int | float) else None
 
 
-def _mapping(report: Any, path: str) -> Mapping[str, Any]:
-    found = _at(report, path)
+def _mapping(found: Any) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
