@@ -75,7 +75,8 @@ def extend(
 
     Args:
         batch: Any batch.
-        reading: How it gets on; none unless it is `in_progress`.
+        reading: How it gets on; none unless it is `in_progress`. Read after the batch, so the
+            batch may have come to or gone from there in between: what the batch says counts.
         service: How the service gets on.
         now: The database's clock.
         models_up: Models that an engine answers for.
@@ -143,8 +144,10 @@ def _waiting_reason(
 ) -> WaitingReason | None:
     if batch.status in TERMINAL_BATCH:
         return None
-    if reading is None:
+    if batch.status != BatchStatus.IN_PROGRESS:
         return WaitingReason(batch.status)
+    if reading is None:
+        return None
     if batch.num_completed + batch.num_failed >= batch.num_total or batch.expires_at <= now:
         return WaitingReason.FINALIZING
     if reading.has_leased:

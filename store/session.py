@@ -54,11 +54,21 @@ class Database:
             url, pool_size=pool_size, max_overflow=max_overflow, pool_pre_ping=ask_first, **limits
         )
         self._sessions = async_sessionmaker(self.engine, expire_on_commit=False)
+        steady = self.engine.execution_options(
+            isolation_level="REPEATABLE READ", postgresql_readonly=True
+        )
+        self._snapshots = async_sessionmaker(steady, expire_on_commit=False)
 
     @asynccontextmanager
     async def unit_of_work(self) -> AsyncIterator[AsyncSession]:
         """One transaction: committed when the block ends, rolled back when it raises."""
         async with self._sessions.begin() as session:
+            yield session
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[AsyncSession]:
+        """Only reads, all as of one instant: for answers made of several queries."""
+        async with self._snapshots.begin() as session:
             yield session
 
     async def ping(self) -> None:

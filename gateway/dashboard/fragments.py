@@ -76,7 +76,7 @@ class BatchesView:
 
     async def read(self, resources: Resources) -> Fragments:
         """See `View`."""
-        async with resources.database.unit_of_work() as work:
+        async with resources.database.snapshot() as work:
             rows, has_more = await overview.page(
                 work, self.organization_id, group=self.group, after=self.after, limit=PAGE_ROWS
             )
@@ -117,7 +117,7 @@ class OneBatchView:
         Raises:
             NotFound: There is no such batch.
         """
-        async with resources.database.unit_of_work() as work:
+        async with resources.database.snapshot() as work:
             found = await overview.one(work, self.organization_id, self.batch_id)
             if found is None:
                 raise NotFound(f"No batch found with id '{self.batch_id[:64]}'.")

@@ -49,7 +49,7 @@ async def list_batches(
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
 ) -> BatchList:
     """A page of the project's batches, newest first."""
-    async with database.unit_of_work() as session:
+    async with database.snapshot() as session:
         last = None
         if after is not None:
             if may_be_id(after):
@@ -71,7 +71,7 @@ async def get_batch(
     """One batch as it is now."""
     if not may_be_id(batch_id):
         raise BatchNotFound(batch_id[:64])
-    async with database.unit_of_work() as session:
+    async with database.snapshot() as session:
         batch = await batches.get(session, principal.project_id, batch_id)
         if batch is None:
             raise BatchNotFound(batch_id[:64])

@@ -50,6 +50,8 @@ class Written:
 
 
 # Lock order: batches by id, then their rows. See store.repositories.batch.lock.
+# A statement of its own: results are written and dated after the lock is held, so that instants
+# grow with the numbers whichever transaction began first.
 _LOCK = text("SELECT id FROM batches WHERE id = ANY(:ids) ORDER BY id FOR UPDATE")
 
 _WRITE = text(
@@ -91,10 +93,11 @@ _WRITE = text(
                 b.num_completed + b.num_failed = b.num_total AS closed
     ), written AS (
       INSERT INTO row_results (row_id, batch_id, seq, succeeded, line, prompt_tokens,
-                               cached_tokens, completion_tokens)
+                               cached_tokens, completion_tokens, created_at)
       SELECT f.id, f.batch_id,
              c.before + row_number() OVER (PARTITION BY f.batch_id ORDER BY f.place),
-             f.status = 'succeeded', f.line, f.prompt, f.cached, f.completion
+             f.status = 'succeeded', f.line, f.prompt, f.cached, f.completion,
+             statement_timestamp()
       FROM fenced f JOIN counted c ON c.id = f.batch_id
       RETURNING row_id
     )

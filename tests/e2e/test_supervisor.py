@@ -202,6 +202,7 @@ def test_a_stop_gives_leased_rows_back_and_the_next_start_finishes_the_batch(
 
     def status() -> str:
         found = httpx.get(f"{again.url}/v1/batches/{batch_id}", headers=headers)
+        assert found.status_code == 200, found.text
         return str(found.json()["status"])
 
     wait_until(lambda: status() == "completed", "the batch")

@@ -11,6 +11,8 @@ from openai import AsyncOpenAI
 from batch.states import BatchStatus
 from batch.transition import move
 from batch.validate import validate
+from gateway.batch_shapes import shape
+from store.repositories import batch as batches
 from store.session import Database
 from tests.fixtures.api import Api
 from tests.integration.gateway.test_batches import CHAT, line, upload
@@ -69,3 +71,29 @@ async def test_an_infeasible_window_is_said_at_creation(api: Api, database: Data
             assert (ours["warning"] is None) is feasible
             assert ours["predicted_finish_at"] >= new.created_at + taken_s
             await client.batches.cancel(new.id)
+
+
+async def test_a_batch_that_moves_while_it_is_read_is_said_as_it_was(
+    api: Api, database: Database
+) -> None:
+    engines = api.app.state.engines
+    async with api.client() as client:
+        file_id = await upload(client, line("a"))
+        made = await client.batches.create(
+            input_file_id=file_id, endpoint=CHAT, completion_window="24h"
+        )
+    async with database.unit_of_work() as session:
+        batch = await batches.get(session, "proj_default", made.id)
+        assert batch is not None
+        await validate(database, api.app.state.file_store, made.id)
+        said = await shape(session, engines, batch)
+        assert said.coserve is not None
+        assert (said.status, said.coserve.waiting_reason) == ("validating", "validating")
+    async with database.unit_of_work() as session:
+        batch = await batches.get(session, "proj_default", made.id)
+        assert batch is not None
+        async with database.unit_of_work() as other:
+            await move(other, made.id, BatchStatus.CANCELLING)
+        said = await shape(session, engines, batch)
+        assert said.coserve is not None
+        assert (said.status, said.coserve.waiting_reason) == ("in_progress", None)

@@ -129,3 +129,20 @@ async def test_a_row_that_is_leased_is_not_closed_as_pending(database: Database)
     (claimed,) = await _claim(database, token, {batch_id: 1})
     written = await _write(database, None, [NewResult(claimed.id, batch_id, "cancelled", b"{}")])
     assert (written.num_written, written.num_refused) == (0, 1)
+
+
+async def test_instants_grow_with_the_numbers_whoever_began_first(database: Database) -> None:
+    bench = Bench(database)
+    batch_id = await _batch(database, 2)
+    token = (await bench.lease("http://e")).id
+    one, two = await _claim(database, token, {batch_id: 2})
+    async with database.unit_of_work() as early:
+        await early.execute(text("SELECT 1"))
+        await _write(database, token, [NewResult(one.id, batch_id, "succeeded", b"{}")])
+        last = NewResult(two.id, batch_id, "succeeded", b"{}")
+        await results.write(early, [last], dispatcher_id=token)
+    async with database.unit_of_work() as session:
+        found = await session.execute(text("SELECT seq, created_at FROM row_results ORDER BY seq"))
+        (first, first_at), (second, second_at) = found.all()
+    assert (first, second) == (1, 2)
+    assert first_at < second_at

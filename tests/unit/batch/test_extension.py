@@ -132,6 +132,9 @@ def test_without_its_engine_a_batch_is_not_predicted() -> None:
         (batch(), waiting(has_ready=False), service(), "backing_off"),
         (batch(), waiting(), service(num_dispatchers=0), "dispatcher_starting"),
         (batch(), waiting(), service(), "queued"),
+        # Read before it came there, and before it left.
+        (batch(status="validating", num_total=0), waiting(), service(), "validating"),
+        (batch(), None, service(), None),
     ],
 )
 def test_why_nothing_is_finished(
