@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c '' >/dev/null 2>&1 && echo $$p || echo python3)
 BIN := .venv/bin
 
-.PHONY: help run setup setup-dev setup-engine setup-kernels setup-browser setup-conformance test check compatibility conformance chaos bench bench-batch lock lock-engine
+.PHONY: help run setup setup-dev setup-engine setup-kernels setup-browser setup-conformance test check compatibility conformance chaos soak bench bench-batch lock lock-engine
 
 help:  ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -51,6 +51,9 @@ compatibility: setup-dev setup-engine  ## run the tests of the API contract, wri
 
 chaos: setup-dev  ## kill -9 of everything, 200 times, while batches run (ENGINE=real: the real engine, 13 times)
 	$(BIN)/python -m tests.chaos --engine $(or $(ENGINE),fake) $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) --save
+
+soak: setup-dev setup-engine  ## a batch under waves of online streams on the real engine: every answer as without them
+	$(BIN)/python -m tests.soak $(if $(SEED),--seed $(SEED)) --save
 
 conformance: setup-dev setup-conformance  ## official clients and validators against a live stack (ENGINE=real: with SGLang)
 	$(BIN)/python -m tests.conformance $(if $(filter real,$(ENGINE)),--engine real)
