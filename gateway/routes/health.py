@@ -69,7 +69,7 @@ def _profile(engines: EnginePool) -> str | None:
     found: set[str] = set()
     for member in engines.members:
         if member.up and member.facts is not None:
-            state = (member.facts.raw.get("coserve", {}).get("profile") or {}).get("state")
+            state = member.facts.reported("profile.state")
             if isinstance(state, str):
                 found.add(state)
     return "measuring" if "measuring" in found else min(found, default=None)

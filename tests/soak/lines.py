@@ -7,8 +7,9 @@ from typing import Any
 
 import orjson
 
+from engine_adapter.client.base import CHAT_PATH
+
 SEED = 7
-URL = "/v1/chat/completions"
 NUM_LONG = 14
 """Prompts of more than a thousand tokens: prefilled in pieces beside what decodes."""
 
@@ -45,7 +46,7 @@ def make_lines(model: str, num_lines: int) -> bytes:
             {
                 "custom_id": f"line-{n:03}",
                 "method": "POST",
-                "url": URL,
+                "url": CHAT_PATH,
                 "body": {"model": model, "temperature": 0} | body,
             }
         )

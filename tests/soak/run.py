@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import shutil
-import signal
 import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -18,13 +17,12 @@ import orjson
 from openai import AsyncOpenAI
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.chaos.engine import free_port
-from tests.fixtures.supervised import ROOT, Up
+from batch.states import TERMINAL_BATCH
+from tests.chaos.installation import Installation
+from tests.chaos.suite import DEFAULT_MODEL, REAL_START_LIMIT_S
 from tests.soak.lines import make_lines
 from tests.soak.traffic import Traffic
 
-MODEL = ROOT / ".coserve/models/SmolLM2-135M-Instruct"
-START_LIMIT_S = 300.0
 PROFILE_LIMIT_S = 600.0
 STRICT = {
     "SGLANG_ENABLE_STRICT_MEM_CHECK_DURING_BUSY": "1",
@@ -69,7 +67,7 @@ async def soak(
     Args:
         limit_s: The traffic ends after so long, whatever is left of the batch.
     """
-    async with _stack(settings) as (up, client):
+    async with _stack(settings) as (installation, client):
         models = await client.models.list()
         model = models.data[0].id
         data = make_lines(model, num_lines)
@@ -84,7 +82,7 @@ async def soak(
             if seed is not None:
                 traffic = Traffic(client, model, batch.id, random.Random(seed))
                 group.create_task(traffic.run(over))
-            while batch.status in ("validating", "in_progress", "finalizing"):
+            while batch.status not in TERMINAL_BATCH:
                 await asyncio.sleep(1.0)
                 batch = await client.batches.retrieve(batch.id)
                 if loop.time() - began_s > limit_s:
@@ -95,31 +93,32 @@ async def soak(
         for file_id in filter(None, (batch.output_file_id, batch.error_file_id)):
             content = await client.files.content(file_id)
             answers |= dict(_answer(line) for line in content.text.splitlines())
-        runtime = await _runtime(up)
-        log = (up.home / "log/engine.log").read_text(errors="replace")
+        runtime = await _runtime(installation)
+        log = (installation.home / "log/engine.log").read_text(errors="replace")
     return Outcome(batch.status, answers, runtime, wall_s, log.count("Traceback"), traffic)
 
 
 @asynccontextmanager
-async def _stack(settings: Mapping[str, str]) -> AsyncIterator[tuple[Up, AsyncOpenAI]]:
+async def _stack(settings: Mapping[str, str]) -> AsyncIterator[tuple[Installation, AsyncOpenAI]]:
     folder = Path(tempfile.mkdtemp(prefix="css-"))
-    up = Up(folder / "home", free_port(), COSERVE_MODEL=str(MODEL), **STRICT, **settings)
+    given = {"COSERVE_MODEL": str(DEFAULT_MODEL), **STRICT, **settings}
+    installation = Installation(folder / "home", None, **given)
     try:
-        key = await asyncio.to_thread(up.wait_until_ready, START_LIMIT_S)
-        await _until_profiled(up)
-        async with AsyncOpenAI(base_url=f"{up.url}/v1", api_key=key) as client:
-            yield up, client
+        await asyncio.to_thread(installation.start, REAL_START_LIMIT_S)
+        await _until_profiled(installation)
+        base_url = f"{installation.url}/v1"
+        async with AsyncOpenAI(base_url=base_url, api_key=installation.key) as client:
+            yield installation, client
     finally:
-        if up.process.poll() is None:
-            await asyncio.to_thread(up.end, signal.SIGTERM)
+        await asyncio.to_thread(installation.stop)
         shutil.rmtree(folder, ignore_errors=True)
 
 
-async def _until_profiled(up: Up) -> None:
+async def _until_profiled(installation: Installation) -> None:
     """Until then another policy runs."""
     async with httpx.AsyncClient() as http, asyncio.timeout(PROFILE_LIMIT_S):
         while True:
-            ready = (await http.get(f"{up.url}/readyz")).json()
+            ready = (await http.get(f"{installation.url}/readyz")).json()
             if ready["parts"]["engine"]["profile"] not in (None, "measuring"):
                 return
             await asyncio.sleep(1.0)
@@ -132,9 +131,9 @@ def _answer(line: str) -> tuple[str, Any]:
     return said["custom_id"], choices or said
 
 
-async def _runtime(up: Up) -> dict[str, float]:
+async def _runtime(installation: Installation) -> dict[str, float]:
     async with httpx.AsyncClient() as http:
-        text = (await http.get(f"{up.url}/metrics")).text
+        text = (await http.get(f"{installation.url}/metrics")).text
     found: dict[str, float] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
