@@ -65,8 +65,11 @@ class CoServingScheduler(QueueingScheduler):
         )
 
     def _plan_step(self) -> LaunchedStep | None:
-        decides = self.agreement.rank == 0
-        plan = self.agreement.share(self.planner.begin(self.snapshots.take()) if decides else None)
+        plan = None
+        if self.agreement.rank == 0:
+            make_room = self.profiler.wants_room
+            plan = self.planner.begin(self.snapshots.take(), make_room=make_room)
+        plan = self.agreement.share(plan)
         step = actuate(self, plan)
         if step is not None:
             self.counters.parks += len(plan.parks)
@@ -76,8 +79,10 @@ class CoServingScheduler(QueueingScheduler):
     def _measure(self) -> None:
         """Run a cell of the profile unless somebody waits; switch when the last one is done."""
         waiting = any((req.priority or 0) >= 0 for req in self.waiting_queue)
-        if waiting or any(live.is_online for live in self.rows) or self._has_pending_result():
+        if waiting or any(live.is_online for live in self.rows):
             return
+        # Offline rows never leave the overlap loop without one; a cell must not wait for that.
+        self.process_pending_results()
         self.profiler.run_next()
         if self.profiler.profile is not None:
             adopt_profile(self)

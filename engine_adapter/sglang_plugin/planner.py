@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 # Until steps can be predicted, they are short and of one kind: prompt chunks of this size at most,
 # never beside decode rows, which some executors (a CPU's) pay for with seconds.
 TOKENS_WHILE_MEASURING = 128
+ROOM_TURN_S = 180.0
+"""So long no offline row is admitted while the measurement wants room, and then so long again."""
 
 
 class Planner:
@@ -57,6 +59,7 @@ class Planner:
         if measuring:
             self.driver.switch(self._plain(model))
         self._fallback = Driver(self._plain(model))
+        self._making_room_since_s: float | None = None
 
     @property
     def policy_name(self) -> str:
@@ -73,14 +76,21 @@ class Planner:
         self.use(create_policy(self._settings.policy, model, self._policy_settings))
         self._fallback = Driver(self._plain(model))
 
-    def begin(self, snapshot: Snapshot) -> StepPlan:
+    def begin(self, snapshot: Snapshot, *, make_room: bool = False) -> StepPlan:
         """A plan that passed the check.
 
         A plan that breaks a rule is a fault of its policy, and is logged as one; the engine goes
         on with the plain policy for that step.
+
+        Args:
+            snapshot: The state to plan from.
+            make_room: The measurement of the profile wants slots and pages that offline rows
+                hold: rows that run may end, and none is admitted for a while.
         """
         if self._measuring:
             snapshot = replace(snapshot, limits=replace(snapshot.limits, can_mix=False))
+            if make_room and self._is_turn_for_room(snapshot.now_s):
+                snapshot = replace(snapshot, offline_waiting=())
         try:
             return self.driver.begin(snapshot).plan
         except PlanRejected as rejected:
@@ -99,6 +109,12 @@ class Planner:
     def end(self, outcome: Outcome) -> None:
         """Report what a step did."""
         self.driver.end(outcome.step_id, outcome)
+
+    def _is_turn_for_room(self, now_s: float) -> bool:
+        """Turns follow each other: a measurement that cannot end must not starve the batches."""
+        if self._making_room_since_s is None:
+            self._making_room_since_s = now_s
+        return (now_s - self._making_room_since_s) % (2.0 * ROOM_TURN_S) < ROOM_TURN_S
 
     def _plain(self, model: LatencyModel) -> SchedulingPolicy:
         settings = replace(self._policy_settings, token_budget=TOKENS_WHILE_MEASURING)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from sglang.srt.managers.overlap_utils import RelayPayload, resolve_forward_inputs
 from sglang.srt.managers.schedule_batch import Req, ReqKvInfo, ScheduleBatch
+from sglang.srt.mem_cache.common import evict_from_tree_cache
 from sglang.srt.sampling.sampling_params import SamplingParams
 
 from engine_adapter.latency.fit import Sample
@@ -21,16 +22,20 @@ from engine_adapter.sglang_plugin.decode_rows import DecodeRows, mix
 
 
 def fits(scheduler: Any, cell: Cell) -> bool:
-    """Whether the cell can run beside what is on the device now."""
-    page_slack = cell.num_rows * scheduler.page_size
+    """Whether the cell can run beside what is in use on the device now.
+
+    Pages of the prefix cache that no row uses are room, as they are for SGLang's own rows.
+    """
+    free = scheduler.token_to_kv_pool_allocator.available_size()
     return (
         scheduler.req_to_token_pool.available_size() >= cell.num_rows
-        and scheduler.token_to_kv_pool_allocator.available_size() >= cell.num_tokens + page_slack
+        and free + scheduler.tree_cache.evictable_size() >= _tokens(scheduler, cell)
     )
 
 
 def run_cell(scheduler: Any, cell: Cell) -> Sample:
-    """Time one pass over the cell's rows."""
+    """Time one pass over the cell's rows; the cell must fit."""
+    evict_from_tree_cache(scheduler.tree_cache, _tokens(scheduler, cell))
     chunk_reqs = [_row(scheduler, c, p) for p, c in cell.chunks]
     decode_reqs = [_row(scheduler, c, 0) for c in cell.decode]
     for req in decode_reqs:
@@ -45,6 +50,11 @@ def run_cell(scheduler: Any, cell: Cell) -> Sample:
         for req in chunk_reqs + decode_reqs:
             _give_back(scheduler, req)
     return Sample(cell.decode, cell.chunks, measured_s)
+
+
+def _tokens(scheduler: Any, cell: Cell) -> int:
+    """KV tokens the cell takes at most: rows end within pages."""
+    return int(cell.num_tokens + cell.num_rows * scheduler.page_size)
 
 
 def _timed_pass(scheduler: Any, batch: Any) -> float:

@@ -25,6 +25,8 @@ from engine_adapter.sglang_plugin.settings import RuntimeSettings
 
 logger = logging.getLogger(__name__)
 REPEATS = 2
+PATIENCE_S = 60.0
+"""Rows that run get this long to make room by themselves; a short batch is over by then."""
 
 
 class Profiler:
@@ -45,6 +47,7 @@ class Profiler:
         self._todo: deque[Cell] = deque()
         self._num_cells = 0
         self._busy_s = 0.0
+        self._crowded_since_s: float | None = None
         self.state = "measuring"
         self.profile: Profile | None = find_profile(self._key, self._folder)
         if self.profile is not None:
@@ -63,6 +66,12 @@ class Profiler:
     def is_measuring(self) -> bool:
         """Whether cells are left to run."""
         return bool(self._todo)
+
+    @property
+    def wants_room(self) -> bool:
+        """Whether cells have found no room for so long that offline rows should make some."""
+        since_s = self._crowded_since_s
+        return self.is_measuring and since_s is not None and time.monotonic() > since_s + PATIENCE_S
 
     def progress(self) -> dict[str, Any]:
         """For the status page."""
@@ -86,6 +95,8 @@ class Profiler:
         cell = self._todo.popleft()
         if not fits(self._scheduler, cell):
             self._todo.append(cell)
+            if self._crowded_since_s is None:
+                self._crowded_since_s = time.monotonic()
             return False
         started_s = time.monotonic()
         self._samples.append(run_cell(self._scheduler, cell))

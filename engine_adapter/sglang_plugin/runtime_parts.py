@@ -55,7 +55,7 @@ def install_parts(scheduler: Any) -> None:
     )
     scheduler.profiler = Profiler(scheduler, settings)
     scheduler.planner = Planner(
-        settings, scheduler.counters, _model_before_profile(), measuring=True
+        settings, scheduler.counters, model_before_profile(), measuring=True
     )
     if scheduler.profiler.profile is not None:
         adopt_profile(scheduler)
@@ -121,7 +121,7 @@ def _host_pool(scheduler: Any, settings: RuntimeSettings) -> HostPool:
     return HostPool(kv_pool, num_pages, scheduler.forward_stream)
 
 
-def _model_before_profile() -> PolynomialModel:
+def model_before_profile() -> PolynomialModel:
     """A guess nobody relies on: the plain policy runs until there is a profile."""
     guess = Coefficients(1e-3, 0.0, 1e-6, 0.0, 1e-3, 2e-2)
     return PolynomialModel(decode=guess, prefill=guess, mixed=guess)

@@ -22,6 +22,7 @@ from engine_adapter.core.snapshot import Snapshot
 from engine_adapter.sglang_plugin.live_ids import live_ids
 from tests.engine.coserving_arrivals import ARRIVALS
 from tests.engine.coserving_grammars import GRAMMARS
+from tests.engine.coserving_profiling import PROFILING
 from tests.engine.scenario_steps import (
     counters,
     flush,
@@ -192,7 +193,7 @@ def logprobs(rig: Rig) -> dict[str, Any]:
 
 def main() -> None:
     states = [aborts, abort_running, pauses, penalties, logprobs]
-    report([*states, *GRAMMARS, *ARRIVALS], Rig(overlap=sys.argv[1] == "1"))
+    report([*states, *GRAMMARS, *ARRIVALS, *PROFILING], Rig(overlap=sys.argv[1] == "1"))
 
 
 if __name__ == "__main__":

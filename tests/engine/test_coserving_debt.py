@@ -22,6 +22,7 @@ SCENARIOS = (
     "online_prefixes_stay",
     "monitor_stops",
     "idles",
+    "measures_beside_a_queue",
 )
 
 

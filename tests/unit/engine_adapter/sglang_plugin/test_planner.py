@@ -10,7 +10,7 @@ from engine_adapter.core.plan import StepKind
 from engine_adapter.core.request import Phase
 from engine_adapter.latency.polynomial import PolynomialModel
 from engine_adapter.sglang_plugin.counters import Counters
-from engine_adapter.sglang_plugin.planner import TOKENS_WHILE_MEASURING, Planner
+from engine_adapter.sglang_plugin.planner import ROOM_TURN_S, TOKENS_WHILE_MEASURING, Planner
 from engine_adapter.sglang_plugin.settings import RuntimeSettings
 
 if TYPE_CHECKING:
@@ -59,3 +59,22 @@ def test_with_a_profile_the_chosen_policy_plans_and_may_mix(
 def test_an_unknown_policy_is_one_sentence(model: PolynomialModel) -> None:
     with pytest.raises(ValueError, match="unknown policy 'x'; choose one of conserve_v1"):
         Planner(RuntimeSettings(policy="x"), Counters(), model, measuring=False)
+
+
+def test_offline_rows_make_room_for_a_measurement_in_turns(
+    world: World, model: PolynomialModel
+) -> None:
+    world.offline("begun", phase=Phase.PREFILL, prompt=40, computed=20)
+    world.offline("waiting", prompt=40)
+    now = planner(model, measuring=True)
+
+    def taken(at_s: float, *, make_room: bool = True) -> set[str]:
+        world.now_s = at_s
+        return {chunk.rid for chunk in now.begin(world.snapshot(), make_room=make_room).prefill}
+
+    assert taken(100.0, make_room=False) == {"begun", "waiting"}
+    asked_at_s = 101.0
+    assert taken(asked_at_s) == {"begun"}
+    assert taken(asked_at_s + ROOM_TURN_S - 0.1) == {"begun"}
+    assert taken(asked_at_s + ROOM_TURN_S + 0.1) == {"begun", "waiting"}
+    assert taken(asked_at_s + 2 * ROOM_TURN_S + 0.1) == {"begun"}
