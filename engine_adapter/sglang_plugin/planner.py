@@ -21,8 +21,8 @@ logger = logging.getLogger(__name__)
 # Until steps can be predicted, they are short and of one kind: prompt chunks of this size at most,
 # never beside decode rows, which some executors (a CPU's) pay for with seconds.
 TOKENS_WHILE_MEASURING = 128
-ROOM_TURN_S = 180.0
-"""So long no offline row is admitted while the measurement wants room, and then so long again."""
+ROOM_TURN_S, ROOM_EVERY_S = 180.0, 900.0
+"""So long no offline row is admitted while the measurement wants room, and how often again."""
 
 
 class Planner:
@@ -111,10 +111,10 @@ class Planner:
         self.driver.end(outcome.step_id, outcome)
 
     def _is_turn_for_room(self, now_s: float) -> bool:
-        """Turns follow each other: a measurement that cannot end must not starve the batches."""
+        """A measurement that cannot end must not cost the batches more than its turns."""
         if self._making_room_since_s is None:
             self._making_room_since_s = now_s
-        return (now_s - self._making_room_since_s) % (2.0 * ROOM_TURN_S) < ROOM_TURN_S
+        return (now_s - self._making_room_since_s) % ROOM_EVERY_S < ROOM_TURN_S
 
     def _plain(self, model: LatencyModel) -> SchedulingPolicy:
         settings = replace(self._policy_settings, token_budget=TOKENS_WHILE_MEASURING)

@@ -10,7 +10,12 @@ from engine_adapter.core.plan import StepKind
 from engine_adapter.core.request import Phase
 from engine_adapter.latency.polynomial import PolynomialModel
 from engine_adapter.sglang_plugin.counters import Counters
-from engine_adapter.sglang_plugin.planner import ROOM_TURN_S, TOKENS_WHILE_MEASURING, Planner
+from engine_adapter.sglang_plugin.planner import (
+    ROOM_EVERY_S,
+    ROOM_TURN_S,
+    TOKENS_WHILE_MEASURING,
+    Planner,
+)
 from engine_adapter.sglang_plugin.settings import RuntimeSettings
 
 if TYPE_CHECKING:
@@ -77,4 +82,5 @@ def test_offline_rows_make_room_for_a_measurement_in_turns(
     assert taken(asked_at_s) == {"begun"}
     assert taken(asked_at_s + ROOM_TURN_S - 0.1) == {"begun"}
     assert taken(asked_at_s + ROOM_TURN_S + 0.1) == {"begun", "waiting"}
-    assert taken(asked_at_s + 2 * ROOM_TURN_S + 0.1) == {"begun"}
+    assert taken(asked_at_s + ROOM_EVERY_S - 0.1) == {"begun", "waiting"}
+    assert taken(asked_at_s + ROOM_EVERY_S + 0.1) == {"begun"}
