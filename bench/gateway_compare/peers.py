@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from sqlalchemy import update
 
 from bench.gateway_compare.litellm_env import litellm_bin
 from bench.servers import postgres_url, valkey_url
+from coserve.local.ports import free_port
 from store.models import DEFAULT_PROJECT_ID, ApiKey
 from store.repositories import key as keys
 from store.session import Database
@@ -114,7 +114,7 @@ def _printing(module: str, options: list[str], name: str, key: str) -> Iterator[
 
 @contextmanager
 def _gateway(folder: Path, engine: str, database: str, broker: str, key: str) -> Iterator[Peer]:
-    port = _free_port()
+    port = free_port()
     env = {
         "DATABASE_URL": database,
         "BROKER_URL": broker,
@@ -131,7 +131,7 @@ def _gateway(folder: Path, engine: str, database: str, broker: str, key: str) ->
 @contextmanager
 def _litellm(folder: Path, engine: str) -> Iterator[Peer]:
     """As its documentation has it for production: one worker, no debug log, nothing fetched."""
-    port, config = _free_port(), folder / "litellm.yaml"
+    port, config = free_port(), folder / "litellm.yaml"
     config.write_text(LITELLM_CONFIG.format(engine=engine, key=LITELLM_KEY))
     argv = [
         str(litellm_bin() / "litellm"), "--config", str(config), "--host", "127.0.0.1",
@@ -189,10 +189,3 @@ def _stop(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port

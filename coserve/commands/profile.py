@@ -78,7 +78,7 @@ async def measure(
     """
     from coserve.local.part import Part
     from coserve.local.plans import engine_plan
-    from coserve.local.valkey import free_port
+    from coserve.local.ports import free_port
 
     home = settings.home_path
     for folder in ("log", "run"):

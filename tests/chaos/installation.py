@@ -14,7 +14,8 @@ from pathlib import Path
 import psutil
 
 from coserve.local import postgres
-from tests.chaos.engine import FakeEngineProcess, free_port
+from coserve.local.ports import free_port
+from tests.chaos.engine import FakeEngineProcess
 from tests.fixtures.supervised import Up, wait_until
 
 GONE_LIMIT_S = 20.0

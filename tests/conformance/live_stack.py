@@ -12,7 +12,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.fixtures.stack import DEFAULT_MODEL, free_port
+from coserve.local.ports import free_port
+from tests.fixtures.stack import DEFAULT_MODEL
 from tests.fixtures.supervised import ROOT, Up
 
 FAKE_MODEL, FAKE_EMBEDDER = "fake-model", "fake-embedder"

@@ -11,12 +11,12 @@ from typing import Final
 
 import httpx
 
+from coserve.local.ports import free_port
 from coserve.setup.conformance import conformance_node, conformance_python, conformance_tools
 from tests.conformance.arranger import arranged
 from tests.conformance.live_stack import Live
 from tests.conformance.results import Result, read_junit
 from tests.conformance.suites.sdk_selection import DESELECTED, SELECTED
-from tests.fixtures.stack import free_port
 from tests.fixtures.supervised import ROOT, wait_until
 
 HERE: Final = Path(__file__).parent

@@ -19,16 +19,10 @@ import httpx
 import psycopg
 import pytest
 
+from coserve.local.ports import free_port
 from tests.fixtures.supervised import Up, clean_environment, processes_of, wait_until
 
 STOP_LIMIT_S = 15.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 @pytest.fixture

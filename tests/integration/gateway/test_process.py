@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import httpx
 import pytest
 
 from bench.upload import BOUNDARY, UPLOAD_BYTES, form, memory_mib, reset_high_water_mark
+from coserve.local.ports import free_port
 from engine_adapter.client.fake import FakeEngine, FakeSettings
 from engine_adapter.client.fake_server import serving
 from store.models import DEFAULT_PROJECT_ID
@@ -33,13 +33,6 @@ class Running:
     key: str
     process: asyncio.subprocess.Process
     engine: FakeEngine
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 @pytest.fixture

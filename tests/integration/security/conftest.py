@@ -19,6 +19,7 @@ import orjson
 import pytest
 from fastapi import FastAPI
 
+from coserve.local.ports import free_port
 from engine_adapter.client.fake import FakeEngine, FakeSettings
 from engine_adapter.client.fake_server import serving
 from gateway.app import create_app
@@ -26,7 +27,7 @@ from gateway.settings import GatewaySettings
 from store.models import DEFAULT_PROJECT_ID
 from store.repositories import key as keys
 from store.session import Database
-from tests.integration.gateway.test_process import free_port, until_ready
+from tests.integration.gateway.test_process import until_ready
 
 MODEL = "org/fake-model"
 CANARY = "zq9-the-prompt-nobody-else-may-see"

@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 from batch.webhooks import signature
+from coserve.local.ports import free_port
 from store.session import Database
-from tests.fixtures.stack import free_port
 from tests.fixtures.webhooks import add_endpoint, deliver_now, deliveries_to, end_batch
 
 PAGE = Path(__file__).parents[4] / "docs/webhooks.md"

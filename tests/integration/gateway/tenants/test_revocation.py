@@ -15,12 +15,12 @@ import httpx
 import orjson
 import pytest
 
+from coserve.local.ports import free_port
 from engine_adapter.client.fake import FakeEngine, FakeSettings
 from engine_adapter.client.fake_server import serving
 from store.models import DEFAULT_PROJECT_ID
 from store.repositories import key as keys
 from store.session import Database
-from tests.fixtures.stack import free_port
 from tests.integration.gateway.test_process import ROOT, until_ready
 
 LIMIT_S = 5.0
