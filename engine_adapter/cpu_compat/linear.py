@@ -2,12 +2,13 @@
 
 From two tokens of a step on, `torch.nn.functional.linear` on a CPU hands float32 weights to a
 library that copies them into its own layout in every call, and it has other kernels for one, two
-and three tokens: a decode step of three rows costs more than one of eight. oneDNN takes weights
-that were laid out beforehand: a step's time then grows evenly with its tokens, which is what a
-latency model can follow, and a token's numbers do not depend on the tokens it shares a step with.
+and three tokens: a decode step of three rows costs more than one of eight. bfloat16 weights are
+laid out anew in every call too. oneDNN takes weights that were laid out beforehand: a step's time
+then grows evenly with its tokens, which is what a latency model can follow, and a token's numbers
+do not depend on the tokens it shares a step with.
 
-Only float32: other types stay with SGLang. The output layer is packed wherever SGLang computes
-it in float32, which otherwise copies bfloat16's whole vocabulary in every step.
+Other types stay with SGLang, and so does bfloat16 where oneDNN has no kernels for it. The output
+layer is packed in the type SGLang computes it in.
 """
 
 from __future__ import annotations
@@ -21,8 +22,17 @@ import torch
 _TYPICAL_TOKENS = 32
 
 
+def can_pack(weight: torch.Tensor) -> bool:
+    """Whether oneDNN multiplies with this weight on this processor."""
+    if weight.device.type != "cpu" or weight.is_mkldnn:
+        return False
+    if weight.dtype == torch.bfloat16:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return weight.dtype == torch.float32
+
+
 def pack(weight: torch.Tensor) -> torch.Tensor:
-    """A float32 weight, shape `[out, in]`, in oneDNN's layout (an opaque tensor of that shape)."""
+    """A weight, shape `[out, in]`, in oneDNN's layout (an opaque tensor of that shape)."""
     packed: torch.Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, _TYPICAL_TOKENS)
     return packed
 
@@ -42,10 +52,9 @@ def install(linear_method: Any, logits_processor: Any) -> None:
 
     def process_weights(self: Any, layer: torch.nn.Module) -> None:
         process(self, layer)
-        weight = layer.weight
-        if weight.device.type == "cpu" and weight.dtype == torch.float32 and not weight.is_mkldnn:
+        if can_pack(layer.weight):
             # In place of the plain weight: a model is held once.
-            layer.weight = torch.nn.Parameter(pack(weight.data), requires_grad=False)
+            layer.weight = torch.nn.Parameter(pack(layer.weight.data), requires_grad=False)
 
     def apply_packed(
         self: Any, layer: torch.nn.Module, x: torch.Tensor, bias: torch.Tensor | None = None
@@ -60,7 +69,7 @@ def install(linear_method: Any, logits_processor: Any) -> None:
         packed = _packed_head(self, lm_head)
         if packed is None:
             return compute_logits(self, hidden_states, lm_head, embedding_bias)
-        return product(hidden_states.float(), packed)
+        return product(hidden_states.to(packed.dtype), packed)
 
     linear_method.process_weights_after_loading = process_weights
     linear_method.apply = apply_packed
@@ -74,11 +83,13 @@ def _packed_head(processor: Any, lm_head: Any) -> torch.Tensor | None:
         weight = getattr(lm_head, "weight", None)
         if (
             weight is None
-            or weight.device.type != "cpu"
-            or not (processor.use_fp32_lm_head or weight.dtype == torch.float32)
+            or processor.rl_on_policy_target is not None
             or hasattr(lm_head, "set_lora")
             or type(getattr(lm_head, "quant_method", None)).__name__ != "UnquantizedEmbeddingMethod"
         ):
             return None
-        packed = lm_head.coserve_packed = pack(weight.data.float())
+        computed_in = weight.data.float() if processor.use_fp32_lm_head else weight.data
+        if not can_pack(computed_in):
+            return None
+        packed = lm_head.coserve_packed = pack(computed_in)
     return packed

@@ -77,7 +77,8 @@ def main() -> None:
                 assert a.dtype == c.dtype
                 worst[f"head {dtype} {wide} {n}"] = float((a.float() - c.float()).abs().max())
             packed[f"head {dtype} {wide}"] = hasattr(head, "coserve_packed")
-    print("RESULTS " + json.dumps({"worst": worst, "packed": packed}))
+    narrow = linear.can_pack(torch.zeros(1, 1, dtype=torch.bfloat16))
+    print("RESULTS " + json.dumps({"worst": worst, "packed": packed, "bfloat16": narrow}))
 
 
 if __name__ == "__main__":

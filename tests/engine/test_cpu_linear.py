@@ -11,15 +11,17 @@ pytestmark = pytest.mark.timeout(LIMIT_S)
 
 def test_they_equal_sglangs_own_for_any_number_of_tokens() -> None:
     found = run_script("cpu_linear_cases.py")
-    # Only what SGLang computes in float32 is packed; bfloat16 products stay with it.
+    narrow = found["bfloat16"]  # not every processor has kernels for it
     assert found["packed"] == {
         "linear torch.float32": True,
-        "linear torch.bfloat16": False,
+        "linear torch.bfloat16": narrow,
         "head torch.float32 False": True,
         "head torch.float32 True": True,
-        "head torch.bfloat16 False": False,
+        "head torch.bfloat16 False": narrow,
         "head torch.bfloat16 True": True,
     }
     assert len(found["worst"]) == 2 * (7 * 4 + 2 * 6)
     for name, difference in found["worst"].items():
-        assert difference < 1e-4, f"{name}: {difference}"
+        # The products are around 20: one step of bfloat16 there, where they are rounded to it.
+        rounded = "bfloat16" in name and "True " not in name
+        assert difference <= (0.125 if rounded else 1e-4), f"{name}: {difference}"
