@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.coserve_bench.systems import DEFAULT_SYSTEMS
+from engine_adapter.host_cpu import matmul_dtype
 
 SLO_SCALES = (1.0, 1.25, 1.5, 2.0)
 
@@ -131,7 +132,8 @@ def parse_options(argv: list[str] | None = None) -> Options:
         model_dir=args.model_dir.absolute(),
         out=args.out.absolute(),
         device=args.device,
-        dtype=args.dtype,
+        # Said here and not left to the engine, so that every result names it.
+        dtype=args.dtype or (matmul_dtype() if args.device == "cpu" else None),
         systems=tuple(args.systems.split(",")),
         repeats=args.repeats,
         duration_s=args.duration,

@@ -27,6 +27,12 @@ def test_the_default_is_the_recorded_starting_point(tmp_path: Path) -> None:
     assert o.systems[0] == "online-only"
 
 
+def test_the_type_of_the_weights_is_named_in_every_result_of_a_cpu(tmp_path: Path) -> None:
+    assert options(tmp_path).dtype in ("bfloat16", "float32")
+    assert options(tmp_path, "--dtype", "float32").dtype == "float32"
+    assert options(tmp_path, "--device", "cuda").dtype is None
+
+
 def test_repeats_differ_and_systems_do_not(tmp_path: Path) -> None:
     o = options(tmp_path)
     assert online_trace(o, 0, 1.0) == online_trace(o, 0, 1.0)
