@@ -12,6 +12,8 @@ from typing import Any
 
 import orjson
 
+from engine_adapter.host_cpu import matmul_dtype
+
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -22,6 +24,7 @@ def environment() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "cpu": _cpu_model(),
         "num_cpus": os.cpu_count(),
+        "cpu_engine_dtype": matmul_dtype(),
         "load_1min": round(os.getloadavg()[0], 2),
         "packages": {name: version(name) for name in ("fastapi", "uvicorn", "orjson", "psycopg")},
         "commit": _commit(),
