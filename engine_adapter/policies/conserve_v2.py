@@ -56,7 +56,7 @@ class ConserveV2(PolicyBase):
         super().__init__(model, settings)
         self._order = OfflineOrder(self.settings.batch_min_share)
         self._arrivals = OnlineArrivals(self.settings.typical_online_tokens)
-        self._online = OnlineFiller(online_prefill_budget_s)
+        self._online = OnlineFiller(online_prefill_budget_s, soonest=True)
         self._price = HarvestPrice(self.settings.min_harvest)
 
     def plan(self, snapshot: Snapshot) -> StepPlan:
