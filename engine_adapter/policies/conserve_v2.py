@@ -13,6 +13,8 @@ rows, checkpointed ones first. What differs from the printed algorithm, and why:
 - online decode rows are never held back by the budget: leaving one out breaks its own TBT;
 - online prompts outgrow the TBT budget when their TTFT target would be missed otherwise
   (:func:`~engine_adapter.policies.parts.budget.online_prefill_budget_s`);
+- online prompts share a step only if first tokens come sooner by it
+  (:mod:`~engine_adapter.policies.parts.online`);
 - step 3 also leaves the first tokens that wait for the step their time
   (:func:`~engine_adapter.policies.parts.budget.first_token_slack_s`): the TBT target may be longer
   than what is left of a TTFT target;

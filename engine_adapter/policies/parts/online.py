@@ -81,10 +81,10 @@ class OnlineFiller:
                 continue
             if builder.chunk_left <= 0:
                 break
-            num_behind = len(filling) - i - 1
-            if self._soonest and num_taken:
-                if not _sooner_together(builder, row, num_taken, num_behind, decode_s):
-                    break
+            behind = len(filling) - i - 1
+            may_join = not self._soonest or num_taken == 0
+            if not (may_join or _sooner_together(builder, row, num_taken, behind, decode_s)):
+                break
             if builder.chunk(row, budget_s) == 0:
                 break
             num_taken += 1
