@@ -82,7 +82,7 @@ async def test_cut_and_whole_answers(
 ) -> None:
     """Prompts of random token ids share no beginning, so that none of them is found in a cache."""
     dice = random.Random(12 + stream)
-    # Made before any time is taken: sixteen clients, each reading its certificates, took a second.
+    # One client, made before any time is taken: each reads its certificates first.
     http = httpx.AsyncClient(timeout=60, limits=httpx.Limits(max_connections=None))
     begun = asyncio.Event()
 
