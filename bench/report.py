@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from engine_adapter.host_cpu import matmul_dtype
+from engine_adapter.host_cpu import cpu_name, matmul_dtype
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -22,7 +22,7 @@ def environment() -> dict[str, Any]:
     return {
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
-        "cpu": _cpu_model(),
+        "cpu": cpu_name(),
         "num_cpus": os.cpu_count(),
         "cpu_engine_dtype": matmul_dtype(),
         "load_1min": round(os.getloadavg()[0], 2),
@@ -64,13 +64,6 @@ def report(name: str, measured: dict[str, Any], targets: dict[str, tuple[float, 
     path = RESULTS / f"{name}.json"
     path.write_bytes(orjson.dumps(body, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS) + b"\n")
     return met
-
-
-def _cpu_model() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor()
 
 
 def _commit() -> str:

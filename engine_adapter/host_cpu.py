@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 
 CPUINFO = Path("/proc/cpuinfo")
@@ -17,12 +18,20 @@ def matmul_dtype(cpuinfo: Path = CPUINFO) -> str:
     Args:
         cpuinfo: The kernel's list of processors; float32 where there is none.
     """
+    flags = _first(cpuinfo, "flags", "Features").split()
+    return "bfloat16" if _BFLOAT16_FLAGS & set(flags) else "float32"
+
+
+def cpu_name(cpuinfo: Path = CPUINFO) -> str:
+    """The processor in the kernel's words, or its architecture where the kernel has none."""
+    return _first(cpuinfo, "model name") or platform.machine()
+
+
+def _first(cpuinfo: Path, *names: str) -> str:
+    """The first value under one of these names; empty if there is none."""
     try:
         lines = cpuinfo.read_text(errors="replace").splitlines()
     except OSError:
-        return "float32"
-    for line in lines:
-        name, _, flags = line.partition(":")
-        if name.strip() in ("flags", "Features"):
-            return "bfloat16" if _BFLOAT16_FLAGS & set(flags.split()) else "float32"
-    return "float32"
+        return ""
+    pairs = (line.partition(":") for line in lines)
+    return next((value.strip() for name, _, value in pairs if name.strip() in names), "")

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from bench.coserve_bench.options import Options
+from engine_adapter.host_cpu import cpu_name
 
 
 def surroundings(options: Options) -> dict[str, Any]:
     """Machine, versions and options."""
     return {
-        "cpu": _cpu_model(),
+        "cpu": cpu_name(),
         "cores": os.cpu_count(),
         "load_average": list(os.getloadavg()),
         "platform": platform.platform(),
@@ -26,17 +27,6 @@ def surroundings(options: Options) -> dict[str, Any]:
             for name, value in dataclasses.asdict(options).items()
         },
     }
-
-
-def _cpu_model() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next(
-        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")),
-        platform.processor(),
-    )
 
 
 _VERSIONS: dict[Path, dict[str, str]] = {}

@@ -27,7 +27,7 @@ class ProfileKey:
 
     Attributes:
         model: Model name or path as served.
-        device: Device in words, for example ``"cpu-2threads"`` or ``"NVIDIA H100"``.
+        device: Device in words, for example ``"AMD EPYC, 1 threads"`` or ``"NVIDIA H100"``.
         parallelism: For example ``"tp1"``.
         sglang_version: Version of the engine it was measured with.
         dtype: Weight type.

@@ -59,7 +59,7 @@ class ConserveV1(PolicyBase):
         super().__init__(model, settings)
         self._order = OfflineOrder(self.settings.batch_min_share)
         self._arrivals = OnlineArrivals(self.settings.typical_online_tokens)
-        self._online = OnlineFiller(_prompt_budget_s)
+        self._online = OnlineFiller(_prompt_budget_s, fetches=True)
 
     def plan(self, snapshot: Snapshot) -> StepPlan:
         """Algorithm 1."""
@@ -72,6 +72,7 @@ class ConserveV1(PolicyBase):
         )
         if rows.has_online:
             gap_s = self._online.take(builder, rows, victims)
+            harvester.fetch_online()
             budget_s = step_budget_s(builder, gap_s)
             harvester.fill_in_order(budget_s)
             self._online.close(builder.predicted_s())

@@ -58,7 +58,7 @@ class ConserveV2(PolicyBase):
         super().__init__(model, settings)
         self._order = OfflineOrder(self.settings.batch_min_share)
         self._arrivals = OnlineArrivals(self.settings.typical_online_tokens)
-        self._online = OnlineFiller(online_prefill_budget_s, soonest=True)
+        self._online = OnlineFiller(online_prefill_budget_s, soonest=True, fetches=True)
         self._price = HarvestPrice(self.settings.min_harvest)
 
     def plan(self, snapshot: Snapshot) -> StepPlan:
@@ -80,7 +80,8 @@ class ConserveV2(PolicyBase):
         )
         if rows.has_online:
             gap_s = self._online.take(builder, rows, victims)
-            slack_s = first_token_slack_s(builder, rows.online_filling())
+            harvester.fetch_online()
+            slack_s = first_token_slack_s(builder, rows.online_filling(fetches=True))
             budget_s = min(beside_online_budget_s(snapshot.slo) - gap_s, slack_s)
             online_s = builder.predicted_s()
             harvester.fill_beside_online(budget_s)

@@ -68,8 +68,10 @@ class RandomValid(PolicyBase):
     def _take_prompts(
         self, builder: PlanBuilder, snapshot: Snapshot, filling: list[RequestRow]
     ) -> None:
-        waiting = [row for row in snapshot.online_waiting if row.host_tokens == 0]
-        waiting += [row for row in snapshot.offline_waiting if row.host_tokens == 0][:4]
+        # Now and then a row is computed anew although the host has its KV.
+        waiting = [r for r in snapshot.online_waiting if r.host_tokens == 0 or self._chance(8)]
+        offline = [r for r in snapshot.offline_waiting if r.host_tokens == 0 or self._chance(8)]
+        waiting += offline[:4]
         full = builder.chunk_left
         for row in filling + waiting:
             if row.rid in builder.taken or self._chance(4):

@@ -52,6 +52,7 @@ def _retract(scheduler: Any, live: LiveRow) -> None:
     req = live.req
     if live.row.phase is not Phase.PREFETCHING:
         scheduler.checkpointer.park_tail(live)
+    live.had_tokens = max(live.had_tokens, req.kv_committed_len)
     release_req(
         req=req,
         remaing_req_count=0,
@@ -139,6 +140,9 @@ def _take_chunk(scheduler: Any, chunk: Chunk) -> ChunkSpan | None:
             return None  # more is cached than the plan meant to compute: plan it again
         scheduler.tree_cache.inc_lock_ref(req.last_node)
         scheduler.rows.start(live, Phase.PREFILL)
+        # It is computed anew, so what the host holds of it is over: a tail page kept there would
+        # stand before pages checkpointed later, half filled.
+        scheduler.checkpointer.forget(live)
     else:
         req.init_next_round_input()
     start = len(req.prefix_indices)
@@ -160,8 +164,6 @@ def _take_chunk(scheduler: Any, chunk: Chunk) -> ChunkSpan | None:
         req.inflight_middle_chunks += 1
     else:
         row.phase = Phase.DECODE
-    if fresh and req.retracted_stain and req.output_ids:
-        scheduler.counters.recomputed_tokens += row.fill_tokens - start
     return span
 
 

@@ -92,7 +92,7 @@ class Checkpointer:
         live.row.host_pages = full_pages
 
     def forget(self, live: LiveRow) -> None:
-        """Release every host page of a row that is over."""
+        """Release every host page of a row: it is over, or is computed anew."""
         self._pool.ledger.drop(live.rid)
         live.row.host_tokens = 0
         live.row.host_pages = 0

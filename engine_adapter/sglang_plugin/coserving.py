@@ -222,6 +222,8 @@ class CoServingScheduler(QueueingScheduler):
         counters.steps += 1
         counters.online_tokens += outcome.online_tokens
         counters.offline_tokens += outcome.offline_tokens
+        counters.recomputed_tokens += step.recomputed_tokens(online=False)
+        counters.recomputed_online_tokens += step.recomputed_tokens(online=True)
         counters.step_s += step.measured_s
         counters.predicted_s += step.plan.predicted_s
         if self.agreement.rank == 0:

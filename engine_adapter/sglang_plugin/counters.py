@@ -36,7 +36,8 @@ class Counters:
         parks: Rows left out of a step that could have run (row steps).
         parked_rows: Rows that the newest step left out; a gauge, no total.
         retracts: Rows that gave slot and pages up.
-        recomputed_tokens: Tokens prefilled again after a retract.
+        recomputed_tokens: Those of ``offline_tokens`` that had been computed before a retract.
+        recomputed_online_tokens: Likewise those of ``online_tokens``.
         rejected_plans: Plans the driver refused.
         reaped_rows: Aborted rows ended without a forward pass.
         plan_cpu_s: Thread CPU time in snapshot, plan, check and actuate, copies of pages apart.
@@ -57,6 +58,7 @@ class Counters:
     parked_rows: int = 0
     retracts: int = 0
     recomputed_tokens: int = 0
+    recomputed_online_tokens: int = 0
     rejected_plans: int = 0
     reaped_rows: int = 0
     plan_cpu_s: float = 0.0

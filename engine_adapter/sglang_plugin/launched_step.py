@@ -126,3 +126,11 @@ class LaunchedStep:
         num_decodes = len(self.decodes) - len(offline) if online else len(offline)
         dropped = [i for i in self.dropped if i >= num_chunks]
         return num_tokens + num_decodes - sum(self.lives[i].is_online is online for i in dropped)
+
+    def recomputed_tokens(self, *, online: bool) -> int:
+        """Those of them that had been computed before a retract."""
+        return sum(
+            max(0, min(span.end, span.live.had_tokens) - span.start)
+            for i, span in enumerate(self.chunks)
+            if i not in self.dropped and span.live.is_online is online
+        )

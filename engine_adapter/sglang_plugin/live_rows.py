@@ -34,6 +34,7 @@ class LiveRow:
         pending: Launched steps of this row whose result SGLang has not processed yet.
         is_online: Whether the row is latency-bound.
         last_token_at_s: When it last got a token, monotonic clock; None: not yet.
+        had_tokens: KV length at its longest before a retract: below it nothing is computed first.
     """
 
     req: Any
@@ -41,6 +42,7 @@ class LiveRow:
     pending: int = 0
     is_online: bool = field(init=False)
     last_token_at_s: float | None = None
+    had_tokens: int = 0
 
     def __post_init__(self) -> None:
         """The class of a request never changes."""

@@ -16,6 +16,7 @@ import sglang
 import torch
 
 from engine_adapter.core.slo import Slo
+from engine_adapter.host_cpu import cpu_name
 from engine_adapter.latency.derive import default_slo
 from engine_adapter.latency.fit import Fit, Sample, fit_with_holdout
 from engine_adapter.latency.grid import Cell, make_grid
@@ -141,7 +142,7 @@ def profile_key(scheduler: Any) -> ProfileKey:
     if torch.cuda.is_available() and scheduler.device != "cpu":
         device = torch.cuda.get_device_name()
     else:
-        device = f"cpu-{torch.get_num_threads()}threads"
+        device = f"{cpu_name()}, {torch.get_num_threads()} threads"
     return ProfileKey(
         model=args.served_model_name or args.model_path,
         device=device,

@@ -39,10 +39,14 @@ class KvMover:
         if row.in_flight or row.host_pages_pending:
             raise RuntimeError(f"{row.rid} was retracted with a step or a copy under way")
         was_decoding = row.phase is Phase.DECODE
-        tail = row.computed_tokens - row.host_pages * self.pool.host_page_tokens
-        if row.host_pages and 0 < tail < self.pool.host_page_tokens and self.pool.host_free_pages:
-            self.pool.take_host(row, 1)
-            row.host_pages += 1
+        page = self.pool.host_page_tokens
+        tail = row.computed_tokens - row.host_pages * page
+        num_pages = -(-tail // page)
+        # As the runtime does: the unfinished page, and one that the very last step completed.
+        is_short = row.phase is not Phase.PREFETCHING and 0 < tail < 2 * page
+        if is_short and self.pool.host_free_pages >= num_pages:
+            self.pool.take_host(row, num_pages)
+            row.host_pages += num_pages
             row.host_tokens = row.computed_tokens
         self.pool.release_device(row)
         self.roster.retract(row.rid)

@@ -119,25 +119,31 @@ def restore(rig: Rig) -> dict[str, Any]:
     at = [6, 14, 20]
     kv_lengths: list[int] = []
     saved: dict[str, Any] = {}
+    written: list[Any] = []
+
+    def kv_of(live: Any, num_tokens: int) -> Any:
+        table = rig.scheduler.req_to_token_pool.req_to_token
+        return rig.scheduler.host_pool.device_tokens(
+            table[live.req.req_pool_idx, :num_tokens].long()
+        )
 
     def wish(snapshot: Snapshot) -> Wishes:
         row = snapshot.rows.get("off")
         live = rig.scheduler.rows.get("off")
         if live is not None and row is not None and row.phase is Phase.RETRACTED and not saved:
-            pool = rig.scheduler.host_pool
-            pages = pool.ledger.pages("off", 0, row.host_pages)
-            saved["kv"] = pool.tokens(pages, row.host_tokens)
+            saved["kv"] = written.pop()
             kv_lengths.append(row.host_tokens)
             rig.scheduler.tree_cache.reset()  # nothing of the row is left on the device
             rig.scheduler.token_to_kv_pool_allocator.clear()
         elif saved and row is not None and row.phase is Phase.DECODE:
-            table = rig.scheduler.req_to_token_pool.req_to_token
-            slots = table[live.req.req_pool_idx, : kv_lengths[-1]].long()
-            now = rig.scheduler.host_pool.device_tokens(slots)
-            assert (now == saved.pop("kv")).all(), "restored KV differs from what was saved"
+            now = kv_of(live, kv_lengths[-1])
+            then = saved.pop("kv")
+            assert now.shape == then.shape
+            assert (now == then).all(), "restored KV differs from what was written"
         due = row is not None and at and row.output_tokens >= at[0]
         if row is not None and due and row.phase is Phase.DECODE and not row.in_flight:
             at.pop(0)
+            written.append(kv_of(live, live.req.kv_committed_len))
             return Wishes(retract={"off"})
         # With the overlap loop a result is on its way: wait for it without running again.
         park = {"off"} if due else set()
@@ -211,6 +217,33 @@ def recompute(rig: Rig) -> dict[str, Any]:
     return events
 
 
+def anew(rig: Rig) -> dict[str, Any]:
+    """Computed again though the host has its KV, then checkpointed, retracted and restored."""
+    jobs = {"off": (prompt(26, 133), -10)}
+    expected = undisturbed(rig, jobs)
+    before = counters(rig)
+    at = [6, 20]
+
+    def wish(snapshot: Snapshot) -> Wishes:
+        row = snapshot.rows.get("off")
+        due = row is not None and at and row.output_tokens >= at[0]
+        if row is not None and due and row.phase is Phase.DECODE and not row.in_flight:
+            at.pop(0)
+            return Wishes(retract={"off"}, anew={"off"})
+        anew = {"off"} if len(at) == 1 else set()
+        return Wishes(park={"off"} if due else set(), checkpoint=True, anew=anew)
+
+    rig.use(ScriptedPolicy(wish))
+    run_and_compare(rig, jobs, expected, lambda rig: None)
+    after = counters(rig)
+    events = gained(before, after, "retracts", "restored_rows", "recomputed_tokens")
+    assert (events["retracts"], events["restored_rows"]) == (2, 1), events
+    # The prompt was still in the prefix tree; what had been said was not.
+    assert events["recomputed_tokens"] > 0, events
+    assert after["host_free_pages"] == after["host_total_pages"], "host pages leaked"
+    return events
+
+
 def park(rig: Rig) -> dict[str, Any]:
     """Rows skip steps with their KV in place: decode rows, and several half-filled prompts."""
     jobs = {
@@ -246,6 +279,7 @@ SCENARIOS = [
     restore,
     shared_prefix,
     recompute,
+    anew,
     park,
 ]
 # With bfloat16 the shape of a batch changes the rounding, so only runs that keep it are compared.

@@ -28,6 +28,7 @@ class Wishes:
     hold: set[str] = field(default_factory=set)  # do not start or fetch
     chunk: dict[str, int] = field(default_factory=dict)  # prompt tokens for a row
     fetch_pages: int = 1 << 20
+    anew: set[str] = field(default_factory=set)  # compute again instead of fetching
     checkpoint: bool = False
 
 
@@ -69,7 +70,7 @@ class ScriptedPolicy:
         for row in [r for r in running if r.phase is Phase.PREFILL] + waiting:
             if row.rid in wishes.hold | wishes.park | set(retracts):
                 continue
-            if row.phase is Phase.RETRACTED and row.host_pages:
+            if row.phase is Phase.RETRACTED and row.host_pages and row.rid not in wishes.anew:
                 if slots:
                     prefetches.append(self._fetch(row, wishes))
                     slots -= 1

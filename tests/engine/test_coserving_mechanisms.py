@@ -24,6 +24,7 @@ FLOAT32 = (
     "restore",
     "shared_prefix",
     "recompute",
+    "anew",
     "park",
 )
 BFLOAT16 = ("abort_prefill", "abort_decode", "restore")

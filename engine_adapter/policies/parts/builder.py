@@ -174,8 +174,8 @@ class PlanBuilder:
             self.offline_slots_left += 1
         self._retracts.append(row.rid)
         self._taken.add(row.rid)
-        # The unfinished tail page goes to the host with the retract.
-        self.host_left -= 1
+        # The unfinished page goes to the host with the retract, and maybe the one before it.
+        self.host_left -= 2
         return gained
 
     def prefetch(self, row: RequestRow, keep_pages: int = 0) -> int:

@@ -101,6 +101,20 @@ class Harvester:
             return both_s
         return prefill_s
 
+    def fetch_online(self) -> None:
+        """Bring retracted online rows back, before anything offline is taken and at its cost."""
+        builder, page_tokens = self._builder, self._builder.page_tokens
+        from_offline = VictimPool(builder, self._rows.offline, ())
+        for row in [*self._rows.prefetching, *self._rows.online_waiting]:
+            if not row.is_online or row.host_tokens == 0 or row.rid in builder.taken:
+                continue
+            if builder.prefetch(row):
+                continue
+            # Room for all of it: half a row would hold pages and serve nobody.
+            num_pages = pages_for(row.host_tokens, page_tokens) + 1 - row.device_pages
+            if from_offline.make_room(row, num_pages, 0 if row.holds_slot else 1):
+                builder.prefetch(row)
+
     def order_prefetches(self) -> None:
         """Bring retracted rows back while pages, slots and interconnect allow it."""
         builder = self._builder
@@ -108,9 +122,6 @@ class Harvester:
             if row.rid in builder.taken or builder.prefetch(row):
                 continue
             if builder.is_empty and self._victims.make_room(row, builder.pages_left + 1):
-                builder.prefetch(row)
-        for row in self._rows.online_waiting:
-            if row.host_tokens > 0 and row.rid not in builder.taken:
                 builder.prefetch(row)
         if builder.retracted or not builder.has_offline_slot:
             return

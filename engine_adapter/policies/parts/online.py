@@ -30,10 +30,14 @@ class OnlineFiller:
             rows taken, the prompts, oldest first, and the time of a decode step to come.
         soonest: Take another prompt into a step only if first tokens come sooner by it, all in all;
             otherwise as many as there is room for.
+        fetches: The policy fetches rows whose KV is on the host; others compute them again.
     """
 
-    def __init__(self, prompt_budget: PromptBudget, *, soonest: bool = False) -> None:
+    def __init__(
+        self, prompt_budget: PromptBudget, *, soonest: bool = False, fetches: bool = False
+    ) -> None:
         """Start with a step of either kind."""
+        self._fetches = fetches
         self._prompt_budget = prompt_budget
         self._soonest = soonest
         self._prefilled_alone = False
@@ -46,7 +50,7 @@ class OnlineFiller:
             Seconds of the decode rows' current gap that belong to another step: the prompts' step
             before this one, or the decode step after this one. They are not to be harvested.
         """
-        filling = rows.online_filling()
+        filling = rows.online_filling(fetches=self._fetches)
         if filling and rows.online_decode and self._must_separate(builder, rows, filling):
             self._prefilled_alone = not self._prefilled_alone
             if self._prefilled_alone:

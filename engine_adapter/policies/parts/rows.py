@@ -64,11 +64,13 @@ class RowsByRole:
         """Online slot holders."""
         return self.online_decode.rows + self.online_partial
 
-    def online_filling(self) -> list[RequestRow]:
+    def online_filling(self, *, fetches: bool) -> list[RequestRow]:
         """Online rows with prompt tokens left, oldest first.
 
-        Retracted rows with a host checkpoint are not among them: their KV is fetched.
+        Args:
+            fetches: The policy fetches rows whose KV is on the host: they are not among these.
         """
-        filling = self.online_partial + [row for row in self.online_waiting if row.host_tokens == 0]
+        waiting = [row for row in self.online_waiting if not (fetches and row.host_tokens)]
+        filling = self.online_partial + waiting
         filling.sort(key=lambda row: row.sequence)
         return filling

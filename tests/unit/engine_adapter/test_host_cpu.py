@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 
 import pytest
 
-from engine_adapter.host_cpu import matmul_dtype
+from engine_adapter.host_cpu import cpu_name, matmul_dtype
 
 
 @pytest.mark.parametrize(
@@ -28,3 +29,10 @@ def test_hardware_decides(tmp_path: Path, line: str, dtype: str) -> None:
 
 def test_no_list_of_processors(tmp_path: Path) -> None:
     assert matmul_dtype(tmp_path / "absent") == "float32"
+
+
+def test_a_processor_has_a_name(tmp_path: Path) -> None:
+    place = tmp_path / "cpuinfo"
+    place.write_text("processor\t: 0\nmodel name\t: Some CPU: 3 GHz\n")
+    assert cpu_name(place) == "Some CPU: 3 GHz"
+    assert cpu_name(tmp_path / "absent") == platform.machine()

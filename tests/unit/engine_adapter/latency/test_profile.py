@@ -42,7 +42,7 @@ def test_every_part_of_the_key_makes_another_profile(tmp_path: Path) -> None:
     save_profile(PROFILE, tmp_path)
     for other in (
         replace(KEY, model="org/other"),
-        replace(KEY, device="cpu-2threads"),
+        replace(KEY, device="AMD EPYC, 2 threads"),
         replace(KEY, parallelism="tp2"),
         replace(KEY, sglang_version="0.5.17"),
         replace(KEY, dtype="float32"),

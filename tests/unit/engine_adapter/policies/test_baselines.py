@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from engine_adapter.core.plan import Chunk, SafepointMode
 from engine_adapter.core.request import Phase
 from engine_adapter.driver import Driver
@@ -30,6 +32,15 @@ def test_online_only_never_runs_offline_rows(world: World, model: PolynomialMode
     world.online("on")
     plan = plan_of("online_only", world, model)
     assert (plan.decode, plan.prefill) == ((), (Chunk("on", 100),))
+
+
+@pytest.mark.parametrize("name", ["online_only", "sarathi_p", "non_preemptive"])
+def test_a_policy_that_never_fetches_computes_a_retracted_row_again(
+    name: str, world: World, model: PolynomialModel
+) -> None:
+    """A pause or another policy may have left its KV on the host: it must not wait for ever."""
+    world.online("on", phase=Phase.RETRACTED, prompt=30, host_pages=2, host_tokens=30)
+    assert plan_of(name, world, model).prefill == (Chunk("on", 30),)
 
 
 def test_non_preemptive_parks_nobody_and_fills_the_chunk(

@@ -21,6 +21,7 @@ from engine_adapter.core.slo import Slo
 from engine_adapter.driver import Driver
 from engine_adapter.latency.polynomial import PolynomialModel
 from engine_adapter.policies.conserve_v2 import ConserveV2
+from engine_adapter.policies.registry import create_policy
 from engine_adapter.policies.settings import PolicySettings
 
 if TYPE_CHECKING:
@@ -115,6 +116,17 @@ class TestRestore:
             host_tokens=90,
         )
         assert plan_of(world, model).prefetches == (Prefetch("r", 4, 2),)
+
+    @pytest.mark.parametrize("name", ["conserve_v1", "conserve_v2"])
+    def test_an_online_row_comes_back_at_the_cost_of_offline_rows(
+        self, name: str, world: World, model: PolynomialModel
+    ) -> None:
+        world.have(free_pages=0)
+        world.offline("big", phase=DECODE, prompt=800)
+        world.online("on", phase=Phase.RETRACTED, prompt=160, host_pages=10, host_tokens=160)
+        plan = Driver(create_policy(name, model)).begin(world.snapshot()).plan
+        assert plan.retracts == ("big",)
+        assert plan.prefetches == (Prefetch("on", 0, 10),)
 
     def test_new_rows_leave_the_pages_a_retracted_row_waits_for(
         self, world: World, model: PolynomialModel

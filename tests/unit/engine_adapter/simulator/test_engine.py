@@ -136,6 +136,20 @@ def test_checkpoint_retract_restore_loses_nothing(model: PolynomialModel) -> Non
     assert (e.restored_tokens, e.recomputed_tokens, a.output_tokens) == (91, 0, 3)
 
 
+def test_a_retract_copies_the_last_page_and_one_just_completed(model: PolynomialModel) -> None:
+    e = engine(model)
+    short, long = row("short"), row("long")
+    short.prompt_tokens = short.fill_tokens = 30
+    for each in (short, long):
+        e.submit(each)
+    e.snapshot()
+    e.apply(StepPlan(0, prefill=(Chunk("short", 30), Chunk("long", 90))))
+    e.outcomes()
+    e.apply(StepPlan(1, retracts=("short", "long")))
+    assert (short.host_pages, short.host_tokens) == (2, 30)
+    assert (long.host_pages, long.host_tokens) == (0, 0)
+
+
 def test_a_page_given_out_twice_is_noticed(model: PolynomialModel) -> None:
     e = engine(model, total_pages=5)
     e.submit(row("a"))

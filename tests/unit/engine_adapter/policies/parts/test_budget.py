@@ -107,7 +107,7 @@ class TestPromptBudget:
         builder = PlanBuilder(world.snapshot(), model, lambda _kind: 0.0)
         rows = RowsByRole.of(builder.snapshot)
         assert builder.decode_run(rows.online_decode, math.inf) == 1
-        return online_prefill_budget_s(builder, rows.online_filling(), 0.0)
+        return online_prefill_budget_s(builder, rows.online_filling(fetches=True), 0.0)
 
     def test_cut_to_the_tbt_target_while_there_is_time(
         self, world: World, model: PolynomialModel
@@ -145,7 +145,7 @@ class TestFirstTokenSlack:
         world.slo = Slo(ttft_s=1.0, tbt_s=0.05)
         world.now_s = 10.0
         builder = PlanBuilder(world.snapshot(), model, lambda _kind: 0.0)
-        rows = RowsByRole.of(builder.snapshot).online_filling()
+        rows = RowsByRole.of(builder.snapshot).online_filling(fetches=True)
         for rid, num_tokens in taken:
             row = next(row for row in rows if row.rid == rid)
             builder.chunk_left = num_tokens
