@@ -258,7 +258,7 @@ class _Check:
                 raise self.fail("an abort would throw online rows away")
             if plan.prefill and not limits.prefill_safepoints:
                 raise self.fail("the executor cannot abort prompt tokens")
-            if plan.decode and not limits.decode_safepoints:
+            if not plan.prefill and not limits.decode_safepoints:
                 raise self.fail("the executor cannot abort decode rows")
         elif not limits.row_drop:
             raise self.fail("the executor cannot drop rows")

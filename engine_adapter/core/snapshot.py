@@ -58,7 +58,8 @@ class EngineLimits:
         max_batch_rows: Most rows in one step.
         can_mix: Decode rows and prefill chunks may share a step.
         prefill_safepoints: A pure-offline prefill step can be aborted between layers.
-        decode_safepoints: A pure-offline decode step can be aborted and undone.
+        decode_safepoints: A step of offline decode rows alone can be aborted and undone; with
+            prompt tokens beside them it is ``prefill_safepoints`` that counts.
         row_drop: The offline rows of a mixed step can be dropped between layers.
         num_layers: Decoder layers, for turning an interval in seconds into layers.
     """

@@ -22,6 +22,7 @@ from engine_adapter.policies.base import PolicyBase, online_cannot_wait
 from engine_adapter.policies.parts.arrivals import OnlineArrivals
 from engine_adapter.policies.parts.builder import UNARMED, UNBOUNDED_S, PlanBuilder
 from engine_adapter.policies.parts.checkpointing import order_checkpoints
+from engine_adapter.policies.parts.fetching import fetch_online
 from engine_adapter.policies.parts.harvest import Harvester
 from engine_adapter.policies.parts.online import OnlineFiller
 from engine_adapter.policies.parts.ordering import OfflineOrder
@@ -72,7 +73,7 @@ class ConserveV1(PolicyBase):
         )
         if rows.has_online:
             gap_s = self._online.take(builder, rows, victims)
-            harvester.fetch_online()
+            fetch_online(builder, rows)
             budget_s = step_budget_s(builder, gap_s)
             harvester.fill_in_order(budget_s)
             self._online.close(builder.predicted_s())
@@ -93,7 +94,7 @@ class ConserveV1(PolicyBase):
         if not self.settings.safepoints or builder.num_online or not builder.num_offline:
             return UNARMED
         limits = builder.snapshot.limits
-        if builder.has_decode and not limits.decode_safepoints:
+        if not builder.has_chunks and not limits.decode_safepoints:
             return UNARMED
         if builder.has_chunks and not limits.prefill_safepoints:
             return UNARMED

@@ -39,6 +39,7 @@ from engine_adapter.policies.parts.budget import (
 )
 from engine_adapter.policies.parts.builder import UNARMED, PlanBuilder
 from engine_adapter.policies.parts.checkpointing import order_checkpoints
+from engine_adapter.policies.parts.fetching import fetch_online
 from engine_adapter.policies.parts.harvest import Harvester
 from engine_adapter.policies.parts.online import OnlineFiller
 from engine_adapter.policies.parts.ordering import OfflineOrder
@@ -80,7 +81,7 @@ class ConserveV2(PolicyBase):
         )
         if rows.has_online:
             gap_s = self._online.take(builder, rows, victims)
-            harvester.fetch_online()
+            fetch_online(builder, rows)
             slack_s = first_token_slack_s(builder, rows.online_filling(fetches=True))
             budget_s = min(beside_online_budget_s(snapshot.slo) - gap_s, slack_s)
             online_s = builder.predicted_s()
@@ -117,7 +118,7 @@ class ConserveV2(PolicyBase):
             if self.settings.drop_mixed and droppable:
                 return Safepoints(SafepointMode.DROP, interval_s)
             return UNARMED
-        if builder.has_decode and not limits.decode_safepoints:
+        if not builder.has_chunks and not limits.decode_safepoints:
             return UNARMED
         if builder.has_chunks and not limits.prefill_safepoints:
             return UNARMED

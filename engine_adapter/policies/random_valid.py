@@ -121,7 +121,7 @@ class RandomValid(PolicyBase):
         interval_s = self._interval_s(builder.snapshot)
         if builder.num_online:
             return Safepoints(SafepointMode.DROP, interval_s) if limits.row_drop else UNARMED
-        if builder.has_decode and not limits.decode_safepoints:
+        if not builder.has_chunks and not limits.decode_safepoints:
             return UNARMED
         if builder.has_chunks and not limits.prefill_safepoints:
             return UNARMED

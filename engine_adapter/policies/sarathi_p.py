@@ -64,5 +64,5 @@ class SarathiP(PolicyBase):
         growth = self.settings.growth_tokens * (len(rows.offline) + 1)
         keep_pages = pages_for(growth, builder.page_tokens)
         take_prompts(builder, rows.offline_partial, keep_pages)
-        if not builder.retracted:
+        if not builder.makes_room:
             take_prompts(builder, self._order.waiting(builder.snapshot), keep_pages)

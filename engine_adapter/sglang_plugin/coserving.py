@@ -97,6 +97,19 @@ class CoServingScheduler(QueueingScheduler):
             self.process_batch_result(batch, result)
             self.last_batch = None
 
+    def is_disable_overlap_for_batch(self, batch: Any, last_batch: Any) -> bool:
+        """Hand tokens of online rows out before a pass that may be stopped is launched.
+
+        Its launch takes as long as the pass: safepoints keep the host close to the device.
+        """
+        step = self._next_step
+        is_armed = step is not None and step.plan.safepoints.mode is not SafepointMode.NONE
+        if is_armed and self._has_pending_result():
+            pending = self._launched.get(self.result_queue[0][0].forward_iter)
+            if pending is not None and len(pending.offline_positions) < len(pending.lives):
+                return True
+        return bool(super().is_disable_overlap_for_batch(batch, last_batch))
+
     def _has_pending_result(self) -> bool:
         return bool(self.enable_overlap and self.result_queue)
 

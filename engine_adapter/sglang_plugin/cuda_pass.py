@@ -89,7 +89,12 @@ class DeviceClock:
     """Duration of a step on the device; on a CPU the pass itself takes the time."""
 
     def __init__(self, stream: Any, cuda: Any = None) -> None:
-        """Measure on ``stream``, with the events of ``cuda``; None measures on the host."""
+        """Measure with the events of ``cuda``, on the host if that is None.
+
+        Args:
+            stream: Where the passes run; None takes the stream that is current at each call.
+            cuda: The module ``torch.cuda``.
+        """
         self._stream = stream
         self._cuda = cuda
 
@@ -116,7 +121,7 @@ class DeviceClock:
 
     def _event(self) -> Any:
         event = self._cuda.Event(enable_timing=True)
-        event.record(self._stream)
+        event.record(self._stream or self._cuda.current_stream())
         return event
 
 
@@ -126,7 +131,12 @@ def device_clock(scheduler: Any) -> DeviceClock:
         return DeviceClock(None)
     import torch
 
-    return DeviceClock(scheduler.forward_stream, torch.cuda)
+    return DeviceClock(pass_stream(scheduler), torch.cuda)
+
+
+def pass_stream(scheduler: Any) -> Any:
+    """The stream of the forward passes; without the overlap loop that is the current one: None."""
+    return scheduler.forward_stream if scheduler.enable_overlap else None
 
 
 def run_ahead(model_runner: Any) -> RunAhead | None:
@@ -151,3 +161,11 @@ def eager_when_armed(model_runner: Any, is_armed: Callable[[], bool]) -> None:
         return
     can_run = graphs.can_run_graph
     graphs.can_run_graph = lambda forward_batch: not is_armed() and can_run(forward_batch)
+
+
+def captured_rows(model_runner: Any) -> tuple[int, ...]:
+    """Row counts of the captured decode graphs, which no safepoint can stop; empty without any."""
+    graphs = getattr(model_runner, "decode_cuda_graph_runner", None)
+    if model_runner.device != "cuda" or graphs is None:
+        return ()
+    return tuple(getattr(graphs, "capture_bs", ()))

@@ -9,6 +9,14 @@ import psutil
 CGROUP = Path("/sys/fs/cgroup")
 
 
+def most_bytes(budget: int, *, pinned: bool) -> int:
+    """The largest block that takes no more than the budget.
+
+    torch's allocator of pinned memory rounds a block up to a power of two.
+    """
+    return 1 << (budget.bit_length() - 1) if pinned and budget > 0 else budget
+
+
 def free_bytes(cgroup: Path = CGROUP) -> int:
     """What can be allocated without swapping and without the container being killed.
 

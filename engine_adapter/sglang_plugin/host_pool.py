@@ -32,7 +32,7 @@ class HostPool:
         Args:
             kv_pool: SGLang's multi-head KV pool (``k_buffer`` and ``v_buffer`` per layer).
             num_pages: Capacity in pages.
-            compute_stream: Stream of the forward passes, on CUDA.
+            compute_stream: Stream of the forward passes on CUDA; None: the current one.
 
         Raises:
             ValueError: If the pool is not multi-head attention with equal key and value shapes.
@@ -43,7 +43,7 @@ class HostPool:
         if len(shape) != 2 or self._values[0].shape[1:] != shape:
             raise ValueError(
                 "KV checkpoints need a multi-head attention pool with equal key and value shapes; "
-                "set COSERVE_HOST_KV_TOKENS=0 for this model"
+                "start this model with COSERVE_POLICY=off"
             )
         pinned = self._keys[0].device.type == "cuda"
         self._pages = torch.empty(

@@ -51,6 +51,17 @@ def refuse_unsupported_pools(scheduler: Any) -> None:
             "co-serving does not carry models with sliding-window or state-space layers yet; "
             f"start the engine with COSERVE_POLICY={OFF}"
         )
+    kv_pool = scheduler.token_to_kv_pool_allocator.get_kvcache()
+    if not (hasattr(kv_pool, "k_buffer") and hasattr(kv_pool, "v_buffer")):
+        raise SettingError(
+            "co-serving carries models whose KV is keys and values of heads, not a latent one; "
+            f"start the engine with COSERVE_POLICY={OFF}"
+        )
+    if getattr(kv_pool, "k_scale_buffer", None) is not None:
+        raise SettingError(
+            "co-serving does not carry KV with scales of its own (fp4, mxfp8); start the engine "
+            f"with another --kv-cache-dtype or with COSERVE_POLICY={OFF}"
+        )
     if not scheduler.is_generation:
         raise SettingError(
             f"co-serving schedules generation; start this model with COSERVE_POLICY={OFF}"

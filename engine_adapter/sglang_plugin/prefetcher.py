@@ -8,6 +8,7 @@ greedy output is the same bit for bit, in bfloat16 too.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from sglang.srt.mem_cache.radix_cache import RadixKey
 
 from engine_adapter.core.plan import Prefetch
 from engine_adapter.core.request import Phase
+from engine_adapter.sglang_plugin.cuda_pass import pass_stream
 from engine_adapter.sglang_plugin.host_pool import HOST_PAGE_TOKENS, HostPool
 from engine_adapter.sglang_plugin.live_rows import LiveRow, LiveRows
 
@@ -129,4 +131,16 @@ def admit_as_decode_row(scheduler: Any, live: LiveRow) -> None:
     req.is_retracted = False
     slot = torch.tensor([req.req_pool_idx], dtype=torch.int64, device=scheduler.device)
     token = torch.tensor([req.output_ids[-1]], dtype=torch.int64, device=scheduler.device)
-    scheduler.future_map.stash(slot, RelayPayload(bonus_tokens=token))
+    with _behind_passes(scheduler, slot, token):
+        scheduler.future_map.stash(slot, RelayPayload(bonus_tokens=token))
+
+
+def _behind_passes(scheduler: Any, *inputs: torch.Tensor) -> AbstractContextManager[Any]:
+    """Run after the launched pass: it relays the last token of whoever had the slot before."""
+    stream = pass_stream(scheduler)
+    if scheduler.device != "cuda" or stream is None:
+        return nullcontext()
+    stream.wait_stream(torch.cuda.current_stream())
+    for tensor in inputs:
+        tensor.record_stream(stream)
+    return torch.cuda.stream(stream)

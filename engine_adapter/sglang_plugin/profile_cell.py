@@ -66,7 +66,11 @@ def _timed_pass(scheduler: Any, batch: Any) -> float:
     result = scheduler.tp_worker.forward_batch_generation(batch)
     if isinstance(result.next_token_ids, torch.Tensor):
         result.next_token_ids.cpu()  # waits for the device
-    return clock() - started_s
+    measured_s = clock() - started_s
+    runner = getattr(scheduler.model_worker, "war_fastpath_runner", None)
+    if runner is not None:  # the next step must not take this pass for the one before it
+        runner.war_fastpath_read_done_event = None
+    return measured_s
 
 
 def _row(scheduler: Any, context: int, num_tokens: int) -> Any:

@@ -21,6 +21,7 @@ from engine_adapter.latency.derive import default_slo
 from engine_adapter.latency.fit import Fit, Sample, fit_with_holdout
 from engine_adapter.latency.grid import Cell, make_grid
 from engine_adapter.latency.profile import Profile, ProfileKey, find_profile, save_profile
+from engine_adapter.sglang_plugin.cuda_pass import captured_rows
 from engine_adapter.sglang_plugin.profile_cell import fits, run_cell
 from engine_adapter.sglang_plugin.settings import RuntimeSettings
 
@@ -119,7 +120,8 @@ class Profiler:
         return Slo(self._settings.ttft_s or derived.ttft_s, self._settings.tbt_s or derived.tbt_s)
 
     def _finish(self) -> None:
-        fit: Fit = fit_with_holdout(self._samples)
+        graphs = captured_rows(self._scheduler.tp_worker.model_runner)
+        fit: Fit = fit_with_holdout(self._samples, decode_row_steps=graphs)
         self.profile = Profile.from_fit(
             self._key,
             fit,

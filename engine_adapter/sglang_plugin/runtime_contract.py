@@ -23,6 +23,7 @@ _BREAKABLE = (
 )
 SIGNATURES: Mapping[str, tuple[str, ...]] = {
     _M + "scheduler.Scheduler._add_request_to_queue": ("self", "req", "is_retracted"),
+    _M + "scheduler.Scheduler.is_disable_overlap_for_batch": ("self", "batch", "last_batch"),
     _M + "scheduler.Scheduler._relay_forward_payload": ("self", "future_indices", "batch_result"),
     _M + "scheduler.Scheduler.init_ipc_channels": ("self", "port_args"),
     _M + "scheduler.Scheduler.init_idle_sleeper": ("self",),

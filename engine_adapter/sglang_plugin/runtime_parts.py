@@ -13,9 +13,9 @@ from engine_adapter.latency.attained import AttainedLatency
 from engine_adapter.latency.polynomial import Coefficients, PolynomialModel
 from engine_adapter.sglang_plugin.checkpointer import Checkpointer
 from engine_adapter.sglang_plugin.counters import Counters
-from engine_adapter.sglang_plugin.cuda_pass import device_clock
+from engine_adapter.sglang_plugin.cuda_pass import device_clock, pass_stream
 from engine_adapter.sglang_plugin.decode_rows import DecodeRows
-from engine_adapter.sglang_plugin.host_memory import free_bytes
+from engine_adapter.sglang_plugin.host_memory import free_bytes, most_bytes
 from engine_adapter.sglang_plugin.host_pool import HOST_PAGE_TOKENS, HostPool
 from engine_adapter.sglang_plugin.live_rows import HoldingView, LiveRows, PendingPrefill
 from engine_adapter.sglang_plugin.pass_gap import PassGap
@@ -107,18 +107,22 @@ def _host_pool(scheduler: Any, settings: RuntimeSettings) -> HostPool:
         )
     token_bytes = 2 * len(kv_pool.k_buffer) * kv_pool.k_buffer[0][0].numel()
     token_bytes *= kv_pool.k_buffer[0].element_size()
-    memory = free_bytes()
+    # Every rank has a pool of its own in the same memory.
+    memory = free_bytes() // scheduler.agreement.size
+    is_pinned = scheduler.device == "cuda"
     tokens = settings.host_kv_tokens
     if tokens is None:
-        tokens = min(2 * scheduler.max_total_num_tokens, memory // 4 // token_bytes)
-    elif tokens * token_bytes > memory:
+        most = most_bytes(memory // 4, pinned=is_pinned) // token_bytes
+        tokens = min(2 * scheduler.max_total_num_tokens, most)
+    elif tokens * token_bytes > most_bytes(memory, pinned=is_pinned):
         raise SettingError(
             f"COSERVE_HOST_KV_TOKENS={tokens} needs {tokens * token_bytes / 2**30:.1f} GiB and "
-            f"{memory / 2**30:.1f} GiB are free; give at most {memory // token_bytes}"
+            f"{memory / 2**30:.1f} GiB are free; "
+            f"give at most {most_bytes(memory, pinned=is_pinned) // token_bytes}"
         )
     # Pools of the same size on every rank: a page id means the same tokens everywhere.
     num_pages = scheduler.agreement.lowest(tokens // HOST_PAGE_TOKENS)
-    return HostPool(kv_pool, num_pages, scheduler.forward_stream)
+    return HostPool(kv_pool, num_pages, pass_stream(scheduler))
 
 
 def model_before_profile() -> PolynomialModel:

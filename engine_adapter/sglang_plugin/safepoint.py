@@ -28,8 +28,8 @@ from engine_adapter.sglang_plugin.row_drop import cut_forward_batch
 from engine_adapter.sglang_plugin.settings import SettingError
 
 
-class StepStopped(Exception):
-    """Unwinds the forward pass of an aborted step."""
+class StepStopped(BaseException):
+    """Unwinds the forward pass of an aborted step; no error, so that nobody on the way logs one."""
 
     def __init__(self, layer: int) -> None:
         """Stopped before ``layer``."""

@@ -12,13 +12,14 @@ from typing import Any
 from engine_adapter.core.request import Phase
 from engine_adapter.core.slo import Slo
 from engine_adapter.core.snapshot import EngineLimits, Resources, Snapshot, reserved_slots
+from engine_adapter.sglang_plugin.cuda_pass import captured_rows
 from engine_adapter.sglang_plugin.host_pool import HOST_PAGE_TOKENS
 from engine_adapter.sglang_plugin.live_rows import LiveRow
 
 UNBOUNDED_PAGES = 1 << 20
 COPY_SHARE = 0.05
-# 16 tokens of a large model at 50 GB/s; a lower price would only mean more pages than any row has.
-CHEAPEST_PAGE_S = 2e-5
+# Of the link to the host, where copies cost the CPU nothing: the paper's 37 GB/s, rounded up.
+LINK_BYTES_PER_S = 40e9
 
 
 class SnapshotTaker:
@@ -42,7 +43,7 @@ class SnapshotTaker:
             max_batch_rows=self._total_slots,
             can_mix=True,
             prefill_safepoints=True,
-            decode_safepoints=True,
+            decode_safepoints=not captured_rows(scheduler.tp_worker.model_runner),
             row_drop=True,
             num_layers=num_layers,
         )
@@ -101,7 +102,8 @@ class SnapshotTaker:
             return UNBOUNDED_PAGES
         copier = s.checkpointer
         page_s = copier.cpu_s / copier.num_pages_stored if copier.num_pages_stored else 0.0
-        return max(1, int(COPY_SHARE * self.slo.tbt_s / max(page_s, CHEAPEST_PAGE_S)))
+        link_s = max(1, s.host_pool.page_bytes) / LINK_BYTES_PER_S
+        return max(1, int(COPY_SHARE * self.slo.tbt_s / max(page_s, link_s)))
 
     def waiting_online_tokens(self) -> int:
         """Prompt tokens of online requests that hold no slot or are half prefilled."""

@@ -12,7 +12,8 @@ import triton.language as tl
 from coserve_kernels.page_shape import PageShape
 
 
-@triton.jit
+# Not compiled anew for a number of tokens that happens to be 1 or a multiple of 16.
+@triton.jit(do_not_specialize=["num_tokens", "first_token"])
 def _scatter(  # type: ignore[no-untyped-def]  # Triton would read type hints as code
     planes,
     slots,

@@ -57,17 +57,18 @@ class CudaStreams:
     """Streams of one CUDA device."""
 
     def __init__(self, compute: Any) -> None:
-        """Gather and scatter on ``compute``; None takes the current stream."""
-        self._compute = compute or torch.cuda.current_stream()
+        """Gather and scatter on ``compute``; None takes the stream that is current at each call."""
+        self._compute = compute
         self._copy = torch.cuda.Stream()
 
     def compute(self, *inputs: torch.Tensor) -> AbstractContextManager[Any]:
         """See :class:`Streams`."""
         caller = torch.cuda.current_stream()
-        if caller != self._compute:
-            self._compute.wait_stream(caller)
-            for tensor in inputs:  # the allocator may not reuse them before they are read
-                tensor.record_stream(self._compute)
+        if self._compute is None or caller == self._compute:
+            return nullcontext()
+        self._compute.wait_stream(caller)
+        for tensor in inputs:  # the allocator may not reuse them before they are read
+            tensor.record_stream(self._compute)
         return torch.cuda.stream(self._compute)
 
     def copy(self) -> AbstractContextManager[Any]:
@@ -88,7 +89,7 @@ class CudaStreams:
     def wait(self) -> None:
         """See :class:`Streams`."""
         self._copy.synchronize()
-        self._compute.synchronize()
+        (self._compute or torch.cuda.current_stream()).synchronize()
 
 
 class InOrder:

@@ -8,7 +8,14 @@ from typing import Any
 from engine_adapter.core.arrival import Decision
 from engine_adapter.latency.polynomial import Coefficients, PolynomialModel
 from engine_adapter.policies.registry import create_policy
-from tests.engine.scenario_steps import counters, flush, gained, run_and_compare, undisturbed
+from tests.engine.scenario_steps import (
+    NEW,
+    counters,
+    flush,
+    gained,
+    run_and_compare,
+    undisturbed,
+)
 from tests.engine.scheduler_rig import Rig, prompt
 from tests.engine.scripted_policy import ScriptedPolicy
 
@@ -41,6 +48,34 @@ def slots_for_online(rig: Rig) -> dict[str, Any]:
     assert started == {"held": 16 - share, "online": 1}, (started, share)
     flush(rig)
     return started
+
+
+def every_slot(rig: Rig) -> dict[str, Any]:
+    """With no share reserved all slots are offline rows'; one gives its slot up at once."""
+    jobs = {f"o{i}": (prompt(200 + i, 20), -10) for i in range(16)}
+    expected = undisturbed(rig, jobs) | undisturbed(rig, {"on": (prompt(220, 30), 0)})
+    before = counters(rig)
+    snapshots = rig.scheduler.snapshots
+    reserved, snapshots._reserved_slots = snapshots._reserved_slots, 0
+    rig.use(conserve())
+    seen: dict[str, int] = {}
+
+    def script(rig: Rig) -> None:
+        rows = rig.scheduler.rows
+        if len(rows.holding) == 16 and "came" not in seen:
+            seen["came"] = rig.step
+            rig.submit("on", prompt(220, 30), NEW, priority=0)
+        elif "on" in rows.holding and "began" not in seen:
+            seen["began"] = rig.step
+
+    run_and_compare(rig, jobs, expected, script)
+    snapshots._reserved_slots = reserved
+    events = gained(before, counters(rig), "retracts")
+    assert events["retracts"] > 0, (events, seen)
+    # The step that is composed when it comes takes its slot; the overlap loop has one under way,
+    # whose rows cannot be retracted before its result is there.
+    assert seen["began"] - seen["came"] <= 1 + rig.scheduler.enable_overlap, seen
+    return {**seen, **events}
 
 
 def online_prefixes_stay(rig: Rig) -> dict[str, Any]:
@@ -125,4 +160,4 @@ def idles(rig: Rig) -> dict[str, Any]:
     return {"sleeps": rig.idle_sleeps}
 
 
-ARRIVALS = [slots_for_online, online_prefixes_stay, monitor_stops, idles]
+ARRIVALS = [slots_for_online, every_slot, online_prefixes_stay, monitor_stops, idles]

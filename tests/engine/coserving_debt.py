@@ -109,13 +109,19 @@ def pauses(rig: Rig) -> dict[str, Any]:
     before = counters(rig)
     rig.use(ScriptedPolicy(lambda snapshot: Wishes(chunk={"b": 20}, checkpoint=True)))
 
+    to_come = [(5, "in_place"), (9, "retract"), (15, "retract")]
+    paused_at: list[int] = []
+
     def script(rig: Rig) -> None:
         s = rig.scheduler
-        for step, mode in ((5, "in_place"), (9, "retract"), (15, "retract")):
-            if rig.step == step:
-                s.pause_generation(PauseGenerationReqInput(mode=mode))
-                assert s._engine_paused
+        if s._engine_paused:
+            paused_at.append(rig.step)
+            if len(paused_at) % 3 == 0:
+                assert len(set(paused_at[-3:])) == 1, "a step was taken in a pause"
                 s.continue_generation(ContinueGenerationReqInput())
+        elif to_come and rig.step >= to_come[0][0]:
+            s.pause_generation(PauseGenerationReqInput(mode=to_come.pop(0)[1]))
+            assert s._engine_paused
 
     # the rig's script runs inside the choice of a batch: pausing there would be undone at once,
     # so the pause happens where SGLang does it, between two iterations
@@ -131,6 +137,7 @@ def pauses(rig: Rig) -> dict[str, Any]:
     del s.process_input_requests
     events = gained(before, counters(rig), "retracts")
     assert events["retracts"] >= 4, events
+    assert len(paused_at) == 9, paused_at
     return events
 
 
@@ -153,13 +160,15 @@ def penalties(rig: Rig) -> dict[str, Any]:
     expected = run(ScriptedPolicy())
     wish = lambda snapshot: Wishes(park={"abc"[rig.step % 3]})  # noqa: E731
     assert run(ScriptedPolicy(wish)) == expected
-    plain = run(ScriptedPolicy())
-    assert plain == expected
-    return gained(before, counters(rig), "parks")
+    events = gained(before, counters(rig), "parks")
+    assert events["parks"] > 10, events
+    assert run(ScriptedPolicy()) == expected
+    return events
 
 
 def logprobs(rig: Rig) -> dict[str, Any]:
     """A row with logprobs runs beside others, is parked, and keeps its numbers."""
+    rest_steps: list[int] = []
 
     def run(policy: ScriptedPolicy) -> tuple[list[int], list[float]]:
         flush(rig)
@@ -177,18 +186,23 @@ def logprobs(rig: Rig) -> dict[str, Any]:
         lp, b = snapshot.rows.get("lp"), snapshot.rows.get("b")
         filling = any(r is not None and r.phase in (Phase.WAITING, Phase.PREFILL) for r in (lp, b))
         other = {"b"} if lp is not None and lp.phase is not Phase.DECODE else {"lp"}
+        rests = disturbed and not filling and lp is not None and rig.step % 4 == 0
+        if rests:
+            rest_steps.append(rig.step)
         return Wishes(
-            park=(other if filling else ({"lp"} if rig.step % 4 == 0 and disturbed else set())),
+            park=other if filling else ({"lp"} if rests else set()),
             hold=other if filling else set(),
             chunk={"b": 40},
         )
 
     disturbed = False
     expected = run(ScriptedPolicy(wish))
-    disturbed = True
+    before, disturbed = counters(rig), True
+    assert not rest_steps
     assert run(ScriptedPolicy(wish)) == expected
     assert len(expected[1]) == 24
-    return {"values": len(expected[1])}
+    assert len(rest_steps) > 3, rest_steps
+    return {"values": len(expected[1]), **gained(before, counters(rig), "parks")}
 
 
 def main() -> None:

@@ -19,6 +19,7 @@ SCENARIOS = (
     "logprobs",
     "grammar",
     "slots_for_online",
+    "every_slot",
     "online_prefixes_stay",
     "monitor_stops",
     "idles",

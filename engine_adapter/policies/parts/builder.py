@@ -16,13 +16,14 @@ from engine_adapter.core.snapshot import Snapshot
 from engine_adapter.latency.load import StepLoad
 from engine_adapter.latency.model import LatencyModel
 from engine_adapter.policies.parts.decode_room import rows_that_fit, rows_with_pages, with_rows
+from engine_adapter.policies.parts.promises import Promises
 
 UNARMED = Safepoints()
 UNBOUNDED_S = math.inf
 ONLINE = RequestClass.ONLINE
 
 
-class PlanBuilder:
+class PlanBuilder(Promises):
     """A step under construction.
 
     Args:
@@ -32,32 +33,17 @@ class PlanBuilder:
 
     Attributes:
         load: Sums over the rows taken so far.
-        pages_left: Device pages still to be promised.
-        slots_left: Free slots still to be promised, to anyone.
-        offline_slots_left: Slots rows that are not online may still take.
-        chunk_left: Prompt tokens the executor still takes.
-        rows_left: Rows the executor still takes.
-        copy_left: Host pages the interconnect still moves.
-        host_left: Host pages still to be promised.
     """
 
     def __init__(
         self, snapshot: Snapshot, model: LatencyModel, margin: Callable[[StepKind], float]
     ) -> None:
         """Open an empty step."""
-        resources = snapshot.resources
+        super().__init__(snapshot)
         self.snapshot = snapshot
         self.model = model
         self.load = StepLoad()
-        self.page_tokens = resources.page_tokens
-        self.pages_left = resources.available_pages
-        self.slots_left = resources.free_slots
-        held = len(snapshot.offline_running)
-        self.offline_slots_left = resources.total_slots - resources.reserved_slots - held
-        self.chunk_left = snapshot.limits.max_chunk_tokens
-        self.rows_left = snapshot.limits.max_batch_rows
-        self.copy_left = resources.copy_pages_per_step
-        self.host_left = resources.host_free_pages
+        self.page_tokens = snapshot.resources.page_tokens
         self.num_online = 0
         self.num_offline = 0
         self.has_unmixable = False
@@ -67,6 +53,7 @@ class PlanBuilder:
         self._decode: list[str] = []
         self._prefill: list[Chunk] = []
         self._retracts: list[str] = []
+        self._resting: set[str] = set()
         self._checkpoints: list[Checkpoint] = []
         self._prefetches: list[Prefetch] = []
 
@@ -135,7 +122,7 @@ class PlanBuilder:
         """
         if self.rows_left <= 0 or (self._decode and not self._may_mix(row)):
             return 0
-        if not row.holds_slot and not self._has_slot_for(row):
+        if not row.holds_slot and not self.has_slot_for(row):
             return 0
         start = row.start_tokens
         remaining = row.fill_tokens - start
@@ -158,7 +145,7 @@ class PlanBuilder:
             return 0
         self.pages_left -= new_pages(row, num_tokens, self.page_tokens)
         if not row.holds_slot:
-            self._take_slot(row)
+            self.take_slot(row)
         self.chunk_left -= num_tokens
         self.load.add_chunk(num_tokens, row.start_tokens)
         self._prefill.append(Chunk(row.rid, num_tokens))
@@ -178,11 +165,16 @@ class PlanBuilder:
         self.host_left -= 2
         return gained
 
+    def rest(self, row: RequestRow) -> None:
+        """Leave the row out of this step: it gives its pages up once its last result is there."""
+        self._resting.add(row.rid)
+        self._taken.add(row.rid)
+
     def prefetch(self, row: RequestRow, keep_pages: int = 0) -> int:
         """Order the next host pages of ``row`` back; returns how many host pages."""
         host_page = self.snapshot.resources.host_page_tokens
         begin = row.prefetched_pages
-        if begin == 0 and not self._has_slot_for(row):
+        if begin == 0 and not self.has_slot_for(row):
             return 0
         total = pages_for(row.host_tokens, host_page)
         num_pages = min(total - begin, self.copy_left)
@@ -195,7 +187,7 @@ class PlanBuilder:
         self.pages_left -= pages
         self.copy_left -= num_pages
         if begin == 0:
-            self._take_slot(row)
+            self.take_slot(row)
         self._prefetches.append(Prefetch(row.rid, begin, num_pages))
         self._taken.add(row.rid)
         return num_pages
@@ -215,7 +207,7 @@ class PlanBuilder:
         """Close the step. Every slot holder that could run and was not taken is parked."""
         running, left = self.snapshot.running, []
         if len(self._decode) < len(running):  # not the usual full step
-            taken = self.taken
+            taken = self.taken - self._resting
             left = [row for row in running if row.rid not in taken]
         parks = tuple([row.rid for row in left if row.phase is not Phase.PREFETCHING])
         return StepPlan(
@@ -236,7 +228,7 @@ class PlanBuilder:
         """Those of the rows the step has no act for yet."""
         # Decode rows are decoded or retracted; other acts are for rows in other phases.
         num_taken = self.num_online if ready.is_online else self.num_offline
-        if not num_taken and not self._retracts:
+        if not num_taken and not self.makes_room:
             return ready
         taken = self.taken
         return ReadyRows([row for row in ready.rows if row.rid not in taken], self.page_tokens)
@@ -253,6 +245,11 @@ class PlanBuilder:
     def retracted(self) -> list[str]:
         """Ids of the rows this step retracts."""
         return self._retracts
+
+    @property
+    def makes_room(self) -> bool:
+        """Whether rows give their pages up in this step, or rest in order to do so."""
+        return bool(self._retracts or self._resting)
 
     @property
     def is_empty(self) -> bool:
@@ -275,19 +272,6 @@ class PlanBuilder:
 
     def _may_mix(self, row: RequestRow) -> bool:
         return self.snapshot.limits.can_mix and row.can_mix and not self.has_unmixable
-
-    @property
-    def has_offline_slot(self) -> bool:
-        """Whether a waiting row that is not online could begin."""
-        return self.slots_left > 0 and self.offline_slots_left > 0
-
-    def _has_slot_for(self, row: RequestRow) -> bool:
-        return self.slots_left > 0 if row.is_online else self.has_offline_slot
-
-    def _take_slot(self, row: RequestRow) -> None:
-        self.slots_left -= 1
-        if not row.is_online:
-            self.offline_slots_left -= 1
 
     def _take(self, row: RequestRow) -> None:
         self.rows_left -= 1

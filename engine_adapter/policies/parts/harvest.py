@@ -101,20 +101,6 @@ class Harvester:
             return both_s
         return prefill_s
 
-    def fetch_online(self) -> None:
-        """Bring retracted online rows back, before anything offline is taken and at its cost."""
-        builder, page_tokens = self._builder, self._builder.page_tokens
-        from_offline = VictimPool(builder, self._rows.offline, ())
-        for row in [*self._rows.prefetching, *self._rows.online_waiting]:
-            if not row.is_online or row.host_tokens == 0 or row.rid in builder.taken:
-                continue
-            if builder.prefetch(row):
-                continue
-            # Room for all of it: half a row would hold pages and serve nobody.
-            num_pages = pages_for(row.host_tokens, page_tokens) + 1 - row.device_pages
-            if from_offline.make_room(row, num_pages, 0 if row.holds_slot else 1):
-                builder.prefetch(row)
-
     def order_prefetches(self) -> None:
         """Bring retracted rows back while pages, slots and interconnect allow it."""
         builder = self._builder
@@ -123,7 +109,7 @@ class Harvester:
                 continue
             if builder.is_empty and self._victims.make_room(row, builder.pages_left + 1):
                 builder.prefetch(row)
-        if builder.retracted or not builder.has_offline_slot:
+        if builder.makes_room or not builder.has_offline_slot:
             return
         for row in retracted_rows(builder.snapshot.offline_waiting):
             if row.host_tokens == 0 or row.rid in builder.taken:
@@ -200,7 +186,7 @@ class Harvester:
             if builder.chunk(row, budget_s) < row.remaining_tokens:
                 return
         # Pages one step freed for online rows are not given away in the same step.
-        if builder.retracted or not self._may_begin_prompts():
+        if builder.makes_room or not self._may_begin_prompts():
             return
         room = flex_room(builder.snapshot, self._settings.flex_max_share)
         beyond_share: list[RequestRow] = []

@@ -2,7 +2,8 @@
 
 ConServe v1 section 4.4 and v2 Algorithm 1: parked offline rows first, and among them those whose
 KV is already on the host, because dropping it loses nothing; then the row that is needed last.
-A row whose last step is not processed yet cannot be a victim.
+A row whose last step is not processed yet cannot be a victim. In the overlap loop that is every row
+that runs: one that an online request needs rests for a step, and gives its pages up in the next.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ def lost_tokens(row: RequestRow, host_page_tokens: int) -> int:
 
 
 def victim_order(rows: Iterable[RequestRow], host_page_tokens: int) -> list[RequestRow]:
-    """Rows to retract, best victim first."""
-    candidates = [row for row in rows if not row.in_flight and not row.host_pages_pending]
+    """Rows to retract, best victim first, those among them whose last result is on its way."""
+    candidates = [row for row in rows if not row.host_pages_pending]
     candidates.sort(
         key=lambda row: (
             lost_tokens(row, host_page_tokens) > 0,
@@ -61,7 +62,8 @@ class VictimPool:
     def make_room(self, beneficiary: RequestRow, num_pages: int, num_slots: int = 0) -> bool:
         """Retract until the builder has that many pages and slots left.
 
-        Nobody is retracted when even all victims together would not be enough.
+        Nobody is retracted when even all victims together would not be enough. Where they would be
+        with rows whose last result is on its way, the chosen rest, if it is for an online row.
 
         Args:
             beneficiary: The row that needs the room.
@@ -69,22 +71,33 @@ class VictimPool:
             num_slots: Slots the builder must have left.
         """
         builder = self._builder
-        pages, slots = builder.pages_left, builder.slots_left
-        chosen: list[RequestRow] = []
-        if pages < num_pages or slots < num_slots:
-            for row in self._candidates(beneficiary):
-                if row.freeable_pages == 0 and slots >= num_slots:
-                    continue
-                chosen.append(row)
-                pages += row.freeable_pages
-                slots += 1
-                if pages >= num_pages and slots >= num_slots:
-                    break
-            else:
-                return False
+        if builder.pages_left >= num_pages and builder.slots_left >= num_slots:
+            return True
+        chosen = self._choose(beneficiary, num_pages, num_slots, in_flight=False)
         for row in chosen:
             builder.retract(row)
-        return True
+        if not chosen and beneficiary.is_online:
+            for row in self._choose(beneficiary, num_pages, num_slots, in_flight=True):
+                builder.rest(row)
+        return bool(chosen)
+
+    def _choose(
+        self, beneficiary: RequestRow, num_pages: int, num_slots: int, *, in_flight: bool
+    ) -> list[RequestRow]:
+        """The first victims that are enough together; none if all are not."""
+        pages, slots = self._builder.pages_left, self._builder.slots_left
+        chosen: list[RequestRow] = []
+        for row in self._candidates(beneficiary):
+            if row.in_flight and not in_flight:
+                continue
+            if row.freeable_pages == 0 and slots >= num_slots:
+                continue
+            chosen.append(row)
+            pages += row.freeable_pages
+            slots += 1
+            if pages >= num_pages and slots >= num_slots:
+                return chosen
+        return []
 
     def _candidates(self, beneficiary: RequestRow) -> Iterator[RequestRow]:
         if self._ordered is None:

@@ -94,6 +94,37 @@ class TestReclaim:
         assert plan.decode == ("old",)
 
 
+class TestRowsUnderWay:
+    """In the overlap loop every row that runs has a result on its way and cannot be retracted."""
+
+    @pytest.mark.parametrize("name", ["sarathi_p", "conserve_v1", "conserve_v2"])
+    def test_the_victim_rests_and_then_gives_its_pages_up(
+        self, name: str, world: World, model: PolynomialModel
+    ) -> None:
+        world.have(free_pages=0)
+        early = world.offline("early", phase=DECODE, prompt=160)
+        late = world.offline("late", phase=DECODE, prompt=160)
+        world.online("on", prompt=160)
+        early.in_flight = late.in_flight = True
+        driver = Driver(create_policy(name, model))
+        plan = driver.begin(world.snapshot()).plan
+        assert (plan.retracts, plan.prefill) == ((), ())
+        assert "late" in plan.parks
+        late.in_flight = False
+        plan = driver.begin(world.snapshot()).plan
+        assert plan.retracts == ("late",)
+        assert [chunk.rid for chunk in plan.prefill][:1] == ["on"]
+
+    def test_offline_rows_do_not_rest_for_each_other(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        world.have(free_pages=0)
+        first = world.offline("first", phase=DECODE, prompt=165)
+        second = world.offline("second", phase=DECODE, prompt=160)
+        first.in_flight = second.in_flight = True
+        assert plan_of(world, model).decode == ("first",), "it has room in its last page"
+
+
 class TestRestore:
     def test_retracted_rows_come_back_before_new_ones_start(
         self, world: World, model: PolynomialModel

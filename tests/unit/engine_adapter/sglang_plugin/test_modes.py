@@ -44,9 +44,30 @@ def test_other_modes_are_refused(name: str, value: object) -> None:
     assert "\n" not in str(refused.value)
 
 
+HEADS = SimpleNamespace(k_buffer=[], v_buffer=[])
+
+
+def scheduler_with(pool: SimpleNamespace, **flags: bool) -> SimpleNamespace:
+    plain = {"is_hybrid_swa": False, "is_hybrid_ssm": False, "is_generation": True}
+    allocator = SimpleNamespace(get_kvcache=lambda: pool)
+    return SimpleNamespace(**{**plain, **flags}, token_to_kv_pool_allocator=allocator)
+
+
 @pytest.mark.parametrize("flag", ["is_hybrid_swa", "is_hybrid_ssm"])
 def test_other_pools_are_refused(flag: str) -> None:
-    plain = {"is_hybrid_swa": False, "is_hybrid_ssm": False, "is_generation": True}
-    refuse_unsupported_pools(SimpleNamespace(**plain))
+    refuse_unsupported_pools(scheduler_with(HEADS))
     with pytest.raises(SettingError):
-        refuse_unsupported_pools(SimpleNamespace(**{**plain, flag: True}))
+        refuse_unsupported_pools(scheduler_with(HEADS, **{flag: True}))
+
+
+@pytest.mark.parametrize(
+    ("pool", "word"),
+    [
+        (SimpleNamespace(kv_buffer=[]), "latent"),
+        (SimpleNamespace(**vars(HEADS), k_scale_buffer=[object()]), "scales"),
+    ],
+)
+def test_kv_of_another_form_is_refused(pool: SimpleNamespace, word: str) -> None:
+    with pytest.raises(SettingError, match=word) as refused:
+        refuse_unsupported_pools(scheduler_with(pool))
+    assert "COSERVE_POLICY=off" in str(refused.value)

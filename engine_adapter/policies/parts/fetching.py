@@ -1,0 +1,27 @@
+"""Retracted online rows come back first, at the cost of offline rows."""
+
+from __future__ import annotations
+
+from engine_adapter.core.request import pages_for
+from engine_adapter.policies.parts.builder import PlanBuilder
+from engine_adapter.policies.parts.rows import RowsByRole
+from engine_adapter.policies.parts.victims import VictimPool
+
+
+def fetch_online(builder: PlanBuilder, rows: RowsByRole) -> None:
+    """Order online rows back from the host.
+
+    Args:
+        builder: The step, with its online tokens taken and nothing offline.
+        rows: The rows of its snapshot.
+    """
+    from_offline = VictimPool(builder, rows.offline, ())
+    for row in [*rows.prefetching, *rows.online_waiting]:
+        if not row.is_online or row.host_tokens == 0 or row.rid in builder.taken:
+            continue
+        if builder.prefetch(row):
+            continue
+        # Room for all of it: half a row would hold pages and serve nobody.
+        num_pages = pages_for(row.host_tokens, builder.page_tokens) + 1 - row.device_pages
+        if from_offline.make_room(row, num_pages, 0 if row.holds_slot else 1):
+            builder.prefetch(row)
