@@ -36,7 +36,7 @@ def _run(comparison: Comparison) -> int:
     except EngineFailed as failed:
         print(f"engine failed: {failed}", file=sys.stderr)
         return 1
-    return 0
+    return 1 if "failed" in comparison.notes else 0
 
 
 if __name__ == "__main__":

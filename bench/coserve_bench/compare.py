@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.coserve_bench.ceiling import OfflineShape, ceiling
-from bench.coserve_bench.engine_run import running_engine
+from bench.coserve_bench.engine_run import EngineFailed, running_engine
 from bench.coserve_bench.loads import load_of, mean_rate, online_trace, prompt_maker
 from bench.coserve_bench.options import Options
 from bench.coserve_bench.phases import off_phases
@@ -76,7 +76,15 @@ class Comparison:
             ]
         for repeat in range(self.options.repeats):
             for system in systems:
-                run = await self._measure(system, repeat)
+                try:
+                    run = await self._measure(system, repeat)
+                except EngineFailed as failed:
+                    if system.name == REFERENCE:
+                        raise
+                    # The others are worth having all the same.
+                    print(f"{system.name}, repeat {repeat}: failed: {failed}", flush=True)
+                    self.notes.setdefault("failed", []).append(system.name)
+                    continue
                 self.runs.append(run)
                 self._check_reference(run)
                 write_outputs(self.results(), self.runs, self.options.out)

@@ -20,6 +20,7 @@ import os
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,8 +30,9 @@ from bench.gpu.geometry import GEOMETRIES, write_model
 CHECKOUT = Path(__file__).resolve().parents[2]
 SITE = CHECKOUT.parent / "site"
 BUDGET_S = 550.0
+MAX_FILE_BYTES = 8 << 20
 IMPORTS = (
-    "import json, platform, torch, triton, sgl_kernel, sglang\n"
+    "import json, platform, torch, triton, sgl_kernel, sglang, flashinfer.sampling\n"
     "from importlib.metadata import version\n"
     "names = ('sglang', 'sglang-kernel', 'torch', 'triton', 'transformers', 'flashinfer-python')\n"
     "print('RESULTS ' + json.dumps({'python': platform.python_version(),\n"
@@ -87,7 +89,7 @@ def stages(args: argparse.Namespace, python: Path, out: Path) -> list[Stage]:
     compare = [sys.executable, "-m", "bench.coserve_bench"]
     compare += f"--python {python} --model-dir {model} --out {out / 'compare'}".split()
     compare += (
-        f"--device {args.device} --systems {SYSTEMS} --repeats 1 --scale {args.scale}".split()
+        f"--device {args.device} --systems {args.systems} --repeats 1 --scale {args.scale}".split()
     )
     compare += (f"{CASES[args.case]} {CUDA_LOAD}" if cuda else CPU_LOAD).split()
     compare += ["--engine-args", CUDA_ENGINE if cuda else CPU_ENGINE]
@@ -98,7 +100,7 @@ def stages(args: argparse.Namespace, python: Path, out: Path) -> list[Stage]:
     if cuda:
         bandwidth = [str(python), str(CHECKOUT / "bench" / "gpu" / "bandwidth.py")]
         found += [
-            Stage("kernels", [str(python), cases, "cuda", "200"], 60.0, {}),
+            Stage("kernels", [str(python), cases, "cuda", "60"], 120.0, {}),
             Stage("bandwidth", [*bandwidth, "--out", str(out / "bandwidth.json")], 60.0, {}),
         ]
     here = {"PYTHONPATH": str(CHECKOUT)}
@@ -136,6 +138,14 @@ def run(stage: Stage, out: Path, limit_s: float) -> dict[str, object]:
     return report
 
 
+def pack(out: Path, archive: Path) -> None:
+    """All results in one file, without the model's."""
+    with tarfile.open(archive, "w:gz") as packed:
+        for file in sorted(out.rglob("*")):
+            if file.is_file() and file.stat().st_size < MAX_FILE_BYTES:
+                packed.add(file, file.relative_to(out))
+
+
 def main() -> int:
     """Run the stages; 0 if all of them ended well."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -144,6 +154,8 @@ def main() -> int:
     parser.add_argument("--geometry", choices=tuple(GEOMETRIES), default="llama-3.1-8b")
     parser.add_argument("--case", choices=tuple(CASES), default="gamma")
     parser.add_argument("--scale", default="1", help="stretch of arrivals; auto costs a minute")
+    parser.add_argument("--systems", default=SYSTEMS, help="of the comparison, in this order")
+    parser.add_argument("--archive", type=Path, help="results also as one tar.gz, stage by stage")
     parser.add_argument("--engine-python", type=Path, help="instead of the bundle's packages")
     parser.add_argument("--budget", type=float, default=BUDGET_S, help="seconds for everything")
     args = parser.parse_args()
@@ -161,6 +173,8 @@ def main() -> int:
         well = well and report["status"] == 0
         reports[stage.name] = report
         (out / "stages.json").write_text(json.dumps(reports, indent=1) + "\n")
+        if args.archive:
+            pack(out, args.archive)
         print(f"{stage.name}: {report['status']}, {report['seconds']} s", flush=True)
     return 0 if well else 1
 
