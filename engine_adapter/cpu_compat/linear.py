@@ -5,7 +5,8 @@ library that copies them into its own layout in every call, and it has other ker
 and three tokens: a decode step of three rows costs more than one of eight. bfloat16 weights are
 laid out anew in every call too. oneDNN takes weights that were laid out beforehand: a step's time
 then grows evenly with its tokens, which is what a latency model can follow, and a token's numbers
-do not depend on the tokens it shares a step with.
+do not depend on the tokens it shares a step with (decision 0093): a single token is computed as one
+of two, since oneDNN adds up in another order where there is one.
 
 Other types stay with SGLang, and so does bfloat16 where oneDNN has no kernels for it. The output
 layer is packed in the type SGLang computes it in.
@@ -40,9 +41,14 @@ def pack(weight: torch.Tensor) -> torch.Tensor:
 def product(
     x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None = None
 ) -> torch.Tensor:
-    """`x`, shape `[..., in]`, times the packed weight, plus `bias`: shape `[..., out]`."""
-    out: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
-    return out
+    """`x`, shape `[..., in]`, times the packed weight, plus `bias`: shape `[..., out]`.
+
+    A token's row of the result is the same to the last bit whatever the other tokens are.
+    """
+    alone = x.numel() == x.shape[-1]
+    given = torch.cat([x.view(1, -1), x.new_zeros(1, x.shape[-1])]) if alone else x
+    out: torch.Tensor = torch.ops.mkldnn._linear_pointwise(given, packed, bias, "none", [], "")
+    return out[:1].view(*x.shape[:-1], -1) if alone else out
 
 
 def install(linear_method: Any, logits_processor: Any) -> None:

@@ -5,25 +5,55 @@ SGLang logs and swallows a plugin's exceptions, so what cannot be fixed ends the
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
+from collections.abc import Mapping
 from typing import Any
+
+from engine_adapter.source_digests import changed_sources
 
 EXIT_UNFIXED = 78
 
+_ATTENTION = "sglang.srt.layers.attention.torch_native_backend.TorchNativeAttnBackend."
+_UNQUANTIZED = "sglang.srt.layers.quantization.unquant.UnquantizedLinearMethod."
+_GRAMMAR = "sglang.srt.constrained.xgrammar_backend.XGrammarGrammar"
+# What is replaced here, as it was when it was read (`engine_adapter.source_digests`).
+REPLACED: Mapping[str, str] = {
+    _ATTENTION + "init_forward_metadata": "fa215b8a68bd83d9",
+    _ATTENTION + "_run_sdpa_forward_extend": "cd0f84f549310107",
+    _ATTENTION + "_run_sdpa_forward_decode": "062856df45d2fe12",
+    _ATTENTION + "forward_extend": "9d94d3cc90d249c5",
+    _ATTENTION + "forward_decode": "057e1386b8475474",
+    "sglang.srt.model_executor.forward_batch_info.ForwardBatch.init_new": "897f4db58ae3db2a",
+    _UNQUANTIZED + "process_weights_after_loading": "53629d4b5dabf346",
+    _UNQUANTIZED + "apply": "f89a73e2395d2b5d",
+    "sglang.srt.layers.logits_processor.LogitsProcessor._compute_lm_head": "89f11dc68e71c8f0",
+    _GRAMMAR + ".apply_vocab_mask": "59743e0a87a1cf57",
+    _GRAMMAR + "Backend.apply_vocab_mask": "12c2700e3ca6554c",
+    "sglang.srt.mem_cache.allocator.paged.alloc_extend_naive": "c978299276a67e9b",
+}
 
+
+@functools.cache  # once a process: what was replaced has another source
 def register() -> None:
     """Apply every fix; ends the process if SGLang is not what the fixes were written for."""
     try:
+        if changed := changed_sources(REPLACED):
+            _give_up("; ".join(changed))
         _one_thread()
         _grammar_mask()
         _paged_allocator()
         _attention()
         _linear()
     except (ImportError, AttributeError) as error:
-        sys.stderr.write(f"coserve: CPU fixes do not fit this SGLang: {error}\n")
-        sys.stderr.flush()
-        os._exit(EXIT_UNFIXED)
+        _give_up(error)
+
+
+def _give_up(why: object) -> None:
+    sys.stderr.write(f"coserve: CPU fixes do not fit this SGLang: {why}\n")
+    sys.stderr.flush()
+    os._exit(EXIT_UNFIXED)
 
 
 def _one_thread() -> None:
@@ -84,10 +114,11 @@ def _paged_allocator() -> None:
 def _attention() -> None:
     """Steps that mix prompts and decode rows: SGLang's cost grows with the square of a context."""
     from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
+    from sglang.srt.model_executor.forward_batch_info import ForwardBatch
 
     from engine_adapter.cpu_compat import attention
 
-    attention.install(TorchNativeAttnBackend)
+    attention.install(TorchNativeAttnBackend, ForwardBatch)
 
 
 def _linear() -> None:

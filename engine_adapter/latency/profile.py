@@ -14,7 +14,7 @@ from engine_adapter.core.plan import StepKind
 from engine_adapter.latency.fit import Fit, FitError
 from engine_adapter.latency.polynomial import Coefficients, PolynomialModel
 
-FORMAT = 5
+FORMAT = 6
 
 
 class ProfileError(ValueError):

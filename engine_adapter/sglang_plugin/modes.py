@@ -41,11 +41,18 @@ def refuse_unsupported_modes(server_args: Any) -> None:
 
 
 def refuse_unsupported_pools(scheduler: Any) -> None:
-    """Look at the pools SGLang built for the model.
+    """Look at what SGLang built for the model.
 
     Raises:
-        SettingError: If the model's KV is not that of plain attention layers.
+        SettingError: If the model's KV is not that of plain attention layers, or if its attention
+            is the same in every run only where prompts are cut at multiples of many tokens.
     """
+    if (align := scheduler.truncation_align_size) is not None:
+        raise SettingError(
+            f"with --enable-deterministic-inference this attention backend wants prompts cut at "
+            f"multiples of {align} tokens, and co-serving cuts them anywhere; start the engine "
+            f"with --attention-backend fa3 or with COSERVE_POLICY={OFF}"
+        )
     if scheduler.is_hybrid_swa or scheduler.is_hybrid_ssm:
         raise SettingError(
             "co-serving does not carry models with sliding-window or state-space layers yet; "

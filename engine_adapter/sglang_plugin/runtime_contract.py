@@ -8,11 +8,12 @@ carry what changed into ours.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import inspect
 import pkgutil
 from collections.abc import Mapping
 from typing import Any
+
+from engine_adapter.source_digests import changed_sources
 
 _M = "sglang.srt.managers."
 _RESULTS = _M + "scheduler_components.batch_result_processor.SchedulerBatchResultProcessor."
@@ -83,7 +84,7 @@ FIELDS: Mapping[str, tuple[str, ...]] = {
     _M + "schedule_batch.ReqKvInfo": ("kv_allocated_len", "swa_evicted_seqlen"),
     _M + "utils.GenerationBatchResult": ("next_token_ids", "copy_done", "delay_sample_func"),
 }
-# First 16 hex digits of SHA-256 over the source of methods replaced or relied on line by line.
+# Methods replaced or relied on line by line (`engine_adapter.source_digests`).
 SOURCES: Mapping[str, str] = {
     _M + "scheduler.Scheduler.get_next_batch_to_run": "d47001b6be583bab",
     _M + "scheduler.Scheduler._get_new_batch_prefill_raw": "c5c6bf2c7ba6bbb9",
@@ -94,6 +95,10 @@ SOURCES: Mapping[str, str] = {
     _M + "scheduler.Scheduler.pause_generation": "d3c14a7df269b51a",
     _M + "scheduler.Scheduler.abort_request": "06c06ee32ab88760",
     _M + "scheduler.Scheduler.is_fully_idle": "73d3be786215d05b",
+    _M + "scheduler.Scheduler.maybe_sleep_on_idle": "3c39e1fe8220ea3b",
+    _M + "scheduler.Scheduler.init_idle_sleeper": "fee8204f8bee4c17",
+    _M + "scheduler.Scheduler.is_disable_overlap_for_batch": "01505ef006868b96",
+    _M + "scheduler.Scheduler.init_deterministic_inference_config": "8bd9e70562cf8134",
     _M + "schedule_batch.ScheduleBatch.mix_with_running": "f01f36ec650f7894",
     _M + "schedule_batch.ScheduleBatch.prepare_for_decode": "33c7601dc0e1df71",
     _M + "schedule_batch.Req.reset_for_retract": "e8230dfcb1392553",
@@ -109,7 +114,7 @@ SOURCES: Mapping[str, str] = {
 
 def broken_runtime_promises() -> list[str]:
     """One sentence for each difference; empty when all is as it was."""
-    broken = []
+    broken: list[str] = []
     for symbol, wanted in SIGNATURES.items():
         found = tuple(inspect.signature(_resolve(symbol)).parameters)
         if found != wanted:
@@ -118,16 +123,7 @@ def broken_runtime_promises() -> list[str]:
         have = {field.name for field in dataclasses.fields(_resolve(symbol))}
         if missing := [name for name in names if name not in have]:
             broken.append(f"{symbol} has no {', '.join(missing)}")
-    for symbol, digest in SOURCES.items():
-        if (found_digest := source_digest(symbol)) != digest:
-            broken.append(f"the source of {symbol} changed ({found_digest}): read it again")
-    return broken
-
-
-def source_digest(symbol: str) -> str:
-    """Digest of a function's source text."""
-    text = inspect.getsource(inspect.unwrap(_resolve(symbol)))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return broken + changed_sources(SOURCES)
 
 
 def _resolve(symbol: str) -> Any:

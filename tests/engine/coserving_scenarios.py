@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from engine_adapter.core.request import Phase
 from engine_adapter.core.snapshot import Snapshot
+from tests.engine.scenario_cuts import cuts
 from tests.engine.scenario_steps import (
     counters,
     gained,
@@ -281,15 +282,14 @@ SCENARIOS = [
     recompute,
     anew,
     park,
+    cuts,
 ]
-# With bfloat16 the shape of a batch changes the rounding, so only runs that keep it are compared.
-SAME_SHAPE = [abort_prefill, abort_decode, restore]
 
 
 def main() -> None:
     overlap, dtype, page_size = sys.argv[1] == "1", sys.argv[2], int(sys.argv[3])
     rig = Rig(overlap=overlap, dtype=dtype, page_size=page_size)
-    report(SCENARIOS if dtype == "float32" else SAME_SHAPE, rig)
+    report(SCENARIOS, rig)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from tests.engine.engine_scripts import LIMIT_S, run_script
 
 pytestmark = pytest.mark.timeout(LIMIT_S)
 
-FLOAT32 = (
+SCENARIOS = (
     "abort_prefill",
     "abort_decode",
     "drop_chunk",
@@ -26,13 +26,11 @@ FLOAT32 = (
     "recompute",
     "anew",
     "park",
+    "cuts",
 )
-BFLOAT16 = ("abort_prefill", "abort_decode", "restore")
-RUNS = [
-    *((overlap, "float32", page, name) for overlap in "10" for page in (1,) for name in FLOAT32),
-    *(("1", "float32", 16, name) for name in FLOAT32),
-    *((overlap, "bfloat16", 1, name) for overlap in "10" for name in BFLOAT16),
-]
+ENGINES = (("1", "float32", 1), ("0", "float32", 1), ("1", "float32", 16), ("1", "bfloat16", 1),
+           ("0", "bfloat16", 16))  # fmt: skip
+RUNS = [(*engine, name) for engine in ENGINES for name in SCENARIOS]
 
 
 @cache

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
 import pytest
 
 from tests.engine.engine_scripts import LIMIT_S, run_script
@@ -9,8 +12,13 @@ from tests.engine.engine_scripts import LIMIT_S, run_script
 pytestmark = pytest.mark.timeout(LIMIT_S)
 
 
+@cache
+def results() -> dict[str, Any]:
+    return run_script("cpu_linear_cases.py")
+
+
 def test_they_equal_sglangs_own_for_any_number_of_tokens() -> None:
-    found = run_script("cpu_linear_cases.py")
+    found = results()
     narrow = found["bfloat16"]  # not every processor has kernels for it
     assert found["packed"] == {
         "linear torch.float32": True,
@@ -25,3 +33,8 @@ def test_they_equal_sglangs_own_for_any_number_of_tokens() -> None:
         # The products are around 20: one step of bfloat16 there, where they are rounded to it.
         rounded = "bfloat16" in name and "True " not in name
         assert difference <= (0.125 if rounded else 1e-4), f"{name}: {difference}"
+
+
+def test_a_token_has_the_same_bits_whatever_other_tokens_are_in_the_step() -> None:
+    assert len(results()["shared"]) == (4 if results()["bfloat16"] else 2)
+    assert set(results()["shared"].values()) == {0}, results()["shared"]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from engine_adapter.cpu_compat.plugin import EXIT_UNFIXED
 from engine_adapter.engine_process import engine_command
 from engine_adapter.liveness import EngineNotProven, verify_engine
 from engine_adapter.refusal import EXIT_REFUSED, PREFIX, reason_in
+from tests.engine.engine_scripts import ENGINE_ENV
 from tests.fixtures.engine import START_LIMIT_S, running_engine, tiny_settings
 
 
@@ -68,6 +71,52 @@ def test_a_plugin_that_breaks_at_import_ends_the_process(engine_python: Path) ->
     assert done.returncode == EXIT_REFUSED
     assert "registered" not in done.stdout
     assert done.stderr.splitlines()[-1].startswith(PREFIX + "the plugin could not be loaded")
+
+
+PROMISES = """
+import json
+from engine_adapter.cpu_compat import plugin as cpu
+from engine_adapter.sglang_plugin import runtime_contract as contract
+from engine_adapter.source_digests import changed_sources
+
+found = {"as it is": contract.broken_runtime_promises() + changed_sources(cpu.REPLACED)}
+symbol = next(iter(contract.SIGNATURES))
+contract.SIGNATURES = {symbol: ("self", "more")}
+contract.FIELDS = {name: ("gone",) for name in list(contract.FIELDS)[:1]}
+contract.SOURCES = {name: "0" * 16 for name in list(contract.SOURCES)[:1]}
+found["otherwise"] = contract.broken_runtime_promises()
+print("RESULTS " + json.dumps(found))
+"""
+
+
+def test_every_kind_of_change_in_sglang_is_one_sentence(engine_python: Path) -> None:
+    done = subprocess.run(
+        [engine_python, "-P", "-c", PROMISES], capture_output=True, text=True, check=False,
+        env={**os.environ, **ENGINE_ENV},
+    )  # fmt: skip
+    found = json.loads(done.stdout.splitlines()[-1].removeprefix("RESULTS "))
+    assert found["as it is"] == []
+    assert len(found["otherwise"]) == 3
+    for sentence, words in zip(
+        found["otherwise"], ("expected ('self', 'more')", "has no gone", "changed"), strict=True
+    ):
+        assert words in sentence
+
+
+def test_cpu_fixes_that_do_not_fit_end_the_process(engine_python: Path) -> None:
+    code = (
+        "from engine_adapter.cpu_compat import plugin\n"
+        "plugin.REPLACED = {name: '0' * 16 for name in plugin.REPLACED}\n"
+        "plugin.register()\n"
+        "print('registered')\n"
+    )
+    done = subprocess.run(
+        [engine_python, "-P", "-c", code], capture_output=True, text=True, check=False,
+        env={**os.environ, **ENGINE_ENV},
+    )  # fmt: skip
+    assert done.returncode == EXIT_UNFIXED
+    assert "registered" not in done.stdout
+    assert "CPU fixes do not fit this SGLang: the source of " in done.stderr
 
 
 async def test_a_plugin_sglang_cannot_even_import_is_not_ready(

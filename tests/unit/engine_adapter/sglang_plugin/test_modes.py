@@ -47,10 +47,22 @@ def test_other_modes_are_refused(name: str, value: object) -> None:
 HEADS = SimpleNamespace(k_buffer=[], v_buffer=[])
 
 
-def scheduler_with(pool: SimpleNamespace, **flags: bool) -> SimpleNamespace:
-    plain = {"is_hybrid_swa": False, "is_hybrid_ssm": False, "is_generation": True}
+def scheduler_with(pool: SimpleNamespace, **flags: object) -> SimpleNamespace:
+    plain = {
+        "is_hybrid_swa": False,
+        "is_hybrid_ssm": False,
+        "is_generation": True,
+        "truncation_align_size": None,
+    }
     allocator = SimpleNamespace(get_kvcache=lambda: pool)
     return SimpleNamespace(**{**plain, **flags}, token_to_kv_pool_allocator=allocator)
+
+
+def test_attention_that_wants_prompts_cut_elsewhere_is_refused() -> None:
+    with pytest.raises(SettingError, match="multiples of 4096 tokens") as refused:
+        refuse_unsupported_pools(scheduler_with(HEADS, truncation_align_size=4096))
+    assert "--attention-backend fa3" in str(refused.value)
+    assert "COSERVE_POLICY=off" in str(refused.value)
 
 
 @pytest.mark.parametrize("flag", ["is_hybrid_swa", "is_hybrid_ssm"])

@@ -1,0 +1,55 @@
+"""Where a prompt is cut and what shares its steps: not a bit of its KV depends on it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine_adapter.core.snapshot import Snapshot
+from tests.engine.scenario_steps import NEW, flush
+from tests.engine.scheduler_rig import Rig, prompt
+from tests.engine.scripted_policy import ScriptedPolicy, Wishes
+
+ALONE = {"off": (prompt(35, 230), -10)}
+TOGETHER = {**ALONE, "b": (prompt(36, 170), -10), "on": (prompt(37, 61), 0)}
+WAYS = ((0, ALONE), (1, ALONE), (7, ALONE), (45, TOGETHER), (100, TOGETHER))
+"""Prompt tokens a step at most (0: all at once; pages if less than one), and what is run."""
+
+
+def cuts(rig: Rig) -> dict[str, Any]:
+    """The KV of a prompt and of its answer, byte for byte, in chunks of 1 token to all of them."""
+    num_chunks, tokens, kv = zip(*(_run(rig, *way) for way in WAYS), strict=True)
+    for said, written in zip(tokens[1:], kv[1:], strict=True):
+        assert said == tokens[0], f"{said} instead of {tokens[0]}"
+        assert written.shape == kv[0].shape
+        assert (written == kv[0]).all(), "KV depends on where a prompt is cut"
+    assert len(set(num_chunks)) >= 4, num_chunks
+    return {"chunks": num_chunks}
+
+
+def _run(rig: Rig, size: int, jobs: dict[str, tuple[list[int], int]]) -> tuple[int, list[int], Any]:
+    """Chunks the prompt took, what was said, and the KV of all of it but the last tokens."""
+    at = NEW - 4
+    written: list[Any] = []
+    page = rig.scheduler.page_size
+    chunk = {"off": size * page if size < page else size} if size else {}
+
+    def wish(snapshot: Snapshot) -> Wishes:
+        row = snapshot.rows.get("off")
+        due = row is not None and row.output_tokens >= at and not written
+        if row is not None and due and not row.in_flight:
+            req = rig.scheduler.rows.get("off").req
+            table = rig.scheduler.req_to_token_pool.req_to_token
+            slots = table[req.req_pool_idx, : len(jobs["off"][0]) + at - 1].long()
+            written.append(rig.scheduler.host_pool.device_tokens(slots).clone())
+            due = False
+        # With the overlap loop a result is on its way as long as the row runs.
+        return Wishes(park={"off"} if due else set(), chunk=chunk)
+
+    flush(rig)
+    policy = rig.use(ScriptedPolicy(wish))
+    for rid, (ids, priority) in jobs.items():
+        rig.submit(rid, ids, NEW, priority=priority)
+    rig.run()
+    flush(rig)
+    chunks = [c for step in policy.finished for c in step.plan.prefill if c.rid == "off"]
+    return len(chunks), rig.output("off"), written[0]
