@@ -74,6 +74,7 @@ class ConserveV1(PolicyBase):
         if rows.has_online:
             gap_s = self._online.take(builder, rows, victims)
             fetch_online(builder, rows)
+            builder.hold_back()
             budget_s = step_budget_s(builder, gap_s)
             harvester.fill_in_order(budget_s)
             self._online.close(builder.predicted_s())

@@ -82,6 +82,7 @@ class ConserveV2(PolicyBase):
         if rows.has_online:
             gap_s = self._online.take(builder, rows, victims)
             fetch_online(builder, rows)
+            builder.hold_back()
             slack_s = first_token_slack_s(builder, rows.online_filling(fetches=True))
             budget_s = min(beside_online_budget_s(snapshot.slo) - gap_s, slack_s)
             online_s = builder.predicted_s()

@@ -44,6 +44,7 @@ class SarathiP(PolicyBase):
         )
         victims = VictimPool(builder, rows.offline, rows.online)
         self._online.take(builder, rows, victims)
+        builder.hold_back()
         mixes = snapshot.limits.can_mix and all(row.can_mix for row in rows.offline + rows.online)
         if mixes or not builder.has_chunks:
             self._fill(builder, rows, victims, mixes)

@@ -127,7 +127,8 @@ def _take_decodes(scheduler: Any, plan: StepPlan) -> tuple[list[LiveRow], list[i
 def _take_chunk(scheduler: Any, chunk: Chunk) -> ChunkSpan | None:
     """Reserve the next prompt tokens of a row; a waiting row gets slot and prefix here."""
     live = scheduler.rows.get(chunk.rid)
-    if live is None or live.req.finished():
+    if live is None or live.req.finished() or live.req.to_finish is not None:
+        # SGLang ends an aborted prompt only with its last chunk; here it is reaped before.
         return None
     req, row = live.req, live.row
     fresh = not row.holds_slot

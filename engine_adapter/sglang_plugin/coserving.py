@@ -161,6 +161,10 @@ class CoServingScheduler(QueueingScheduler):
             keep = [i for i in range(len(step.lives)) if i not in offline]
             if not offline or (mode is SafepointMode.ABORT and keep):
                 mode = SafepointMode.NONE
+            elif any(step.lives[i].req.kv is None for i in offline):
+                # Ended by a result that was processed after the step was composed: the prefix tree
+                # has the slot that this pass writes, so the pass must write all of it.
+                mode = SafepointMode.NONE
             elif mode is SafepointMode.DROP and not keep:
                 mode = SafepointMode.ABORT
             elif mode is SafepointMode.DROP and not _can_cut(step.batch):

@@ -45,7 +45,7 @@ class DecodeRows:
         batch = self._last
         if batch is None or batch.reqs != reqs or _has_penalties(batch):
             batch = self._build(reqs)
-        batch.prepare_for_decode()
+        _prepare(batch)
         self._last = batch
         return batch
 
@@ -77,8 +77,6 @@ class DecodeRows:
         batch.sampling_info = SamplingBatchInfo.from_schedule_batch(
             batch, s.model_config.vocab_size
         )
-        if batch.sampling_info.penalizer_orchestrator.is_required:
-            _replay_penalties(batch)
         return batch
 
 
@@ -94,28 +92,42 @@ def mix(batch: Any, decode_batch: Any) -> None:
     batch.prefix_lens[num_chunks:] = [req.kv_committed_len - 1 for req in decode_batch.reqs]
 
 
-def _has_penalties(batch: Any) -> bool:
-    """Such a batch is never used again.
+def _prepare(batch: Any) -> None:
+    """Let SGLang give every row a KV slot; what it has said so far is told the penalties here.
 
-    With the overlap loop a row's newest processed token stays the same for two steps after it was
-    parked; a batch used again would count it twice.
+    SGLang adds a row's newest processed token in every step, which with the overlap loop is the
+    one before the newest: a row that skipped a step would be one token ahead of one that did not.
     """
+    orchestrator = batch.sampling_info.penalizer_orchestrator
+    required, orchestrator.is_required = bool(orchestrator.is_required), False
+    try:
+        batch.prepare_for_decode()
+    finally:
+        orchestrator.is_required = required
+    if required:
+        _replay_penalties(batch)
+
+
+def _has_penalties(batch: Any) -> bool:
+    """Such a batch is never used again: its penalties are told from the start in every step."""
     return bool(batch.sampling_info.penalizer_orchestrator.is_required)
 
 
 def _replay_penalties(batch: Any) -> None:
-    """Bring fresh penalizers to the state they would have had the rows never left a batch.
+    """Tell fresh penalizers what the rows have said, whatever steps they ran in.
 
-    ``prepare_for_decode`` adds the newest processed token itself, so all earlier ones are added
-    here.
+    As in SGLang that is without the token on its way where there is an overlap loop.
     """
     orchestrator = batch.sampling_info.penalizer_orchestrator
+    prepared = [p for p in orchestrator.penalizers.values() if p.is_prepared()]
     for i, req in enumerate(batch.reqs):
-        tokens = torch.tensor(list(req.output_ids[:-1]), dtype=torch.int64, device=batch.device)
-        if tokens.numel() == 0:
-            continue
-        for penalizer in orchestrator.penalizers.values():
-            if penalizer.is_prepared():
+        made = req.kv_committed_len - len(req.origin_input_ids)
+        known = made - 1 if batch.enable_overlap else made
+        tokens = torch.tensor(list(req.output_ids[:known]), dtype=torch.int64, device=batch.device)
+        for penalizer in prepared:
+            if isinstance(penalizer, BatchedMinNewTokensPenalizer):
+                penalizer.len_output_tokens[i] += made  # a count: no token has to be known
+            elif known:
                 _REPLAY[type(penalizer)](penalizer, i, tokens)
 
 
@@ -132,13 +144,8 @@ def _replay_repetition(penalizer: Any, i: int, tokens: torch.Tensor) -> None:
     penalizer.cumulated_repetition_penalties[i, tokens] = penalizer.repetition_penalties[i]
 
 
-def _replay_min_new_tokens(penalizer: Any, i: int, tokens: torch.Tensor) -> None:
-    penalizer.len_output_tokens[i] += tokens.shape[0]
-
-
 _REPLAY = {
     BatchedFrequencyPenalizer: _replay_frequency,
     BatchedPresencePenalizer: _replay_presence,
     BatchedRepetitionPenalizer: _replay_repetition,
-    BatchedMinNewTokensPenalizer: _replay_min_new_tokens,
 }

@@ -40,8 +40,9 @@ AtArrival = Callable[[Arrival, RunningStep], Decision]
 class Monitor:
     """Owner of the scheduler's input socket.
 
-    Only ``publish``, ``retire`` and the stand-in are called from the scheduler's thread; what
-    they share with the monitor's thread are single references, written whole.
+    Only ``publish``, ``retire`` and the stand-in are called from the scheduler's thread. A message
+    is judged once: when it comes, by the step that runs; else, if it is still unread by then, by
+    the next step that is published.
 
     Attributes:
         num_arrivals: Online requests seen.
@@ -56,6 +57,7 @@ class Monitor:
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._arrived_at_s: OrderedDict[str, float] = OrderedDict()
         self._running: RunningStep | None = None
+        self._judging = threading.Lock()
         self._earlier_tokens = 0
         self._word: StopWord | None = None
         self.num_arrivals = 0
@@ -95,9 +97,13 @@ class Monitor:
             return
 
     def publish(self, step: RunningStep) -> None:
-        """A step is about to run."""
-        self._earlier_tokens = 0
-        self._running = step
+        """A step is about to run; what came since the scheduler last read waits for it too."""
+        with self._judging:
+            self._earlier_tokens = 0
+            self._running = step
+            for message in self._messages.copy():
+                for request in _online_requests(message):
+                    self._judge(request, time.monotonic())
 
     def retire(self) -> None:
         """No step runs."""
@@ -112,16 +118,20 @@ class Monitor:
                 self._arrived_at_s[request.rid] = now_s
                 if len(self._arrived_at_s) > MAX_ARRIVALS:  # of requests that ended unasked for
                     self._arrived_at_s.popitem(last=False)
-            self._messages.append(message)
-            os.eventfd_write(self._wake_fd, 1)
-            try:
+            with self._judging:
+                self._messages.append(message)
+                os.eventfd_write(self._wake_fd, 1)
+                self.num_arrivals += len(online)
                 for request in online:
-                    self._arrived(request, now_s)
-            except Exception:
-                logger.exception("arrival could not be judged")
+                    self._judge(request, now_s)
+
+    def _judge(self, request: Any, now_s: float) -> None:
+        try:
+            self._arrived(request, now_s)
+        except Exception:
+            logger.exception("arrival could not be judged")
 
     def _arrived(self, request: Any, now_s: float) -> None:
-        self.num_arrivals += 1
         step = self._running
         if step is None or self._word is None or self._word.step_id == step.step_id:
             return

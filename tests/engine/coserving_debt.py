@@ -22,6 +22,7 @@ from engine_adapter.core.snapshot import Snapshot
 from engine_adapter.sglang_plugin.live_ids import live_ids
 from tests.engine.coserving_arrivals import ARRIVALS
 from tests.engine.coserving_grammars import GRAMMARS
+from tests.engine.coserving_overlap import OVERLAP
 from tests.engine.coserving_profiling import PROFILING
 from tests.engine.scenario_steps import (
     counters,
@@ -142,9 +143,7 @@ def pauses(rig: Rig) -> dict[str, Any]:
 
 
 def penalties(rig: Rig) -> dict[str, Any]:
-    """Rows with penalties are parked and rebuilt; without the overlap loop nothing may change."""
-    if rig.scheduler.enable_overlap:
-        return {"skipped": "SGLang's own penalties lag by one token with the overlap loop"}
+    """Rows with penalties are parked and rebuilt; nothing may change."""
     params = {"frequency_penalty": 0.9, "presence_penalty": 0.6, "repetition_penalty": 1.3}
 
     def run(policy: ScriptedPolicy) -> list[list[int]]:
@@ -207,7 +206,7 @@ def logprobs(rig: Rig) -> dict[str, Any]:
 
 def main() -> None:
     states = [aborts, abort_running, pauses, penalties, logprobs]
-    report([*states, *GRAMMARS, *ARRIVALS, *PROFILING], Rig(overlap=sys.argv[1] == "1"))
+    report([*states, *GRAMMARS, *ARRIVALS, *OVERLAP, *PROFILING], Rig(overlap=sys.argv[1] == "1"))
 
 
 if __name__ == "__main__":

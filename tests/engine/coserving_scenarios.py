@@ -22,6 +22,7 @@ from tests.engine.scenario_steps import (
     run_and_compare,
     stopped_layers,
     undisturbed,
+    wipe,
 )
 from tests.engine.scheduler_rig import Rig, prompt
 from tests.engine.scripted_policy import ScriptedPolicy, Wishes
@@ -136,6 +137,7 @@ def restore(rig: Rig) -> dict[str, Any]:
             kv_lengths.append(row.host_tokens)
             rig.scheduler.tree_cache.reset()  # nothing of the row is left on the device
             rig.scheduler.token_to_kv_pool_allocator.clear()
+            wipe(rig)
         elif saved and row is not None and row.phase is Phase.DECODE:
             now = kv_of(live, kv_lengths[-1])
             then = saved.pop("kv")

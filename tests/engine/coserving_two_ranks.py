@@ -1,8 +1,8 @@
 """Forced stops, retracts and restores on two tensor-parallel ranks, over gloo on one CPU.
 
-``python coserving_two_ranks.py OVERLAP`` starts the second rank itself. Rank 0 plans and is told
-when to stop; rank 1 has to do the same at the same layers, or a collective operation hangs and the
-run ends by its timeout. Rank 1 compares what it did with what rank 0 did.
+``python coserving_two_ranks.py OVERLAP DTYPE`` starts the second rank itself. Rank 0 plans and is
+told when to stop; rank 1 has to do the same at the same layers, or a collective operation hangs and
+the run ends by its timeout. What both did is compared.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from engine_adapter.core.snapshot import Snapshot
 from tests.engine.scheduler_rig import NUM_LAYERS, Rig, prompt, tiny_llama
 from tests.engine.scripted_policy import ScriptedPolicy, Wishes
 
-EVENTS = ("aborts", "drops", "retracts", "restored_rows", "restored_tokens", "recomputed_tokens")
+EVENTS = ("aborts", "drops", "parks", "retracts", "restored_rows", "restored_tokens")
 JOBS = {"a": (130, -10), "b": (90, -10), "on": (70, 0), "on2": (40, 0)}
 
 
@@ -42,7 +42,16 @@ def send_jobs(rig: Rig, phase: str) -> None:
 def lead(rig: Rig) -> dict[str, Any]:
     """Rank 0: first everything undisturbed, then everything with stops and retracts."""
     state: dict[str, Any] = {"phase": "calm", "stops": 0, "retracted": 0}
+    written: list[Any] = []
+    compared: list[int] = []
     layers = [layer for _ in range(4) for layer in range(1, NUM_LAYERS)]
+
+    def kv_of_a() -> Any:
+        """What this rank holds of the row: its heads, shape [2, layers, tokens, ...]."""
+        req = rig.scheduler.rows.get("rough-a").req
+        table = rig.scheduler.req_to_token_pool.req_to_token
+        slots = table[req.req_pool_idx, : req.kv_committed_len].long()
+        return rig.scheduler.host_pool.device_tokens(slots).clone()
 
     def wish(snapshot: Snapshot) -> Wishes:
         if state["phase"] == "calm":
@@ -53,10 +62,17 @@ def lead(rig: Rig) -> dict[str, Any]:
         retract = set()
         due = 5 * (state["retracted"] + 1)
         ready = row is not None and row.phase is Phase.DECODE and not row.in_flight
+        if row is not None and ready and written:
+            then, now = written.pop(), kv_of_a()
+            assert now.shape == then.shape
+            assert (now == then).all(), "restored KV differs from what was written"
+            compared.append(now.shape[2])
         if row is not None and ready and state["retracted"] < 3 and row.output_tokens >= due:
             state["retracted"] += 1
+            written.append(kv_of_a())
             retract = {row.rid}
         park = {"rough-a"} if row is not None and row.in_flight else set()
+        park |= {"rough-b"} if snapshot.step_id % 4 == 0 else set()
         return Wishes(hold=late, retract=retract, park=park, chunk={"rough-b": 16}, checkpoint=True)
 
     def script(rig: Rig) -> None:
@@ -77,6 +93,7 @@ def lead(rig: Rig) -> dict[str, Any]:
     for rid in JOBS:
         calm, rough = rig.output(f"calm-{rid}"), rig.output(f"rough-{rid}")
         assert calm == rough, f"{rid}: {rough} instead of {calm}"
+    assert len(compared) == 3, compared
     return summary(rig)
 
 
@@ -89,10 +106,10 @@ def summary(rig: Rig) -> dict[str, Any]:
 
 
 def main() -> None:
-    overlap, rank = sys.argv[1] == "1", int(sys.argv[2]) if len(sys.argv) > 2 else 0
-    if rank:
+    overlap, dtype = sys.argv[1] == "1", sys.argv[2]
+    if len(sys.argv) > 3:
         ports, model = pickle.loads(Path(sys.argv[3]).read_bytes())
-        rig = Rig(overlap=overlap, rank=1, ports=ports, model=model, tp_size=2)
+        rig = Rig(overlap=overlap, dtype=dtype, rank=1, ports=ports, model=model, tp_size=2)
         rig.run()
         print("RANK1 " + json.dumps(summary(rig)))
         return
@@ -101,9 +118,10 @@ def main() -> None:
     ports = PortArgs.init_new(ServerArgs(model_path=str(model), device="cpu", tp_size=2))
     shared = folder / "ports"
     shared.write_bytes(pickle.dumps((ports, model)))
-    command = [sys.executable, __file__, sys.argv[1], "1", str(shared)]
+    command = [sys.executable, __file__, *sys.argv[1:], str(shared)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
-        led = lead(Rig(overlap=overlap, rank=0, ports=ports, model=model, tp_size=2))
+        rig = Rig(overlap=overlap, dtype=dtype, rank=0, ports=ports, model=model, tp_size=2)
+        led = lead(rig)
         out, _ = other.communicate(timeout=60)
     lines = [line for line in out.splitlines() if line.startswith("RANK1 ")]
     assert lines, "rank 1 did not finish"

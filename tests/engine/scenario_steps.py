@@ -18,6 +18,13 @@ def flush(rig: Rig) -> None:
     assert rig.scheduler.flush_cache(), "the scheduler is not idle after its requests finished"
 
 
+def wipe(rig: Rig) -> None:
+    """Zeros in every KV slot, as nothing is held: what is found later was written since."""
+    pool = rig.scheduler.token_to_kv_pool_allocator.get_kvcache()
+    for layer in [*pool.k_buffer, *pool.v_buffer]:
+        layer.zero_()
+
+
 def undisturbed(
     rig: Rig, jobs: dict[str, tuple[list[int], int]], wishes: Wishes | None = None
 ) -> dict[str, list[int]]:

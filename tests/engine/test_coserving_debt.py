@@ -23,6 +23,10 @@ SCENARIOS = (
     "online_prefixes_stay",
     "monitor_stops",
     "idles",
+    "ends_before_the_launch",
+    "aborted_prompts_go_no_further",
+    "unread_arrivals",
+    "least_tokens",
     "measures_beside_a_queue",
 )
 

@@ -9,9 +9,12 @@ from tests.engine.engine_scripts import LIMIT_S, run_script
 pytestmark = pytest.mark.timeout(LIMIT_S)
 
 
-@pytest.mark.parametrize("overlap", [1, 0])
-def test_ranks_stop_at_the_same_layers_and_outputs_are_identical(overlap: int) -> None:
-    found = run_script("coserving_two_ranks.py", overlap)
+@pytest.mark.parametrize(
+    ("overlap", "dtype"), [(1, "float32"), (0, "float32"), (1, "bfloat16"), (0, "bfloat16")]
+)
+def test_ranks_stop_at_the_same_layers_and_outputs_are_identical(overlap: int, dtype: str) -> None:
+    """And each row that comes back has the bytes it had, which the script compares."""
+    found = run_script("coserving_two_ranks.py", overlap, dtype)
     assert set(found["layers"]) == {1, 2, 3, 4, 5}, "a stop at every safepoint"
-    for event in ("aborts", "drops", "retracts", "restored_rows"):
+    for event in ("aborts", "drops", "parks", "retracts", "restored_rows"):
         assert found[event] >= 3, f"{event}: {found}"

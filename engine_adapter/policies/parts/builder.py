@@ -69,6 +69,12 @@ class PlanBuilder(Promises):
         """Device pages one more token of a decode row takes."""
         return -(-(row.computed_tokens + 1) // self.page_tokens) - row.device_pages
 
+    def next_pages(self, row: RequestRow) -> int:
+        """Device pages that the token after this step's takes, for a decode row of this step."""
+        return pages_for(row.computed_tokens + 2, self.page_tokens) - pages_for(
+            row.computed_tokens + 1, self.page_tokens
+        )
+
     def decode(self, row: RequestRow, budget_s: float) -> bool:
         """Take one decode token of ``row``; False if pages, rows or time do not allow it."""
         if budget_s != math.inf:
@@ -169,6 +175,8 @@ class PlanBuilder(Promises):
         """Leave the row out of this step: it gives its pages up once its last result is there."""
         self._resting.add(row.rid)
         self._taken.add(row.rid)
+        self.coming_pages += row.freeable_pages
+        self.coming_slots += 1
 
     def prefetch(self, row: RequestRow, keep_pages: int = 0) -> int:
         """Order the next host pages of ``row`` back; returns how many host pages."""

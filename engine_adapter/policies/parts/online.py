@@ -64,6 +64,7 @@ class OnlineFiller:
         take_all_decode(builder, rows.online_decode, victims)
         if filling:
             self._take_prompts(builder, filling, victims, 0.0)
+        victims.foresee(rows.online_decode.rows)
         return gap_s
 
     def close(self, predicted_s: float) -> None:

@@ -17,6 +17,10 @@ class Promises:
         rows_left: Rows the executor still takes.
         copy_left: Host pages the interconnect still moves.
         host_left: Host pages still to be promised.
+        coming_pages: Device pages that rows resting in this step give up in the next.
+        coming_slots: Slots they give up.
+        owed_pages: Device pages that online rows need in the next step.
+        owed_slots: Slots they need.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -30,6 +34,8 @@ class Promises:
         self.rows_left = limits.max_batch_rows
         self.copy_left = resources.copy_pages_per_step
         self.host_left = resources.host_free_pages
+        self.coming_pages = self.coming_slots = 0
+        self.owed_pages = self.owed_slots = 0
 
     @property
     def has_offline_slot(self) -> bool:
@@ -39,6 +45,18 @@ class Promises:
     def has_slot_for(self, row: RequestRow) -> bool:
         """Whether this waiting row could begin."""
         return self.slots_left > 0 if row.is_online else self.has_offline_slot
+
+    def owe(self, num_pages: int, num_slots: int) -> None:
+        """Online rows get these in the next step, from what is left and what comes."""
+        self.owed_pages += num_pages
+        self.owed_slots += num_slots
+
+    def hold_back(self) -> None:
+        """Keep what is owed of the pages that are left: nothing offline may take them now.
+
+        Otherwise the next step finds less than this one counted on, rows rest once more, and so on.
+        """
+        self.pages_left -= min(self.pages_left, self.owed_pages)
 
     def take_slot(self, row: RequestRow) -> None:
         """Promise a slot to the row."""

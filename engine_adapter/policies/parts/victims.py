@@ -3,7 +3,8 @@
 ConServe v1 section 4.4 and v2 Algorithm 1: parked offline rows first, and among them those whose
 KV is already on the host, because dropping it loses nothing; then the row that is needed last.
 A row whose last step is not processed yet cannot be a victim. In the overlap loop that is every row
-that runs: one that an online request needs rests for a step, and gives its pages up in the next.
+that runs: one that an online request needs rests for a step, and gives its pages up in the next
+(decision 0092). What online rows are owed then is kept out of this step's offline work.
 """
 
 from __future__ import annotations
@@ -77,9 +78,36 @@ class VictimPool:
         for row in chosen:
             builder.retract(row)
         if not chosen and beneficiary.is_online:
-            for row in self._choose(beneficiary, num_pages, num_slots, in_flight=True):
-                builder.rest(row)
+            self._rest(beneficiary, num_pages, num_slots)
         return bool(chosen)
+
+    def foresee(self, online: Sequence[RequestRow]) -> None:
+        """Let offline rows rest for what these decode rows of the step need in the next one.
+
+        Without a result on its way a row gives way in the very step that needs its pages.
+        """
+        builder = self._builder
+        others = len(self._offline)
+        if not online or builder.pages_left >= others + 2 * len(online):
+            return
+        if any(row.in_flight for row in self._offline):
+            num_pages = sum(builder.next_pages(row) for row in online)
+            if num_pages and builder.pages_left < others + builder.owed_pages + num_pages:
+                self._rest(online[-1], num_pages, 0)
+
+    def _rest(self, beneficiary: RequestRow, num_pages: int, num_slots: int) -> None:
+        """Let as many rows rest as the beneficiary, beside what is owed already, needs."""
+        builder = self._builder
+        pages = builder.owed_pages + num_pages - builder.coming_pages
+        slots = builder.owed_slots + num_slots - builder.coming_slots
+        resting: list[RequestRow] = []
+        if builder.pages_left < pages or builder.slots_left < slots:
+            resting = self._choose(beneficiary, pages, slots, in_flight=True)
+            if not resting:
+                return
+        for row in resting:
+            builder.rest(row)
+        builder.owe(num_pages, num_slots)
 
     def _choose(
         self, beneficiary: RequestRow, num_pages: int, num_slots: int, *, in_flight: bool
