@@ -32,8 +32,9 @@ def safepoint_layers(interval_s: float, predicted_s: float, num_layers: int) -> 
     """Layers between two safepoints so that they lie at most ``interval_s`` apart.
 
     Layers of one step take about the same time, so an interval of ``n`` layers takes
-    ``n / num_layers`` of the step. At least one layer, at most all of them.
+    ``n / num_layers`` of the step. At least one layer, at most all of them; one where nothing is
+    predicted.
     """
-    if predicted_s <= 0.0 or interval_s <= 0.0:
-        return num_layers
+    if predicted_s <= 0.0:
+        return 1
     return max(1, min(num_layers, int(num_layers * interval_s / predicted_s)))

@@ -22,6 +22,7 @@ from sglang.srt.managers.utils import GenerationBatchResult
 
 from engine_adapter.core.outcome import Outcome
 from engine_adapter.core.plan import SafepointMode
+from engine_adapter.latency.derive import safepoint_layers
 from engine_adapter.sglang_plugin.actuate import actuate, settle
 from engine_adapter.sglang_plugin.launched_step import LaunchedStep
 from engine_adapter.sglang_plugin.queueing import QueueingScheduler
@@ -169,8 +170,9 @@ class CoServingScheduler(QueueingScheduler):
                 mode = SafepointMode.ABORT
             elif mode is SafepointMode.DROP and not _can_cut(step.batch):
                 mode = SafepointMode.NONE
-        layer_s = step.plan.predicted_s / self.safepoints.num_layers
-        every = int(step.plan.safepoints.interval_s / layer_s) if layer_s > 0.0 else 1
+        every = safepoint_layers(
+            step.plan.safepoints.interval_s, step.plan.predicted_s, self.safepoints.num_layers
+        )
         self.safepoints.arm(mode, step.plan.step_id, every, keep)
 
     def _note_stop(self, step: LaunchedStep, layer: int) -> None:

@@ -104,7 +104,7 @@ class Safepoints:
             keep: Batch positions that survive a drop.
         """
         self._step_id = step_id
-        self._every = max(1, every_layers)
+        self._every = every_layers
         self.keep = keep
         self._positions = None
         self.dropped_at_layer = None

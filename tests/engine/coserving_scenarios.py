@@ -1,7 +1,7 @@
 """Forced events on a real scheduler, each held against an undisturbed run.
 
-Runs in the engine's venv: ``python coserving_scenarios.py OVERLAP DTYPE PAGE_SIZE``; prints one
-JSON object, ``{scenario: {"error": ... | null, ...events}}``.
+Runs in the engine's venv: ``python coserving_scenarios.py OVERLAP DTYPE PAGE_SIZE SCENARIO...``;
+prints one JSON object, ``{scenario: {"error": ... | null, ...events}}``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from engine_adapter.core.request import Phase
 from engine_adapter.core.snapshot import Snapshot
-from tests.engine.scenario_cuts import cuts
+from tests.engine.scenario_cuts import cuts, margins
 from tests.engine.scenario_steps import (
     counters,
     gained,
@@ -285,13 +285,14 @@ SCENARIOS = [
     anew,
     park,
     cuts,
+    margins,
 ]
 
 
 def main() -> None:
     overlap, dtype, page_size = sys.argv[1] == "1", sys.argv[2], int(sys.argv[3])
     rig = Rig(overlap=overlap, dtype=dtype, page_size=page_size)
-    report(SCENARIOS, rig)
+    report([found for found in SCENARIOS if found.__name__ in sys.argv[4:]], rig)
 
 
 if __name__ == "__main__":

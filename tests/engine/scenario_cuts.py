@@ -26,6 +26,28 @@ def cuts(rig: Rig) -> dict[str, Any]:
     return {"chunks": num_chunks}
 
 
+def margins(rig: Rig) -> dict[str, Any]:
+    """How far apart the two best tokens are where a row is computed again (`recompute`, `anew`).
+
+    What such a row has said goes through as a prompt then, which rounds otherwise: its answer stays
+    the same as long as no two best tokens are closer than that.
+    """
+    found: list[float] = []
+    for rid, (seed, length) in {"recompute": (25, 77), "anew": (26, 133)}.items():
+        flush(rig)
+        rig.use(ScriptedPolicy())
+        request = rig.request(rid, prompt(seed, length), NEW)
+        request.return_logprob, request.top_logprobs_num = True, 2
+        rig.scheduler.handle_generate_request(request)
+        rig.run()
+        best = rig.reqs[rid].logprob.output_top_logprobs_val
+        found += [first - second for first, second in best]
+    flush(rig)
+    assert len(found) == 2 * NEW, found
+    ties = sum(margin == 0.0 for margin in found)
+    return {"smallest": round(min(found), 4), "ties": ties, "tokens": len(found)}
+
+
 def _run(rig: Rig, size: int, jobs: dict[str, tuple[list[int], int]]) -> tuple[int, list[int], Any]:
     """Chunks the prompt took, what was said, and the KV of all of it but the last tokens."""
     at = NEW - 4

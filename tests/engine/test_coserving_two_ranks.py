@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from engine_adapter.host_cpu import matmul_dtype
 from tests.engine.engine_scripts import LIMIT_S, run_script
 
 pytestmark = pytest.mark.timeout(LIMIT_S)
 
 
-@pytest.mark.parametrize(
-    ("overlap", "dtype"), [(1, "float32"), (0, "float32"), (1, "bfloat16"), (0, "bfloat16")]
-)
+# In bfloat16 only where weights are packed: elsewhere the rows of a step change its rounding.
+TYPES = sorted({"float32", matmul_dtype()})
+
+
+@pytest.mark.parametrize("overlap", [1, 0])
+@pytest.mark.parametrize("dtype", TYPES)
 def test_ranks_stop_at_the_same_layers_and_outputs_are_identical(overlap: int, dtype: str) -> None:
     """And each row that comes back has the bytes it had, which the script compares."""
     found = run_script("coserving_two_ranks.py", overlap, dtype)
