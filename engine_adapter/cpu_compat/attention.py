@@ -4,32 +4,38 @@ SGLang's `torch_native` backend computes a prompt chunk of `p` tokens behind `c`
 `p + c` queries and throws `c` of them away, so that a decode row that shares a step with a prompt
 (`p = 1`) costs `(1 + c)^2`; and it gathers keys with advanced indexing, ten times as slow as
 `index_select`. Steps that mix prompts and decode rows are what co-serving consists of, and no GPU
-kernel has these costs. Here a chunk has `p` queries, a decode row is one wherever it runs, and
-a step's index tensors are made once and not in every layer.
+kernel has these costs. Here a chunk has `p` queries, a decode row is a chunk of one token, and a
+step's index tensors are made once and not in every layer.
 
-The order in which a kernel adds up follows from its shapes, and so where a prompt is cut would
-change its KV in the last bits. Here a prompt's queries are computed in blocks that begin at
-multiples of `BLOCK` tokens of the prompt, each over the keys up to its end: what a chunk has not of
-its first and its last block is computed with it and thrown away. A token's result is the same to
-the last bit in any chunk (decision 0093).
+The order in which the kernel adds up follows from how many keys it is given, and from how many
+queries if they are few. Here a token is given the keys up to the end of its block of `BLOCK`
+tokens, those behind it masked, and never one of the fewest queries: its result is the same to the
+last bit in any chunk, as a piece of a prompt and as a generated token (decisions 0093, 0095).
+
+    tokens      | block 0 | block 1 | block 2 |
+    a chunk          [5 of 0| all of 1 |3 of 2]     one call for each block, over the keys up to
+    keys         -------->|                         the block's end
+                 ------------------>|
+                 ---------------------------->|
 
 Encoder layers, cross attention and sliding windows stay with SGLang's code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import torch
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import pad, scaled_dot_product_attention
 
-# Whole prompts are as fast in blocks of 8 to 64. Larger ones make short chunks dear (1.4 times a
-# chunk of 20 tokens behind 1,000 with 16, 2.4 times with 64); smaller ones round more coarsely in
-# bfloat16, where the kernel takes another way for few queries.
-BLOCK = 16
+# Whole prompts and short chunks are fastest with blocks of 32 to 64 tokens.
+BLOCK = 32
+# The kernel computes its queries by 32 (or multiples of it), and rounds otherwise where three or
+# fewer are left over.
+TILE = 32
+FEWEST = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +45,15 @@ class RowView:
     Attributes:
         start: First query of the row.
         end: One past its last query.
-        slots: KV slots of its whole context, shape `[kv_len]`.
-        decodes: The query is a generated token's, and not a piece of a prompt.
+        kv_len: Tokens in its context.
+        slots: Their KV slots; behind them, up to the end of the last block, the first one's. Those
+            keys are masked, and finite as the row's own are: shape `[kv_len in whole blocks]`.
     """
 
     start: int
     end: int
+    kv_len: int
     slots: torch.Tensor
-    decodes: bool
 
 
 class StepViews:
@@ -60,11 +67,6 @@ class StepViews:
         """No pass yet."""
         self._key: tuple[Any, ...] = ()
         self._views: list[RowView] = []
-        self._prompt_lens: Mapping[int, int] = {}
-
-    def expect(self, prompt_lens: Mapping[int, int]) -> None:
-        """The next pass is of these rows: length of each one's prompt by its request slot."""
-        self._prompt_lens = prompt_lens
 
     def forget(self) -> None:
         """A new pass begins: tensors of the last one may have been changed in place."""
@@ -89,23 +91,22 @@ class StepViews:
         if len(self._key) != 3 or any(a is not b for a, b in zip(key, self._key, strict=True)):
             self._key = key
             lengths = None if query_lens is None else query_lens.tolist()
-            self._views = self._made(table, rows.tolist(), kv_lens.tolist(), lengths)
+            self._views = _views(table, rows.tolist(), kv_lens.tolist(), lengths)
         return self._views
 
-    def _made(
-        self, table: torch.Tensor, rows: list[int], kv_lens: list[int], lengths: list[int] | None
-    ) -> list[RowView]:
-        views: list[RowView] = []
-        start = 0
-        for row, kv_len, length in zip(rows, kv_lens, lengths or [1] * len(rows), strict=True):
-            end = start + length
-            # A single token may also be the rest of a prompt, and is then computed as one.
-            decodes = length == 1 and (
-                lengths is None or kv_len > self._prompt_lens.get(row, kv_len - 1)
-            )
-            views.append(RowView(start, end, table[row, :kv_len], decodes))
-            start = end
-        return views
+
+def _views(
+    table: torch.Tensor, rows: list[int], kv_lens: list[int], lengths: list[int] | None
+) -> list[RowView]:
+    views: list[RowView] = []
+    start = 0
+    for row, kv_len, length in zip(rows, kv_lens, lengths or [1] * len(rows), strict=True):
+        slots = table[row, :kv_len]
+        if over := kv_len % BLOCK:
+            slots = torch.cat([slots, slots[:1].expand(BLOCK - over)])
+        views.append(RowView(start, start + length, kv_len, slots))
+        start += length
+    return views
 
 
 def attend(
@@ -127,91 +128,67 @@ def attend(
         scaling: Of the scores; None for `head_dim ** -0.5`.
     """
     for view in views:
-        kv_len = view.slots.shape[0]
-        padded = kv_len if view.decodes else -(-kv_len // BLOCK) * BLOCK
-        key = _context(k_cache, view.slots, padded, query.dtype)
-        value = _context(v_cache, view.slots, padded, query.dtype)
-        if view.decodes:
-            kv_heads = key.shape[1]
-            # The query heads of one key head stand where queries of one head would: keys are
-            # read once and not once for each of them.
-            grouped = query[view.start].view(1, kv_heads, query.shape[1] // kv_heads, -1)
-            found = scaled_dot_product_attention(grouped, key, value, scale=scaling)
-            output[view.start] = found.reshape(query.shape[1], -1)
-        else:
-            output[view.start : view.end] = _chunk(
-                query[view.start : view.end], key, value, kv_len, scaling
-            )
+        # [1, kv_heads, keys, dim]
+        key = k_cache.index_select(0, view.slots).to(query.dtype).transpose(0, 1).unsqueeze(0)
+        value = v_cache.index_select(0, view.slots).to(query.dtype).transpose(0, 1).unsqueeze(0)
+        queries = query[view.start : view.end]
+        output[view.start : view.end] = _chunk(queries, key, value, view.kv_len, scaling)
 
 
 def _chunk(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, kv_len: int, scaling: float | None
 ) -> torch.Tensor:
-    """A chunk that ends at `kv_len`, in blocks; shape `[tokens, heads, value_dim]`."""
+    """A chunk that ends at `kv_len`, block by block; shape `[tokens, heads, value_dim]`."""
     num_tokens, num_heads, dim = query.shape
-    kv_heads, padded = key.shape[1], key.shape[2]
+    kv_heads = key.shape[1]
     group = num_heads // kv_heads
-    before = kv_len - num_tokens
-    first = before // BLOCK * BLOCK
-    whole = query.new_zeros(padded - first, num_heads, dim)
-    whole[before - first : kv_len - first] = query
-    # The query heads of one key head follow each other: [blocks, 1, kv_heads, group * BLOCK, dim]
-    blocks = (
-        whole.view(-1, BLOCK, kv_heads, group, dim)
-        .permute(0, 2, 3, 1, 4)
-        .reshape(-1, 1, kv_heads, group * BLOCK, dim)
-    )
-    mask = _mask(group, 1 << (padded - 1).bit_length(), query.dtype)
-    found = [
-        scaled_dot_product_attention(
+    # The query heads of one key head stand where queries of one head would: keys are read once
+    # and not once for each of them. [1, kv_heads, tokens * group, dim]
+    rows = query.view(num_tokens, kv_heads, group, dim).transpose(0, 1)
+    rows = rows.reshape(1, kv_heads, num_tokens * group, dim)
+    mask = _mask(group, 1 << (key.shape[2] - 1).bit_length(), query.dtype)
+    found: list[torch.Tensor] = []
+    start = at = kv_len - num_tokens
+    while at < kv_len:
+        end = at // BLOCK * BLOCK + BLOCK
+        until = min(end, kv_len)
+        block = rows[:, :, (at - start) * group : (until - start) * group]
+        num_rows = block.shape[2]
+        missing = FEWEST - num_rows % TILE
+        if 0 < missing < FEWEST:
+            block = pad(block, (0, 0, 0, missing))
+        first = at % BLOCK * group
+        result = scaled_dot_product_attention(
             block,
             key[:, :, :end],
             value[:, :, :end],
-            attn_mask=mask[:, mask.shape[1] - end :],
+            attn_mask=mask[first : first + block.shape[2], mask.shape[1] - end :],
             scale=scaling,
         )
-        for block, end in zip(blocks, range(first + BLOCK, padded + 1, BLOCK), strict=True)
-    ]
-    # [tokens of the blocks, heads, value_dim]
-    out = torch.cat(found).view(-1, kv_heads, group, BLOCK, value.shape[3])
-    out = out.permute(0, 3, 1, 2, 4).reshape(padded - first, num_heads, -1)
-    return out[before - first : kv_len - first]
-
-
-def _context(
-    cache: torch.Tensor, slots: torch.Tensor, padded: int, dtype: torch.dtype
-) -> torch.Tensor:
-    """Keys or values of a row, zeros behind them: shape `[1, kv_heads, padded, dim]`."""
-    found = cache.new_empty(padded, *cache.shape[1:])
-    torch.index_select(cache, 0, slots, out=found[: slots.shape[0]])
-    found[slots.shape[0] :] = 0
-    return found.to(dtype).transpose(0, 1).unsqueeze(0)
+        found.append(result[:, :, :num_rows])
+        at = until
+    whole = found[0] if len(found) == 1 else torch.cat(found, 2)
+    whole = whole.view(kv_heads, num_tokens, group, -1).transpose(0, 1)
+    return whole.reshape(num_tokens, num_heads, -1)
 
 
 @cache
 def _mask(group: int, width: int, dtype: torch.dtype) -> torch.Tensor:
     """What is added to a block's scores over the keys up to its end, right-aligned.
 
-    Query `i` sees all keys but the last `BLOCK - 1 - i`: shape `[group * BLOCK, width]`.
+    Token `i` of a block sees all keys but the last `BLOCK - 1 - i`, its `group` rows alike; behind
+    them are rows for queries that fill up: shape `[group * BLOCK + FEWEST, width]`.
     """
     mask = torch.zeros(BLOCK, width, dtype=dtype)
     mask[:, width - BLOCK :] = torch.full((BLOCK, BLOCK), float("-inf"), dtype=dtype).triu_(1)
-    return mask.repeat(group, 1)
+    return pad(mask.repeat_interleave(group, 0), (0, 0, 0, FEWEST))
 
 
-def install(backend: Any, forward_batch_class: Any) -> None:
-    """Put these into SGLang's classes `TorchNativeAttnBackend` and `ForwardBatch`."""
-    init_new = forward_batch_class.init_new.__func__
+def install(backend: Any) -> None:
+    """Put these into SGLang's class `TorchNativeAttnBackend`."""
     init_forward_metadata = backend.init_forward_metadata
     extend = backend._run_sdpa_forward_extend
     decode = backend._run_sdpa_forward_decode
-
-    def make(cls: Any, /, batch: Any, model_runner: Any, **named: Any) -> Any:
-        # What a pass is made of is copied field by field before it runs: nothing can be added.
-        _views_of(model_runner.attn_backend).expect(
-            {req.req_pool_idx: len(req.origin_input_ids) for req in batch.reqs}
-        )
-        return init_new(cls, batch, model_runner, **named)
 
     def begin(self: Any, forward_batch: Any) -> None:
         init_forward_metadata(self, forward_batch)
@@ -248,7 +225,6 @@ def install(backend: Any, forward_batch_class: Any) -> None:
         attend(query, output, k_cache, v_cache, views, scaling)
         return output
 
-    forward_batch_class.init_new = classmethod(make)
     backend.init_forward_metadata = begin
     backend._run_sdpa_forward_extend = run_extend
     backend._run_sdpa_forward_decode = run_decode

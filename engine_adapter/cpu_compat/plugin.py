@@ -25,7 +25,6 @@ REPLACED: Mapping[str, str] = {
     _ATTENTION + "_run_sdpa_forward_decode": "062856df45d2fe12",
     _ATTENTION + "forward_extend": "9d94d3cc90d249c5",
     _ATTENTION + "forward_decode": "057e1386b8475474",
-    "sglang.srt.model_executor.forward_batch_info.ForwardBatch.init_new": "897f4db58ae3db2a",
     _UNQUANTIZED + "process_weights_after_loading": "53629d4b5dabf346",
     _UNQUANTIZED + "apply": "f89a73e2395d2b5d",
     "sglang.srt.layers.logits_processor.LogitsProcessor._compute_lm_head": "89f11dc68e71c8f0",
@@ -114,11 +113,10 @@ def _paged_allocator() -> None:
 def _attention() -> None:
     """Steps that mix prompts and decode rows: SGLang's cost grows with the square of a context."""
     from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
-    from sglang.srt.model_executor.forward_batch_info import ForwardBatch
 
     from engine_adapter.cpu_compat import attention
 
-    attention.install(TorchNativeAttnBackend, ForwardBatch)
+    attention.install(TorchNativeAttnBackend)
 
 
 def _linear() -> None:

@@ -14,7 +14,7 @@ from engine_adapter.core.plan import StepKind
 from engine_adapter.latency.fit import Fit, FitError
 from engine_adapter.latency.polynomial import Coefficients, PolynomialModel
 
-FORMAT = 6
+FORMAT = 7
 
 
 class ProfileError(ValueError):

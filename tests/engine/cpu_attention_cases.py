@@ -33,25 +33,7 @@ class Ours(Stock):
     """The same class with our functions in place."""
 
 
-class Batch(SimpleNamespace):
-    """What a pass is given, made as SGLang makes it: from the requests."""
-
-    @classmethod
-    def init_new(cls, batch: Any, model_runner: Any, **_: Any) -> Batch:
-        return cls(out_cache_loc=None)
-
-
-attention.install(Ours, Batch)
-
-
-def begin(ours: Ours, prompt_lens: dict[int, int]) -> None:
-    """A pass over these request slots; whatever lies behind a prompt's length is an answer."""
-    reqs = [
-        SimpleNamespace(req_pool_idx=slot, origin_input_ids=[0] * length)
-        for slot, length in prompt_lens.items()
-    ]
-    runner = SimpleNamespace(attn_backend=ours)
-    ours.init_forward_metadata(Batch.init_new(SimpleNamespace(reqs=reqs), runner))
+attention.install(Ours)
 
 
 def arguments(heads: int, kv_heads: int, dtype: torch.dtype, rows: list[tuple[int, int]]) -> Any:
@@ -94,43 +76,49 @@ def decode(backend: Any, a: Any, gqa: bool, **more: Any) -> torch.Tensor:
 
 
 def different(heads: int, kv_heads: int, dtype: torch.dtype) -> int:
-    """Tokens of a prompt and its answer whose bits depend on where it was cut or what ran along."""
-    prompt, answer = 200, 40
-    a = arguments(heads, kv_heads, dtype, [(0, prompt + answer), (0, 9)])
-    table = torch.randperm(SLOTS - 1)[: prompt + answer].view(1, -1).int() + 1
+    """Tokens of a text whose bits depend on where it was cut, or on what ran along.
+
+    A generated token is a piece of one token, in a step that only decodes or in one that does not.
+    """
+    length = 240
+    a = arguments(heads, kv_heads, dtype, [(0, length), (0, 9)])
+    table = torch.randperm(SLOTS - 1)[:length].view(1, -1).int() + 1
     table = torch.cat([table, table.flip(1)])  # the other row's keys do not matter
     results = []
-    for pieces in ([prompt], [1, 63, 16, 1, 48, 70, 1], [7] * 28 + [4], [1] * prompt):
+    for pieces in ([length], [1, 63, 16, 1, 48, 70, 1, 40], [7] * 34 + [2], [1] * length):
         for along in (False, True):
-            out = torch.zeros_like(a.query)
+            out = torch.zeros_like(a.query[:length])
             start = 0
-            for n in pieces + [1] * answer:
+            for n in pieces:
                 mine = slice(start, start + n)
                 query = torch.cat([a.query[mine], a.query[-9:]]) if along else a.query[mine]
                 found = torch.zeros_like(query)
                 rows = 2 if along else 1
-                ours = Ours()
-                begin(ours, {0: prompt, 1: 9})
-                ours._run_sdpa_forward_extend(
+                begun()._run_sdpa_forward_extend(
                     query, found, a.k, a.v, table, torch.arange(rows),
                     torch.tensor([start + n, 9][:rows]), torch.tensor([start, 0][:rows]),
                     torch.tensor([n, 9][:rows]), None, scaling=0.3, enable_gqa=True, causal=True,
                 )  # fmt: skip
                 out[mine] = found[:n]
                 start += n
-            results.append(out[: prompt + answer])
-    # Answers alone once more, where no prompt shares the step.
-    ours = Ours()
-    for position in range(prompt, prompt + answer):
-        found = torch.zeros_like(a.query[:1])
-        begin(ours, {0: prompt})
-        ours._run_sdpa_forward_decode(
-            a.query[position : position + 1], found, a.k, a.v, table, torch.tensor([0]),
-            torch.tensor([position + 1]), None, scaling=0.3, enable_gqa=True, causal=True,
+            results.append(out)
+    out = torch.zeros_like(a.query[:length])
+    for position in range(length):
+        begun()._run_sdpa_forward_decode(
+            a.query[position : position + 1], out[position : position + 1], a.k, a.v, table,
+            torch.tensor([0]), torch.tensor([position + 1]), None, scaling=0.3, enable_gqa=True,
+            causal=True,
         )  # fmt: skip
-        results.append(torch.cat([results[0][:position], found, results[0][position + 1 :]]))
+    results.append(out)
     assert float(results[0].abs().min(1).values.max()) > 0, "nothing was computed"
     return sum(int((out != results[0]).flatten(1).any(1).sum()) for out in results)
+
+
+def begun() -> Ours:
+    """The backend at the beginning of a pass."""
+    ours = Ours()
+    ours.init_forward_metadata(SimpleNamespace(out_cache_loc=None))
+    return ours
 
 
 def main() -> None:
@@ -178,7 +166,7 @@ def main() -> None:
     moved = float((after - before).abs().max())
     cuts = {
         f"{heads}/{kv_heads} {dtype}": different(heads, kv_heads, dtype)
-        for heads, kv_heads in ((4, 4), (6, 2), (9, 3))
+        for heads, kv_heads in ((4, 4), (6, 2), (9, 3), (14, 2))
         for dtype in (torch.float32, torch.bfloat16)
     }
     print("RESULTS " + json.dumps({"worst": worst, "moved": moved, "cuts": cuts}))

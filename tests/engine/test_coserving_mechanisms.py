@@ -30,11 +30,9 @@ ALL = (
     "cuts",
     "margins",
 )
-# A row that is computed again rounds otherwise, and bfloat16 has tokens that are equally good.
-EXACT = tuple(name for name in ALL if name not in ("recompute", "anew"))
 # Weights are packed where the processor multiplies bfloat16; elsewhere the rows of a step matter.
 SAME_ROWS = ("abort_prefill", "abort_decode", "restore")
-BFLOAT16 = EXACT if matmul_dtype() == "bfloat16" else SAME_ROWS
+BFLOAT16 = ALL if matmul_dtype() == "bfloat16" else SAME_ROWS
 ENGINES = {
     ("1", "float32", 1): ALL,
     ("0", "float32", 1): ALL,

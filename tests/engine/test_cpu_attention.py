@@ -27,5 +27,5 @@ def test_it_equals_sglangs_own_in_every_mix_of_rows() -> None:
 
 
 def test_a_token_has_the_same_bits_wherever_its_prompt_is_cut_and_whatever_runs_along() -> None:
-    assert len(results()["cuts"]) == 6
+    assert len(results()["cuts"]) == 8
     assert set(results()["cuts"].values()) == {0}, results()["cuts"]
