@@ -64,6 +64,7 @@ class Roster:
         self._offline_running = SortedRows()
         self._online_waiting: dict[str, RequestRow] = {}
         self._offline_waiting = SortedRows()
+        self._retracted: set[str] = set()
         self._version = 0
         self._ready: tuple[ReadyRows | None, ReadyRows | None] = (None, None)
         self._next_sequence = 0
@@ -89,6 +90,7 @@ class Roster:
         if row.holds_slot:
             raise ValueError(f"request {rid} already holds a slot")
         self._unqueue(row)
+        self._retracted.discard(rid)
         row.phase = phase
         self._running[rid] = row
         if row.is_online:
@@ -102,6 +104,7 @@ class Roster:
         row = self.rows[rid]
         self._leave(row)
         row.phase = Phase.RETRACTED
+        self._retracted.add(rid)
         row.computed_tokens = 0
         row.cached_tokens = 0
         row.device_pages = 0
@@ -115,6 +118,7 @@ class Roster:
         row = self.rows.pop(rid, None)
         if row is None:
             return None
+        self._retracted.discard(rid)
         if rid in self._running:
             self._leave(row)
         else:
@@ -170,6 +174,11 @@ class Roster:
     def has_online_running(self) -> bool:
         """Whether an online row holds a slot."""
         return bool(self._online_running)
+
+    @property
+    def has_retracted(self) -> bool:
+        """Whether a row waits that was retracted."""
+        return bool(self._retracted)
 
     def _leave(self, row: RequestRow) -> None:
         del self._running[row.rid]

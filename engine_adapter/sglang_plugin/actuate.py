@@ -15,7 +15,7 @@ from sglang.srt.observability.req_time_stats import set_time_batch
 
 from engine_adapter.core.plan import Chunk, StepPlan
 from engine_adapter.core.request import Phase
-from engine_adapter.sglang_plugin.decode_rows import mix
+from engine_adapter.sglang_plugin.decode_rows import mix, tell_penalties
 from engine_adapter.sglang_plugin.launched_step import ChunkSpan, LaunchedStep
 from engine_adapter.sglang_plugin.live_rows import LiveRow
 
@@ -50,7 +50,11 @@ def retract_rows(scheduler: Any, rids: tuple[str, ...]) -> None:
 
 def _retract(scheduler: Any, live: LiveRow) -> None:
     req = live.req
-    if live.row.phase is not Phase.PREFETCHING:
+    if req.input_token_logprobs is not None:
+        # Half of the prompt's log-probabilities, which SGLang forgets here: all of it is computed
+        # again, since a row that went on from its KV would have the other half alone.
+        scheduler.checkpointer.forget(live)
+    elif live.row.phase is not Phase.PREFETCHING:
         scheduler.checkpointer.park_tail(live)
     live.had_tokens = max(live.had_tokens, req.kv_committed_len)
     release_req(
@@ -184,6 +188,7 @@ def _prefill_batch(scheduler: Any, chunks: list[ChunkSpan]) -> Any:
         scheduler.spec_algorithm,
     )
     batch.prepare_for_extend()
+    tell_penalties(batch)  # of what rows that are computed again have said
     batch.prefill_stats = PrefillStats(
         log_input_tokens=sum(span.end - span.start for span in chunks),
         log_hit_tokens=sum(span.start for span in chunks if span.fresh),

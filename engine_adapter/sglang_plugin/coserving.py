@@ -251,7 +251,10 @@ class CoServingScheduler(QueueingScheduler):
 
 def _can_cut(batch: Any) -> bool:
     """Rows can be cut out only where every per-row value of the pass is known to us."""
-    return not (batch.return_logprob or batch.return_hidden_states or batch.has_grammar)
+    masks = batch.sampling_info.return_sampling_masks
+    return not (
+        batch.return_logprob or batch.return_hidden_states or batch.has_grammar or any(masks or ())
+    )
 
 
 def _leave_out(batch: Any, result: Any, kept: list[int]) -> None:

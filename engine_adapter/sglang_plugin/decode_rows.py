@@ -104,8 +104,7 @@ def _prepare(batch: Any) -> None:
         batch.prepare_for_decode()
     finally:
         orchestrator.is_required = required
-    if required:
-        _replay_penalties(batch)
+    tell_penalties(batch)
 
 
 def _has_penalties(batch: Any) -> bool:
@@ -113,16 +112,19 @@ def _has_penalties(batch: Any) -> bool:
     return bool(batch.sampling_info.penalizer_orchestrator.is_required)
 
 
-def _replay_penalties(batch: Any) -> None:
+def tell_penalties(batch: Any) -> None:
     """Tell fresh penalizers what the rows have said, whatever steps they ran in.
 
-    As in SGLang that is without the token on its way where there is an overlap loop.
+    As in SGLang that is without the token on its way where there is an overlap loop. A prompt has
+    said nothing, unless it is that of a row that is computed again.
     """
     orchestrator = batch.sampling_info.penalizer_orchestrator
+    if not orchestrator.is_required:
+        return
     prepared = [p for p in orchestrator.penalizers.values() if p.is_prepared()]
     for i, req in enumerate(batch.reqs):
-        made = req.kv_committed_len - len(req.origin_input_ids)
-        known = made - 1 if batch.enable_overlap else made
+        made = max(0, req.kv_committed_len - len(req.origin_input_ids))
+        known = max(0, made - 1) if batch.enable_overlap else made
         tokens = torch.tensor(list(req.output_ids[:known]), dtype=torch.int64, device=batch.device)
         for penalizer in prepared:
             if isinstance(penalizer, BatchedMinNewTokensPenalizer):

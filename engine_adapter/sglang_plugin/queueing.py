@@ -68,8 +68,11 @@ class QueueingScheduler(ReportingScheduler):
         if len(self.waiting_queue) == roster.num_waiting and not self._queue_touched:
             return
         self._queue_touched = False
-        waiting = {req.rid for req in self.waiting_queue}
-        gone = [live for live in self.rows if not live.row.holds_slot and live.rid not in waiting]
+        # The request, not its id: in a pause an aborted id may be sent again before this looks.
+        waiting = {id(req) for req in self.waiting_queue}
+        gone = [
+            live for live in self.rows if not live.row.holds_slot and id(live.req) not in waiting
+        ]
         for live in gone:
             self.forget_row(live)
         refused = []
@@ -111,10 +114,16 @@ class QueueingScheduler(ReportingScheduler):
         return len(self.tree_cache.match_prefix(MatchPrefixParams(key=key)).device_indices)
 
     def _answer_refused(self, refused: list[Any]) -> None:
-        """Requests SGLang refused at the door (too long, bad grammar): answer without a pass."""
+        """Requests SGLang refused at the door (too long, bad grammar): answer without a pass.
+
+        Rows that were aborted and then retracted by a pause are among them.
+        """
         ids = {id(req) for req in refused}
         self.waiting_queue = [req for req in self.waiting_queue if id(req) not in ids]
         for req in refused:
+            live = self.rows.get(req.rid)
+            if live is not None and live.req is req:
+                self.forget_row(live)
             req.finished_reason, req.to_finish = req.to_finish, None
             self.output_streamer.stream_output([req], req.return_logprob)
 
@@ -158,6 +167,9 @@ class QueueingScheduler(ReportingScheduler):
             settle(self, self._unsettled)
             self._unsettled = None
         retract_rows(self, tuple(self.rows.holding))
+        # Weights may change in such a pause: SGLang promises that all KV is computed again.
+        for live in self.rows:
+            self.checkpointer.forget(live)
         self.last_batch = None
         self.cur_batch_for_debug = None
         self.metrics_reporter.last_gen_throughput = 0.0

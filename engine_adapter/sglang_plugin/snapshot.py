@@ -54,8 +54,7 @@ class SnapshotTaker:
         """The state before the next step, with a fresh step id."""
         self._step_id += 1
         resources = self.resources()
-        if 2 * resources.available_pages < resources.total_pages:
-            # Only then can a plan need the pages of a retract.
+        if self._may_need_a_retract(resources):
             for live in self._scheduler.rows.holding.values():
                 live.row.shared_pages = _shared_pages(self._scheduler, live)
         self._last = self._scheduler.rows.roster.snapshot(
@@ -67,6 +66,21 @@ class SnapshotTaker:
             overhead_s=self.overhead_s,
         )
         return self._last
+
+    def _may_need_a_retract(self, resources: Resources) -> bool:
+        """Whether a plan can want pages that only a retract gives.
+
+        Few are free, or one step may want most of them: a chunk beside a token for each row, or a
+        row that is fetched back whole.
+        """
+        rows = self._scheduler.rows
+        chunk_pages = -(-self.limits.max_chunk_tokens // resources.page_tokens)
+        step_pages = chunk_pages + self._total_slots
+        return (
+            2 * resources.available_pages < max(resources.total_pages, 2 * step_pages)
+            or rows.roster.has_retracted
+            or any(live.row.phase is Phase.PREFETCHING for live in rows.holding.values())
+        )
 
     def resources(self) -> Resources:
         """Pages and slots as they stand."""

@@ -23,6 +23,7 @@ from engine_adapter.sglang_plugin.live_ids import live_ids
 from tests.engine.coserving_arrivals import ARRIVALS
 from tests.engine.coserving_grammars import GRAMMARS
 from tests.engine.coserving_overlap import OVERLAP
+from tests.engine.coserving_pauses import PAUSES
 from tests.engine.coserving_profiling import PROFILING
 from tests.engine.scenario_steps import (
     counters,
@@ -206,7 +207,8 @@ def logprobs(rig: Rig) -> dict[str, Any]:
 
 def main() -> None:
     states = [aborts, abort_running, pauses, penalties, logprobs]
-    report([*states, *GRAMMARS, *ARRIVALS, *OVERLAP, *PROFILING], Rig(overlap=sys.argv[1] == "1"))
+    scenarios = [*states, *PAUSES, *GRAMMARS, *ARRIVALS, *OVERLAP, *PROFILING]
+    report(scenarios, Rig(overlap=sys.argv[1] == "1"))
 
 
 if __name__ == "__main__":

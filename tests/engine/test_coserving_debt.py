@@ -17,6 +17,11 @@ SCENARIOS = (
     "pauses",
     "penalties",
     "logprobs",
+    "aborted_then_paused",
+    "same_id_again",
+    "new_weights",
+    "penalties_anew",
+    "prompt_logprobs",
     "grammar",
     "slots_for_online",
     "every_slot",
@@ -42,4 +47,11 @@ def results(overlap: str) -> dict[str, Any]:
 def test_scenario(overlap: str, scenario: str) -> None:
     found = results(overlap)
     assert scenario in found, f"not reached; failed before: {list(found)[-1]}"
+    assert found[scenario]["error"] is None, found[scenario]["error"]
+
+
+@pytest.mark.parametrize("overlap", ["1", "0"])
+@pytest.mark.parametrize(("scenario", "kv"), [("shared_by_all", 2048), ("shared_with_chat", 800)])
+def test_rows_that_share_a_system_prompt(overlap: str, scenario: str, kv: int) -> None:
+    found = run_script("coserving_shared.py", overlap, kv, scenario)
     assert found[scenario]["error"] is None, found[scenario]["error"]

@@ -62,7 +62,8 @@ class RowsByRole:
     @property
     def online(self) -> list[RequestRow]:
         """Online slot holders."""
-        return self.online_decode.rows + self.online_partial
+        fetched = [row for row in self.prefetching if row.is_online]
+        return self.online_decode.rows + self.online_partial + fetched
 
     def online_filling(self, *, fetches: bool) -> list[RequestRow]:
         """Online rows with prompt tokens left, oldest first.

@@ -77,6 +77,8 @@ class VictimPool:
         chosen = self._choose(beneficiary, num_pages, num_slots, in_flight=False)
         for row in chosen:
             builder.retract(row)
+        if not chosen and builder.is_empty:
+            self._unshare(beneficiary, num_pages)
         if not chosen and beneficiary.is_online:
             self._rest(beneficiary, num_pages, num_slots)
         return bool(chosen)
@@ -94,6 +96,21 @@ class VictimPool:
             num_pages = sum(builder.next_pages(row) for row in online)
             if num_pages and builder.pages_left < others + builder.owed_pages + num_pages:
                 self._rest(online[-1], num_pages, 0)
+
+    def _unshare(self, beneficiary: RequestRow, num_pages: int) -> None:
+        """Retract rows that share pages, though none of them gives those up alone.
+
+        Only the last of them does, so together they are worth more than the sum of what each frees;
+        how much more the next snapshot shows. Left alone they and the beneficiary might wait for
+        each other for ever.
+        """
+        pages = self._builder.pages_left
+        for row in list(self._candidates(beneficiary)):
+            if pages >= num_pages:
+                return
+            if row.shared_pages and not row.in_flight:
+                self._builder.retract(row)
+                pages += row.device_pages
 
     def _rest(self, beneficiary: RequestRow, num_pages: int, num_slots: int) -> None:
         """Let as many rows rest as the beneficiary, beside what is owed already, needs."""

@@ -110,3 +110,5 @@ def test_waiting_offline_rows_stay_sorted_whatever_happens() -> None:
         waiting = list(snapshot.offline_waiting)
         assert waiting == sorted(waiting, key=waiting_key)
         assert {r.rid for r in waiting} == {r.rid for r in roster.rows.values() if not r.holds_slot}
+        phases = {r.phase for r in roster.rows.values()}
+        assert roster.has_retracted is (Phase.RETRACTED in phases)

@@ -30,6 +30,8 @@ def test_the_plain_mode_is_accepted() -> None:
         ("dllm_algorithm", "LowConfidence"),
         ("enable_pdmux", True),
         ("enable_hisparse", True),
+        ("enable_lora", True),
+        ("enable_streaming_session", True),
         ("enable_hierarchical_cache", True),
         ("enable_lora_overlap_loading", True),
         ("enable_priority_scheduling", True),
