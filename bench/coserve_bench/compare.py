@@ -15,6 +15,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import aiohttp
+
 from bench.coserve_bench.ceiling import OfflineShape, ceiling
 from bench.coserve_bench.engine_run import EngineFailed, running_engine
 from bench.coserve_bench.loads import load_of, mean_rate, online_trace, prompt_maker
@@ -67,6 +69,8 @@ class Comparison:
             Overloaded: If the queue of online-only grows.
         """
         systems = [find_system(name) for name in self.options.systems]
+        if systems[0].name != REFERENCE:
+            raise ValueError(f"put {REFERENCE} first in --systems: the others are measured by it")
         if self.options.scale is None:
             self.factor = await self._factor_for_half_load()
         if self.options.tune_priority:
@@ -160,15 +164,20 @@ class Comparison:
     async def _run(self, system: System, repeat: int, load: Load) -> SystemRun:
         self._say(f"{system.name}, repeat {repeat}: {len(load.online)} online requests")
         log = self.options.out / f"engine-{system.name}-{repeat}.log"
-        async with running_engine(self._settings(), system, self._env(system), log) as engine:
-            harness = Harness(engine.url, self._prompts)
-            before = await engine.counters()
-            sampler = engine.progress if self.options.on_off_s and not system.stock else None
-            result = await harness.run(load, engine.tokens_computed, sampler)
-            after = await engine.counters()
-            run = SystemRun(
-                system.name, repeat, result, difference(before, after), engine.started_in_s
-            )
+        try:
+            async with running_engine(self._settings(), system, self._env(system), log) as engine:
+                harness = Harness(engine.url, self._prompts)
+                before = await engine.counters()
+                sampler = engine.progress if self.options.on_off_s and not system.stock else None
+                result = await harness.run(load, engine.tokens_computed, sampler)
+                after = await engine.counters()
+                run = SystemRun(
+                    system.name, repeat, result, difference(before, after), engine.started_in_s
+                )
+        except (aiohttp.ClientError, OSError, ExceptionGroup) as lost:
+            if isinstance(lost, ExceptionGroup) and lost.split((aiohttp.ClientError, OSError))[1]:
+                raise
+            raise EngineFailed(f"it stopped answering while it was measured; see {log}") from lost
         waits = ttfts_s(run)
         if waits:
             self._say(

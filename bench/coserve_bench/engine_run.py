@@ -63,8 +63,8 @@ class RunningEngine:
         counters = await self.counters()
         return int(counters["steps"]), int(counters["offline_tokens"])
 
-    async def tokens_computed(self) -> int:
-        """Tokens computed since start, by the engine's own count.
+    async def tokens_computed(self) -> tuple[int, int]:
+        """Tokens computed, and prompt tokens found in the prefix tree, by the engine's own count.
 
         Our runtime counts first-time offline tokens, prompt and output, without those a stop threw
         away. Stock SGLang logs the prompt tokens of each prefill step, both classes together and
@@ -72,9 +72,10 @@ class RunningEngine:
         """
         counters = await self.counters()
         if counters:
-            return int(counters["offline_tokens"]) - int(counters["recomputed_tokens"])
+            return int(counters["offline_tokens"]) - int(counters["recomputed_tokens"]), 0
         text = self.log.read_text(errors="replace")
-        return sum(int(found) for found in re.findall(r"Prefill batch.*?#new-token: (\d+)", text))
+        steps = re.findall(r"Prefill batch.*?#new-token: (\d+).*?#cached-token: (\d+)", text)
+        return sum(int(new) for new, _ in steps), sum(int(cached) for _, cached in steps)
 
 
 @asynccontextmanager

@@ -58,6 +58,11 @@ def table(results: dict[str, Any]) -> str:
                 f"{off['first_10_steps_tokens_per_s']:.0f} offline tokens/s in the first ten "
                 f"steps, {off['rest_tokens_per_s']:.0f} in the rest"
             )
+        if figures.get("unfinished"):
+            lines.append(
+                f"{name}: {figures['unfinished']} of {figures['n']} online requests had no whole "
+                "answer a minute after the window; they count with what they waited"
+            )
     tuning = environment.get("sglang_priority_tuning")
     if tuning:
         lines.append(f"sglang-priority runs as {tuning['chosen']}, the best of six settings")

@@ -13,6 +13,7 @@ step that is not armed pays one attribute test per layer.
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ from engine_adapter.sglang_plugin.graph_segments import guard_segments
 from engine_adapter.sglang_plugin.rank_agreement import RankAgreement
 from engine_adapter.sglang_plugin.row_drop import cut_forward_batch
 from engine_adapter.sglang_plugin.settings import SettingError
+
+LAYER_ARGUMENTS = ("positions", "hidden_states", "forward_batch", "residual")
 
 
 class StepStopped(BaseException):
@@ -50,6 +53,21 @@ class StopWord:
         self.step_id = step_id
 
 
+def _check_layer(layer: Any) -> None:
+    """Rows are cut out of what a decoder layer is called with: it has to be what is expected.
+
+    Raises:
+        SettingError: If the layer takes something else.
+    """
+    found = tuple(inspect.signature(layer.forward).parameters)[: len(LAYER_ARGUMENTS)]
+    if found != LAYER_ARGUMENTS:
+        raise SettingError(
+            f"{type(layer).__name__} takes {', '.join(found)} and not {', '.join(LAYER_ARGUMENTS)}:"
+            " rows cannot be dropped between its layers; start with COSERVE_POLICY=off for this"
+            " model"
+        )
+
+
 class Safepoints:
     """Hooks of one model runner.
 
@@ -65,7 +83,8 @@ class Safepoints:
         """Hook every decoder layer of the runner's model.
 
         Raises:
-            SettingError: If the model does not keep its decoder layers in ``model.layers``.
+            SettingError: If the model does not keep its decoder layers in ``model.layers``, or they
+                take other arguments than most do.
         """
         self.word = StopWord()
         self.dropped_at_layer: int | None = None
@@ -84,6 +103,8 @@ class Safepoints:
                 "safepoints need decoder layers in model.model.layers; "
                 "start with COSERVE_POLICY=off for this model"
             )
+        for layer in layers:
+            _check_layer(layer)
         self.num_layers = len(layers)
         for i, layer in enumerate(layers):
             layer.register_forward_pre_hook(self._hook(i))
@@ -126,6 +147,8 @@ class Safepoints:
                 return (self._positions, *args[1:])
             if i == 0 or i % self._every:
                 return None
+            if self._mode is SafepointMode.DROP and len(args) != len(LAYER_ARGUMENTS):
+                return None  # called by keyword: there is nothing to cut the rows out of
             return self._look(i, args)
 
         return hook

@@ -20,9 +20,10 @@ from engine_adapter.workload.lengths import Lengths, PromptMaker
 from engine_adapter.workload.records import RequestRecord
 from engine_adapter.workload.traces import TraceRequest
 
-Reading = Callable[[], Awaitable[int]]
+Reading = Callable[[], Awaitable[tuple[int, int]]]
 Sampler = Callable[[], Awaitable[tuple[int, int]]]
 SAMPLE_EVERY_S = 0.5
+NOT_IN_TIME = "not answered in time"
 
 ONLINE_PRIORITY = 100
 OFFLINE_PRIORITY = -100
@@ -60,6 +61,7 @@ class RunResult:
         offline: Offline rows in order of sending.
         duration_s: Length of the window.
         reading: What the engine's own count grew by inside the window; None if it was not read.
+        cached: Likewise prompt tokens it found in its prefix tree.
         samples: ``(at_s, steps, offline tokens)`` of the engine's counters, twice a second.
     """
 
@@ -67,6 +69,7 @@ class RunResult:
     offline: list[RequestRecord]
     duration_s: float
     reading: int | None = None
+    cached: int = 0
     samples: Sequence[tuple[float, int, int]] = ()
 
     def offline_tokens_per_s(self) -> float:
@@ -104,7 +107,8 @@ class Harness:
 
         Args:
             load: What is sent.
-            reading: Read when the window opens and again when it closes.
+            reading: Tokens computed and found in the prefix tree so far; read when the window opens
+                and again when it closes.
             sampler: Reads (steps, offline tokens) all through the window.
         """
         online = [
@@ -134,9 +138,17 @@ class Harness:
                 await self._sleep_until(load.duration_s)
                 for feeder in feeders:
                     feeder.cancel()
-        opened, closed = [task.result() for task in readings] or (0, 0)
-        computed = closed - opened if reading is not None else None
-        return RunResult(online, offline, load.duration_s, computed, samples)
+        if not readings:
+            return RunResult(online, offline, load.duration_s, samples=samples)
+        (opened, opened_cached), (closed, closed_cached) = [task.result() for task in readings]
+        return RunResult(
+            online,
+            offline,
+            load.duration_s,
+            closed - opened,
+            closed_cached - opened_cached,
+            samples,
+        )
 
     async def _sample(
         self, until_s: float, sampler: Sampler, samples: list[tuple[float, int, int]]
@@ -146,9 +158,9 @@ class Harness:
             steps, tokens = await sampler()
             samples.append((self._now_s(), steps, tokens))
 
-    async def _read_at(self, at_s: float, reading: Reading | None) -> int:
+    async def _read_at(self, at_s: float, reading: Reading | None) -> tuple[int, int]:
         await self._sleep_until(at_s)
-        return await reading() if reading is not None else 0
+        return await reading() if reading is not None else (0, 0)
 
     async def _online(self, load: Load, records: list[RequestRecord]) -> None:
         try:
@@ -161,8 +173,9 @@ class Harness:
                     group.create_task(self._send(record, request.output_tokens, load))
         except TimeoutError:
             for record in records:
-                if not record.done:
-                    record.error = record.error or "not answered in time"
+                if not record.done and not record.error:
+                    record.error = NOT_IN_TIME
+                    record.given_up_s = max(self._now_s(), record.scheduled_s)
 
     async def _feed(self, load: Load, records: list[RequestRecord]) -> None:
         """Keep one offline row outstanding."""
@@ -188,6 +201,13 @@ class Harness:
         if load.send_priority:
             body["priority"] = ONLINE_PRIORITY if record.online else OFFLINE_PRIORITY
         record.sent_s = self._now_s()
+        await self._answer(record, body)
+        record.done = not record.error
+        if record.error:
+            record.given_up_s = self._now_s()
+
+    async def _answer(self, record: RequestRecord, body: dict[str, Any]) -> None:
+        assert self._session is not None
         try:
             async with self._session.post(self._url, json=body) as response:
                 if response.status != 200:
@@ -197,8 +217,6 @@ class Harness:
                     self._take(record, event)
         except aiohttp.ClientError as error:
             record.error = str(error) or type(error).__name__
-            return
-        record.done = not record.error
 
     def _take(self, record: RequestRecord, event: dict[str, Any]) -> None:
         if "error" in event:

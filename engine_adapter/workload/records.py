@@ -19,8 +19,10 @@ class RequestRecord:
         token_times_s: When each output token arrived.
         cached_tokens: Prompt tokens the engine reports as prefix hits.
         retractions: How often the engine says it took the request's KV away.
-        recomputed_tokens: Tokens computed again because of that, as far as a client can tell.
+        losses: When that was noticed, and how many tokens the request had by then. What the prefix
+            tree gives back of them only the engine knows.
         error: Why it failed; empty if it did not.
+        given_up_s: When the client stopped waiting for the rest; None for a complete answer.
         done: The answer is complete.
     """
 
@@ -32,8 +34,9 @@ class RequestRecord:
     token_times_s: list[float] = field(default_factory=list)
     cached_tokens: int = 0
     retractions: int = 0
-    recomputed_tokens: int = 0
+    losses: list[tuple[float, int]] = field(default_factory=list)
     error: str = ""
+    given_up_s: float | None = None
     done: bool = False
 
     @property
@@ -43,8 +46,10 @@ class RequestRecord:
 
     @property
     def gaps_s(self) -> list[float]:
-        """Gaps between tokens."""
+        """Gaps between tokens; the last one of a stream that was cut is as long as it stood."""
         times = self.token_times_s
+        if times and self.given_up_s is not None:
+            times = [*times, self.given_up_s]
         return [later - earlier for earlier, later in itertools.pairwise(times)]
 
     def on_progress(
@@ -56,8 +61,7 @@ class RequestRecord:
         """
         if retractions > self.retractions:
             lost = self.input_tokens + len(self.token_times_s)
-            found = max(0, cached_tokens - self.cached_tokens)
-            self.recomputed_tokens += max(0, (retractions - self.retractions) * lost - found)
+            self.losses.append((now_s, (retractions - self.retractions) * lost))
             self.retractions = retractions
         elif not self.token_times_s:
             self.cached_tokens = cached_tokens

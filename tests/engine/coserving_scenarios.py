@@ -110,6 +110,7 @@ def _drop(
     events = gained(before, after, "drops", "aborts", "undone_rows")
     events["layers"] = stopped_layers(before, after)
     assert (events["drops"], events["aborts"]) == (len(layers), 0), events
+    assert events["layers"] == list(layers.values()), events
     return events
 
 

@@ -13,7 +13,7 @@ from engine_adapter.cpu_compat.plugin import EXIT_UNFIXED
 from engine_adapter.engine_process import engine_command
 from engine_adapter.liveness import EngineNotProven, verify_engine
 from engine_adapter.refusal import EXIT_REFUSED, PREFIX, reason_in
-from tests.engine.engine_scripts import ENGINE_ENV
+from tests.engine.engine_scripts import ENGINE_ENV, run_script
 from tests.fixtures.engine import START_LIMIT_S, running_engine, tiny_settings
 
 
@@ -137,3 +137,12 @@ async def test_a_plugin_sglang_cannot_even_import_is_not_ready(
         pytest.raises(EngineNotProven, match="runs without coserve's scheduler plugin"),
     ):
         await verify_engine(stock.url, stock.model, START_LIMIT_S)
+
+
+def test_models_whose_layers_take_something_else_are_refused() -> None:
+    """A drop in one of them would end the engine at the first arrival that asks for it."""
+    found = run_script("layer_arguments.py")
+    assert [found[f"{name}DecoderLayer"] for name in ("Llama", "Qwen2", "Qwen3")] == [""] * 3
+    assert found["Olmo2DecoderLayer"].startswith("Olmo2DecoderLayer takes positions, hidden_states")
+    assert "hidden_states, residual, forward_batch and not" in found["PhiMoEDecoderLayer"]
+    assert found["PhiMoEDecoderLayer"].endswith("start with COSERVE_POLICY=off for this model")

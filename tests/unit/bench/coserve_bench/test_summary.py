@@ -56,8 +56,10 @@ def test_offline_tokens_are_counted_by_the_engine() -> None:
     stock = run("x", 0.3)
     stock.result = replace(stock.result, reading=900)
     assert offline_rate(stock) == pytest.approx((900 - 200 + 2) / 10)
-    stock.result.offline[0].recomputed_tokens = 100
+    stock.result.offline[0].losses = [(-1.0, 500), (4.0, 100)]
     assert offline_rate(stock) == pytest.approx((900 - 200 - 100 + 2) / 10)
+    stock.result = replace(stock.result, cached=70)  # found again in the prefix tree
+    assert offline_rate(stock) == pytest.approx((900 - 200 - 30 + 2) / 10)
     ours = run("x", 0.3, steps=5)
     ours.result = replace(ours.result, reading=900)
     assert offline_rate(ours) == pytest.approx(90.0)
@@ -76,9 +78,20 @@ def test_a_request_without_an_answer_counts_with_the_time_it_waited() -> None:
     silent = run("x", 0.3)
     silent.result.online[1].token_times_s = []
     silent.result.online[1].error = "not answered in time"
+    silent.result.online[1].given_up_s = 70.0
+    silent.result.online[1].done = False
     found = summarise([silent], [run("online-only", 0.2)], Targets(1.0, 1.0), (1.0,))
-    assert found["ttft_ms"]["max"] == pytest.approx(9000.0)
+    assert found["ttft_ms"]["max"] == pytest.approx(69000.0)
     assert found["errors"] == {"not answered in time": 1}
+    assert found["unfinished"] == 1
+
+
+def test_a_request_given_up_at_once_has_missed_its_target() -> None:
+    refused = run("x", 0.3)
+    refused.result.online[1].token_times_s = []
+    refused.result.online[1].given_up_s = 1.05
+    found = summarise([refused], [run("online-only", 0.2)], Targets(1.0, 1.0), (1.0,))
+    assert found["attainment"]["1.0"]["ttft"] == 0.5
 
 
 def test_the_runtime_counts_its_own_preemptions() -> None:
@@ -87,7 +100,7 @@ def test_the_runtime_counts_its_own_preemptions() -> None:
     assert (found["preemptions"], found["recomputed_tokens"]) == (9, 7)
     stock = run("y", 0.3)
     stock.result.offline[0].retractions = 2
-    stock.result.offline[0].recomputed_tokens = 50
+    stock.result.offline[0].losses = [(1.0, 50)]
     found = summarise([stock], [run("online-only", 0.2)], Targets(1.0, 1.0), (1.0,))
     assert (found["preemptions"], found["recomputed_tokens"]) == (2, 50)
 

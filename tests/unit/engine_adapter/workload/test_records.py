@@ -24,6 +24,14 @@ def test_tokens_that_arrive_together_have_no_gap() -> None:
     assert r.gaps_s == [1.0, 0.0]
 
 
+def test_a_stream_that_was_cut_stood_still_until_then() -> None:
+    r = record()
+    r.on_progress(2.0, 1, 0, 0)
+    r.on_progress(2.5, 2, 0, 0)
+    r.given_up_s = 9.5
+    assert r.gaps_s == [0.5, 7.0]
+
+
 def test_a_window_counts_what_is_fresh() -> None:
     r = record(100)
     r.on_progress(5.0, 1, cached_tokens=30, retractions=0)
@@ -32,10 +40,11 @@ def test_a_window_counts_what_is_fresh() -> None:
     assert r.tokens_within(10.0, 20.0) == 1
 
 
-def test_a_retraction_costs_what_the_prefix_cache_does_not_give_back() -> None:
+def test_a_retraction_loses_all_a_row_has() -> None:
+    """SGLang says nothing of what the prefix tree gives back: a row's prefix hits stand still."""
     r = record(100)
     r.on_progress(1.0, 1, 0, 0)
     r.on_progress(2.0, 4, 0, 0)
-    r.on_progress(9.0, 5, cached_tokens=60, retractions=1)
-    assert (r.retractions, r.recomputed_tokens) == (1, 104 - 60)
+    r.on_progress(9.0, 5, cached_tokens=0, retractions=1)
+    assert (r.retractions, r.losses) == (1, [(9.0, 104)])
     assert r.cached_tokens == 0
