@@ -15,7 +15,8 @@ online requests are there, so the bound, which takes it from the run without off
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bench.coserve_bench.summary import SystemRun, Targets
@@ -119,6 +120,26 @@ def ceiling(
         _best(beside, mu, ratio),
         _best(alone, mu, ratio),
     )
+
+
+def mean_ceiling(
+    model: LatencyModel,
+    reference: Sequence[SystemRun],
+    targets: Mapping[int, Targets],
+    shape: OfflineShape,
+) -> dict[str, float] | None:
+    """The bound of each repeat under its own targets, and their mean; None if nothing is left."""
+    found = []
+    for run in reference:
+        if not run.result.online:
+            continue
+        lengths = [r.input_tokens + len(r.token_times_s) // 2 for r in run.result.online]
+        context = round(sum(lengths) / len(lengths))
+        bound = ceiling(model, [run], targets[run.repeat], shape, context)
+        found.append(dataclasses.asdict(bound))
+    if not any(bound["tokens_per_s"] for bound in found):
+        return None
+    return {name: sum(bound[name] for bound in found) / len(found) for name in found[0]}
 
 
 def _present_s(run: SystemRun) -> float:

@@ -1,23 +1,24 @@
 """Runs the systems one after another and pools their repeats.
 
     capacity ──► factor ──► repeat 0: online-only, A, B, ...   repeat 1: online-only, A, B, ...
-                                │
-                                └─ P90 of TTFT and TBT: the targets of all co-serving systems
+                                         └─ targets                         └─ targets
 
-Every system gets a fresh engine in every repeat. What a run produced is written at once, so that
-a comparison that is cut short still leaves results.
+Every system gets a fresh engine in every repeat. Online-only's P90 of TTFT and TBT are the targets
+of the systems that follow it in the same repeat, with the same arrivals and the same neighbours on
+the machine. What a run produced is written at once, so that a comparison that is cut short still
+leaves results.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 import aiohttp
 
-from bench.coserve_bench.ceiling import OfflineShape, ceiling
+from bench.coserve_bench.capacity import answered_per_s, probe_requests
+from bench.coserve_bench.ceiling import OfflineShape, mean_ceiling
 from bench.coserve_bench.engine_run import EngineFailed, running_engine
 from bench.coserve_bench.loads import load_of, mean_rate, online_trace, prompt_maker
 from bench.coserve_bench.options import Options
@@ -29,6 +30,7 @@ from bench.coserve_bench.summary import (
     Targets,
     measured_targets,
     offline_rate,
+    short_figures,
     summarise,
     ttfts_s,
 )
@@ -38,11 +40,12 @@ from engine_adapter.engine_process import Device, EngineSettings
 from engine_adapter.latency.profile import ProfileError, load_profile
 from engine_adapter.workload.harness import Harness, Load
 from engine_adapter.workload.metrics import percentile, queue_grows
-from engine_adapter.workload.traces import TraceRequest
 
 TARGET_LOAD = 0.5
-PROBE_REQUESTS = 24
+PROBE_DRAIN_S = 600.0
+TUNED = "sglang-priority"
 TUNE_SHARE = 0.3
+UNANSWERED_SHARE = 0.1
 
 
 class Overloaded(RuntimeError):
@@ -57,7 +60,7 @@ class Comparison:
         self.options = options
         self.runs: list[SystemRun] = []
         self.factor = options.scale or 1.0
-        self.targets: Targets | None = None
+        self.targets: dict[int, Targets] = {}
         self.notes: dict[str, Any] = {}
         options.out.mkdir(parents=True, exist_ok=True)
         self._prompts = prompt_maker(options)
@@ -73,11 +76,9 @@ class Comparison:
             raise ValueError(f"put {REFERENCE} first in --systems: the others are measured by it")
         if self.options.scale is None:
             self.factor = await self._factor_for_half_load()
-        if self.options.tune_priority:
-            systems = [
-                await self._tuned(system) if system.name == "sglang-priority" else system
-                for system in systems
-            ]
+        systems = [
+            await self._tuned(system) if system.name == TUNED else system for system in systems
+        ]
         for repeat in range(self.options.repeats):
             for system in systems:
                 try:
@@ -98,16 +99,12 @@ class Comparison:
         """What is known so far, in the shape of ``results.json``."""
         names = list(dict.fromkeys(run.system for run in self.runs))
         reference = [run for run in self.runs if run.system == REFERENCE]
-        targets = self.targets
         summaries: dict[str, Any] = {}
         for name in names:
-            if targets is None:
-                break
             mine = [run for run in self.runs if run.system == name]
-            summaries[name] = summarise(mine, reference or mine, targets, self.options.slo_scales)
-        for name, figures in summaries.items():
-            mine = [run for run in self.runs if run.system == name]
+            figures = summarise(mine, reference, self.targets, self.options.slo_scales)
             figures["off_phases"] = off_phases(mine, self.options.on_off_s)
+            summaries[name] = figures
         bound = self._ceiling(reference)
         if bound:
             for figures in summaries.values():
@@ -118,7 +115,10 @@ class Comparison:
             "environment": surroundings(self.options)
             | {
                 "scale_factor": self.factor,
-                "slo_ms": targets and {"ttft": targets.ttft_s * MS, "tbt": targets.tbt_s * MS},
+                "slo_ms": [
+                    {"ttft": targets.ttft_s * MS, "tbt": targets.tbt_s * MS}
+                    for targets in self.targets.values()
+                ],
                 "ceiling": bound,
             }
             | self.notes,
@@ -128,7 +128,7 @@ class Comparison:
         """What the targets leave, once an engine has measured a latency profile."""
         options = self.options
         profiles = sorted(options.profile_dir.glob("*.json"), key=lambda path: path.stat().st_mtime)
-        if not (reference and self.targets and profiles) or options.offline_lengths:
+        if not profiles or options.offline_lengths:
             return None
         try:
             model = load_profile(profiles[-1]).model()
@@ -137,17 +137,10 @@ class Comparison:
         shape = OfflineShape(
             options.offline_input_tokens,
             options.offline_output_tokens,
-            min(options.slots, options.kv_tokens // options.offline_input_tokens),
+            max(1, min(options.slots, options.kv_tokens // options.offline_input_tokens)),
             options.chunk_tokens,
         )
-        lengths = [
-            r.input_tokens + len(r.token_times_s) // 2
-            for run in reference
-            for r in run.result.online
-        ]
-        context = round(sum(lengths) / len(lengths))
-        found = ceiling(model, reference, self.targets, shape, context)
-        return dataclasses.asdict(found) if found.tokens_per_s > 0.0 else None
+        return mean_ceiling(model, reference, self.targets, shape)
 
     async def _measure(self, system: System, repeat: int, duration_share: float = 1.0) -> SystemRun:
         options = self.options
@@ -165,7 +158,8 @@ class Comparison:
         self._say(f"{system.name}, repeat {repeat}: {len(load.online)} online requests")
         log = self.options.out / f"engine-{system.name}-{repeat}.log"
         try:
-            async with running_engine(self._settings(), system, self._env(system), log) as engine:
+            env = self._env(system, repeat)
+            async with running_engine(self._settings(), system, env, log) as engine:
                 harness = Harness(engine.url, self._prompts)
                 before = await engine.counters()
                 sampler = engine.progress if self.options.on_off_s and not system.stock else None
@@ -192,51 +186,53 @@ class Comparison:
         online = online_trace(self.options, 0, 1.0).requests
         if not online:
             raise ValueError("the online trace is empty")
-        wanted_per_s = mean_rate(online, self.options.duration_s)
-        probe = probe_requests(online)
-        load = Load(probe, None, 0, duration_s=0.0, drain_s=600.0, send_priority=False)
+        probe = probe_requests(online, self.options.slots)
+        load = Load(probe, None, 0, duration_s=0.0, drain_s=PROBE_DRAIN_S, send_priority=False)
         run = await self._run(find_system(REFERENCE), -1, load)
-        last_s = max(record.token_times_s[-1] for record in run.result.online)
-        capacity_per_s = len(probe) / last_s
-        factor = wanted_per_s / (TARGET_LOAD * capacity_per_s)
+        capacity_per_s = answered_per_s(run.result.online)
+        factor = mean_rate(online, self.options.duration_s) / (TARGET_LOAD * capacity_per_s)
         self.notes["capacity_requests_per_s"] = capacity_per_s
         self._say(f"capacity {capacity_per_s:.2f} requests/s: arrivals stretched by {factor:.2f}")
         return factor
 
     async def _tuned(self, system: System) -> System:
         """The setting of stock priority scheduling with the lowest P90 TTFT in a short run."""
-        scores: dict[str, float] = {}
+        settings: dict[str, dict[str, float]] = {}
         candidates = priority_candidates()
         for candidate in candidates:
-            run = await self._measure(candidate, 0, TUNE_SHARE)
-            scores[candidate.name] = percentile(ttfts_s(run), 0.9)
-        best = min(candidates, key=lambda candidate: scores[candidate.name])
-        self.notes["sglang_priority_tuning"] = {
-            "chosen": best.name,
-            "ttft_p90_ms": {name: value * MS for name, value in scores.items()},
-        }
+            try:
+                run = await self._measure(candidate, 0, TUNE_SHARE)
+            except EngineFailed as failed:
+                self._say(f"{candidate.name} failed: {failed}")
+                continue
+            settings[candidate.name] = short_figures(run)
+        if not settings:
+            raise EngineFailed(f"{system.name} failed with each of its settings")
+        best = min(
+            (candidate for candidate in candidates if candidate.name in settings),
+            key=lambda candidate: settings[candidate.name]["ttft_p90_ms"],
+        )
+        self.notes["sglang_priority_tuning"] = {"chosen": best.name, "settings": settings}
         self._say(f"sglang-priority runs as {best.name}")
         return dataclasses.replace(best, name=system.name)
 
     def _check_reference(self, run: SystemRun) -> None:
         if run.system != REFERENCE:
             return
-        if queue_grows(ttfts_s(run)):
+        unanswered = sum(record.ttft_s is None for record in run.result.online)
+        if queue_grows(ttfts_s(run)) or unanswered > UNANSWERED_SHARE * len(run.result.online):
             raise Overloaded(
                 "overloaded: the queue of online-only grows; thin the arrivals out with a larger "
                 "--scale"
             )
-        if self.targets is None:
-            given = self.options
-            measured = measured_targets([run], given.target_percentile)
-            self.targets = Targets(
-                given.ttft_ms / MS if given.ttft_ms else measured.ttft_s,
-                given.tbt_ms / MS if given.tbt_ms else measured.tbt_s,
-            )
-            self._say(
-                f"  targets: TTFT {self.targets.ttft_s * MS:.0f} ms, "
-                f"TBT {self.targets.tbt_s * MS:.0f} ms"
-            )
+        given = self.options
+        measured = measured_targets([run], given.target_percentile)
+        targets = Targets(
+            given.ttft_ms / MS if given.ttft_ms else measured.ttft_s,
+            given.tbt_ms / MS if given.tbt_ms else measured.tbt_s,
+        )
+        self.targets[run.repeat] = targets
+        self._say(f"  targets: TTFT {targets.ttft_s * MS:.0f} ms, TBT {targets.tbt_s * MS:.0f} ms")
 
     def _settings(self) -> EngineSettings:
         options = self.options
@@ -253,29 +249,18 @@ class Comparison:
             extra_args=options.engine_args,
         )
 
-    def _env(self, system: System) -> dict[str, str]:
+    def _env(self, system: System, repeat: int) -> dict[str, str]:
         env = {"COSERVE_PROFILE_DIR": str(self.options.profile_dir)}
         if self.options.host_kv_tokens is not None:
             env["COSERVE_HOST_KV_TOKENS"] = str(self.options.host_kv_tokens)
-        if self.targets is not None:
-            env["COSERVE_TTFT_MS"] = f"{self.targets.ttft_s * MS:.3f}"
-            env["COSERVE_TBT_MS"] = f"{self.targets.tbt_s * MS:.3f}"
+        if targets := self.targets.get(repeat):
+            env["COSERVE_TTFT_MS"] = f"{targets.ttft_s * MS:.3f}"
+            env["COSERVE_TBT_MS"] = f"{targets.tbt_s * MS:.3f}"
         return {} if system.stock else env
 
     @staticmethod
     def _say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
-
-
-def probe_requests(online: Sequence[TraceRequest]) -> list[TraceRequest]:
-    """The first requests of a trace, all at once and with the same work.
-
-    Every answer has their mean length: one that is ten times as long as the others would run on
-    alone, and the engine's capacity would seem to be a fraction of what it is.
-    """
-    first = online[:PROBE_REQUESTS]
-    output_tokens = max(1, round(sum(r.output_tokens for r in first) / len(first)))
-    return [TraceRequest(0.0, r.input_tokens, output_tokens) for r in first]
 
 
 def difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:

@@ -66,8 +66,9 @@ def online_trace(options: Options, repeat: int, factor: float) -> OnlineTrace:
 def mean_rate(online: list[TraceRequest], duration_s: float) -> float:
     """Requests per second of a window; of a trace that ends inside it, as long as it lasts."""
     num = len(online)
-    lasts_s = online[-1].arrival_s * num / (num - 1) if num > 1 else duration_s
-    return num / min(duration_s, lasts_s)
+    # Requests that all arrive at once have no rate of their own.
+    lasts_s = online[-1].arrival_s * num / (num - 1) if num > 1 else 0.0
+    return num / min(duration_s, lasts_s or duration_s)
 
 
 def load_of(options: Options, system: System, online: list[TraceRequest], repeat: int) -> Load:

@@ -45,7 +45,6 @@ class Options:
     tbt_ms: float | None
     target_percentile: float
     slo_scales: tuple[float, ...]
-    tune_priority: bool
     profile_dir: Path
     host_kv_tokens: int | None
     seed: int
@@ -121,12 +120,12 @@ def parse_options(argv: list[str] | None = None) -> Options:
         help="percentile of online-only that the targets are; 0.99 is the papers' definition",
     )
     add("--slo-scale", default=",".join(map(str, SLO_SCALES)), help="attainment is given for each")
-    add("--tune-priority", action="store_true", help="try all settings of sglang-priority first")
     add("--profile-dir", type=Path, help="where profiles are kept; <out>/profiles by default")
     add("--host-kv-tokens", type=int, help="size of the host checkpoint pool")
     add("--seed", type=int, default=1)
     add("--engine-args", default="", help="further engine arguments, separated by spaces")
     args = parser.parse_args(argv)
+    _check(args)
     return Options(
         python=args.python.absolute(),
         model_dir=args.model_dir.absolute(),
@@ -158,9 +157,34 @@ def parse_options(argv: list[str] | None = None) -> Options:
         tbt_ms=args.tbt_ms,
         target_percentile=args.target_percentile,
         slo_scales=tuple(float(part) for part in args.slo_scale.split(",")),
-        tune_priority=args.tune_priority,
         profile_dir=(args.profile_dir or args.out / "profiles").absolute(),
         host_kv_tokens=args.host_kv_tokens,
         seed=args.seed,
         engine_args=tuple(args.engine_args.split()),
     )
+
+
+_POSITIVE = (
+    "repeats", "duration", "rate", "input_tokens", "output_tokens", "offline_input_tokens",
+    "offline_output_tokens", "outstanding", "kv_tokens", "slots", "chunk_tokens",
+)  # fmt: skip
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Refuse what nothing can be measured with.
+
+    Raises:
+        ValueError: One sentence that names the option.
+    """
+    for name in _POSITIVE:
+        if getattr(args, name) <= 0:
+            raise ValueError(f"--{name.replace('_', '-')} has to be above 0")
+    if args.scale != "auto" and not _positive(args.scale):
+        raise ValueError("--scale is a number above 0, or auto")
+
+
+def _positive(text: str) -> bool:
+    try:
+        return float(text) > 0.0
+    except ValueError:
+        return False

@@ -18,7 +18,7 @@ Point = tuple[float, float]
 def write_plots(results: dict[str, Any], runs: Sequence[SystemRun], out: Path) -> None:
     """TTFT, TBT and offline tokens over time, and step times against their predictions."""
     first = [run for run in runs if run.repeat == 0]
-    slo = results["environment"].get("slo_ms") or {}
+    slo = (results["environment"].get("slo_ms") or [{}])[0]
     panels = {
         "ttft": (
             "TTFT in ms over arrival in s",

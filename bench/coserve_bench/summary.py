@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,10 +47,22 @@ def ttfts_s(run: SystemRun) -> list[float]:
     return [waited_s(record, end_s) for record in run.result.online]
 
 
-def _kept_s(runs: Sequence[SystemRun]) -> list[float]:
-    """What attainment counts: an answer that never began has missed every target."""
-    records = [record for run in runs for record in run.result.online]
-    return [math.inf if record.ttft_s is None else record.ttft_s for record in records]
+def _of_targets(
+    runs: Sequence[SystemRun], targets: Mapping[int, Targets]
+) -> tuple[list[float], list[float]]:
+    """Every TTFT and every TBT as a multiple of its repeat's target.
+
+    An answer that never began has missed every target.
+    """
+    ttft, tbt = [], []
+    for run in runs:
+        target = targets[run.repeat]
+        ttft += [
+            math.inf if record.ttft_s is None else record.ttft_s / target.ttft_s
+            for record in run.result.online
+        ]
+        tbt += [gap_s / target.tbt_s for gap_s in gaps_s(run)]
+    return ttft, tbt
 
 
 def gaps_s(run: SystemRun) -> list[float]:
@@ -109,12 +121,20 @@ def measured_targets(reference: Sequence[SystemRun], share: float = 0.9) -> Targ
 def summarise(
     runs: Sequence[SystemRun],
     reference: Sequence[SystemRun],
-    targets: Targets,
+    targets: Mapping[int, Targets],
     scales: Sequence[float],
 ) -> dict[str, Any]:
-    """The figures of one system, pooled over its repeats, every repeat kept beside them."""
+    """The figures of one system, pooled over its repeats, every repeat kept beside them.
+
+    Args:
+        runs: Its repeats.
+        reference: Those of online-only.
+        targets: By repeat.
+        scales: Multiples of the targets for which attainment is given.
+    """
     ttft = [value for run in runs for value in ttfts_s(run)]
     tbt = [value for run in runs for value in gaps_s(run)]
+    ttft_shares, tbt_shares = _of_targets(runs, targets)
     pairs = _pairs(runs, reference)
     excess = paired_excess(pairs)
     return {
@@ -132,8 +152,8 @@ def summarise(
         },
         "attainment": {
             str(scale): {
-                "ttft": attained(_kept_s(runs), targets.ttft_s * scale),
-                "tbt": attained(tbt, targets.tbt_s * scale),
+                "ttft": attained(ttft_shares, scale),
+                "tbt": attained(tbt_shares, scale),
             }
             for scale in scales
         },
@@ -147,6 +167,18 @@ def summarise(
         "errors": _errors(runs),
         "runtime": [_runtime(run.counters) for run in runs if run.counters],
         "repeats": [_repeat(run) for run in runs],
+    }
+
+
+def short_figures(run: SystemRun) -> dict[str, float]:
+    """What is kept of a run that only helps to choose a setting."""
+    gaps = gaps_s(run)
+    return {
+        "n": len(run.result.online),
+        "ttft_p90_ms": percentile(ttfts_s(run), 0.9) * MS,
+        "tbt_p90_ms": percentile(gaps, 0.9) * MS if gaps else math.inf,
+        "offline_tokens_per_s": offline_rate(run),
+        "preemptions": _preemptions(run),
     }
 
 
@@ -183,14 +215,15 @@ def _preemptions(run: SystemRun) -> int:
 
 def _runtime(counters: dict[str, Any]) -> dict[str, Any]:
     """What the runtime says about itself: shares of step time, model errors, stop delays."""
-    step_s = counters.get("step_s") or 0.0
+    cpu_s = counters.get("step_cpu_s") or 0.0
+    copies_s = counters.get("checkpoint_cpu_s", 0.0) + counters.get("restore_cpu_s", 0.0)
     steps = counters.get("steps") or 0
     delays = sorted(counters.get("flag_to_stop_s") or [])
     return {
         "steps": steps,
         "plan_cpu_us_per_step": counters.get("plan_cpu_s", 0.0) / steps * 1e6 if steps else None,
-        "safepoint_cpu_share": counters.get("safepoint_cpu_s", 0.0) / step_s if step_s else None,
-        "checkpoint_cpu_share": counters.get("checkpoint_cpu_s", 0.0) / step_s if step_s else None,
+        "safepoint_cpu_share": counters.get("safepoint_cpu_s", 0.0) / cpu_s if cpu_s else None,
+        "checkpoint_cpu_share": copies_s / cpu_s if cpu_s else None,
         "model_errors": counters.get("step_times", {}).get("errors"),
         "stops": len(delays),
         "flag_to_stop_ms_p50": percentile(delays, 0.5) * MS if delays else None,

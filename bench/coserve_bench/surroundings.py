@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import platform
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,18 @@ from typing import Any
 from bench.coserve_bench.options import Options
 from engine_adapter.host_cpu import cpu_name
 
+CHECKOUT = Path(__file__).resolve().parents[2]
+
 
 def surroundings(options: Options) -> dict[str, Any]:
     """Machine, versions and options."""
     return {
         "cpu": cpu_name(),
         "cores": os.cpu_count(),
+        "gpu": _told(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"])
+        if options.device == "cuda"
+        else None,
+        "commit": _told(["git", "-C", str(CHECKOUT), "describe", "--always", "--dirty"]),
         "load_average": list(os.getloadavg()),
         "platform": platform.platform(),
         "python": platform.python_version(),
@@ -27,6 +34,14 @@ def surroundings(options: Options) -> dict[str, Any]:
             for name, value in dataclasses.asdict(options).items()
         },
     }
+
+
+def _told(argv: list[str]) -> str | None:
+    """What a command prints; None if there is no such command or it fails."""
+    if shutil.which(argv[0]) is None:
+        return None
+    answer = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+    return answer.stdout.strip() or None
 
 
 _VERSIONS: dict[Path, dict[str, str]] = {}

@@ -46,7 +46,7 @@ class CoServingScheduler(QueueingScheduler):
         """Plan the next step and build its batch."""
         if self.profiler.is_measuring:
             self._measure()
-        started_s, copied_s = time.thread_time(), self.checkpointer.cpu_s
+        started_s, copied_s = time.thread_time(), self._copies_cpu_s()
         self._abort_on_waiting_timeout()
         self._abort_on_running_timeout(self.holding_view)
         if self._unsettled is not None:
@@ -56,7 +56,7 @@ class CoServingScheduler(QueueingScheduler):
         self.reap_aborted()
         self.counters.parked_rows = 0
         step = self._plan_step() if len(self.rows) else None
-        copied_s = self.checkpointer.cpu_s - copied_s
+        copied_s = self._copies_cpu_s() - copied_s
         self.counters.plan_cpu_s += time.thread_time() - started_s - copied_s
         if step is None and len(self.rows) and not self._has_pending_result():
             self.wait_for_work(0.005)
@@ -64,6 +64,9 @@ class CoServingScheduler(QueueingScheduler):
         return NextBatchPlan(
             batch_to_run=step.batch if step else None, running_batch=self.holding_view
         )
+
+    def _copies_cpu_s(self) -> float:
+        return float(self.checkpointer.cpu_s + self.prefetcher.cpu_s)
 
     def _plan_step(self) -> LaunchedStep | None:
         plan = None
@@ -128,7 +131,7 @@ class CoServingScheduler(QueueingScheduler):
         self._arm(step)
         step.started_at_s = time.monotonic()
         self.pass_gap.started(step.started_at_s)
-        started = self.device_clock.start()
+        started, cpu_s = self.device_clock.start(), time.thread_time()
         self.publish_step(step)
         try:
             result = super().run_batch(batch, pp_proxy_tensors)
@@ -145,6 +148,7 @@ class CoServingScheduler(QueueingScheduler):
                 undo_positions(self, step, step.offline_positions)
                 self.decode_rows.forget()
         finally:
+            self.counters.step_cpu_s += time.thread_time() - cpu_s
             self.safepoints.disarm()
             if self.monitor is not None:
                 self.monitor.retire()

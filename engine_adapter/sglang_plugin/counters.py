@@ -42,6 +42,7 @@ class Counters:
         reaped_rows: Aborted rows ended without a forward pass.
         plan_cpu_s: Thread CPU time in snapshot, plan, check and actuate, copies of pages apart.
         step_s: Time in forward passes.
+        step_cpu_s: Thread CPU time of the same passes; where a device computes, of their launches.
         predicted_s: Predicted time of the same passes.
         stops_by_layer: How many passes were stopped at each layer, and how long after the word.
         stop_layers: Layers at which passes were stopped, newest last, bounded.
@@ -63,6 +64,7 @@ class Counters:
     reaped_rows: int = 0
     plan_cpu_s: float = 0.0
     step_s: float = 0.0
+    step_cpu_s: float = 0.0
     predicted_s: float = 0.0
     stops_by_layer: dict[str, StopsAtLayer] = field(default_factory=dict)
     stop_layers: list[int] = field(default_factory=list)

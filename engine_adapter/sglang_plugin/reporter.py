@@ -21,7 +21,7 @@ class Reporter:
         s = self._scheduler
         holding = [live.row for live in s.rows.holding.values()]
         resources = s.snapshots.resources()
-        step_cpu_s = max(s.counters.step_s, 1e-9)
+        step_cpu_s = max(s.counters.step_cpu_s, 1e-9)
         tokens = s.counters.online_tokens + s.counters.offline_tokens
         return {
             **s.counters.to_plain(),
@@ -46,6 +46,7 @@ class Reporter:
             "host_total_pages": resources.host_total_pages,
             "checkpointed_pages": s.checkpointer.num_pages_stored,
             "checkpoint_cpu_s": s.checkpointer.cpu_s,
+            "restore_cpu_s": s.prefetcher.cpu_s,
             "restored_tokens": s.prefetcher.num_tokens_restored,
             "restored_rows": s.prefetcher.num_rows_restored,
             "safepoint_checks": s.safepoints.num_checks,

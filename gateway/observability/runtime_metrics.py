@@ -66,10 +66,12 @@ FAMILIES: Sequence[Family] = (
     ),
     _one("harvested_share", "Offline tokens among all.", "harvested_share", grows=False),
     _one("step_seconds", "Time in forward passes.", "step_s"),
+    _one("step_cpu_seconds", "Thread CPU time of the same passes.", "step_cpu_s"),
     _one("predicted_step_seconds", "What was predicted for the same passes.", "predicted_s"),
     _one("plan_cpu_seconds", "CPU time of snapshot, plan, check and actuation.", "plan_cpu_s"),
     _one("safepoint_cpu_seconds", "CPU time of safepoints.", "safepoint_cpu_s"),
-    _one("checkpoint_cpu_seconds", "CPU time of page copies.", "checkpoint_cpu_s"),
+    _one("checkpoint_cpu_seconds", "CPU time of page copies to the host.", "checkpoint_cpu_s"),
+    _one("restore_cpu_seconds", "CPU time of restores.", "restore_cpu_s"),
     _by(
         "stopped_steps",
         "Steps stopped between layers: thrown away whole, or without their offline rows.",
@@ -90,7 +92,8 @@ FAMILIES: Sequence[Family] = (
     _one("rejected_plans", "Plans that failed their check.", "rejected_plans"),
     _one("checkpointed_pages", "Host pages written (16 tokens each).", "checkpointed_pages"),
     _one("restored_tokens", "Tokens whose KV came back from the host.", "restored_tokens"),
-    _one("recomputed_tokens", "Tokens computed again after a retraction.", "recomputed_tokens"),
+    _one("recomputed_tokens", "Offline tokens computed again.", "recomputed_tokens"),
+    _one("recomputed_online_tokens", "Online tokens computed again.", "recomputed_online_tokens"),
     _by(
         "rows",
         "Rows, by what they are at.",

@@ -62,6 +62,21 @@ def test_a_workload_that_is_nowhere_is_refused(tmp_path: Path) -> None:
         options(tmp_path, "--online", "nothing")
 
 
+@pytest.mark.parametrize(
+    "argv",
+    [("--scale", "0"), ("--scale", "half"), ("--offline-output-tokens", "0"), ("--slots", "-1")],
+)
+def test_what_nothing_can_be_measured_with_is_refused(
+    tmp_path: Path, argv: tuple[str, ...]
+) -> None:
+    with pytest.raises(ValueError, match=argv[0]):
+        options(tmp_path, *argv)
+
+
+def test_requests_that_arrive_at_once_have_the_rate_of_the_window() -> None:
+    assert mean_rate([TraceRequest(0.0, 10, 5)] * 20, 10.0) == pytest.approx(2.0)
+
+
 def test_on_off_arrivals(tmp_path: Path) -> None:
     o = options(tmp_path, "--on-off", "10,20,10", "--rate", "5")
     arrivals = [r.arrival_s for r in online_trace(o, 0, 1.0).requests]

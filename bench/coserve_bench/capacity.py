@@ -1,0 +1,35 @@
+"""How many online requests per second an engine answers when all of its slots are busy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine_adapter.workload.records import RequestRecord
+from engine_adapter.workload.traces import TraceRequest
+
+MIN_PROBE = 24
+
+
+def probe_requests(online: Sequence[TraceRequest], slots: int) -> list[TraceRequest]:
+    """The first requests of a trace, all at once and with the same work.
+
+    Enough to fill the engine's slots. Every answer has their mean length: one that is ten times as
+    long as the others would run on alone, and the engine's capacity would seem to be a fraction of
+    what it is.
+    """
+    first = online[: max(MIN_PROBE, slots)]
+    output_tokens = max(1, round(sum(r.output_tokens for r in first) / len(first)))
+    return [TraceRequest(0.0, r.input_tokens, output_tokens) for r in first]
+
+
+def answered_per_s(probe: Sequence[RequestRecord]) -> float:
+    """Requests per second of a probe: its size over the time to the last token.
+
+    Raises:
+        ValueError: If the engine answered none of them; the message quotes what it said.
+    """
+    answered = [record for record in probe if record.token_times_s]
+    if not answered:
+        said = next((record.error for record in probe if record.error), "nothing")
+        raise ValueError(f"the engine answered none of the requests that probe it: {said}")
+    return len(answered) / max(record.token_times_s[-1] for record in answered)
