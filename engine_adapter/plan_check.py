@@ -10,6 +10,7 @@ import math
 from itertools import chain
 
 from engine_adapter.core.plan import SafepointMode, StepPlan
+from engine_adapter.core.release import Release
 from engine_adapter.core.request import (
     SLOT_PHASES,
     Phase,
@@ -42,6 +43,7 @@ class _Check:
         self.page_tokens = snapshot.resources.page_tokens
         self.seen: set[str] = set()
         self.pages = 0
+        self.release = Release()
         self.slots = 0
         self.offline_slots = 0
         self.num_online = 0
@@ -149,7 +151,7 @@ class _Check:
                 raise self.fail(f"retract of {rid}, which holds no slot")
             if row.in_flight:
                 raise self.fail(f"retract of {rid}, whose last step is not processed yet")
-            self.pages -= row.freeable_pages
+            self.pages -= self.release.add(row)
             self.slots -= 1
             if not row.is_online:
                 self.offline_slots -= 1

@@ -218,7 +218,8 @@ def _runtime(counters: dict[str, Any]) -> dict[str, Any]:
     cpu_s = counters.get("step_cpu_s") or 0.0
     copies_s = counters.get("checkpoint_cpu_s", 0.0) + counters.get("restore_cpu_s", 0.0)
     steps = counters.get("steps") or 0
-    delays = sorted(counters.get("flag_to_stop_s") or [])
+    stops = int(counters.get("aborts", 0) + counters.get("drops", 0))  # of this run, not its lead
+    delays = sorted((counters.get("flag_to_stop_s") or [])[-stops:] if stops else [])
     return {
         "steps": steps,
         "plan_cpu_us_per_step": counters.get("plan_cpu_s", 0.0) / steps * 1e6 if steps else None,

@@ -19,6 +19,8 @@ class Outcome:
         stopped_at_layer: Layer at which a safepoint stopped the step, or None.
         dropped: Ids whose work in this step was thrown away.
         flag_to_stop_s: Time between the stop word and the stop, when there was one.
+        online_gap_s: Longest gap, up to its end, between two tokens of an online row that it gave
+            one; 0 if it gave none a second token.
         timing_valid: False when the duration says nothing about the model, for example of an
             engine's first steps.
     """
@@ -30,6 +32,7 @@ class Outcome:
     stopped_at_layer: int | None = None
     dropped: tuple[str, ...] = ()
     flag_to_stop_s: float = 0.0
+    online_gap_s: float = 0.0
     timing_valid: bool = True
 
 

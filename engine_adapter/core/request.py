@@ -15,6 +15,8 @@ import enum
 import math
 from dataclasses import dataclass
 
+from engine_adapter.core.release import SharedPages
+
 
 class RequestClass(enum.IntEnum):
     """Who waits for the answer; a smaller value is served first."""
@@ -64,7 +66,7 @@ class RequestRow:
         cached_tokens: Expected prefix hit while WAITING or RETRACTED.
         output_tokens: Tokens delivered so far.
         device_pages: Device pages mapped by the row, shared ones included.
-        shared_pages: Those a retract would not free (shared with another request, or protected).
+        shared: Those of them that other requests hold too.
         host_pages: Committed host checkpoint pages, always a prefix of the row.
         host_tokens: Tokens those pages hold; less than ``host_pages`` full pages when the last
             one was copied at a retract.
@@ -88,7 +90,7 @@ class RequestRow:
     cached_tokens: int = 0
     output_tokens: int = 0
     device_pages: int = 0
-    shared_pages: int = 0
+    shared: tuple[SharedPages, ...] = ()
     host_pages: int = 0
     host_tokens: int = 0
     host_pages_pending: int = 0
@@ -118,8 +120,8 @@ class RequestRow:
 
     @property
     def freeable_pages(self) -> int:
-        """Device pages that become available when the row is retracted."""
-        return max(0, self.device_pages - self.shared_pages)
+        """Device pages that become available when the row alone is retracted."""
+        return max(0, self.device_pages - sum(part.pages for part in self.shared))
 
 
 def waiting_key(row: RequestRow) -> tuple[int, bool, float, int]:

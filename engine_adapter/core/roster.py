@@ -108,7 +108,7 @@ class Roster:
         row.computed_tokens = 0
         row.cached_tokens = 0
         row.device_pages = 0
-        row.shared_pages = 0
+        row.shared = ()
         row.prefetched_pages = 0
         self._queue(row)
         return row

@@ -31,6 +31,8 @@ class ProfileKey:
         parallelism: For example ``"tp1"``.
         sglang_version: Version of the engine it was measured with.
         dtype: Weight type.
+        executor: What else decides how long a step takes: the model's shape, attention kernels,
+            chunk size, captured graphs.
     """
 
     model: str
@@ -38,6 +40,7 @@ class ProfileKey:
     parallelism: str
     sglang_version: str
     dtype: str = "auto"
+    executor: str = ""
 
     def file_name(self) -> str:
         """A readable file name, made unique by a short hash of the exact key."""
@@ -62,7 +65,6 @@ class Profile:
         decode_row_steps: Row counts of captured decode graphs.
         held_out: Errors on loads the fit had not seen, per step kind.
         num_layers: Decoder layers, for turning safepoint intervals into layers.
-        copy_bytes_per_s: Measured host copy bandwidth; 0 if not measured.
         measured_at: ISO instant of the measurement, as given by the profiler.
     """
 
@@ -73,7 +75,6 @@ class Profile:
     decode_row_steps: tuple[int, ...] = ()
     held_out: Mapping[str, FitError] = field(default_factory=dict)
     num_layers: int = 1
-    copy_bytes_per_s: float = 0.0
     measured_at: str = ""
 
     def model(self) -> PolynomialModel:
@@ -87,7 +88,6 @@ class Profile:
         fit: Fit,
         *,
         num_layers: int = 1,
-        copy_bytes_per_s: float = 0.0,
         measured_at: str = "",
     ) -> Profile:
         """Wrap a finished fit."""
@@ -99,7 +99,6 @@ class Profile:
             decode_row_steps=fit.model.decode_row_steps,
             held_out={str(kind): error for kind, error in fit.held_out.items()},
             num_layers=num_layers,
-            copy_bytes_per_s=copy_bytes_per_s,
             measured_at=measured_at,
         )
 
@@ -159,6 +158,5 @@ def _from_plain(plain: dict[str, Any]) -> Profile:
         decode_row_steps=tuple(plain["decode_row_steps"]),
         held_out={str(StepKind(k)): FitError(**v) for k, v in plain["held_out"].items()},
         num_layers=plain["num_layers"],
-        copy_bytes_per_s=plain["copy_bytes_per_s"],
         measured_at=plain["measured_at"],
     )

@@ -4,7 +4,8 @@ Each step, in this order:
 
 1. every online decode row;
 2. online prompt tokens;
-3. as many offline decode rows and prompt tokens as still fit the TBT target;
+3. as many offline decode rows and prompt tokens as still fit the TBT target, or the share of it
+   that keeps 19 of 20 gaps in time (:mod:`~engine_adapter.policies.parts.tbt_guard`);
 4. without any online request, offline work alone, filled for throughput instead of latency.
 
 Offline rows left out are parked with their KV. Pages for online rows come from parked offline
@@ -27,6 +28,7 @@ rows, checkpointed ones first. What differs from the printed algorithm, and why:
 from __future__ import annotations
 
 from engine_adapter.core.arrival import Arrival, Decision, RunningStep
+from engine_adapter.core.outcome import FinishedStep
 from engine_adapter.core.plan import SafepointMode, Safepoints, StepPlan
 from engine_adapter.core.snapshot import Snapshot
 from engine_adapter.latency.model import LatencyModel
@@ -45,6 +47,7 @@ from engine_adapter.policies.parts.online import OnlineFiller
 from engine_adapter.policies.parts.ordering import OfflineOrder
 from engine_adapter.policies.parts.price import HarvestPrice
 from engine_adapter.policies.parts.rows import RowsByRole
+from engine_adapter.policies.parts.tbt_guard import TbtGuard
 from engine_adapter.policies.parts.victims import VictimPool
 from engine_adapter.policies.settings import PolicySettings
 
@@ -61,10 +64,13 @@ class ConserveV2(PolicyBase):
         self._arrivals = OnlineArrivals(self.settings.typical_online_tokens)
         self._online = OnlineFiller(online_prefill_budget_s, soonest=True, fetches=True)
         self._price = HarvestPrice(self.settings.min_harvest)
+        self.tbt_guard = TbtGuard()
+        self._tbt_s = 0.0
 
     def plan(self, snapshot: Snapshot) -> StepPlan:
         """Algorithm 1."""
         self._arrivals.update(snapshot)
+        self._tbt_s = snapshot.slo.tbt_s
         builder = self._builder(snapshot)
         rows = RowsByRole.of(snapshot)
         victims = VictimPool(builder, rows.offline, rows.online)
@@ -84,7 +90,8 @@ class ConserveV2(PolicyBase):
             fetch_online(builder, rows)
             builder.hold_back()
             slack_s = first_token_slack_s(builder, rows.online_filling(fetches=True))
-            budget_s = min(beside_online_budget_s(snapshot.slo) - gap_s, slack_s)
+            bound_s = beside_online_budget_s(snapshot.slo, self.tbt_guard.share)
+            budget_s = min(bound_s - gap_s, slack_s)
             online_s = builder.predicted_s()
             harvester.fill_beside_online(budget_s)
             self._online.close(builder.predicted_s())
@@ -94,6 +101,11 @@ class ConserveV2(PolicyBase):
         if self.settings.checkpoints:
             order_checkpoints(builder, rows.offline, rows.online, self.settings)
         return builder.build(budget_s, self._safepoints(builder, online_s))
+
+    def observe(self, step: FinishedStep) -> None:
+        """Follow predictions and gaps."""
+        super().observe(step)
+        self.tbt_guard.observe(step, self._tbt_s)
 
     def at_arrival(self, arrival: Arrival, step: RunningStep) -> Decision:
         """Algorithm 2."""

@@ -223,6 +223,8 @@ class CoServingScheduler(QueueingScheduler):
             live.processed()
             if live.is_online and len(live.req.output_ids) > live.row.output_tokens:
                 self.attained.token(now_s, live.row.arrival_at_s, live.last_token_at_s)
+                if live.last_token_at_s is not None:
+                    step.online_gap_s = max(step.online_gap_s, now_s - live.last_token_at_s)
                 live.last_token_at_s = now_s
             live.row.output_tokens = len(live.req.output_ids)
             if live.req.finished():
@@ -240,6 +242,7 @@ class CoServingScheduler(QueueingScheduler):
             stopped_at_layer=step.stopped_at_layer,
             dropped=tuple(step.lives[i].rid for i in sorted(step.dropped)),
             flag_to_stop_s=step.flag_to_stop_s,
+            online_gap_s=step.online_gap_s,
             timing_valid=counters.is_warm,
         )
         counters.steps += 1

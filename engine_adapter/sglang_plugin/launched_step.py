@@ -71,6 +71,7 @@ class LaunchedStep:
         measured_s: What it gave.
         stopped_at_layer: Layer of an abort or a drop.
         flag_to_stop_s: Time from the stop word to the stop.
+        online_gap_s: Longest gap between two tokens of an online row that it gave one.
         dropped: Batch positions whose work was undone.
         lives: All rows, in batch order.
     """
@@ -85,6 +86,7 @@ class LaunchedStep:
     measured_s: float = 0.0
     stopped_at_layer: int | None = None
     flag_to_stop_s: float = 0.0
+    online_gap_s: float = 0.0
     dropped: set[int] = field(default_factory=set)
     lives: list[LiveRow] = field(init=False)
     _spans: list[RowSpan | ChunkSpan] | None = None

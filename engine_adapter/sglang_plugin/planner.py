@@ -66,6 +66,12 @@ class Planner:
         """Policy that plans at the moment."""
         return self.driver.policy.name
 
+    @property
+    def tbt_share(self) -> float:
+        """Share of the TBT target that steps beside online rows are filled to."""
+        guard = getattr(self.driver.policy, "tbt_guard", None)
+        return 1.0 if guard is None else float(guard.share)
+
     def use(self, policy: SchedulingPolicy) -> None:
         """Plan with another policy from the next step on."""
         self._measuring = False

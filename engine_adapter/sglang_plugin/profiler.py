@@ -151,4 +151,21 @@ def profile_key(scheduler: Any) -> ProfileKey:
         parallelism=f"tp{args.tp_size}",
         sglang_version=sglang.__version__,
         dtype=str(scheduler.model_config.dtype).removeprefix("torch."),
+        executor=_executor(scheduler),
     )
+
+
+def _executor(scheduler: Any) -> str:
+    """What may change under the same name, between two starts of the same SGLang."""
+    args, model = scheduler.server_args, scheduler.model_config
+    graphs = captured_rows(scheduler.tp_worker.model_runner)
+    parts = (
+        f"{model.num_hidden_layers} layers of {model.hidden_size}",
+        f"{model.num_attention_heads}/{model.num_key_value_heads} heads",
+        f"{args.quantization or 'no'} quantization",
+        f"{args.attention_backend} attention",
+        f"{args.kv_cache_dtype} KV in pages of {scheduler.page_size}",
+        f"chunks of {scheduler.chunked_prefill_size or scheduler.max_prefill_tokens}",
+        f"graphs to {max(graphs)} rows" if graphs else "no graphs",
+    )
+    return ", ".join(parts)

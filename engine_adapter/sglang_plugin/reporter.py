@@ -26,6 +26,7 @@ class Reporter:
         return {
             **s.counters.to_plain(),
             "policy": s.planner.policy_name,
+            "tbt_share": s.planner.tbt_share,
             "step_times": s.planner.driver.step_log.to_plain(),
             "profile": s.profiler.progress(),
             "slo": {"ttft_s": s.snapshots.slo.ttft_s, "tbt_s": s.snapshots.slo.tbt_s},

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from engine_adapter.core.release import SharedPages
 from engine_adapter.core.request import Phase
 from engine_adapter.core.slo import Slo
 from engine_adapter.core.snapshot import EngineLimits, Resources, Snapshot, reserved_slots
@@ -56,7 +57,7 @@ class SnapshotTaker:
         resources = self.resources()
         if self._may_need_a_retract(resources):
             for live in self._scheduler.rows.holding.values():
-                live.row.shared_pages = _shared_pages(self._scheduler, live)
+                live.row.shared = _shared_with_others(self._scheduler, live)
         self._last = self._scheduler.rows.roster.snapshot(
             step_id=self._step_id,
             now_s=time.monotonic(),
@@ -129,12 +130,13 @@ class SnapshotTaker:
         )
 
 
-def _shared_pages(scheduler: Any, live: LiveRow) -> int:
-    """Pages of the row that a retract would not make available: locked by somebody else too."""
-    node, shared = live.req.last_node, 0
+def _shared_with_others(scheduler: Any, live: LiveRow) -> tuple[SharedPages, ...]:
+    """Pages of the row's path in the prefix tree that somebody else has locked too."""
+    node, found = live.req.last_node, []
     root = getattr(scheduler.tree_cache, "root_node", None)
     while node is not None and node is not root:
         if node.lock_ref > 1:
-            shared += len(node.key)
+            num_pages = len(node.key) // scheduler.page_size
+            found.append(SharedPages(node.id, num_pages, node.lock_ref))
         node = node.parent
-    return int(shared // scheduler.page_size)
+    return tuple(found)

@@ -12,6 +12,7 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 
 from engine_adapter.core.arrival import Arrival, Decision, RunningStep
 from engine_adapter.core.outcome import Outcome
@@ -138,11 +139,16 @@ class MemoryEngine:
             launched = self._launched.popleft()
             for work in launched.works:
                 self._deliver(work, launched.ended_at_s)
-            known.append(launched.outcome)
+            known.append(replace(launched.outcome, online_gap_s=self._online_gap_s(launched)))
         in_flight = {id(work.row) for item in self._launched for work in item.works}
         for row in self.roster.rows.values():
             row.in_flight = id(row) in in_flight
         return known
+
+    def _online_gap_s(self, launched: Launched) -> float:
+        rids = (work.row.rid for work in launched.works if work.row.is_online and work.delivers)
+        times = (self.token_times.get(rid, ()) for rid in rids)
+        return max((found[-1] - found[-2] for found in times if len(found) > 1), default=0.0)
 
     def skip_to_next_arrival(self) -> bool:
         """Let an idle engine's clock jump; False if nothing will ever arrive."""

@@ -122,6 +122,7 @@ FAMILIES: Sequence[Family] = (
         {"ttft": "slo.ttft_s", "tbt": "slo.tbt_s"},
         grows=False,
     ),
+    _one("tbt_share", "Of the TBT target, what steps are filled to.", "tbt_share", grows=False),
     _by(
         "attained_p90_seconds",
         "P90 of the newest thousand online latencies.",

@@ -1,7 +1,7 @@
 """Drive the real scheduler with a policy of coin throws, under SGLang's strict checks.
 
-``python coserving_random_run.py STEPS SEED OVERLAP PAGE_SIZE``: requests of both classes come, go
-and are aborted while the policy parks, retracts, restores, cuts prompts anywhere and stops
+``python coserving_random_run.py STEPS SEED OVERLAP PAGE_SIZE DTYPE``: requests of both classes
+come, go and are aborted while the policy parks, retracts, restores, cuts prompts anywhere and stops
 passes at random layers. Prints ``RESULTS {...}``; ends with an error if a check of SGLang fails.
 """
 
@@ -44,8 +44,8 @@ def compare_with_undisturbed(rig: Rig, sent: list[str]) -> int:
 
 def main() -> None:
     steps, seed, overlap = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "1"
-    page_size = int(sys.argv[4])
-    rig = Rig(overlap=overlap, kv_tokens=960, slots=8, page_size=page_size)
+    page_size, dtype = int(sys.argv[4]), sys.argv[5]
+    rig = Rig(overlap=overlap, dtype=dtype, kv_tokens=960, slots=8, page_size=page_size)
     guess = Coefficients(1e-4, 0.0, 1e-7, 0.0, 1e-4, 1e-3)
     settings = PolicySettings(safepoint_interval_s=1e-9)  # a safepoint before every layer
     rig.use(RandomValid(PolynomialModel(guess, guess, guess), settings, seed=seed))
@@ -54,7 +54,8 @@ def main() -> None:
 
     def script(rig: Rig) -> None:
         s = rig.scheduler
-        if rig.step > steps:
+        if s.counters.steps >= steps:
+            rig.at_least = 0  # no more requests: the run ends with the last of them
             return
         if dice.random() < 0.12 and len(s.waiting_queue) < 12:
             rid = f"r{len(sent):04d}"
@@ -68,7 +69,7 @@ def main() -> None:
         if dice.random() < 0.2:
             rig.stop_at[s.snapshots._step_id + 1] = dice.randint(1, NUM_LAYERS - 1)
 
-    rig.run(script, limit=steps * 4, at_least=steps)
+    rig.run(script, limit=steps * 6, at_least=steps * 6)
     state = rig.scheduler.coserve_state()
     unfinished = [rid for rid in sent if not rig.reqs[rid].finished()]
     assert not unfinished, unfinished

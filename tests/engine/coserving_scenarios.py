@@ -177,8 +177,7 @@ def shared_prefix(rig: Rig) -> dict[str, Any]:
     head = prompt(22, 96)
     jobs = {"a": (head + prompt(23, 20), -10), "b": (head + prompt(24, 31), -10)}
     expected = undisturbed(rig, jobs)
-    before = counters(rig)
-    done: list[int] = []
+    before, done = counters(rig), list[int]()
 
     def wish(snapshot: Snapshot) -> Wishes:
         row = snapshot.rows.get("b")
@@ -194,6 +193,7 @@ def shared_prefix(rig: Rig) -> dict[str, Any]:
     run_and_compare(rig, jobs, expected, lambda rig: None)
     events = gained(before, counters(rig), "retracts", "restored_rows")
     assert events == {"retracts": 1, "restored_rows": 1}, events
+    assert rig.reqs["b"].cached_tokens == 96  # found in the tree, where a holds them
     return events
 
 

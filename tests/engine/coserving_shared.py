@@ -49,6 +49,38 @@ def shared_with_chat(rig: Rig) -> dict[str, Any]:
     return {}
 
 
+def shared_beside_chat(rig: Rig) -> dict[str, Any]:
+    """KV 2048. The same while an online row decodes: the prompt does not wait for its end.
+
+    Where the two share steps it would, if pages were counted row by row.
+    """
+    rig.scheduler.snapshots.slo = Slo(0.02, 0.02)
+    rig.use(conserve())
+    head = prompt(5, 700)
+    for i in range(3):
+        rig.submit(f"o{i}", head + prompt(10 + i, 24), 60)
+
+    def script(rig: Rig) -> None:
+        if rig.step == 2:
+            rig.submit("earlier", prompt(98, 20), 200, priority=0)
+        if rig.step == 30:
+            rig.submit("on", prompt(99, 1400), 8, priority=0)
+        if rig.reqs.get("on") is not None and rig.reqs["on"].finished():
+            had.append(len(rig.reqs["earlier"].output_ids))
+
+    had: list[int] = []
+    rig.run(script, limit=900)
+    assert had[0] < 150, had
+    assert [len(rig.output(rid)) for rid in ("on", "earlier", "o0")] == [8, 200, 60]
+    return {"earlier_had": had[0]}
+
+
+SCENARIOS = {
+    found.__name__: found for found in (shared_by_all, shared_with_chat, shared_beside_chat)
+}
+
 if __name__ == "__main__":
-    scenario = {"shared_by_all": shared_by_all, "shared_with_chat": shared_with_chat}[sys.argv[3]]
-    report([scenario], Rig(overlap=sys.argv[1] == "1", kv_tokens=int(sys.argv[2]), slots=8))
+    report(
+        [SCENARIOS[sys.argv[3]]],
+        Rig(overlap=sys.argv[1] == "1", kv_tokens=int(sys.argv[2]), slots=8),
+    )

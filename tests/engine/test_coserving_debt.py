@@ -51,7 +51,10 @@ def test_scenario(overlap: str, scenario: str) -> None:
 
 
 @pytest.mark.parametrize("overlap", ["1", "0"])
-@pytest.mark.parametrize(("scenario", "kv"), [("shared_by_all", 2048), ("shared_with_chat", 800)])
+@pytest.mark.parametrize(
+    ("scenario", "kv"),
+    [("shared_by_all", 2048), ("shared_with_chat", 800), ("shared_beside_chat", 2048)],
+)
 def test_rows_that_share_a_system_prompt(overlap: str, scenario: str, kv: int) -> None:
     found = run_script("coserving_shared.py", overlap, kv, scenario)
     assert found[scenario]["error"] is None, found[scenario]["error"]

@@ -41,6 +41,13 @@ def test_a_setting_is_refused_before_anything_is_loaded(
     assert reason.startswith("COSERVE_POLICY is 'fastest'; choose one of off, conserve_v1")
 
 
+def test_a_target_that_nothing_can_meet(
+    engine_python: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    reason = last_word(engine_python, tiny_model, tmp_path, COSERVE_TTFT_MS="0")
+    assert reason == "COSERVE_TTFT_MS is 0.0; give a positive number of milliseconds"
+
+
 def test_what_only_the_scheduler_can_know_ends_the_server_the_same_way(
     engine_python: Path, tiny_model: Path, tmp_path: Path
 ) -> None:

@@ -59,13 +59,13 @@ def _uncut_s(builder: PlanBuilder, num_tokens: int) -> float:
     return builder.model.predict(load)
 
 
-def beside_online_budget_s(slo: Slo) -> float:
+def beside_online_budget_s(slo: Slo, tbt_share: float) -> float:
     """Bound of a step that offline rows share with online ones.
 
-    The TBT target, as in the papers, but at most half the TTFT target: behind a longer step an
-    arrival would have no time left for its own prompt.
+    The TBT target, as in the papers, or the share of it that keeps gaps in time; but at most half
+    the TTFT target: behind a longer step an arrival would have no time left for its own prompt.
     """
-    return min(slo.tbt_s, slo.ttft_s / 2.0)
+    return min(slo.tbt_s * tbt_share, slo.ttft_s / 2.0)
 
 
 def first_token_slack_s(builder: PlanBuilder, rows: Sequence[RequestRow]) -> float:

@@ -160,7 +160,8 @@ class PlanBuilder(Promises):
 
     def retract(self, row: RequestRow) -> int:
         """Take slot and pages from ``row``; returns the device pages gained."""
-        gained = row.freeable_pages
+        gained = self.release.add(row)
+        self.coming.add(row)
         self.pages_left += gained
         self.slots_left += 1
         if not row.is_online:
@@ -175,7 +176,7 @@ class PlanBuilder(Promises):
         """Leave the row out of this step: it gives its pages up once its last result is there."""
         self._resting.add(row.rid)
         self._taken.add(row.rid)
-        self.coming_pages += row.freeable_pages
+        self.coming_pages += self.coming.add(row)
         self.coming_slots += 1
 
     def prefetch(self, row: RequestRow, keep_pages: int = 0) -> int:

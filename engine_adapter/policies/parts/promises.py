@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from engine_adapter.core.release import Release
 from engine_adapter.core.request import RequestRow
 from engine_adapter.core.snapshot import Snapshot
 
@@ -17,7 +18,9 @@ class Promises:
         rows_left: Rows the executor still takes.
         copy_left: Host pages the interconnect still moves.
         host_left: Host pages still to be promised.
-        coming_pages: Device pages that rows resting in this step give up in the next.
+        release: What the rows retracted in this step give up.
+        coming: The same with the rows that rest in this step and give theirs up in the next.
+        coming_pages: Device pages that those make available.
         coming_slots: Slots they give up.
         owed_pages: Device pages that online rows need in the next step.
         owed_slots: Slots they need.
@@ -34,6 +37,7 @@ class Promises:
         self.rows_left = limits.max_batch_rows
         self.copy_left = resources.copy_pages_per_step
         self.host_left = resources.host_free_pages
+        self.release, self.coming = Release(), Release()
         self.coming_pages = self.coming_slots = 0
         self.owed_pages = self.owed_slots = 0
 

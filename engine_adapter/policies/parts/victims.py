@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from engine_adapter.core.release import Release
 from engine_adapter.core.request import RequestRow, running_key
 from engine_adapter.policies.parts.builder import PlanBuilder
 
@@ -77,8 +78,6 @@ class VictimPool:
         chosen = self._choose(beneficiary, num_pages, num_slots, in_flight=False)
         for row in chosen:
             builder.retract(row)
-        if not chosen and builder.is_empty:
-            self._unshare(beneficiary, num_pages)
         if not chosen and beneficiary.is_online:
             self._rest(beneficiary, num_pages, num_slots)
         return bool(chosen)
@@ -97,21 +96,6 @@ class VictimPool:
             if num_pages and builder.pages_left < others + builder.owed_pages + num_pages:
                 self._rest(online[-1], num_pages, 0)
 
-    def _unshare(self, beneficiary: RequestRow, num_pages: int) -> None:
-        """Retract rows that share pages, though none of them gives those up alone.
-
-        Only the last of them does, so together they are worth more than the sum of what each frees;
-        how much more the next snapshot shows. Left alone they and the beneficiary might wait for
-        each other for ever.
-        """
-        pages = self._builder.pages_left
-        for row in list(self._candidates(beneficiary)):
-            if pages >= num_pages:
-                return
-            if row.shared_pages and not row.in_flight:
-                self._builder.retract(row)
-                pages += row.device_pages
-
     def _rest(self, beneficiary: RequestRow, num_pages: int, num_slots: int) -> None:
         """Let as many rows rest as the beneficiary, beside what is owed already, needs."""
         builder = self._builder
@@ -129,19 +113,23 @@ class VictimPool:
     def _choose(
         self, beneficiary: RequestRow, num_pages: int, num_slots: int, *, in_flight: bool
     ) -> list[RequestRow]:
-        """The first victims that are enough together; none if all are not."""
-        pages, slots = self._builder.pages_left, self._builder.slots_left
-        chosen: list[RequestRow] = []
-        for row in self._candidates(beneficiary):
-            if row.in_flight and not in_flight:
-                continue
-            if row.freeable_pages == 0 and slots >= num_slots:
-                continue
-            chosen.append(row)
-            pages += row.freeable_pages
-            slots += 1
-            if pages >= num_pages and slots >= num_slots:
-                return chosen
+        """The first victims that are enough together; none if all are not.
+
+        Rows that free nothing alone are asked only where the others are not enough.
+        """
+        rows = [row for row in self._candidates(beneficiary) if in_flight or not row.in_flight]
+        alone = [row for row in rows if row.freeable_pages or self._builder.slots_left < num_slots]
+        before = self._builder.coming if in_flight else self._builder.release
+        for some in (alone, rows):
+            release = Release(before)
+            pages, slots = self._builder.pages_left, self._builder.slots_left
+            for i, row in enumerate(some):
+                pages += release.add(row)
+                slots += 1
+                if pages >= num_pages and slots >= num_slots:
+                    return [r for r in some[: i + 1] if some is alone or release.frees_part_of(r)]
+            if len(some) == len(rows):
+                break
         return []
 
     def _candidates(self, beneficiary: RequestRow) -> Iterator[RequestRow]:

@@ -17,6 +17,7 @@ from engine_adapter.core.plan import (
     Safepoints,
     StepPlan,
 )
+from engine_adapter.core.release import SharedPages
 from engine_adapter.core.request import Phase
 from engine_adapter.core.snapshot import Snapshot
 from engine_adapter.plan_check import PlanRejected, check_plan
@@ -113,7 +114,7 @@ def test_pages_are_not_promised_twice(full: World) -> None:
     # the 7 pages of a retracted row count, unless they are shared
     plan = StepPlan(3, prefill=(Chunk("w1", 100),), retracts=("d1",))
     check_plan(plan, full.snapshot())
-    full.roster.rows["d1"].shared_pages = 7
+    full.roster.rows["d1"].shared = (SharedPages(1, 7, holders=2),)
     with pytest.raises(PlanRejected, match="7 pages promised, 6 available"):
         check_plan(replace(plan, step_id=4), full.snapshot())
 

@@ -114,7 +114,7 @@ def test_what_the_runtime_says_about_itself() -> None:
     mine = run("x", 0.3, steps=100)
     mine.counters |= {
         "step_cpu_s": 50.0, "plan_cpu_s": 0.05, "safepoint_cpu_s": 0.25,
-        "flag_to_stop_s": [0.1, 0.3],
+        "aborts": 1, "drops": 1, "flag_to_stop_s": [0.9, 0.1, 0.3],  # the first in the lead
         "step_times": {"errors": {"mixed": {"p50": 0.05}}, "recent": [["mixed", 10.0, 11.0]]},
     }  # fmt: skip
     [told] = summarise([mine], [run("online-only", 0.2)], both(1.0, 1.0), (1.0,))["runtime"]

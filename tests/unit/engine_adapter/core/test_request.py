@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from engine_adapter.core.release import SharedPages
 from engine_adapter.core.request import Phase, RequestClass, RequestRow, new_pages, pages_for
 
 
@@ -31,7 +32,9 @@ def test_a_running_row_pays_only_for_pages_beyond_its_own() -> None:
 
 
 def test_shared_pages_are_not_freed() -> None:
-    assert row(Phase.DECODE, device_pages=7, shared_pages=3).freeable_pages == 4
+    mine = row(Phase.DECODE, device_pages=7)
+    mine.shared = (SharedPages(1, 2, holders=2), SharedPages(2, 1, holders=5))
+    assert mine.freeable_pages == 4
 
 
 def test_slots_are_held_while_filling_decoding_and_fetching() -> None:

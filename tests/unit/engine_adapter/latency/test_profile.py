@@ -26,7 +26,6 @@ PROFILE = Profile(
     decode_row_steps=(1, 2, 4),
     held_out={"decode": FitError(3, 0.01, 0.01, 0.02, 0.02)},
     num_layers=30,
-    copy_bytes_per_s=1e9,
     measured_at="2026-01-01T00:00:00Z",
 )
 
@@ -46,6 +45,7 @@ def test_every_part_of_the_key_makes_another_profile(tmp_path: Path) -> None:
         replace(KEY, parallelism="tp2"),
         replace(KEY, sglang_version="0.5.17"),
         replace(KEY, dtype="float32"),
+        replace(KEY, executor="torch_native attention, chunks of 512"),
     ):
         assert find_profile(other, tmp_path) is None
 

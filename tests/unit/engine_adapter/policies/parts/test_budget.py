@@ -87,8 +87,9 @@ class TestOfflineOnlyBudget:
 
 
 def test_a_loose_tbt_target_does_not_take_the_arrival_its_time() -> None:
-    assert beside_online_budget_s(Slo(ttft_s=1.0, tbt_s=0.1)) == 0.1
-    assert beside_online_budget_s(Slo(ttft_s=1.0, tbt_s=0.9)) == 0.5
+    assert beside_online_budget_s(Slo(ttft_s=1.0, tbt_s=0.1), 1.0) == 0.1
+    assert beside_online_budget_s(Slo(ttft_s=1.0, tbt_s=0.1), 0.8) == pytest.approx(0.08)
+    assert beside_online_budget_s(Slo(ttft_s=1.0, tbt_s=0.9), 0.8) == 0.5
 
 
 class TestPromptBudget:

@@ -1,0 +1,70 @@
+"""A profile is measured once: the next start loads it by itself, and only for its own engine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine_adapter.liveness import verify_engine
+from tests.engine.test_refusals import last_word
+from tests.fixtures.engine import START_LIMIT_S, RunningEngine, running_engine, tiny_settings
+
+MEASURED_IN_S = 120.0
+"""What a profile of the default model may take on a CPU; this model is far smaller."""
+
+
+async def measured(engine: RunningEngine) -> dict[str, Any]:
+    """What the engine says of its profile, once there is one."""
+    async with asyncio.timeout(START_LIMIT_S + MEASURED_IN_S):
+        while True:
+            facts = await verify_engine(engine.url, engine.model, START_LIMIT_S)
+            found: dict[str, Any] = facts.raw["coserve"]["profile"]
+            if found["state"] != "measuring":
+                return found
+            await asyncio.sleep(0.5)
+
+
+def stored_by(engine: RunningEngine) -> Path:
+    [path] = (engine.log.parent / ".coserve" / "profiles").glob("*.json")
+    return path
+
+
+@pytest.mark.timeout(600)
+async def test_a_profile_is_measured_once_and_its_targets_are_printed(
+    engine: RunningEngine, engine_python: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    first = await measured(engine)
+    assert first["state"] in ("ready", "stored")
+    assert first["busy_s"] < MEASURED_IN_S
+    settings = tiny_settings(engine_python, tiny_model)
+    folder = str(stored_by(engine).parent)
+    with running_engine(settings, tmp_path, COSERVE_PROFILE_DIR=folder) as second:
+        facts = await verify_engine(second.url, second.model, START_LIMIT_S)
+        found = facts.raw["coserve"]
+        assert (found["profile"]["state"], found["profile"]["cells"]) == ("stored", 0)
+        assert found["policy"] == "conserve_v2"
+        slo = found["slo"]
+        line = (
+            f"coserve: policy conserve_v2, TTFT target {slo['ttft_s'] * 1000:.0f} ms, "
+            f"TBT target {slo['tbt_s'] * 1000:.0f} ms, profile stored"
+        )
+        assert line in second.log.read_text(errors="replace")
+
+
+@pytest.mark.timeout(600)
+async def test_a_profile_of_another_device_is_refused(
+    engine: RunningEngine, engine_python: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    await measured(engine)
+    stored = stored_by(engine)
+    plain = json.loads(stored.read_text())
+    device, plain["key"]["device"] = plain["key"]["device"], "NVIDIA H100"
+    (tmp_path / stored.name).write_text(json.dumps(plain))
+    reason = last_word(
+        engine_python, tiny_model, tmp_path, COSERVE_PROFILE_DIR=str(tmp_path)
+    )  # fmt: skip
+    assert f"was measured for device 'NVIDIA H100' instead of {device!r}; run " in reason
