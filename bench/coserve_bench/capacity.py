@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bench.coserve_bench.summary import SystemRun, ttfts_s
+from engine_adapter.workload.metrics import queue_grows
 from engine_adapter.workload.records import RequestRecord
 from engine_adapter.workload.traces import TraceRequest
 
 MIN_PROBE = 24
+UNANSWERED_SHARE = 0.1
+WAITING_SHARE = 0.05
 
 
 def probe_requests(online: Sequence[TraceRequest], slots: int) -> list[TraceRequest]:
@@ -33,3 +37,16 @@ def answered_per_s(probe: Sequence[RequestRecord]) -> float:
         said = next((record.error for record in probe if record.error), "nothing")
         raise ValueError(f"the engine answered none of the requests that probe it: {said}")
     return len(answered) / max(record.token_times_s[-1] for record in answered)
+
+
+def is_overloaded(run: SystemRun) -> bool:
+    """Whether requests came faster than they were answered: the queue of the run grew.
+
+    Those of the last third waited far longer than those of the first, and some still waited when
+    the window closed (without any, their prompts were only longer); or a tenth got no answer.
+    """
+    online, end_s = run.result.online, run.result.duration_s
+    waiting = sum(not r.token_times_s or r.token_times_s[0] > end_s for r in online)
+    unanswered = sum(not r.token_times_s for r in online)
+    grows = queue_grows(ttfts_s(run)) and waiting > max(1.0, WAITING_SHARE * len(online))
+    return grows or unanswered > UNANSWERED_SHARE * len(online)

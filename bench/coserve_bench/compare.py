@@ -17,7 +17,7 @@ from typing import Any
 
 import aiohttp
 
-from bench.coserve_bench.capacity import answered_per_s, probe_requests
+from bench.coserve_bench.capacity import answered_per_s, is_overloaded, probe_requests
 from bench.coserve_bench.ceiling import OfflineShape, mean_ceiling
 from bench.coserve_bench.engine_run import EngineFailed, running_engine
 from bench.coserve_bench.loads import load_of, mean_rate, online_trace, prompt_maker
@@ -39,13 +39,12 @@ from bench.coserve_bench.systems import REFERENCE, System, find_system, priority
 from engine_adapter.engine_process import Device, EngineSettings
 from engine_adapter.latency.profile import ProfileError, load_profile
 from engine_adapter.workload.harness import Harness, Load
-from engine_adapter.workload.metrics import percentile, queue_grows
+from engine_adapter.workload.metrics import percentile
 
 TARGET_LOAD = 0.5
 PROBE_DRAIN_S = 600.0
 TUNED = "sglang-priority"
 TUNE_SHARE = 0.3
-UNANSWERED_SHARE = 0.1
 
 
 class Overloaded(RuntimeError):
@@ -219,8 +218,7 @@ class Comparison:
     def _check_reference(self, run: SystemRun) -> None:
         if run.system != REFERENCE:
             return
-        unanswered = sum(record.ttft_s is None for record in run.result.online)
-        if queue_grows(ttfts_s(run)) or unanswered > UNANSWERED_SHARE * len(run.result.online):
+        if is_overloaded(run):
             raise Overloaded(
                 "overloaded: the queue of online-only grows; thin the arrivals out with a larger "
                 "--scale"

@@ -2,7 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from bench.coserve_bench.capacity import MIN_PROBE, answered_per_s, probe_requests
+from bench.coserve_bench.capacity import (
+    MIN_PROBE,
+    answered_per_s,
+    is_overloaded,
+    probe_requests,
+)
+from bench.coserve_bench.summary import SystemRun
+from engine_adapter.workload.harness import RunResult
 from engine_adapter.workload.records import RequestRecord
 from engine_adapter.workload.traces import TraceRequest
 
@@ -32,3 +39,28 @@ def test_capacity_counts_what_was_answered() -> None:
 def test_an_engine_that_refuses_the_probe_is_quoted() -> None:
     with pytest.raises(ValueError, match="answered none of the requests that probe it: too long"):
         answered_per_s([RequestRecord("c", True, 10, 0.0, error="too long")])
+
+
+def run_of(waits_s: list[float]) -> SystemRun:
+    """A request every second of half a minute, each with its wait."""
+    online = [
+        RequestRecord(f"r{i}", True, 10, float(i), token_times_s=[i + wait_s])
+        for i, wait_s in enumerate(waits_s)
+    ]
+    return SystemRun("online-only", 0, RunResult(online, [], float(len(waits_s))))
+
+
+def test_a_queue_that_grows_is_overload() -> None:
+    assert is_overloaded(run_of([0.5 * i for i in range(30)]))
+    assert not is_overloaded(run_of([0.5] * 30))
+
+
+def test_long_prompts_at_the_end_are_none() -> None:
+    assert not is_overloaded(run_of([0.3] * 20 + [2.0] * 8 + [1.5, 0.5]))
+
+
+def test_requests_without_an_answer_are() -> None:
+    run = run_of([0.5] * 30)
+    for record in run.result.online[3:7]:
+        record.token_times_s = []
+    assert is_overloaded(run)
