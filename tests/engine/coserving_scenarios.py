@@ -181,7 +181,7 @@ def shared_prefix(rig: Rig) -> dict[str, Any]:
 
     def wish(snapshot: Snapshot) -> Wishes:
         row = snapshot.rows.get("b")
-        hold = {"b"} if rig.step < 4 and snapshot.rows["a"].phase is not Phase.DECODE else set()
+        hold = {"b"} if "a" in snapshot.rows and snapshot.rows["a"].output_tokens < 2 else set()
         if row is not None and row.phase is Phase.DECODE and row.output_tokens > 7 and not done:
             if row.in_flight:
                 return Wishes(park={"b"}, checkpoint=True)
