@@ -64,7 +64,5 @@ async def test_a_profile_of_another_device_is_refused(
     plain = json.loads(stored.read_text())
     device, plain["key"]["device"] = plain["key"]["device"], "NVIDIA H100"
     (tmp_path / stored.name).write_text(json.dumps(plain))
-    reason = last_word(
-        engine_python, tiny_model, tmp_path, COSERVE_PROFILE_DIR=str(tmp_path)
-    )  # fmt: skip
+    reason = last_word(engine_python, tiny_model, tmp_path, COSERVE_PROFILE_DIR=str(tmp_path))
     assert f"was measured for device 'NVIDIA H100' instead of {device!r}; run " in reason
