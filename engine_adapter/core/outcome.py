@@ -21,8 +21,8 @@ class Outcome:
         flag_to_stop_s: Time between the stop word and the stop, when there was one.
         online_gap_s: Longest gap, up to its end, between two tokens of an online row that it gave
             one; 0 if it gave none a second token.
-        timing_valid: False when the duration says nothing about the model, for example of an
-            engine's first steps.
+        timing_valid: False when the duration says nothing about the model: an engine's first
+            steps, and those that computed less than was planned.
     """
 
     step_id: int

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Sequence
+from itertools import islice
 
 from engine_adapter.core.ready import ReadyRows
 from engine_adapter.core.request import Phase, RequestRow, running_key, waiting_key
@@ -169,6 +170,17 @@ class Roster:
     def num_waiting(self) -> int:
         """Rows without a slot."""
         return len(self._online_waiting) + len(self._offline_waiting.rows)
+
+    def waiting_like(self, row: RequestRow, most: int) -> list[RequestRow]:
+        """The first rows of the same class and batch that have not begun and wait for a slot."""
+        queue = self._online_waiting.values() if row.is_online else self._offline_waiting.rows
+        like = (
+            other
+            for other in queue
+            if other.phase is Phase.WAITING
+            and (other.request_class, other.batch_id) == (row.request_class, row.batch_id)
+        )
+        return list(islice(like, most))
 
     @property
     def has_online_running(self) -> bool:

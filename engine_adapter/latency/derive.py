@@ -13,19 +13,28 @@ def default_slo(
     prompt_tokens: int = 512,
     decode_rows: int = 4,
     context_tokens: int = 1024,
+    least_chunk_tokens: int = 16,
     slack: float = 1.5,
 ) -> Slo:
     """Targets an otherwise idle engine keeps with room to spare.
 
     TTFT: ``slack`` times the prefill of a typical prompt behind one decode step. TBT: ``slack``
-    times a decode step of a few rows of ordinary length.
+    times a decode step of a few rows of ordinary length, or the same step with the fewest prompt
+    tokens that are worth computing, if that is longer: captured graphs decode much faster than
+    anything can be computed beside them, and under a target that no mixed step keeps nobody's
+    prompt could be computed beside a row that decodes.
     """
     prefill, decode = StepLoad(), StepLoad()
     prefill.add_chunk(prompt_tokens, 0)
     for _ in range(decode_rows):
         decode.add_decode(context_tokens)
+    mixed = decode.copy()
+    mixed.add_chunk(least_chunk_tokens, 0)
     decode_s = model.predict(decode)
-    return Slo(ttft_s=slack * (model.predict(prefill) + decode_s), tbt_s=slack * decode_s)
+    return Slo(
+        ttft_s=slack * (model.predict(prefill) + decode_s),
+        tbt_s=slack * max(decode_s, model.predict(mixed)),
+    )
 
 
 def safepoint_layers(interval_s: float, predicted_s: float, num_layers: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -107,7 +108,7 @@ def save_profile(profile: Profile, folder: Path) -> Path:
     """Write the profile under its key's file name; a reader never sees half a file."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / profile.key.file_name()
-    part = path.with_suffix(".part")
+    part = path.with_suffix(f".{os.getpid()}.part")  # two engines may have the same key
     part.write_text(json.dumps({"format": FORMAT, **asdict(profile)}, indent=1) + "\n")
     part.replace(path)
     return path
@@ -131,7 +132,7 @@ def load_profile(path: Path, key: ProfileKey | None = None) -> Profile:
     """
     try:
         profile = _from_plain(json.loads(path.read_text()))
-    except (OSError, KeyError, TypeError, ValueError) as error:
+    except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise ProfileError(
             f"profile {path} cannot be read ({error}); delete it and run 'coserve profile'"
         ) from error
@@ -150,6 +151,12 @@ def load_profile(path: Path, key: ProfileKey | None = None) -> Profile:
 def _from_plain(plain: dict[str, Any]) -> Profile:
     if plain["format"] != FORMAT:
         raise ValueError(f"format {plain['format']}, expected {FORMAT}")
+    for number in (plain["num_layers"], *plain["decode_row_steps"]):
+        if type(number) is not int or number < 1:
+            raise ValueError(f"{number!r} where a count belongs")
+    for kind in ("decode", "prefill", "mixed"):
+        if not any(plain[kind].values()):
+            raise ValueError(f"every {kind} step would take no time")
     return Profile(
         key=ProfileKey(**plain["key"]),
         decode=Coefficients(**plain["decode"]),

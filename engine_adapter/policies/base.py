@@ -78,7 +78,8 @@ def online_cannot_wait(
 
     both widened by the margin of their kind of step.
 
-    A step that is nearly over is left alone: it ends before it could reach a safepoint.
+    A step that is nearly over is left alone: it ends before it could reach a safepoint. One that
+    should be over by now has as long to go as it is late.
     """
     if arrival.request_class != RequestClass.ONLINE or step.num_offline_rows == 0:
         return False
@@ -86,11 +87,10 @@ def online_cannot_wait(
         return False
     expected_s = step.predicted_s * (1.0 + drift.margin(step.kind))
     remaining_s = expected_s - (arrival.at_s - step.started_at_s)
-    if remaining_s <= min(step.safepoints.interval_s, expected_s):
-        # Late already? A step that overran its prediction may still be far from its end.
-        if remaining_s > 0.0:
-            return False
-        remaining_s = 0.0
+    if remaining_s < 0.0:
+        remaining_s = -remaining_s  # late for reasons unknown: it may be so late again
+    elif remaining_s <= min(step.safepoints.interval_s, expected_s):
+        return False
     load = StepLoad()
     load.add_chunk(
         step.queued_online_tokens + arrival.earlier_prompt_tokens + arrival.prompt_tokens, 0

@@ -27,6 +27,7 @@ from engine_adapter.policies.parts.harvest import Harvester
 from engine_adapter.policies.parts.online import OnlineFiller
 from engine_adapter.policies.parts.ordering import OfflineOrder
 from engine_adapter.policies.parts.rows import RowsByRole
+from engine_adapter.policies.parts.turns import Turns
 from engine_adapter.policies.parts.victims import VictimPool
 from engine_adapter.policies.settings import PolicySettings
 
@@ -59,6 +60,7 @@ class ConserveV1(PolicyBase):
         """Bind the latency model and the knobs."""
         super().__init__(model, settings)
         self._order = OfflineOrder(self.settings.batch_min_share)
+        self._turns = Turns()
         self._arrivals = OnlineArrivals(self.settings.typical_online_tokens)
         self._online = OnlineFiller(_prompt_budget_s, fetches=True)
 
@@ -69,9 +71,20 @@ class ConserveV1(PolicyBase):
         rows = RowsByRole.of(snapshot)
         victims = VictimPool(builder, rows.offline, rows.online)
         harvester = Harvester(
-            builder, rows, victims, self._order, self.settings, self._arrivals.prompt_tokens
+            builder,
+            rows,
+            victims,
+            self._order,
+            self._turns,
+            self.settings,
+            self._arrivals.prompt_tokens,
         )
-        if rows.has_online:
+        may_leave_out = rows.has_online and self._online.may_leave_out(rows)
+        if may_leave_out and harvester.fill_turn(snapshot.slo.tbt_s):
+            budget_s = snapshot.slo.tbt_s
+            self._online.leave_out()
+            self._online.close(builder.predicted_s())
+        elif rows.has_online:
             gap_s = self._online.take(builder, rows, victims)
             fetch_online(builder, rows)
             builder.hold_back()

@@ -21,6 +21,8 @@ rows, checkpointed ones first. What differs from the printed algorithm, and why:
   than what is left of a TTFT target;
 - a step of offline work alone that a stop would throw away is only so long that the arrivals of
   late waste little of it (:func:`~engine_adapter.policies.parts.budget.offline_only_budget_s`);
+- offline prompts that cannot share a step with the online decode rows have one of their own in
+  turn (:mod:`~engine_adapter.policies.parts.turns`), as online prompts have;
 - step 3 picks decode rows or prompt tokens, whichever harvests more compute: on executors where
   mixing has its own price the cheaper filling depends on context lengths.
 """
@@ -48,6 +50,7 @@ from engine_adapter.policies.parts.ordering import OfflineOrder
 from engine_adapter.policies.parts.price import HarvestPrice
 from engine_adapter.policies.parts.rows import RowsByRole
 from engine_adapter.policies.parts.tbt_guard import TbtGuard
+from engine_adapter.policies.parts.turns import Turns
 from engine_adapter.policies.parts.victims import VictimPool
 from engine_adapter.policies.settings import PolicySettings
 
@@ -61,6 +64,7 @@ class ConserveV2(PolicyBase):
         """Bind the latency model and the knobs."""
         super().__init__(model, settings)
         self._order = OfflineOrder(self.settings.batch_min_share)
+        self._turns = Turns()
         self._arrivals = OnlineArrivals(self.settings.typical_online_tokens)
         self._online = OnlineFiller(online_prefill_budget_s, soonest=True, fetches=True)
         self._price = HarvestPrice(self.settings.min_harvest)
@@ -80,27 +84,40 @@ class ConserveV2(PolicyBase):
             rows,
             victims,
             self._order,
+            self._turns,
             self.settings,
             self._arrivals.prompt_tokens,
             self._price.value,
             self._arrivals.per_s,
         )
         if rows.has_online:
-            gap_s = self._online.take(builder, rows, victims)
-            fetch_online(builder, rows)
-            builder.hold_back()
-            slack_s = first_token_slack_s(builder, rows.online_filling(fetches=True))
-            bound_s = beside_online_budget_s(snapshot.slo, self.tbt_guard.share)
-            budget_s = min(bound_s - gap_s, slack_s)
-            online_s = builder.predicted_s()
-            harvester.fill_beside_online(budget_s)
-            self._online.close(builder.predicted_s())
+            budget_s, online_s = self._fill_beside_online(builder, rows, victims, harvester)
         else:
             budget_s, online_s = harvester.fill_alone(), 0.0
         harvester.order_prefetches()
         if self.settings.checkpoints:
             order_checkpoints(builder, rows.offline, rows.online, self.settings)
         return builder.build(budget_s, self._safepoints(builder, online_s))
+
+    def _fill_beside_online(
+        self, builder: PlanBuilder, rows: RowsByRole, victims: VictimPool, harvester: Harvester
+    ) -> tuple[float, float]:
+        """Steps 1 to 3; returns the bound used and the predicted time of the online rows alone."""
+        online = self._online
+        bound_s = beside_online_budget_s(builder.snapshot.slo, self.tbt_guard.share)
+        if online.may_leave_out(rows) and harvester.fill_turn(bound_s):
+            online.leave_out()
+            online.close(builder.predicted_s())
+            return bound_s, 0.0
+        gap_s = online.take(builder, rows, victims)
+        fetch_online(builder, rows)
+        builder.hold_back()
+        slack_s = first_token_slack_s(builder, rows.online_filling(fetches=True))
+        budget_s = min(bound_s - gap_s, slack_s)
+        online_s = builder.predicted_s()
+        harvester.fill_beside_online(budget_s)
+        online.close(builder.predicted_s())
+        return budget_s, online_s
 
     def observe(self, step: FinishedStep) -> None:
         """Follow predictions and gaps."""

@@ -14,7 +14,7 @@ from sglang.srt.observability.metrics_collector import QueueCount
 from sglang.srt.observability.req_time_stats import set_time_batch
 
 from engine_adapter.core.plan import Chunk, StepPlan
-from engine_adapter.core.request import Phase
+from engine_adapter.core.request import Phase, RequestRow
 from engine_adapter.sglang_plugin.decode_rows import mix, tell_penalties
 from engine_adapter.sglang_plugin.launched_step import ChunkSpan, LaunchedStep
 from engine_adapter.sglang_plugin.live_rows import LiveRow
@@ -89,7 +89,10 @@ def settle(scheduler: Any, step: LaunchedStep) -> None:
 
 
 def _compose(scheduler: Any, plan: StepPlan) -> LaunchedStep | None:
-    taken = [_take_chunk(scheduler, chunk) for chunk in plan.prefill]
+    grown: list[RequestRow] = []
+    taken = [_take_chunk(scheduler, chunk, grown) for chunk in plan.prefill]
+    for row in grown:  # only now: what is expected of a row must not change under its plan
+        scheduler.expect_hits_again(row)
     chunks = [span for span in taken if span is not None]
     decodes, ends = _take_decodes(scheduler, plan)
     if not chunks and not decodes:
@@ -128,19 +131,24 @@ def _take_decodes(scheduler: Any, plan: StepPlan) -> tuple[list[LiveRow], list[i
     return lives, ends
 
 
-def _take_chunk(scheduler: Any, chunk: Chunk) -> ChunkSpan | None:
-    """Reserve the next prompt tokens of a row; a waiting row gets slot and prefix here."""
+def _take_chunk(scheduler: Any, chunk: Chunk, grown: list[RequestRow]) -> ChunkSpan | None:
+    """Reserve the next prompt tokens of a row; a waiting row gets slot and prefix here.
+
+    ``grown`` is told of rows whose prefix hit is longer than the plan knew.
+    """
     live = scheduler.rows.get(chunk.rid)
     if live is None or live.req.finished() or live.req.to_finish is not None:
         # SGLang ends an aborted prompt only with its last chunk; here it is reaped before.
         return None
     req, row = live.req, live.row
-    fresh = not row.holds_slot
+    fresh, expected = not row.holds_slot, row.cached_tokens
     # Pages were promised up to here; a prefix hit the plan did not know of locks pages too.
     promised_end = row.start_tokens + chunk.num_tokens
     if fresh:
         req.init_next_round_input(scheduler.tree_cache)
         row.cached_tokens = len(req.prefix_indices)
+        if row.cached_tokens > expected:
+            grown.append(row)
         if row.cached_tokens >= promised_end:
             return None  # more is cached than the plan meant to compute: plan it again
         scheduler.tree_cache.inc_lock_ref(req.last_node)

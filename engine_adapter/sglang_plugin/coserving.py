@@ -243,7 +243,7 @@ class CoServingScheduler(QueueingScheduler):
             dropped=tuple(step.lives[i].rid for i in sorted(step.dropped)),
             flag_to_stop_s=step.flag_to_stop_s,
             online_gap_s=step.online_gap_s,
-            timing_valid=counters.is_warm,
+            timing_valid=counters.is_warm and step.is_as_planned,
         )
         counters.steps += 1
         counters.online_tokens += outcome.online_tokens

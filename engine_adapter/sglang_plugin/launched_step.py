@@ -116,6 +116,12 @@ class LaunchedStep:
         """Batch positions whose work counts."""
         return [i for i in range(len(self.lives)) if i not in self.dropped]
 
+    @property
+    def is_as_planned(self) -> bool:
+        """Whether it computes what was planned: a prefix hit or an end may have come between."""
+        num_tokens = sum(span.end - span.start for span in self.chunks) + len(self.decodes)
+        return num_tokens == self.plan.num_tokens
+
     def tokens(self, *, online: bool) -> int:
         """Tokens computed and kept for one side."""
         num_chunks = len(self.chunks)

@@ -28,6 +28,8 @@ from engine_adapter.sglang_plugin.runtime_parts import install_parts
 from engine_adapter.sglang_plugin.settings import ending_in_one_sentence, read_settings
 
 IDLE_POLL_S = 1.0
+# A look into the prefix tree takes some 50 us, and the next step waits for it.
+HITS_AT_ONCE = 8
 
 
 class QueueingScheduler(ReportingScheduler):
@@ -112,6 +114,15 @@ class QueueingScheduler(ReportingScheduler):
             limit=len(req.origin_input_ids) - 1,
         )
         return len(self.tree_cache.match_prefix(MatchPrefixParams(key=key)).device_indices)
+
+    def expect_hits_again(self, row: RequestRow) -> None:
+        """A row's prefix hit has grown since it came: those behind it may share the prefix.
+
+        Rows of a batch come together, often before the first of them is computed. Without this each
+        would lose its first chunk to a plan that counts on computing the prefix once more.
+        """
+        for other in self.rows.roster.waiting_like(row, HITS_AT_ONCE):
+            other.cached_tokens = self._expected_hit(self.rows.by_id[other.rid].req)
 
     def _answer_refused(self, refused: list[Any]) -> None:
         """Requests SGLang refused at the door (too long, bad grammar): answer without a pass.

@@ -51,6 +51,15 @@ def test_scenario(overlap: str, scenario: str) -> None:
 
 
 @pytest.mark.parametrize("overlap", ["1", "0"])
+@pytest.mark.parametrize("policy", ["conserve_v1", "conserve_v2"])
+def test_turns_and_prefix_hits(overlap: str, policy: str) -> None:
+    found = run_script("coserving_turns.py", overlap, policy)
+    for scenario in ("turn_beside_chat", "hits_grow"):
+        assert scenario in found, found
+        assert found[scenario]["error"] is None, found[scenario]["error"]
+
+
+@pytest.mark.parametrize("overlap", ["1", "0"])
 @pytest.mark.parametrize(
     ("scenario", "kv"),
     [("shared_by_all", 2048), ("shared_with_chat", 800), ("shared_beside_chat", 2048)],

@@ -35,7 +35,10 @@ def take_prompts(builder: PlanBuilder, rows: Iterable[RequestRow], keep_pages: i
             keep = keep_pages if builder.snapshot.running or not builder.is_empty else 0
             if pages_for(row.fill_tokens, builder.page_tokens) > builder.pages_left - keep:
                 return
-        if builder.chunk(row, UNBOUNDED_S, keep) < row.remaining_tokens:
+        taken = builder.chunk(row, UNBOUNDED_S, keep)
+        if taken == 0 and builder.has_decode and not row.can_mix:
+            continue  # it waits for a step without decode rows, those behind it need not
+        if taken < row.remaining_tokens:
             return
 
 

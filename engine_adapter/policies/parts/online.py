@@ -67,6 +67,18 @@ class OnlineFiller:
         victims.foresee(rows.online_decode.rows)
         return gap_s
 
+    def may_leave_out(self, rows: RowsByRole) -> bool:
+        """Whether the next step may be one of offline prompts alone.
+
+        The online rows all decode, and no other step is part of their gap.
+        """
+        all_decode = len(rows.online_decode) == len(rows.online)
+        return all_decode and not rows.online_waiting and self._gap_s == 0.0
+
+    def leave_out(self) -> None:
+        """The step is one of offline prompts: it counts towards the gap of the online rows."""
+        self._prefilled_alone = True
+
     def close(self, predicted_s: float) -> None:
         """Note how long the finished step will take."""
         self._gap_s = predicted_s if self._prefilled_alone else 0.0

@@ -112,3 +112,17 @@ def test_waiting_offline_rows_stay_sorted_whatever_happens() -> None:
         assert {r.rid for r in waiting} == {r.rid for r in roster.rows.values() if not r.holds_slot}
         phases = {r.phase for r in roster.rows.values()}
         assert roster.has_retracted is (Phase.RETRACTED in phases)
+
+
+def test_rows_like_another_are_those_of_its_class_and_batch_that_have_not_begun() -> None:
+    roster = Roster()
+    for rid, batch in zip(("a0", "b0", "a1", "a2", "a3", "a4"), "abaaaa", strict=True):
+        roster.add(row(rid))
+        roster.rows[rid].batch_id = batch
+    for rid in ("a0", "a1"):
+        roster.start(rid)
+    roster.retract("a1")
+    roster.add(row("on", RequestClass.ONLINE))
+    roster.add(row("on2", RequestClass.ONLINE))
+    assert ids(roster.waiting_like(roster.rows["a0"], 2)) == ["a2", "a3"]
+    assert ids(roster.waiting_like(roster.rows["on"], 8)) == ["on", "on2"]

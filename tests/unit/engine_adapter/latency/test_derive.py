@@ -3,14 +3,26 @@ from __future__ import annotations
 import pytest
 
 from engine_adapter.latency.derive import default_slo, safepoint_layers
-from engine_adapter.latency.polynomial import PolynomialModel
+from engine_adapter.latency.load import StepLoad
+from engine_adapter.latency.polynomial import Coefficients, PolynomialModel
 
 
 def test_default_targets_leave_half_of_a_typical_step_as_slack(model: PolynomialModel) -> None:
     slo = default_slo(model, prompt_tokens=90, decode_rows=5)
-    # 15 ms for five decode rows, 100 ms for the prompt
-    assert slo.tbt_s == pytest.approx(1.5 * 0.015)
+    # 15 ms for five decode rows, 100 ms for the prompt; 31 ms for the rows and 16 tokens of one
+    assert slo.tbt_s == pytest.approx(1.5 * 0.031)
     assert slo.ttft_s == pytest.approx(1.5 * 0.115)
+
+
+def test_a_prompt_fits_beside_rows_whose_decode_graph_is_fast() -> None:
+    """4 ms for a captured decode step, 12 ms for anything else: 6 ms would keep prompts out."""
+    decode = Coefficients(0.0, 0.0, 0.0, 0.0, 0.0, 0.004)
+    eager = Coefficients(25e-6, 0.0, 0.0, 0.0, 0.0, 0.012)
+    model = PolynomialModel(decode, eager, eager)
+    slo = default_slo(model)
+    load = StepLoad()
+    load.add_decode(1024)
+    assert model.max_tokens(load, 0, 4096, slo.tbt_s) > 200
 
 
 @pytest.mark.parametrize(

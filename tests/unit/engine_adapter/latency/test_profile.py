@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -62,6 +62,41 @@ def test_a_damaged_profile_says_what_to_do(tmp_path: Path, damage: str) -> None:
     path.write_text(damage)
     with pytest.raises(ProfileError, match="delete it and run 'coserve profile'"):
         load_profile(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("held_out", []),
+        ("decode", 3),
+        ("decode", dict.fromkeys(asdict(PROFILE.decode), 0)),
+        ("decode_row_steps", "abc"),
+        ("decode_row_steps", [0]),
+        ("num_layers", "x"),
+        ("num_layers", 0),
+    ],
+)
+def test_a_part_of_another_type_is_refused(tmp_path: Path, name: str, value: object) -> None:
+    path = save_profile(PROFILE, tmp_path)
+    plain = json.loads(path.read_text())
+    plain[name] = value
+    path.write_text(json.dumps(plain))
+    with pytest.raises(ProfileError, match="delete it and run 'coserve profile'"):
+        load_profile(path)
+
+
+def test_two_engines_with_one_key_do_not_write_one_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one is between writing and renaming."""
+    written: list[Path] = []
+    with monkeypatch.context() as patch:
+        patch.setattr("os.getpid", lambda: 1)
+        patch.setattr(Path, "replace", lambda part, target: written.append(part))
+        save_profile(PROFILE, tmp_path)
+    path = save_profile(PROFILE, tmp_path)
+    assert load_profile(path, KEY) == PROFILE
+    assert json.loads(written[0].read_text())["num_layers"] == PROFILE.num_layers
 
 
 def test_negative_coefficients_in_a_file_are_refused(tmp_path: Path) -> None:

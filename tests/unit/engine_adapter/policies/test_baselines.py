@@ -43,6 +43,16 @@ def test_a_policy_that_never_fetches_computes_a_retracted_row_again(
     assert plan_of(name, world, model).prefill == (Chunk("on", 30),)
 
 
+def test_sarathi_p_passes_over_a_prompt_that_cannot_share_the_step(
+    world: World, model: PolynomialModel
+) -> None:
+    world.online("on", phase=DECODE)
+    world.offline("logprobs", prompt=32, can_mix=False)
+    world.offline("plain", prompt=32)
+    plan = plan_of("sarathi_p", world, model)
+    assert (plan.decode, plan.prefill) == (("on",), (Chunk("plain", 32),))
+
+
 def test_non_preemptive_parks_nobody_and_fills_the_chunk(
     world: World, model: PolynomialModel
 ) -> None:

@@ -195,11 +195,12 @@ class TestAtArrival:
     def test_a_step_about_to_end_is_left_alone(self, model: PolynomialModel) -> None:
         assert self.decide(model, at_s=1.15, prompt=2000) is Decision.CONTINUE
 
-    def test_a_step_that_overran_its_prediction_is_stopped_if_the_prompt_is_long(
+    def test_a_step_that_is_late_is_expected_to_be_so_late_again(
         self, model: PolynomialModel
     ) -> None:
-        assert self.decide(model, at_s=1.5, prompt=2000) is Decision.STOP_AT_NEXT_SAFEPOINT
-        assert self.decide(model, at_s=1.5) is Decision.CONTINUE
+        assert self.decide(model, at_s=1.25, prompt=2000) is Decision.STOP_AT_NEXT_SAFEPOINT
+        assert self.decide(model, at_s=1.25) is Decision.CONTINUE  # 50 ms and 0.2 s
+        assert self.decide(model, at_s=2.1) is Decision.STOP_AT_NEXT_SAFEPOINT  # 0.9 s and 0.2 s
 
     def test_a_machine_slower_than_its_profile_stops_earlier(self, model: PolynomialModel) -> None:
         policy = ConserveV2(model)
