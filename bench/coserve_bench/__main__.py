@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 
 from bench.coserve_bench.compare import Comparison, Overloaded
@@ -15,8 +16,9 @@ def main(argv: list[str] | None = None) -> int:
     """Run a comparison.
 
     Returns:
-        0 if it ended with a table, 1 if an engine failed, 2 if it was asked for something that
-        cannot be measured: an unknown system, a missing file, too much load.
+        0 if it ended with a table, 1 if an engine failed, 143 if it was terminated, 2 if it was
+        asked for something that cannot be measured: an unknown system, a missing file, too much
+        load.
     """
     try:
         comparison = Comparison(parse_options(argv))
@@ -30,9 +32,20 @@ def main(argv: list[str] | None = None) -> int:
     return status
 
 
+async def _until_terminated(comparison: Comparison) -> None:
+    """Run it; SIGTERM ends it as Ctrl-C does, engines first."""
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    await comparison.run()
+
+
 def _run(comparison: Comparison) -> int:
     try:
-        asyncio.run(comparison.run())
+        asyncio.run(_until_terminated(comparison))
+    except asyncio.CancelledError:
+        print("ended by SIGTERM", file=sys.stderr)
+        return 128 + signal.SIGTERM
     except EngineFailed as failed:
         print(f"engine failed: {failed}", file=sys.stderr)
         return 1

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -36,3 +40,25 @@ def test_an_engine_that_does_not_start_is_told_with_its_log(
     told = capsys.readouterr().err
     assert "engine ended with 3" in told
     assert "the engine is not here" in told
+
+
+def test_sigterm_ends_the_engine_too(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"vocab_size": 1000}))
+    engine, pid_file = tmp_path / "python", tmp_path / "pid"
+    say = f"echo $$ > {pid_file}.part; mv {pid_file}.part {pid_file}"
+    engine.write_text(f"#!/bin/sh\n{say}\nsleep 60\n")
+    engine.chmod(0o755)
+    options = ["--model-dir", tmp_path, "--out", tmp_path / "out", "--python", engine]
+    command = [sys.executable, "-m", "bench.coserve_bench", "--scale", "1", *map(str, options)]
+    with subprocess.Popen(command, cwd=Path(__file__).parents[4], stderr=subprocess.PIPE) as bench:
+        try:
+            for _ in range(300):
+                if pid_file.exists():
+                    break
+                time.sleep(0.1)
+            bench.terminate()
+            assert bench.wait(30) == 143
+        finally:
+            bench.kill()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid_file.read_text()), 0)
