@@ -22,6 +22,7 @@ from sglang.srt.managers.utils import GenerationBatchResult
 
 from engine_adapter.core.outcome import Outcome
 from engine_adapter.core.plan import SafepointMode
+from engine_adapter.core.request import Phase
 from engine_adapter.latency.derive import safepoint_layers
 from engine_adapter.sglang_plugin.actuate import actuate, settle
 from engine_adapter.sglang_plugin.launched_step import LaunchedStep
@@ -81,13 +82,19 @@ class CoServingScheduler(QueueingScheduler):
         return step
 
     def _measure(self) -> None:
-        """Run a cell of the profile unless somebody waits; switch when the last one is done."""
+        """Run a cell of the profile unless a first token waits; switch when the last one is done.
+
+        Every rank counts the same steps, and so runs the same cells at the same time.
+        """
         waiting = any((req.priority or 0) >= 0 for req in self.waiting_queue)
-        if waiting or any(live.is_online for live in self.rows):
+        online = [live.row for live in self.rows if live.is_online]
+        if waiting or any(row.phase is not Phase.DECODE for row in online):
+            return
+        if online and not self.profiler.is_turn_beside_online():
             return
         # Offline rows never leave the overlap loop without one; a cell must not wait for that.
         self.process_pending_results()
-        self.profiler.run_next()
+        self.profiler.run_next(beside_online=bool(online))
         if self.profiler.profile is not None:
             adopt_profile(self)
 

@@ -1,7 +1,7 @@
 """Measure how long steps take, in the background, and switch policies when it is known.
 
-Cells run one at a time between steps, never while an online request is live, so the engine serves
-from its first second. The finished profile is stored and loaded by itself at the next start.
+Cells run one at a time between steps, and beside online requests between few of them, so the engine
+serves from its first second. The finished profile is stored and loaded by itself at the next start.
 """
 
 from __future__ import annotations
@@ -27,6 +27,10 @@ from engine_adapter.sglang_plugin.settings import RuntimeSettings
 
 logger = logging.getLogger(__name__)
 REPEATS = 2
+ONLINE_STEPS_PER_CELL = 16
+"""One gap in so many has a cell in it where online requests never leave a moment for one."""
+MISFITS = 4
+"""Rounds of the cells that are left, beside online rows and without room for any of them."""
 PATIENCE_S = 60.0
 """Rows that run get this long to make room by themselves; a short batch is over by then."""
 
@@ -49,6 +53,7 @@ class Profiler:
         self._todo: deque[Cell] = deque()
         self._num_cells = 0
         self._busy_s = 0.0
+        self._online_steps = self._misfits = 0
         self._crowded_since_s: float | None = None
         self.state = "measuring"
         self.profile: Profile | None = find_profile(self._key, self._folder)
@@ -86,11 +91,21 @@ class Profiler:
             "held_out_mean_error": {kind: round(e.mean, 4) for kind, e in errors.items()},
         }
 
-    def run_next(self) -> bool:
+    def is_turn_beside_online(self) -> bool:
+        """Whether a cell may run before this step of decoding online requests.
+
+        Without a profile they have no targets that are kept, and wait behind whole prompts; a
+        measurement that never ends would leave it at that.
+        """
+        self._online_steps += 1
+        return self._online_steps % ONLINE_STEPS_PER_CELL == 0
+
+    def run_next(self, *, beside_online: bool = False) -> bool:
         """Run one cell if there is room for it; True if one was run.
 
         A cell that does not fit now goes to the end of the line; one that could never fit is not
-        in the grid.
+        in the grid. Online rows do not make room, so the last few cells are given up where they
+        find none beside them: the largest, that is, which need nearly all slots.
         """
         if not self._todo:
             return False
@@ -99,7 +114,15 @@ class Profiler:
             self._todo.append(cell)
             if self._crowded_since_s is None:
                 self._crowded_since_s = time.monotonic()
+            self._misfits += beside_online
+            if (
+                self._misfits > MISFITS * len(self._todo)
+                and len(self._todo) <= self._num_cells // 4
+            ):
+                self._todo.clear()
+                self._finish()
             return False
+        self._misfits = 0
         started_s = time.monotonic()
         self._samples.append(run_cell(self._scheduler, cell))
         self._busy_s += time.monotonic() - started_s

@@ -1,9 +1,11 @@
-"""The profile is measured in the background although the queue of offline rows never ends."""
+"""The profile is measured in the background although offline rows or chats never end."""
 
 from __future__ import annotations
 
 import dataclasses
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,26 @@ def length(i: int) -> int:
     return NEW // 2 + 5 * i % (NEW // 2) + 1
 
 
+@contextmanager
+def measuring(rig: Rig) -> Iterator[dict[str, Any]]:
+    """An engine that has no profile yet; filled with what became of it at the end."""
+    s = rig.scheduler
+    before = s.profiler, s.planner, s.snapshots.slo
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        settings = dataclasses.replace(s.coserve_settings, profile_dir=Path(folder))
+        s.profiler = Profiler(s, settings)
+        s.planner = Planner(settings, s.counters, model_before_profile(), measuring=True)
+        assert s.planner.policy_name == "sarathi_p"
+        yield found
+        found.update(s.profiler.progress(), policy=s.planner.policy_name)
+        found["stored"] = [path.name for path in Path(folder).iterdir()]
+    s.profiler, s.planner, s.snapshots.slo = before
+    flush(rig)
+    assert (found["state"], found["policy"]) == ("ready", "conserve_v2"), found
+    assert len(found["stored"]) == 1, found
+
+
 def measures_beside_a_queue(rig: Rig) -> dict[str, Any]:
     """Cells need all slots and half the pool; rows keep both, and a prefix of every prompt too.
 
@@ -30,37 +52,50 @@ def measures_beside_a_queue(rig: Rig) -> dict[str, Any]:
     s = rig.scheduler
     jobs = {f"q{i}": (prompt(200 + i, 60 + 7 * i), -10) for i in range(QUEUED)}
     expected = undisturbed(rig, jobs)
-    before = s.profiler, s.planner, s.snapshots.slo
-    with tempfile.TemporaryDirectory() as folder:
-        settings = dataclasses.replace(s.coserve_settings, profile_dir=Path(folder))
-        s.profiler = Profiler(s, settings)
-        s.planner = Planner(settings, s.counters, model_before_profile(), measuring=True)
-        assert s.planner.policy_name == "sarathi_p"
-        asked: list[int] = []
-        names: list[str] = []
+    asked: list[int] = []
+    names: list[str] = []
 
-        def keep_the_queue_full(rig: Rig) -> None:
-            if s.profiler.wants_room and not asked:
-                asked.append(s.profiler.progress()["cells_done"])
-            while s.profiler.is_measuring and len(s.waiting_queue) < QUEUED:
-                names.append(f"more{len(names)}")
-                ids, priority = jobs[f"q{len(names) % QUEUED}"]
-                rig.submit(names[-1], ids, length(len(names)), priority=priority)
+    def keep_the_queue_full(rig: Rig) -> None:
+        if s.profiler.wants_room and not asked:
+            asked.append(s.profiler.progress()["cells_done"])
+        while s.profiler.is_measuring and len(s.waiting_queue) < QUEUED:
+            names.append(f"more{len(names)}")
+            ids, priority = jobs[f"q{len(names) % QUEUED}"]
+            rig.submit(names[-1], ids, length(len(names)), priority=priority)
 
+    with measuring(rig) as state:
         profiling.PATIENCE_S, patience_s = 0.5, profiling.PATIENCE_S
         rig.run(keep_the_queue_full, limit=50_000)
         profiling.PATIENCE_S = patience_s
-        state, policy = s.profiler.progress(), s.planner.policy_name
-        stored = [path.name for path in Path(folder).iterdir()]
-    s.profiler, s.planner, s.snapshots.slo = before
-    flush(rig)
-    assert (state["state"], policy) == ("ready", "conserve_v2"), (state, policy)
     assert asked, "the rows were never in the way"
     assert 0 < asked[0] < state["cells"], asked
-    assert len(stored) == 1, stored
     for i, name in enumerate(names, start=1):
         assert rig.output(name) == expected[f"q{i % QUEUED}"][: length(i)], name
     return {"rows": len(names), "cells": state["cells"], "found_room": asked[0]}
 
 
-PROFILING = [measures_beside_a_queue]
+def measures_beside_a_chat(rig: Rig) -> dict[str, Any]:
+    """Online requests never leave; a cell runs between few of their steps, and changes no token."""
+    s = rig.scheduler
+    expected = undisturbed(rig, {"chat": (prompt(220, 60), 0)})["chat"]
+    names: list[str] = []
+    alone: list[int] = []
+
+    def keep_chatting(rig: Rig) -> None:
+        live = [row for row in s.rows.roster.rows.values() if row.is_online]
+        if names and not live and s.profiler.is_measuring:
+            alone.append(rig.step)
+        if s.profiler.is_measuring and not any(row.output_tokens < NEW - 8 for row in live):
+            names.append(f"chat{len(names)}")
+            rig.submit(names[-1], prompt(220, 60), NEW, priority=0)
+
+    with measuring(rig) as state:
+        profiling.ONLINE_STEPS_PER_CELL, before = 4, profiling.ONLINE_STEPS_PER_CELL
+        rig.run(keep_chatting, limit=50_000)
+        profiling.ONLINE_STEPS_PER_CELL = before
+    assert not alone, "the chats left it moments for cells"
+    assert all(rig.output(name) == expected for name in names)
+    return {"chats": len(names), "cells": state["cells"]}
+
+
+PROFILING = [measures_beside_a_queue, measures_beside_a_chat]

@@ -33,6 +33,7 @@ SCENARIOS = (
     "unread_arrivals",
     "least_tokens",
     "measures_beside_a_queue",
+    "measures_beside_a_chat",
 )
 
 
