@@ -66,7 +66,7 @@ class Admission:
             self._keep_pages += pages_for(row.host_tokens, builder.page_tokens) - row.device_pages
         self._is_turn = self._one_passed = False
         self._beside_online = self._beside_decode = self._decode_mixes = False
-        self._pages_offered, self._pages_in_reach = 0, -1
+        self._pages_offered, self._tokens_in_reach = 0, -1
         self._costly_from = math.inf
 
     def open(self, *, is_turn: bool = False) -> None:
@@ -76,7 +76,7 @@ class Admission:
         self._beside_online = is_turn or builder.num_online > 0
         self._beside_decode = is_turn or builder.has_decode
         self._decode_mixes = builder.snapshot.limits.can_mix and self._rows.online_decode.can_mix
-        self._pages_offered, self._pages_in_reach = builder.pages_left, -1
+        self._pages_offered, self._tokens_in_reach = builder.pages_left, -1
         self._costly_from = math.inf
 
     def may_begin(self) -> bool:
@@ -89,27 +89,32 @@ class Admission:
         return may and self._builder.has_offline_slot
 
     def admit(self, row: RequestRow, budget_s: float) -> bool:
-        """Take a waiting row's prompt tokens; False if nobody after it gets any."""
+        """Take a waiting row's prompt tokens; False if nobody after it gets any.
+
+        Behind rows that are passed over this is asked for a thousand of them: cheap answers first.
+        """
         builder = self._builder
         if builder.chunk_left <= 0 or builder.rows_left <= 0:
             return False
         if row.rid in builder.taken or (self._one_passed and not row.can_mix):
             return True
-        num_tokens = _tokens_to_hold(row)
-        if not self._fits_whole(num_tokens):
+        fetched = row.phase is Phase.RETRACTED and row.host_tokens > 0
+        num_tokens = row.host_tokens if fetched else row.fill_tokens
+        if num_tokens > self._room_tokens():
             return self._is_passed_over(num_tokens)
-        if _is_fetched(row):
+        if fetched:
             return self.fetch(row)
         if self.is_for_another(row):
             self._one_passed = not row.can_mix
             # Else rows that come right behind it would have each slot that one of them gives up.
             has_slot = self._turns.is_refused or builder.offline_slots_left > 1
             return has_slot and (self._decode_mixes or self._is_turn)
-        if row.start_tokens >= self._costly_from:
+        start = row.cached_tokens  # a waiting row's
+        if start >= self._costly_from:
             return True
         if not self.is_worth(row, budget_s):
-            self._costly_from = row.start_tokens
-            return row.start_tokens > 0
+            self._costly_from = start
+            return start > 0
         remaining = row.remaining_tokens
         taken = builder.chunk(row, budget_s, self._keep_for(row))
         if taken:
@@ -122,7 +127,7 @@ class Admission:
         What is left of it counts as promised: newer rows must not take the pages it waits for.
         """
         builder = self._builder
-        if not self._fits_whole(row.host_tokens):
+        if row.host_tokens > self._room_tokens():
             return False
         before = builder.pages_left
         if builder.prefetch(row) == 0:
@@ -160,9 +165,9 @@ class Admission:
         if not self.may_begin():
             return
         for row in self._order.waiting(self._builder.snapshot):
-            if _is_fetched(row):
+            if row.phase is Phase.RETRACTED and row.host_tokens > 0:
                 continue
-            if self._fits_whole(row.fill_tokens):
+            if row.fill_tokens <= self._room_tokens():
                 if not self._may_share(row):
                     continue  # it has a turn
                 yield row
@@ -177,14 +182,14 @@ class Admission:
         """
         return 0 if row.holds_slot or not self._others_exist() else self._keep_pages
 
-    def _fits_whole(self, num_tokens: int) -> bool:
-        """Whether a waiting row fits to its end of prompt."""
+    def _room_tokens(self) -> int:
+        """Tokens that a waiting row may have at its end of prompt."""
         builder = self._builder
         keep = self._keep_pages if self._others_exist() else 0
-        return builder.pages_left - keep >= pages_for(num_tokens, builder.page_tokens)
+        return (builder.pages_left - keep) * builder.page_tokens
 
     def _others_exist(self) -> bool:
-        return bool(self._rows.offline or self._builder.num_offline)
+        return self._builder.num_offline > 0 or len(self._rows.offline) > 0
 
     def _may_share(self, row: RequestRow) -> bool:
         return not self._beside_decode or (self._decode_mixes and row.can_mix)
@@ -193,17 +198,9 @@ class Admission:
         """Whether so many tokens would not fit even if all offline rows were gone, or none goes."""
         if self._turns.is_stalled:
             return True
-        if self._pages_in_reach < 0:
+        if self._tokens_in_reach < 0:
             release = Release()
             offline_pages = sum(release.add(row) for row in self._rows.offline)
-            self._pages_in_reach = self._pages_offered + offline_pages
-        return pages_for(num_tokens, self._builder.page_tokens) > self._pages_in_reach
-
-
-def _is_fetched(row: RequestRow) -> bool:
-    """Whether the row goes on with KV from the host instead of computing prompt tokens."""
-    return row.phase is Phase.RETRACTED and row.host_tokens > 0
-
-
-def _tokens_to_hold(row: RequestRow) -> int:
-    return row.host_tokens if _is_fetched(row) else row.fill_tokens
+            num_pages = self._pages_offered + offline_pages
+            self._tokens_in_reach = num_pages * self._builder.page_tokens
+        return num_tokens > self._tokens_in_reach
