@@ -38,7 +38,7 @@ def write_plots(results: dict[str, Any], runs: Sequence[SystemRun], out: Path) -
                 run.system: [
                     (at_s, gap * MS)
                     for r in run.result.online
-                    for at_s, gap in zip(r.token_times_s[1:], r.gaps_s, strict=True)
+                    for at_s, gap in zip(r.gap_ends_s, r.gaps_s, strict=True)
                 ]
                 for run in first
             },

@@ -128,15 +128,17 @@ def _write_requests(runs: Sequence[SystemRun], path: Path) -> None:
 
 
 def _write_tokens(runs: Sequence[SystemRun], path: Path) -> None:
-    """Online tokens one by one, offline tokens per second."""
+    """Online tokens one by one (last, how long a cut stream stood), offline tokens per second."""
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(("system", "repeat", "name", "at_s", "gap_ms"))
         for run in runs:
             for r in run.result.online:
-                gaps = ["", *(f"{gap * MS:.2f}" for gap in r.gaps_s)]
-                for at_s, gap in zip(r.token_times_s, gaps, strict=True):
-                    writer.writerow((run.system, run.repeat, r.name, f"{at_s:.4f}", gap))
+                for at_s in r.token_times_s[:1]:
+                    writer.writerow((run.system, run.repeat, r.name, f"{at_s:.4f}", ""))
+                for at_s, gap_s in zip(r.gap_ends_s, r.gaps_s, strict=True):
+                    row = (run.system, run.repeat, r.name, f"{at_s:.4f}", f"{gap_s * MS:.2f}")
+                    writer.writerow(row)
             for second, tokens in enumerate(offline_per_second(run)):
                 writer.writerow((run.system, run.repeat, "offline", second, tokens))
 

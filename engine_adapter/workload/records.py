@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass, field
 
 
@@ -48,9 +47,15 @@ class RequestRecord:
     def gaps_s(self) -> list[float]:
         """Gaps between tokens; the last one of a stream that was cut is as long as it stood."""
         times = self.token_times_s
-        if times and self.given_up_s is not None:
-            times = [*times, self.given_up_s]
-        return [later - earlier for earlier, later in itertools.pairwise(times)]
+        return [end - begin for begin, end in zip(times, self.gap_ends_s, strict=False)]
+
+    @property
+    def gap_ends_s(self) -> list[float]:
+        """The instant at which each of ``gaps_s`` ends."""
+        ends = self.token_times_s[1:]
+        if self.token_times_s and self.given_up_s is not None:
+            ends.append(self.given_up_s)
+        return ends
 
     def on_progress(
         self, now_s: float, completion_tokens: int, cached_tokens: int, retractions: int

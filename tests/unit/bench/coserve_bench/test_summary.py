@@ -137,6 +137,7 @@ def test_outputs_are_complete(tmp_path: Path) -> None:
     reference = run("online-only", 0.2)
     reference.result.offline.clear()
     mine = run("conserve-v2", 0.3)
+    mine.result.online[1].given_up_s = 9.0  # a stream that was cut after its third token
     targets = both(0.25, 0.11)
     results: dict[str, Any] = {
         "systems": {
@@ -153,6 +154,8 @@ def test_outputs_are_complete(tmp_path: Path) -> None:
     assert "stroke-dasharray" in (tmp_path / "ttft.svg").read_text()
     lines = (tmp_path / "requests.csv").read_text().splitlines()
     assert len(lines) == 1 + 2 + 3
+    tokens = (tmp_path / "tokens.csv").read_text().splitlines()
+    assert "conserve-v2,0,online-1,9.0000,7500.00" in tokens
     text = table(results)
     assert "arrivals stretched by 2.00" in text
     assert [line.split()[0] for line in text.splitlines()[1:3]] == ["online-only", "conserve-v2"]

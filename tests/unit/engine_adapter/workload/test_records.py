@@ -30,6 +30,7 @@ def test_a_stream_that_was_cut_stood_still_until_then() -> None:
     r.on_progress(2.5, 2, 0, 0)
     r.given_up_s = 9.5
     assert r.gaps_s == [0.5, 7.0]
+    assert r.gap_ends_s == [2.5, 9.5]
 
 
 def test_a_window_counts_what_is_fresh() -> None:
