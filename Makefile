@@ -7,14 +7,15 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c '' >/dev/null 2>&1 && echo $$p || echo python3)
 BIN := .venv/bin
 
-.PHONY: help run setup setup-dev setup-engine setup-kernels setup-browser setup-conformance test check compatibility conformance chaos soak bench bench-batch lock lock-engine
+.PHONY: help run test-all docs setup setup-dev setup-engine setup-kernels setup-browser setup-helm setup-conformance test check compatibility conformance chaos soak bench bench-batch lock lock-engine
 
-help:  ## list the verbs
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
+help:  ## list the verbs, with how long each takes on two cores
+	@awk -F ':.*## ' '/^# ---/ {gsub(/^# -+ | -+$$/, ""); print "\n" $$0} \
+	  /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # --- set up and run ------------------------------------------------------------------------
-run:  ## set everything up, start everything, print URLs and a key
-	@exec $(PYTHON) -m coserve.setup run
+run:  ## set up what is missing, start everything, print URLs and a key; Ctrl-C stops it; MODEL=folder or name (first time 2 min, then 30 s)
+	@$(if $(MODEL),COSERVE_MODEL="$(MODEL)") exec $(PYTHON) -m coserve.setup run
 
 setup:
 	@$(PYTHON) -m coserve.setup service
@@ -28,40 +29,53 @@ setup-engine:
 setup-kernels: setup-engine
 	@$(PYTHON) -m coserve.setup kernels
 
+setup-helm:
+	@$(PYTHON) -m coserve.setup helm
+
 setup-conformance:
 	@$(PYTHON) -m coserve.setup conformance
 
-setup-browser:  ## install Chromium for the browser tests (needs root)
+setup-browser:  ## install Chromium for the browser tests; as root (1 min)
 	@$(PYTHON) -m coserve.setup browser
 
 # --- look after the code -------------------------------------------------------------------
-check: setup-dev  ## format, lint, types, import contracts, unused dependencies
+check: setup-dev setup-helm  ## format, lint, types, imports, dependencies, pages, the site (2 min)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/mypy --no-error-summary coserve gateway batch store engine_adapter kernels/coserve_kernels migrations bench tests
+	$(BIN)/mypy --no-error-summary coserve gateway batch store engine_adapter kernels/coserve_kernels migrations bench docs/hooks.py tests
 	$(BIN)/deptry .
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -d $$(mktemp -d)/site
 	$(BIN)/pytest -q -p no:randomly tests/architecture
 
-test: setup-dev setup-engine setup-kernels  ## set up if needed, run every test
-	$(BIN)/pytest tests
+docs: setup-dev  ## serve these pages as a site at http://127.0.0.1:8000, built anew at each change (5 s)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
+
+# Several tests at once; those that share an engine in one process (tests/fixtures/order.py).
+PYTEST := $(BIN)/pytest -n logical --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
+
+test: setup-dev setup-helm setup-engine setup-kernels  ## set up if needed, run all but the thorough tests
+	$(PYTEST) tests -m "not thorough"
+
+test-all: setup-dev setup-helm setup-engine setup-kernels  ## every test, the thorough ones too: 24 minutes on 2 cores
+	$(PYTEST) tests
 
 compatibility: setup-dev setup-engine  ## run the tests of the API contract, write docs/compatibility.md
 	$(BIN)/pytest -q tests/unit tests/integration tests/engine --compatibility docs/compatibility.md
 
-chaos: setup-dev  ## kill -9 of everything, 200 times, while batches run (ENGINE=real: the real engine, 13 times)
+chaos: setup-dev  ## kill -9 of everything, 200 times, while batches run (15 min; ENGINE=real: 13 times)
 	$(BIN)/python -m tests.chaos --engine $(or $(ENGINE),fake) $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) --save
 
-soak: setup-dev setup-engine  ## a batch under waves of online streams on the real engine: every answer as without them
+soak: setup-dev setup-engine  ## a batch under waves of online streams: every answer as without them (15 min)
 	$(BIN)/python -m tests.soak $(if $(SEED),--seed $(SEED)) --save
 
-conformance: setup-dev setup-conformance  ## official clients and validators against a live stack (ENGINE=real: with SGLang)
+conformance: setup-dev setup-conformance  ## official clients and validators against a live stack (5 min; ENGINE=real: with SGLang)
 	$(BIN)/python -m tests.conformance $(if $(filter real,$(ENGINE)),--engine real)
 
 bench: setup-dev  ## the service-side benchmarks: upload, validation, dispatch, slow clients
 	$(BIN)/python -m bench
 
-bench-batch: setup-dev  ## 50,000 lines from upload to download, CPU and memory; 20 owners at once
+bench-batch: setup-dev  ## 50,000 lines from upload to download, CPU and memory; 20 owners at once (2 min)
 	$(BIN)/python -m bench.batch_load
 
 lock: setup-dev  ## pin requirements/*.in with hashes again

@@ -11,14 +11,15 @@ from __future__ import annotations
 from typing import Any, Final
 
 from batch.fault import LineNotes
-from engine_adapter.client.base import COMPLETIONS_PATH, EMBEDDINGS_PATH
+from engine_adapter.client.base import COMPLETIONS_PATH, EMBEDDINGS_PATH, RESPONSES_PATH
 from engine_adapter.wire.chat_request import check_chat
-from engine_adapter.wire.completion_request import check_completion, prompts_of
+from engine_adapter.wire.completion_request import check_completion
 from engine_adapter.wire.embedding_request import check_embedding, inputs_of
 from engine_adapter.wire.errors import InvalidRequest
+from engine_adapter.wire.responses.call import chat_call, check_alone
+from engine_adapter.wire.shared_rules import MAX_CHOICES
 
 MAX_MESSAGES: Final = 2048
-MAX_CHOICES: Final = 1
 PREFIX_CHARS: Final = 4096
 """How much of a prompt's beginning is kept to find lines that begin alike."""
 
@@ -29,8 +30,7 @@ _RANGES: Final = {
     "presence_penalty": (-2, 2),
     "frequency_penalty": (-2, 2),
 }
-_CHOICES: Final = ("n", "best_of")
-_NUMBERS: Final = frozenset((*_LENGTHS, *_RANGES, *_CHOICES))
+_NUMBERS: Final = frozenset((*_LENGTHS, *_RANGES, "n"))
 _ROLES: Final = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 
 
@@ -38,6 +38,8 @@ def check_body(body: dict[str, Any], endpoint: str, notes: LineNotes) -> str:
     """Note what is wrong with a body; returns the first `PREFIX_CHARS` of its prompt."""
     if endpoint == EMBEDDINGS_PATH:
         return _check_embedding(body, notes)
+    if endpoint == RESPONSES_PATH:
+        return _check_response(body, notes)
     _check_numbers(body, notes)
     is_completion = endpoint == COMPLETIONS_PATH
     prefix = _completion_prompt(body, notes) if is_completion else _chat_prompt(body, notes)
@@ -46,13 +48,6 @@ def check_body(body: dict[str, Any], endpoint: str, notes: LineNotes) -> str:
             (check_completion if is_completion else check_chat)(body)
         except InvalidRequest as refused:
             _note(refused, notes)
-        else:
-            if is_completion and len(prompts_of(body)) > MAX_CHOICES:
-                notes.add(
-                    "too_many_choices",
-                    f"'body.prompt' may hold {MAX_CHOICES} prompt: give each prompt its own line.",
-                    "body.prompt",
-                )
     return prefix
 
 
@@ -74,9 +69,28 @@ def _check_embedding(body: dict[str, Any], notes: LineNotes) -> str:
     return (first if isinstance(first, str) else str(first[:PREFIX_CHARS]))[:PREFIX_CHARS]
 
 
+def _check_response(body: dict[str, Any], notes: LineNotes) -> str:
+    """The rules of the online endpoint, without all that needs a store."""
+    if body.get("stream"):
+        _no_streams(notes)
+    if any((fault.param or "").startswith("body.") for fault in notes.faults):
+        return ""
+    try:
+        check_alone(body)
+    except InvalidRequest as refused:
+        _note(refused, notes)
+        return ""
+    messages = chat_call(body)["messages"]
+    return _chat_prefix(messages, notes)
+
+
+def _no_streams(notes: LineNotes) -> None:
+    notes.add("streaming_unsupported", "Lines of a batch cannot be streamed.", "body.stream")
+
+
 def _check_numbers(body: dict[str, Any], notes: LineNotes) -> None:
     if body.get("stream"):
-        notes.add("streaming_unsupported", "Lines of a batch cannot be streamed.", "body.stream")
+        _no_streams(notes)
     if _NUMBERS.isdisjoint(body):
         return
     for name in _LENGTHS:
@@ -85,7 +99,7 @@ def _check_numbers(body: dict[str, Any], notes: LineNotes) -> None:
             continue
         if type(value) is not int:
             notes.wrong_type(f"body.{name}", "an integer", value)
-        elif value < 1:
+        elif value < 1 and (name, value) != ("max_tokens", 0):  # completions may score
             notes.wrong_value(f"body.{name}", "must be at least 1")
     for name, (low, high) in _RANGES.items():
         value = body.get(name)
@@ -95,18 +109,16 @@ def _check_numbers(body: dict[str, Any], notes: LineNotes) -> None:
             notes.wrong_type(f"body.{name}", "a number", value)
         elif not low <= value <= high:
             notes.wrong_value(f"body.{name}", f"must lie between {low} and {high}")
-    for name in _CHOICES:
-        value = body.get(name)
-        if value is None:
-            continue
-        if type(value) is not int:
-            notes.wrong_type(f"body.{name}", "an integer", value)
-        elif not 1 <= value <= MAX_CHOICES:
-            notes.add(
-                "too_many_choices",
-                f"'body.{name}' must be {MAX_CHOICES}: give each choice its own line.",
-                f"body.{name}",
-            )
+    _check_choices(body.get("n"), notes)
+
+
+def _check_choices(num_choices: Any, notes: LineNotes) -> None:
+    if num_choices is None:
+        return
+    if type(num_choices) is not int:
+        notes.wrong_type("body.n", "an integer", num_choices)
+    elif not 1 <= num_choices <= MAX_CHOICES:
+        notes.add("too_many_choices", f"'body.n' must lie between 1 and {MAX_CHOICES}.", "body.n")
 
 
 def _chat_prompt(body: dict[str, Any], notes: LineNotes) -> str:

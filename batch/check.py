@@ -2,7 +2,8 @@
 
 Pure: the validation stage and `coserve batch check` feed it the same chunks and get the same
 report. Memory is bounded by the limits: one line, one short record per row, and
-`MAX_REPORTED_FAULTS` faults.
+`MAX_REPORTED_FAULTS` faults of
+`MAX_REPORTED_BYTES` together.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ MAX_ROWS: Final = 50_000
 MAX_EMBEDDING_INPUTS: Final = 50_000
 MAX_FILE_BYTES: Final = 200 * 1024 * 1024
 MAX_REPORTED_FAULTS: Final = 1000
+MAX_REPORTED_BYTES: Final = 128 * 1024
+"""Of all reported faults together: a thousand of the usual ones fit."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,7 @@ class CheckReport:
         faults: The first of them, then one `too_many_errors` if there are more.
         num_faults: All faults, reported or not.
         rows: Meaningful only if there are no faults.
+        room_bytes: What further faults may take.
     """
 
     max_reported_faults: int = MAX_REPORTED_FAULTS
@@ -118,6 +122,7 @@ class CheckReport:
     faults: list[LineFault] = field(default_factory=list)
     num_faults: int = 0
     rows: CheckedRows = field(default_factory=CheckedRows)
+    room_bytes: int = MAX_REPORTED_BYTES
 
     @property
     def ok(self) -> bool:
@@ -127,8 +132,9 @@ class CheckReport:
     def add(self, fault: LineFault) -> None:
         """Count a fault, and keep it while there is room."""
         self.num_faults += 1
-        if len(self.faults) < self.max_reported_faults:
+        if len(self.faults) < self.max_reported_faults and self.room_bytes > 0:
             self.faults.append(fault)
+            self.room_bytes -= fault.num_bytes
 
 
 class FileCheck:

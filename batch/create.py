@@ -9,8 +9,10 @@ from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from batch.completion_window import window_s
 from batch.errors import InvalidInputFile
 from batch.line import ENDPOINTS
+from batch.project_limits import check_batch
 from batch.schemas import CreateBatch, may_be_id
 from batch.steer import check_priority, pause
 from batch.upload import MAX_BATCH_FILE_BYTES, MAX_EXPIRY_S, MIN_EXPIRY_S
@@ -18,9 +20,6 @@ from engine_adapter.wire.errors import InvalidRequest
 from store.models import Batch, File
 from store.repositories import batch as batches
 from store.repositories import file as files
-
-COMPLETION_WINDOWS: Final = {"24h": 86400}
-"""The windows a batch may have, and their seconds."""
 
 MAX_METADATA_PAIRS: Final = 16
 MAX_METADATA_KEY_CHARS: Final = 64
@@ -37,8 +36,10 @@ async def create(
     Raises:
         InvalidRequest: A field has a value we do not serve; `param` names it.
         InvalidInputFile: The file is unknown, another project's, or not for batches.
+        TooManyBatches: The project has as many as it may.
     """
     _check(request)
+    await check_batch(session, project_id)
     file = await find_input(session, project_id, request.input_file_id)
     expires_after = request.output_expires_after
     batch = await batches.add(
@@ -47,7 +48,7 @@ async def create(
         key_id=key_id,
         endpoint=request.endpoint,
         completion_window=request.completion_window,
-        window_s=COMPLETION_WINDOWS[request.completion_window],
+        window_s=window_s(request.completion_window),
         input_file_id=file.id,
         metadata=request.metadata,
         output_expires_after_s=None if expires_after is None else expires_after.seconds,
@@ -96,11 +97,7 @@ def check_endpoint(endpoint: str) -> None:
 
 def _check(request: CreateBatch) -> None:
     check_endpoint(request.endpoint)
-    if request.completion_window not in COMPLETION_WINDOWS:
-        raise InvalidRequest(
-            f"The completion window must be one of {', '.join(COMPLETION_WINDOWS)}.",
-            param="completion_window",
-        )
+    window_s(request.completion_window)
     expires_after = request.output_expires_after
     if expires_after is not None:
         if expires_after.anchor != "created_at":

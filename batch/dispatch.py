@@ -29,6 +29,7 @@ from batch.quarantine import COHORTS, LOOK_S, Cohort
 from batch.queue import Queue
 from engine_adapter.client.base import EngineClient
 from store.repositories.dispatch_count import DispatchCounts
+from store.repositories.row import ByteRoom
 from store.session import Database
 
 logger = logging.getLogger(__name__)
@@ -38,6 +39,7 @@ TURN_S = 0.1
 
 IDLE_LOOK_S = 0.25
 STOPPED_LOOK_S = 0.5
+BALANCE_S = 0.5
 LINGER_S = 1.0
 """How long a dispatcher with nothing to do stays, so that bursts do not start a new one each."""
 
@@ -55,6 +57,7 @@ class DispatchLimits:
     """Bounds of one dispatcher; see batch/settings.py."""
 
     max_in_flight: int = 256
+    max_bytes: int = 64 * 1024**2
     max_attempts: int = 10
     row_timeout_s: float = 3600.0
 
@@ -81,7 +84,7 @@ class Ending:
 class Dispatcher:
     """One dispatcher under one lease; `run` once."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         lease: Lease,
         engine: EngineClient,
@@ -99,17 +102,17 @@ class Dispatcher:
         self._drain = drain
         self._watchdog = watchdog
         self._wake = asyncio.Event()
-        self._outbox = Outbox(lease.id, database, queue, clock)
+        self.outbox = Outbox(lease.id, database, queue, clock)
         self._watch = EngineWatch(
             engine, clock, max_in_flight=limits.max_in_flight, changed=self._wake
         )
         attempt = AttemptLimits(limits.max_attempts, limits.row_timeout_s)
-        self._flights = Flights(
-            engine, self._watch, self._outbox, clock, attempt, landed=self._wake
-        )
+        self._flights = Flights(engine, self._watch, self.outbox, clock, attempt, landed=self._wake)
+        self._watch.rows = self._flights
         self._source = RowSource(lease.id, database, file_store, clock)
         self._report = DispatchReport(lease.engine_url, database, clock, self._counts)
         self._num_claimed = 0
+        self._max_bytes = limits.max_bytes
         self._cohort: Cohort | None = None
         self._overdue = False
         self._look_for_suspects_s = 0.0
@@ -123,14 +126,15 @@ class Dispatcher:
                     group.create_task(self._lease.keep(watchdog=self._watchdog)),
                     group.create_task(self._watch.run()),
                     group.create_task(self._stop_ended_batches()),
+                    group.create_task(self._balance()),
                     group.create_task(self._wake_on(self._drain)),
                     group.create_task(self._wake_on(self._lease.engine_draining)),
                     group.create_task(self._report.run()),
                 ]
-                writer = group.create_task(self._outbox.run())
+                writer = group.create_task(self.outbox.run())
                 await self._fill(group)
                 await self._land()
-                self._outbox.close()
+                self.outbox.close()
                 await writer
                 for follower in followers:
                     follower.cancel()
@@ -142,8 +146,8 @@ class Dispatcher:
         await self._report.write()
         num_released = 0 if lease_lost else await self._lease.give_back()
         return Ending(
-            num_written=self._outbox.num_written,
-            num_refused=self._outbox.num_refused,
+            num_written=self.outbox.num_written,
+            num_refused=self.outbox.num_refused,
             num_released=num_released,
             lease_lost=lease_lost,
             # Asked after the lease is given back: a batch that became ready in between sent its
@@ -151,13 +155,17 @@ class Dispatcher:
             more_work=not self._drain.is_set() and await self._source.has_work(),
         )
 
+    @property
+    def _is_ending(self) -> bool:
+        return self._drain.is_set() or self._lease.engine_draining.is_set()
+
     async def _fill(self, group: asyncio.TaskGroup) -> None:
         """Keep the engine's places filled; returns when there is nothing to do, or on a drain."""
         idle_since_s = self._clock.monotonic()
-        while not (self._drain.is_set() or self._lease.engine_draining.is_set()):
+        while not self._is_ending:
             num_new = await self._claim(group) if self._watch.open else 0
             now_s = self._clock.monotonic()
-            if num_new or len(self._flights) or len(self._outbox):
+            if num_new or len(self._flights) or len(self.outbox):
                 idle_since_s = now_s
             elif now_s - idle_since_s > LINGER_S:
                 if not await self._source.has_work():
@@ -177,28 +185,32 @@ class Dispatcher:
         for one in intake.ready:
             self._flights.start(group, one.row, one.batch, one.raw_line)
         for put_back in intake.unreadable:
-            self._outbox.add(put_back)
+            self.outbox.add(put_back)
         return len(intake.ready)
 
     async def _take(self) -> Intake:
         """What may be sent now; suspects only where the engine is empty (batch/quarantine.py)."""
         model = self._watch.model
+        held_bytes = self._flights.num_bytes + self.outbox.num_bytes
+        room = ByteRoom.left(self._max_bytes, held_bytes)
+        if room.num_bytes <= 0:
+            return Intake()
         if self._cohort is not None and len(self._flights):
             num_free = self._cohort.num_rows - len(self._flights)
             if num_free <= 0:
                 return Intake()
-            return await self._source.take_cohort(model, self._cohort, num_free)
+            return await self._source.take_cohort(model, self._cohort, num_free, room)
         self._cohort = None
         if not len(self._flights):
             for cohort in COHORTS:
-                intake = await self._source.take_cohort(model, cohort, cohort.num_rows)
+                intake = await self._source.take_cohort(model, cohort, cohort.num_rows, room)
                 if intake.ready or intake.unreadable:
                     self._cohort = cohort
                     return intake
         num_free = self._watch.size - len(self._flights)
         if num_free <= 0 or await self._suspects_are_overdue():
             return Intake()
-        return await self._source.take(model, num_free, self._flights.num_by_batch())
+        return await self._source.take(model, num_free, self._flights.num_by_batch(), room)
 
     async def _suspects_are_overdue(self) -> bool:
         """Looked up now and then, while the engine is busy with others."""
@@ -234,15 +246,31 @@ class Dispatcher:
     def _counts(self) -> DispatchCounts:
         return DispatchCounts(
             num_claimed=self._num_claimed,
-            num_results=self._outbox.num_written,
+            num_results=self.outbox.num_written,
             num_retries=self._flights.num_retries,
-            num_fenced=self._outbox.num_refused,
+            num_fenced=self.outbox.num_refused,
             num_refused=self._watch.num_refused,
             num_losses=self._watch.num_lost,
             num_in_flight=len(self._flights),
-            num_unwritten=len(self._outbox),
+            num_unwritten=len(self.outbox),
+            num_handed_back=self._flights.num_handed_back,
             window_rows=self._watch.size,
+            in_flight_bytes=self._flights.num_bytes,
+            unwritten_bytes=self.outbox.num_bytes,
         )
+
+    async def _balance(self) -> None:
+        """Make room at a full engine for batches that hold too little of it (batch/balance.py)."""
+        while True:
+            await self._clock.sleep(BALANCE_S)
+            is_full = self._watch.open and len(self._flights) >= self._watch.size
+            if not is_full or self._cohort is not None or self._is_ending:
+                continue
+            num_by_batch = await self._source.hand_backs(
+                self._watch.model, self._watch.size, self._flights.held()
+            )
+            if num_by_batch:
+                await self._flights.hand_back(num_by_batch)
 
     async def _stop_ended_batches(self) -> None:
         """Watch the batches in flight: a cancelled or expired one is taken off the engine."""

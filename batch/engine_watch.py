@@ -6,14 +6,25 @@ import asyncio
 import contextlib
 import logging
 import math
+from typing import Protocol
 
 from batch import window
 from batch.clock import Clock
+from batch.pace import TokenCosts
 from batch.window import EngineSignals
-from engine_adapter.client.base import EngineClient, EngineFacts
+from engine_adapter.client.base import EngineClient, EngineFacts, LiveRids
 from engine_adapter.wire.errors import ApiError
 
 logger = logging.getLogger(__name__)
+
+
+class RowsThere(Protocol):
+    """Our rows at the engine, as far as its watch has to know."""
+
+    def look(self, live: LiveRids) -> tuple[int, float | None]:
+        """How many of them it has begun, and how many like them it does in a second."""
+        ...
+
 
 LOOK_S = 1.0
 ANSWER_LIMIT_S = 5.0
@@ -34,6 +45,8 @@ class EngineWatch:
         suspect: A call was lost, and the engine has not answered since.
         model: The id of the model it serves, while it was last up.
         size: How many rows to keep there.
+        costs: What its profile predicts for a token.
+        rows: Our rows there, once somebody has them.
         num_refused: Calls that it turned away so far.
         num_lost: Calls that were lost so far.
     """
@@ -45,6 +58,8 @@ class EngineWatch:
         self.suspect = False
         self.model = ""
         self.size = 0
+        self.costs = TokenCosts()
+        self.rows: RowsThere | None = None
         self._changed = changed
         self._engine = engine
         self._clock = clock
@@ -115,6 +130,9 @@ class EngineWatch:
                 continue
             self.model = facts.model
             self.size = window.start(self._max_in_flight, facts.max_running)
+            self.costs = TokenCosts.reported(
+                facts.reported("token_costs.prompt_s"), facts.reported("token_costs.answer_s")
+            )
             self.up, self.suspect = True, False
             self._changed.set()
 
@@ -130,18 +148,21 @@ class EngineWatch:
                 if not await self._answers():
                     break
                 continue
-            self._adjust(len(live.waiting), len(live.running))
+            self._adjust(live)
             self._changed.set()
         logger.warning("engine %s is gone; its rows wait", self._engine.url)
         self.up = self.suspect = False
         self._changed.set()
 
-    def _adjust(self, num_waiting: int, num_running: int) -> None:
+    def _adjust(self, live: LiveRids) -> None:
         now_s = self._clock.monotonic()
         before = self.size
         may_grow = now_s >= self._grow_at_s and not self._accepts_nothing
         wary = self._trial_s > 0.0
-        signals = EngineSignals(num_waiting, num_running, may_grow, wary)
+        num_begun, rows_per_s = (0, None) if self.rows is None else self.rows.look(live)
+        signals = EngineSignals(
+            len(live.waiting), len(live.running), num_begun, rows_per_s, may_grow, wary
+        )
         self.size = window.adjust(before, signals, self._max_in_flight)
         if wary and self.size > before:
             self._on_trial = True

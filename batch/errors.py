@@ -14,6 +14,9 @@ ApiError (engine_adapter.wire.errors)
 │  └─ IdempotencyKeyReused     the key belongs to another request
 ├─ PayloadTooLarge 413
 │  └─ FileTooLarge
+├─ QuotaExceeded 429
+│  ├─ TooManyBatches           the project has as many live batches, or made as many in an hour
+│  └─ StorageQuotaExceeded     its files hold as many bytes as they may
 └─ Overloaded 503
    ├─ StorageFull              the disk or bucket takes no more bytes
    └─ StorageUnavailable       the bucket does not answer, or refuses us
@@ -27,6 +30,7 @@ from engine_adapter.wire.errors import (
     NotFound,
     Overloaded,
     PayloadTooLarge,
+    QuotaExceeded,
 )
 
 
@@ -104,6 +108,18 @@ class FileTooLarge(PayloadTooLarge):
             f"The file is larger than the limit of {limit_bytes:,} bytes for this purpose.",
             param="file",
         )
+
+
+class TooManyBatches(QuotaExceeded):
+    """The project has as many batches as it may."""
+
+    default_code = "batch_limit_exceeded"
+
+
+class StorageQuotaExceeded(QuotaExceeded):
+    """The project's files hold as much as they may."""
+
+    default_code = "storage_limit_exceeded"
 
 
 class StorageFull(Overloaded):

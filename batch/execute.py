@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
+from typing import Final
 
 from batch import quarantine, retry
 from batch.line import read_body
@@ -14,14 +15,19 @@ from batch.output import failure_line, http_line
 from batch.retry import Again
 from batch.states import RowStatus
 from engine_adapter.client.base import (
+    CHAT_PATH,
+    COMPLETIONS_PATH,
     EMBEDDINGS_PATH,
+    RESPONSES_PATH,
     EngineCall,
     EngineClient,
     EngineReply,
     Served,
     TokenUsage,
 )
+from engine_adapter.client.choices import complete
 from engine_adapter.client.embedding import embed
+from engine_adapter.client.responding import respond
 from engine_adapter.wire.errors import (
     ApiError,
     EngineNotReached,
@@ -36,6 +42,14 @@ from store.repositories.result import NewResult
 from store.repositories.row import ClaimedRow, PutBack
 
 logger = logging.getLogger(__name__)
+
+_ASK: Final = {
+    CHAT_PATH: complete,
+    COMPLETIONS_PATH: complete,
+    EMBEDDINGS_PATH: embed,
+    RESPONSES_PATH: respond,
+}
+"""By which calls engines are asked for each endpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +75,7 @@ class AttemptLimits:
     timeout_s: float
 
 
-async def execute(
+async def execute(  # noqa: PLR0913
     row: ClaimedRow,
     raw_line: bytes,
     batch: LiveBatch,
@@ -101,8 +115,7 @@ async def execute(
     )
     engine_lost = broken = False
     try:
-        embeds = call.path == EMBEDDINGS_PATH
-        reply = await (embed(engine, call) if embeds else engine.call(call))
+        reply = await _ASK[call.path](engine, call)
     except EngineNotReached:
         # The engine never heard of the row: the attempt is none.
         put_back = PutBack(row.id, delay_s=retry.backoff_s(0, jitter))

@@ -148,14 +148,16 @@ def _waiting_reason(
         return WaitingReason(batch.status)
     if reading is None:
         return None
-    if batch.num_completed + batch.num_failed >= batch.num_total or batch.expires_at <= now:
+    if batch.expires_at <= now:
+        return WaitingReason.FINALIZING
+    if batch.paused_at is not None and not reading.has_leased:
+        return WaitingReason.PAUSED
+    if batch.num_completed + batch.num_failed >= batch.num_total:
         return WaitingReason.FINALIZING
     if reading.has_leased:
         since = reading.last_result_at or batch.in_progress_at or now
         quiet = (now - since).total_seconds() > QUIET_S
         return WaitingReason.AT_ENGINE if quiet else None
-    if batch.paused_at is not None:
-        return WaitingReason.PAUSED
     if batch.model not in models_up:
         return WaitingReason.ENGINE_UNAVAILABLE
     if not reading.has_ready:

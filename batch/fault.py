@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-MAX_MESSAGE_CHARS: Final = 512
+MAX_MESSAGE_CHARS: Final = 256
+MAX_PARAM_CHARS: Final = 128
 
 _JSON_TYPES: Final = {
     dict: "an object",
@@ -34,6 +35,11 @@ class LineFault:
     param: str | None = None
     line: int | None = None
 
+    @property
+    def num_bytes(self) -> int:
+        """About how long it is in a batch's `errors`."""
+        return len(self.code) + len(self.message.encode()) + len((self.param or "").encode())
+
     def as_wire(self) -> dict[str, Any]:
         """The four keys of a batch error (contract row B-25)."""
         return {
@@ -58,7 +64,12 @@ class LineNotes:
         cannot hold. A fault that cannot be stored would keep the batch in validation for ever.
         """
         self.faults.append(
-            LineFault(code, _fit(message), None if param is None else _fit(param), self.line_no)
+            LineFault(
+                code,
+                _fit(message, MAX_MESSAGE_CHARS),
+                None if param is None else _fit(param, MAX_PARAM_CHARS),
+                self.line_no,
+            )
         )
 
     def missing(self, param: str) -> None:
@@ -75,8 +86,8 @@ class LineNotes:
         self.add("invalid_value", f"'{param}' {rule}.", param)
 
 
-def _fit(text: str) -> str:
-    return text[:MAX_MESSAGE_CHARS].replace("\0", "\N{REPLACEMENT CHARACTER}")
+def _fit(text: str, max_chars: int) -> str:
+    return text[:max_chars].replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 def json_type(value: object) -> str:

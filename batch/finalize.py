@@ -85,11 +85,7 @@ async def _target(session: AsyncSession, batch_id: str) -> BatchStatus | None:
         case BatchStatus.CANCELLING:
             return BatchStatus.CANCELLED
         case BatchStatus.IN_PROGRESS:
-            return (
-                BatchStatus.COMPLETED
-                if await all_rows_closed(session, batch_id)
-                else BatchStatus.EXPIRED
-            )
+            return await all_rows_closed(session, batch_id)
     return None
 
 

@@ -21,6 +21,7 @@ from store.models import Batch, File
 from store.repositories import batch as batches
 from store.repositories import file as files
 from store.repositories import idempotency
+from store.repositories import receipt as receipts
 from store.repositories.idempotency import KeyOwner
 from store.session import Database
 
@@ -102,8 +103,9 @@ async def record_file(
 
 
 async def collect_keys(database: Database) -> int:
-    """Forget keys that are older than a day; how many."""
+    """Forget keys that are older than a day, and receipts of writers long gone; how many keys."""
     async with database.unit_of_work() as session:
+        await receipts.collect(session)
         return await idempotency.collect(session)
 
 

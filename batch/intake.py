@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from batch import quarantine
+from batch import balance, quarantine
+from batch.balance import Held
 from batch.clock import Clock
 from batch.files import ByteRange, FileStore
 from batch.quarantine import Cohort
@@ -22,7 +23,7 @@ from store.repositories import batch as batches
 from store.repositories import dispatcher as dispatchers
 from store.repositories import row as rows
 from store.repositories.batch import LiveBatch
-from store.repositories.row import ClaimedRow, PutBack
+from store.repositories.row import NO_BYTE_LIMIT, ByteRoom, ClaimedRow, PutBack
 from store.session import Database
 
 logger = logging.getLogger(__name__)
@@ -32,6 +33,9 @@ REFRESH_S = 0.25
 """How old the list of live batches may be; a claim that came short refreshes it at once."""
 
 UNREADABLE_DELAY_S = 2.0
+
+DOUBT_S = 30.0
+"""A claim without an answer may have been made all the same, or be made yet, for so long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +69,30 @@ class RowSource:
         self._exhausted: set[str] = set()
         self._fresh_until_s = 0.0
         self._turn = 0
+        self._num_claims = 0
+        self._open_claim: str | None = None
+        self._doubtful: dict[str, float] = {}
 
-    async def take(self, model: str, num_free: int, num_in_flight: Mapping[str, int]) -> Intake:
+    async def take(
+        self,
+        model: str,
+        num_free: int,
+        num_in_flight: Mapping[str, int],
+        room: ByteRoom = NO_BYTE_LIMIT,
+    ) -> Intake:
         """Claim up to `num_free` rows (at most `CLAIM_ROWS`) and read their lines.
 
         Args:
             model: The model that the engine serves.
             num_free: Places free at the engine.
             num_in_flight: Rows held already, by batch.
+            room: Bytes that there is room for here.
         """
         try:
-            claimed = await self._claim(model, min(num_free, CLAIM_ROWS), num_in_flight)
+            places = min(num_free, CLAIM_ROWS)
+            claimed = await self._claim(model, places, room, num_in_flight)
         except (OperationalError, InterfaceError) as away:
-            logger.warning("claim failed: %s", type(away.orig).__name__)
-            return Intake()
+            return self._doubt(away)
         return await self._with_lines(claimed)
 
     async def _with_lines(self, claimed: list[ClaimedRow]) -> Intake:
@@ -93,8 +107,10 @@ class RowSource:
             unreadable=tuple(one for part in parts for one in part.unreadable),
         )
 
-    async def take_cohort(self, model: str, cohort: Cohort, num_rows: int) -> Intake:
-        """Claim up to `num_rows` rows of a cohort and read their lines."""
+    async def take_cohort(
+        self, model: str, cohort: Cohort, num_rows: int, room: ByteRoom
+    ) -> Intake:
+        """Claim up to `num_rows` rows of a cohort, as `take` does, and read their lines."""
         try:
             async with self._database.unit_of_work() as session:
                 await self._refresh(session, model)
@@ -102,14 +118,37 @@ class RowSource:
                     session,
                     self._dispatcher_id,
                     list(self._live),
-                    min_losses=cohort.min_losses,
-                    max_losses=cohort.max_losses,
+                    losses=(cohort.min_losses, cohort.max_losses),
                     limit=num_rows,
+                    claim_id=await self._next_claim(session),
+                    room=room,
                 )
         except (OperationalError, InterfaceError) as away:
-            logger.warning("claim failed: %s", type(away.orig).__name__)
-            return Intake()
+            return self._doubt(away)
+        self._answered()
         return await self._with_lines(claimed)
+
+    async def hand_backs(self, model: str, size: int, held: Mapping[str, Held]) -> dict[str, int]:
+        """How many rows of which batch have to make room for others at the engine.
+
+        Args:
+            model: The model that the engine serves.
+            size: Rows that are to be there.
+            held: Rows that are.
+        """
+        try:
+            async with self._database.unit_of_work() as session:
+                await self._refresh(session, model)
+                demands = self._demands({})
+                short = balance.needy(size, demands, held)
+                if not short:
+                    return {}
+                wanted = await rows.num_claimable(
+                    session, short, suspect_losses=quarantine.SUSPECT_LOSSES
+                )
+        except (OperationalError, InterfaceError):
+            return {}
+        return balance.hand_backs(size, demands, held, wanted)
 
     async def has_overdue_suspects(self) -> bool:
         """Whether suspects have waited too long for an engine with nothing else to do."""
@@ -142,7 +181,7 @@ class RowSource:
             return {}
 
     async def _claim(
-        self, model: str, num_places: int, num_in_flight: Mapping[str, int]
+        self, model: str, num_places: int, room: ByteRoom, num_in_flight: Mapping[str, int]
     ) -> list[ClaimedRow]:
         async with self._database.unit_of_work() as session:
             await self._refresh(session, model)
@@ -155,13 +194,38 @@ class RowSource:
                 self._dispatcher_id,
                 quotas,
                 suspect_losses=quarantine.SUSPECT_LOSSES,
+                claim_id=await self._next_claim(session),
+                room=room,
             )
+        self._answered()
         num_got: dict[str, int] = {}
         for row in claimed:
             num_got[row.batch_id] = num_got.get(row.batch_id, 0) + 1
         # Short: everything else of this batch is leased, waiting out a back-off, or done.
         self._exhausted |= {name for name, num in quotas.items() if num_got.get(name, 0) < num}
         return claimed
+
+    def _doubt(self, away: OperationalError | InterfaceError) -> Intake:
+        """The claim failed, or only its answer did: then its rows are ours and nobody runs them."""
+        logger.warning("claim failed: %s", type(away.orig).__name__)
+        if self._open_claim is not None:
+            self._doubtful[self._open_claim] = self._clock.monotonic() + DOUBT_S
+            self._open_claim = None
+        return Intake()
+
+    async def _next_claim(self, session: AsyncSession) -> str:
+        """The name of a new claim; rows of doubtful ones are given back before it."""
+        if self._doubtful:
+            await rows.undo_claims(session, self._dispatcher_id, self._doubtful)
+        self._num_claims += 1
+        self._open_claim = str(self._num_claims)
+        return self._open_claim
+
+    def _answered(self) -> None:
+        """The claim's transaction was committed, and what it undid is undone."""
+        now_s = self._clock.monotonic()
+        self._doubtful = {one: until for one, until in self._doubtful.items() if until > now_s}
+        self._open_claim = None
 
     async def _refresh(self, session: AsyncSession, model: str) -> None:
         now_s = self._clock.monotonic()

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from sqlalchemy.exc import InterfaceError, OperationalError
 
 from batch.clock import Clock
+from batch.reap import reap_in
 from batch.settings import HEARTBEAT_S, LEASE_STALE_S
 from store.repositories import dispatcher as dispatchers
 from store.repositories import row as rows
@@ -117,8 +118,8 @@ async def acquire(
     times = times or LeaseTimes()
     dispatcher_id = new_id("disp_")
     async with database.unit_of_work() as session:
-        if not await dispatchers.acquire(session, dispatcher_id, engine_url, stale_s=times.stale_s):
+        # Whoever was there before may be gone: its rows need not wait for the next sweep.
+        await reap_in(session, stale_s=times.stale_s, engine_url=engine_url)
+        if not await dispatchers.acquire(session, dispatcher_id, engine_url):
             return None
-        # Whoever was there before is gone: its rows need not wait for the next sweep.
-        await rows.reap(session)
     return Lease(dispatcher_id, engine_url, database, clock, times)

@@ -13,17 +13,23 @@ import orjson
 
 from batch.body import check_body
 from batch.fault import LineFault, LineNotes, json_type
-from engine_adapter.client.base import CHAT_PATH, COMPLETIONS_PATH, EMBEDDINGS_PATH
+from engine_adapter.client.base import (
+    CHAT_PATH,
+    COMPLETIONS_PATH,
+    EMBEDDINGS_PATH,
+    RESPONSES_PATH,
+)
 from engine_adapter.wire.embedding_request import inputs_of
 from engine_adapter.wire.errors import InvalidRequest
 from engine_adapter.wire.estimate import prompt_tokens
 from engine_adapter.wire.json_shape import check_shape
 
-ENDPOINTS: Final = (CHAT_PATH, COMPLETIONS_PATH, EMBEDDINGS_PATH)
+ENDPOINTS: Final = (CHAT_PATH, COMPLETIONS_PATH, EMBEDDINGS_PATH, RESPONSES_PATH)
 """What the lines of a batch may call."""
 
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 MAX_CUSTOM_ID_CHARS: Final = 512
+MAX_MODEL_CHARS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +164,8 @@ def _model(body: dict[str, Any], notes: LineNotes) -> str | None:
         notes.wrong_type("body.model", "a string", model)
     elif not model or "\0" in model:
         notes.wrong_value("body.model", "must not be empty and must not hold NUL")
+    elif len(model) > MAX_MODEL_CHARS:
+        notes.wrong_value("body.model", f"must have at most {MAX_MODEL_CHARS} characters")
     else:
         return model
     return None

@@ -1,8 +1,8 @@
 """Outcomes on their way to Postgres: gathered for a moment, written together under the lease.
 
 A flush is one transaction: every result, every put-back, what they used, and the move to
-`finalizing` of batches that it closed. Written in a row or not at all; asked twice, the fence
-refuses the second.
+`finalizing` of batches that it closed. It has a number, kept in the same transaction: repeated
+because the answer to its COMMIT was lost, it finds that it was applied, and changes nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from batch.clock import Clock
 from batch.queue import Queue
 from batch.states import BatchStatus
 from batch.transition import all_rows_closed
+from store.repositories import receipt as receipts
 from store.repositories import result as results
 from store.repositories import row as rows
 from store.repositories import usage as usages
@@ -32,6 +33,9 @@ FLUSH_S = 0.2
 """A transaction costs as much as many results: one for what lands in this time (decision 0066)."""
 
 FLUSH_ROWS = 500
+FLUSH_BYTES = 8 * 1024**2
+"""No result is added to a write of so many bytes: a few copies of it are made on the way."""
+
 DATABASE_RETRY_S = 0.25
 
 
@@ -48,11 +52,13 @@ class Outbox:
     Attributes:
         num_written: Results accepted so far.
         num_refused: Results refused by the fence so far (a row that was not ours any more).
+        num_bytes: Length of the result lines that are not written yet.
     """
 
     def __init__(self, dispatcher_id: str, database: Database, queue: Queue, clock: Clock) -> None:
         self.num_written = 0
         self.num_refused = 0
+        self.num_bytes = 0
         self._dispatcher_id = dispatcher_id
         self._database = database
         self._queue = queue
@@ -62,6 +68,7 @@ class Outbox:
         self._used: dict[UsageKey, UsageCount] = {}
         self._something = asyncio.Event()
         self._closing = False
+        self._num_flushes = 0
 
     def __len__(self) -> int:
         return len(self._results) + len(self._put_backs)
@@ -73,6 +80,7 @@ class Outbox:
             self._used[used.key] = used.tokens if known is None else known + used.tokens
         if isinstance(outcome, NewResult):
             self._results.append(outcome)
+            self.num_bytes += len(outcome.line)
         else:
             self._put_backs.append(outcome)
         self._something.set()
@@ -86,7 +94,7 @@ class Outbox:
         """Write until closed and empty."""
         while True:
             await self._something.wait()
-            if not self._closing and len(self) < FLUSH_ROWS:
+            if not self._closing and len(self) < FLUSH_ROWS and self.num_bytes < FLUSH_BYTES:
                 await self._clock.sleep(FLUSH_S)
             self._something.clear()
             while len(self):
@@ -95,10 +103,11 @@ class Outbox:
                 return
 
     async def _flush(self) -> None:
-        batch_of_results = self._results[:FLUSH_ROWS]
+        batch_of_results = self._first_results()
         batch_of_put_backs = self._put_backs[:FLUSH_ROWS]
         # All of it, whichever rows it belongs to: it is written once, in whatever flush succeeds.
         used, self._used = self._used, {}
+        self._num_flushes += 1
         while True:
             try:
                 closed = await self._write(batch_of_results, batch_of_put_backs, used)
@@ -110,9 +119,18 @@ class Outbox:
                 break
         # Only now: what is not written yet counts as unwritten.
         del self._results[: len(batch_of_results)]
+        self.num_bytes -= sum(len(one.line) for one in batch_of_results)
         del self._put_backs[: len(batch_of_put_backs)]
         for batch_id in closed:
             await self._queue.enqueue_finalize(batch_id)
+
+    def _first_results(self) -> list[NewResult]:
+        num_bytes = 0
+        for place, one in enumerate(self._results[:FLUSH_ROWS]):
+            if num_bytes >= FLUSH_BYTES:
+                return self._results[:place]
+            num_bytes += len(one.line)
+        return self._results[:FLUSH_ROWS]
 
     async def _write(
         self,
@@ -122,14 +140,17 @@ class Outbox:
     ) -> list[str]:
         closed: list[str] = []
         async with self._database.unit_of_work() as session:
+            if not await receipts.take(session, self._dispatcher_id, self._num_flushes):
+                return self._found_applied(new_results)
             if new_results:
                 written = await results.write(
                     session, new_results, dispatcher_id=self._dispatcher_id
                 )
                 for batch_id, status in written.closed:
-                    if status == BatchStatus.IN_PROGRESS:
-                        await all_rows_closed(session, batch_id)
-                    closed.append(batch_id)
+                    is_over = status != BatchStatus.IN_PROGRESS
+                    # None of a paused one: whoever resumes it asks again.
+                    if is_over or await all_rows_closed(session, batch_id) is not None:
+                        closed.append(batch_id)
             if put_backs:
                 await rows.put_back(session, self._dispatcher_id, put_backs)
             # After the batches: everybody locks batches first and counters last.
@@ -140,3 +161,11 @@ class Outbox:
             self.num_written += written.num_written
             self.num_refused += written.num_refused
         return closed
+
+    def _found_applied(self, new_results: list[NewResult]) -> list[str]:
+        """An earlier attempt was applied; which batches it closed is not known any more.
+
+        Each is asked for: one that has open rows says that it is not its turn.
+        """
+        self.num_written += len(new_results)
+        return sorted({result.batch_id for result in new_results})

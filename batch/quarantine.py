@@ -1,14 +1,20 @@
-"""Rows that were at an engine when it was lost, and how they run again. Pure.
+"""Rows that were at an engine when it or their dispatcher was lost, and how they run again. Pure.
 
-A row that ends its engine would do so each time it runs, and would take every row beside it along.
-So an engine's loss counts for all rows that were there, and who has been there twice is suspected:
+A row that ends its engine would do so each time it runs, and would take every row beside it along;
+so would one that ends its dispatcher. So a loss of either counts for all rows that were there, and
+who has been there twice is suspected:
 
     losses   runs next
     ──────   ──────────────────────────────────────────────────────
     0, 1     with all others: engines are lost for reasons of their own
     2        beside at most `COHORT_ROWS` - 1 of its like, nothing else
     3        alone
-    4        never: its error is final
+    4        never where an engine was lost: its error is final
+    4, 5     alone where a dispatcher was lost
+    6        never
+
+A dispatcher's death says less than an engine's: it is killed by whoever restarts a host, and
+with it die rows of every sort. So a row is given up after three that it had to itself.
 
 Suspects need an empty engine. After a loss it is empty: they come first then. A busy engine turns
 to them when it has nothing else, or when they have waited for `OVERDUE_S`.
@@ -50,6 +56,19 @@ class Cohort:
 
 COHORTS: Final = (Cohort(2, 2, COHORT_ROWS), Cohort(3, 32767, 1))
 """In the order in which they are tried: most suspects are innocent and soon done."""
+
+
+MAX_DISPATCHER_LOSSES: Final = 6
+DISPATCHER_CODE: Final = "dispatcher_failure"
+DISPATCHER_MESSAGE: Final = (
+    "The process that sends requests of batches ended each time it had this one, three times with "
+    "no other beside it."
+)
+
+
+def is_final_for_dispatchers(num_losses: int) -> bool:
+    """Whether a row is given up at a dispatcher's death, with so many losses, this one included."""
+    return num_losses >= MAX_DISPATCHER_LOSSES
 
 
 def is_final(num_losses: int) -> bool:

@@ -32,12 +32,14 @@ for an hour does not find an hour of repeated questions."""
 
 STAGES_QUEUE = "stages"
 DISPATCH_QUEUE = "dispatch"
+SWEEP_QUEUE = "sweep"
+"""Of its own: what repairs must not wait behind what it repairs."""
 
 TASK_ROUTES = {
     VALIDATE: {"queue": STAGES_QUEUE},
     FINALIZE: {"queue": STAGES_QUEUE},
     DELIVER: {"queue": STAGES_QUEUE},
-    SWEEP: {"queue": STAGES_QUEUE},
+    SWEEP: {"queue": SWEEP_QUEUE},
     GC_FILES: {"queue": STAGES_QUEUE},
     DISPATCH: {"queue": DISPATCH_QUEUE},
 }

@@ -11,8 +11,9 @@ from __future__ import annotations
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from batch import quota
-from batch.create import COMPLETION_WINDOWS
+from batch.completion_window import window_s
 from batch.errors import BatchNotFound
+from batch.project_limits import check_batch
 from batch.states import BatchStatus, RowStatus
 from batch.transition import move
 from engine_adapter.wire.errors import Conflict, TokensRateLimited
@@ -53,6 +54,7 @@ async def retry_failed(
     Raises:
         BatchNotFound: No such batch in the project.
         Conflict: It is not over, has no such lines, or its input file is gone.
+        TooManyBatches: The project has as many as it may.
         TokensRateLimited: The project has too many tokens enqueued (contract row B-31).
     """
     source = await batches.lock(session, batch_id)
@@ -71,6 +73,7 @@ async def retry_failed(
         raise Conflict("Every line of this batch was answered: there is nothing to retry.")
     if await files.get(session, project_id, source.input_file_id, lock=True) is None:
         raise Conflict(f"The input file {source.input_file_id} of this batch is gone.")
+    await check_batch(session, project_id)
     await _check_quota(session, source, enqueued_token_limit)
     retry = await batches.add(
         session,
@@ -78,7 +81,7 @@ async def retry_failed(
         key_id=key_id or source.key_id,
         endpoint=source.endpoint,
         completion_window=source.completion_window,
-        window_s=COMPLETION_WINDOWS[source.completion_window],
+        window_s=window_s(source.completion_window),
         input_file_id=source.input_file_id,
         metadata=source.batch_metadata,
         output_expires_after_s=source.output_expires_after_s,

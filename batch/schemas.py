@@ -230,15 +230,22 @@ class BatchObject(BaseModel):
     coserve: Annotated[BatchExtension | None, Field(description="Ours, not OpenAI's.")] = None
 
     @classmethod
-    def of(cls, batch: Batch, extension: BatchExtension | None = None) -> Self:
-        """The wire shape of a row."""
+    def of(
+        cls,
+        batch: Batch,
+        extension: BatchExtension | None = None,
+        *,
+        errors_apart: bool = False,
+    ) -> Self:
+        """The wire shape of a row; with `errors_apart` without its errors, read or not."""
+        errors = None if errors_apart else batch.errors
         return cls(
             id=batch.id,
             endpoint=batch.endpoint,
             model=batch.model,
             errors=None
-            if batch.errors is None
-            else BatchFaults(data=[BatchFault(**fault) for fault in batch.errors]),
+            if errors is None
+            else BatchFaults(data=[BatchFault(**fault) for fault in errors]),
             input_file_id=batch.input_file_id,
             completion_window=batch.completion_window,
             status=batch.status,

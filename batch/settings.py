@@ -9,6 +9,7 @@ from pydantic import Field, field_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
 from batch.secret_files import ServiceSettings
+from batch.webhooks.names import checked_servers
 from batch.webhooks.targets import TargetPolicy
 
 LEASE_STALE_S = 6.0
@@ -49,6 +50,16 @@ class CommonSettings(ServiceSettings):
     """Networks that webhooks may reach beside the public internet, comma separated
     (COSERVE_WEBHOOK_NETWORKS)."""
 
+    webhook_nameservers: str = ""
+    """Name servers that are asked for webhooks' hosts, comma separated
+    (COSERVE_WEBHOOK_NAMESERVERS); none: the host's own."""
+
+    @field_validator("webhook_nameservers")
+    @classmethod
+    def _are_servers(cls, servers: str) -> str:
+        checked_servers(servers)
+        return servers
+
     @field_validator("webhook_networks")
     @classmethod
     def _are_networks(cls, networks: str) -> str:
@@ -59,6 +70,11 @@ class CommonSettings(ServiceSettings):
     def webhook_targets(self) -> TargetPolicy:
         """What webhooks may reach."""
         return TargetPolicy.of(self.webhook_networks)
+
+    @property
+    def webhook_servers(self) -> tuple[str, ...]:
+        """Name servers for webhooks' hosts."""
+        return checked_servers(self.webhook_nameservers)
 
     @property
     def engines(self) -> tuple[str, ...]:
@@ -77,8 +93,16 @@ class BatchSettings(CommonSettings):
     batch_max_in_flight: int = Field(default=256, ge=1, le=4096)
     """Most rows one dispatcher has at its engine at once."""
 
+    batch_max_bytes: int = Field(default=64 * 1024**2, ge=1024**2)
+    """Most bytes of lines that one dispatcher has in memory at once: of rows at its engine, and of
+    results that are not written yet (COSERVE_BATCH_MAX_BYTES). A line takes several times its
+    length while it is sent."""
+
     batch_max_attempts: int = Field(default=10, ge=1, le=1000)
     """How often a row may fail in a way worth repeating before its error is final."""
+
+    batch_retention_days: float = Field(default=90.0, gt=0)
+    """How long a batch that has ended stays, with its lines and events."""
 
     batch_row_timeout_s: float = Field(default=3600.0, gt=0)
     """How long one attempt may take at the engine, parked time included."""

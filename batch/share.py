@@ -4,9 +4,10 @@ Three rules, in this order:
 
 1. Projects share an engine evenly: the places it has are filled like water, each project getting
    the same, and what one cannot use goes to the others. Places held already count.
-2. Inside a project the order is priority, then deadline: the first batch goes first ...
-3. ... but every batch gets a minimum share of its project's places, so that a small batch behind
-   a large one is not starved until the large one ends.
+2. Inside a project half of the places are spread evenly over the batches of the highest priority,
+   so that a small batch does not wait for large ones, and a fifth over all of them, so that none
+   is starved ...
+3. ... and the rest goes in the order of priority, then deadline.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+EVEN_SHARE: Final = 0.5
+"""Part of a project's places that is spread evenly over its batches of the highest priority."""
+
 MINIMUM_SHARE: Final = 0.2
-"""Part of a project's places that is spread evenly over its batches."""
+"""Part that is spread evenly over all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +95,12 @@ def _fill(num_free: int, held: dict[str, int], wanted: dict[str, int], turn: int
 def _inside_project(num_places: int, batches: Iterable[Demand]) -> dict[str, int]:
     order = sorted(batches, key=lambda d: (-d.priority, d.expires_at, d.batch_id))
     num_held = sum(d.num_in_flight for d in order)
-    floor = int((num_places + num_held) * MINIMUM_SHARE / len(order))
-    if num_places > 0 and floor == 0 and len(order) > 1:
-        floor = 1
+    num_all = num_places + num_held
+    top = sum(d.priority == order[0].priority for d in order)
     quotas = dict.fromkeys((d.batch_id for d in order), 0)
-    for demand in order:
+    for place, demand in enumerate(order):
+        even = EVEN_SHARE / top if place < top else 0.0
+        floor = max(1, int(num_all * max(even, MINIMUM_SHARE / len(order))))
         given = min(num_places, demand.num_waiting, max(0, floor - demand.num_in_flight))
         quotas[demand.batch_id] = given
         num_places -= given

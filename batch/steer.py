@@ -1,7 +1,8 @@
 """A live batch is steered by its owner: paused, resumed, given another priority.
 
 Pausing is a flag beside the status: the wire's eight statuses stay as they are (contract row
-R-01), rows at the engine run to their end, no new one is claimed, and the window goes on.
+R-01). No new row is claimed, those at the engine are taken off it within a second and run again
+later, and the window goes on. A paused batch does not end before its window does.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ STEERABLE: Final = frozenset({BatchStatus.VALIDATING, BatchStatus.IN_PROGRESS})
 
 
 async def pause(session: AsyncSession, project_id: str, batch_id: str) -> Batch:
-    """Claim no more rows of the batch; a second pause changes nothing.
+    """Run no row of the batch; a second pause changes nothing.
 
     Raises:
         BatchNotFound: No such batch in the project.
@@ -40,9 +41,10 @@ async def pause(session: AsyncSession, project_id: str, batch_id: str) -> Batch:
 
 
 async def resume(session: AsyncSession, project_id: str, batch_id: str) -> Batch:
-    """Let the batch go on; the caller wakes the dispatchers after the commit.
+    """Let the batch go on; after the commit the caller asks for dispatchers and finalization.
 
-    A batch that is not paused stays as it is.
+    The latter since its last row may have ended in the moment of the pause. A batch that is not
+    paused stays as it is.
 
     Raises:
         BatchNotFound: No such batch in the project.

@@ -52,17 +52,24 @@ async def move(
     return moved
 
 
-async def all_rows_closed(session: AsyncSession, batch_id: str) -> bool:
+async def all_rows_closed(session: AsyncSession, batch_id: str) -> BatchStatus | None:
     """Leave `in_progress` once the last row has its end.
 
     To `finalizing`, unless rows expired: then the batch stays where it is until its finalization
     has delivered what was finished, and moves it to `expired` (contract row R-02 knows no status
-    in between).
+    in between). A paused batch stays too, until it is resumed or its window ends.
 
     Returns:
-        Whether the batch goes on to `completed`.
+        Where the batch goes on to, `completed` or `expired`; none while it is paused.
     """
     if await batches.has_expired_rows(session, batch_id):
-        return False
+        # Not locked here: a cancel may still come while the files are written.
+        return BatchStatus.EXPIRED
+    # Locked: else it could be paused between this look and the move.
+    batch = await batches.lock(session, batch_id)
+    if batch is None:
+        return None
+    if batch.paused_at is not None and not await batches.is_over_window(session, batch_id):
+        return None
     await move(session, batch_id, BatchStatus.FINALIZING)
-    return True
+    return BatchStatus.COMPLETED

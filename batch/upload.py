@@ -2,6 +2,8 @@
 
 The form's fields may come in any order: the file is stored under its id while it arrives, and is
 taken away again if what follows makes it unacceptable. Only a complete, durable file gets a row.
+It is announced before its first byte (`batch.arrivals`): whatever is lost on the way, no row is
+without bytes, and no bytes stay without a row.
 """
 
 from __future__ import annotations
@@ -14,11 +16,14 @@ from typing import Final, Protocol
 from sqlalchemy import func
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from batch.arrivals import Arrivals, discard
 from batch.check import MAX_FILE_BYTES
 from batch.errors import FileTooLarge, InvalidUpload
 from batch.files import FileStore, StoredObject
+from batch.project_limits import check_storage
 from store.models import File
 from store.models.file import FILE_PURPOSES
+from store.repositories import arrival as arrivals
 from store.repositories import file as files
 from store.types import new_id
 
@@ -83,10 +88,13 @@ class _Form:
 
     fields: dict[str, str] = field(default_factory=dict)
     filename: str = ""
+    announced: bool = False
     stored: StoredObject | None = None
 
 
-async def receive(parts: AsyncIterator[UploadPart], file_store: FileStore) -> Upload:
+async def receive(
+    parts: AsyncIterator[UploadPart], file_store: FileStore, known: Arrivals
+) -> Upload:
     """Read the form and store its file.
 
     Raises:
@@ -104,6 +112,8 @@ async def receive(parts: AsyncIterator[UploadPart], file_store: FileStore) -> Up
                 form.filename = part.filename or "upload"
                 limit_bytes = max_file_bytes(form.fields.get("purpose"))
                 chunks = _limited(part.chunks(), limit_bytes)
+                await known.announce(file_id)
+                form.announced = True
                 form.stored = await file_store.put(file_id, chunks)
             elif part.name in ("purpose", _ANCHOR, _SECONDS):
                 if part.name in form.fields:
@@ -114,13 +124,24 @@ async def receive(parts: AsyncIterator[UploadPart], file_store: FileStore) -> Up
         return _accept(file_id, form)
     except BaseException:
         # Also when the caller went away: a file without a row would be lost space.
-        if form.stored is not None:
-            await file_store.delete(file_id)
+        if form.announced:
+            await discard(file_store, known, file_id)
         raise
 
 
 async def record(session: AsyncSession, upload: Upload, project_id: str) -> File:
-    """Give a stored file its row; it is listed when the transaction commits."""
+    """Give a stored file its row; it is listed when the transaction commits.
+
+    A transaction that fails without a word may have been committed: the bytes are not the
+    caller's to remove, but left to `batch.arrivals.collect_arrivals`.
+
+    Raises:
+        InvalidUpload: It took so long that its bytes were collected.
+        StorageQuotaExceeded: The project's files would hold more than they may.
+    """
+    await check_storage(session, project_id, upload.stored.size_bytes)
+    if not await arrivals.settle(session, upload.file_id):
+        raise InvalidUpload("The upload took longer than a day.", param="file")
     expires_at = None
     if upload.expires_after_s is not None:
         # The clock that sets created_at, in the same statement: the two differ by exactly this.

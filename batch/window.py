@@ -1,14 +1,15 @@
 """How many rows to keep at an engine. Pure.
 
-The engine's own queue is kept filled but short: long enough for its scheduler to have a choice,
-short enough that little is lost when it dies. Its signals, not a fixed number, set the window:
+Behind the rows that the engine works on waits a queue, long enough for its scheduler to have a
+choice and never to run dry, short enough that a newcomer does not wait behind it and that little
+is lost when the engine dies. It is measured in seconds of work, not in rows:
 
-    waiting at the engine   window
-    ─────────────────────   ──────────────────────────────
-    fewer than LOW          grows by a step; after refusals by a small one, now and then
-    LOW .. high             stays
-    more than high          shrinks by a step
-    refused a call          is at once what the engine did accept (429, 503)
+    waiting at the engine    window
+    ──────────────────────   ─────────────────────────────────────────────────
+    hardly any               grows by a step; after refusals by a small one, now and then
+    more                     the rows it works on, and `QUEUE_S` of work
+    more, pace unknown       stays; shrinks by a step where they are more than it can run
+    refused a call           is at once what the engine did accept (429, 503)
 """
 
 from __future__ import annotations
@@ -16,45 +17,75 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+QUEUE_S: Final = 10.0
+"""Rows that end together are replaced out of the queue: as many as end in this time."""
+
 START: Final = 64
 STEP: Final = 32
 MIN_WINDOW: Final = 4
+MIN_QUEUE: Final = 4
 LOW_WAITING: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class EngineSignals:
-    """What the engine said since the last look.
+    """What the engine said since the last look, and what is known of our rows there.
 
     Attributes:
         num_waiting: Requests in its queue, of every class.
         num_running: Requests it works on, of every class.
+        num_begun: Of our rows there those that it has begun.
+        rows_per_s: How many more rows like ours it does in a second; none: not known yet.
         may_grow: Whether the window may grow now.
         wary: Whether it turned a call away not long ago.
     """
 
     num_waiting: int
     num_running: int
+    num_begun: int = 0
+    rows_per_s: float | None = None
     may_grow: bool = True
     wary: bool = False
 
 
 def start(max_window: int, max_running: int) -> int:
-    """The first window: twice what the engine can run, where it says how much, else `START`."""
-    wanted = 2 * max_running if max_running > 0 else START
-    return max(min(max_window, MIN_WINDOW), min(max_window, max(START, wanted)))
+    """The first window: what the engine can run and half as much, where it says, else `START`."""
+    wanted = max_running * 3 // 2 if max_running > 0 else START
+    return max(1, min(max_window, max(MIN_WINDOW, wanted)))
+
+
+def queue_rows(rows_per_s: float) -> int:
+    """How many rows may wait at an engine of this pace."""
+    return max(MIN_QUEUE, int(rows_per_s * QUEUE_S))
 
 
 def adjust(window: int, signals: EngineSignals, max_window: int) -> int:
     """The next window, between `MIN_WINDOW` and `max_window`."""
-    high_waiting = max(START, signals.num_running)
-    if signals.num_waiting < LOW_WAITING:
-        if signals.may_grow:
-            window += max(1, window // 32) if signals.wary else STEP
-    elif signals.num_waiting > high_waiting:
-        window -= STEP
+    target = _target(window, signals)
+    if signals.num_waiting < _low(signals):
+        if signals.may_grow and signals.wary:
+            window += max(1, window // 32)
+        elif signals.may_grow:
+            window = max(target, window + max(MIN_QUEUE, min(STEP, window // 2)))
+    elif signals.may_grow and not signals.wary:
+        window = target
+    else:
+        window = min(window, target)
     floor = 1 if signals.wary or not signals.may_grow else min(max_window, MIN_WINDOW)
     return max(floor, min(max_window, window))
+
+
+def _target(window: int, signals: EngineSignals) -> int:
+    if signals.rows_per_s is not None:
+        return signals.num_begun + queue_rows(signals.rows_per_s)
+    return window - STEP if signals.num_waiting > max(START, signals.num_running) else window
+
+
+def _low(signals: EngineSignals) -> int:
+    """With fewer waiting the engine may run dry before the next look."""
+    if signals.rows_per_s is None:
+        return LOW_WAITING
+    return min(LOW_WAITING, queue_rows(signals.rows_per_s) // 2)
 
 
 def after_refusal(window: int, num_in_flight: int) -> int:

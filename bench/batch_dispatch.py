@@ -7,6 +7,7 @@ one dispatcher as the worker runs it, from its lease to the last written result.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import resource
 import shutil
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -135,9 +136,14 @@ async def postgres_cpu_s(database: Database) -> float:
     return total + ended.children_user + ended.children_system
 
 
-async def measure(url: str, engine_url: str, folder: Path) -> dict[str, Any]:
-    """Dispatch one batch to its end, then write its files."""
+async def measure(
+    url: str, engine_url: str, folder: Path, changes: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Dispatch one batch to its end, then write its files; in a schema with these changes."""
     database, store = Database(url, pool_size=4, ask_first=False), LocalFileStore(folder)
+    for statement in changes:
+        async with database.unit_of_work() as session:
+            await session.execute(text(statement))
     batch_id = await add_batch(database, store)
     clock = SystemClock()
     lease = await acquire(engine_url, database, clock)
@@ -188,6 +194,9 @@ def main() -> int:
     """Start a Postgres and a fake engine, measure, report."""
     from bench.servers import postgres_url
 
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sql", action="append", default=[], help="run before it: another schema")
+    options = parser.parse_args()
     spare_collector()
     folder = Path(tempfile.mkdtemp(prefix="csb-"))
     try:
@@ -196,10 +205,13 @@ def main() -> int:
             fake_engine() as engine_url,
             asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
         ):
-            measured = runner.run(measure(url, engine_url, folder / "files"))
+            measured = runner.run(measure(url, engine_url, folder / "files", options.sql))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     targets = {"dispatcher_cpu_us_per_row": (TARGET_CPU_US, False)}
+    if options.sql:
+        print(options.sql, measured)
+        return 0
     return 0 if report("batch_dispatch", measured, targets) else 1
 
 

@@ -25,6 +25,7 @@ from batch.upload import Upload, record
 from batch.validate import validate
 from bench.report import report
 from store.models import DEFAULT_PROJECT_ID, Batch
+from store.repositories import arrival as arrivals
 from store.session import Database
 
 CHAT = "/v1/chat/completions"
@@ -63,6 +64,7 @@ async def submit(db: Database, store: LocalFileStore, *, good: bool) -> tuple[st
     key = f"file-{'good' if good else 'bad'}"
     stored = await store.put(key, lines(good=good))
     async with db.unit_of_work() as session:
+        await arrivals.announce(session, key)
         await record(session, Upload(key, "in.jsonl", "batch", stored, None), DEFAULT_PROJECT_ID)
         batch = await create(
             session,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
+from typing import Annotated
+
 import typer
 
 from coserve.commands import (
@@ -14,6 +17,7 @@ from coserve.commands import (
     profile,
     project,
     serve,
+    simulate,
     status,
     up,
     usage,
@@ -22,14 +26,34 @@ from coserve.commands import (
 
 app = typer.Typer(
     name="coserve",
-    help="Chat and batch on one engine, behind an OpenAI-compatible door.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+
+
+def _tell_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"coserve {version('coserve')}")
+        raise typer.Exit
+
+
+@app.callback()
+def coserve(
+    told: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_tell_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Chat and batch on one engine, behind an OpenAI-compatible door."""
+    del told
+
+
 app.command("up")(up.up)
 app.command("status")(status.status)
-app.command("profile")(profile.profile)
+app.add_typer(profile.app, name="profile")
 app.add_typer(org.app, name="org", help="Organisations.")
 app.add_typer(project.app, name="project", help="Projects and their limits.")
 app.add_typer(key.app, name="key", help="API keys.")
@@ -39,6 +63,7 @@ app.command("usage")(usage.usage)
 app.add_typer(engine.app, name="engine", help="The engines in use.")
 app.add_typer(batch.app, name="batch", help="Batches from the command line.")
 app.add_typer(bench.app, name="bench", help="Benchmarks.")
+app.command("simulate", context_settings=simulate.CONTEXT)(simulate.simulate)
 app.command("serve")(serve.serve)
 
 

@@ -7,7 +7,7 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 WORKDIR /app
 COPY requirements/engine-cuda.in requirements/
 RUN python3 -m venv /venv && /venv/bin/pip install -r requirements/engine-cuda.in
-COPY pyproject.toml README.md ./
+COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY coserve coserve
 COPY engine_adapter engine_adapter
 COPY kernels kernels

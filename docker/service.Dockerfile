@@ -4,7 +4,7 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 WORKDIR /app
 COPY requirements/service.txt requirements/service.in requirements/
 RUN python -m venv /venv && /venv/bin/pip install --require-hashes -r requirements/service.txt
-COPY pyproject.toml README.md ./
+COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY coserve coserve
 COPY gateway gateway
 COPY batch batch

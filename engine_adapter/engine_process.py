@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from engine_adapter.host_cpu import matmul_dtype
+from engine_adapter.model_family import parsers_of
 
 PLUGINS = "coserve"
 CPU_PLUGINS = "coserve,coserve_cpu"
@@ -21,6 +22,7 @@ _PASSED_ON = frozenset(
         "COSERVE_HOME", "COSERVE_POLICY", "COSERVE_TTFT_MS", "COSERVE_TBT_MS",
         "COSERVE_RESERVED_SLOT_SHARE", "COSERVE_HOST_KV_TOKENS", "COSERVE_SAFEPOINT_MS",
         "COSERVE_PROFILE_DIR", "COSERVE_SAFEPOINTS", "COSERVE_CHECKPOINTS",
+        "COSERVE_ISOLATION_PAUSES",
     }
 )  # fmt: skip
 _PASSED_ON_PREFIXES = ("LC_", "NCCL_", "SGLANG_", "HF_", "TORCH", "TRITON_")
@@ -143,6 +145,8 @@ def engine_command(
         argv += ["--attention-backend", "torch_native", "--disable-overlap-schedule"]
         # In bfloat16 the logits of a small model tie, and a cached prefix then turns the answer.
         argv += ["--enable-fp32-lm-head"]
+    # Of the model's family; an argument of the operator's comes later and wins.
+    argv += parsers_of(settings.model_dir)
     argv += settings.extra_args
     return argv, _environment(settings, environ)
 

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import orjson
 from fastapi import Request
@@ -22,24 +22,22 @@ from engine_adapter.client.base import (
     EngineCall,
     RequestClass,
 )
+from engine_adapter.client.choices import single_choice_bodies
 from engine_adapter.client.pool import EnginePool, Member
 from engine_adapter.wire.chat_request import check_chat
-from engine_adapter.wire.completion_request import (
-    DEFAULT_MAX_TOKENS,
-    check_completion,
-    prompts_of,
-)
-from engine_adapter.wire.embedding_request import check_embedding
+from engine_adapter.wire.completion_request import check_completion
+from engine_adapter.wire.embedding_request import check_embedding, inputs_of
 from engine_adapter.wire.errors import (
     InvalidRequest,
     NoFlexRoom,
-    Overloaded,
     UnsupportedMediaType,
 )
 from engine_adapter.wire.estimate import answer_tokens, prompt_tokens
 from engine_adapter.wire.json_shape import check_shape
 from engine_adapter.wire.rid import new_rid
 from engine_adapter.wire.usage import TokenUsage
+from gateway.auth.principal import Principal
+from gateway.fair_room import FairRoom
 from gateway.flex_room import FlexRoom
 from gateway.observability.metrics import Metrics
 
@@ -48,7 +46,7 @@ _CHECKS = {
     COMPLETIONS_PATH: check_completion,
     EMBEDDINGS_PATH: check_embedding,
 }
-_MAX_SEED = (1 << 63) - 1
+INPUTS_PER_PLACE: Final = 16
 
 
 @dataclass(frozen=True)
@@ -78,6 +76,9 @@ class Admitted:
     stream: bool
     include_usage: bool
     service_tier: str | None
+    principal: Principal
+    num_places: int
+    """Engine calls that it counts as."""
     tokens: int
     """About how many it may use: prompts, and every answer at its longest."""
 
@@ -104,14 +105,19 @@ class Admission:
     def __init__(self, engines: EnginePool, metrics: Metrics, max_in_flight: int) -> None:
         self._engines = engines
         self._metrics = metrics
-        self._max_in_flight = max_in_flight
+        self._room = FairRoom(max_in_flight)
         self._flex_room = FlexRoom()
-        self._in_flight = 0
         self._idle = asyncio.Event()
         self._idle.set()
 
     def admit(
-        self, path: str, body: dict[str, Any], *, request_id: str, timeout_s: float
+        self,
+        path: str,
+        body: dict[str, Any],
+        *,
+        request_id: str,
+        timeout_s: float,
+        principal: Principal,
     ) -> Admitted:
         """Check a body and cut it into calls.
 
@@ -120,7 +126,8 @@ class Admission:
                 the field.
             ModelNotFound: No engine serves the model.
             EngineUnavailable: The engine that serves it does not answer.
-            Overloaded: Too many calls are in flight.
+            Overloaded: Too many calls are in flight, of its project or of all.
+            RateLimited: Its project has as many requests in flight as it may.
             NoFlexRoom: It asks for flex, and no engine has spare capacity.
         """
         _CHECKS[path](body)
@@ -143,7 +150,8 @@ class Admission:
         )
         if request_class is RequestClass.FLEX:
             member = self._choose_flex(member, body["model"], len(choices))
-        self._check_room(len(choices))
+        num_places = _num_places(path, body, len(choices))
+        self._room.check(principal.project_id, num_places, principal.concurrent_requests)
         options = body.get("stream_options") or {}
         return Admitted(
             path=path,
@@ -154,6 +162,8 @@ class Admission:
             stream=bool(body.get("stream")),
             include_usage=bool(options.get("include_usage")),
             service_tier=tier,
+            principal=principal,
+            num_places=num_places,
             tokens=prompt_tokens(path, body) + len(choices) * answer_tokens(path, body),
         )
 
@@ -164,9 +174,9 @@ class Admission:
         Raises:
             Overloaded: The room was given away since the request was admitted.
         """
-        num_calls = len(admitted.choices)
-        self._check_room(num_calls)
-        self._in_flight += num_calls
+        num_calls, principal = len(admitted.choices), admitted.principal
+        self._room.check(principal.project_id, admitted.num_places, principal.concurrent_requests)
+        self._room.enter(principal.project_id, admitted.num_places)
         if admitted.request_class is RequestClass.FLEX:
             self._flex_room.enter(admitted.member, num_calls)
         self._idle.clear()
@@ -176,14 +186,9 @@ class Admission:
         finally:
             if admitted.request_class is RequestClass.FLEX:
                 self._flex_room.leave(admitted.member, num_calls)
-            self._in_flight -= num_calls
             self._metrics.engine_calls_in_flight.dec(num_calls)
-            if not self._in_flight:
+            if self._room.leave(principal.project_id, admitted.num_places):
                 self._idle.set()
-
-    def _check_room(self, num_calls: int) -> None:
-        if self._in_flight + num_calls > self._max_in_flight:
-            raise Overloaded("The service is busy. Please try again in a moment.")
 
     def _choose_flex(self, preferred: Member, model: str, num_calls: int) -> Member:
         try:
@@ -202,6 +207,13 @@ class Admission:
         return True
 
 
+def _num_places(path: str, body: Mapping[str, Any], num_calls: int) -> int:
+    """One call of many embeddings is as much work as many calls."""
+    if path != EMBEDDINGS_PATH:
+        return num_calls
+    return -(-len(inputs_of(body)) // INPUTS_PER_PLACE)
+
+
 def class_of_tier(tier: str | None) -> tuple[RequestClass, str | None]:
     """The class of a synchronous request, and the tier its reply names if one was asked for.
 
@@ -211,32 +223,6 @@ def class_of_tier(tier: str | None) -> tuple[RequestClass, str | None]:
     if tier == "flex":
         return RequestClass.FLEX, "flex"
     return RequestClass.ONLINE, None if tier is None else "default"
-
-
-def single_choice_bodies(path: str, body: Mapping[str, Any]) -> list[tuple[dict[str, Any], bool]]:
-    """Bodies of one choice each, in order of index, and whether each counts its prompt."""
-    if path == EMBEDDINGS_PATH:
-        return [(dict(body), True)]
-    num_choices = body.get("n") or 1
-    seed = body.get("seed")
-    bodies: list[tuple[dict[str, Any], bool]] = []
-    for base in _single_prompt_bodies(path, body):
-        for k in range(num_choices):
-            # With one seed for all, the choices of a prompt would be the same text.
-            own = {**base, "seed": _next_seed(seed, k)} if seed is not None and k else base
-            bodies.append((own, k == 0))
-    return bodies
-
-
-def _next_seed(seed: int, k: int) -> int:
-    return seed + k if seed <= _MAX_SEED - k else seed - k
-
-
-def _single_prompt_bodies(path: str, body: Mapping[str, Any]) -> list[dict[str, Any]]:
-    if path == CHAT_PATH:
-        return [dict(body)]
-    limit = body.get("max_tokens") or DEFAULT_MAX_TOKENS
-    return [{**body, "prompt": prompt, "max_tokens": limit} for prompt in prompts_of(body)]
 
 
 async def json_body(request: Request) -> dict[str, Any]:

@@ -37,7 +37,7 @@ async def answer(admitted: Admitted, client: EngineClient, created: int) -> Resp
     choices: list[dict[str, Any]] = []
     for choice, reply in zip(admitted.choices, replies, strict=True):
         if not reply.ok:
-            return _failed(reply)
+            return failed(reply)
         part = reply.usage or TokenUsage()
         used += part if choice.counts_prompt else part.without_prompt()
         choices += [{**made, "index": choice.index} for made in reply.body["choices"]]
@@ -79,11 +79,12 @@ async def _one(client: EngineClient, call: EngineCall) -> EngineReply:
 
 def _embeddings(reply: EngineReply) -> Response:
     if not reply.ok:
-        return _failed(reply)
+        return failed(reply)
     return Response(orjson.dumps(reply.body), media_type=JSON)
 
 
-def _failed(reply: EngineReply) -> Response:
+def failed(reply: EngineReply) -> Response:
+    """The response to a call that the engine did not answer."""
     return Response(
         orjson.dumps(reply.body),
         status_code=reply.status_code,

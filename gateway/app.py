@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
+
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from starlette.middleware.cors import CORSMiddleware
@@ -27,6 +29,7 @@ from gateway.routes import (
     batches,
     chat,
     completions,
+    conversations,
     embeddings,
     files,
     health,
@@ -36,15 +39,24 @@ from gateway.routes import (
     organization_keys,
     organization_projects,
     organization_usage,
+    responses,
+    stored_responses,
     webhook_endpoints,
 )
 from gateway.routes.openapi import describe
 from gateway.settings import GatewaySettings
 
-PROMPT_ROUTERS: tuple[APIRouter, ...] = (chat.router, completions.router, embeddings.router)
+PROMPT_ROUTERS: tuple[APIRouter, ...] = (
+    chat.router,
+    completions.router,
+    embeddings.router,
+    responses.router,
+)
 API_ROUTERS: tuple[APIRouter, ...] = (
     *PROMPT_ROUTERS,
     models.router,
+    stored_responses.router,
+    conversations.router,
     files.router,
     batches.router,
     batch_steering.router,
@@ -80,6 +92,7 @@ def create_app(settings: GatewaySettings | None = None) -> FastAPI:
     settings = settings or GatewaySettings()
     app = Gateway(
         title="coserve",
+        version=version("coserve"),
         lifespan=lifespan,
         redirect_slashes=False,
         docs_url=None,
@@ -88,7 +101,7 @@ def create_app(settings: GatewaySettings | None = None) -> FastAPI:
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.settings = settings
-    app.state.metrics = Metrics()
+    app.state.metrics = Metrics(settings.home)
     app.state.dry_runs = DryRuns()
     install_error_handlers(app)
     app.router.routes += _prompt_routes()

@@ -20,11 +20,18 @@ async def shape(session: AsyncSession, engines: EnginePool, batch: Batch) -> Bat
 
 
 async def shapes(
-    session: AsyncSession, engines: EnginePool, batches: Sequence[Batch]
+    session: AsyncSession,
+    engines: EnginePool,
+    batches: Sequence[Batch],
+    *,
+    errors_apart: bool = False,
 ) -> list[BatchObject]:
-    """Some batches, read together."""
+    """Some batches, read together; see `BatchObject.of`."""
     said = await extensions(session, engines, batches)
-    return [BatchObject.of(batch, one) for batch, one in zip(batches, said, strict=True)]
+    return [
+        BatchObject.of(batch, one, errors_apart=errors_apart)
+        for batch, one in zip(batches, said, strict=True)
+    ]
 
 
 async def extensions(

@@ -37,6 +37,7 @@ from engine_adapter.wire.errors import (
     TargetTooLong,
     error_body,
 )
+from gateway.strangers import ConnectionCount
 from gateway.transport import HeadWithBody
 
 MAX_HEAD_BYTES: Final = 32 * 1024
@@ -61,6 +62,7 @@ class ConnectionLimits:
     """What a connection may take, in seconds, and how many there may be.
 
     Attributes:
+        per_address: Counts them by the address they come from.
         on_cut: Called with one word whenever a connection is refused or ended for its behaviour.
     """
 
@@ -68,6 +70,7 @@ class ConnectionLimits:
     body_s: float = 30.0
     write_s: float = 60.0
     max_connections: int = 4096
+    per_address: ConnectionCount = field(default_factory=lambda: ConnectionCount(4096))
     on_cut: Callable[[str], None] = field(default=lambda _: None)
 
 
@@ -97,8 +100,16 @@ class GuardedProtocol(HttpToolsProtocol):
         self._dropping = False
         self._refusal: ApiError | None = None
         _set_options(transport.get_extra_info("socket"), self.limits)
-        if len(self.connections) > self.limits.max_connections:
+        peer = transport.get_extra_info("peername")
+        self._address = str(peer[0]) if peer else ""
+        may_have = self.limits.per_address.opened(self._address)
+        if not may_have or len(self.connections) > self.limits.max_connections:
             self._refuse(Overloaded("Too many connections are open."), "crowded")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        self.limits.per_address.closed(self._address)
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Bytes have come."""

@@ -11,12 +11,14 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from batch.clock import Clock
 from batch.files import FileStore
 from batch.queue import Queue
+from batch.webhooks.sender import Sender
 from engine_adapter.client.pool import EnginePool
 from gateway.auth.keys import KeyRing
 from gateway.auth.principal import Principal
 from gateway.auth.roles import Permission, check_role
 from gateway.auth.scopes import check_scope
 from gateway.auth.usage import UsageRecorder
+from gateway.limits.reached import ReceiverLooks
 from gateway.observability.metrics import Metrics
 from gateway.settings import GatewaySettings
 from store.session import Database
@@ -54,15 +56,25 @@ def _metrics(request: Request) -> Metrics:
     return cast(Metrics, request.app.state.metrics)
 
 
+def _sender(request: Request) -> Sender:
+    return cast(Sender, request.app.state.sender)
+
+
+def _receiver_looks(request: Request) -> ReceiverLooks:
+    return cast(ReceiverLooks, request.app.state.receiver_looks)
+
+
 async def principal_of(request: Request) -> Principal:
     """Who asks, by the request's key; noted in the request's state for the log.
 
     Raises:
         AuthenticationFailed: No usable key.
+        RateLimited: Too many came without one from its address.
         PermissionDenied: The key is not for this route.
     """
     keys = cast(KeyRing, request.app.state.keys)
-    principal = await keys.principal(request.headers.get("authorization"))
+    address = request.client.host if request.client else None
+    principal = await keys.principal(request.headers, address)
     state = request.scope["state"]
     state["key_id"] = principal.key_id
     state["organization_id"] = principal.organization_id
@@ -97,6 +109,8 @@ QueueDep = Annotated[Queue, Depends(_queue)]
 ClockDep = Annotated[Clock, Depends(_clock)]
 UsageDep = Annotated[UsageRecorder, Depends(_usage)]
 MetricsDep = Annotated[Metrics, Depends(_metrics)]
+SenderDep = Annotated[Sender, Depends(_sender)]
+ReceiverLooksDep = Annotated[ReceiverLooks, Depends(_receiver_looks)]
 ViewerDep = Annotated[Principal, Depends(_allowed(Permission.VIEW))]
 ManagerDep = Annotated[Principal, Depends(_allowed(Permission.MANAGE))]
 AuditorDep = Annotated[Principal, Depends(_allowed(Permission.AUDIT))]

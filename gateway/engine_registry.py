@@ -61,7 +61,7 @@ class EngineRegistry:
                     if engine.model
                 }
         except (SQLAlchemyError, OSError):
-            # The gateway starts without its database and says so in /readyz.
+            # The gateway starts without its database and says so in /statusz.
             return {}
 
     def note(self, url: str, facts: EngineFacts) -> None:

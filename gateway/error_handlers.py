@@ -18,11 +18,11 @@ from engine_adapter.wire.errors import (
     InternalError,
     InvalidRequest,
     MethodNotAllowed,
-    NotFound,
     Overloaded,
     PermissionDenied,
     error_body,
 )
+from gateway.unknown_urls import unknown_url, why_not_listed
 
 JSON = "application/json"
 
@@ -46,10 +46,11 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
     known: ApiError
     match error.status_code:
         case 404:
-            known = NotFound(f"Unknown request URL: {request.method} {request.url.path}.")
-            known.code = "unknown_url"
+            known = unknown_url(request)
         case 405:
-            known = MethodNotAllowed(f"Not allowed to {request.method} on {request.url.path}.")
+            known = MethodNotAllowed(
+                f"Not allowed to {request.method} on {request.url.path}.{why_not_listed(request)}"
+            )
         case 401:
             known = AuthenticationFailed("Authentication failed.")
         case 403:

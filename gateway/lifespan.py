@@ -13,17 +13,22 @@ from batch.clock import SystemClock
 from batch.files import make_file_store
 from batch.queue import CeleryQueue
 from batch.settings import BatchSettings
+from batch.webhooks.names import ReceiverNames
+from batch.webhooks.sender import Sender
 from batch.worker.app import make_app as make_celery
 from engine_adapter.client.pool import EnginePool
 from gateway.admission import Admission
 from gateway.auth.keys import KeyRing
 from gateway.auth.usage import UsageRecorder
 from gateway.engine_registry import EngineRegistry
+from gateway.history.recorder import HistoryRecorder
 from gateway.limits.assembly import make_limiter
+from gateway.limits.reached import ReceiverLooks
 from gateway.limits.valkey import ValkeyBuckets
 from gateway.observability.metrics import Metrics
 from gateway.serving import PromptParts
 from gateway.settings import GatewaySettings
+from gateway.strangers import UnknownKeys
 from store.bounded_connection import ANSWER_LIMIT_S
 from store.session import Database
 
@@ -62,11 +67,20 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.broker = broker
         app.state.engines = pool
         app.state.usage = usage
-        keys = app.state.keys = KeyRing(database)
+        keys = app.state.keys = KeyRing(
+            database,
+            unknown=UnknownKeys(settings.unknown_keys_per_minute, settings.proxies),
+            stale_s=settings.stale_keys_s,
+        )
+        stack.push_async_callback(keys.close)
         admission = Admission(pool, metrics, settings.max_in_flight)
         app.state.file_store = make_file_store(settings)
         app.state.queue = CeleryQueue(celery)
         clock = app.state.clock = SystemClock()
+        names = ReceiverNames(settings.webhook_servers)
+        stack.push_async_callback(names.close)
+        app.state.sender = Sender(settings.webhook_targets, clock, names)
+        app.state.receiver_looks = ReceiverLooks(limiter)
         app.state.prompt_parts = PromptParts(
             settings, admission, metrics, clock, pool, limiter, usage, keys
         )
@@ -76,6 +90,10 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
             probing = group.create_task(pool.run())
             settling = group.create_task(limiter.run())
             following = group.create_task(registry.follow(pool))
+            history = app.state.history = HistoryRecorder(
+                database, metrics.latency, lambda: pool.members, clock
+            )
+            group.create_task(history.run(stopping))
             group.create_task(
                 _keep_books(stopping, usage.flush, registry.flush, keys.end_revoked, keys.note_uses)
             )

@@ -6,6 +6,7 @@ import asyncio
 import math
 import resource
 import signal
+import time
 from types import FrameType
 
 import uvicorn
@@ -14,6 +15,7 @@ from fastapi import FastAPI
 from gateway.connection import ConnectionLimits, guarded, sweep
 from gateway.observability.metrics import Metrics
 from gateway.settings import GatewaySettings
+from gateway.strangers import ConnectionCount
 
 IDLE_CONNECTION_S = 75
 _TICKS_PER_SECOND = 10
@@ -27,20 +29,30 @@ class GatewayServer(uvicorn.Server):
     def __init__(self, app: FastAPI, settings: GatewaySettings) -> None:
         super().__init__(_config(app, settings))
         self._app = app
+        self._delay_s = settings.shutdown_delay_s
+        self._exit_at_s = math.inf
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A signal has come: the dashboard's streams end by it; a second SIGINT waits for none.
+        """A signal has come: `/readyz` says so from now on, and the dashboard's streams end by it.
+
+        The port stays open for the delay, so that who still comes is served; then what runs has
+        its grace. A second signal ends the delay, a second SIGINT the grace too.
 
         uvicorn's own would note the signal and raise it again after the last request: an orderly
         end would leave status -15, which supervisors take for a fault.
         """
+        again = bool(getattr(self._app.state, "stopping", False))
         self._app.state.stopping = True
         if self.should_exit and sig == signal.SIGINT:
             self.force_exit = True
-        self.should_exit = True
+        self._exit_at_s = time.monotonic() + self._delay_s
+        if again or not self._delay_s:
+            self.should_exit = True
 
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second."""
+        if time.monotonic() >= self._exit_at_s:
+            self.should_exit = True
         if counter % _TICKS_PER_SECOND == 0:
             sweep(self.server_state.connections, asyncio.get_running_loop().time())
         return await super().on_tick(counter)
@@ -53,6 +65,7 @@ def _config(app: FastAPI, settings: GatewaySettings) -> uvicorn.Config:
         body_s=settings.body_timeout_s,
         write_s=settings.write_timeout_s,
         max_connections=settings.max_connections,
+        per_address=ConnectionCount(settings.max_connections_per_address, settings.proxies),
         on_cut=lambda what: metrics.connections_cut.labels(what).inc(),
     )
     return uvicorn.Config(
@@ -65,6 +78,7 @@ def _config(app: FastAPI, settings: GatewaySettings) -> uvicorn.Config:
         access_log=False,
         log_config=None,
         server_header=False,
+        forwarded_allow_ips=[str(network) for network in settings.proxies.networks],
         timeout_keep_alive=IDLE_CONNECTION_S,
         timeout_graceful_shutdown=math.ceil(settings.shutdown_grace_s),
     )

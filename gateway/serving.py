@@ -1,20 +1,22 @@
-"""One chat, completion or embeddings request from its body to its response."""
+"""One request for an answer from its body to its response."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, Final, Protocol, cast
 
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from batch.clock import Clock
+from engine_adapter.client.base import EngineClient
 from engine_adapter.client.pool import EnginePool
 from engine_adapter.wire.errors import EngineNotReached
-from gateway.admission import Admission, json_body
+from gateway.admission import Admission, Admitted, json_body
 from gateway.answering import answer
 from gateway.auth.keys import KeyRing
+from gateway.auth.principal import Principal
 from gateway.auth.usage import UsageRecorder
 from gateway.bill import Bill
 from gateway.dependencies import principal_of
@@ -22,6 +24,7 @@ from gateway.disconnect import ClientGone, while_connected
 from gateway.limits.limiter import RateLimiter
 from gateway.observability.metrics import Metrics
 from gateway.settings import GatewaySettings
+from gateway.stream_form import ChunkForm, StreamForm
 from gateway.streaming import StreamedReply
 
 CLIENT_CLOSED_REQUEST = 499
@@ -41,21 +44,68 @@ class PromptParts:
     keys: KeyRing
 
 
+class AnswerForm(Protocol):
+    """What the endpoint makes of an engine's answers."""
+
+    async def whole(self, admitted: Admitted, client: EngineClient, created: int) -> Response:
+        """The response to a request that is not streamed."""
+        ...
+
+    def streamed(self, admitted: Admitted, created: int) -> StreamForm:
+        """The form of the response to one that is."""
+        ...
+
+
+class CompletionForm:
+    """Chat completions, completions and embeddings."""
+
+    async def whole(self, admitted: Admitted, client: EngineClient, created: int) -> Response:
+        """One body of all choices."""
+        return await answer(admitted, client, created)
+
+    def streamed(self, admitted: Admitted, created: int) -> StreamForm:
+        """Chunks."""
+        return ChunkForm(admitted, created)
+
+
+_COMPLETIONS: Final = CompletionForm()
+
+
+def parts_of(request: Request) -> PromptParts:
+    """The app's parts."""
+    return cast(PromptParts, request.app.state.prompt_parts)
+
+
 async def serve(request: Request, path: str) -> Response:
     """Serve a request with the app's parts; nothing is read before its caller is known."""
     principal = await principal_of(request)
-    parts = cast(PromptParts, request.app.state.prompt_parts)
-    settings, engines, keys = parts.settings, parts.engines, parts.keys
-    try:
-        body = await json_body(request)
-    except ClientDisconnect:
-        parts.metrics.disconnects.inc()
+    body = await read_body(request)
+    if body is None:
         return Response(status_code=CLIENT_CLOSED_REQUEST)
+    return await deliver(request, principal, path, body, _COMPLETIONS)
+
+
+async def read_body(request: Request) -> dict[str, Any] | None:
+    """The request's body as an object; none if its caller has gone away."""
+    try:
+        return await json_body(request)
+    except ClientDisconnect:
+        parts_of(request).metrics.disconnects.inc()
+        return None
+
+
+async def deliver(
+    request: Request, principal: Principal, path: str, body: dict[str, Any], form: AnswerForm
+) -> Response:
+    """Admit a body, have engines answer it, and give the answer its form."""
+    parts = parts_of(request)
+    settings, engines, keys = parts.settings, parts.engines, parts.keys
     admitted = parts.admission.admit(
         path,
         body,
         request_id=request.scope["state"]["request_id"],
         timeout_s=settings.request_timeout_s,
+        principal=principal,
     )
     created = int(parts.clock.now().timestamp())
     bill = Bill(
@@ -68,13 +118,13 @@ async def serve(request: Request, path: str) -> Response:
     if admitted.stream:
         return StreamedReply(
             admitted,
+            form.streamed(admitted, created),
             engines=engines,
             admission=parts.admission,
             bill=bill,
             metrics=parts.metrics,
             keys=keys,
             principal=principal,
-            created=created,
             keep_alive_s=settings.keep_alive_s,
             idle_timeout_s=settings.request_timeout_s,
         )
@@ -84,7 +134,7 @@ async def serve(request: Request, path: str) -> Response:
         while True:
             try:
                 with engines.using(member) as client:
-                    return await keys.while_usable(principal, answer(admitted, client, created))
+                    return await keys.while_usable(principal, form.whole(admitted, client, created))
             except EngineNotReached:
                 # It never heard of the request and is left out now: another one may serve it.
                 if member.open:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from batch.settings import CommonSettings
+from gateway.strangers import LOOPBACK, TrustedProxies
 
 
 class GatewaySettings(CommonSettings):
@@ -16,13 +17,22 @@ class GatewaySettings(CommonSettings):
     """Signs dashboard sessions; empty: a random one, so that sessions end with the process."""
     body_limit_bytes: int = Field(default=16 * 1024 * 1024, ge=1024)
     """Longest JSON body (COSERVE_BODY_LIMIT_BYTES)."""
-    max_in_flight: int = Field(default=1024, ge=1)
-    """Engine calls at once before further requests get 503 (COSERVE_MAX_IN_FLIGHT)."""
+    max_in_flight: int = Field(default=2048, ge=1)
+    """Engine calls at once before further requests get 503; a project may have as many as are
+    free (COSERVE_MAX_IN_FLIGHT)."""
     request_timeout_s: float = Field(default=590.0, gt=0)
     """A request without a word from its engine for this long is given up
     (COSERVE_REQUEST_TIMEOUT_S): just before the official client does so."""
     max_connections: int = Field(default=4096, ge=1)
     """Clients' connections at once; further ones get 503 (COSERVE_MAX_CONNECTIONS)."""
+    max_connections_per_address: int = Field(default=1024, ge=1)
+    """The same of one address (COSERVE_MAX_CONNECTIONS_PER_ADDRESS)."""
+    unknown_keys_per_minute: int = Field(default=300, ge=1)
+    """Requests of one address whose key is missing or unknown; further ones get 429
+    (COSERVE_UNKNOWN_KEYS_PER_MINUTE)."""
+    trusted_proxies: str = LOOPBACK
+    """Networks of the proxies that say who the client is, comma separated
+    (COSERVE_TRUSTED_PROXIES)."""
     bodies_limit_bytes: int = Field(default=512 * 1024 * 1024, ge=1024)
     """JSON bodies in memory at once; further ones get 503 (COSERVE_BODIES_LIMIT_BYTES)."""
     head_timeout_s: float = Field(default=10.0, gt=0)
@@ -36,8 +46,13 @@ class GatewaySettings(CommonSettings):
     it (COSERVE_METRICS_TOKEN)."""
     keep_alive_s: float = Field(default=15.0, gt=0)
     """A stream that is silent for this long gets a comment (COSERVE_KEEP_ALIVE_S)."""
-    shutdown_grace_s: float = Field(default=10.0, ge=0)
-    """How long running requests may go on after SIGTERM (COSERVE_SHUTDOWN_GRACE_S)."""
+    shutdown_delay_s: float = Field(default=0.0, ge=0)
+    """How long a gateway still takes requests after SIGTERM, while `/readyz` says that it stops
+    (COSERVE_SHUTDOWN_DELAY_S): a load balancer needs it to look elsewhere."""
+    shutdown_grace_s: float = Field(default=600.0, ge=0)
+    """How long running requests may go on after that (COSERVE_SHUTDOWN_GRACE_S)."""
+    response_days: float = Field(default=30.0, gt=0, le=3650)
+    """How long a response is stored (COSERVE_RESPONSE_DAYS)."""
     key_requests_per_minute: int | None = Field(default=None, ge=0)
     """Limit of each key without one of its own (COSERVE_KEY_REQUESTS_PER_MINUTE); none: no limit,
     0: nothing. So are the next three."""
@@ -47,10 +62,24 @@ class GatewaySettings(CommonSettings):
     """COSERVE_PROJECT_REQUESTS_PER_MINUTE."""
     project_tokens_per_minute: int | None = Field(default=None, ge=0)
     """COSERVE_PROJECT_TOKENS_PER_MINUTE."""
+    stale_keys_s: float = Field(default=300.0, ge=0)
+    """How long a key that was usable opens chat while the database is away
+    (COSERVE_STALE_KEYS_S)."""
     cors_origins: str = "*"
     """Origins that browsers may call from, comma separated (COSERVE_CORS_ORIGINS)."""
     log_level: str = "info"
     """COSERVE_LOG_LEVEL."""
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _are_proxies(cls, networks: str) -> str:
+        TrustedProxies.of(networks)
+        return networks
+
+    @property
+    def proxies(self) -> TrustedProxies:
+        """Whose word about clients is taken."""
+        return TrustedProxies.of(self.trusted_proxies)
 
     @property
     def origins(self) -> list[str]:

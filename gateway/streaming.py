@@ -13,25 +13,17 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Sequence
 
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from engine_adapter.client.base import EngineClient
 from engine_adapter.client.pool import EnginePool, Member
-from engine_adapter.wire.chunks import (
-    DONE_EVENT,
-    KEEP_ALIVE,
-    ChunkWriter,
-    StreamFailed,
-    StreamHead,
-    error_event,
-)
+from engine_adapter.wire.chunks import KEEP_ALIVE, StreamFailed
 from engine_adapter.wire.engine_errors import ENGINE_LOST, aborted
 from engine_adapter.wire.errors import ApiError, EngineNotReached, EngineUnavailable
-from engine_adapter.wire.replies import public_id
 from engine_adapter.wire.request_class import word_of
-from engine_adapter.wire.tool_calls import forced_finish
 from engine_adapter.wire.usage import TokenUsage
 from gateway.admission import Admission, Admitted, Choice
 from gateway.auth.keys import KeyRing
@@ -39,7 +31,9 @@ from gateway.auth.principal import Principal
 from gateway.bill import Bill
 from gateway.disconnect import ClientGone, while_connected
 from gateway.error_handlers import error_response
+from gateway.observability.latency_metrics import targets_of
 from gateway.observability.metrics import Metrics
+from gateway.stream_form import StreamForm, StreamWriter
 
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -55,9 +49,10 @@ class StreamedReply(Response):
     however the stream ends; every engine call has ended or was aborted when the response ends.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         admitted: Admitted,
+        form: StreamForm,
         *,
         engines: EnginePool,
         admission: Admission,
@@ -65,7 +60,6 @@ class StreamedReply(Response):
         metrics: Metrics,
         keys: KeyRing,
         principal: Principal,
-        created: int,
         keep_alive_s: float,
         idle_timeout_s: float,
     ) -> None:
@@ -85,16 +79,10 @@ class StreamedReply(Response):
         self._principal = principal
         self._keep_alive_s = keep_alive_s
         self._idle_timeout_s = idle_timeout_s
-        self._head = StreamHead(
-            chat=admitted.chat,
-            public_id=public_id(admitted.path, admitted.choices[0].call.rid),
-            created=created,
-            model=admitted.model,
-            include_usage=admitted.include_usage,
-            service_tier=admitted.service_tier,
-            forced=forced_finish(admitted.choices[0].call.body),
-        )
-        self._writers = [ChunkWriter(self._head, choice.index) for choice in admitted.choices]
+        self._form = form
+        self._writers = form.writers
+        self._latency = metrics.latency.of(admitted.model, word_of(admitted.request_class))
+        self._ttft_target_s, self._tbt_target_s = targets_of(admitted.member.facts)
         self._started = False
         self._heard_at = self._sent_at = time.monotonic()
         self._received_at = time.perf_counter()
@@ -118,9 +106,9 @@ class StreamedReply(Response):
             last = await self._keys.while_usable(self._principal, self._relay(send))
         except ApiError as error:
             if not self._started:
-                await error_response(error)(scope, receive, send)
+                await error_response(self._form.refusal(error))(scope, receive, send)
                 return
-            last = error_event(error)
+            last = await self._form.fail(error)
         await self._send(send, last, more=False)
 
     async def _relay(self, send: Send) -> bytes:
@@ -151,9 +139,7 @@ class StreamedReply(Response):
             last = pumping.result()
             if isinstance(last, ApiError):
                 raise last
-        if self._admitted.include_usage:
-            last += self._head.usage_chunk(self._admitted.used())
-        return last + DONE_EVENT
+        return last + await self._form.end()
 
     async def _pump_all(self, client: EngineClient, send: Send) -> bytes | ApiError:
         """Run every choice to its end; an error as a value, since groups wrap what is raised."""
@@ -173,25 +159,30 @@ class StreamedReply(Response):
         return b""
 
     async def _pump_and_send(
-        self, client: EngineClient, choice: Choice, writer: ChunkWriter, send: Send
+        self, client: EngineClient, choice: Choice, writer: StreamWriter, send: Send
     ) -> None:
         last = await self._pump(client, choice, writer, send)
         if last:
             await self._send(send, last)
 
     async def _pump(
-        self, client: EngineClient, choice: Choice, writer: ChunkWriter, send: Send
+        self, client: EngineClient, choice: Choice, writer: StreamWriter, send: Send
     ) -> bytes:
         """Send one choice's chunks; its last bytes are returned, to leave with what follows."""
         stream = await client.stream(choice.call)
-        feed = writer.feed
+        feed, tbt, target_s = writer.feed, self._latency.tbt, self._tbt_target_s
+        num_texts, text_at = 0, 0.0
         try:
             async for frame in stream:
-                self._heard_at = time.monotonic()
+                self._heard_at = now = time.monotonic()
                 events = frame.events
-                out = feed(events[0]) if len(events) == 1 else b"".join(map(feed, events))
+                out = feed(events[0]) if len(events) == 1 else await self._fed(feed, events, send)
                 if out and not self._first_sent:
                     self._note_first()
+                if writer.num_texts > num_texts:
+                    if num_texts:
+                        tbt.add(now - text_at, target_s)
+                    num_texts, text_at = writer.num_texts, now
                 if frame.done:
                     if not writer.finished:
                         raise StreamFailed(aborted())
@@ -205,6 +196,19 @@ class StreamedReply(Response):
             finally:
                 choice.call.served.add(_later(writer.usage, last))
         raise EngineUnavailable(ENGINE_LOST)
+
+    async def _fed(
+        self, feed: Callable[[bytes], bytes], events: Sequence[bytes], send: Send
+    ) -> bytes:
+        """What several events become; what those before a failure became is sent."""
+        made: list[bytes] = []
+        try:
+            made.extend(map(feed, events))
+        except StreamFailed:
+            if self._started:
+                await self._send(send, b"".join(made))
+            raise
+        return b"".join(made)
 
     async def _beat(self, send: Send, pumping: asyncio.Task[bytes | ApiError]) -> None:
         """A comment whenever nothing was sent for a while; gives up on an engine that is silent."""
@@ -233,9 +237,8 @@ class StreamedReply(Response):
 
     def _note_first(self) -> None:
         self._first_sent = True
-        self._metrics.first_token_seconds.labels(
-            self._admitted.model, word_of(self._admitted.request_class)
-        ).observe(time.perf_counter() - self._received_at)
+        took_s = time.perf_counter() - self._received_at
+        self._latency.ttft.add(took_s, self._ttft_target_s)
 
 
 def _later(seen: TokenUsage, last: TokenUsage | None) -> TokenUsage:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 from sqlalchemy import text
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import (
     AsyncEngine,
     AsyncSession,
@@ -51,7 +53,12 @@ class Database:
             }
             limits["pool_timeout"] = limit_s
         self.engine: AsyncEngine = create_async_engine(
-            url, pool_size=pool_size, max_overflow=max_overflow, pool_pre_ping=ask_first, **limits
+            url,
+            pool_size=pool_size,
+            max_overflow=max_overflow,
+            pool_pre_ping=ask_first,
+            hide_parameters=True,
+            **limits,
         )
         self._sessions = async_sessionmaker(self.engine, expire_on_commit=False)
         steady = self.engine.execution_options(
@@ -62,13 +69,13 @@ class Database:
     @asynccontextmanager
     async def unit_of_work(self) -> AsyncIterator[AsyncSession]:
         """One transaction: committed when the block ends, rolled back when it raises."""
-        async with self._sessions.begin() as session:
+        async with _heard_cancellation(), self._sessions.begin() as session:
             yield session
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[AsyncSession]:
         """Only reads, all as of one instant: for answers made of several queries."""
-        async with self._snapshots.begin() as session:
+        async with _heard_cancellation(), self._snapshots.begin() as session:
             yield session
 
     async def ping(self) -> None:
@@ -79,3 +86,20 @@ class Database:
     async def dispose(self) -> None:
         """Close every pooled connection."""
         await self.engine.dispose()
+
+
+@asynccontextmanager
+async def _heard_cancellation() -> AsyncIterator[None]:
+    """A cancellation leaves the block as one, also where the server was lost at the same time.
+
+    A rollback over a lost connection puts its own error in the place of what made it necessary;
+    whoever repeats what failed would never hear that it was called off.
+    """
+    task = asyncio.current_task()
+    before = task.cancelling() if task is not None else 0
+    try:
+        yield
+    except SQLAlchemyError as error:
+        if task is not None and task.cancelling() > before:
+            raise asyncio.CancelledError from error
+        raise

@@ -8,6 +8,7 @@ import pytest
 
 pytest_plugins = [
     "tests.fixtures.api",
+    "tests.fixtures.browser",
     "tests.fixtures.compatibility",
     "tests.fixtures.engine",
     "tests.fixtures.order",

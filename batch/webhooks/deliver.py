@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
 
 from sqlalchemy.exc import InterfaceError, OperationalError
 
-from batch.clock import Clock
 from batch.webhooks.events import body_of
 from batch.webhooks.schedule import RetrySchedule
 from batch.webhooks.sender import Attempt, Sender
@@ -37,21 +37,20 @@ _SOLE_IDLE_LIMIT_S: Final = 120.0
 
 @dataclass(frozen=True)
 class DeliveryLimits:
-    """Bounds of one slice.
+    """Bounds of a deliverer.
 
     Attributes:
-        max_in_flight: Posts at once.
+        max_in_flight: Posts at once; a project may have half of those that are free when it asks,
+            so that there is always room for another one.
         per_endpoint: Posts at once to one endpoint; to one that fails there is one.
         lease_s: An attempt that says nothing for this long is made again; longer than a post may
             take, its write included.
-        slice_s: Nothing is claimed after so long.
         poll_s: How often to look for what has come due while posts are in flight.
     """
 
-    max_in_flight: int = 128
+    max_in_flight: int = 256
     per_endpoint: int = 4
     lease_s: float = 60.0
-    slice_s: float = 30.0
     poll_s: float = 0.25
     schedule: RetrySchedule = field(default_factory=RetrySchedule)
 
@@ -59,25 +58,29 @@ class DeliveryLimits:
 async def deliver(
     database: Database,
     sender: Sender,
-    clock: Clock,
     *,
     drain: asyncio.Event,
     limits: DeliveryLimits | None = None,
 ) -> bool:
-    """Deliver until nothing is due, the slice is over or the worker drains.
+    """Deliver until nothing is due and nothing under way, or the worker drains.
 
     One at a time for the whole service, so that receivers that let us wait never occupy more than
-    one process of the stages.
+    one process of the stages. It goes on as long as there is work: to end would be to wait for the
+    slowest receiver, and to let all others wait for it.
 
     Returns:
         Whether there is more to do at once.
     """
     limits = limits or DeliveryLimits()
     async with database.unit_of_work() as session:
-        # Held by this transaction until the slice ends, or by nobody: a death frees it.
+        # Held by this transaction until we end, or by nobody: a death frees it.
         if not await deliveries.try_sole(session, idle_limit_s=_SOLE_IDLE_LIMIT_S):
             return False
-        return await _Slice(database, sender, clock, drain, limits).run()
+
+        async def hold() -> None:
+            await deliveries.stay_sole(session)
+
+        return await _Deliverer(database, sender, drain, limits, hold).run()
 
 
 async def collect_deliveries(database: Database) -> int:
@@ -86,35 +89,35 @@ async def collect_deliveries(database: Database) -> int:
         return await deliveries.collect(session, older_than_s=KEPT_S)
 
 
-class _Slice:
+class _Deliverer:
     """Claims as places come free; a post that takes long holds up nothing but itself."""
 
     def __init__(
         self,
         database: Database,
         sender: Sender,
-        clock: Clock,
         drain: asyncio.Event,
         limits: DeliveryLimits,
+        hold: Callable[[], Awaitable[None]],
     ) -> None:
         self._database = database
         self._sender = sender
-        self._clock = clock
+        self._hold = hold
         self._drain = drain
         self._limits = limits
         self._in_flight: set[asyncio.Task[None]] = set()
 
     async def run(self) -> bool:
-        until_s = self._clock.monotonic() + self._limits.slice_s
         async with asyncio.TaskGroup() as group:
-            while not self._drain.is_set() and self._clock.monotonic() < until_s:
+            while not self._drain.is_set():
+                await self._hold()
                 claimed = await self._claim()
                 for one in claimed:
                     task = group.create_task(self._attempt(one))
                     self._in_flight.add(task)
                     task.add_done_callback(self._in_flight.discard)
                 if not self._in_flight:
-                    return False
+                    break
                 await asyncio.wait(
                     self._in_flight,
                     timeout=self._limits.poll_s,
@@ -134,6 +137,7 @@ class _Slice:
                 session,
                 limit=places,
                 per_endpoint=self._limits.per_endpoint,
+                per_project=max(1, places // 2),
                 lease_s=self._limits.lease_s,
             )
 

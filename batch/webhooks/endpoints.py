@@ -15,7 +15,7 @@ from batch.webhooks import signature
 from batch.webhooks.events import EVENT_TYPES, WEBHOOK_PREFIX, body_of, new_event_id
 from batch.webhooks.schemas import CreateWebhookEndpoint, UpdateWebhookEndpoint
 from batch.webhooks.sender import Attempt, Failure, Sender
-from batch.webhooks.targets import TargetPolicy
+from batch.webhooks.targets import Unreached
 from engine_adapter.wire.errors import InvalidRequest
 from store.models import WebhookEndpoint
 from store.repositories import batch as batches
@@ -39,7 +39,7 @@ _UNREACHED: Final = {
 
 
 async def create(
-    database: Database, policy: TargetPolicy, project_id: str, request: CreateWebhookEndpoint
+    database: Database, sender: Sender, project_id: str, request: CreateWebhookEndpoint
 ) -> WebhookEndpoint:
     """A new endpoint with a secret of its own.
 
@@ -48,7 +48,7 @@ async def create(
     """
     _check_name(request.name)
     event_types = _checked_types(request.event_types)
-    await policy.check(request.url)
+    await sender.check(request.url)
     async with database.unit_of_work() as session:
         if await endpoints.count(session, project_id) >= MAX_ENDPOINTS:
             raise InvalidRequest(f"A project may have at most {MAX_ENDPOINTS} webhook endpoints.")
@@ -80,7 +80,7 @@ async def find(
 
 async def update(
     database: Database,
-    policy: TargetPolicy,
+    sender: Sender,
     project_id: str,
     endpoint_id: str,
     request: UpdateWebhookEndpoint,
@@ -99,7 +99,7 @@ async def update(
     if request.event_types is not None:
         given["event_types"] = _checked_types(request.event_types)
     if request.url is not None:
-        await policy.check(request.url)
+        await sender.check(request.url)
     async with database.unit_of_work() as session:
         endpoint = await find(session, project_id, endpoint_id, lock=True)
         changed = {key for key, value in given.items() if getattr(endpoint, key) != value}
@@ -175,7 +175,7 @@ async def test(
 def _status_of(attempt: Attempt) -> int:
     if attempt.status is None:
         why = _UNREACHED.get(attempt.failure or Failure.CONNECTION, "cannot be reached")
-        raise InvalidRequest(f"The endpoint {why}.", code="webhook_endpoint_unreachable")
+        raise Unreached(f"The endpoint {why}.")
     return attempt.status
 
 

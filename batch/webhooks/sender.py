@@ -17,6 +17,7 @@ import aiohttp
 
 from batch.clock import Clock
 from batch.webhooks import signature
+from batch.webhooks.names import ReceiverNames, ReceiverResolver
 from batch.webhooks.targets import RefusedTarget, TargetPolicy, parse_url
 
 TIMEOUT_S: Final = 10.0
@@ -49,14 +50,37 @@ class Attempt:
 
 
 class Sender:
-    """Posts events."""
+    """Posts events to what the policy permits.
 
-    def __init__(self, policy: TargetPolicy, clock: Clock, *, timeout_s: float = TIMEOUT_S) -> None:
+    Args:
+        policy: What may be reached.
+        clock: Dates the posts.
+        names: Finds the receivers; their owner closes them.
+        timeout_s: How long a post may take.
+    """
+
+    def __init__(
+        self,
+        policy: TargetPolicy,
+        clock: Clock,
+        names: ReceiverNames,
+        *,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
         self._policy = policy
+        self._names = names
         self._clock = clock
         self._timeout = aiohttp.ClientTimeout(
             total=timeout_s, sock_connect=min(timeout_s, CONNECT_TIMEOUT_S)
         )
+
+    async def check(self, url: str) -> None:
+        """Refuse a URL that could not be delivered to; see `TargetPolicy.check`.
+
+        Raises:
+            RefusedTarget: It is malformed, or its host is not permitted.
+        """
+        await self._policy.check(url, self._names)
 
     async def post(
         self, url: str, *, webhook_id: str, body: bytes, keys: Sequence[bytes]
@@ -90,7 +114,7 @@ class Sender:
             connector=aiohttp.TCPConnector(
                 force_close=True,
                 use_dns_cache=False,
-                resolver=aiohttp.ThreadedResolver(),
+                resolver=ReceiverResolver(self._names),
                 socket_factory=gate.open,
             ),
             timeout=self._timeout,
@@ -104,11 +128,11 @@ class _Gate:
     """Opens sockets to permitted addresses only.
 
     Attributes:
-        refused: Whether it refused one.
+        refused: Whether it refused every one.
     """
 
     def __init__(self, policy: TargetPolicy, *, encrypted: bool) -> None:
-        self.refused = False
+        self.refused = self._opened = False
         self._policy = policy
         self._encrypted = encrypted
 
@@ -120,8 +144,9 @@ class _Gate:
         """
         family, kind, protocol, _, target = address
         if not self._policy.permits(str(target[0]), encrypted=self._encrypted):
-            self.refused = True
+            self.refused = not self._opened
             raise OSError("the address is not one that webhooks may reach")
+        self._opened, self.refused = True, False
         return socket.socket(family, kind, protocol)
 
 

@@ -10,17 +10,16 @@ https or http (`COSERVE_WEBHOOK_NETWORKS`).
 
 from __future__ import annotations
 
-import asyncio
-import socket
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
+from batch.webhooks.names import ReceiverNames
+from engine_adapter.client.addresses import literal
 from engine_adapter.wire.errors import InvalidRequest
 
 MAX_URL_CHARS: Final = 2048
-RESOLVE_LIMIT_S: Final = 5.0
 
 Network = IPv4Network | IPv6Network
 
@@ -64,6 +63,16 @@ class RefusedTarget(InvalidRequest):
         super().__init__(message, param="url")
 
 
+class UnresolvedTarget(RefusedTarget):
+    """The host's name has no address that webhooks may be sent to: others were asked for it."""
+
+
+class Unreached(InvalidRequest):
+    """The receiver was called, and there was no answer."""
+
+    default_code = "webhook_endpoint_unreachable"
+
+
 def is_public(address: str) -> bool:
     """Whether an IP address is one of the public internet's hosts."""
     try:
@@ -105,7 +114,7 @@ class TargetPolicy:
             return False
         return any(ip in network for network in self.networks)
 
-    async def check(self, url: str) -> None:
+    async def check(self, url: str, names: ReceiverNames) -> None:
         """Refuse a URL that could not be delivered to, as things are now.
 
         Raises:
@@ -116,9 +125,10 @@ class TargetPolicy:
         parts = parse_url(url, allow_http=bool(self.networks))
         host = parts.hostname or ""
         encrypted = parts.scheme == "https"
-        addresses = await _addresses(host, parts.port or (443 if encrypted else 80))
-        if not addresses or not all(self.permits(one, encrypted=encrypted) for one in addresses):
-            raise RefusedTarget("The host of the URL does not resolve to a public address.")
+        found = await names.addresses(host, parts.port or (443 if encrypted else 80))
+        if not found or not all(self.permits(one.address, encrypted=encrypted) for one in found):
+            refused = RefusedTarget if literal(host) else UnresolvedTarget
+            raise refused("The host of the URL does not resolve to a public address.")
 
 
 def parse_url(url: str, *, allow_http: bool) -> SplitResult:
@@ -144,13 +154,3 @@ def parse_url(url: str, *, allow_http: bool) -> SplitResult:
     if parts.username is not None or parts.password is not None or parts.fragment:
         raise RefusedTarget("The URL may hold neither a user, nor a password, nor a fragment.")
     return parts
-
-
-async def _addresses(host: str, port: int) -> list[str]:
-    loop = asyncio.get_running_loop()
-    try:
-        async with asyncio.timeout(RESOLVE_LIMIT_S):
-            found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError, TimeoutError):
-        return []
-    return [str(sockaddr[0]) for *_, sockaddr in found]

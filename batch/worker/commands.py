@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 
-from batch.queue import DISPATCH_QUEUE, STAGES_QUEUE
+from batch.queue import DISPATCH_QUEUE, STAGES_QUEUE, SWEEP_QUEUE
 from batch.settings import BatchSettings
 
 APP = "batch.worker.app"
@@ -32,7 +32,7 @@ class Command:
 
 
 def worker_commands(settings: BatchSettings) -> list[Command]:
-    """The two workers: dispatchers have their own, so that no stage ever waits behind one.
+    """The workers: no stage ever waits behind a dispatcher, nor the sweep behind long stages.
 
     A spare dispatch process takes an engine over at once when a stopped one still has its place.
     """
@@ -40,6 +40,7 @@ def worker_commands(settings: BatchSettings) -> list[Command]:
     return [
         _worker("worker-dispatch", DISPATCH_QUEUE, num_dispatch),
         _worker("worker-stages", STAGES_QUEUE, NUM_STAGE_PROCESSES),
+        _worker("worker-sweep", SWEEP_QUEUE, 1),
     ]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import uvloop
 
-from batch import collect, finalize, idempotency, lease, sweep, validate
+from batch import arrivals, collect, finalize, idempotency, lease, retain, sweep, validate
 from batch.clock import SystemClock
 from batch.dispatch import Dispatcher, DispatchLimits, Ending
 from batch.files import FileStore, make_file_store
@@ -18,7 +18,9 @@ from batch.queue import CeleryQueue
 from batch.settings import BatchSettings
 from batch.states import BatchStatus
 from batch.webhooks.deliver import collect_deliveries, deliver
+from batch.webhooks.names import ReceiverNames
 from batch.webhooks.sender import Sender
+from batch.worker.counted import counted
 from batch.worker.drain import DrainPipe
 from engine_adapter.client.http import HttpEngineClient
 from store.bounded_connection import WORK_LIMIT_S
@@ -41,7 +43,7 @@ class Stages:
 
     async def validate(self, batch_id: str) -> None:
         """Read a batch's file; wake the dispatchers for its rows."""
-        async with self._database() as database, self._files() as files:
+        async with self._database("validate") as database, self._files() as files:
             status = await validate.validate(
                 database,
                 files,
@@ -55,7 +57,7 @@ class Stages:
 
     async def finalize(self, batch_id: str) -> None:
         """Close a batch's rows and write its files, if it is its turn."""
-        async with self._database() as database, self._files() as files:
+        async with self._database("finalize") as database, self._files() as files:
             status = await finalize.finalize(database, files, batch_id)
         if status is not None:
             await self._queue.enqueue_deliver()
@@ -63,31 +65,39 @@ class Stages:
     async def deliver(self) -> None:
         """Send the webhooks that are due."""
         clock = SystemClock()
-        sender = Sender(self._settings.webhook_targets, clock)
-        async with self._database(DELIVER_POOL_SIZE) as database:
-            with self._drain.watched() as drain:
-                more_work = await deliver(database, sender, clock, drain=drain)
+        names = ReceiverNames(self._settings.webhook_servers)
+        sender = Sender(self._settings.webhook_targets, clock, names)
+        async with self._database("deliver", DELIVER_POOL_SIZE) as database:
+            try:
+                with self._drain.watched() as drain:
+                    more_work = await deliver(database, sender, drain=drain)
+            finally:
+                await names.close()
         if more_work:
             await self._queue.enqueue_deliver()
 
     async def sweep(self) -> None:
         """Repair."""
-        async with self._database() as database:
+        async with self._database("sweep") as database:
             await sweep.sweep(database, self._queue, self._settings.engines)
 
     async def gc_files(self) -> None:
         """Remove the bytes of deleted and expired files; forget old keys and deliveries."""
-        async with self._database() as database, self._files() as files:
+        async with self._database("gc_files") as database, self._files() as files:
             await collect.collect_files(database, files)
+            retention_s = self._settings.batch_retention_days * 86400.0
+            await retain.retire(database, SystemClock(), retention_s=retention_s)
+            await arrivals.collect_arrivals(database, files)
             await idempotency.collect_keys(database)
             await collect_deliveries(database)
+            await collect.collect_responses(database)
 
     async def dispatch(self, engine_url: str) -> Ending | None:
         """Be the engine's dispatcher until there is nothing to do; none where there is one."""
         settings = self._settings
         clock = SystemClock()
         async with (
-            self._database(DISPATCH_POOL_SIZE, ask_first=False) as database,
+            self._database("dispatch", DISPATCH_POOL_SIZE, ask_first=False) as database,
             self._files() as files,
         ):
             if engine_url not in await self._open_engines(database):
@@ -98,6 +108,7 @@ class Stages:
             engine = HttpEngineClient(engine_url)
             limits = DispatchLimits(
                 max_in_flight=settings.batch_max_in_flight,
+                max_bytes=settings.batch_max_bytes,
                 max_attempts=settings.batch_max_attempts,
                 row_timeout_s=settings.batch_row_timeout_s,
             )
@@ -133,12 +144,14 @@ class Stages:
 
     @asynccontextmanager
     async def _database(
-        self, pool_size: int = 2, *, ask_first: bool = True
+        self, stage: str, pool_size: int = 2, *, ask_first: bool = True
     ) -> AsyncIterator[Database]:
+        """For one run of a stage, which is counted."""
         url = self._settings.database_url
         database = Database(url, pool_size=pool_size, ask_first=ask_first, limit_s=WORK_LIMIT_S)
         try:
-            yield database
+            async with counted(stage, database):
+                yield database
         finally:
             await database.dispose()
 

@@ -31,7 +31,7 @@ def finalize(batch_id: str) -> None:
     run(_STAGES.finalize(batch_id))
 
 
-@app.task(name=queue.DELIVER, **_LIMITS)
+@app.task(name=queue.DELIVER, acks_late=False, reject_on_worker_lost=False)
 def deliver() -> None:
     """See batch/webhooks/deliver.py."""
     run(_STAGES.deliver())

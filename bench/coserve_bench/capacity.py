@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench.coserve_bench.summary import SystemRun, ttfts_s
 from engine_adapter.workload.metrics import queue_grows
 from engine_adapter.workload.records import RequestRecord
+from engine_adapter.workload.summary import SystemRun, ttfts_s
 from engine_adapter.workload.traces import TraceRequest
 
 MIN_PROBE = 24

@@ -12,7 +12,9 @@ leaves results.
 from __future__ import annotations
 
 import dataclasses
+import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -21,10 +23,16 @@ from bench.coserve_bench.capacity import answered_per_s, is_overloaded, probe_re
 from bench.coserve_bench.ceiling import OfflineShape, mean_ceiling
 from bench.coserve_bench.engine_run import EngineFailed, running_engine
 from bench.coserve_bench.loads import load_of, mean_rate, online_trace, prompt_maker
-from bench.coserve_bench.options import Options
+from bench.coserve_bench.options import Options, emulated_table
 from bench.coserve_bench.phases import off_phases
-from bench.coserve_bench.report import write_outputs
-from bench.coserve_bench.summary import (
+from bench.coserve_bench.surroundings import surroundings
+from bench.coserve_bench.systems import REFERENCE, System, find_system, priority_candidates
+from engine_adapter.engine_process import Device, EngineSettings
+from engine_adapter.latency.profile import ProfileError, load_profile
+from engine_adapter.workload.harness import Harness, Load
+from engine_adapter.workload.metrics import percentile
+from engine_adapter.workload.report import write_outputs
+from engine_adapter.workload.summary import (
     MS,
     SystemRun,
     Targets,
@@ -34,12 +42,6 @@ from bench.coserve_bench.summary import (
     summarise,
     ttfts_s,
 )
-from bench.coserve_bench.surroundings import surroundings
-from bench.coserve_bench.systems import REFERENCE, System, find_system, priority_candidates
-from engine_adapter.engine_process import Device, EngineSettings
-from engine_adapter.latency.profile import ProfileError, load_profile
-from engine_adapter.workload.harness import Harness, Load
-from engine_adapter.workload.metrics import percentile
 
 TARGET_LOAD = 0.5
 PROBE_DRAIN_S = 600.0
@@ -158,6 +160,7 @@ class Comparison:
         log = self.options.out / f"engine-{system.name}-{repeat}.log"
         try:
             env = self._env(system, repeat)
+            self._passes().unlink(missing_ok=True)
             async with running_engine(self._settings(), system, env, log) as engine:
                 harness = Harness(engine.url, self._prompts)
                 before = await engine.counters()
@@ -167,6 +170,9 @@ class Comparison:
                 run = SystemRun(
                     system.name, repeat, result, difference(before, after), engine.started_in_s
                 )
+                if self._passes().exists():
+                    passes = json.loads(self._passes().read_text())
+                    self.notes.setdefault("emulated_passes", {})[f"{system.name}/{repeat}"] = passes
         except (aiohttp.ClientError, OSError, ExceptionGroup) as lost:
             if isinstance(lost, ExceptionGroup) and lost.split((aiohttp.ClientError, OSError))[1]:
                 raise
@@ -238,13 +244,16 @@ class Comparison:
             python=options.python,
             model_dir=options.model_dir,
             port=0,
-            device=Device(options.device),
+            device=Device.CPU if emulated_table(options.device) else Device(options.device),
             dtype=options.dtype,
             kv_tokens=options.kv_tokens,
             max_running=options.slots,
             chunk_tokens=options.chunk_tokens,
             num_threads=options.threads,
-            extra_args=options.engine_args,
+            extra_args=(
+                *options.engine_args,
+                *(("--load-format", "dummy") if emulated_table(options.device) else ()),
+            ),
         )
 
     def _env(self, system: System, repeat: int) -> dict[str, str]:
@@ -254,7 +263,14 @@ class Comparison:
         if targets := self.targets.get(repeat):
             env["COSERVE_TTFT_MS"] = f"{targets.ttft_s * MS:.3f}"
             env["COSERVE_TBT_MS"] = f"{targets.tbt_s * MS:.3f}"
-        return {} if system.stock else env
+        env = {} if system.stock else env
+        table = emulated_table(self.options.device)
+        if table:
+            env |= {"COSERVE_EMULATED": table, "COSERVE_EMULATED_REPORT": str(self._passes())}
+        return env
+
+    def _passes(self) -> Path:
+        return self.options.out / "emulated-passes.json"
 
     @staticmethod
     def _say(text: str) -> None:

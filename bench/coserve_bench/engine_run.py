@@ -68,7 +68,8 @@ class RunningEngine:
 
         Our runtime counts first-time offline tokens, prompt and output, without those a stop threw
         away. Stock SGLang logs the prompt tokens of each prefill step, both classes together and
-        repeated ones included; :func:`~bench.coserve_bench.summary.offline_rate` takes them apart.
+        repeated ones included; :func:`~engine_adapter.workload.summary.offline_rate` takes them
+        apart.
         """
         counters = await self.counters()
         if counters:

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.coserve_bench.systems import DEFAULT_SYSTEMS
+from engine_adapter.emulated.model_dir import write_model_dir
 from engine_adapter.host_cpu import matmul_dtype
+from engine_adapter.latency.gpu_table import load_gpu_table
+from engine_adapter.workload.files import find_workload
 
 SLO_SCALES = (1.0, 1.25, 1.5, 2.0)
 
@@ -51,26 +54,6 @@ class Options:
     engine_args: tuple[str, ...]
 
 
-WORKLOADS = Path(__file__).parents[3] / "shared" / "workloads"
-
-
-def find_workload(name: str | None, kind: str) -> Path | None:
-    """A workload file by path or by name.
-
-    Raises:
-        ValueError: If there is no such file; the message says where it was looked for.
-    """
-    if name is None:
-        return None
-    for path in (Path(name), WORKLOADS / kind / name, WORKLOADS / kind / f"{name}.csv"):
-        if path.is_file():
-            return path
-    raise ValueError(
-        f"no workload {name!r}: neither a file nor in {WORKLOADS / kind}; without one, arrivals "
-        "are generated (--rate, --cv, --on-off) and lengths are fixed"
-    )
-
-
 def parse_options(argv: list[str] | None = None) -> Options:
     """Read the command line."""
     parser = argparse.ArgumentParser(
@@ -82,7 +65,11 @@ def parse_options(argv: list[str] | None = None) -> Options:
     add("--python", type=Path, default=Path(".venv-engine/bin/python"), help="engine interpreter")
     add("--model-dir", type=Path, default=Path(".coserve/models/SmolLM2-135M-Instruct"))
     add("--out", type=Path, default=Path(".coserve/bench"), help="folder for results")
-    add("--device", choices=("cpu", "cuda"), default="cpu")
+    add(
+        "--device",
+        default="cpu",
+        help="cpu, cuda, or emulated:NAME for the GPU of a table (docs/gpu-tables.md)",
+    )
     add("--dtype", help="weights and KV; what this host multiplies fastest if left out")
     add("--systems", default=",".join(DEFAULT_SYSTEMS), help="comma-separated, in running order")
     add("--repeats", type=int, default=2, help="every system runs once per repeat, interleaved")
@@ -128,11 +115,11 @@ def parse_options(argv: list[str] | None = None) -> Options:
     _check(args)
     return Options(
         python=args.python.absolute(),
-        model_dir=args.model_dir.absolute(),
+        model_dir=_model_dir(args),
         out=args.out.absolute(),
         device=args.device,
         # Said here and not left to the engine, so that every result names it.
-        dtype=args.dtype or (matmul_dtype() if args.device == "cpu" else None),
+        dtype=args.dtype or _dtype(args.device),
         systems=tuple(args.systems.split(",")),
         repeats=args.repeats,
         duration_s=args.duration,
@@ -164,6 +151,28 @@ def parse_options(argv: list[str] | None = None) -> Options:
     )
 
 
+EMULATED = "emulated:"
+
+
+def emulated_table(device: str) -> str:
+    """The table's name of an emulated device; empty for a real one."""
+    return device.removeprefix(EMULATED) if device.startswith(EMULATED) else ""
+
+
+def _dtype(device: str) -> str | None:
+    if emulated_table(device):
+        return "bfloat16"
+    return matmul_dtype() if device == "cpu" else None
+
+
+def _model_dir(args: argparse.Namespace) -> Path:
+    given: Path = args.model_dir.absolute()
+    table = emulated_table(args.device)
+    if not table:
+        return given
+    return write_model_dir(load_gpu_table(table), given, args.out.absolute() / "models")
+
+
 _POSITIVE = (
     "repeats", "duration", "rate", "input_tokens", "output_tokens", "offline_input_tokens",
     "offline_output_tokens", "outstanding", "kv_tokens", "slots", "chunk_tokens",
@@ -176,6 +185,8 @@ def _check(args: argparse.Namespace) -> None:
     Raises:
         ValueError: One sentence that names the option.
     """
+    if args.device not in ("cpu", "cuda") and not emulated_table(args.device):
+        raise ValueError(f"--device is cpu, cuda or {EMULATED}NAME, not {args.device!r}")
     for name in _POSITIVE:
         if getattr(args, name) <= 0:
             raise ValueError(f"--{name.replace('_', '-')} has to be above 0")

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,12 +68,14 @@ def all_peers(folder: Path) -> Iterator[list[Peer]]:
 
 
 @contextmanager
-def one_gateway(folder: Path) -> Iterator[Peer]:
-    """The gateway alone, with its engine, database and broker."""
+def one_gateway(folder: Path, fill: Callable[[str], None] | None = None) -> Iterator[Peer]:
+    """The gateway alone, with its engine, database (which `fill` may fill) and broker."""
     with ExitStack() as stack:
         engine = stack.enter_context(_engine())
         database = stack.enter_context(postgres_url(folder))
         broker = stack.enter_context(valkey_url(folder))
+        if fill is not None:
+            fill(database)
         key, _ = asyncio.run(_two_keys(database))
         yield stack.enter_context(_gateway(folder, engine.url, database, broker, key))
 
@@ -82,7 +84,7 @@ async def _two_keys(url: str) -> tuple[str, str]:
     """A key without limits, and one whose limits are looked at and never reached."""
     database = Database(url)
     async with database.unit_of_work() as session:
-        _, free = await keys.create(session, DEFAULT_PROJECT_ID, "free")
+        _, free = await keys.create(session, DEFAULT_PROJECT_ID, "free", role="admin")
         key, limited = await keys.create(session, DEFAULT_PROJECT_ID, "limited")
         await session.execute(
             update(ApiKey)

@@ -19,7 +19,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from coserve.setup.engine_env import engine_python
-from coserve.setup.engine_link import write_metadata
+from coserve.setup.engine_link import version_of, write_metadata
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_BYTES = 58 << 20
@@ -103,7 +103,7 @@ def add_our_code(folder: Path) -> None:
     ignore = shutil.ignore_patterns("__pycache__", "results")
     for name in OUR_PACKAGES:
         shutil.copytree(ROOT / name, site / Path(name).name, ignore=ignore)
-    write_metadata(site, cpu=False)
+    write_metadata(site, version_of(ROOT), cpu=False)
     for name in CHECKOUT:
         source, target = ROOT / name, checkout / name
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -42,7 +42,7 @@ Folder = Annotated[
 
 
 @app.command()
-def submit(
+def submit(  # noqa: PLR0913
     file: InputFile,
     wait: Annotated[bool, typer.Option(help="Follow it to its end and download.")] = False,
     endpoint: Endpoint = None,

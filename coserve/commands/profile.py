@@ -20,6 +20,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from coserve.commands.profile_import import import_tables
 from coserve.commands.up import EXIT_WRONG_SETTING, install_engine, read_settings
 
 if TYPE_CHECKING:
@@ -38,8 +39,15 @@ class NotMeasuredError(RuntimeError):
     """The engine ended, or fell silent, before its profile was there."""
 
 
-def profile() -> None:
+app = typer.Typer(invoke_without_command=True)
+app.command("import")(import_tables)
+
+
+@app.callback()
+def profile(context: typer.Context) -> None:
     """Measure this model on this machine; print the targets it can keep."""
+    if context.invoked_subcommand is not None:
+        return
     from coserve.local.lock import find_owner
     from coserve.local.part import RefusedError, StartFailedError
 

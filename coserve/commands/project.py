@@ -30,12 +30,16 @@ ProjectArgument = Annotated[str, typer.Argument(help="As `coserve project list` 
 
 
 @app.command()
-def create(
+def create(  # noqa: PLR0913
     name: Annotated[str, typer.Argument(help="For people.")],
     org: OrgOption = "org_default",
     requests_per_minute: LimitOption = None,
     tokens_per_minute: LimitOption = None,
     batch_enqueued_token_limit: LimitOption = None,
+    concurrent_requests: LimitOption = None,
+    live_batches: LimitOption = None,
+    batches_per_hour: LimitOption = None,
+    stored_bytes: LimitOption = None,
 ) -> None:
     """Make a project and print its id."""
     from gateway.tenants.projects import create_project
@@ -44,6 +48,10 @@ def create(
         requests_per_minute=requests_per_minute,
         tokens_per_minute=tokens_per_minute,
         batch_enqueued_token_limit=batch_enqueued_token_limit,
+        concurrent_requests=concurrent_requests,
+        live_batches=live_batches,
+        batches_per_hour=batches_per_hour,
+        stored_bytes=stored_bytes,
     )
 
     async def work(session: AsyncSession) -> Project:
@@ -78,12 +86,16 @@ def list_(org: OrgOption = "org_default") -> None:
 
 
 @app.command("set")
-def set_(
+def set_(  # noqa: PLR0913
     project_id: ProjectArgument,
     name: Annotated[str | None, typer.Option(help="A new name.")] = None,
     requests_per_minute: LimitOption = None,
     tokens_per_minute: LimitOption = None,
     batch_enqueued_token_limit: LimitOption = None,
+    concurrent_requests: LimitOption = None,
+    live_batches: LimitOption = None,
+    batches_per_hour: LimitOption = None,
+    stored_bytes: LimitOption = None,
 ) -> None:
     """Rename a project or change its limits; they hold within 5 s."""
     from gateway.tenants.projects import update_project
@@ -92,6 +104,10 @@ def set_(
         requests_per_minute=requests_per_minute,
         tokens_per_minute=tokens_per_minute,
         batch_enqueued_token_limit=batch_enqueued_token_limit,
+        concurrent_requests=concurrent_requests,
+        live_batches=live_batches,
+        batches_per_hour=batches_per_hour,
+        stored_bytes=stored_bytes,
     )
 
     async def work(session: AsyncSession) -> Project:

@@ -24,6 +24,7 @@ class ServedPart(StrEnum):
     MIGRATE = "migrate"
     WORKER_DISPATCH = "worker-dispatch"
     WORKER_STAGES = "worker-stages"
+    WORKER_SWEEP = "worker-sweep"
     BEAT = "beat"
     WORKER_CHECK = "worker-check"
     BEAT_CHECK = "beat-check"

@@ -21,10 +21,10 @@ def _age(seconds: float) -> str:
 
 
 def _profile(url: str) -> str:
-    """What `/readyz` says about the engine's profile; empty if it says nothing."""
+    """What `/statusz` says about the engine's profile; empty if it says nothing."""
     from coserve.local.probes import http_get
 
-    reply = http_get(f"{url}/readyz")
+    reply = http_get(f"{url}/statusz")
     try:
         return str(json.loads(reply.body)["parts"]["engine"]["profile"] or "") if reply else ""
     except (ValueError, KeyError, TypeError):

@@ -69,18 +69,23 @@ def install_engine(settings: LocalSettings) -> EngineInstall | None:
     from coserve.local.stack import EngineInstall
     from coserve.setup.engine_env import has_cuda, set_up_engine
     from coserve.setup.model import ensure_default_model
+    from coserve.setup.own_model import check_architecture, find_model
+    from coserve.setup.progress import SetupFailed
     from coserve.setup.verbs import only_one
 
-    if settings.model:
-        model_dir = Path(settings.model).expanduser().absolute()
-        if not (model_dir / "config.json").is_file():
-            _refuse([f"COSERVE_MODEL: {model_dir} is no Hugging Face model folder (config.json)."])
+    try:
+        own = find_model(settings.model, settings.home_path) if settings.model else None
+    except SetupFailed as error:
+        _refuse([str(error)])
     if settings.device == "cuda" and not has_cuda():
         _refuse(["COSERVE_DEVICE is cuda, but there is no NVIDIA driver here (nvidia-smi)."])
     with only_one(CHECKOUT):
         python = set_up_engine(CHECKOUT)
-        if not settings.model:
-            model_dir = ensure_default_model(CHECKOUT, settings.home_path, python)
+        model_dir = own or ensure_default_model(CHECKOUT, settings.home_path, python)
+    try:
+        check_architecture(model_dir, python)
+    except SetupFailed as error:
+        _refuse([str(error)])
     return EngineInstall(python=python, model_dir=model_dir, cuda=has_cuda())
 
 

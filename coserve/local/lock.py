@@ -23,7 +23,10 @@ class AlreadyRunningError(RuntimeError):
     def __init__(self, pid: int | None, url: str | None) -> None:
         who = f" (process {pid})" if pid else ""
         where = f": {url}" if url else ""
-        super().__init__(f"coserve is running already{who}{where}")
+        super().__init__(
+            f"coserve is running already{who}{where}. Ctrl-C stops it where it was started; "
+            "another one needs COSERVE_HOME and COSERVE_PORT of its own."
+        )
         self.pid = pid
         self.url = url
 

@@ -50,7 +50,7 @@ def answers_200(url: str) -> Probe:
 
 
 def missing_parts(reply: Reply | None) -> str:
-    """What a reply of /readyz says is not there, for people."""
+    """What a reply of /statusz says is not there, for people."""
     if reply is None:
         return "the gateway does not answer"
     try:

@@ -197,7 +197,7 @@ class Stack:
         return url
 
     async def _wait_until_ready(self) -> None:
-        url = f"{self._settings.root_url}/readyz"
+        url = f"{self._settings.root_url}/statusz"
         is_ready = answers_200(url)
         limit = time.monotonic() + _READY_LIMIT_S
         while not await is_ready():

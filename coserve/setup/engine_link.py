@@ -10,12 +10,13 @@ image; a second run changes nothing. The checkout itself is never put on the eng
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 NAME = "coserve-engine"
-VERSION = "0.1.0"
 START_UP_HOOK = "coserve_cpu.pth"
 
 _LINKS = {"engine_adapter": "engine_adapter", "coserve_kernels": "kernels/coserve_kernels"}
@@ -48,15 +49,25 @@ def link_packages(python: Path, checkout: Path, *, cpu: bool) -> Path:
         _point(site / name, (checkout / source).resolve())
     if cpu:
         (site / START_UP_HOOK).write_text("import engine_adapter.cpu_compat.startup\n")
-    write_metadata(site, cpu=cpu)
+    write_metadata(site, version_of(checkout), cpu=cpu)
     return site
 
 
-def write_metadata(site: Path, *, cpu: bool) -> None:
-    """Write the metadata by which SGLang finds our plugins."""
-    metadata = site / f"{NAME.replace('-', '_')}-{VERSION}.dist-info"
+def version_of(checkout: Path) -> str:
+    """The one version of everything here: what `pyproject.toml` says."""
+    version: str = tomllib.loads((checkout / "pyproject.toml").read_text())["project"]["version"]
+    return version
+
+
+def write_metadata(site: Path, version: str, *, cpu: bool) -> None:
+    """Write the metadata by which SGLang finds our plugins, in place of any older version's."""
+    stem = NAME.replace("-", "_")
+    metadata = site / f"{stem}-{version}.dist-info"
+    for other in site.glob(f"{stem}-*.dist-info"):
+        if other != metadata:
+            shutil.rmtree(other)
     metadata.mkdir(exist_ok=True)
-    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {NAME}\nVersion: {VERSION}\n")
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {NAME}\nVersion: {version}\n")
     (metadata / "INSTALLER").write_text("coserve\n")
     (metadata / "entry_points.txt").write_text(_ENTRY_POINTS + (_CPU_ENTRY_POINT if cpu else ""))
     names = [f"{metadata.name}/{file}" for file in ("METADATA", "INSTALLER", "entry_points.txt")]

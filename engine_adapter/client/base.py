@@ -13,11 +13,14 @@ from engine_adapter.wire.usage import TokenUsage
 CHAT_PATH = "/v1/chat/completions"
 COMPLETIONS_PATH = "/v1/completions"
 EMBEDDINGS_PATH = "/v1/embeddings"
+RESPONSES_PATH = "/v1/responses"
+"""Ours alone: what engines are asked for is a chat completion (`wire.responses`)."""
 
 __all__ = [
     "CHAT_PATH",
     "COMPLETIONS_PATH",
     "EMBEDDINGS_PATH",
+    "RESPONSES_PATH",
     "EngineCall",
     "EngineClient",
     "EngineFacts",
@@ -161,6 +164,8 @@ class EngineFacts:
         version: The engine software's version.
         flex_room: Flex requests it could still take; none where it does not say.
         embeds: It makes embeddings, and no text; else text and no embeddings.
+        tool_call_parser: What it finds tool calls with, by SGLang's name; empty without one.
+        seeds: The seed of a request decides what is drawn.
         raw: Everything else it reported, for the dashboard.
     """
 
@@ -171,6 +176,8 @@ class EngineFacts:
     version: str = ""
     flex_room: int | None = None
     embeds: bool = False
+    tool_call_parser: str = ""
+    seeds: bool = True
     raw: Mapping[str, Any] = field(default_factory=dict)
 
     @property

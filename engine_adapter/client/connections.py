@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import httptools
 
+from engine_adapter.client.addresses import Addresses
 from engine_adapter.client.incoming import Incoming
 
 CONNECT_TIMEOUT_S: Final = 5.0
@@ -203,6 +204,7 @@ class Connections:
         parts = urlsplit(url)
         self._keep_alive_s = keep_alive_s
         self._host = parts.hostname or ""
+        self.addresses = Addresses(self._host)
         self._secure = ssl.create_default_context() if parts.scheme == "https" else None
         self._port = parts.port or (443 if self._secure else 80)
         self._prefix = parts.path.rstrip("/")
@@ -244,6 +246,7 @@ class Connections:
 
     def close(self) -> None:
         """Close what is idle; what is under way is its caller's."""
+        self.addresses.close()
         for connection in list(self._ending):
             connection.close()
         for connection in self._idle:
@@ -261,12 +264,28 @@ class Connections:
         return None
 
     async def _connect(self) -> Connection:
-        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_S):
-                _, connection = await loop.create_connection(
-                    Connection, self._host, self._port, ssl=self._secure
-                )
+                return await self._connect_to_any()
         except (OSError, TimeoutError) as error:
+            self.addresses.ask_again()  # it may have moved
             raise NotConnected(str(error)) from error
-        return connection
+
+    async def _connect_to_any(self) -> Connection:
+        """A connection to the first address that takes one."""
+        loop = asyncio.get_running_loop()
+        failed: OSError | None = None
+        for one in await self.addresses.get():
+            try:
+                _, connection = await loop.create_connection(
+                    Connection,
+                    one.address,
+                    self._port,
+                    ssl=self._secure,
+                    server_hostname=self._host if self._secure else None,
+                )
+            except OSError as error:
+                failed = error
+            else:
+                return connection
+        raise failed or OSError("no address")

@@ -16,11 +16,12 @@ from engine_adapter.client.base import (
     EngineReply,
     LiveRids,
 )
+from engine_adapter.wire.completion_request import only_scores
 from engine_adapter.wire.embedding_reply import conforming_embedding
 from engine_adapter.wire.engine_errors import aborted, from_engine, is_retryable
 from engine_adapter.wire.errors import ApiError, EngineUnavailable, error_body
-from engine_adapter.wire.replies import EngineAborted, conforming_reply, usage_of
-from engine_adapter.wire.tool_calls import forced_finish
+from engine_adapter.wire.replies import EngineAborted, conforming_reply, scored, usage_of
+from engine_adapter.wire.tool_calls import offer_of
 from engine_adapter.wire.usage import TokenUsage
 
 _PROMPT_PARAMS: Final = {CHAT_PATH: "messages", EMBEDDINGS_PATH: "input"}
@@ -55,8 +56,18 @@ def error_of(call: EngineCall, status: int, raw: bytes) -> ApiError:
         status,
         parsed(raw),
         prompt_param=prompt_param(call.path),
-        schema_param="response_format" if forced_finish(call.body) is None else "tools",
+        schema_param=_schema_param(call),
     )
+
+
+def _schema_param(call: EngineCall) -> str:
+    """The field whose schema the engine compiled: a form of the answer, or the tools' own."""
+    asked = (call.body.get("response_format") or {}).get("type", "text")
+    for name in ("regex", "ebnf"):
+        if call.body.get(name):
+            return name
+    offered = call.path == CHAT_PATH and offer_of(call.body) is not None
+    return "tools" if offered and asked == "text" else "response_format"
 
 
 def error_reply(call: EngineCall, error: ApiError) -> EngineReply:
@@ -83,8 +94,10 @@ def decode_reply(call: EngineCall, status: int, raw: bytes) -> EngineReply:
         if call.path == EMBEDDINGS_PATH:
             body, usage = conforming_embedding(model, answer, call.body.get("encoding_format"))
         else:
-            forced = forced_finish(call.body)
-            body, usage = conforming_reply(call.path, call.rid, model, answer, forced=forced)
+            scores = call.path != CHAT_PATH and only_scores(call.body)
+            answer = scored(answer) if scores else answer
+            offer = offer_of(call.body) if call.path == CHAT_PATH else None
+            body, usage = conforming_reply(call.path, call.rid, model, answer, offer=offer)
     except EngineAborted:
         call.served.add(usage_of(answer.get("usage")))
         return error_reply(call, aborted())
@@ -121,5 +134,13 @@ def decode_facts(info: Any, models: Any, model_info: Any) -> EngineFacts:
         version=str(info.get("version") or ""),
         flex_room=(state.get("coserve") or {}).get("flex_room"),
         embeds=model_info.get("is_generation") is False,
+        seeds=_takes_seeds(info),
+        tool_call_parser=str(info.get("tool_call_parser") or ""),
         raw={"coserve": state.get("coserve") or {}, "device": info.get("device") or ""},
     )
+
+
+def _takes_seeds(info: Any) -> bool:
+    """With torch's own sampling our plugin honours seeds; other backends do where SGLang does."""
+    backend = info.get("sampling_backend") or "pytorch"
+    return backend == "pytorch" or bool(info.get("enable_deterministic_inference"))

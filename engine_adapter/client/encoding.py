@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
 
-from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH, EngineCall
+from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH, EngineCall, EngineFacts
+from engine_adapter.wire.completion_request import only_scores
+from engine_adapter.wire.errors import InvalidRequest
 from engine_adapter.wire.fields import (
     CHAT_FIELDS,
     COMPLETION_FIELDS,
@@ -16,6 +19,7 @@ from engine_adapter.wire.fields import (
     engine_fields,
     private_fields,
 )
+from engine_adapter.wire.tool_prompt import tells_of_calls, with_tools
 
 _ENGINE_ROLES = {"developer": "system"}
 
@@ -25,8 +29,31 @@ def wall_s() -> float:
     return time.time_ns() / 1e9
 
 
-def engine_body(call: EngineCall, *, stream: bool) -> dict[str, Any]:
-    """The body to send: what may travel of the caller's, and our private fields."""
+def depends_on_engine(call: EngineCall) -> bool:
+    """Whether what is sent depends on what the engine can do."""
+    body = call.body
+    if body.get("seed") is not None:
+        return True
+    if call.path != CHAT_PATH:
+        return False
+    return bool(body.get("tools")) or any(map(tells_of_calls, body.get("messages", ())))
+
+
+def engine_body(
+    call: EngineCall, *, stream: bool, facts: EngineFacts | None = None
+) -> dict[str, Any]:
+    """The body to send: what may travel of the caller's, and our private fields.
+
+    Args:
+        call: What to send.
+        stream: As a stream.
+        facts: What the engine says of itself; needed only where `depends_on_engine` says so.
+
+    Raises:
+        InvalidRequest: This engine cannot do it.
+    """
+    if facts is not None and not facts.seeds:
+        _refuse_seed(call.body)
     if call.path == CHAT_PATH:
         body = engine_fields(call.body, CHAT_FIELDS)
         # Templates know "system"; "developer" is its newer name (contract row C-10).
@@ -35,10 +62,14 @@ def engine_body(call: EngineCall, *, stream: bool) -> dict[str, Any]:
             body["messages"] = [_engine_message(message) for message in messages]
         if "max_completion_tokens" in body:
             body.pop("max_tokens", None)
+        if isinstance(messages, list):
+            body = with_tools(body, parses=facts is not None and bool(facts.tool_call_parser))
     elif call.path == EMBEDDINGS_PATH:
         body = engine_fields(call.body, EMBEDDING_FIELDS)
     else:
         body = engine_fields(call.body, COMPLETION_FIELDS)
+        if only_scores(call.body):
+            body |= {"max_tokens": 1, "logprobs": max(1, body["logprobs"])}
     deadline_in_s = None
     if call.deadline_at is not None:
         deadline_in_s = max(0.0, call.deadline_at.timestamp() - wall_s())
@@ -58,6 +89,16 @@ def _engine_message(message: Any) -> Any:
     return message
 
 
-def encode(call: EngineCall, *, stream: bool) -> bytes:
+def _refuse_seed(body: Mapping[str, Any]) -> None:
+    """At temperature 0 nothing is drawn, and any seed gives the same answer."""
+    if body.get("seed") is not None and body.get("temperature") != 0:
+        raise InvalidRequest(
+            "This model's engine takes no seeds: leave 'seed' out, or set 'temperature' to 0.",
+            param="seed",
+            code="unsupported_parameter",
+        )
+
+
+def encode(call: EngineCall, *, stream: bool, facts: EngineFacts | None = None) -> bytes:
     """`engine_body` as JSON."""
-    return orjson.dumps(engine_body(call, stream=stream))
+    return orjson.dumps(engine_body(call, stream=stream, facts=facts))

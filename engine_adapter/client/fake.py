@@ -43,7 +43,7 @@ class FakeEngineClient:
     async def call(self, call: EngineCall) -> EngineReply:
         """See `EngineClient.call`."""
         self._reach()
-        body = engine_body(call, stream=False)
+        body = engine_body(call, stream=False, facts=self._facts())
 
         async def note_served(whole: dict[str, Any]) -> None:
             decode_reply(call, 200, orjson.dumps(whole))
@@ -65,7 +65,7 @@ class FakeEngineClient:
     async def stream(self, call: EngineCall) -> FakeStream:
         """See `EngineClient.stream`."""
         self._reach()
-        body = engine_body(call, stream=True)
+        body = engine_body(call, stream=True, facts=self._facts())
         try:
             script = self.engine.script(call.path, body)
             source = events(self.engine, call.path, body, script)
@@ -95,8 +95,7 @@ class FakeEngineClient:
     async def facts(self) -> EngineFacts:
         """See `EngineClient.facts`."""
         self._reach()
-        engine = self.engine
-        return decode_facts(engine.server_info(), engine.models(), engine.model_info())
+        return self._facts()
 
     async def healthy(self) -> bool:
         """See `EngineClient.healthy`."""
@@ -104,6 +103,10 @@ class FakeEngineClient:
 
     async def close(self) -> None:
         """Nothing to close."""
+
+    def _facts(self) -> EngineFacts:
+        engine = self.engine
+        return decode_facts(engine.server_info(), engine.models(), engine.model_info())
 
     def _reach(self) -> None:
         if self.engine.down:

@@ -32,6 +32,8 @@ class FakeSettings:
         flex_slots: Flex requests it takes; none: it says nothing about them.
         embeds: It makes embeddings, and no text.
         plugin: It says that our scheduler runs in it.
+        sampling_backend: The one it says it has; the real ones but `pytorch` take no seeds.
+        tool_call_parser: The one it says it has; it makes no calls with it.
     """
 
     model: str = "fake-model"
@@ -42,6 +44,8 @@ class FakeSettings:
     flex_slots: int | None = None
     embeds: bool = False
     plugin: bool = True
+    tool_call_parser: str = ""
+    sampling_backend: str = "pytorch"
 
 
 class Refused(Exception):
@@ -99,6 +103,8 @@ class FakeEngine:
             "max_total_num_tokens": self.settings.context_tokens * 16,
             "max_running_requests": self.settings.max_running,
             "version": VERSION,
+            "sampling_backend": self.settings.sampling_backend,
+            "tool_call_parser": self.settings.tool_call_parser or None,
             "internal_states": [{"coserve": ours}],
         }
 

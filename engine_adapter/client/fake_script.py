@@ -4,6 +4,7 @@ A test on the far side of a socket can only reach the fake engine through a requ
 message (or the prompt) may hold orders, words of the form `fake:NAME=VALUE`:
 
     fake:text=Paris       the answer (underscores are blanks)
+    fake:call=NAME        the answer is a call of that function, as the prompt for tools asks for
     fake:tokens=40        the answer's length in tokens
     fake:width=4000       each token's length in characters, at least
     fake:token_ms=20      pause before each token
@@ -73,6 +74,8 @@ def script_for(path: str, body: Mapping[str, Any], token_s: float) -> Script:
     limit = body.get("max_completion_tokens") or body.get("max_tokens")
     if "text" in orders:
         answer = _tokens_of(orders["text"].replace("_", " "))
+    elif "call" in orders:
+        answer = _tokens_of(_offered_call(orders["call"]))
     elif path == CHAT_PATH and body.get("tool_choice") not in (None, "none", "auto"):
         answer = _tokens_of(_forced_calls(body))
     else:
@@ -122,6 +125,12 @@ def _forced_calls(body: Mapping[str, Any]) -> str:
     ]
     # SGLang's grammar has a blank after each separator (--constrained-json-disable-any-whitespace).
     return json.dumps(calls, ensure_ascii=False)
+
+
+def _offered_call(name: str) -> str:
+    """Words before a call, and the call, of arguments that hold what could end it."""
+    call = json.dumps({"name": name, "arguments": {"city": "a }] b"}})
+    return f"I look. <tool_call>\n{call}\n</tool_call>"
 
 
 def _tokens_of(text: str) -> tuple[str, ...]:

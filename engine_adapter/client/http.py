@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import aiohttp
 import orjson
 
+from engine_adapter.client.addresses import EngineResolver
 from engine_adapter.client.base import EngineCall, EngineFacts, EngineReply, LiveRids, StreamFrame
 from engine_adapter.client.connections import (
     CONNECT_TIMEOUT_S,
@@ -32,8 +33,9 @@ from engine_adapter.client.decoding import (
     error_of,
     last_served,
 )
-from engine_adapter.client.encoding import encode
+from engine_adapter.client.encoding import depends_on_engine, encode
 from engine_adapter.client.exchange import LAST_WORD_S, GivenUp, exchange
+from engine_adapter.client.shared_look import SharedLook
 from engine_adapter.client.sse import DONE, EventParser, EventTooLong
 from engine_adapter.wire.engine_errors import ENGINE_LOST
 from engine_adapter.wire.errors import EngineNotReached, EngineUnavailable, InternalError
@@ -57,9 +59,18 @@ class HttpEngineClient:
 
     def __init__(self, url: str) -> None:
         self._url = url.rstrip("/")
+        self._facts: EngineFacts | None = None
         self.connections = Connections(self._url)
+        self._server_info: SharedLook[Any] = SharedLook(
+            partial(self._control, "GET", "/server_info")
+        )
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S),
+            connector=aiohttp.TCPConnector(
+                limit=0,
+                keepalive_timeout=KEEP_ALIVE_S,
+                use_dns_cache=False,
+                resolver=EngineResolver(self.connections.addresses),
+            ),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -74,7 +85,8 @@ class HttpEngineClient:
     async def call(self, call: EngineCall) -> EngineReply:
         """See `EngineClient.call`."""
         try:
-            connection = await self.connections.send(call.path, encode(call, stream=False))
+            body = await self._encoded(call, stream=False)
+            connection = await self.connections.send(call.path, body)
         except NotConnected as error:
             raise EngineNotReached(NOT_REACHED) from error
         try:
@@ -86,9 +98,8 @@ class HttpEngineClient:
     async def stream(self, call: EngineCall) -> HttpEngineStream:
         """See `EngineClient.stream`."""
         try:
-            connection = await self.connections.send(
-                call.path, encode(call, stream=True), stream=True
-            )
+            body = await self._encoded(call, stream=True)
+            connection = await self.connections.send(call.path, body, stream=True)
         except NotConnected as error:
             raise EngineNotReached(NOT_REACHED) from error
         assert connection.incoming is not None
@@ -132,13 +143,15 @@ class HttpEngineClient:
 
     async def live_rids(self) -> LiveRids:
         """See `EngineClient.live_rids`."""
-        return decode_live(await self._control("GET", "/server_info"))
+        return decode_live(await self._server_info())
 
     async def facts(self) -> EngineFacts:
         """See `EngineClient.facts`."""
         info = await self._control("GET", "/server_info")
         models = await self._control("GET", "/v1/models")
-        return decode_facts(info, models, await self._control("GET", "/model_info"))
+        facts = decode_facts(info, models, await self._control("GET", "/model_info"))
+        self._facts = facts
+        return facts
 
     async def healthy(self) -> bool:
         """See `EngineClient.healthy`."""
@@ -152,6 +165,16 @@ class HttpEngineClient:
         """Close every connection."""
         self.connections.close()
         await self._session.close()
+
+    async def _encoded(self, call: EngineCall, *, stream: bool) -> bytes:
+        """The call's bytes for this engine; it is asked about itself if they depend on that.
+
+        Raises:
+            InvalidRequest: This engine cannot do it.
+        """
+        if not depends_on_engine(call):
+            return encode(call, stream=stream)
+        return encode(call, stream=stream, facts=self._facts or await self.facts())
 
     async def _exchange(
         self,
@@ -188,6 +211,7 @@ class HttpEngineClient:
                     raise EngineUnavailable("The engine does not answer its control requests.")
                 return orjson.loads(raw) if raw else {}
         except (*_LOST, orjson.JSONDecodeError) as error:
+            self.connections.addresses.ask_again()  # it may have moved
             raise EngineUnavailable(NOT_REACHED) from error
 
     async def _drop(self, rid: str) -> None:

@@ -39,6 +39,7 @@ class Member:
     in_flight: int = 0
     last_pick: int = 0
     why: str = "not asked yet"
+    asked: bool = False
     num_slow: int = 0
     ejected: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a call found the engine gone: it is probed again at once, and not in a while."""
@@ -89,6 +90,11 @@ class EnginePool:
     def open_urls(self) -> list[str]:
         """The engines that are not draining, whether they answer or not."""
         return [member.url for member in self.members if not member.draining]
+
+    @property
+    def asked(self) -> bool:
+        """Whether one engine answers, or each of them was asked once."""
+        return any(one.up for one in self.members) or all(one.asked for one in self.members)
 
     async def follow(
         self, wanted: Mapping[str, bool], make_client: Callable[[str], EngineClient]
@@ -217,11 +223,13 @@ class EnginePool:
         try:
             facts = await member.client.facts()
         except EngineUnavailable as error:
+            member.asked = True
             # A scheduler in the middle of a long step answers late; only a gone one refuses.
             member.num_slow += 1
             if member.num_slow >= SLOW_PROBES or not isinstance(error.__cause__, TimeoutError):
                 self._eject(member, error)
             return
+        member.asked = True
         if not facts.plugin_is_live:
             self._eject(member, EngineUnavailable(no_plugin(member.url)))
             return

@@ -102,10 +102,18 @@ class Roster:
 
     def retract(self, rid: str) -> RequestRow:
         """Take the slot and the device pages away; the row waits again, ahead of newer ones."""
+        return self._give_up(rid, Phase.RETRACTED)
+
+    def undo_start(self, rid: str, phase: Phase) -> RequestRow:
+        """Take back the slot that a stopped step gave the row; it waits in the phase it had."""
+        return self._give_up(rid, phase)
+
+    def _give_up(self, rid: str, phase: Phase) -> RequestRow:
         row = self.rows[rid]
         self._leave(row)
-        row.phase = Phase.RETRACTED
-        self._retracted.add(rid)
+        row.phase = phase
+        if phase is Phase.RETRACTED:
+            self._retracted.add(rid)
         row.computed_tokens = 0
         row.cached_tokens = 0
         row.device_pages = 0
@@ -162,6 +170,11 @@ class Roster:
         )
 
     @property
+    def online_waiting(self) -> Collection[RequestRow]:
+        """Online rows without a slot, in arrival order."""
+        return self._online_waiting.values()
+
+    @property
     def num_running(self) -> int:
         """Rows that hold a slot."""
         return len(self._running)
@@ -191,6 +204,11 @@ class Roster:
     def has_retracted(self) -> bool:
         """Whether a row waits that was retracted."""
         return bool(self._retracted)
+
+    @property
+    def num_retracted(self) -> int:
+        """Rows that wait and were retracted."""
+        return len(self._retracted)
 
     def _leave(self, row: RequestRow) -> None:
         del self._running[row.rid]

@@ -194,7 +194,7 @@ def install(backend: Any) -> None:
         init_forward_metadata(self, forward_batch)
         _views_of(self).forget()
 
-    def run_extend(
+    def run_extend(  # noqa: PLR0913
         self: Any, query: Any, output: Any, k_cache: Any, v_cache: Any, table: Any, rows: Any,
         kv_lens: Any, prefix_lens: Any, query_lens: Any, encoder_lens: Any = None,
         scaling: Any = None, enable_gqa: bool = False, causal: bool = False,
@@ -210,7 +210,7 @@ def install(backend: Any) -> None:
         attend(query, output, k_cache, v_cache, views, scaling)
         return output
 
-    def run_decode(
+    def run_decode(  # noqa: PLR0913
         self: Any, query: Any, output: Any, k_cache: Any, v_cache: Any, table: Any, rows: Any,
         kv_lens: Any, encoder_lens: Any = None, scaling: Any = None, enable_gqa: bool = False,
         causal: bool = False, is_cross_attn: bool = False,

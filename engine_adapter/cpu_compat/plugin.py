@@ -45,6 +45,7 @@ def register() -> None:
         _paged_allocator()
         _attention()
         _linear()
+        _emulate()
     except (ImportError, AttributeError) as error:
         _give_up(error)
 
@@ -117,6 +118,15 @@ def _attention() -> None:
     from engine_adapter.cpu_compat import attention
 
     attention.install(TorchNativeAttnBackend)
+
+
+def _emulate() -> None:
+    """A device out of a table in the place of this host's arithmetic, where one is asked for."""
+    table = os.environ.get("COSERVE_EMULATED", "")
+    if table:
+        from engine_adapter.emulated import model_runner
+
+        model_runner.install(table)
 
 
 def _linear() -> None:

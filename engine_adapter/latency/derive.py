@@ -1,4 +1,4 @@
-"""Numbers that follow from a latency model: default targets, safepoint layers."""
+"""Numbers that follow from a latency model: default targets, token costs, safepoint layers."""
 
 from __future__ import annotations
 
@@ -35,6 +35,24 @@ def default_slo(
         ttft_s=slack * (model.predict(prefill) + decode_s),
         tbt_s=slack * max(decode_s, model.predict(mixed)),
     )
+
+
+def token_costs(
+    model: LatencyModel, *, decode_rows: int, chunk_tokens: int = 256, context_tokens: int = 256
+) -> tuple[float, float]:
+    """What a token of a prompt and one of an answer take, in seconds, where nothing else runs.
+
+    Args:
+        model: Predicts steps.
+        decode_rows: Rows that decode together.
+        chunk_tokens: Prompt tokens of one step.
+        context_tokens: KV of each row.
+    """
+    chunk, decode = StepLoad(), StepLoad()
+    chunk.add_chunk(chunk_tokens, 0)
+    for _ in range(decode_rows):
+        decode.add_decode(context_tokens)
+    return model.predict(chunk) / chunk_tokens, model.predict(decode) / decode_rows
 
 
 def safepoint_layers(interval_s: float, predicted_s: float, num_layers: int) -> int:

@@ -145,7 +145,7 @@ class PolynomialModel:
         # The tolerance keeps an exact fit from being lost to the last bit of a float.
         return min(limit_tokens, int(root * (1.0 + 1e-12) + 1e-9))
 
-    def _evaluate(
+    def _evaluate(  # noqa: PLR0913
         self,
         kind: StepKind,
         decode_rows: int,

@@ -38,7 +38,7 @@ class PolicySettings:
     growth_tokens: int = 64
     checkpoint_free_share: float = 0.5
     checkpoint_online_share: float = 0.1
-    batch_min_share: float = 0.1
+    batch_min_share: float = 0.5
     flex_max_share: float = 0.5
     token_budget: int = 256
     min_harvest: float = 0.5

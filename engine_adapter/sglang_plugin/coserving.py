@@ -25,6 +25,7 @@ from engine_adapter.core.plan import SafepointMode
 from engine_adapter.core.request import Phase
 from engine_adapter.latency.derive import safepoint_layers
 from engine_adapter.sglang_plugin.actuate import actuate, settle
+from engine_adapter.sglang_plugin.cuda_pass import host_computes
 from engine_adapter.sglang_plugin.launched_step import LaunchedStep
 from engine_adapter.sglang_plugin.queueing import QueueingScheduler
 from engine_adapter.sglang_plugin.runtime_parts import adopt_profile
@@ -73,7 +74,8 @@ class CoServingScheduler(QueueingScheduler):
         plan = None
         if self.agreement.rank == 0:
             make_room = self.profiler.wants_room
-            plan = self.planner.begin(self.snapshots.take(), make_room=make_room)
+            snapshot = self.pauses.apply(self.snapshots.take())
+            plan = self.planner.begin(snapshot, make_room=make_room)
         plan = self.agreement.share(plan)
         step = actuate(self, plan)
         if step is not None:
@@ -160,7 +162,7 @@ class CoServingScheduler(QueueingScheduler):
             if self.monitor is not None:
                 self.monitor.retire()
         step.measure = self.device_clock.stop(started)
-        if self.device == "cpu":  # elsewhere the device works on while the host is in between
+        if host_computes(self):  # elsewhere the device works on while the host is in between
             self.pass_gap.ended(time.monotonic())
             self.snapshots.overhead_s = self.pass_gap.mean_s
         self._launched[batch.forward_iter] = step
@@ -214,6 +216,8 @@ class CoServingScheduler(QueueingScheduler):
         if step is None:
             super().process_batch_result(batch, result)
             return
+        if step.offline_positions:
+            self.isolation.offline_ran(time.monotonic())
         if isinstance(result, StoppedResult):
             self.maybe_send_health_check_signal()
             self._finish_step(step)
@@ -225,11 +229,13 @@ class CoServingScheduler(QueueingScheduler):
         self.output_streamer.skipped = frozenset(id(s.live.req) for s in middle)
         super().process_batch_result(batch, result)
         self.output_streamer.skipped = frozenset()
-        now_s = time.monotonic()
+        now_s, slo = time.monotonic(), self.snapshots.slo
         for live in [step.lives[i] for i in kept]:
             live.processed()
             if live.is_online and len(live.req.output_ids) > live.row.output_tokens:
-                self.attained.token(now_s, live.row.arrival_at_s, live.last_token_at_s)
+                times_s = now_s, live.row.arrival_at_s, live.last_token_at_s
+                self.attained.token(*times_s)
+                self.isolation.token(*times_s, slo)
                 if live.last_token_at_s is not None:
                     step.online_gap_s = max(step.online_gap_s, now_s - live.last_token_at_s)
                 live.last_token_at_s = now_s
@@ -255,10 +261,13 @@ class CoServingScheduler(QueueingScheduler):
         counters.steps += 1
         counters.online_tokens += outcome.online_tokens
         counters.offline_tokens += outcome.offline_tokens
+        flex_tokens = step.flex_tokens()
+        counters.flex_tokens += flex_tokens
         counters.recomputed_tokens += step.recomputed_tokens(online=False)
         counters.recomputed_online_tokens += step.recomputed_tokens(online=True)
         counters.step_s += step.measured_s
         counters.predicted_s += step.plan.predicted_s
+        self.recent_steps.add(step, outcome, flex_tokens)
         if self.agreement.rank == 0:
             self.planner.end(outcome)
 

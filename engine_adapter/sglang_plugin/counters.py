@@ -30,6 +30,7 @@ class Counters:
         steps: Steps launched.
         online_tokens: Tokens computed for online rows.
         offline_tokens: Tokens computed for flex and offline rows.
+        flex_tokens: Those of ``offline_tokens`` that were computed for flex rows.
         aborts: Offline-only steps stopped between layers.
         drops: Mixed steps that lost their offline rows between layers.
         undone_rows: Rows whose work in a stopped step was thrown away.
@@ -52,6 +53,7 @@ class Counters:
     steps: int = 0
     online_tokens: int = 0
     offline_tokens: int = 0
+    flex_tokens: int = 0
     aborts: int = 0
     drops: int = 0
     undone_rows: int = 0

@@ -125,8 +125,23 @@ class DeviceClock:
         return event
 
 
-def device_clock(scheduler: Any) -> DeviceClock:
+def emulated_pass(model_runner: Any) -> Any:
+    """The emulated device behind a runner (:mod:`engine_adapter.emulated`), or None."""
+    return getattr(model_runner, "emulated", None)
+
+
+def host_computes(scheduler: Any) -> bool:
+    """Whether passes run on the scheduler's own thread, not on a device beside it."""
+    return scheduler.device == "cpu" and emulated_pass(scheduler.tp_worker.model_runner) is None
+
+
+def device_clock(scheduler: Any) -> Any:
     """The clock for this scheduler's device."""
+    emulated = emulated_pass(scheduler.tp_worker.model_runner)
+    if emulated is not None:
+        from engine_adapter.emulated.model_runner import EmulatedClock
+
+        return EmulatedClock(emulated)
     if scheduler.device != "cuda":
         return DeviceClock(None)
     import torch
@@ -165,6 +180,9 @@ def eager_when_armed(model_runner: Any, is_armed: Callable[[], bool]) -> None:
 
 def captured_rows(model_runner: Any) -> tuple[int, ...]:
     """Row counts of the captured decode graphs, which no safepoint can stop; empty without any."""
+    emulated = emulated_pass(model_runner)
+    if emulated is not None:
+        return tuple(emulated.row_buckets)
     graphs = getattr(model_runner, "decode_cuda_graph_runner", None)
     if model_runner.device != "cuda" or graphs is None:
         return ()

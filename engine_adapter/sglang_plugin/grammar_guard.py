@@ -14,7 +14,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from engine_adapter.sglang_plugin.schema_limits import pattern_refusal, schema_refusal
+from engine_adapter.sglang_plugin.schema_limits import (
+    grammar_refusal,
+    pattern_refusal,
+    schema_refusal,
+)
 
 COMPILER_THREADS = 1
 COMPILATIONS_AT_ONCE = 2
@@ -34,6 +38,7 @@ def install() -> None:
     kind.dispatch_json = _limited(kind.dispatch_json, schema_refusal, invalid)
     kind.dispatch_structural_tag = _limited(kind.dispatch_structural_tag, schema_refusal, invalid)
     kind.dispatch_regex = _limited(kind.dispatch_regex, pattern_refusal, invalid)
+    kind.dispatch_ebnf = _limited(kind.dispatch_ebnf, grammar_refusal, invalid)
     grammar = backend.XGrammarGrammar
     grammar.fill_vocab_mask = _never_empty(grammar.fill_vocab_mask)
 

@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from engine_adapter.core.plan import StepPlan
+from engine_adapter.core.request import RequestClass
 from engine_adapter.sglang_plugin.live_rows import LiveRow
+
+FLEX = RequestClass.FLEX
 
 
 @dataclass(slots=True, eq=False)
@@ -134,6 +137,16 @@ class LaunchedStep:
         num_decodes = len(self.decodes) - len(offline) if online else len(offline)
         dropped = [i for i in self.dropped if i >= num_chunks]
         return num_tokens + num_decodes - sum(self.lives[i].is_online is online for i in dropped)
+
+    def flex_tokens(self) -> int:
+        """Tokens computed and kept for flex rows."""
+        flex = [i for i in self.offline_positions if self.lives[i].row.request_class == FLEX]
+        num_chunks = len(self.chunks)
+        return sum(
+            self.chunks[i].end - self.chunks[i].start if i < num_chunks else 1
+            for i in flex
+            if i not in self.dropped
+        )
 
     def recomputed_tokens(self, *, online: bool) -> int:
         """Those of them that had been computed before a retract."""

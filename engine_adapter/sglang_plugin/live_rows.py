@@ -114,6 +114,11 @@ class LiveRows:
         self.roster.retract(live.rid)
         del self._holding[live.rid]
 
+    def undo_start(self, live: LiveRow, phase: Phase) -> None:
+        """A stopped step gave the row its slot; it waits again in the phase it had."""
+        self.roster.undo_start(live.rid, phase)
+        del self._holding[live.rid]
+
     def forget(self, rid: str) -> LiveRow | None:
         """The request is over; None if it was not live."""
         live = self._rows.pop(rid, None)

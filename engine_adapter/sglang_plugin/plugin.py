@@ -28,10 +28,11 @@ def register() -> None:
             refuse("; ".join(broken))
         from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
-        from engine_adapter.sglang_plugin import grammar_guard
+        from engine_adapter.sglang_plugin import grammar_guard, seeded_sampling
         from engine_adapter.sglang_plugin.scheduler import CoServeScheduler
 
         grammar_guard.install()
+        seeded_sampling.install()
         HookRegistry.register(TARGET, CoServeScheduler, HookType.REPLACE)
     except SettingError as error:
         refuse(str(error))

@@ -18,6 +18,7 @@ from sglang.srt.sampling.sampling_params import SamplingParams
 
 from engine_adapter.latency.fit import Sample
 from engine_adapter.latency.grid import Cell
+from engine_adapter.sglang_plugin.cuda_pass import emulated_pass, host_computes
 from engine_adapter.sglang_plugin.decode_rows import DecodeRows, mix
 
 
@@ -60,13 +61,16 @@ def _tokens(scheduler: Any, cell: Cell) -> int:
 def _timed_pass(scheduler: Any, batch: Any) -> float:
     # On a CPU this thread computes: its own time is what a quiet machine would need, and what
     # neighbours add shows up as drift. On a GPU the thread waits, so wall time it is.
-    clock = time.thread_time if scheduler.device == "cpu" else time.monotonic
+    clock = time.thread_time if host_computes(scheduler) else time.monotonic
     started_s = clock()
     resolve_forward_inputs(batch, scheduler.future_map)
     result = scheduler.tp_worker.forward_batch_generation(batch)
     if isinstance(result.next_token_ids, torch.Tensor):
         result.next_token_ids.cpu()  # waits for the device
     measured_s = clock() - started_s
+    emulated = emulated_pass(scheduler.tp_worker.model_runner)
+    if emulated is not None:
+        measured_s = emulated.timeline.last_s
     runner = getattr(scheduler.model_worker, "war_fastpath_runner", None)
     if runner is not None:  # the next step must not take this pass for the one before it
         runner.war_fastpath_read_done_event = None

@@ -17,7 +17,7 @@ import torch
 
 from engine_adapter.core.slo import Slo
 from engine_adapter.host_cpu import cpu_name
-from engine_adapter.latency.derive import default_slo
+from engine_adapter.latency.derive import default_slo, token_costs
 from engine_adapter.latency.fit import Fit, Sample, fit_with_holdout
 from engine_adapter.latency.grid import Cell, make_grid
 from engine_adapter.latency.profile import Profile, ProfileKey, find_profile, save_profile
@@ -141,6 +141,15 @@ class Profiler:
             return None
         derived = default_slo(self.profile.model())
         return Slo(self._settings.ttft_s or derived.ttft_s, self._settings.tbt_s or derived.tbt_s)
+
+    def token_costs(self) -> dict[str, float]:
+        """What tokens of offline rows take by the profile; empty while there is none."""
+        if self.profile is None:
+            return {}
+        slots = self._scheduler.snapshots.resources()
+        num_rows = max(1, (slots.total_slots - slots.reserved_slots) // 2)
+        prompt_s, answer_s = token_costs(self.profile.model(), decode_rows=num_rows)
+        return {"prompt_s": prompt_s, "answer_s": answer_s}
 
     def _finish(self) -> None:
         graphs = captured_rows(self._scheduler.tp_worker.model_runner)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from engine_adapter.core.request import Phase, RequestClass
@@ -29,9 +30,13 @@ class Reporter:
             "tbt_share": s.planner.tbt_share,
             "step_times": s.planner.driver.step_log.to_plain(),
             "profile": s.profiler.progress(),
+            "token_costs": s.profiler.token_costs(),
             "slo": {"ttft_s": s.snapshots.slo.ttft_s, "tbt_s": s.snapshots.slo.tbt_s},
             "attained": s.attained.to_plain(s.snapshots.slo),
+            "isolation": {**s.isolation.to_plain(), "pauses": s.pauses.to_plain()},
+            "recent_steps": s.recent_steps.to_plain(time.monotonic()),
             "waiting": s.rows.roster.num_waiting,
+            "retracted": s.rows.roster.num_retracted,
             "holding": len(holding),
             "decoding": sum(row.phase is Phase.DECODE for row in holding),
             "prefilling": sum(row.phase is Phase.PREFILL for row in holding),

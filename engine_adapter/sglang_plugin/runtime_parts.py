@@ -10,6 +10,7 @@ from sglang.srt.mem_cache.evict_policy import PriorityStrategy
 
 from engine_adapter.core.slo import Slo
 from engine_adapter.latency.attained import AttainedLatency
+from engine_adapter.latency.isolation import Isolation, Pauses
 from engine_adapter.latency.polynomial import Coefficients, PolynomialModel
 from engine_adapter.sglang_plugin.checkpointer import Checkpointer
 from engine_adapter.sglang_plugin.counters import Counters
@@ -23,6 +24,7 @@ from engine_adapter.sglang_plugin.planner import Planner
 from engine_adapter.sglang_plugin.prefetcher import Prefetcher
 from engine_adapter.sglang_plugin.profiler import Profiler
 from engine_adapter.sglang_plugin.rank_agreement import RankAgreement
+from engine_adapter.sglang_plugin.recent_steps import RecentSteps
 from engine_adapter.sglang_plugin.reporter import Reporter
 from engine_adapter.sglang_plugin.safepoint import Safepoints
 from engine_adapter.sglang_plugin.settings import RuntimeSettings, SettingError
@@ -38,6 +40,8 @@ def install_parts(scheduler: Any) -> None:
     settings: RuntimeSettings = scheduler.coserve_settings
     scheduler.counters = Counters()
     scheduler.attained = AttainedLatency()
+    scheduler.isolation, scheduler.pauses = Isolation(), Pauses(on=settings.isolation_pauses)
+    scheduler.recent_steps = RecentSteps()
     scheduler.device_clock = device_clock(scheduler)
     scheduler.pass_gap = PassGap()
     scheduler.rows = LiveRows()

@@ -17,6 +17,7 @@ MAX_PROPERTIES = 1_000
 MAX_ENUM_VALUES = 2_000
 MAX_COUNTED_CHARS = 20_000
 MAX_PATTERN_CHARS = 1_024
+MAX_GRAMMAR_CHARS = 16_384
 MAX_PATTERN_REPEATS = 1_000
 
 _BOUNDED = re.compile(r"\{(\d+)(?:,(\d*))?\}")
@@ -46,6 +47,17 @@ def pattern_refusal(pattern: str) -> str | None:
     """
     if len(pattern) > MAX_PATTERN_CHARS:
         return f"a pattern has more than {MAX_PATTERN_CHARS} characters"
+    return _repeats_refusal(pattern)
+
+
+def grammar_refusal(text: str) -> str | None:
+    """Why a grammar in EBNF is too large, or None; its repetitions are counted as a pattern's."""
+    if len(text) > MAX_GRAMMAR_CHARS:
+        return f"the grammar has more than {MAX_GRAMMAR_CHARS} characters"
+    return _repeats_refusal(text)
+
+
+def _repeats_refusal(pattern: str) -> str | None:
     repeats = 1
     for least, most in _BOUNDED.findall(pattern):
         # A longer number is too large whatever it is, and slow to read.

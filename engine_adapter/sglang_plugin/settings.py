@@ -41,6 +41,8 @@ class RuntimeSettings:
         profile_dir: Where profiles are stored (``COSERVE_PROFILE_DIR``).
         safepoints: Arm safepoints (``COSERVE_SAFEPOINTS``, 0 or 1; ablations).
         checkpoints: Checkpoint KV (``COSERVE_CHECKPOINTS``, 0 or 1; ablations).
+        isolation_pauses: Leave offline rows out for a second now and then, to measure what online
+            requests get without them (``COSERVE_ISOLATION_PAUSES``, 0 or 1).
     """
 
     policy: str = DEFAULT_POLICY
@@ -52,6 +54,7 @@ class RuntimeSettings:
     profile_dir: Path = Path(".coserve/profiles")
     safepoints: bool = True
     checkpoints: bool = True
+    isolation_pauses: bool = True
 
     @property
     def is_on(self) -> bool:
@@ -86,6 +89,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> RuntimeSettings:
         profile_dir=Path(env.get("COSERVE_PROFILE_DIR") or _state_dir(env) / "profiles"),
         safepoints=_switch(env, "COSERVE_SAFEPOINTS"),
         checkpoints=_switch(env, "COSERVE_CHECKPOINTS"),
+        isolation_pauses=_switch(env, "COSERVE_ISOLATION_PAUSES"),
     )
 
 

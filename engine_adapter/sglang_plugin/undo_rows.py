@@ -32,8 +32,9 @@ def undo_positions(scheduler: Any, step: LaunchedStep, positions: list[int]) -> 
             _undo_chunk(req, span)
             if span.fresh:
                 _release_slot(scheduler, req)
-                scheduler.rows.retract(span.live)
-                _as_if_never_started(span)
+                phase = Phase.RETRACTED if req.retracted_stain else Phase.WAITING
+                scheduler.rows.undo_start(span.live, phase)
+                span.live.row.cached_tokens = span.start
                 requeued.append(span.live)
                 continue
             span.live.row.phase = Phase.PREFILL
@@ -76,10 +77,3 @@ def _release_slot(scheduler: Any, req: Any) -> None:
     req.last_node = None
     req.cache_protected_len = 0
     req.extend_range = None
-
-
-def _as_if_never_started(span: ChunkSpan) -> None:
-    row = span.live.row
-    if not span.live.req.retracted_stain:
-        row.phase = Phase.WAITING
-    row.cached_tokens = span.start

@@ -2,28 +2,54 @@
 
 from __future__ import annotations
 
+from collections import deque
+from dataclasses import dataclass
+
 from engine_adapter.core.request import Phase, RequestRow
 from engine_adapter.core.roster import Roster
 from engine_adapter.simulator.kv_pool import KvPool
 
 
+@dataclass(slots=True)
+class _Copy:
+    """Pages under way between device and host."""
+
+    done_at_s: float
+    row: RequestRow
+    num_pages: int
+    retracts: int
+
+
 class KvMover:
     """Moves rows between device and host.
+
+    Both directions of the link move pages one order after the other, each at its own time.
+
+    Args:
+        roster: The rows.
+        pool: The pages.
+        page_copy_s: Time one host page takes on the link.
 
     Attributes:
         restored_tokens: Tokens brought back from the host so far.
     """
 
-    def __init__(self, roster: Roster, pool: KvPool) -> None:
+    def __init__(self, roster: Roster, pool: KvPool, page_copy_s: float = 0.0) -> None:
         """Bind the rows and the pages."""
         self.roster = roster
         self.pool = pool
         self.restored_tokens = 0
+        self._page_copy_s = page_copy_s
+        self._out: deque[_Copy] = deque()
+        self._in: deque[_Copy] = deque()
+        self._fetching: dict[str, int] = {}
+        self._retracts: dict[str, int] = {}
 
-    def checkpoint(self, row: RequestRow, num_pages: int) -> None:
+    def checkpoint(self, row: RequestRow, num_pages: int, now_s: float) -> None:
         """Begin a copy to the host."""
         self.pool.take_host(row, num_pages)
         row.host_pages_pending += num_pages
+        self._order(self._out, row, num_pages, now_s)
 
     def forget_uncomputed(self, row: RequestRow) -> None:
         """Undo copies that counted tokens a stopped step never computed."""
@@ -50,10 +76,13 @@ class KvMover:
             row.host_tokens = row.computed_tokens
         self.pool.release_device(row)
         self.roster.retract(row.rid)
+        self.pool.prefixes.wait_again(row)
+        self._fetching.pop(row.rid, None)
+        self._retracts[row.rid] = self._retracts.get(row.rid, 0) + 1
         if was_decoding:
             row.fill_tokens = row.prompt_tokens + row.output_tokens
 
-    def prefetch(self, row: RequestRow, num_pages: int) -> None:
+    def prefetch(self, row: RequestRow, num_pages: int, now_s: float) -> None:
         """Begin bringing the next host pages back."""
         if not row.holds_slot:
             self.roster.start(row.rid, Phase.PREFETCHING)
@@ -62,25 +91,55 @@ class KvMover:
         self.restored_tokens += tokens - row.computed_tokens
         row.computed_tokens = tokens
         self.pool.resize(row, tokens)
+        self._fetching[row.rid] = self._fetching.get(row.rid, 0) + 1
+        self._order(self._in, row, num_pages, now_s)
 
-    def finish_copies(self) -> None:
-        """Copies ordered with the step are committed, fetched rows may run."""
-        page = self.pool.host_page_tokens
-        for row in self.roster.rows.values():
-            if row.host_pages_pending:
-                row.host_pages += row.host_pages_pending
-                row.host_pages_pending = 0
-                row.host_tokens = row.host_pages * page
-            if row.phase is Phase.PREFETCHING and row.computed_tokens == row.host_tokens:
-                row.prefetched_pages = 0
-                behind = row.fill_tokens - row.computed_tokens
-                row.phase = Phase.DECODE if behind == 1 and row.output_tokens else Phase.PREFILL
-                # A tail page that is not full will be written again; it leaves the host copy.
-                row.host_pages = row.computed_tokens // page
-                self.pool.host.truncate(row.rid, row.host_pages)
-                row.host_tokens = row.host_pages * page
+    @property
+    def next_done_s(self) -> float | None:
+        """When the next copy ends; None if none is under way."""
+        ends = [queue[0].done_at_s for queue in (self._out, self._in) if queue]
+        return min(ends, default=None)
+
+    def finish_copies(self, now_s: float) -> None:
+        """Copies that have ended are committed; rows fetched whole may run."""
+        while self._out and self._out[0].done_at_s <= now_s:
+            copy = self._out.popleft()
+            row = copy.row
+            # Fewer are left of it after a stop, none after the row's end.
+            row.host_pages += (num := min(copy.num_pages, row.host_pages_pending))
+            row.host_pages_pending -= num
+            if num:
+                row.host_tokens = row.host_pages * self.pool.host_page_tokens
+        while self._in and self._in[0].done_at_s <= now_s:
+            copy = self._in.popleft()
+            if copy.retracts == self._retracts.get(copy.row.rid, 0):
+                self._arrived(copy.row)
 
     def release(self, row: RequestRow) -> None:
-        """Give everything a finished row holds back."""
+        """Forget everything a row held."""
         self.pool.release_device(row)
         self.pool.release_host(row)
+        self.pool.prefixes.forget(row)
+        self._fetching.pop(row.rid, None)
+        self._retracts.pop(row.rid, None)
+
+    def _order(self, queue: deque[_Copy], row: RequestRow, num_pages: int, now_s: float) -> None:
+        begins_s = max(now_s, queue[-1].done_at_s) if queue else now_s
+        done_at_s = begins_s + num_pages * self._page_copy_s
+        queue.append(_Copy(done_at_s, row, num_pages, self._retracts.get(row.rid, 0)))
+
+    def _arrived(self, row: RequestRow) -> None:
+        if row.rid not in self._fetching:
+            return
+        self._fetching[row.rid] -= 1
+        if self._fetching[row.rid] or row.computed_tokens != row.host_tokens:
+            return
+        del self._fetching[row.rid]
+        page = self.pool.host_page_tokens
+        row.prefetched_pages = 0
+        behind = row.fill_tokens - row.computed_tokens
+        row.phase = Phase.DECODE if behind == 1 and row.output_tokens else Phase.PREFILL
+        # A tail page that is not full will be written again; it leaves the host copy.
+        row.host_pages = row.computed_tokens // page
+        self.pool.host.truncate(row.rid, row.host_pages)
+        row.host_tokens = row.host_pages * page

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from engine_adapter.core.request import RequestRow, pages_for
 from engine_adapter.kv.ledger import HostLedger
+from engine_adapter.simulator.prefixes import PrefixCache
 
 
 class KvPool:
@@ -26,6 +27,7 @@ class KvPool:
         self.host_page_tokens = host_page_tokens
         self.free_pages = total_pages
         self.host = HostLedger(host_total_pages)
+        self.prefixes = PrefixCache(page_tokens)
 
     @property
     def host_free_pages(self) -> int:
@@ -35,17 +37,30 @@ class KvPool:
     def resize(self, row: RequestRow, num_tokens: int) -> None:
         """Make the row's device pages just enough for ``num_tokens`` tokens.
 
+        Prefixes that nobody uses give way.
+
         Raises:
             MemoryError: If the pool has no such page left.
         """
         wanted = pages_for(num_tokens, self.page_tokens)
-        self.free_pages -= wanted - row.device_pages
+        self.claim(wanted - row.device_pages)
         row.device_pages = wanted
+
+    def claim(self, num_pages: int) -> None:
+        """Take pages off the free ones, or give some back.
+
+        Raises:
+            MemoryError: If the pool has no such page left.
+        """
+        self.free_pages -= num_pages
+        if self.free_pages < 0:
+            self.free_pages += self.prefixes.evict(-self.free_pages)
         if not 0 <= self.free_pages <= self.total_pages:
             raise MemoryError(f"{self.free_pages} of {self.total_pages} device pages free")
 
     def release_device(self, row: RequestRow) -> None:
-        """Give the row's device pages back."""
+        """Give the row's device pages back; what it shares stays in the cache."""
+        row.device_pages -= self.prefixes.leave(row)
         self.resize(row, 0)
 
     def take_host(self, row: RequestRow, num_pages: int) -> None:

@@ -23,7 +23,10 @@ class EngineShape:
         total_slots: Request slots.
         reserved_share: Share of the slots kept for online rows.
         copy_pages_per_step: Host pages moved per step.
+        page_copy_s: Time the host link takes for one host page, each direction by itself; 0 lets
+            every copy end with its step.
         delay_steps: Steps after which a result is processed; 0 or 1.
+        overhead_s: Time between two forward passes.
         limits: What the executor can do.
     """
 
@@ -34,15 +37,43 @@ class EngineShape:
     total_slots: int = 24
     reserved_share: float = 0.25
     copy_pages_per_step: int = 64
+    page_copy_s: float = 0.0
     delay_steps: int = 0
+    overhead_s: float = 0.0
     limits: EngineLimits = field(default_factory=EngineLimits)
 
 
 @dataclass(slots=True)
-class Work:
-    """A row's part of a launched step and how to undo it."""
+class Track:
+    """What is remembered of a request, also after its end.
+
+    Attributes:
+        row: The request.
+        arrived_at_s: Its arrival.
+        times: When each of its tokens was delivered.
+        seen: Tokens with KV at the most so far: what is computed again below is no progress.
+        cached: Prompt tokens found in the prefix cache when it first started; -1 before.
+        losses: When its KV was taken away, and how many tokens that were.
+        newest_step: The last step it was launched in.
+        over: It has got its last token, or was aborted.
+    """
 
     row: RequestRow
+    arrived_at_s: float
+    times: list[float] = field(default_factory=list)
+    seen: int = 0
+    cached: int = -1
+    losses: list[tuple[float, int]] = field(default_factory=list)
+    newest_step: int = -1
+    over: bool = False
+
+
+@dataclass(slots=True)
+class ChunkWork:
+    """A row's chunk of a launched step and how to undo it."""
+
+    row: RequestRow
+    track: Track
     num_tokens: int
     before_tokens: int
     before_phase: Phase
@@ -51,20 +82,28 @@ class Work:
 
 @dataclass(slots=True)
 class Launched:
-    """A step whose result is not processed yet."""
+    """A step whose result is not processed yet.
+
+    Attributes:
+        plan: What was asked for.
+        decode: Its decode rows, as they are tracked.
+        ends: Tokens with KV of each of them after the step.
+        chunks: Its prompt chunks.
+        outcome: What it did.
+        ended_at_s: When.
+    """
 
     plan: StepPlan
-    works: list[Work]
+    decode: list[Track]
+    ends: list[int]
+    chunks: list[ChunkWork]
     outcome: Outcome
     ended_at_s: float
 
 
-def load_of(works: list[Work]) -> StepLoad:
-    """The sums the latency model looks at."""
-    load = StepLoad()
-    for work in works:
-        if work.before_phase is Phase.DECODE:
-            load.add_decode(work.before_tokens)
-        else:
-            load.add_chunk(work.num_tokens, work.before_tokens)
+def load_of(ends: list[int], chunks: list[ChunkWork]) -> StepLoad:
+    """The sums the latency model looks at; ``ends`` as in :class:`Launched`."""
+    load = StepLoad(len(ends), sum(ends), sum([end * end for end in ends]))
+    for work in chunks:
+        load.add_chunk(work.num_tokens, work.before_tokens)
     return load

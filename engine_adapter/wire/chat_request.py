@@ -8,6 +8,7 @@ from typing import Any
 from engine_adapter.wire import rules
 from engine_adapter.wire.rules import Rule
 from engine_adapter.wire.shared_rules import SHARED, check_shared
+from engine_adapter.wire.tool_calls import choice_of
 
 ROLES = ("developer", "system", "user", "assistant", "tool", "function")
 MAX_TOOLS = 128
@@ -83,6 +84,9 @@ def _tool_call(name: str, value: Any) -> None:
 
 def _tool(name: str, value: Any) -> None:
     rules.obj(name, value)
+    if value.get("type") == "custom":
+        what = "custom tools are not served: give a function with one string parameter"
+        raise rules.wrong(f"{name}.type", what, "unsupported_parameter")
     rules.one_of("function")(f"{name}.type", value.get("type"))
     _function(name, value)
     parameters = value["function"].get("parameters")
@@ -93,10 +97,19 @@ def _tool(name: str, value: Any) -> None:
 
 def _tool_choice(name: str, value: Any) -> None:
     if type(value) is dict:
-        rules.one_of("function")(f"{name}.type", value.get("type"))
-        _function(name, value)
+        rules.one_of("function", "allowed_tools")(f"{name}.type", value.get("type"))
+        if value["type"] == "function":
+            _function(name, value)
+        else:
+            _allowed_tools(f"{name}.allowed_tools", value.get("allowed_tools"))
     elif value not in ("none", "auto", "required"):
         raise rules.wrong(name, "must be none, auto, required or one function")
+
+
+def _allowed_tools(name: str, value: Any) -> None:
+    rules.obj(name, value)
+    rules.one_of("auto", "required")(f"{name}.mode", value.get("mode"))
+    rules.array_of(_function, min_items=1, max_items=MAX_TOOLS)(f"{name}.tools", value.get("tools"))
 
 
 _TEMPLATE_KWARGS = frozenset({"enable_thinking", "thinking"})
@@ -120,9 +133,12 @@ def _check_tool_choice(body: Mapping[str, Any]) -> None:
     if not tools:
         raise rules.wrong("tool_choice", "only allowed when 'tools' are given")
     if type(choice) is dict:
-        name = choice["function"]["name"]
-        if all(tool["function"]["name"] != name for tool in tools):
+        named = [choice] if choice["type"] == "function" else choice["allowed_tools"]["tools"]
+        known = {tool["function"]["name"] for tool in tools}
+        if any(one["function"]["name"] not in known for one in named):
             raise rules.wrong("tool_choice", "names a function that is not among 'tools'")
+    if body.get("logprobs") and choice_of(body) != "auto":
+        raise rules.wrong("logprobs", "a call that is forced has none", "unsupported_parameter")
 
 
 _FIELDS: dict[str, Rule] = {

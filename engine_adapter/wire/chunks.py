@@ -8,7 +8,7 @@ What the engine sends for a choice, and what leaves here::
 
     role, content ""     →  role chunk
     content "…"          →  content chunk              (usage noted and left out)
-    content, calls forced →  tool-call chunk           (`wire.tool_calls`)
+    content, with tools  →  content or tool-call chunk (`wire.tool_calls`)
     finish "stop"        →  finish chunk, delta {}     exactly one
     finish "abort"       →  StreamFailed
     choices [], usage    →  nothing                    (usage noted)
@@ -32,7 +32,7 @@ from engine_adapter.wire.replies import (
     finish_reason_of,
     usage_of,
 )
-from engine_adapter.wire.tool_calls import ForcedCalls
+from engine_adapter.wire.tool_calls import StreamedCalls, ToolOffer
 from engine_adapter.wire.usage import TokenUsage
 
 DONE_EVENT = b"data: [DONE]\n\n"
@@ -60,10 +60,10 @@ def error_event(error: ApiError) -> bytes:
 class StreamHead:
     """What all chunks of one reply share (contract row S-04).
 
-    `forced` is the finish reason if the caller forced tool calls (`tool_calls.forced_finish`).
+    `offer` is what the caller said of its tools (`tool_calls.offer_of`).
     """
 
-    __slots__ = ("chat", "choices", "end", "forced", "include_usage", "usage_head")
+    __slots__ = ("chat", "choices", "end", "include_usage", "offer", "usage_head")
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class StreamHead:
         model: str,
         include_usage: bool,
         service_tier: str | None = None,
-        forced: str | None = None,
+        offer: ToolOffer | None = None,
     ) -> None:
         head: dict[str, Any] = {
             "id": public_id,
@@ -86,7 +86,7 @@ class StreamHead:
             head["service_tier"] = service_tier
         opened = b"data: " + orjson.dumps(head)[:-1]
         self.chat = chat
-        self.forced = forced
+        self.offer = offer
         self.include_usage = include_usage
         self.choices = opened + b',"choices":[{"index":'
         # Every chunk but the last says `usage: null` if the caller asked for usage (row S-09),
@@ -104,11 +104,12 @@ class ChunkWriter:
 
     Attributes:
         finished: A finish reason has been sent; nothing of this choice follows.
+        num_texts: Chunks so far that said something: text, a tool call, probabilities.
     """
 
     __slots__ = (
         "_begin", "_calls", "_end", "_head", "_num_chars",
-        "_shape", "_started", "_text", "_usage", "finished",
+        "_shape", "_started", "_text", "_usage", "finished", "num_texts",
     )  # fmt: skip
 
     def __init__(self, head: StreamHead, index: int) -> None:
@@ -117,7 +118,8 @@ class ChunkWriter:
         self._num_chars = 0
         self._usage: Mapping[str, Any] | None = None
         self.finished = False
-        self._calls = ForcedCalls(head.forced) if head.forced is not None else None
+        self.num_texts = 0
+        self._calls = StreamedCalls(head.offer) if head.offer is not None else None
         self._shape = TextShape("content" if head.chat else "text")
         self._begin = head.choices + str(index).encode()
         self._text = self._begin + (b',"delta":{"content":' if head.chat else b',"text":')
@@ -138,7 +140,10 @@ class ChunkWriter:
         """
         literal = self._shape.text_of(event)
         if literal is not None:
-            return self._text + literal + self._end if literal and not self.finished else b""
+            if not literal or self.finished:
+                return b""
+            self.num_texts += 1
+            return self._text + literal + self._end
         try:
             parsed = orjson.loads(event)
             noted = self._shape.take_usage()
@@ -167,18 +172,22 @@ class ChunkWriter:
         out = b""
         if not self._started:
             self._started = True
-            content = "" if self._calls is None else None
+            offer = self._head.offer
+            content = "" if offer is None or offer.forced is None else None
             out = self._chunk({"role": "assistant", "content": content, "refusal": None})
+        logprobs = choice.get("logprobs")
         if self._calls is not None:
             delta, finish = self._calls.rewrite(delta, finish)
+            logprobs = self._calls.logprobs(delta, logprobs, finish)
         text = delta.get("content")
-        logprobs = choice.get("logprobs")
         if logprobs is None and not delta.get("tool_calls") and not delta.get("reasoning_content"):
             if text:
+                self.num_texts += 1
                 out += self._text + orjson.dumps(text) + self._end
-                if finish is None:
+                if finish is None and self._calls is None:
                     self._shape.learn(event, text)
         else:
+            self.num_texts += 1
             out += self._chunk(_delta_of(delta), chat_logprobs(logprobs))
         if finish is not None:
             self.finished = True
@@ -189,6 +198,7 @@ class ChunkWriter:
         text = choice.get("text") or ""
         logprobs = choice.get("logprobs")
         finish = finish_reason_of(choice.get("finish_reason"))
+        self.num_texts += bool(text)
         if finish is None and logprobs is None:
             if not text:
                 return b""

@@ -29,8 +29,20 @@ def check_completion(body: Mapping[str, Any]) -> None:
         raise rules.wrong("best_of", "must not be less than 'n'")
     if body.get("suffix"):
         raise rules.wrong("suffix", "not supported by this service", "unsupported_parameter")
+    if body.get("max_tokens") == 0 and (not body.get("echo") or body.get("logprobs") is None):
+        raise rules.wrong("max_tokens", "may be 0 only to score a prompt: 'echo' and 'logprobs'")
+    if body.get("max_tokens") == 0 and body.get("stream"):
+        raise rules.wrong("stream", "the score of a prompt comes whole")
     if len(prompts_of(body)) * num_choices > MAX_CHOICES:
         raise rules.wrong("n", f"prompts times choices may be {MAX_CHOICES} at most")
+
+
+def only_scores(body: Mapping[str, Any]) -> bool:
+    """Whether a checked body asks for the log probabilities of its prompt and no answer.
+
+    Engines make one token at least: it is asked for, and taken off the reply.
+    """
+    return body.get("max_tokens") == 0
 
 
 def prompts_of(body: Mapping[str, Any]) -> list[str | list[int]]:
@@ -76,6 +88,7 @@ def _tokens(name: str, value: Any) -> None:
 _FIELDS: dict[str, Rule] = {
     **SHARED,
     "prompt": _prompt,
+    "max_tokens": rules.integer(0),
     "logprobs": rules.integer(0, 5),
     "echo": rules.boolean,
     "best_of": rules.integer(0, 20),

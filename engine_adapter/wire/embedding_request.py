@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from engine_adapter.wire import rules
-from engine_adapter.wire.fields import refuse_private
+from engine_adapter.wire.refused_fields import refuse_fields
 from engine_adapter.wire.rules import Rule
 from engine_adapter.wire.shared_rules import SHARED
 
@@ -23,7 +23,7 @@ def check_embedding(body: Mapping[str, Any]) -> None:
         InvalidRequest: With the dotted path of the first wrong field as `param`.
     """
     rules.check_fields(body, _FIELDS)
-    refuse_private(body)
+    refuse_fields(body)
     rules.required(body, "model")
     rules.required(body, "input")
     if body.get("stream"):

@@ -12,8 +12,14 @@ from typing import Any, Final
 
 import orjson
 
-from engine_adapter.client.base import CHAT_PATH, COMPLETIONS_PATH, EMBEDDINGS_PATH
+from engine_adapter.client.base import (
+    CHAT_PATH,
+    COMPLETIONS_PATH,
+    EMBEDDINGS_PATH,
+    RESPONSES_PATH,
+)
 from engine_adapter.wire.completion_request import DEFAULT_MAX_TOKENS
+from engine_adapter.wire.responses.call import chat_call
 
 ASCII_CHARS_PER_TOKEN: Final = 4
 OTHER_CHARS_PER_TOKEN: Final = 2
@@ -29,6 +35,8 @@ def prompt_tokens(path: str, body: Mapping[str, Any]) -> int:
 
     By the path: a field of another endpoint may be there as well, and nobody has checked it.
     """
+    if path == RESPONSES_PATH:
+        return prompt_tokens(CHAT_PATH, chat_call(body))
     if path == CHAT_PATH:
         total = sum(
             MESSAGE_TOKENS + _content_tokens(message.get("content")) for message in body["messages"]
@@ -43,7 +51,8 @@ def answer_tokens(path: str, body: Mapping[str, Any]) -> int:
     if path == EMBEDDINGS_PATH:
         return 0
     if path == COMPLETIONS_PATH:
-        return int(body.get("max_tokens") or DEFAULT_MAX_TOKENS)
+        limit = body.get("max_tokens")
+        return DEFAULT_MAX_TOKENS if limit is None else int(limit)
     limit = body.get("max_completion_tokens") or body.get("max_tokens")
     return int(limit or UNBOUNDED_ANSWER_TOKENS)
 

@@ -16,7 +16,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from engine_adapter.core.request import RequestClass
-from engine_adapter.wire.errors import InvalidRequest
 from engine_adapter.wire.request_class import word_of
 
 PRIORITIES: dict[RequestClass, int] = {
@@ -29,7 +28,7 @@ _SAMPLING = frozenset(
     {
         "model", "frequency_penalty", "presence_penalty", "logit_bias", "logprobs", "seed", "stop",
         "temperature", "top_p", "top_k", "min_p", "min_tokens", "repetition_penalty", "ignore_eos",
-        "stop_token_ids", "skip_special_tokens", "response_format",
+        "stop_token_ids", "skip_special_tokens", "response_format", "regex", "ebnf",
     }
 )  # fmt: skip
 
@@ -44,35 +43,7 @@ COMPLETION_FIELDS = _SAMPLING | {"prompt", "max_tokens", "echo"}
 # The format of the numbers is ours to make: the engine gives floats whatever it is asked for.
 EMBEDDING_FIELDS = frozenset({"model", "input", "dimensions"})
 
-REFUSED_FIELDS = frozenset(
-    {
-        "lora_path", "custom_logit_processor", "custom_params", "input_ids", "stop_regex", "regex",
-        "ebnf", "return_hidden_states", "return_routed_experts", "return_prompt_token_ids",
-        "return_meta_info", "return_cached_tokens_details", "session_params", "session_id",
-        "embed_overrides", "embed_override_token_id",
-        "images_config", "audio", "modalities", "functions", "function_call", "web_search_options",
-    }
-)  # fmt: skip
-"""They would change the answer and are not offered: refused by name, never ignored."""
-
 STREAM_OPTIONS = {"include_usage": True, "continuous_usage_stats": True}
-
-_EMPTY: tuple[Any, ...] = (None, False, "", [], {})
-
-
-def refuse_private(body: Mapping[str, Any]) -> None:
-    """Refuse the first private field that is set to something.
-
-    Raises:
-        InvalidRequest: With the field's name as `param`.
-    """
-    for name in REFUSED_FIELDS.intersection(body):
-        if body[name] not in _EMPTY:
-            raise InvalidRequest(
-                f"'{name}' is not supported by this service.",
-                param=name,
-                code="unsupported_parameter",
-            )
 
 
 def engine_fields(body: Mapping[str, Any], allowed: frozenset[str]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any
 
-from engine_adapter.wire.tool_calls import whole_calls
+from engine_adapter.wire.tool_calls import ToolOffer, whole_message
 from engine_adapter.wire.usage import TokenUsage
 
 FINISH_REASONS = frozenset({"stop", "length", "tool_calls", "content_filter", "function_call"})
@@ -43,13 +43,15 @@ def usage_of(usage: Any) -> TokenUsage:
     )
 
 
-def chat_choice(choice: Mapping[str, Any], index: int, forced: str | None = None) -> dict[str, Any]:
+def chat_choice(
+    choice: Mapping[str, Any], index: int, offer: ToolOffer | None = None
+) -> dict[str, Any]:
     """One conforming choice of a chat completion (contract rows C-03 to C-06).
 
     Args:
         choice: The engine's.
         index: Its place in the reply.
-        forced: The finish reason if the caller forced tool calls (`tool_calls.forced_finish`).
+        offer: What the caller said of its tools (`tool_calls.offer_of`).
 
     Raises:
         EngineAborted: The engine dropped the request.
@@ -57,24 +59,22 @@ def chat_choice(choice: Mapping[str, Any], index: int, forced: str | None = None
     engine_message = choice.get("message") or {}
     content = engine_message.get("content")
     message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
-    if engine_message.get("tool_calls"):
-        message["content"] = content or None
-        message["tool_calls"] = [
-            _without_nulls(call, "index") for call in engine_message["tool_calls"]
-        ]
     finish = finish_reason_of(choice.get("finish_reason")) or "stop"
-    if forced is not None:
-        calls, complete = whole_calls(engine_message)
+    logprobs = chat_logprobs(choice.get("logprobs"))
+    if offer is None and engine_message.get("tool_calls"):
+        offer = ToolOffer()
+    if offer is not None:
+        text, calls, finish = whole_message(engine_message, finish, offer)
+        message["content"] = text if calls or text is not None else ""
         if calls:
-            message["content"] = None
             message["tool_calls"] = [_without_nulls(call, "index") for call in calls]
-            finish = forced if complete and finish == "stop" else finish
+            logprobs = None  # they are those of a notation that nobody sees
     if engine_message.get("reasoning_content"):
         message["reasoning_content"] = engine_message["reasoning_content"]
     return {
         "index": index,
         "message": message,
-        "logprobs": chat_logprobs(choice.get("logprobs")),
+        "logprobs": logprobs,
         "finish_reason": finish,
     }
 
@@ -91,6 +91,22 @@ def completion_choice(choice: Mapping[str, Any], index: int) -> dict[str, Any]:
         "logprobs": completion_logprobs(choice.get("logprobs"), 0),
         "finish_reason": finish_reason_of(choice.get("finish_reason")) or "stop",
     }
+
+
+def scored(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """An engine's answer to a prompt that is only to be scored, without the token it had to make.
+
+    Raises:
+        LookupError: The answer has no choice with log probabilities.
+    """
+    choice = answer["choices"][0]
+    logprobs = choice["logprobs"]
+    made = logprobs["tokens"][-1]
+    prompt_only = {name: items[:-1] for name, items in logprobs.items() if items}
+    text = choice.get("text") or ""
+    kept = {**choice, "text": text.removesuffix(made), "logprobs": prompt_only}
+    usage = {**(answer.get("usage") or {}), "completion_tokens": 0}
+    return {**answer, "choices": [{**kept, "finish_reason": "length"}], "usage": usage}
 
 
 def completion_logprobs(logprobs: Any, offset: int) -> dict[str, Any] | None:
@@ -149,7 +165,7 @@ def conforming_reply(
     model: str,
     body: Mapping[str, Any],
     index: int = 0,
-    forced: str | None = None,
+    offer: ToolOffer | None = None,
 ) -> tuple[dict[str, Any], TokenUsage]:
     """An engine's single-choice answer as a conforming body, and its usage.
 
@@ -159,7 +175,7 @@ def conforming_reply(
     """
     engine_choice = body["choices"][0]
     if path.endswith("/chat/completions"):
-        choice = chat_choice(engine_choice, index, forced)
+        choice = chat_choice(engine_choice, index, offer)
     else:
         choice = completion_choice(engine_choice, index)
     usage = usage_of(body.get("usage"))

@@ -6,10 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from engine_adapter.wire import rules
-from engine_adapter.wire.fields import refuse_private
+from engine_adapter.wire.refused_fields import refuse_fields
 from engine_adapter.wire.rules import Rule
 
 MAX_CHOICES = 128
+
+MAX_PATTERN_CHARS = 1_024
+MAX_GRAMMAR_CHARS = 16_384
+"""Of `regex` and `ebnf`: a grammar is compiled on the engine's own cores."""
 
 SERVICE_TIERS = ("auto", "default", "flex", "scale", "priority", "fast")
 
@@ -37,6 +41,9 @@ SHARED: dict[str, Rule] = {
     "min_p": rules.number(0, 1),
     "min_tokens": rules.integer(0),
     "repetition_penalty": rules.number(0, 2),
+    "regex": rules.string(MAX_PATTERN_CHARS),
+    "ebnf": rules.string(MAX_GRAMMAR_CHARS),
+    "modalities": rules.array_of(rules.one_of("text"), min_items=1, max_items=1),
     "ignore_eos": rules.boolean,
     "skip_special_tokens": rules.boolean,
     "stop_token_ids": rules.array_of(rules.integer(0), max_items=64),
@@ -45,7 +52,17 @@ SHARED: dict[str, Rule] = {
 
 def check_shared(body: Mapping[str, Any]) -> None:
     """What holds for both endpoints beyond single fields (contract rows C-28, C-30)."""
-    refuse_private(body)
+    refuse_fields(body)
+    _one_form(body)
     rules.required(body, "model")
     if body.get("stream_options") is not None and not body.get("stream"):
         raise rules.wrong("stream_options", "only allowed when 'stream' is true")
+
+
+def _one_form(body: Mapping[str, Any]) -> None:
+    """The engine holds an answer to one form."""
+    asked = (body.get("response_format") or {}).get("type", "text") != "text"
+    forms = ["response_format"] if asked else []
+    forms += [name for name in ("regex", "ebnf") if body.get(name)]
+    if len(forms) > 1:
+        raise rules.wrong(forms[1], f"cannot be combined with '{forms[0]}'")

@@ -1,14 +1,16 @@
-"""Tool calls that a caller forced, out of the JSON an engine wrote for them (contract row C-06).
+"""Tool calls out of what an engine wrote (contract rows C-06, C-21, S-12).
 
-With `tool_choice` `required` or a named function SGLang holds the answer to a list of calls. An
-engine with a tool-call parser makes `tool_calls` of it by itself, and its answer is left alone;
-without one the list comes back as text::
+An engine with a tool-call parser makes `tool_calls` by itself, and they are left alone. Without
+one they come as text, in one of two notations that a grammar holds the engine to:
 
-    [{"name": "f", "parameters": {"a": 1}}, {"name": "g", "parameters": {}}]
-    └──────── opening ──────────┘└arguments┘└────── opening ───────────┘
+    forced   [{"name": "f", "parameters": {"a": 1}}, {"name": "g", "parameters": {}}]
+    offered  It is: <tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call>
+                    └──────────── opening ──────────┘└arguments┘
 
-Whole and streamed answers are read by the same reader, so both say the same. The arguments leave
-as the engine wrote them, also where the answer was cut in the middle of them.
+Calls are forced by `tool_choice` `required` or a named function, and offered by `auto`
+(`wire.tool_prompt` asks for them). Whole and streamed answers are read by the same reader, so both
+say the same. The arguments leave as the engine wrote them, also where the answer was cut in the
+middle of them.
 """
 
 from __future__ import annotations
@@ -16,72 +18,181 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
 
-_OPENING: Final = re.compile(
-    r'\s*[\[,]\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"parameters"\s*:\s*(?=\S)', re.DOTALL
+from engine_adapter.wire.special_text import without_end_of_turn
+
+CALL_TAG: Final = "<tool_call>"
+CALL_END_TAG: Final = "</tool_call>"
+
+_NAME: Final = r'\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*'
+_LISTED: Final = re.compile(rf'\s*[\[,]\s*{_NAME}"parameters"\s*:\s*(?=\S)', re.DOTALL)
+_LIST_END: Final = re.compile(r"\s*\]")
+_TAGGED: Final = re.compile(rf'{CALL_TAG}\s*{_NAME}"arguments"\s*:\s*(?=\S)', re.DOTALL)
+_TAG_END: Final = re.compile(rf"\s*{CALL_END_TAG}")
+_TAG_BEGINS: Final = re.compile(
+    r"\s*(?:" + "|".join(re.escape(CALL_TAG[:i]) for i in range(len(CALL_TAG) - 1, -1, -1)) + r")\Z"
 )
-_CLOSING: Final = re.compile(r"\s*\]")
+_LONGEST_OPENING: Final = 512
+"""In characters: a name has 64 at most; what is longer is no call."""
 
 
-def forced_finish(body: Mapping[str, Any]) -> str | None:
-    """The finish reason of calls that the caller forced; none where the model may choose.
+@dataclass(frozen=True, slots=True)
+class ToolOffer:
+    """What the caller said of its tools.
 
-    OpenAI says `tool_calls` where some call was required, and `stop` where a function was named.
+    Attributes:
+        forced: The finish reason if calls are forced; none where the model may choose.
+        single: One call at most.
+        plain_ends: Marks of the end of a turn are not part of the answer.
     """
+
+    forced: str | None = None
+    single: bool = False
+    plain_ends: bool = True
+
+
+def choice_of(body: Mapping[str, Any]) -> Any:
+    """The choice among the tools that may be called: `allowed_tools` is the mode it names."""
     choice = body.get("tool_choice")
-    if choice == "required":
-        return "tool_calls"
-    return "stop" if isinstance(choice, Mapping) else None
+    if isinstance(choice, Mapping) and choice.get("type") == "allowed_tools":
+        return choice["allowed_tools"]["mode"]
+    return choice
+
+
+def offer_of(body: Mapping[str, Any]) -> ToolOffer | None:
+    """What a checked body says of tools; none where nothing may be called.
+
+    OpenAI finishes with `tool_calls` where some call was required, and `stop` where a function was
+    named.
+    """
+    choice = choice_of(body)
+    if not body.get("tools") or choice == "none":
+        return None
+    forced = "stop" if isinstance(choice, Mapping) else None
+    return ToolOffer(
+        forced="tool_calls" if choice == "required" else forced,
+        single=body.get("parallel_tool_calls") is False,
+        plain_ends=body.get("skip_special_tokens") is not False,
+    )
 
 
 class CallReader:
-    """Reads a list of calls piece by piece.
+    """Reads calls piece by piece.
 
-    Invariant: what was fed is in the calls that were returned, between two of them, or in `held`.
+    Invariant: what was fed is in the calls or the text that were returned, is punctuation between
+    calls, or is in `held`.
+
+    Args:
+        listed: Read a list of calls and nothing else; or a text in which calls have tags.
 
     Attributes:
         num_calls: Calls that have begun.
-        complete: The list was closed.
-        held: Text in which the next call has not begun yet.
+        complete: The list was closed; or the last call was.
+        held: Text of which it is not clear yet what it is.
     """
 
-    __slots__ = ("_depth", "_escaped", "_in_call", "_in_string", "complete", "held", "num_calls")
+    __slots__ = (
+        "_after", "_depth", "_escaped", "_gap", "_in_call", "_in_string", "_listed",
+        "complete", "held", "num_calls",
+    )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, *, listed: bool) -> None:
         self.num_calls = 0
         self.complete = False
         self.held = ""
-        self._in_call = self._in_string = self._escaped = False
+        self._listed = listed
+        self._in_call = self._in_string = self._escaped = self._after = self._gap = False
         self._depth = 0
 
-    def feed(self, text: str) -> list[dict[str, Any]]:
-        """What `text` adds to the calls: one delta a call, with id and name where it begins."""
+    def feed(self, text: str) -> tuple[str, list[dict[str, Any]]]:
+        """What `text` adds: to the plain text, and to the calls.
+
+        One delta a call, with id and name where it begins.
+        """
         self.held += text
+        plain = ""
         deltas: list[dict[str, Any]] = []
-        while self.held and not self.complete:
+        while self.held:
             if self._in_call:
                 if not deltas:
                     deltas.append({"index": self.num_calls - 1, "function": {"arguments": ""}})
                 deltas[-1]["function"]["arguments"] += self._take_arguments()
-            elif opening := _OPENING.match(self.held):
-                deltas.append(self._begin(orjson.loads(opening[1])))
-                self.held = self.held[opening.end() :]
+                continue
+            more = self._next_listed() if self._listed else self._next_tagged()
+            if isinstance(more, str):
+                plain += more
+            elif more is not None:
+                deltas.append(more)
             else:
-                self.complete = self.num_calls > 0 and _CLOSING.match(self.held) is not None
                 break
-        return deltas
+        return plain, deltas
 
-    def _begin(self, name: str) -> dict[str, Any]:
+    def rest(self, *, cut: bool) -> str:
+        """What is held at the end, as text; of a call that was cut before its arguments, nothing.
+
+        Args:
+            cut: The answer ended by its limit.
+        """
+        held, self.held = self.held, ""
+        if self._listed:
+            return "" if self.num_calls else held
+        if self._after or (cut and CALL_TAG in held):
+            return ""
+        return held.rstrip() if self.num_calls else held
+
+    def _next_listed(self) -> dict[str, Any] | None:
+        if self.complete:
+            return None
+        opening = _LISTED.match(self.held)
+        if opening is None:
+            self.complete = self.num_calls > 0 and _LIST_END.match(self.held) is not None
+            return None
+        return self._begin(opening)
+
+    def _next_tagged(self) -> dict[str, Any] | str | None:
+        if self._after:
+            end = _TAG_END.match(self.held)
+            if end is not None:
+                self.held = self.held[end.end() :]
+                self._gap = True
+            elif CALL_END_TAG.startswith(self.held.strip()):
+                return None
+            self._after = False
+            return ""
+        if self._gap:
+            self.held = self.held.lstrip()
+            self._gap = not self.held
+            return "" if self.held else None
+        at = self.held.find(CALL_TAG)
+        if at > 0:
+            return self._take(at).rstrip()
+        if at < 0:
+            begins = _TAG_BEGINS.search(self.held)
+            at = len(self.held) if begins is None else begins.start()
+            return self._take(at) if at else None
+        opening = _TAGGED.match(self.held)
+        if opening is not None:
+            return self._begin(opening)
+        return None if len(self.held) < _LONGEST_OPENING else self._take(len(CALL_TAG))
+
+    def _take(self, length: int) -> str:
+        taken, self.held = self.held[:length], self.held[length:]
+        return taken
+
+    def _begin(self, opening: re.Match[str]) -> dict[str, Any]:
+        self.held = self.held[opening.end() :]
         self.num_calls += 1
         self._in_call = True
+        self.complete = False
         return {
             "index": self.num_calls - 1,
             "id": f"call_{secrets.token_hex(12)}",
             "type": "function",
-            "function": {"name": name, "arguments": ""},
+            "function": {"name": orjson.loads(opening[1]), "arguments": ""},
         }
 
     def _take_arguments(self) -> str:
@@ -98,6 +209,7 @@ class CallReader:
             elif char in "}]":
                 if not self._depth:
                     self._in_call = False
+                    self._after = self.complete = not self._listed
                     self.held = held[at + 1 :]
                     return held[:at]
                 self._depth -= 1
@@ -105,39 +217,72 @@ class CallReader:
         return held
 
 
-def whole_calls(message: Mapping[str, Any]) -> tuple[list[dict[str, Any]], bool]:
-    """The forced calls in an engine's whole message, and whether their list is complete.
+def whole_message(
+    message: Mapping[str, Any], finish: str, offer: ToolOffer
+) -> tuple[str | None, list[dict[str, Any]], str]:
+    """Text, calls and finish reason of an engine's whole message."""
+    stream = StreamedCalls(offer)
+    calls: list[dict[str, Any]] = [*(message.get("tool_calls") or ())]
+    text = message.get("content") or ""
+    made, ended = stream.rewrite({"content": text, "tool_calls": calls}, finish)
+    return made.get("content") or None, made.get("tool_calls") or [], ended or finish
 
-    None where the engine has made calls of them itself, or has written no call.
+
+class StreamedCalls:
+    """Rewrites the deltas of one choice of a request with tools.
+
+    Attributes:
+        called: A call has begun.
     """
-    content = message.get("content")
-    if message.get("tool_calls") or not isinstance(content, str):
-        return [], False
-    reader = CallReader()
-    return reader.feed(content), reader.complete
 
+    __slots__ = ("_native", "_offer", "_pending", "_reader", "called")
 
-class ForcedCalls:
-    """Rewrites the deltas of one streamed choice whose calls were forced."""
-
-    __slots__ = ("_finish", "_reader")
-
-    def __init__(self, finish: str) -> None:
-        self._finish = finish
-        self._reader: CallReader | None = CallReader()
+    def __init__(self, offer: ToolOffer) -> None:
+        self._offer = offer
+        self._reader = CallReader(listed=offer.forced is not None)
+        self._native = False
+        self._pending: list[Any] = []
+        self.called = False
 
     def rewrite(
         self, delta: dict[str, Any], finish: str | None
     ) -> tuple[dict[str, Any], str | None]:
         """A delta with calls in the place of their text, and the reason it ends for."""
-        reader = self._reader
-        if reader is None:
-            return delta, finish
-        if delta.get("tool_calls"):
-            self._reader = None  # the engine makes calls by itself
-            return {**delta, "content": reader.held + (delta.get("content") or "")}, finish
-        calls = reader.feed(delta.get("content") or "")
-        made = {**delta, "content": None, "tool_calls": calls}
-        if finish is not None and not reader.num_calls:
-            made["content"] = reader.held  # there was no call in it: it is an answer like any other
-        return made, self._finish if finish == "stop" and reader.complete else finish
+        text = delta.get("content") or ""
+        calls = delta.get("tool_calls") or []
+        if calls and not self._native:
+            self._native = True  # the engine makes calls by itself
+            text = self._reader.held + text
+        if not self._native:
+            text, calls = self._reader.feed(text)
+            if finish is not None:
+                text += self._reader.rest(cut=finish == "length")
+        if self._offer.plain_ends:
+            text = without_end_of_turn(text)
+        self.called = self.called or bool(calls)
+        if self._offer.single:
+            calls = [call for call in calls if not call.get("index")]
+        made = {**delta, "content": text or None, "tool_calls": calls}
+        return made, self._ended(finish)
+
+    def logprobs(
+        self, delta: Mapping[str, Any], logprobs: Mapping[str, Any] | None, finish: str | None
+    ) -> dict[str, Any] | None:
+        """Log probabilities for a delta that was rewritten: those of text, in its order.
+
+        Tokens that turn out to be a call's notation have none.
+        """
+        self._pending += (logprobs or {}).get("content") or ()
+        shown = delta.get("content") or delta.get("reasoning_content") or finish is not None
+        if self.called:
+            self._pending = []
+        if not shown or not self._pending:
+            return None
+        content, self._pending = self._pending, []
+        return {"content": content}
+
+    def _ended(self, finish: str | None) -> str | None:
+        whole = self._native or self._reader.complete
+        if not self.called or not whole or finish not in ("stop", "tool_calls"):
+            return finish
+        return self._offer.forced or "tool_calls"

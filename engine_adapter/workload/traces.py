@@ -7,6 +7,7 @@ one row is one request.
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -56,14 +57,34 @@ def _parse(
 ) -> TraceRequest:
     try:
         arrival, inputs, outputs = cells
+    except ValueError:
+        raise TraceError(f"{path}:{line}: {len(cells)} cells where 3 belong") from None
+    try:
         request = TraceRequest(float(arrival), int(inputs), int(outputs))
     except ValueError as error:
         raise TraceError(f"{path}:{line}: {error}") from error
-    if request.input_tokens < 1 or request.output_tokens < 1 or not request.arrival_s >= 0.0:
-        raise TraceError(f"{path}:{line}: lengths must be at least 1 and arrivals at least 0")
+    if request.input_tokens < 1 or request.output_tokens < 1:
+        raise TraceError(f"{path}:{line}: lengths must be at least 1")
+    if not 0.0 <= request.arrival_s < math.inf:
+        raise TraceError(f"{path}:{line}: an arrival of {arrival} s; it must be at least 0")
     if before and request.arrival_s < before[-1].arrival_s:
         raise TraceError(f"{path}:{line}: arrivals must not go back in time")
     return request
+
+
+def check_context(path: Path, requests: Sequence[TraceRequest], max_tokens: int) -> None:
+    """Refuse a trace of which the engine could not hold every request.
+
+    Raises:
+        TraceError: Naming the first line that is too long.
+    """
+    for line, request in enumerate(requests, start=2):
+        total = request.input_tokens + request.output_tokens
+        if total > max_tokens:
+            raise TraceError(
+                f"{path}:{line}: {request.input_tokens} + {request.output_tokens} tokens are more "
+                f"than the {max_tokens} of the engine's context; --clip shortens them"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ class Principal:
         key_name: The key's name, for the audit log.
         key_rates: The key's own limits.
         project_rates: Those of its project, which all its keys share.
+        concurrent_requests: How many requests of the project one gateway may have in flight.
     """
 
     project_id: str
@@ -30,3 +31,4 @@ class Principal:
     key_name: str = ""
     key_rates: Rates = NO_LIMITS
     project_rates: Rates = NO_LIMITS
+    concurrent_requests: int | None = None

@@ -30,6 +30,7 @@ SCOPE_OF: Final[Mapping[str, str]] = {
     "completions": "chat",
     "embeddings": "chat",
     "responses": "chat",
+    "conversations": "chat",
     "files": "files",
     "batches": "batches",
     "webhook_endpoints": "webhooks",

@@ -1,7 +1,9 @@
 """What principals used, added up in memory and written every second.
 
 A transaction per request would cost more than the relay itself. What was not yet written when the
-process is killed is lost: at most one period of the loop in `gateway.lifespan`.
+process is killed is lost: at most one period of the loop in `gateway.lifespan`, or what came since
+the database went away. A write has a number: repeated because the answer to its COMMIT was lost,
+it finds that it was applied, and adds nothing.
 """
 
 from __future__ import annotations
@@ -17,9 +19,11 @@ from engine_adapter.wire.request_class import word_of
 from engine_adapter.wire.usage import TokenUsage
 from gateway.auth.principal import Principal
 from gateway.observability.metrics import Metrics
+from store.repositories import receipt as receipts
 from store.repositories import usage as usages
 from store.repositories.usage import UsageCount, UsageKey
 from store.session import Database
+from store.types import new_id
 
 logger = logging.getLogger(__name__)
 
@@ -27,12 +31,16 @@ logger = logging.getLogger(__name__)
 class UsageRecorder:
     """Counters of this process since the last flush.
 
-    Invariant: a count is either pending here or written, never both.
+    Invariant: a count is pending, or in the write that is tried under the newest number until it
+    is known to be applied, or written.
     """
 
     def __init__(self, database: Database, metrics: Metrics) -> None:
         self._database = database
         self._metrics = metrics
+        self._writer = new_id("usage_")
+        self._number = 0
+        self._writing: dict[UsageKey, UsageCount] = {}
         self._pending: dict[UsageKey, UsageCount] = {}
         self._series: dict[tuple[str, str], tuple[Counter, Counter, Counter]] = {}
 
@@ -60,19 +68,26 @@ class UsageRecorder:
         return known
 
     async def flush(self) -> bool:
-        """Write what is pending; whether that worked. What could not be written stays pending."""
-        pending, self._pending = self._pending, {}
-        if not pending:
+        """Write what is pending; whether that worked. What could not be written is tried again."""
+        if self._writing and not await self._write():
+            return False
+        if not self._pending:
             return True
+        self._writing, self._pending = self._pending, {}
+        self._number += 1
+        return await self._write()
+
+    async def _write(self) -> bool:
+        """Try the newest write, for the first time or again."""
         try:
             async with self._database.unit_of_work() as session:
-                await usages.add(session, pending)
+                if await receipts.take(session, self._writer, self._number):
+                    await usages.add(session, self._writing)
         except (SQLAlchemyError, OSError) as error:
             logger.warning("usage not written, will be repeated: %s", type(error).__name__)
             self._metrics.usage_flush_failures.inc()
-            for key, count in pending.items():
-                self._put(key, count)
             return False
+        self._writing = {}
         return True
 
     def _put(self, key: UsageKey, count: UsageCount) -> None:

@@ -15,6 +15,7 @@ from gateway.dashboard.resources import Resources
 from gateway.dashboard.session import COOKIE_NAME, MAX_AGE, DashboardSession
 from gateway.tenants.actor import Actor, address_of
 from store.models import ApiKey, Project
+from store.repositories import ended_session as ended_sessions
 from store.repositories import key as keys
 
 CSRF_FIELD = "csrf_token"
@@ -83,10 +84,12 @@ SessionDep = Annotated[DashboardSession, Depends(current_session)]
 
 
 async def find_admin(resources: Resources, session: DashboardSession) -> Admin | None:
-    """The admin behind a session, looked up anew: a revoked key ends it."""
+    """The admin behind a session, looked up anew: a revoked key ends it, and so does a logout."""
     if not session.logged_in:
         return None
     async with resources.database.unit_of_work() as work:
+        if await ended_sessions.has_ended(work, session.ended_id):
+            return None
         found = await keys.find_operator(work, session.key_id)
     return Admin(session, *found) if found is not None else None
 

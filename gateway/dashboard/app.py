@@ -23,6 +23,7 @@ from gateway.dashboard import (
     login,
     pages,
     projects,
+    rows,
     steering,
     submission,
 )
@@ -61,7 +62,7 @@ def make_dashboard(gateway_state: State, *, secret: str | None) -> FastAPI:
     app.state.readings = SharedReadings(app.state.resources)
     app.add_middleware(SecurityHeaders)
     app.mount("/static", Assets(directory=STATIC), name="static")
-    parts = (login, pages, events, submission, steering, downloads, projects, keys, books)
+    parts = (login, pages, events, submission, steering, downloads, rows, projects, keys, books)
     for module in parts:
         app.include_router(module.router)
     app.add_exception_handler(LoginRequired, _to_login)

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from batch.schemas import may_be_id
 from gateway.dashboard.access import AdminDep, AuditorDep, ResourcesDep
 from gateway.dashboard.pages import page
+from gateway.tenants.actor import Action
 from store.repositories import audit, usage
 from store.repositories import key as keys
 from store.repositories import project as projects
@@ -20,6 +21,7 @@ from store.repositories.usage import UsageCount
 router = APIRouter()
 
 PAGE_ENTRIES = 50
+LOGINS = (str(Action.LOGIN),)
 SPANS = {1: "Today", 7: "7 days", 30: "30 days"}
 
 
@@ -30,9 +32,10 @@ async def audit_page(
     admin: AuditorDep,
     after: Annotated[str, Query(max_length=64)] = "",
     action: Annotated[str, Query(max_length=64)] = "",
+    logins: bool = False,
 ) -> Response:
-    """Who did what, newest first."""
-    only = AuditFilter((action,) if action else ())
+    """Who did what, newest first; logins only if they are asked for."""
+    only = AuditFilter((action,)) if action else AuditFilter(without=() if logins else LOGINS)
     async with resources.database.unit_of_work() as work:
         border = None
         if may_be_id(after):
@@ -51,6 +54,7 @@ async def audit_page(
         entries=shown,
         after=after,
         action=action,
+        logins=logins,
         next_after=shown[-1][0].id if len(found) > PAGE_ENTRIES else "",
         now=now,
     )

@@ -12,6 +12,8 @@ import orjson
 
 from engine_adapter.client.base import EngineClient, EngineFacts
 from engine_adapter.wire.errors import EngineUnavailable
+from gateway.dashboard import wording
+from gateway.history.series import kv_held
 
 READ_TIMEOUT_S = 3.0
 HISTORY_S = 1800.0
@@ -38,6 +40,8 @@ _TOTALS = {
     "retracts": "Rows retracted",
     "checkpointed_pages": "Host pages written (16 tokens each)",
 }
+
+UNSAID = ("live.", "stops_by_layer.", "isolation.ttft.", "isolation.tbt.", "recent_steps")
 
 
 @dataclass(frozen=True)
@@ -84,16 +88,8 @@ class EngineReading:
 
     @property
     def kv_use(self) -> float | None:
-        """Share of KV memory that requests hold, 0 to 1; none where it is not reported.
-
-        What is only kept because it may be used again (evictable) counts as free.
-        """
-        page_tokens, free = self.runtime.get("page_tokens"), self.runtime.get("free_pages")
-        if self.facts is None or not self.facts.kv_tokens or not page_tokens or free is None:
-            return None
-        free_tokens = (free + self.runtime.get("evictable_pages", 0)) * page_tokens
-        held = 1.0 - float(free_tokens) / self.facts.kv_tokens
-        return min(1.0, max(0.0, held))
+        """Share of KV memory that requests hold, 0 to 1; none where it is not reported."""
+        return kv_held(self.facts) if self.facts is not None else None
 
     @property
     def classes(self) -> dict[str, int]:
@@ -125,10 +121,10 @@ class EngineReading:
     def figures(self) -> Iterator[tuple[str, str]]:
         """Everything else the runtime reports, flattened, in its own order.
 
-        Ids and the layers of stops apart, which fill pages.
+        What fills pages apart: ids, layers of stops, distributions and steps, which are drawn.
         """
         for key, value in _flat(self.runtime, ""):
-            if not key.startswith(("live.", "stops_by_layer.")):
+            if not key.startswith(UNSAID):
                 yield key, value
 
     def _reported(self, wanted: Mapping[str, str]) -> Iterator[tuple[str, str, Any]]:
@@ -209,7 +205,7 @@ def _flat(value: Any, prefix: str) -> Iterator[tuple[str, str]]:
     elif isinstance(value, bool) or value is None:
         yield prefix, {True: "yes", False: "no", None: "–"}[value]
     elif isinstance(value, float):
-        yield prefix, f"{value:,.4g}"
+        yield prefix, wording.figure(prefix, value)
     elif isinstance(value, int):
         yield prefix, f"{value:,}"
     elif isinstance(value, list | tuple):

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from html import escape
-from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Request
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.responses import StreamingResponse
 
 from engine_adapter.wire.errors import NotFound
 from gateway.dashboard.access import Admin, AdminDep, ResourcesDep, find_admin
 from gateway.dashboard.fragments import (
+    MAX_SEARCH,
     BatchesView,
     EnginesView,
     Fragments,
@@ -21,7 +21,10 @@ from gateway.dashboard.fragments import (
     SharedReadings,
     View,
 )
+from gateway.dashboard.isolation import IsolationView
+from gateway.dashboard.overview import OverviewView, window_of
 from gateway.dashboard.resources import Resources
+from gateway.dashboard.scheduler import SchedulerView
 from gateway.dashboard.webhooks import WebhooksView
 from store.repositories.overview import STATUS_GROUPS
 
@@ -120,28 +123,39 @@ async def watch(
         await clock.sleep(TICK_S)
 
 
+def view_of(admin: Admin, query: Mapping[str, str]) -> View:
+    """The view that a stream's address names.
+
+    Raises:
+        NotFound: There is none of that name.
+    """
+    organization_id = admin.organization_id
+    window, _ = window_of(query.get("window", ""))
+    group = query.get("group", "")
+    makers: dict[str, Callable[[], View]] = {
+        "overview": lambda: OverviewView(organization_id, admin.key.project_id, window),
+        "scheduler": SchedulerView,
+        "isolation": lambda: IsolationView(window),
+        "batches": lambda: BatchesView(
+            organization_id,
+            group if group in STATUS_GROUPS else None,
+            query.get("after", "")[:64] or None,
+            query.get("search", "")[:MAX_SEARCH],
+        ),
+        "batch": lambda: OneBatchView(organization_id, query.get("batch_id", "")[:64]),
+        "engines": EnginesView,
+        "webhooks": lambda: WebhooksView(admin.key.project_id),
+    }
+    make = makers.get(query.get("view", ""))
+    if make is None:
+        raise NotFound("There is no such stream.")
+    return make()
+
+
 @router.get("/events")
-async def events(
-    request: Request,
-    resources: ResourcesDep,
-    admin: AdminDep,
-    view: Annotated[str, Query(pattern="^(batches|batch|engines|webhooks)$")],
-    group: str = "",
-    after: str = "",
-    batch_id: str = "",
-) -> StreamingResponse:
+async def events(request: Request, resources: ResourcesDep, admin: AdminDep) -> StreamingResponse:
     """The stream of one page."""
-    chosen: View
-    if view == "batches":
-        chosen = BatchesView(
-            admin.organization_id, group if group in STATUS_GROUPS else None, after[:64] or None
-        )
-    elif view == "batch":
-        chosen = OneBatchView(admin.organization_id, batch_id[:64])
-    elif view == "webhooks":
-        chosen = WebhooksView(admin.key.project_id)
-    else:
-        chosen = EnginesView()
+    chosen = view_of(admin, request.query_params)
     readings: SharedReadings = request.app.state.readings
     # Read before the headers leave, so that an unknown batch is a 404.
     await readings.read(chosen)

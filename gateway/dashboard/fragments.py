@@ -22,6 +22,7 @@ from store.repositories import overview
 from store.repositories.progress import retry_of
 
 PAGE_ROWS = 25
+MAX_SEARCH = 512
 MAX_EVENTS = 50
 MAX_FAILED_ROWS = 20
 MAX_CHART_POINTS = 120
@@ -68,31 +69,45 @@ class BatchesView:
     organization_id: str
     group: str | None = None
     after: str | None = None
+    search: str = ""
 
     @property
     def fresh_s(self) -> float:
-        """See `View`."""
-        return 0.9
+        """See `View`: a search looks at every batch, and may be older."""
+        return 4.9 if self.search else 0.9
 
     async def read(self, resources: Resources) -> Fragments:
         """See `View`."""
         async with resources.database.snapshot() as work:
             rows, has_more = await overview.page(
-                work, self.organization_id, group=self.group, after=self.after, limit=PAGE_ROWS
+                work,
+                self.organization_id,
+                group=self.group,
+                after=self.after,
+                limit=PAGE_ROWS,
+                search=self.search,
             )
             totals = await overview.totals(work, self.organization_id)
             said = await extensions(work, resources.engine_pool, [row.batch for row in rows])
         views = [BatchView(row, one) for row, one in zip(rows, said, strict=True)]
         items = {f"row-{v.batch.id}": render("fragments/batch_row.html", b=v) for v in views}
         summary = render(
-            "fragments/batches_summary.html", totals=totals, group=self.group, after=self.after
+            "fragments/batches_summary.html",
+            totals=totals,
+            group=self.group,
+            after=self.after,
+            search=self.search,
         )
         return Fragments(
             whole={"batches-summary": summary},
             listed=items,
             list_id="batches-list",
             list_html=render(
-                "fragments/batches_list.html", items=items, totals=totals, group=self.group
+                "fragments/batches_list.html",
+                items=items,
+                totals=totals,
+                group=self.group,
+                search=self.search,
             ),
             facts={"has_more": has_more, "last_id": views[-1].batch.id if views else None},
             statuses={v.source.input_name: v.label for v in views},

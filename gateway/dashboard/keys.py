@@ -21,7 +21,7 @@ DAY_S = 86_400
 
 
 @router.post("")
-async def create_key(
+async def create_key(  # noqa: PLR0913
     request: Request,
     resources: ResourcesDep,
     admin: ManagerDep,

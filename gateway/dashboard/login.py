@@ -17,8 +17,9 @@ from gateway.dashboard.access import (
     set_session,
 )
 from gateway.dashboard.pages import page
-from gateway.dashboard.session import DashboardSession
+from gateway.dashboard.session import MAX_AGE, DashboardSession
 from gateway.tenants.actor import Action
+from store.repositories import ended_session as ended_sessions
 from store.repositories import key as keys
 
 router = APIRouter()
@@ -86,8 +87,11 @@ async def _note_login(request: Request, resources: ResourcesDep, started: Dashbo
 
 
 @router.post("/logout", dependencies=[CheckedForm])
-async def log_out(request: Request) -> Response:
-    """End the session."""
+async def log_out(request: Request, resources: ResourcesDep, session: SessionDep) -> Response:
+    """End the session, wherever its cookie may be."""
+    if session.logged_in:
+        async with resources.database.unit_of_work() as work:
+            await ended_sessions.end(work, session.ended_id, forget_after=2 * MAX_AGE)
     response = RedirectResponse(f"{request.scope['root_path']}/login", 303)
     clear_session(request, response)
     return response
@@ -98,7 +102,7 @@ def safe_next(request: Request, path: str) -> str:
     root: str = request.scope["root_path"]
     if path.startswith(f"{root}/") and "\\" not in path and "//" not in path:
         return path
-    return f"{root}/batches"
+    return f"{root}/"
 
 
 def _form(

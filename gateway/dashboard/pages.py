@@ -7,18 +7,29 @@ from typing import Annotated, Any
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, Response
 
 from batch.line import ENDPOINTS
 from batch.upload import MAX_BATCH_FILE_BYTES
 from engine_adapter.client.base import CHAT_PATH
 from gateway.auth.roles import Permission, may
 from gateway.dashboard.access import CSRF_FIELD, Admin, AdminDep, ResourcesDep
-from gateway.dashboard.fragments import BatchesView, EnginesView, OneBatchView, SharedReadings, View
+from gateway.dashboard.fragments import (
+    MAX_SEARCH,
+    BatchesView,
+    EnginesView,
+    OneBatchView,
+    SharedReadings,
+    View,
+)
+from gateway.dashboard.isolation import IsolationView
+from gateway.dashboard.overview import OverviewView, window_of
 from gateway.dashboard.resources import Resources
+from gateway.dashboard.scheduler import NUM_STEPS, SchedulerView
 from gateway.dashboard.session import DashboardSession
 from gateway.dashboard.templating import render
 from gateway.dashboard.webhooks import WebhooksView
+from gateway.history.reading import WINDOWS
 from store.repositories.overview import STATUS_GROUPS
 
 router = APIRouter()
@@ -76,9 +87,44 @@ async def _living_page(
 
 
 @router.get("/")
-async def front(request: Request) -> Response:
-    """The first page is the list of batches."""
-    return RedirectResponse(f"{request.scope['root_path']}/batches", 303)
+async def front(
+    request: Request, resources: ResourcesDep, admin: AdminDep, window: str = ""
+) -> Response:
+    """The first page."""
+    word, _ = window_of(window)
+    view = OverviewView(admin.organization_id, admin.key.project_id, word)
+    stream = {"view": "overview", "window": word}
+    return await _living_page(
+        request, resources, admin, "overview.html", view, stream, windows=WINDOWS, window=word
+    )
+
+
+@router.get("/scheduler")
+async def scheduler(request: Request, resources: ResourcesDep, admin: AdminDep) -> Response:
+    """The last steps of each engine."""
+    view, stream = SchedulerView(), {"view": "scheduler"}
+    return await _living_page(
+        request, resources, admin, "scheduler.html", view, stream, num_steps=NUM_STEPS
+    )
+
+
+@router.get("/isolation")
+async def isolation(
+    request: Request, resources: ResourcesDep, admin: AdminDep, window: str = ""
+) -> Response:
+    """What online requests get with batch work and without."""
+    word, _ = window_of(window or "24h")
+    stream = {"view": "isolation", "window": word}
+    return await _living_page(
+        request,
+        resources,
+        admin,
+        "isolation.html",
+        IsolationView(word),
+        stream,
+        windows=WINDOWS,
+        window=word,
+    )
 
 
 @router.get("/batches")
@@ -88,13 +134,25 @@ async def batches(
     admin: AdminDep,
     group: str = "",
     after: Annotated[str, Query(max_length=64)] = "",
+    search: Annotated[str, Query(max_length=MAX_SEARCH)] = "",
 ) -> Response:
     """The list of batches."""
     chosen = group if group in STATUS_GROUPS else None
-    view = BatchesView(admin.organization_id, chosen, after or None)
-    stream = {"view": "batches", "group": chosen or "", "after": after}
+    search = search.strip()
+    view = BatchesView(admin.organization_id, chosen, after or None, search)
+    stream = {"view": "batches", "group": chosen or "", "after": after, "search": search}
+    kept = {name: word for name, word in (("group", chosen), ("search", search)) if word}
     return await _living_page(
-        request, resources, admin, "batches.html", view, stream, group=chosen, after=after
+        request,
+        resources,
+        admin,
+        "batches.html",
+        view,
+        stream,
+        group=chosen,
+        after=after,
+        search=search,
+        kept=urlencode(kept),
     )
 
 

@@ -58,7 +58,7 @@ async def one_project(
 
 
 @router.post("/{project_id}", dependencies=[CheckedForm])
-async def update_project(
+async def update_project(  # noqa: PLR0913
     request: Request,
     resources: ResourcesDep,
     admin: ManagerDep,

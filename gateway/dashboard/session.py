@@ -1,8 +1,9 @@
 """Dashboard sessions: a signed cookie, and the CSRF token that belongs to it.
 
 A session holds no secret and no rights: it names a key, which is looked up again for every
-request, so that revoking the key ends the session. A visitor has an anonymous session, so that the
-login form too carries a token; logging in starts a new one.
+request, so that revoking the key ends the session. So does logging out, which is noted in the
+database: a cookie that was copied before is worth nothing after. A visitor has an anonymous
+session, so that the login form too carries a token; logging in starts a new one.
 """
 
 from __future__ import annotations
@@ -37,6 +38,11 @@ class DashboardSession:
     def logged_in(self) -> bool:
         """Whether a key stands behind it."""
         return bool(self.key_id)
+
+    @property
+    def ended_id(self) -> str:
+        """Under which it is noted when it is ended."""
+        return hashlib.sha256(self.nonce.encode()).hexdigest()
 
     def good_at(self, now: datetime) -> bool:
         """Whether it has begun and is not too old; cookies hold whole seconds."""

@@ -97,7 +97,7 @@ async def cancel_batch(request: Request, resources: ResourcesDep, helm: HelmDep)
 
 @router.post("/pause")
 async def pause_batch(request: Request, helm: HelmDep) -> Response:
-    """Start no more rows of a batch."""
+    """Run no row of a batch for now."""
     await helm.act_while_live(Action.BATCH_PAUSED, steer.pause)
     return go_to_batch(request, helm.batch_id)
 
@@ -107,6 +107,7 @@ async def resume_batch(request: Request, resources: ResourcesDep, helm: HelmDep)
     """Let a paused batch go on."""
     if await helm.act_while_live(Action.BATCH_RESUMED, steer.resume):
         await resources.queue.wake_dispatchers(resources.engine_pool.open_urls)
+        await resources.queue.enqueue_finalize(helm.batch_id)
     return go_to_batch(request, helm.batch_id)
 
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from batch.arrivals import StoredArrivals, discard
 from batch.create import create
 from batch.errors import FileTooLarge, InvalidUpload
 from batch.schemas import CreateBatch
@@ -37,11 +38,12 @@ async def submit(request: Request, resources: ResourcesDep, admin: AdminDep) -> 
     upload is read.
     """
     form = _Submission(request, resources, admin)
+    arrivals = StoredArrivals(resources.database)
     try:
         check_origin(request)
         _check_length(request)
         multipart = MultipartForm(request.headers.get("content-type"), request.stream())
-        upload = await receive(form.upload_parts(multipart), resources.file_store)
+        upload = await receive(form.upload_parts(multipart), resources.file_store, arrivals)
         try:
             if upload.stored.size_bytes == 0:
                 raise InvalidUpload(
@@ -60,9 +62,8 @@ async def submit(request: Request, resources: ResourcesDep, admin: AdminDep) -> 
                     project_id=batch.project_id,
                     detail={"data": {"input_file_id": file.id, "filename": file.filename}},
                 )
-        except BaseException:
-            # Without its row the stored file would be lost space.
-            await resources.file_store.delete(upload.file_id)
+        except ApiError:  # refused before the commit: without its row the file is lost space
+            await discard(resources.file_store, arrivals, upload.file_id)
             raise
     except ApiError as refused:
         page = new_batch_page(

@@ -13,6 +13,8 @@ from gateway.dashboard import wording
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
+ROOT_PATH = "/admin"
+"""Where the gateway mounts the dashboard: fragments are made outside of any request."""
 
 
 @cache
@@ -40,8 +42,15 @@ def make_environment() -> Environment:
         "pace": wording.pace,
         "token_pace": wording.token_pace,
         "as_words": wording.label,
+        "share": wording.share,
+        "latency": wording.latency,
+        "rate": wording.rate,
     }
-    environment.globals |= {"ago": wording.ago, "asset_version": asset_version}
+    environment.globals |= {
+        "ago": wording.ago,
+        "asset_version": asset_version,
+        "root_path": ROOT_PATH,
+    }
     return environment
 
 

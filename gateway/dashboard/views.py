@@ -136,6 +136,26 @@ class BatchView:
         return wording.percent(self.num_answered, self.batch.num_total)
 
     @property
+    def segments(self) -> list[tuple[str, str, int, float, float]]:
+        """Its rows as parts of one bar: tone, name, how many, where it begins, how wide (percent).
+
+        What is missing to the full width waits.
+        """
+        parts = (
+            ("good", "succeeded", self.batch.num_completed),
+            ("bad", "failed", self.num_failed),
+            ("warn", "stopped", self.batch.num_stopped),
+            ("run", "at the engine", self.source.num_running if self.live else 0),
+        )
+        found, begin = [], 0.0
+        for tone, name, num in parts:
+            width = 100 * num / max(1, self.batch.num_total)
+            if num > 0:
+                found.append((tone, name, num, round(begin, 2), round(max(0.4, width), 2)))
+            begin += width
+        return found
+
+    @property
     def left_s(self) -> float | None:
         """Seconds until the predicted end; none where nothing is predicted."""
         if self.predicted_finish_at is None:

@@ -102,3 +102,42 @@ def percent(part: float, whole: float) -> float:
 def label(key: str) -> str:
     """An identifier as words: 'host_free_pages' -> 'host free pages', 'num_rows' -> 'rows'."""
     return key.removeprefix("num_").replace("_", " ").replace(".", " › ")
+
+
+def share(value: float | None) -> str:
+    """0.9876 -> '98.8 %'; whole where it is far from both ends; a dash where nothing is known."""
+    if value is None:
+        return "–"
+    percent_of = 100 * value
+    if 0 < percent_of < 10 or 90 < percent_of < 100:
+        return f"{min(99.9, max(0.1, percent_of)):.1f}".removesuffix(".0") + " %"
+    return f"{percent_of:.0f} %"
+
+
+def latency(seconds: float) -> str:
+    """0.0123 -> '12 ms', 1.23 -> '1.2 s'."""
+    if seconds < 0.01:
+        return f"{1000 * seconds:.1f} ms"
+    return f"{1000 * seconds:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+def rate(per_s: float | None) -> str:
+    """A figure per second without its unit: '1,240', '3.4'; a dash where nothing is known."""
+    if per_s is None:
+        return "–"
+    return f"{per_s:,.0f}" if per_s >= 10 or per_s == 0 else f"{per_s:.1f}"
+
+
+def figure(key: str, value: float) -> str:
+    """A figure by the unit its name ends in: '2.8 µs', '41 ms', '97 %', '0.052'; no exponents."""
+    if key.endswith("_s"):
+        if 0 < value < 0.001:
+            return f"{1e6 * value:.1f} µs"
+        return latency(value) if value < MINUTE_S else duration(value)
+    if key.endswith("_share"):
+        return share(value)
+    if value == 0 or abs(value) >= 100:
+        return f"{value:,.0f}"
+    if abs(value) < 0.0005:
+        return "almost 0"
+    return f"{value:.3f}".rstrip("0").rstrip(".")

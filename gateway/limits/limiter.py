@@ -117,7 +117,7 @@ class RateLimiter:
             Charge(_bucket(principal, limit), cost_us(limit.cost, limit.per_minute))
             for limit in limits
         ]
-        buckets, taken = await self._take(charges)
+        buckets, taken = await self.take(charges)
         headers = _headers(limits, taken)
         if not taken.allowed:
             raise self._refusal(limits, charges, taken, headers)
@@ -162,6 +162,13 @@ class RateLimiter:
             except _UNREACHABLE as error:
                 logger.warning("tokens not settled: %s", type(error).__name__)
 
+    async def give_back(self, buckets: Buckets, charges: list[Charge]) -> None:
+        """Undo charges; those that cannot be sent flow back by themselves in a minute."""
+        try:
+            await buckets.settle([Charge(one.key, -one.cost_us) for one in charges])
+        except _UNREACHABLE as error:
+            logger.warning("charges not given back: %s", type(error).__name__)
+
     def _limits(self, principal: Principal, tokens: int) -> list[Limit]:
         limits: list[Limit] = []
         key = principal.key_rates.over(self._key_default)
@@ -176,7 +183,8 @@ class RateLimiter:
             limits.append(Limit("project", "tokens", project.tokens_per_minute, tokens))
         return limits
 
-    async def _take(self, charges: list[Charge]) -> tuple[Buckets, Taken]:
+    async def take(self, charges: list[Charge]) -> tuple[Buckets, Taken]:
+        """Take charges where limits are kept now; where that was, and what came of it."""
         if self._now_s() >= self._retry_at_s:
             try:
                 taken = await self._shared.take(charges)

@@ -11,7 +11,12 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from engine_adapter.client.base import CHAT_PATH, COMPLETIONS_PATH, EMBEDDINGS_PATH
+from engine_adapter.client.base import (
+    CHAT_PATH,
+    COMPLETIONS_PATH,
+    EMBEDDINGS_PATH,
+    RESPONSES_PATH,
+)
 from engine_adapter.wire.errors import ApiError, InvalidRequest, Overloaded, PayloadTooLarge
 from gateway.error_handlers import error_response
 from gateway.refusal import LingeringResponse
@@ -20,7 +25,7 @@ from gateway.refusal import LingeringResponse
 UPLOAD_PATHS = frozenset({"/files", "/v1/files", "/admin/batches"})
 PROMPT_PATHS = frozenset(
     prefix + path.removeprefix("/v1")
-    for path in (CHAT_PATH, COMPLETIONS_PATH, EMBEDDINGS_PATH)
+    for path in (CHAT_PATH, COMPLETIONS_PATH, EMBEDDINGS_PATH, RESPONSES_PATH)
     for prefix in ("", "/v1")
 )
 SMALL_BODY_BYTES = 128 * 1024

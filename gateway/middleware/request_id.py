@@ -30,6 +30,7 @@ class RequestIdMiddleware:
         state["request_id"] = request_id
         started_at = state["started_at"] = time.perf_counter()
         state["server_send"] = send
+        process = scope["app"].state  # not the mounted app's, which takes its place in the scope
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -46,6 +47,9 @@ class RequestIdMiddleware:
                         (b"openai-organization", state["organization_id"].encode()),
                         (b"openai-project", state["project_id"].encode()),
                     ]
+                if getattr(process, "stopping", False):
+                    # The next request is for another gateway: this one closes idle connections.
+                    headers.append((b"connection", b"close"))
                 message["headers"] = headers
             await send(message)
 

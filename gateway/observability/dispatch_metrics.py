@@ -22,11 +22,14 @@ _COUNTERS = {
     "num_fenced": ("coserve_dispatch_fenced_results", "Results refused: the row was another's."),
     "num_refused": ("coserve_dispatch_refused_calls", "Calls the engine turned away: it was full."),
     "num_losses": ("coserve_dispatch_lost_calls", "Calls lost with the engine or its connection."),
+    "num_handed_back": ("coserve_dispatch_handed_back_rows", "Rows handed back for others."),
 }
 _GAUGES = {
     "num_in_flight": ("coserve_dispatch_in_flight_rows", "Rows at the engine."),
     "num_unwritten": ("coserve_dispatch_unwritten_outcomes", "Outcomes that wait to be written."),
     "window_rows": ("coserve_dispatch_window_rows", "Rows that the engine has room for."),
+    "in_flight_bytes": ("coserve_dispatch_in_flight_bytes", "Lines of the rows at the engine."),
+    "unwritten_bytes": ("coserve_dispatch_unwritten_bytes", "Results that wait to be written."),
 }
 
 

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
+from pathlib import Path
+
 from prometheus_client import (
     CollectorRegistry,
     Counter,
     Gauge,
     Histogram,
+    ProcessCollector,
     disable_created_metrics,
     generate_latest,
 )
 
+from gateway.observability.batch_metrics import BatchMetrics
 from gateway.observability.dispatch_metrics import DispatchMetrics
+from gateway.observability.host_metrics import HostMetrics
+from gateway.observability.latency_metrics import LatencyMetrics
 from gateway.observability.runtime_metrics import RuntimeMetrics
 from gateway.observability.webhook_metrics import WebhookMetrics
+from gateway.observability.worker_metrics import WorkerMetrics
 
 # A second series for every counter, with its time of birth, which nobody reads.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -24,7 +32,7 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120
 class Metrics:
     """One registry per app, so that two apps in a process do not share counters."""
 
-    def __init__(self) -> None:
+    def __init__(self, home: Path = Path(".coserve")) -> None:
         self.registry = CollectorRegistry()
         self.webhooks = WebhookMetrics()
         self.registry.register(self.webhooks)
@@ -32,6 +40,21 @@ class Metrics:
         self.registry.register(self.dispatch)
         self.runtime = RuntimeMetrics()
         self.registry.register(self.runtime)
+        Gauge(
+            "coserve_build_info",
+            "Always 1; the label says which release this gateway is.",
+            ["version"],
+            registry=self.registry,
+        ).labels(version("coserve")).set(1)
+        self.latency = LatencyMetrics()
+        self.registry.register(self.latency)
+        self.workers = WorkerMetrics()
+        self.registry.register(self.workers)
+        self.batches = BatchMetrics()
+        self.registry.register(self.batches)
+        self.host = HostMetrics(home)
+        self.registry.register(self.host)
+        ProcessCollector(registry=self.registry)
         self.http_requests = Counter(
             "coserve_http_requests",
             "Requests answered.",
@@ -42,13 +65,6 @@ class Metrics:
             "coserve_http_request_seconds",
             "From a request's arrival to the end of its response.",
             ["route"],
-            buckets=_SECONDS,
-            registry=self.registry,
-        )
-        self.first_token_seconds = Histogram(
-            "coserve_first_token_seconds",
-            "From a streamed request's arrival to its first chunk.",
-            ["model", "request_class"],
             buckets=_SECONDS,
             registry=self.registry,
         )

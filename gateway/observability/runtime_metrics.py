@@ -13,6 +13,7 @@ from typing import Any
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
+    HistogramMetricFamily,
     SummaryMetricFamily,
 )
 from prometheus_client.metrics_core import Metric
@@ -20,6 +21,8 @@ from prometheus_client.registry import Collector
 
 from engine_adapter.client.base import EngineFacts
 from engine_adapter.client.pool import Member
+from engine_adapter.latency.distribution import EDGES_S
+from gateway.observability.latency_metrics import buckets_of
 
 PREFIX = "coserve_runtime_"
 
@@ -79,6 +82,9 @@ FAMILIES: Sequence[Family] = (
         {"abort": "aborts", "drop": "drops"},
         grows=True,
     ),
+    _one("flex_tokens", "Those of the offline tokens that flex requests got.", "flex_tokens"),
+    _one("isolation_pauses", "Pauses of offline work for comparison.", "isolation.pauses.num"),
+    _one("isolation_paused_seconds", "Their time, added up.", "isolation.pauses.paused_s"),
     _one("undone_rows", "Rows whose work in a stopped step was thrown away.", "undone_rows"),
     _one(
         "parked_rows",
@@ -159,6 +165,7 @@ class RuntimeMetrics(Collector):
             yield self._family(family)
         yield self._errors()
         yield self._stops()
+        yield self._online_latency()
 
     def _family(self, family: Family) -> Metric:
         names = ["engine", *family.series[0].labels]
@@ -196,6 +203,21 @@ class RuntimeMetrics(Collector):
                 num, sum_s = (_number(_mapping(stops).get(name)) for name in ("num", "sum_s"))
                 if num is not None and sum_s is not None:
                     metric.add_metric([url, layer], count_value=int(num), sum_value=sum_s)
+        return metric
+
+    def _online_latency(self) -> Metric:
+        metric = HistogramMetricFamily(
+            PREFIX + "online_latency_seconds",
+            "Of online requests in the engine, beside offline work and apart from it.",
+            labels=["engine", "of", "offline"],
+        )
+        for url, facts in self._facts.items():
+            for of in ("ttft", "tbt"):
+                for kind in ("beside", "apart"):
+                    figures = facts.reported(f"isolation.{of}.{kind}")
+                    if isinstance(figures, Sequence) and len(figures) == 4 + len(EDGES_S):
+                        buckets = buckets_of(figures[3:])
+                        metric.add_metric([url, of, kind], buckets=buckets, sum_value=figures[2])
         return metric
 
 

@@ -57,7 +57,7 @@ async def read_results(
 
 
 @router.get("/batches/{batch_id}/results/stream", response_class=StreamingResponse)
-async def stream_results(
+async def stream_results(  # noqa: PLR0913
     batch_id: str,
     request: Request,
     principal: PrincipalDep,

@@ -20,7 +20,7 @@ async def pause_batch(
     database: DatabaseDep,
     engines: EnginesDep,
 ) -> BatchObject:
-    """Start no more lines of a live batch; its window goes on."""
+    """Run no line of a live batch for now; its window goes on."""
     _check_id(batch_id)
     async with database.unit_of_work() as session:
         batch = await steer.pause(session, principal.project_id, batch_id)
@@ -41,6 +41,7 @@ async def resume_batch(
         batch = await steer.resume(session, principal.project_id, batch_id)
         answer = await shape(session, engines, batch)
     await queue.wake_dispatchers(engines.open_urls)
+    await queue.enqueue_finalize(batch_id)
     return answer
 
 

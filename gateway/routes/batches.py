@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import orjson
 from fastapi import APIRouter, Header, Query
 
 from batch import cancel, idempotency
 from batch.errors import BatchNotFound
 from batch.schemas import BatchList, BatchObject, CreateBatch, may_be_id
+from batch.states import BatchStatus
 from gateway.batch_shapes import shape, shapes
 from gateway.dependencies import DatabaseDep, EnginesDep, PrincipalDep, QueueDep
+from gateway.sliced import ListResponse, dumped
 from store.repositories import batch as batches
 
 router = APIRouter(tags=["batches"])
@@ -40,14 +43,14 @@ async def create_batch(
     return answer
 
 
-@router.get("/batches")
+@router.get("/batches", response_model=BatchList)
 async def list_batches(
     principal: PrincipalDep,
     database: DatabaseDep,
     engines: EnginesDep,
     after: str | None = None,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
-) -> BatchList:
+) -> ListResponse:
     """A page of the project's batches, newest first."""
     async with database.snapshot() as session:
         last = None
@@ -57,8 +60,16 @@ async def list_batches(
             if last is None:
                 raise BatchNotFound(after[:64], param="after")
         found = await batches.page(session, principal.project_id, after=last, limit=limit + 1)
-        page = await shapes(session, engines, found[:limit])
-        return BatchList.of(page, has_more=len(found) > limit)
+        made: list[bytes] = []
+        for one in await shapes(session, engines, found[:limit], errors_apart=True):
+            told = one.model_dump()
+            if one.status == BatchStatus.FAILED:
+                # Errors may be long and are JSON already: one batch's at a time, never parsed.
+                errors = await batches.errors_json(session, principal.project_id, one.id)
+                told["errors"] = errors and {"object": "list", "data": orjson.Fragment(errors)}
+            made += await dumped([told], orjson.dumps)
+    ids = (found[0].id, found[:limit][-1].id) if found else None
+    return ListResponse(made, ids, has_more=len(found) > limit)
 
 
 @router.get("/batches/{batch_id}")

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
+import orjson
 from fastapi import APIRouter, Header, Query, Request
 from starlette.requests import ClientDisconnect
 from starlette.responses import StreamingResponse
 
 from batch import collect, idempotency, upload
+from batch.arrivals import StoredArrivals, discard
 from batch.errors import FileNotFound, FileTooLarge, InvalidUpload
 from batch.files import ByteRange, FileStore
+from batch.project_limits import check_storage
 from batch.schemas import FileDeleted, FileList, FileObject, may_be_id
 from engine_adapter.wire.errors import ApiError
 from gateway.dependencies import DatabaseDep, FileStoreDep, PrincipalDep
@@ -20,12 +23,17 @@ from gateway.error_handlers import error_response
 from gateway.multipart import MultipartForm
 from gateway.ranges import content_disposition, read_range
 from gateway.refusal import LingeringResponse
+from gateway.sliced import ListResponse, dumped
 from store.models import File
 from store.models.file import FILE_PURPOSES
 from store.repositories import file as files
+from store.repositories.file import FilePosition
 from store.session import Database
 
 router = APIRouter(tags=["files"])
+
+PAGE_SLICE: Final = 100
+"""Files that are read of the database at once."""
 
 _UPLOAD_SCHEMA = {
     "requestBody": {
@@ -57,11 +65,15 @@ async def create_file(
     idempotency_key: Annotated[str | None, Header()] = None,
 ) -> object:
     """Store an uploaded file. The body is read as it arrives, and only as far as it is allowed."""
+    arrivals = StoredArrivals(database)
     try:
         key = idempotency.check_key(idempotency_key)
         _check_declared_length(request)
+        async with database.unit_of_work() as session:
+            # Before the body: who is over the limit already need not send it.
+            await check_storage(session, principal.project_id, 1)
         form = MultipartForm(request.headers.get("content-type"), request.stream())
-        received = await upload.receive(form.parts(), file_store)
+        received = await upload.receive(form.parts(), file_store, arrivals)
     except ClientDisconnect:
         raise InvalidUpload("The upload was interrupted.") from None
     except ApiError as refused:
@@ -69,15 +81,15 @@ async def create_file(
     try:
         async with database.unit_of_work() as session:
             file = await idempotency.record_file(session, received, principal.project_id, key=key)
-    except BaseException:
-        await file_store.delete(received.file_id)
+    except ApiError:  # refused before the commit; of anything else nobody knows whether it is one
+        await discard(file_store, arrivals, received.file_id)
         raise
     if file.id != received.file_id:
-        await file_store.delete(received.file_id)
+        await discard(file_store, arrivals, received.file_id)
     return FileObject.of(file)
 
 
-@router.get("/files")
+@router.get("/files", response_model=FileList)
 async def list_files(
     principal: PrincipalDep,
     database: DatabaseDep,
@@ -85,10 +97,10 @@ async def list_files(
     limit: Annotated[int, Query(ge=1, le=10_000)] = 10_000,
     order: Literal["asc", "desc"] = "desc",
     purpose: str | None = None,
-) -> FileList:
+) -> ListResponse:
     """A page of the project's files, by creation."""
     if purpose is not None and purpose not in FILE_PURPOSES:
-        return FileList.of([], has_more=False)
+        return ListResponse([], None, has_more=False)
     async with database.unit_of_work() as session:
         position = None
         if after is not None:
@@ -96,15 +108,30 @@ async def list_files(
                 position = await files.position(session, principal.project_id, after)
             if position is None:
                 raise FileNotFound(after[:64], param="after")
-        page = await files.page(
-            session,
-            principal.project_id,
-            limit=limit,
-            newest_first=order == "desc",
-            purpose=purpose,
-            after=position,
-        )
-        return FileList.of(page.files, has_more=page.has_more)
+        made: list[bytes] = []
+        ids: list[str] = []
+        has_more = True
+        while has_more and len(made) < limit:
+            # A few at a time: reading many holds up the loop as much as writing them.
+            page = await files.page(
+                session,
+                principal.project_id,
+                limit=min(PAGE_SLICE, limit - len(made)),
+                newest_first=order == "desc",
+                purpose=purpose,
+                after=position,
+            )
+            made += await dumped(page.files, _dump)
+            ids += [file.id for file in page.files]
+            has_more = page.has_more
+            if page.files:
+                position = FilePosition(page.files[-1].created_at, page.files[-1].id)
+            session.expunge_all()
+    return ListResponse(made, (ids[0], ids[-1]) if ids else None, has_more=has_more)
+
+
+def _dump(file: File) -> bytes:
+    return orjson.dumps(FileObject.of(file).model_dump())
 
 
 @router.get("/files/{file_id}")

@@ -1,16 +1,23 @@
-"""`/healthz` (the process is up) and `/readyz` (what it needs is there)."""
+"""Three questions, none of which needs a key.
+
+/healthz   is the process up?               no: it should be started again
+/readyz    should this gateway get traffic? no: it is starting or stopping
+/statusz   does what stands behind answer?  no: somebody should look, and sending requests to
+           another gateway would not help, which has the same database, broker and engines
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Awaitable
+from importlib.metadata import version
 from typing import Any
 
 from fastapi import APIRouter, Request
 from redis.exceptions import RedisError
 from sqlalchemy.exc import SQLAlchemyError
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from engine_adapter.client.pool import EnginePool
 from gateway.dependencies import DatabaseDep, EnginesDep
@@ -21,14 +28,51 @@ logger = logging.getLogger(__name__)
 _PROBE_S = 3.0
 
 
+@router.get("/", include_in_schema=False)
+async def front(request: Request) -> Response:
+    """A browser is led to the dashboard, whatever else asks is told where things are."""
+    if "text/html" in request.headers.get("accept", ""):
+        return RedirectResponse("/admin/", 303)
+    return JSONResponse(
+        {
+            "name": "coserve",
+            "version": version("coserve"),
+            "api": "/v1",
+            "dashboard": "/admin/",
+            "description": "/openapi.json",
+            "health": "/healthz",
+        }
+    )
+
+
+@router.get("/health", include_in_schema=False)
+@router.get("/ping", include_in_schema=False)
+@router.get("/v1/health", include_in_schema=False)
 @router.get("/healthz")
 async def healthz() -> dict[str, str]:
     """The process answers."""
     return {"status": "ok"}
 
 
+@router.get("/version")
+async def service_version(request: Request) -> dict[str, str]:
+    """The service's version."""
+    return {"version": request.app.version}
+
+
 @router.get("/readyz")
-async def readyz(request: Request, database: DatabaseDep, engines: EnginesDep) -> JSONResponse:
+async def readyz(request: Request, engines: EnginesDep) -> JSONResponse:
+    """Whether this gateway should get requests: not while it stops, nor before it asked around."""
+    status = "ready"
+    if getattr(request.app.state, "stopping", False):
+        status = "stopping"
+    elif not engines.asked:
+        status = "starting"
+    return JSONResponse({"status": status}, status_code=200 if status == "ready" else 503)
+
+
+@router.get("/statusz")
+async def statusz(request: Request, database: DatabaseDep, engines: EnginesDep) -> JSONResponse:
     """Whether database, broker and engine answer, each with a reason; 200 if all do, else 503."""
     probes = {
         "database": asyncio.ensure_future(_reason(database.ping())),
@@ -42,16 +86,16 @@ async def readyz(request: Request, database: DatabaseDep, engines: EnginesDep) -
         for name, probe in probes.items()
     }
     parts["engine"] = {**_part(_why_no_engine(engines)), "profile": _profile(engines)}
-    ready = all(part["ok"] for part in parts.values())
+    good = all(part["ok"] for part in parts.values())
     body: dict[str, Any] = {
-        "status": "ready" if ready else "not ready",
+        "status": "ok" if good else "degraded",
         "parts": parts,
         "models": [
             {"id": model.id, "context_tokens": model.context_tokens, "up": model.up}
             for model in engines.models()
         ],
     }
-    return JSONResponse(body, status_code=200 if ready else 503)
+    return JSONResponse(body, status_code=200 if good else 503)
 
 
 def _why_no_engine(engines: EnginePool) -> str:
@@ -84,6 +128,6 @@ async def _reason(probe: Awaitable[Any]) -> str:
     try:
         await probe
     except (SQLAlchemyError, RedisError, OSError) as error:
-        logger.warning("a probe of /readyz failed: %s", type(error).__name__)
+        logger.warning("a probe of /statusz failed: %s", type(error).__name__)
         return "cannot be reached"
     return ""

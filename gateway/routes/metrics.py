@@ -20,4 +20,6 @@ async def get_metrics(metrics: MetricsDep, engines: EnginesDep, database: Databa
     metrics.runtime.read(engines.members)
     await metrics.webhooks.read(database)
     await metrics.dispatch.read(database)
+    await metrics.workers.read(database)
+    await metrics.batches.read(database, engines)
     return Response(metrics.exposition(), media_type=_MEDIA_TYPE)

@@ -27,12 +27,16 @@ _ANSWERS: Final[dict[tuple[str, str], Shape]] = {
     ("/v1/chat/completions", "post"): {_JSON: {"schema": shapes.CHAT_COMPLETION}, **_EVENTS},
     ("/v1/completions", "post"): {_JSON: {"schema": shapes.COMPLETION}, **_EVENTS},
     ("/v1/embeddings", "post"): {_JSON: {"schema": shapes.EMBEDDINGS}},
+    ("/v1/responses", "post"): {_JSON: {"schema": shapes.RESPONSE}, **_EVENTS},
+    ("/v1/responses/{response_id}", "get"): {_JSON: {"schema": shapes.RESPONSE}, **_EVENTS},
+    ("/v1/responses/{response_id}/cancel", "post"): {_JSON: {"schema": shapes.RESPONSE}},
     ("/v1/models", "get"): {_JSON: {"schema": shapes.MODELS}},
     ("/v1/models/{model_id}", "get"): {_JSON: {"schema": shapes.MODEL}},
     ("/v1/files/{file_id}/content", "get"): {"application/octet-stream": {}},
     ("/v1/batches/{batch_id}/results", "get"): {"application/jsonl": {}},
     ("/v1/batches/{batch_id}/results/stream", "get"): _EVENTS,
     ("/readyz", "get"): {_JSON: {"schema": shapes.READINESS}},
+    ("/statusz", "get"): {_JSON: {"schema": shapes.STATUS}},
     ("/metrics", "get"): {"text/plain": {"schema": {"type": "string"}}},
 }
 _DEFECTS: Final = ("HTTPValidationError", "ValidationError")
@@ -81,5 +85,5 @@ def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
         envelope = {"schema": {"$ref": "#/components/schemas/Error"}}
         for status, what in (("4XX", "The request is refused."), ("5XX", "It cannot be served.")):
             responses[status] = {"description": what, "content": {_JSON: envelope}}
-    elif path == "/readyz":
-        responses["503"] = {**responses["200"], "description": "Something is missing."}
+    elif path in ("/readyz", "/statusz"):
+        responses["503"] = {**responses["200"], "description": "It is not."}

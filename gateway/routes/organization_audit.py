@@ -24,7 +24,7 @@ MAX_UNIX_S = 253_402_300_799
 
 
 @router.get("/organization/audit_logs")
-async def list_audit_logs(
+async def list_audit_logs(  # noqa: PLR0913
     principal: AuditorDep,
     database: DatabaseDep,
     after: str | None = None,

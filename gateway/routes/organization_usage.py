@@ -20,7 +20,7 @@ Word = Literal["project_id", "api_key_id", "model", "batch", "service_tier"]
 
 
 @router.get("/organization/usage/completions")
-async def read_usage(
+async def read_usage(  # noqa: PLR0913
     principal: ViewerDep,
     database: DatabaseDep,
     clock: ClockDep,

@@ -121,9 +121,10 @@ MODEL: Final = _object(
     {"id": _TEXT, "object": _word("model"), "created": _COUNT, "owned_by": _TEXT}
 )
 MODELS: Final = _object({"object": _word("list"), "data": _array(MODEL)})
-READINESS: Final = _object(
+READINESS: Final = _object({"status": _word("ready", "starting", "stopping")})
+STATUS: Final = _object(
     {
-        "status": _word("ready", "not ready"),
+        "status": _word("ok", "degraded"),
         "parts": {"type": "object"},
         "models": _array({"type": "object"}),
     }
@@ -160,3 +161,33 @@ EMBEDDINGS_REQUEST: Final = _object(
     encoding_format=_word("float", "base64", None),
     dimensions={"type": ["integer", "null"], "minimum": 1},
 )
+
+_ITEM_GIVEN: Final = _object(
+    {"role": _word("developer", "system", "user", "assistant"), "content": _SOME_TEXT}
+)
+_ITEM: Final = _object({"type": _TEXT}, id=_TEXT)
+RESPONSE: Final = _object(
+    {
+        "id": _TEXT,
+        "object": _word("response"),
+        "created_at": _COUNT,
+        "status": _word("queued", "in_progress", "completed", "incomplete", "failed", "cancelled"),
+        "model": _TEXT,
+        "output": _array(_ITEM),
+        "error": _ANY_OR_NULL,
+        "incomplete_details": _ANY_OR_NULL,
+        "parallel_tool_calls": {"type": "boolean"},
+        "tool_choice": {"type": ["string", "object"]},
+        "tools": _array({"type": "object"}),
+        "usage": _ANY_OR_NULL,
+    }
+)
+RESPONSE_REQUEST: Final = _object(
+    {"model": _TEXT, "input": {"anyOf": [_TEXT, _array(_ITEM_GIVEN, minItems=1)]}},
+    instructions={"type": ["string", "null"]},
+    max_output_tokens={"type": ["integer", "null"], "minimum": 1},
+    temperature={"type": ["number", "null"], "minimum": 0, "maximum": 2},
+    stream={"type": ["boolean", "null"]},
+)
+CONVERSATION_REQUEST: Final = _object({}, metadata=_ANY_OR_NULL)
+CONVERSATION_ITEMS_REQUEST: Final = _object({"items": _array(_ITEM_GIVEN, minItems=1, maxItems=20)})

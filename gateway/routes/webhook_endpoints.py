@@ -21,8 +21,13 @@ from batch.webhooks.schemas import (
     WebhookEndpointWithSecret,
     WebhookEventTypes,
 )
-from batch.webhooks.sender import Sender
-from gateway.dependencies import ClockDep, DatabaseDep, PrincipalDep, SettingsDep
+from gateway.dependencies import (
+    ClockDep,
+    DatabaseDep,
+    PrincipalDep,
+    ReceiverLooksDep,
+    SenderDep,
+)
 from store.repositories import webhook_endpoint
 
 router = APIRouter(tags=["webhooks"])
@@ -40,10 +45,12 @@ async def create_endpoint(
     body: CreateWebhookEndpoint,
     principal: PrincipalDep,
     database: DatabaseDep,
-    settings: SettingsDep,
+    sender: SenderDep,
+    looks: ReceiverLooksDep,
 ) -> WebhookEndpointWithSecret:
     """A new endpoint; its secret is shown here and never again."""
-    made = await endpoints.create(database, settings.webhook_targets, principal.project_id, body)
+    async with looks.look(principal.project_id):
+        made = await endpoints.create(database, sender, principal.project_id, body)
     return WebhookEndpointWithSecret.of(made)
 
 
@@ -84,12 +91,14 @@ async def update_endpoint(
     body: UpdateWebhookEndpoint,
     principal: PrincipalDep,
     database: DatabaseDep,
-    settings: SettingsDep,
+    sender: SenderDep,
+    looks: ReceiverLooksDep,
 ) -> WebhookEndpointObject:
     """Change what is given."""
-    changed = await endpoints.update(
-        database, settings.webhook_targets, principal.project_id, webhook_endpoint_id, body
-    )
+    async with looks.look(principal.project_id):
+        changed = await endpoints.update(
+            database, sender, principal.project_id, webhook_endpoint_id, body
+        )
     return WebhookEndpointObject.of(changed)
 
 
@@ -125,18 +134,20 @@ async def test_endpoint(
     body: TestWebhookEndpoint,
     principal: PrincipalDep,
     database: DatabaseDep,
-    settings: SettingsDep,
+    sender: SenderDep,
+    looks: ReceiverLooksDep,
     clock: ClockDep,
 ) -> WebhookEndpointTested:
     """Send a sample event now; what the receiver answers is the result, whatever it is."""
-    status = await endpoints.test(
-        database,
-        Sender(settings.webhook_targets, clock),
-        clock,
-        principal.project_id,
-        webhook_endpoint_id,
-        body.event_type,
-    )
+    async with looks.look(principal.project_id):
+        status = await endpoints.test(
+            database,
+            sender,
+            clock,
+            principal.project_id,
+            webhook_endpoint_id,
+            body.event_type,
+        )
     return WebhookEndpointTested(
         webhook_endpoint_id=webhook_endpoint_id, event_type=body.event_type, status_code=status
     )

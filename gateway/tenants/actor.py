@@ -32,6 +32,7 @@ class Action(StrEnum):
     BATCH_UPDATED = "batch.updated"
     BATCH_RETRIED = "batch.retried"
     BATCH_FILE_DOWNLOADED = "batch.file_downloaded"
+    BATCH_ROW_READ = "batch.row_read"
     LOGIN = "login.succeeded"
 
 

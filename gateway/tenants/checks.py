@@ -14,6 +14,10 @@ MAX_LIMITS: Final = {
     "requests_per_minute": 2**31 - 1,
     "tokens_per_minute": 10**15,
     "batch_enqueued_token_limit": 10**15,
+    "concurrent_requests": 2**31 - 1,
+    "live_batches": 2**31 - 1,
+    "batches_per_hour": 2**31 - 1,
+    "stored_bytes": 10**18,
 }
 """The limits there are, and what their columns and the arithmetic of buckets can hold."""
 

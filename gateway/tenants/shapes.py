@@ -64,6 +64,10 @@ class ProjectLimits(KeyLimits):
     """Limits that all keys of a project share."""
 
     batch_enqueued_token_limit: int | None = None
+    concurrent_requests: int | None = None
+    live_batches: int | None = None
+    batches_per_hour: int | None = None
+    stored_bytes: int | None = None
 
 
 class CreateProject(_Body):
@@ -134,6 +138,10 @@ class ProjectObject(Identified):
                 requests_per_minute=project.requests_per_minute,
                 tokens_per_minute=project.tokens_per_minute,
                 batch_enqueued_token_limit=project.batch_enqueued_token_limit,
+                concurrent_requests=project.concurrent_requests,
+                live_batches=project.live_batches,
+                batches_per_hour=project.batches_per_hour,
+                stored_bytes=project.stored_bytes,
             ),
         )
 

@@ -21,7 +21,7 @@ from coserve_kernels.page_shape import PageShape
 
 # Not compiled anew for a number of tokens that happens to be 1 or a multiple of 16.
 @triton.jit(do_not_specialize=["num_tokens"])
-def _gather(  # type: ignore[no-untyped-def]  # Triton would read type hints as code
+def _gather(  # type: ignore[no-untyped-def]  # Triton would read type hints as code  # noqa: PLR0913
     planes,
     slots,
     staging,

@@ -1,19 +1,25 @@
 """All tables; importing this registers every one with `Base.metadata`."""
 
+from store.models.arrival import Arrival
 from store.models.audit import AuditEntry
 from store.models.base import Base
 from store.models.batch import Batch
 from store.models.dispatch_count import DispatchCount
 from store.models.dispatcher import Dispatcher
+from store.models.ended_session import EndedSession
 from store.models.engine import Engine
 from store.models.event import BatchEvent
 from store.models.file import File
+from store.models.history import HistoryPoint, HistoryWriter
 from store.models.idempotency import IdempotencyKey
 from store.models.key import ApiKey
 from store.models.organization import DEFAULT_ORGANIZATION_ID, Organization
 from store.models.project import DEFAULT_PROJECT_ID, Project
+from store.models.receipt import WriteReceipt
+from store.models.response import Conversation, ConversationItem, StoredResponse
 from store.models.result import RowResult
 from store.models.row import BatchRow
+from store.models.stage_count import StageCount
 from store.models.usage import Usage
 from store.models.webhook import WebhookDelivery, WebhookEndpoint
 
@@ -21,20 +27,29 @@ __all__ = [
     "DEFAULT_ORGANIZATION_ID",
     "DEFAULT_PROJECT_ID",
     "ApiKey",
+    "Arrival",
     "AuditEntry",
     "Base",
     "Batch",
     "BatchEvent",
     "BatchRow",
+    "Conversation",
+    "ConversationItem",
     "DispatchCount",
     "Dispatcher",
+    "EndedSession",
     "Engine",
     "File",
+    "HistoryPoint",
+    "HistoryWriter",
     "IdempotencyKey",
     "Organization",
     "Project",
     "RowResult",
+    "StageCount",
+    "StoredResponse",
     "Usage",
     "WebhookDelivery",
     "WebhookEndpoint",
+    "WriteReceipt",
 ]

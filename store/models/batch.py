@@ -23,6 +23,8 @@ BATCH_STATUSES = (
 )
 LIVE_STATUSES = ("validating", "in_progress", "finalizing", "cancelling")
 
+_ENDED_AT = "COALESCE(completed_at, failed_at, expired_at, cancelled_at)"
+
 
 class Batch(Base):
     """One batch and its counts.
@@ -40,6 +42,26 @@ class Batch(Base):
             "ix_batches_live",
             "expires_at",
             postgresql_where=text("status IN " + str(LIVE_STATUSES)),
+        ),
+        Index(
+            "ix_batches_ended", text(_ENDED_AT), postgresql_where=text(f"{_ENDED_AT} IS NOT NULL")
+        ),
+        Index(
+            "ix_batches_past",
+            "finalizing_at",
+            postgresql_where=text(
+                "status = 'completed' AND retry_of IS NULL AND num_completed >= 32"
+            ),
+        ),
+        Index(
+            "ix_batches_output_file_id",
+            "output_file_id",
+            postgresql_where=text("output_file_id IS NOT NULL"),
+        ),
+        Index(
+            "ix_batches_error_file_id",
+            "error_file_id",
+            postgresql_where=text("error_file_id IS NOT NULL"),
         ),
     )
 

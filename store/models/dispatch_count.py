@@ -16,7 +16,7 @@ def _counter() -> Mapped[int]:
 class DispatchCount(Base):
     """One row per engine that ever had a dispatcher.
 
-    The `num_*` counters only grow, over every dispatcher the engine had; the last three are as of
+    The `num_*` counters only grow, over every dispatcher the engine had; the others are as of
     `updated_at`, and mean nothing once it is older than a dispatcher may be silent.
     """
 
@@ -35,9 +35,15 @@ class DispatchCount(Base):
     """Calls that the engine turned away because it was full (429, 503)."""
     num_losses: Mapped[int] = _counter()
     """Calls that ended with the engine's connection."""
+    num_handed_back: Mapped[int] = _counter()
+    """Rows taken off the engine for others before it had begun them."""
     num_in_flight: Mapped[int] = mapped_column(server_default="0")
     num_unwritten: Mapped[int] = mapped_column(server_default="0")
     """Outcomes that wait to be written."""
     window_rows: Mapped[int] = mapped_column(server_default="0")
     """Rows the dispatcher wants to have at the engine."""
+    in_flight_bytes: Mapped[int] = _counter()
+    """Lines of the rows in flight."""
+    unwritten_bytes: Mapped[int] = _counter()
+    """Result lines that wait to be written."""
     updated_at: Mapped[CreatedAt]

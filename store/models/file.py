@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from store.models.base import Base, one_of
@@ -27,6 +27,14 @@ class File(Base):
         CheckConstraint(one_of("purpose", FILE_PURPOSES), name="purpose"),
         CheckConstraint("size_bytes >= 0", name="size"),
         Index("ix_files_listing", "project_id", "created_at", "id"),
+        Index(
+            "ix_files_gone",
+            text("LEAST(deleted_at, expires_at)"),
+            postgresql_where=text("collected_at IS NULL"),
+        ),
+        Index(
+            "ix_files_collected", "collected_at", postgresql_where=text("collected_at IS NOT NULL")
+        ),
     )
 
     id: Mapped[TextId]

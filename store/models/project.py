@@ -21,6 +21,10 @@ class Project(Base):
         CheckConstraint("requests_per_minute >= 0", name="requests_per_minute"),
         CheckConstraint("tokens_per_minute >= 0", name="tokens_per_minute"),
         CheckConstraint("batch_enqueued_token_limit >= 0", name="batch_enqueued_token_limit"),
+        CheckConstraint("concurrent_requests >= 0", name="concurrent_requests"),
+        CheckConstraint("live_batches >= 0", name="live_batches"),
+        CheckConstraint("batches_per_hour >= 0", name="batches_per_hour"),
+        CheckConstraint("stored_bytes >= 0", name="stored_bytes"),
     )
 
     id: Mapped[TextId]
@@ -35,6 +39,14 @@ class Project(Base):
     tokens_per_minute: Mapped[int | None] = mapped_column(BigInteger)
     batch_enqueued_token_limit: Mapped[int | None] = mapped_column(BigInteger)
     """Prompt tokens of live batches, per model (contract row B-31)."""
+    concurrent_requests: Mapped[int | None]
+    """Online requests in flight at one gateway; null: no limit. So the next three."""
+    live_batches: Mapped[int | None]
+    """Batches that have not ended."""
+    batches_per_hour: Mapped[int | None]
+    """Batches created within the last hour."""
+    stored_bytes: Mapped[int | None] = mapped_column(BigInteger)
+    """Bytes of files that are not deleted and have not expired."""
 
 
 DEFAULT_PROJECT_ID = "proj_default"

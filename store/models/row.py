@@ -63,5 +63,5 @@ class BatchRow(Base):
     """Not claimed before this instant (back-off after a failed attempt)."""
     dispatcher_id: Mapped[str | None]
     rid: Mapped[str | None]
-    """The engine request id of the current attempt."""
+    """Which claim of its dispatcher leased it: one that got no answer is taken back by this."""
     last_error: Mapped[dict[str, Any] | None] = mapped_column(JSONB(none_as_null=True))

@@ -64,7 +64,7 @@ class WebhookDelivery(Base):
     id: Mapped[TextId]
     endpoint_id: Mapped[str] = mapped_column(ForeignKey("webhook_endpoints.id", ondelete="CASCADE"))
     batch_event_id: Mapped[int] = mapped_column(
-        BigInteger, ForeignKey("batch_events.id", ondelete="CASCADE")
+        BigInteger, ForeignKey("batch_events.id", ondelete="CASCADE"), index=True
     )
     event_id: Mapped[str]
     """The same for every endpoint that hears of the event."""

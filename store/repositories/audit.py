@@ -19,6 +19,7 @@ class AuditFilter:
     """Which entries; an empty field means any.
 
     Attributes:
+        without: Acts that are left out.
         since: The first instant.
         until: The instant after the last.
     """
@@ -28,9 +29,10 @@ class AuditFilter:
     actor_key_ids: Sequence[str] = ()
     since: datetime | None = None
     until: datetime | None = None
+    without: Sequence[str] = ()
 
 
-async def append(
+async def append(  # noqa: PLR0913
     session: AsyncSession,
     organization_id: str,
     *,
@@ -95,6 +97,8 @@ async def page(
         .outerjoin(Project, Project.id == AuditEntry.project_id)
         .where(AuditEntry.organization_id == organization_id)
     )
+    if only.without:
+        statement = statement.where(AuditEntry.action.not_in(only.without))
     for column, words in (
         (AuditEntry.action, only.actions),
         (AuditEntry.project_id, only.project_ids),

@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlalchemy import select, text, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import defer
 
 from store.models import Batch
 from store.repositories import event
@@ -33,6 +34,7 @@ class LiveBatch:
         storage_key: Where the input file's bytes are.
         key_id: The key that created it, for the account.
         model: What its lines ask for; none for a batch validated before that was kept.
+        answer_tokens: Mean length of its answers; none where it has none yet.
     """
 
     id: str
@@ -44,9 +46,10 @@ class LiveBatch:
     storage_key: str
     key_id: str | None = None
     model: str | None = None
+    answer_tokens: float | None = None
 
 
-async def add(
+async def add(  # noqa: PLR0913
     session: AsyncSession,
     *,
     project_id: str,
@@ -114,12 +117,24 @@ async def lock(session: AsyncSession, batch_id: str) -> Batch | None:
 async def page(
     session: AsyncSession, project_id: str, *, after: Batch | None, limit: int
 ) -> Sequence[Batch]:
-    """Up to `limit` batches, newest first, older than `after` (contract rows R-27, R-28)."""
-    query = select(Batch).where(Batch.project_id == project_id)
+    """Up to `limit` batches, newest first, older than `after` (contract rows R-27, R-28).
+
+    Without their errors, which may be long: see `errors_json`.
+    """
+    query = select(Batch).options(defer(Batch.errors)).where(Batch.project_id == project_id)
     if after is not None:
         query = query.where(tuple_(Batch.created_at, Batch.id) < (after.created_at, after.id))
     query = query.order_by(Batch.created_at.desc(), Batch.id.desc()).limit(limit)
     return (await session.execute(query)).scalars().all()
+
+
+async def errors_json(session: AsyncSession, project_id: str, batch_id: str) -> str | None:
+    """The validation errors of a project's batch as JSON, as they are stored."""
+    found: str | None = await session.scalar(
+        text("SELECT errors::text FROM batches WHERE id = :id AND project_id = :project_id"),
+        {"id": batch_id, "project_id": project_id},
+    )
+    return found
 
 
 async def move(
@@ -167,7 +182,8 @@ async def live(session: AsyncSession, model: str) -> list[LiveBatch]:
             """
             SELECT b.id, b.project_id, b.endpoint, b.priority,
                    b.num_total - b.num_completed - b.num_failed AS num_open,
-                   b.expires_at, f.storage_key, b.key_id, b.model
+                   b.expires_at, f.storage_key, b.key_id, b.model,
+                   b.completion_tokens::float8 / NULLIF(b.num_completed, 0) AS answer_tokens
             FROM batches b JOIN files f ON f.id = b.input_file_id
             WHERE b.status = 'in_progress' AND b.paused_at IS NULL
               AND b.expires_at > statement_timestamp()
@@ -181,18 +197,22 @@ async def live(session: AsyncSession, model: str) -> list[LiveBatch]:
 
 
 async def stopped(session: AsyncSession, batch_ids: Collection[str]) -> dict[str, str]:
-    """Those of the batches whose rows must not run any more, and the row status they end in.
+    """Those of the batches whose rows must not run now, and the status that their rows get.
 
-    `cancelled` for a batch that was cancelled, `expired` for one whose window has ended.
+    `cancelled` for a batch that was cancelled, `expired` for one whose window has ended, `pending`
+    for one that is paused.
     """
     found = await session.execute(
         text(
             """
             SELECT id, CASE WHEN status IN ('cancelling', 'cancelled') THEN 'cancelled'
+                            WHEN status = 'in_progress' AND expires_at > statement_timestamp()
+                              THEN 'pending'
                             ELSE 'expired' END AS row_status
             FROM batches
             WHERE id = ANY(:ids)
-              AND (status <> 'in_progress' OR expires_at <= statement_timestamp())
+              AND (status <> 'in_progress' OR paused_at IS NOT NULL
+                   OR expires_at <= statement_timestamp())
             """
         ),
         {"ids": list(batch_ids)},
@@ -245,14 +265,16 @@ async def waiting_for_a_stage(session: AsyncSession, *, idle_s: float) -> list[t
 
     A batch counts as waiting when nothing has happened to it for `idle_s`: then `validating`
     wants to be validated, and one with every row closed, or cancelled, or past its window, wants
-    to be finalized. Asking twice is harmless. Events of the future (a clock set back) do not count.
+    to be finalized; not while it is paused. Asking twice is harmless. Events of the future (a clock
+    set back) do not count.
     """
     found = await session.execute(
         text(
             """
             SELECT b.id, b.status FROM batches b
             WHERE (b.status IN ('validating', 'finalizing', 'cancelling')
-                   OR (b.status = 'in_progress' AND b.num_completed + b.num_failed = b.num_total))
+                   OR (b.status = 'in_progress' AND b.num_completed + b.num_failed = b.num_total
+                       AND (b.paused_at IS NULL OR b.expires_at <= statement_timestamp())))
               AND NOT EXISTS (
                 SELECT 1 FROM batch_events e WHERE e.batch_id = b.id
                   AND abs(extract(epoch FROM statement_timestamp() - e.created_at)) < :idle_s)

@@ -11,7 +11,15 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from store.models import DispatchCount
 
-_COUNTERS = ("num_claimed", "num_results", "num_retries", "num_fenced", "num_refused", "num_losses")
+_COUNTERS = (
+    "num_claimed",
+    "num_results",
+    "num_retries",
+    "num_fenced",
+    "num_refused",
+    "num_losses",
+    "num_handed_back",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +32,12 @@ class DispatchCounts:
     num_fenced: int = 0
     num_refused: int = 0
     num_losses: int = 0
+    num_handed_back: int = 0
     num_in_flight: int = 0
     num_unwritten: int = 0
     window_rows: int = 0
+    in_flight_bytes: int = 0
+    unwritten_bytes: int = 0
 
     def since(self, before: DispatchCounts) -> DispatchCounts:
         """What was counted since `before`, and the state as it is now."""
@@ -86,10 +97,12 @@ async def by_engine(session: AsyncSession) -> list[EngineCounts]:
         text(
             """
             SELECT c.engine_url, c.num_claimed, c.num_results, c.num_retries, c.num_fenced,
-                   c.num_refused, c.num_losses,
+                   c.num_refused, c.num_losses, c.num_handed_back,
                    CASE WHEN d.id IS NULL THEN 0 ELSE c.num_in_flight END AS num_in_flight,
                    CASE WHEN d.id IS NULL THEN 0 ELSE c.num_unwritten END AS num_unwritten,
                    CASE WHEN d.id IS NULL THEN 0 ELSE c.window_rows END AS window_rows,
+                   CASE WHEN d.id IS NULL THEN 0 ELSE c.in_flight_bytes END AS in_flight_bytes,
+                   CASE WHEN d.id IS NULL THEN 0 ELSE c.unwritten_bytes END AS unwritten_bytes,
                    extract(epoch FROM statement_timestamp() - d.heartbeat_at)::float8 AS age_s
             FROM dispatch_counts c LEFT JOIN dispatchers d ON d.engine_url = c.engine_url
             ORDER BY c.engine_url

@@ -13,24 +13,18 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 
-async def acquire(
-    session: AsyncSession, dispatcher_id: str, engine_url: str, *, stale_s: float
-) -> bool:
-    """Become the engine's dispatcher, unless another one's heartbeat is younger than `stale_s`."""
+async def acquire(session: AsyncSession, dispatcher_id: str, engine_url: str) -> bool:
+    """Become the engine's dispatcher, unless it has one; stale ones are forgotten before."""
     taken = await session.scalar(
         text(
             """
             INSERT INTO dispatchers (id, engine_url, acquired_at, heartbeat_at)
             VALUES (:id, :url, statement_timestamp(), statement_timestamp())
-            ON CONFLICT (engine_url) DO UPDATE
-              SET id = EXCLUDED.id, acquired_at = EXCLUDED.acquired_at,
-                  heartbeat_at = EXCLUDED.heartbeat_at
-              WHERE abs(extract(epoch FROM statement_timestamp() - dispatchers.heartbeat_at))
-                    > :stale_s
+            ON CONFLICT (engine_url) DO NOTHING
             RETURNING id
             """
         ),
-        {"id": dispatcher_id, "url": engine_url, "stale_s": stale_s},
+        {"id": dispatcher_id, "url": engine_url},
     )
     return taken is not None
 
@@ -67,19 +61,35 @@ async def release(session: AsyncSession, dispatcher_id: str) -> None:
     await session.execute(text("DELETE FROM dispatchers WHERE id = :id"), {"id": dispatcher_id})
 
 
-async def forget_stale(session: AsyncSession, *, stale_s: float) -> list[str]:
-    """End leases whose heartbeat is older than `stale_s`; the engine urls they were for."""
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A dispatcher whose heart has stopped.
+
+    Attributes:
+        died: It, and not the database: the server has been there since the last heartbeat.
+    """
+
+    id: str
+    engine_url: str
+    died: bool
+
+
+async def forget_stale(
+    session: AsyncSession, *, stale_s: float, engine_url: str | None = None
+) -> list[Gone]:
+    """End leases whose heartbeat is older than `stale_s`, of all engines or of one."""
     found = await session.execute(
         text(
             """
             DELETE FROM dispatchers
             WHERE abs(extract(epoch FROM statement_timestamp() - heartbeat_at)) > :stale_s
-            RETURNING engine_url
+              AND (CAST(:url AS text) IS NULL OR engine_url = :url)
+            RETURNING id, engine_url, heartbeat_at > pg_postmaster_start_time() AS died
             """
         ),
-        {"stale_s": stale_s},
+        {"stale_s": stale_s, "url": engine_url},
     )
-    return list(found.scalars())
+    return [Gone(*row) for row in found]
 
 
 async def engine_urls(session: AsyncSession) -> set[str]:

@@ -127,22 +127,28 @@ async def live_batch_reading(session: AsyncSession, file_id: str) -> Batch | Non
     return (await session.execute(query)).scalar_one_or_none()
 
 
-async def collectable(session: AsyncSession, limit: int) -> Sequence[File]:
+async def collectable(
+    session: AsyncSession, limit: int, *, but: Collection[str] = ()
+) -> Sequence[File]:
     """Files whose bytes nobody can or may read any more, the longest gone first.
 
     Deleted or expired, and not the input of a live batch (whose window may end after the file's).
     They are locked; one that a transaction is just making a batch's input is left out. Such a
     transaction may have committed since this query began: ask `read_by_live_batches` after it.
+    Those in `but` are left out.
     """
+    # As the index `ix_files_gone` has it.
+    gone_at = func.least(File.deleted_at, File.expires_at)
     in_use = exists().where(Batch.input_file_id == File.id, Batch.status.in_(LIVE_STATUSES))
     query = (
         select(File)
         .where(
             File.collected_at.is_(None),
-            or_(File.deleted_at.is_not(None), File.expires_at <= func.statement_timestamp()),
+            gone_at <= func.statement_timestamp(),
             ~in_use,
+            File.id.not_in(but),
         )
-        .order_by(func.coalesce(File.deleted_at, File.expires_at))
+        .order_by(gone_at)
         .limit(limit)
         .with_for_update(skip_locked=True)
     )

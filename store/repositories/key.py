@@ -23,7 +23,7 @@ def hash_of(plaintext: str) -> bytes:
     return hashlib.sha256(plaintext.encode("utf-8", "surrogatepass")).digest()
 
 
-async def create(
+async def create(  # noqa: PLR0913
     session: AsyncSession,
     project_id: str,
     name: str,
@@ -137,7 +137,7 @@ async def find(session: AsyncSession, key_id: str) -> tuple[ApiKey, Project] | N
     return None if row is None else (row[0], row[1])
 
 
-async def page(
+async def page(  # noqa: PLR0913
     session: AsyncSession,
     organization_id: str,
     *,

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Select, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, Select, Text, cast, func, or_, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import aliased
 
 from store.models import ApiKey, Batch, BatchEvent, BatchRow, File, Project, RowResult
-from store.models.batch import LIVE_STATUSES
+from store.models.batch import BATCH_STATUSES, LIVE_STATUSES
 
 STATUS_GROUPS: dict[str, tuple[str, ...]] = {
     "live": LIVE_STATUSES,
@@ -107,6 +107,30 @@ def _overviews(organization_id: str) -> Select[Batch, str, str | None, str, int,
     )
 
 
+def _matches(search: str) -> ColumnElement[bool]:
+    """Part of an id, name, model, endpoint or of the metadata, or all of a row's custom id."""
+    wanted = search.lower()
+    words = (
+        Batch.id,
+        Batch.input_file_id,
+        Batch.output_file_id,
+        Batch.error_file_id,
+        Batch.model,
+        Batch.endpoint,
+        File.filename,
+        Project.name,
+        ApiKey.name,
+        cast(Batch.batch_metadata, Text),
+    )
+    has_row = (
+        select(BatchRow.id)
+        .where(BatchRow.batch_id == Batch.id, BatchRow.custom_id == search)
+        .correlate(Batch)
+        .exists()
+    )
+    return or_(*(func.strpos(func.lower(word), wanted) > 0 for word in words), has_row)
+
+
 async def page(
     session: AsyncSession,
     organization_id: str,
@@ -114,6 +138,7 @@ async def page(
     group: str | None,
     after: str | None,
     limit: int,
+    search: str = "",
 ) -> tuple[Sequence[BatchOverview], bool]:
     """Batches of an organisation, newest first, and whether more follow.
 
@@ -123,8 +148,11 @@ async def page(
         group: One of `STATUS_GROUPS`, or none for every status.
         after: Only those older than this batch; an unknown id means the first page.
         limit: How many at most.
+        search: What one of its words must hold (`_matches`); empty: anything.
     """
     query = _overviews(organization_id)
+    if search:
+        query = query.where(_matches(search))
     query = query.order_by(Batch.created_at.desc(), Batch.id.desc()).limit(limit + 1)
     if group is not None:
         query = query.where(Batch.status.in_(STATUS_GROUPS[group]))
@@ -136,6 +164,15 @@ async def page(
         )
     rows = (await session.execute(query)).all()
     return [BatchOverview(*row) for row in rows[:limit]], len(rows) > limit
+
+
+async def due(
+    session: AsyncSession, organization_id: str, *, limit: int
+) -> Sequence[BatchOverview]:
+    """Live batches of an organisation, those whose window ends first."""
+    query = _overviews(organization_id).where(Batch.status.in_(LIVE_STATUSES))
+    rows = await session.execute(query.order_by(Batch.expires_at, Batch.id).limit(limit))
+    return [BatchOverview(*row) for row in rows]
 
 
 async def one(session: AsyncSession, organization_id: str, batch_id: str) -> BatchOverview | None:
@@ -163,6 +200,19 @@ async def totals(session: AsyncSession, organization_id: str) -> BatchTotals:
         by_status={status: count for status, count, _ in rows},
         open_rows=sum(int(rows_open) for _, _, rows_open in rows),
     )
+
+
+async def num_by_status(session: AsyncSession) -> dict[str, int]:
+    """How many batches there are per status, over all organisations; zero is said too."""
+    query = select(Batch.status, func.count()).group_by(Batch.status)
+    found = dict((await session.execute(query)).all())
+    return {status: found.get(status, 0) for status in BATCH_STATUSES}
+
+
+async def due_first(session: AsyncSession, *, limit: int) -> Sequence[Batch]:
+    """Live batches of all organisations, those whose window ends first."""
+    query = select(Batch).where(Batch.status.in_(LIVE_STATUSES)).order_by(Batch.expires_at)
+    return (await session.execute(query.limit(limit))).scalars().all()
 
 
 async def events(session: AsyncSession, batch_id: str, *, limit: int) -> Sequence[BatchEvent]:

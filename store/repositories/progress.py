@@ -23,7 +23,8 @@ WRITE_LAG_S = 1.0
 
 HISTORY_BATCHES = 5
 HISTORY_MIN_ROWS = 32
-"""A finished batch with fewer lines says more about its start than about speed."""
+"""A finished batch with fewer lines says more about its start than about speed. It stands in the
+definition of the index `ix_batches_past`, which finds those that are looked at."""
 
 
 @dataclass(frozen=True)
@@ -141,8 +142,8 @@ async def read_service(session: AsyncSession) -> ServiceReading:
                      extract(epoch FROM b.finalizing_at - b.in_progress_at)::float8 AS s
               FROM batches b JOIN files f ON f.id = b.input_file_id
               WHERE b.status = 'completed' AND b.retry_of IS NULL
-                AND b.num_completed >= :min_rows
-                AND b.created_at > statement_timestamp() - interval '7 days'
+                AND b.num_completed >= {HISTORY_MIN_ROWS}
+                AND b.finalizing_at > statement_timestamp() - interval '7 days'
                 AND NOT EXISTS (SELECT 1 FROM batch_events e
                                 WHERE e.batch_id = b.id AND e.event = 'paused')
               ORDER BY b.finalizing_at DESC LIMIT :num_past
@@ -158,7 +159,7 @@ async def read_service(session: AsyncSession) -> ServiceReading:
               (SELECT count(*) FROM dispatchers) AS num_dispatchers
             """
         ),
-        {"min_rows": HISTORY_MIN_ROWS, "num_past": HISTORY_BATCHES, **_PACE_VALUES},
+        {"num_past": HISTORY_BATCHES, **_PACE_VALUES},
     )
     return ServiceReading(**found.mappings().one())
 

@@ -6,10 +6,13 @@ tokens are free the moment it ends, for whatever reason.
 
 from __future__ import annotations
 
-from sqlalchemy import select, text
+from datetime import timedelta
+
+from sqlalchemy import func, or_, select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from store.models import Project
+from store.models import Batch, File, Project
+from store.models.batch import LIVE_STATUSES
 
 
 async def project_limit(session: AsyncSession, project_id: str) -> int | None:
@@ -18,6 +21,43 @@ async def project_limit(session: AsyncSession, project_id: str) -> int | None:
         select(Project.batch_enqueued_token_limit).where(Project.id == project_id)
     )
     return limit
+
+
+async def find_project(session: AsyncSession, project_id: str) -> Project:
+    """The project with its limits, read anew."""
+    return await session.get_one(Project, project_id, populate_existing=True)
+
+
+async def lock_project(session: AsyncSession, project_id: str) -> None:
+    """One transaction at a time decides about what the project may have besides; first of all."""
+    await session.execute(
+        text("SELECT pg_advisory_xact_lock(hashtextextended(:name, 12))"), {"name": project_id}
+    )
+
+
+async def live_batches(session: AsyncSession, project_id: str) -> int:
+    """How many batches of the project have not ended."""
+    query = select(func.count()).where(
+        Batch.project_id == project_id, Batch.status.in_(LIVE_STATUSES)
+    )
+    return int(await session.scalar(query) or 0)
+
+
+async def batches_of_hour(session: AsyncSession, project_id: str) -> int:
+    """How many batches the project created within the last hour."""
+    since = func.statement_timestamp() - timedelta(hours=1)
+    query = select(func.count()).where(Batch.project_id == project_id, Batch.created_at > since)
+    return int(await session.scalar(query) or 0)
+
+
+async def stored_bytes(session: AsyncSession, project_id: str) -> int:
+    """How much the project's files hold, deleted and expired ones aside."""
+    query = select(func.coalesce(func.sum(File.size_bytes), 0)).where(
+        File.project_id == project_id,
+        File.deleted_at.is_(None),
+        or_(File.expires_at.is_(None), File.expires_at > func.statement_timestamp()),
+    )
+    return int(await session.scalar(query) or 0)
 
 
 async def lock(session: AsyncSession, project_id: str, model: str) -> None:

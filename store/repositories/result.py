@@ -11,8 +11,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from store.types import array_literal
 
-EXPORT_ROWS = 500
-PAGE_ROWS = 50
+EXPORT_ROWS = 2000
+EXPORT_BYTES = 4 * 1024**2
+"""What an export reads at once: so many lines, and none after so many bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,39 +177,53 @@ async def after(
         max_lines: At most so many.
         max_bytes: None is begun after so many bytes; the first is given whatever its size.
     """
-    found = await session.stream(
-        text(
-            "SELECT seq, succeeded, line FROM row_results WHERE batch_id = :id AND seq > :seq"
-            " AND (CAST(:succeeded AS boolean) IS NULL OR succeeded = :succeeded)"
-            " ORDER BY seq LIMIT :max_lines"
-        ).execution_options(yield_per=PAGE_ROWS),
-        {"id": batch_id, "seq": seq, "succeeded": succeeded, "max_lines": max_lines},
+    found = await session.execute(
+        _AFTER,
+        {
+            "id": batch_id,
+            "seq": seq,
+            "succeeded": succeeded,
+            "max_lines": max_lines,
+            "max_bytes": max_bytes,
+        },
     )
-    taken: list[NumberedLine] = []
-    num_bytes = 0
-    async for one in found:
-        if num_bytes >= max_bytes:
-            await found.close()
-            break
-        taken.append(NumberedLine(one.seq, one.succeeded, bytes(one.line)))
-        num_bytes += len(one.line)
-    return taken
+    return [NumberedLine(one.seq, one.succeeded, bytes(one.line)) for one in found]
+
+
+# Lengths are read without the lines: long ones are stored apart.
+_AFTER = text(
+    """
+    SELECT seq, succeeded, line FROM row_results
+    WHERE batch_id = :id AND seq > :seq
+      AND (CAST(:succeeded AS boolean) IS NULL OR succeeded = :succeeded)
+      AND seq <= (SELECT max(seq) FROM (
+        SELECT seq, sum(num_bytes) OVER (ORDER BY seq) - num_bytes AS before FROM (
+          SELECT seq, octet_length(line) AS num_bytes FROM row_results
+          WHERE batch_id = :id AND seq > :seq
+            AND (CAST(:succeeded AS boolean) IS NULL OR succeeded = :succeeded)
+          ORDER BY seq LIMIT :max_lines) lengths) sums
+        WHERE before < :max_bytes)
+    ORDER BY seq
+    """
+)
 
 
 async def lines(session: AsyncSession, batch_id: str, *, succeeded: bool) -> AsyncIterator[bytes]:
     """The batch's output or error lines with their line ends, in `seq` order, in large chunks.
 
-    Read by a server-side cursor: memory does not grow with the batch.
+    Memory does not grow with the batch, nor with the length of its lines but for a single one.
     """
-    found = await session.stream(
-        text(
-            "SELECT line FROM row_results WHERE batch_id = :id AND succeeded = :succeeded"
-            " ORDER BY seq"
-        ).execution_options(yield_per=EXPORT_ROWS),
-        {"id": batch_id, "succeeded": succeeded},
-    )
-    async for part in found.scalars().partitions(EXPORT_ROWS):
-        yield b"\n".join(part) + b"\n"
+    seq = 0
+    while found := await after(
+        session,
+        batch_id,
+        seq=seq,
+        succeeded=succeeded,
+        max_lines=EXPORT_ROWS,
+        max_bytes=EXPORT_BYTES,
+    ):
+        seq = found[-1].seq
+        yield b"\n".join([one.line for one in found]) + b"\n"
 
 
 async def take_pending(

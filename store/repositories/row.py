@@ -12,7 +12,31 @@ from sqlalchemy import CursorResult, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 MAX_LOSSES = 32767
-"""The largest number of engine losses a row can count."""
+"""The largest number of losses a row can count."""
+
+LARGE_BYTES = 1024**2
+"""Lines above this are large."""
+
+
+@dataclass(frozen=True, slots=True)
+class ByteRoom:
+    """How many bytes of lines may be claimed: no row is added to so many, the last one may exceed.
+
+    Attributes:
+        num_bytes: In all.
+        for_large: Before a large line; less, so that large ones keep no others waiting.
+    """
+
+    num_bytes: int
+    for_large: int
+
+    @classmethod
+    def left(cls, max_bytes: int, num_held: int) -> ByteRoom:
+        """What is left of a budget; a quarter of it is not for large lines."""
+        return cls(max_bytes - num_held, max_bytes - max_bytes // 4 - num_held)
+
+
+NO_BYTE_LIMIT = ByteRoom(2**62, 2**62)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +70,7 @@ class ClaimedRow:
     attempt: int
     num_losses: int = 0
     num_refusals: int = 0
+    num_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,41 +141,60 @@ _CLAIM = text(
     """
     WITH wanted AS (
       SELECT * FROM unnest(CAST(:batch_ids AS text[]), CAST(:limits AS int[])) AS w(batch_id, n)
-    ), picked AS (
-      SELECT r.id FROM wanted w CROSS JOIN LATERAL (
-        SELECT id FROM batch_rows
+    ), locked AS (
+      SELECT r.*, row_number() OVER (PARTITION BY w.batch_id ORDER BY prefix_hash, line_no) AS place
+      FROM wanted w CROSS JOIN LATERAL (
+        SELECT id, length_bytes, prefix_hash, line_no FROM batch_rows
         WHERE batch_id = w.batch_id AND status = 'pending' AND num_losses < :suspect_losses
           AND (available_at IS NULL OR available_at <= statement_timestamp())
         ORDER BY prefix_hash, line_no LIMIT w.n
         FOR UPDATE SKIP LOCKED) r
+    ), summed AS (
+      SELECT id, length_bytes, length_bytes > :large_bytes AS large,
+             sum(length_bytes) OVER (PARTITION BY length_bytes > :large_bytes
+                                     ORDER BY place, id) - length_bytes AS before
+      FROM locked
+    ), large AS (
+      SELECT id, length_bytes FROM summed WHERE large AND before < :room_for_large
+    ), picked AS (
+      SELECT id FROM large
+      UNION ALL
+      SELECT id FROM summed
+      WHERE NOT large AND before + (SELECT COALESCE(sum(length_bytes), 0) FROM large) < :room
     ), leased AS (
-      UPDATE batch_rows r SET status = 'leased', dispatcher_id = :dispatcher_id
+      UPDATE batch_rows r SET status = 'leased', dispatcher_id = :dispatcher_id, rid = :claim
       FROM picked
       WHERE r.id = picked.id
         AND EXISTS (SELECT 1 FROM dispatchers d WHERE d.id = :dispatcher_id)
       RETURNING r.*
     )
-    SELECT id, batch_id, custom_id, offset_bytes, length_bytes, attempt, num_losses, num_refusals
+    SELECT id, batch_id, custom_id, offset_bytes, length_bytes, attempt, num_losses, num_refusals,
+           num_tokens
     FROM leased ORDER BY batch_id, prefix_hash, line_no
     """
 )
 
 _CLAIM_SUSPECTS = text(
     """
-    WITH picked AS (
-      SELECT id FROM batch_rows
+    WITH locked AS (
+      SELECT id, length_bytes, num_losses FROM batch_rows
       WHERE status = 'pending' AND batch_id = ANY(:batch_ids)
         AND num_losses BETWEEN :min_losses AND :max_losses
         AND (available_at IS NULL OR available_at <= statement_timestamp())
       ORDER BY num_losses, id LIMIT :limit
       FOR UPDATE SKIP LOCKED
+    ), picked AS (
+      SELECT id FROM (
+        SELECT id, sum(length_bytes) OVER (ORDER BY num_losses, id) - length_bytes AS before
+        FROM locked) l
+      WHERE before < :room
     )
-    UPDATE batch_rows r SET status = 'leased', dispatcher_id = :dispatcher_id
+    UPDATE batch_rows r SET status = 'leased', dispatcher_id = :dispatcher_id, rid = :claim
     FROM picked
     WHERE r.id = picked.id
       AND EXISTS (SELECT 1 FROM dispatchers d WHERE d.id = :dispatcher_id)
     RETURNING r.id, r.batch_id, r.custom_id, r.offset_bytes, r.length_bytes, r.attempt,
-              r.num_losses, r.num_refusals
+              r.num_losses, r.num_refusals, r.num_tokens
     """
 )
 
@@ -161,11 +205,16 @@ async def claim(
     quotas: Mapping[str, int],
     *,
     suspect_losses: int = MAX_LOSSES,
+    claim_id: str | None = None,
+    room: ByteRoom = NO_BYTE_LIMIT,
 ) -> list[ClaimedRow]:
     """Lease up to `quotas[batch]` pending rows of each batch to a live dispatcher.
 
+    Where there is not room for all, the batches' first rows come first, then their second ones.
+
     Rows that another transaction holds are skipped, and those with `suspect_losses` or more engine
     losses. Each batch's rows come in its order (decision 0033): those that share a prefix together.
+    `claim_id` is what `undo_claims` knows this claim by.
     """
     found = await session.execute(
         _CLAIM,
@@ -174,6 +223,10 @@ async def claim(
             "batch_ids": list(quotas),
             "limits": list(quotas.values()),
             "suspect_losses": suspect_losses,
+            "claim": claim_id,
+            "large_bytes": LARGE_BYTES,
+            "room": room.num_bytes,
+            "room_for_large": room.for_large,
         },
     )
     return [ClaimedRow(*row) for row in found]
@@ -184,22 +237,65 @@ async def claim_suspects(
     dispatcher_id: str,
     batch_ids: Collection[str],
     *,
-    min_losses: int,
-    max_losses: int = MAX_LOSSES,
+    losses: tuple[int, int],
     limit: int,
+    claim_id: str | None = None,
+    room: ByteRoom = NO_BYTE_LIMIT,
 ) -> list[ClaimedRow]:
-    """Lease up to `limit` pending rows that have seen so many engine losses."""
+    """Lease up to `limit` pending rows that have seen so many losses: the least, the most."""
     found = await session.execute(
         _CLAIM_SUSPECTS,
         {
             "dispatcher_id": dispatcher_id,
             "batch_ids": list(batch_ids),
-            "min_losses": min_losses,
-            "max_losses": max_losses,
+            "min_losses": losses[0],
+            "max_losses": losses[1],
             "limit": limit,
+            "claim": claim_id,
+            "room": room.num_bytes,
         },
     )
     return [ClaimedRow(*row) for row in found]
+
+
+async def num_claimable(
+    session: AsyncSession, limits: Mapping[str, int], *, suspect_losses: int = MAX_LOSSES
+) -> dict[str, int]:
+    """How many rows of each batch could be claimed now, counted up to its limit; none with zero."""
+    found = await session.execute(
+        text(
+            """
+            SELECT w.batch_id, count(r.id) AS num_rows
+            FROM unnest(CAST(:batch_ids AS text[]), CAST(:limits AS int[])) AS w(batch_id, n)
+            CROSS JOIN LATERAL (
+              SELECT id FROM batch_rows
+              WHERE batch_id = w.batch_id AND status = 'pending' AND num_losses < :suspect_losses
+                AND (available_at IS NULL OR available_at <= statement_timestamp())
+              LIMIT w.n) r
+            GROUP BY w.batch_id
+            """
+        ),
+        {
+            "batch_ids": list(limits),
+            "limits": list(limits.values()),
+            "suspect_losses": suspect_losses,
+        },
+    )
+    return {row.batch_id: row.num_rows for row in found}
+
+
+async def undo_claims(session: AsyncSession, dispatcher_id: str, claim_ids: Collection[str]) -> int:
+    """Make the rows of claims whose answer never came pending again; how many."""
+    done = await session.execute(
+        text(
+            """
+            UPDATE batch_rows SET status = 'pending', dispatcher_id = NULL, rid = NULL
+            WHERE status = 'leased' AND dispatcher_id = :dispatcher_id AND rid = ANY(:claims)
+            """
+        ),
+        {"dispatcher_id": dispatcher_id, "claims": list(claim_ids)},
+    )
+    return cast("CursorResult[object]", done).rowcount
 
 
 async def has_overdue_suspects(
@@ -272,8 +368,21 @@ async def release_all(session: AsyncSession, dispatcher_id: str) -> int:
     return cast("CursorResult[object]", done).rowcount
 
 
-async def reap(session: AsyncSession) -> dict[str, int]:
-    """Make rows of gone dispatchers pending; how many, by batch. Locks the batches first."""
+@dataclass(frozen=True, slots=True)
+class Reaped:
+    """A row of a dispatcher that is gone, pending again."""
+
+    id: int
+    batch_id: str
+    custom_id: str
+    num_losses: int
+
+
+async def reap(session: AsyncSession, died: Collection[str] = ()) -> list[Reaped]:
+    """Make rows of gone dispatchers pending; which those are. Locks the batches first.
+
+    Those of dispatchers that died have one loss more: any of them may be the one they died of.
+    """
     orphaned = (
         "r.status = 'leased' AND NOT EXISTS"
         " (SELECT 1 FROM dispatchers d WHERE d.id = r.dispatcher_id)"
@@ -289,12 +398,16 @@ async def reap(session: AsyncSession) -> dict[str, int]:
         text(
             f"""
             WITH reaped AS (
-              UPDATE batch_rows r SET status = 'pending', dispatcher_id = NULL, rid = NULL
+              UPDATE batch_rows r SET status = 'pending',
+                num_losses = LEAST(r.num_losses + (r.dispatcher_id = ANY(:died))::int, 32767),
+                available_at = CASE WHEN r.dispatcher_id = ANY(:died)
+                  THEN statement_timestamp() END,
+                dispatcher_id = NULL, rid = NULL
               WHERE {orphaned} AND r.batch_id = ANY(:batches)
-              RETURNING r.batch_id)
-            SELECT batch_id, count(*) AS num_rows FROM reaped GROUP BY batch_id
+              RETURNING r.id, r.batch_id, r.custom_id, r.num_losses)
+            SELECT id, batch_id, custom_id, num_losses FROM reaped ORDER BY batch_id, id
             """
         ),
-        {"batches": list(batches)},
+        {"batches": list(batches), "died": list(died)},
     )
-    return {row.batch_id: row.num_rows for row in found}
+    return [Reaped(*row) for row in found]

@@ -49,6 +49,15 @@ async def try_sole(session: AsyncSession, *, idle_limit_s: float) -> bool:
     )
 
 
+async def stay_sole(session: AsyncSession) -> None:
+    """Say that the deliverer of this transaction is alive.
+
+    Raises:
+        OperationalError: It has lost its place.
+    """
+    await session.execute(text("SELECT 1"))
+
+
 async def publish(
     session: AsyncSession, batch_id: str, *, status: str, event_id: str, event_type: str
 ) -> int:
@@ -85,19 +94,30 @@ async def claim(
     *,
     limit: int,
     per_endpoint: int,
+    per_project: int,
     lease_s: float,
 ) -> list[ClaimedDelivery]:
-    """Up to `limit` due deliveries, each leased for one attempt, the longest due first.
+    """Up to `limit` due deliveries, each leased for one attempt.
 
-    An endpoint has at most `per_endpoint` attempts under way, one that fails has one: what is
-    slow or dead takes no room from the others. An attempt whose lease runs out without an outcome
-    counts as made, and is made again.
+    Those of the project with the fewest attempts under way go first, then the longest due. An
+    endpoint has at most `per_endpoint` attempts under way, one that fails has one, and a project
+    `per_project`: what is slow or dead takes no room from the others. An attempt whose lease runs
+    out without an outcome counts as made, and is made again.
     """
     found = await session.execute(
         text(
             """
-            WITH picked AS (
-              SELECT due.id FROM webhook_endpoints w
+            WITH under_way AS (
+              SELECT w.project_id, count(*) AS num FROM webhook_deliveries f
+              JOIN webhook_endpoints w ON w.id = f.endpoint_id
+              WHERE f.status = 'pending' AND f.leased_until_at > statement_timestamp()
+              GROUP BY w.project_id
+            ), due AS (
+              SELECT due.id, due.next_at,
+                     coalesce(u.num, 0) + row_number() OVER (
+                       PARTITION BY w.project_id ORDER BY due.next_at) AS place
+              FROM webhook_endpoints w
+              LEFT JOIN under_way u ON u.project_id = w.project_id
               CROSS JOIN LATERAL (
                 SELECT d.id, d.next_at FROM webhook_deliveries d
                 WHERE d.endpoint_id = w.id AND d.status = 'pending'
@@ -111,7 +131,9 @@ async def claim(
                        AND f.leased_until_at > statement_timestamp()))
                 FOR UPDATE SKIP LOCKED) due
               WHERE w.disabled_at IS NULL
-              ORDER BY due.next_at LIMIT :limit)
+            ), picked AS (
+              SELECT id FROM due WHERE place <= :per_project
+              ORDER BY place, next_at LIMIT :limit)
             UPDATE webhook_deliveries d
             SET attempts = d.attempts + 1,
                 leased_until_at = statement_timestamp() + make_interval(secs => :lease_s)
@@ -123,7 +145,12 @@ async def claim(
                            THEN w.old_secret END AS old_secret
             """
         ),
-        {"limit": limit, "per_endpoint": per_endpoint, "lease_s": lease_s},
+        {
+            "limit": limit,
+            "per_endpoint": per_endpoint,
+            "per_project": per_project,
+            "lease_s": lease_s,
+        },
     )
     return [_claimed(dict(row)) for row in found.mappings()]
 

@@ -13,7 +13,7 @@ from tests.integration.contract.rows import DECIDED_OTHERWISE, ROWS
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "compatibility.md"
 CLAIM = re.compile(r"@pytest\.mark\.contract\(([^)]*)\)")
-NAME = re.compile(r"def test_([tcslmfbrwz])_(\d\d)_")
+NAME = re.compile(r"def test_([tcsplmfbrwze])_(\d\d)_")
 
 
 def _claimed() -> set[str]:

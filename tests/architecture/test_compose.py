@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+from gateway.settings import GatewaySettings
+
 ROOT = Path(__file__).parents[2]
 COMPOSE = (ROOT / "docker-compose.yml").read_text()
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(COMPOSE)["services"]
@@ -23,6 +25,7 @@ def test_every_part_of_the_product_is_there() -> None:
         "gateway",
         "worker-dispatch",
         "worker-stages",
+        "worker-sweep",
         "beat",
         "engine",
     }
@@ -47,6 +50,21 @@ def test_dependencies_name_services_that_exist_and_wait_for_health() -> None:
             assert other in SERVICES, (name, other)
             wanted = "service_completed_successfully" if other == "migrate" else "service_healthy"
             assert condition["condition"] == wanted
+
+
+def test_the_gateway_believes_a_proxy_on_this_host_and_no_stranger() -> None:
+    given = SERVICES["gateway"]["environment"]["COSERVE_TRUSTED_PROXIES"]
+    trusted = GatewaySettings(trusted_proxies=given.partition(":-")[2].rstrip("}")).proxies
+    assert "172.18.0.1" in trusted
+    assert "192.0.2.1" not in trusted
+
+
+def test_the_gateway_is_not_killed_before_its_grace_is_over() -> None:
+    given = SERVICES["gateway"]["environment"]
+    grace_s = float(given["COSERVE_SHUTDOWN_GRACE_S"].partition(":-")[2].rstrip("}"))
+    until_killed = SERVICES["gateway"]["stop_grace_period"].partition(":-")[2].rstrip("s}")
+    assert float(until_killed) >= grace_s + float(given["COSERVE_SHUTDOWN_DELAY_S"]) + 30
+    assert grace_s >= GatewaySettings().request_timeout_s, "a stream of minutes ends by itself"
 
 
 def test_named_volumes_are_declared() -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.architecture.prose import blocks
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -15,40 +17,24 @@ def _docs() -> str:
     return "\n".join(page.read_text() for page in pages)
 
 
-def _slug(heading: str) -> str:
-    """A heading's anchor, as the usual renderers make it."""
-    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", re.sub(r"[`*]", "", heading.strip()))
-    return re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
-
-
-def _links() -> list[tuple[Path, Path, str]]:
-    """Every link between our own pages: the page, what it names, the anchor there."""
-    found = []
-    for page in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")):
-        for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
-            if not link.startswith(("http://", "https://")):
-                path, _, anchor = link.partition("#")
-                found.append((page, (page.parent / path).resolve() if path else page, anchor))
-    return found
-
-
-def test_every_link_leads_somewhere() -> None:
-    links = _links()
-    assert links
-    assert [(page.name, str(to)) for page, to, _ in links if not to.exists()] == []
-    lost = []
-    for page, to, anchor in links:
-        if anchor and to.suffix == ".md":
-            text = re.sub(r"```.*?```", "", to.read_text(), flags=re.DOTALL)
-            if anchor not in map(_slug, re.findall(r"^#+ (.*)$", text, re.MULTILINE)):
-                lost.append(f"{page.name}: {to.name}#{anchor}")
-    assert lost == []
-
-
 def test_every_page_is_linked_from_another() -> None:
-    linked = {to for page, to, _ in _links() if page != to}
+    linked = {
+        (page.parent / link.partition("#")[0]).resolve()
+        for page in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
+        for block in blocks(page)
+        for link in block.links
+        if not link.startswith("#")
+    }
     pages = (ROOT / "docs").glob("*.md")
     assert sorted(page.name for page in pages if page not in linked) == []
+
+
+def test_every_page_is_in_the_sites_navigation() -> None:
+    listed = set(
+        re.findall(r"^ +- .+: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    )
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")}
+    assert sorted(pages - listed) == [], "add them to `nav` in mkdocs.yml"
 
 
 def test_every_make_verb_is_documented() -> None:

@@ -15,13 +15,14 @@ from pathlib import Path
 from store.models import Base
 
 ROOT = Path(__file__).parents[2]
-OWNERS = {"project_id", "organization_id", "owner", "batch", "project", "file"}
-"""Parameters that name an owner; a `batch`, a `file` or a `project` was found under one."""
+OWNERS = {"project_id", "organization_id", "owner", "batch", "project", "file", "conversation"}
+"""Parameters that name an owner; a `batch` or another object was found under one."""
 
 SERVES_ALL_MODULES: dict[str, str] = {
     "dispatch_count": "the dispatchers' backlog, by model",
     "row": "rows by the id of their batch, and the sweep's",
     "progress": "readings by the ids of batches that were found under a project",
+    "retention": "what has ended, of all projects",
     "webhook_delivery": "the deliverer, which sends for all projects",
 }
 
@@ -46,11 +47,14 @@ SERVES_ALL: dict[str, str] = {
     "key.revoke": "a key that was found for its organisation",
     "key.find": "the command line of the host",
     "key.list_all": "the command line of the host",
+    "overview.num_by_status": "metrics",
+    "overview.due_first": "metrics",
     "project.find": "the command line of the host",
     "file.collectable": "sweep",
     "file.live_batch_reading": "by a file that was found under its project",
     "file.read_by_live_batches": "sweep",
     "idempotency.collect": "sweep",
+    "response.collect": "sweep",
     "usage.add": "each counter names its project",
     "webhook_endpoint.failed": "deliverer",
     "webhook_endpoint.succeeded": "deliverer",

@@ -41,7 +41,7 @@ class Installation:
         self._up: Up | None = None
 
     def start(self, limit_s: float = 120.0) -> None:
-        """Returns when /readyz says so."""
+        """Returns when /statusz says so."""
         if self.fake is not None and self.fake.pid is None:
             self.fake.start()
         self._up = Up(self.home, self._port, **self._settings)

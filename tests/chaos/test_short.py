@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from tests.chaos import figures
 from tests.chaos.suite import Setting, run
 from tests.chaos.victims import Kind, plan
+
+pytestmark = pytest.mark.thorough
 
 SHORT = Setting(seed=1, num_lines=400, latency_ms=200)
 KINDS = (Kind.POOL_CHILD, Kind.BROKER_WIPED, Kind.POSTGRES, Kind.ENGINE)

@@ -18,7 +18,7 @@ from tests.fixtures.dashboard import Site, make_site, site
 
 __all__ = ["site"]
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.thorough]
 
 # Each rectangle of drawn text lies in every box around it, and in what of a box is not scrolled.
 OVERFLOWS = """() => {

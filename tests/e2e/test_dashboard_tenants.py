@@ -14,7 +14,7 @@ from tests.fixtures.installation import Installation
 from tests.fixtures.receiver import receiving
 from tests.fixtures.visit import Visit, to_page
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.thorough]
 
 PHONE = {"width": 390, "height": 844}
 

@@ -22,6 +22,8 @@ import pytest
 from coserve.local.ports import free_port
 from tests.fixtures.supervised import Up, clean_environment, processes_of, wait_until
 
+pytestmark = pytest.mark.thorough
+
 STOP_LIMIT_S = 15.0
 
 
@@ -86,7 +88,16 @@ def test_crashed_parts_come_back_and_an_interrupt_ends_everything(
     assert str(stack.process.pid) in second.stderr
 
     status = stack.run("status").stdout
-    for name in ("postgres", "valkey", "worker-dispatch", "worker-stages", "beat", "gateway"):
+    parts = [
+        "postgres",
+        "valkey",
+        "worker-dispatch",
+        "worker-stages",
+        "worker-sweep",
+        "beat",
+        "gateway",
+    ]
+    for name in parts:
         assert any(line.split()[:2] == [name, "ready"] for line in status.splitlines()), status
         victim = stack.pid_of(name)
         assert victim is not None
@@ -94,9 +105,9 @@ def test_crashed_parts_come_back_and_an_interrupt_ends_everything(
 
     def all_back() -> bool:
         lines = [line.split() for line in stack.run("status").stdout.splitlines()[2:]]
-        return len(lines) == 6 and all(line[1] == "ready" for line in lines)
+        return len(lines) == len(parts) and all(line[1] == "ready" for line in lines)
 
-    wait_until(lambda: stack.said().count("starting it again") >= 6, "six crashes are told")
+    wait_until(lambda: stack.said().count("starting it again") >= len(parts), "crashes are told")
     wait_until(all_back, "all parts are back")
     stack.wait_until_ready()
     assert "Gateway ended (exit code 137)" in stack.said().replace("The gateway", "Gateway")

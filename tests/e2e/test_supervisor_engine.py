@@ -18,6 +18,8 @@ import pytest
 
 from tests.fixtures.supervised import ROOT, Up, wait_until
 
+pytestmark = pytest.mark.thorough
+
 MODEL = ROOT / ".coserve/models/SmolLM2-135M-Instruct"
 START_LIMIT_S = 300.0
 IDLE_LIMIT = 0.25
@@ -135,7 +137,7 @@ def test_idle_then_a_dead_engine_then_a_dead_supervisor(stack: Up, http: httpx.C
     answered = [orjson.loads(line)["custom_id"] for line in output.splitlines()]
     assert sorted(answered) == sorted(batch.custom_ids)
 
-    names = {each.name() for each in stack.tree()}
+    names = stack.names()
     assert any("schedul" in name for name in names), names
     stack.end(signal.SIGKILL)
     assert wait_until(lambda: stack.left() == [], "all ended", 30) < 10

@@ -23,7 +23,7 @@ def test_the_tutorial_does_what_it_says(
     monkeypatch.setenv("COSERVE_BASE_URL", stack.base_url)
     monkeypatch.setenv("COSERVE_API_KEY", stack.api_key)
     blocks = _python_blocks()
-    assert len(blocks) >= 6
+    assert len(blocks) >= 10
     names: dict[str, Any] = {}
     for block in blocks:
         exec(compile(block, "docs/tutorial.md", "exec"), names)
@@ -31,5 +31,11 @@ def test_the_tutorial_does_what_it_says(
     printed = capsys.readouterr().out
     assert "Paris" in names["answer"]
     assert names["batch"].status == "completed"
+    assert names["many"].status == "completed"
+    assert names["many"].request_counts.completed == 150
+    harvested = [int(one) for one in re.findall(r"rows harvested meanwhile: (\d+)", printed)]
+    assert harvested[0] > 0  # beside chat
+    assert harvested[1] == 0  # paused
+    assert re.search(r"in_progress: \d+ of 150 rows", printed)
     for custom_id in names["questions"]:
         assert f"{custom_id} -> " in printed

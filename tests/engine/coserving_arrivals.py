@@ -134,6 +134,12 @@ def monitor_stops(rig: Rig) -> dict[str, Any]:
     assert 0.0 < seen_at_s[0] - arrived_at_s[0] < 5.0, "the time in the queue was forgotten"
     assert after["attained"]["ttft"]["num"] == before["attained"].get("ttft", {}).get("num", 0) + 1
     assert after["attained"]["tbt"]["num"] == before["attained"].get("tbt", {}).get("num", 0) + 5
+    was, now = (sum(one["isolation"]["ttft"]["beside"][3:]) for one in (before, after))
+    assert now == was + 1, "it waited for a step with offline rows"
+    stopped = [step for step in after["recent_steps"] if step[-1] == 3]
+    assert stopped, after["recent_steps"]
+    assert stopped[-1][1:4] == [0, 0, 0], "nothing of a stopped step is kept"
+    assert sum(step[3] for step in after["recent_steps"]) >= 400, "tokens of offline rows"
     events = gained(before, after, "arrivals_seen", "stops_raised", "aborts")
     assert events == {"arrivals_seen": 1, "stops_raised": 1, "aborts": 1}, events
     assert after["stop_layers"][-1] == 3, after["stop_layers"]

@@ -64,7 +64,7 @@ def tiny_llama(folder: Path) -> Path:
 class Rig:
     """One scheduler and the requests sent to it."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         *,
         overlap: bool = True,

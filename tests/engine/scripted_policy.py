@@ -44,7 +44,7 @@ class ScriptedPolicy:
             Decision.CONTINUE
         )
 
-    def plan(self, snapshot: Snapshot) -> StepPlan:
+    def plan(self, snapshot: Snapshot) -> StepPlan:  # noqa: C901
         wishes = self.wish(snapshot)
         room = snapshot.limits.max_chunk_tokens
         decode: list[str] = []

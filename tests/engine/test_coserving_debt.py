@@ -9,7 +9,7 @@ import pytest
 
 from tests.engine.engine_scripts import LIMIT_S, run_script
 
-pytestmark = pytest.mark.timeout(LIMIT_S)
+pytestmark = [pytest.mark.timeout(LIMIT_S), pytest.mark.thorough]
 
 SCENARIOS = (
     "aborts",

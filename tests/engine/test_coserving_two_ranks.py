@@ -7,7 +7,7 @@ import pytest
 from engine_adapter.host_cpu import matmul_dtype
 from tests.engine.engine_scripts import LIMIT_S, run_script
 
-pytestmark = pytest.mark.timeout(LIMIT_S)
+pytestmark = [pytest.mark.timeout(LIMIT_S), pytest.mark.thorough]
 
 
 # In bfloat16 only where weights are packed: elsewhere the rows of a step change its rounding.

@@ -16,6 +16,8 @@ from engine_adapter.refusal import EXIT_REFUSED, PREFIX, reason_in
 from tests.engine.engine_scripts import ENGINE_ENV, run_script
 from tests.fixtures.engine import START_LIMIT_S, running_engine, tiny_settings
 
+pytestmark = pytest.mark.thorough
+
 
 def last_word(python: Path, model: Path, folder: Path, *args: str, **env: str) -> str:
     """Start an engine that must refuse; the reason in its last line."""

@@ -13,6 +13,8 @@ from engine_adapter.liveness import verify_engine
 from tests.engine.test_refusals import last_word
 from tests.fixtures.engine import START_LIMIT_S, RunningEngine, running_engine, tiny_settings
 
+pytestmark = pytest.mark.thorough
+
 MEASURED_IN_S = 120.0
 """What a profile of the default model may take on a CPU; this model is far smaller."""
 

@@ -28,6 +28,8 @@ from engine_adapter.engine_process import engine_command
 from engine_adapter.wire.rid import new_rid
 from tests.fixtures.engine import TOKENIZER, tiny_settings
 
+pytestmark = pytest.mark.thorough
+
 LAYERS, HIDDEN = 6, 512
 TTFT_MS, TBT_MS, SAFEPOINT_MS = 60, 40, 1
 WANTED_LAYERS = 3

@@ -22,6 +22,8 @@ from store.session import Database
 from tests.fixtures.engine import START_LIMIT_S, RunningEngine
 from tests.fixtures.online import Gateway, running_gateway
 
+pytestmark = pytest.mark.thorough
+
 PROMPT_TOKENS = 24
 NUM_WHOLE = 8
 NUM_CUT = 8

@@ -118,7 +118,7 @@ async def _until_profiled(installation: Installation) -> None:
     """Until then another policy runs."""
     async with httpx.AsyncClient() as http, asyncio.timeout(PROFILE_LIMIT_S):
         while True:
-            ready = (await http.get(f"{installation.url}/readyz")).json()
+            ready = (await http.get(f"{installation.url}/statusz")).json()
             if ready["parts"]["engine"]["profile"] not in (None, "measuring"):
                 return
             await asyncio.sleep(1.0)

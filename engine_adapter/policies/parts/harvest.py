@@ -28,7 +28,7 @@ MAX_TOO_SLOW = 8
 class Harvester:
     """Fills one step with offline work."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         builder: PlanBuilder,
         rows: RowsByRole,
@@ -206,7 +206,7 @@ class Harvester:
         builder.chunk_left = min(builder.chunk_left, least)
         self._take_chunks(UNBOUNDED_S)
 
-    def _take_chunks(self, budget_s: float) -> None:
+    def _take_chunks(self, budget_s: float) -> None:  # noqa: C901
         builder, admission = self._builder, self._admission
         for row in self._rows.offline_partial:
             if builder.chunk_left <= 0 or builder.rows_left <= 0:

@@ -10,7 +10,7 @@ prefix.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 
 from engine_adapter.core.request import Phase, RequestClass, RequestRow
 from engine_adapter.core.snapshot import Snapshot
@@ -47,16 +47,17 @@ class OfflineOrder:
 
     def waiting(self, snapshot: Snapshot) -> Iterator[RequestRow]:
         """Waiting rows in admission order; stop consuming at the first that does not fit."""
-        rows = snapshot.offline_waiting
-        if self._every and rows and (self._admissions + 1) % self._every == 0:
-            starved = self._starved(snapshot)
-            if starved is not None:
-                yield starved
-                for row in rows:
-                    if row is not starved:
-                        yield row
-                return
-        yield from rows
+        given: set[str] = set()
+        for row in snapshot.offline_waiting:
+            # Asked before each row: a step may admit many of them.
+            if self._every and (self._admissions + 1) % self._every == 0:
+                starved = self._starved(snapshot, given)
+                if starved is not None and starved.rid not in given:
+                    given.add(starved.rid)
+                    yield starved
+            if row.rid not in given:
+                given.add(row.rid)
+                yield row
 
     def admitted(self, row: RequestRow) -> None:
         """Count an admission."""
@@ -67,15 +68,18 @@ class OfflineOrder:
         if len(last) > MAX_REMEMBERED:
             del last[next(iter(last))]
 
-    def _starved(self, snapshot: Snapshot) -> RequestRow | None:
+    def _starved(self, snapshot: Snapshot, given: Container[str]) -> RequestRow | None:
         """First row of the batch admitted least recently; None when there is one batch only.
+
+        Rows that were given already have had their chance.
 
         Looked up once per change of the queue: the answer stands while the row waits.
         """
         state = (snapshot.offline_waiting_version, self._admissions)
         if state != self._starved_for:
             self._starved_for = state
-            self._starved_row = self._find_starved(snapshot.offline_waiting)
+            left = (row for row in snapshot.offline_waiting if row.rid not in given)
+            self._starved_row = self._find_starved(left)
         return self._starved_row
 
     def _find_starved(self, rows: Iterable[RequestRow]) -> RequestRow | None:

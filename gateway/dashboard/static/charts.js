@@ -1,5 +1,6 @@
 // Draws every [data-chart] and draws it again when its data, its size or the theme changes.
-// data-chart: {"x": [unix s], "series": [{"label", "y"}], "max": optional upper end}
+// data-chart: {"x": [unix s], "series": [{"label", "y"}], and where wanted
+//   "max": upper end, "unit": words behind figures, "target": a line across, "stack": on each other}
 (() => {
   const drawn = new WeakMap();
   const HEIGHT = 190;
@@ -10,29 +11,48 @@
   // UTC, as every other time of the dashboard.
   const time = (s) => new Date(s * 1000).toISOString().slice(11, 19);
 
+  // Days of more than one: the date stands before the time.
+  const when = (span) => (s) => (span > 2 * 86400 ? `${new Date(s * 1000).toISOString().slice(5, 10)} ` : "") + time(s).slice(0, span > 1800 ? 5 : 8);
+
+  // What uPlot gets: stacked lines stand on the sum of those before them, a target is a line more.
+  function columns(data) {
+    const ys = data.series.map((one) => one.y);
+    const stacked = !data.stack ? ys : ys.map((y, n) => y.map((v, i) => (v == null ? null : ys.slice(0, n + 1).reduce((sum, one) => sum + (one[i] ?? 0), 0))));
+    // The highest is drawn first, so that the lower ones are painted over it.
+    const order = data.stack ? stacked.toReversed() : stacked;
+    return [data.x, ...order, ...(data.target == null ? [] : [data.x.map(() => data.target)])];
+  }
+
   function make(element, data) {
-    const strokes = [color("--run"), color("--warn"), color("--good")];
+    const strokes = [color("--run"), color("--flex"), data.stack ? color("--good") : color("--warn")];
     const axis = { stroke: color("--soft-ink"), grid: { stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line") } };
+    const unit = data.unit ? ` ${data.unit}` : "";
+    const span = data.x.length ? data.x[data.x.length - 1] - data.x[0] : 0;
+    const said = (v) => (v == null ? "–" : `${v.toLocaleString("en", { maximumFractionDigits: v < 10 ? 1 : 0 })}${unit}`);
+    const lines = data.series.map((one, i) => ({
+      label: one.label,
+      stroke: strokes[i],
+      width: data.stack ? 1 : 2,
+      fill: data.stack ? strokes[i] + "cc" : i === 0 ? strokes[i] + "22" : undefined,
+      points: { show: data.series.every((each) => each.y.filter((v) => v != null).length < 3) },
+      value: (_u, _v, _s, at) => said(at == null ? null : one.y[at]),
+    }));
+    const target = { label: "target", stroke: color("--bad"), width: 1.5, dash: [6, 4], points: { show: false }, value: () => said(data.target) };
     const options = {
       width: element.clientWidth || 600,
       height: HEIGHT,
       cursor: { y: false, drag: { x: false, y: false } },
       legend: { live: true },
-      scales: { y: { range: (_u, _min, max) => [0, Math.max(data.max ?? 0, max ?? 0, 1)] } },
-      axes: [{ ...axis, values: (_u, ticks) => ticks.map(time), space: 90, incrs: MARKS_S }, { ...axis, size: 56, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000] }],
+      scales: { y: { range: (_u, _min, max) => [0, Math.max(data.max ?? 0, (data.target ?? 0) * 1.1, (max ?? 0) * 1.05, 1)] } },
+      axes: [{ ...axis, values: (_u, ticks) => ticks.map(when(span)), space: 90, incrs: MARKS_S }, { ...axis, size: 72, values: (_u, ticks) => ticks.map((v) => v.toLocaleString("en") + (unit.length > 3 ? "" : unit)), incrs: [1, 2, 5, 10, 20, 25, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000] }],
       series: [
-        { label: "UTC", value: (_u, s) => (s == null ? "–" : time(s)) },
-        ...data.series.map((one, i) => ({
-          label: one.label,
-          stroke: strokes[i],
-          width: 2,
-          fill: i === 0 ? strokes[i] + "22" : undefined,
-          points: { show: false },
-        })),
+        { label: "UTC", value: (_u, s) => (s == null ? "–" : when(span)(s)) },
+        ...(data.stack ? lines.toReversed() : lines),
+        ...(data.target == null ? [] : [target]),
       ],
     };
     element.replaceChildren();
-    return new uPlot(options, [data.x, ...data.series.map((one) => one.y)], element);
+    return new uPlot(options, columns(data), element);
   }
 
   function draw(element, again = false) {
@@ -41,13 +61,8 @@
     if (!again && known?.text === text) return;
     const data = JSON.parse(text);
     if (element.clientWidth === 0) return; // hidden: drawn when it gets a size
-    if (known && !again && known.max === data.max) {
-      known.plot.setData([data.x, ...data.series.map((one) => one.y)]);
-      known.text = text;
-      return;
-    }
     known?.plot.destroy();
-    drawn.set(element, { plot: make(element, data), text, max: data.max });
+    drawn.set(element, { plot: make(element, data), text });
   }
 
   const resized = new ResizeObserver((entries) => {

@@ -9,11 +9,12 @@ import pytest
 
 from batch.collect import COLLECT_AT_ONCE, collect_files, delete_file
 from batch.create import create
-from batch.errors import FileInUse, InvalidInputFile
+from batch.errors import FileInUse, InvalidInputFile, StorageUnavailable
 from batch.files.memory import MemoryFileStore
 from batch.schemas import CreateBatch
 from batch.upload import Upload, record
 from store.models import DEFAULT_PROJECT_ID, Batch, File
+from store.repositories import arrival as arrivals
 from store.session import Database
 from store.types import new_id
 
@@ -26,6 +27,7 @@ async def add_file(db: Database, store: MemoryFileStore) -> str:
     file_id = new_id("file-")
     stored = await store.put(file_id, nothing())
     async with db.unit_of_work() as session:
+        await arrivals.announce(session, file_id)
         upload = Upload(file_id, "in.jsonl", "batch", stored, 86400)
         await record(session, upload, DEFAULT_PROJECT_ID)
     return file_id
@@ -81,6 +83,7 @@ async def test_more_files_than_are_collected_at_once(database: Database) -> None
     async with database.unit_of_work() as session:
         for number in range(COLLECT_AT_ONCE):
             gone = Upload(f"file-gone{number}", "x", "batch", await store.put("x", nothing()), 60)
+            await arrivals.announce(session, gone.file_id)
             file = await record(session, gone, DEFAULT_PROJECT_ID)
             file.deleted_at = file.created_at
     await delete(database, ids[1])
@@ -90,18 +93,38 @@ async def test_more_files_than_are_collected_at_once(database: Database) -> None
     assert await collect_files(database, store) == 0
 
 
-class FailingStore(MemoryFileStore):
-    """A store that cannot delete at the moment."""
+class StuckStore(MemoryFileStore):
+    """A store that cannot delete some of its objects at the moment."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stuck: dict[str, Exception] = {}
 
     async def delete(self, key: str) -> None:
-        raise ConnectionError("away")
+        if key in self.stuck:
+            raise self.stuck[key]
+        await super().delete(key)
 
 
 async def test_a_collection_that_fails_forgets_nothing(database: Database) -> None:
-    failing, store = FailingStore(), MemoryFileStore()
+    store = StuckStore()
     file_id = await add_file(database, store)
     await delete(database, file_id)
-    with pytest.raises(ConnectionError):
-        await collect_files(database, failing)
+    store.stuck[file_id] = ConnectionError("away")
+    assert await collect_files(database, store) == 0
+    store.stuck.clear()
     assert await collect_files(database, store) == 1
     assert store.keys() == []
+
+
+@pytest.mark.parametrize("error", [PermissionError("immutable"), StorageUnavailable()])
+async def test_what_cannot_be_removed_keeps_no_other_file(
+    database: Database, error: Exception
+) -> None:
+    store = StuckStore()
+    ids = [await add_file(database, store) for _ in range(3)]
+    for file_id in ids:  # the longest gone first
+        await delete(database, file_id)
+    store.stuck[ids[0]] = error
+    assert await collect_files(database, store) == 2
+    assert store.keys() == ids[:1]

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
+import orjson
 import pytest
 
 from batch.cancel import cancel
@@ -60,6 +61,25 @@ async def test_twenty_rows_complete(
     assert await events_of(database, batch_id) == [
         "created", "in_progress", "finalizing", "completed",
     ]  # fmt: skip
+
+
+async def test_one_line_may_have_several_choices(
+    bench: Bench, engine: HttpEngineClient, fake_engine: FakeEngine, database: Database
+) -> None:
+    raw = orjson.loads(line("three", "fake:tokens=2 words"))
+    raw["body"]["n"] = 3
+    batch_id = await add_batch(database, bench.file_store, [orjson.dumps(raw), line("one")])
+    await bench.dispatch(engine)
+    answers = {
+        one["custom_id"]: one["response"]
+        for one in await output_lines(database, batch_id, succeeded=True)
+    }
+    three: Any = answers["three"]
+    assert [one["index"] for one in three["body"]["choices"]] == [0, 1, 2]
+    assert three["body"]["usage"]["completion_tokens"] == 6
+    batch = await read_batch(database, batch_id)
+    assert batch.prompt_tokens == 2 + 1
+    assert len(fake_engine.received) == 4
 
 
 class Moody(FakeEngine):
@@ -222,7 +242,7 @@ async def test_a_drain_puts_running_rows_back(
     drain = asyncio.Event()
     dispatcher = bench.dispatcher(await bench.lease(engine.url), engine, drain=drain)
     async with running(dispatcher) as task:
-        await until(lambda: len(fake_engine.running) + len(fake_engine.waiting) > 100)
+        await until(lambda: len(fake_engine.running) + len(fake_engine.waiting) > 80)
         drain.set()
         ending = await task  # of rows that would take 50 s
     assert not ending.more_work

@@ -171,7 +171,9 @@ class Lives(RuleBasedStateMachine):
 
         async def acquire(token: str) -> None:
             async with self.database.unit_of_work() as session:
-                await dispatchers.acquire(session, token, f"{ENGINE}{who}", stale_s=-1)
+                engine_url = f"{ENGINE}{who}"
+                await dispatchers.forget_stale(session, stale_s=-1, engine_url=engine_url)
+                assert await dispatchers.acquire(session, token, engine_url)
 
         self.puppets[who] = Puppet(new_id("disp_"))
         self.run(acquire(self.puppets[who].id))

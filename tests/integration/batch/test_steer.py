@@ -9,18 +9,20 @@ import pytest
 from batch.dispatch import DispatchLimits
 from batch.errors import BatchNotFound
 from batch.finalize import finalize
-from batch.intake import REFRESH_S
 from batch.states import BatchStatus
 from batch.steer import STEERABLE, pause, prioritize, resume
+from batch.sweep import sweep
 from batch.transition import move
 from engine_adapter.client.http import HttpEngineClient
 from engine_adapter.wire.errors import Conflict, InvalidRequest
 from store.models import DEFAULT_PROJECT_ID, Batch
 from store.session import Database
 from tests.fixtures.batches import (
+    PATIENT,
     Bench,
     add_batch,
     add_validating,
+    end_window,
     events_of,
     file_lines,
     line,
@@ -38,38 +40,70 @@ async def steer_to(database: Database, batch_id: str, *, paused: bool) -> Batch:
         return await verb(session, DEFAULT_PROJECT_ID, batch_id)
 
 
-async def test_a_pause_keeps_every_line_and_resuming_answers_them(
+async def test_a_pause_takes_rows_off_the_engine_and_resuming_answers_them(
     bench: Bench, engine: HttpEngineClient, fake_engine: SteeredEngine
 ) -> None:
     lines = [line(f"r{n}", "fake:tokens=2 fake:token_ms=20") for n in range(90)]
     batch_id = await add_batch(bench.database, bench.file_store, lines)
-    held = await bench.lease(engine.url)
-    limits = DispatchLimits(max_in_flight=8)
+    held = await bench.lease(engine.url, PATIENT)
+    limits = DispatchLimits(max_in_flight=8, max_attempts=1)
     async with running(bench.dispatcher(held, engine, limits=limits)):
         await until(lambda: fake_engine.asked.total() >= 30)
         fake_engine.held = True
+        await until(lambda: len(fake_engine.running) == 8)
         await steer_to(bench.database, batch_id, paused=True)
-        await asyncio.sleep(2 * REFRESH_S)
+        # They would never end by themselves.
+        await until(lambda: not fake_engine.running and not fake_engine.waiting)
         fake_engine.held = False
-    # With nothing to claim the dispatcher has ended; rows in flight were answered, not thrown away.
     batch = await read_batch(bench.database, batch_id)
     statuses = list((await row_statuses(bench.database, batch_id)).values())
     assert batch.status == "in_progress"
-    assert 30 <= batch.num_completed < 90
+    assert batch.num_completed < 90
     assert set(statuses) == {"succeeded", "pending"}
-    assert fake_engine.asked.total() == batch.num_completed
+    num_asked = fake_engine.asked.total()
     await bench.dispatch(engine)
-    assert fake_engine.asked.total() == batch.num_completed
+    assert fake_engine.asked.total() == num_asked
 
     await steer_to(bench.database, batch_id, paused=False)
-    await bench.dispatch(engine)
-    assert fake_engine.asked.total() == 90, "no line ran twice"
+    # One attempt is all that a row has here: those that were taken off have had none.
+    await bench.dispatch(engine, limits=limits)
+    assert fake_engine.asked.total() == num_asked + 90 - batch.num_completed
     assert await finalize(bench.database, bench.file_store, batch_id) is BatchStatus.COMPLETED
     batch = await read_batch(bench.database, batch_id)
     answered = await file_lines(bench.file_store, batch.output_file_id)
     assert sorted(str(one["custom_id"]) for one in answered) == sorted(f"r{n}" for n in range(90))
     history = await events_of(bench.database, batch_id)
     assert [one for one in history if one in ("paused", "resumed")] == ["paused", "resumed"]
+
+
+async def test_a_paused_batch_does_not_end(bench: Bench, engine: HttpEngineClient) -> None:
+    """Its last rows are answered in the moment of the pause: it waits for its owner."""
+    batch_id = await add_batch(bench.database, bench.file_store, [line("a"), line("b")])
+    held = await bench.lease(engine.url, PATIENT)
+    dispatcher = bench.dispatcher(held, engine)
+    async with bench.database.unit_of_work() as blocker:
+        # Results of the batch are written after the pause, which has its lock first.
+        await pause(blocker, DEFAULT_PROJECT_ID, batch_id)
+        await blocker.flush()
+        task = asyncio.ensure_future(dispatcher.run())
+        await until(lambda: len(dispatcher.outbox) == 2)
+    await task
+    batch = await read_batch(bench.database, batch_id)
+    assert (batch.status, batch.num_completed) == ("in_progress", 2)
+    assert bench.to_finalize() == []
+    await sweep(bench.database, bench.queue, (), waiting_s=0.0)
+    assert bench.to_finalize() == []
+    assert await finalize(bench.database, bench.file_store, batch_id) is None
+
+    await steer_to(bench.database, batch_id, paused=False)
+    assert await finalize(bench.database, bench.file_store, batch_id) is BatchStatus.COMPLETED
+
+
+async def test_a_paused_batch_ends_with_its_window(bench: Bench) -> None:
+    batch_id = await add_batch(bench.database, bench.file_store, [line("a")])
+    await steer_to(bench.database, batch_id, paused=True)
+    await end_window(bench.database, batch_id)
+    assert await finalize(bench.database, bench.file_store, batch_id) is BatchStatus.EXPIRED
 
 
 async def test_asking_twice_changes_nothing(bench: Bench) -> None:

@@ -19,6 +19,7 @@ from batch.transition import move
 from batch.upload import Upload, record
 from batch.validate import validate
 from store.models import DEFAULT_PROJECT_ID, Batch, BatchEvent, BatchRow, Engine
+from store.repositories import arrival as arrivals
 from store.repositories import validation
 from store.session import Database
 from store.types import new_id
@@ -45,6 +46,7 @@ async def submit(db: Database, store: MemoryFileStore, data: bytes) -> str:
     file_id = new_id("file-")
     stored = await store.put(file_id, chunks())
     async with db.unit_of_work() as session:
+        await arrivals.announce(session, file_id)
         await record(
             session, Upload(file_id, "in.jsonl", "batch", stored, 86400), DEFAULT_PROJECT_ID
         )

@@ -18,6 +18,7 @@ from batch.worker.app import make_app
 from batch.worker.commands import worker_commands
 from engine_adapter.client.fake_engine import FakeSettings
 from engine_adapter.client.fake_server import serving
+from store.repositories import stage_count
 from store.session import Database
 from tests.fixtures.batches import (
     PATIENCE_S,
@@ -96,12 +97,17 @@ async def test_twenty_rows_from_validation_to_files(
         assert {name: one.returncode for name, one in started.processes.items()} == {
             DISPATCH_WORKER: 0,
             "worker-stages": 0,
+            "worker-sweep": 0,
             "beat": 0,
         }
     batch = await read_batch(database, batch_id)
     done = await file_lines(file_store, batch.output_file_id)
     assert {one["custom_id"] for one in done} == set(custom_ids)
     assert engine[0].asked == dict.fromkeys(custom_ids, 1)
+    async with database.unit_of_work() as session:
+        stages = {one.stage: one for one in await stage_count.totals(session)}
+    assert {"validate", "dispatch", "finalize"} <= stages.keys(), "runs are counted"
+    assert not any(one.num_failed for one in stages.values())
 
 
 async def test_a_shutdown_puts_running_rows_back(

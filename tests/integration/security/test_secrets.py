@@ -46,7 +46,7 @@ async def test_no_secret_is_logged_or_answered(outside: Outside) -> None:
         form = {"key": WRONG, "token": "x", "csrf": "x"}
         said += (await http.post("/admin/login", data=form)).content
         said += (await http.get("/metrics", headers={"authorization": f"Bearer {TOKEN}"})).content
-        said += (await http.get("/readyz")).content
+        said += (await http.get("/statusz")).content
     async with httpx.AsyncClient(base_url=outside.url) as http:
         await http.get("/v1/models", headers={"authorization": f"Basic {outside.key}"})
     outside.process.send_signal(signal.SIGTERM)

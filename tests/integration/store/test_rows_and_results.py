@@ -74,7 +74,10 @@ async def test_which_batches_are_live(database: Database) -> None:
     async with database.unit_of_work() as session:
         assert [one.id for one in await batches.live(session, MODEL)] == [running]
         assert await batches.live(session, "another-model") == []
-        assert await batches.stopped(session, [running, paused, over]) == {over: "expired"}
+        assert await batches.stopped(session, [running, paused, over]) == {
+            over: "expired",
+            paused: "pending",
+        }
 
 
 async def test_numbers_are_dense_whoever_writes(database: Database) -> None:

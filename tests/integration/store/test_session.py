@@ -35,3 +35,13 @@ async def test_a_snapshot_only_reads_and_leaves_its_connection_as_it_was(
         await session.execute(ADD)
         level = await session.execute(text("SHOW transaction_isolation"))
         assert level.scalar_one() == "read committed"
+
+
+async def test_errors_do_not_repeat_what_was_to_be_stored(database: Database) -> None:
+    with pytest.raises(DBAPIError) as refused:
+        async with database.unit_of_work() as session:
+            await session.execute(
+                text("INSERT INTO projects (id, name) VALUES (:id, :name), (:id, :name)"),
+                {"id": "proj_twice", "name": "a prompt nobody should read in a log"},
+            )
+    assert "a prompt" not in str(refused.value)

@@ -10,6 +10,7 @@ import pytest
 from batch import check as subject
 from batch.check import (
     DOCUMENTED_LIMITS,
+    MAX_REPORTED_BYTES,
     MAX_REPORTED_FAULTS,
     CheckLimits,
     CheckReport,
@@ -118,6 +119,22 @@ def test_faults_beyond_the_cap_are_counted() -> None:
     assert report.faults[-1].code == "too_many_errors"
     assert "500 more" in report.faults[-1].message
     assert report.faults[-2].line == MAX_REPORTED_FAULTS
+
+
+def test_what_is_kept_of_faults_is_bounded_however_long_their_names() -> None:
+    bad = b'{"custom_id":"x","body":{"model":"m","%s":1}}\n' % ("é" * 10_000).encode()
+    report = check(bad * MAX_REPORTED_FAULTS, step=1 << 20)
+    assert len(orjson.dumps([fault.as_wire() for fault in report.faults])) < 2 * MAX_REPORTED_BYTES
+    assert report.faults[-1].code == "too_many_errors"
+    assert report.num_faults >= MAX_REPORTED_FAULTS
+
+
+def test_a_model_has_a_bounded_name() -> None:
+    assert check(line("a", model="m" * 256)).model == "m" * 256
+    report = check(line("a", model="m" * 300_000))
+    assert report.model is None
+    [fault] = report.faults
+    assert (fault.code, fault.param) == ("invalid_value", "body.model")
 
 
 @pytest.mark.contract("B-20")

@@ -37,7 +37,7 @@ async def test_an_engine_comes_goes_and_comes_back(
 ) -> None:
     engine, watch, changed = followed
     await _until(changed, watch, up=True)
-    assert (watch.model, watch.size) == ("fake-model", 64)
+    assert (watch.model, watch.size) == ("fake-model", 15)
     engine.down = True
     watch.note_lost()
     await _until(changed, watch, up=False)
@@ -121,16 +121,16 @@ async def test_refusals_shrink_the_window(
 ) -> None:
     _, watch, changed = followed
     await _until(changed, watch, up=True)
-    watch.note_refused(num_in_flight=20)
-    assert watch.size == 20
+    watch.note_refused(num_in_flight=10)
+    assert watch.size == 10
     assert watch.open
     changed.clear()
     await asyncio.wait_for(changed.wait(), 5)
-    assert watch.size == 20, "what was just refused is not tried at once"
+    assert watch.size == 10, "what was just refused is not tried at once"
     async with asyncio.timeout(5):
-        while watch.size == 20:
+        while watch.size == 10:
             await asyncio.sleep(0.05)
-    assert watch.size == 21
+    assert watch.size == 11
 
 
 async def test_an_engine_that_accepts_nothing_is_asked_less_and_less(
@@ -160,9 +160,10 @@ async def test_the_more_growth_is_refused_the_longer_the_next_one_waits() -> Non
     clock = _Clock()
     watch = EngineWatch(FakeEngineClient(), clock, max_in_flight=256, changed=asyncio.Event())
     watch.size = 40
+    busy = LiveRids(running=frozenset(map(str, range(40))))
     refused_at_s: list[float] = []
     while clock.now_s < 3600:
-        watch._adjust(num_waiting=0, num_running=40)
+        watch._adjust(busy)
         if watch.size > 40:
             watch.note_refused(num_in_flight=40)
             refused_at_s.append(clock.now_s)

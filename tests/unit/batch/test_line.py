@@ -85,7 +85,7 @@ def test_a_good_line() -> None:
         (with_body(model=3), "invalid_type", "body.model"),
         (with_body(model=""), "invalid_value", "body.model"),
         (with_body(stream=True), "streaming_unsupported", "body.stream"),
-        (with_body(n=2), "too_many_choices", "body.n"),
+        (with_body(n=129), "too_many_choices", "body.n"),
         (with_body(n="1"), "invalid_type", "body.n"),
         (with_body(n=True), "invalid_type", "body.n"),
         (with_body(max_tokens=0), "invalid_value", "body.max_tokens"),
@@ -173,7 +173,9 @@ def test_what_is_allowed(line: dict[str, Any]) -> None:
 
 
 def test_every_fault_of_a_line_is_reported() -> None:
-    parsed = judge({"custom_id": 1, "method": "GET", "url": "x", "body": {"stream": True, "n": 9}})
+    parsed = judge(
+        {"custom_id": 1, "method": "GET", "url": "x", "body": {"stream": True, "n": 999}}
+    )
     assert [fault.param for fault in parsed.faults] == [
         "custom_id",
         "method",
@@ -205,8 +207,8 @@ def test_names_from_the_line_are_cut_and_storable() -> None:
         (["Once"], None),
         ([1, 2, 3], None),
         ([[1, 2, 3]], None),
-        (["Once", "Twice"], "too_many_choices"),
-        ([[1], [2]], "too_many_choices"),
+        (["Once", "Twice"], None),
+        ([[1], [2]], None),
         ([""], "invalid_value"),
         ([{}], "invalid_type"),
     ],

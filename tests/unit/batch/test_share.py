@@ -50,8 +50,13 @@ def test_what_one_cannot_use_goes_to_the_others() -> None:
 
 def test_the_nearer_deadline_goes_first_but_nobody_starves() -> None:
     quotas = divide(100, [demand("late", hours=20), demand("soon", hours=2)])
-    assert quotas == {"soon": 90, "late": 10}
+    assert quotas == {"soon": 75, "late": 25}
     assert next(iter(quotas)) == "soon"
+
+
+def test_a_small_batch_does_not_wait_for_large_ones() -> None:
+    large = [demand(f"large{n}", hours=2) for n in range(4)]
+    assert divide(100, [*large, demand("small", waiting=20, hours=20)])["small"] == 10
 
 
 def test_priority_goes_before_deadline() -> None:
@@ -61,7 +66,7 @@ def test_priority_goes_before_deadline() -> None:
 
 def test_the_minimum_share_is_kept_over_time_not_per_claim() -> None:
     # The late batch holds its share already, so that freed places go to the first one.
-    quotas = divide(8, [demand("late", hours=20, held=10), demand("soon", hours=2, held=82)])
+    quotas = divide(8, [demand("late", hours=20, held=25), demand("soon", hours=2, held=67)])
     assert quotas == {"soon": 8}
 
 

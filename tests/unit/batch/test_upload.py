@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from batch.arrivals import MemoryArrivals
 from batch.errors import FileTooLarge, InvalidUpload, StorageFull
 from batch.files import StoredObject
 from batch.files.memory import MemoryFileStore
@@ -42,7 +43,14 @@ async def send(*parts: Part, store: MemoryFileStore | None = None) -> Upload:
         for part in parts:
             yield part
 
-    return await receive(arriving(), store or MemoryFileStore())
+    known = MemoryArrivals()
+    try:
+        upload = await receive(arriving(), store or MemoryFileStore(), known)
+    except Exception:
+        assert not known.keys, "what was refused is forgotten"
+        raise
+    assert known.keys == {upload.file_id}, "it is announced until it is listed"
+    return upload
 
 
 FILE = Part("file", "{}\n", "in.jsonl")

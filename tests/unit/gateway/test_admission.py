@@ -1,16 +1,25 @@
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
-from engine_adapter.client.base import CHAT_PATH, COMPLETIONS_PATH, RequestClass
+from engine_adapter.client.base import (
+    CHAT_PATH,
+    COMPLETIONS_PATH,
+    EMBEDDINGS_PATH,
+    RequestClass,
+)
+from engine_adapter.client.choices import single_choice_bodies
 from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
 from engine_adapter.client.pool import EnginePool
 from engine_adapter.wire.errors import EngineUnavailable, ModelNotFound, Overloaded
-from gateway.admission import Admission, Admitted, class_of_tier, single_choice_bodies
+from gateway.admission import Admission, Admitted, class_of_tier
+from gateway.auth.principal import Principal
 from gateway.observability.metrics import Metrics
 
+MINE = Principal("proj_mine", "key_1")
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
 
@@ -22,7 +31,7 @@ async def admission() -> Admission:
 
 
 def admit(admission: Admission, body: dict[str, Any], path: str = CHAT_PATH) -> Admitted:
-    return admission.admit(path, body, request_id="req_1", timeout_s=9.0)
+    return admission.admit(path, body, request_id="req_1", timeout_s=9.0, principal=MINE)
 
 
 def test_one_call_per_choice_each_with_its_own_id(admission: Admission) -> None:
@@ -98,3 +107,29 @@ async def test_unknown_models_and_lost_engines() -> None:
     await pool.probe()
     with pytest.raises(EngineUnavailable):
         admit(admission, CHAT)
+
+
+async def test_one_project_leaves_room_for_another() -> None:
+    pool = EnginePool([FakeEngineClient(FakeEngine(FakeSettings(model="m")))])
+    await pool.probe()
+    admission = Admission(pool, Metrics(), max_in_flight=64)
+    other = Principal("proj_other", "key_2")
+    more: dict[str, Any] = {"request_id": "req_1", "timeout_s": 9.0}
+    with ExitStack() as held:
+        for _ in range(32):
+            held.enter_context(admission.room(admit(admission, CHAT)))
+        with pytest.raises(Overloaded):
+            admit(admission, CHAT)
+        admitted = admission.admit(CHAT_PATH, CHAT, principal=other, **more)
+        held.enter_context(admission.room(admitted))
+
+
+async def test_many_embeddings_are_many_places() -> None:
+    pool = EnginePool([FakeEngineClient(FakeEngine(FakeSettings(model="m", embeds=True)))])
+    await pool.probe()
+    admission = Admission(pool, Metrics(), max_in_flight=4)
+    for inputs, places in (("one", 1), (["a"] * 16, 1), (["a"] * 17, 2), ([1, 2, 3], 1)):
+        body = {"model": "m", "input": inputs}
+        assert admit(admission, body, EMBEDDINGS_PATH).num_places == places
+    with pytest.raises(Overloaded):
+        admit(admission, {"model": "m", "input": ["a"] * 65}, EMBEDDINGS_PATH)

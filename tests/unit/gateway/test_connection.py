@@ -24,6 +24,7 @@ from gateway.connection import (
     guarded,
     sweep,
 )
+from gateway.strangers import ConnectionCount
 from tests.fixtures.online import Server
 
 SHORT_S = 0.3
@@ -49,7 +50,7 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(max_connections: int = 100) -> AsyncIterator[Served]:
+async def serving(max_connections: int = 100, per_address: int = 100) -> AsyncIterator[Served]:
     async def length(request: Request) -> PlainTextResponse:
         return PlainTextResponse(str(len(await request.body())))
 
@@ -66,7 +67,9 @@ async def serving(max_connections: int = 100) -> AsyncIterator[Served]:
 
     app = Starlette(routes=[Route("/", length, methods=["GET", "POST"]), Route("/flood", flood)])
     cuts: list[str] = []
-    limits = ConnectionLimits(SHORT_S, SHORT_S, SHORT_S, max_connections, cuts.append)
+    limits = ConnectionLimits(
+        SHORT_S, SHORT_S, SHORT_S, max_connections, ConnectionCount(per_address), cuts.append
+    )
     server = Server(
         uvicorn.Config(app, port=0, http=guarded(limits), lifespan="off", log_config=None)
     )
@@ -214,3 +217,20 @@ async def until(true: Callable[[], bool]) -> None:
     async with asyncio.timeout(5):
         while not true():
             await asyncio.sleep(0.01)
+
+
+async def test_one_address_has_so_many_connections_and_others_theirs() -> None:
+    async with serving(per_address=2) as served:
+        held = [await asyncio.open_connection("127.0.0.1", served.port) for _ in range(2)]
+        reply = await served.say(GET + b"connection: close\r\n\r\n")
+        assert status_and_code(reply) == (503, "server_is_overloaded")
+        assert served.cuts == ["crowded"]
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", served.port, local_addr=("127.0.0.2", 0)
+        )
+        writer.write(GET + b"connection: close\r\n\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.1 200")
+        writer.close()
+        for _, held_writer in held:
+            held_writer.close()
+            await held_writer.wait_closed()

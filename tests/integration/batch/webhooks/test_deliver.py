@@ -14,6 +14,7 @@ from batch.states import BatchStatus
 from batch.transition import move
 from batch.webhooks import signature
 from batch.webhooks.deliver import KEPT_S, collect_deliveries, deliver
+from batch.webhooks.names import ReceiverNames
 from batch.webhooks.sender import Sender
 from batch.webhooks.targets import TargetPolicy
 from store.models import WebhookEndpoint
@@ -116,7 +117,7 @@ async def test_a_slow_receiver_holds_nobody_up(database: Database) -> None:
         await add_endpoint(database, quick.url)
         for _ in range(12):
             await end_batch(database)
-        limits = replace(LIMITS, max_in_flight=8, per_endpoint=4)
+        limits = replace(LIMITS, max_in_flight=16, per_endpoint=4)
         async with asyncio.TaskGroup() as group:
             delivering = group.create_task(deliver_now(database, limits, timeout_s=50.0))
             await quick.until(12, limit_s=40.0)
@@ -147,7 +148,9 @@ async def test_the_outcome_of_an_attempt_that_was_overtaken_is_not_written(
 
     async def claim() -> list[deliveries.ClaimedDelivery]:
         async with database.unit_of_work() as session:
-            return await deliveries.claim(session, limit=9, per_endpoint=9, lease_s=60)
+            return await deliveries.claim(
+                session, limit=9, per_endpoint=9, per_project=9, lease_s=60
+            )
 
     (stopped,) = await claim()
     assert await claim() == [], "leased"
@@ -163,15 +166,37 @@ async def test_the_outcome_of_an_attempt_that_was_overtaken_is_not_written(
     assert (delivery.status, delivery.attempts) == ("delivered", 2)
 
 
-async def test_what_is_left_over_at_the_end_of_a_slice_is_said(database: Database) -> None:
-    async with receiving(delay_s=0.1) as receiver:
+async def test_slow_receivers_of_one_project_hold_no_other_project_up(database: Database) -> None:
+    """As many endpoints as would fill every place; what is due of them is older, and never ends."""
+    await add_project(database, "proj_other")
+    limits = replace(LIMITS, max_in_flight=8, per_endpoint=4)
+    async with receiving(delay_s=60) as slow, receiving() as quick:
+        for _ in range(4):
+            await add_endpoint(database, slow.url)
+        await add_endpoint(database, quick.url, project_id="proj_other")
+        for _ in range(4):
+            await end_batch(database)
+        async with asyncio.TaskGroup() as group:
+            delivering = group.create_task(deliver_now(database, limits, timeout_s=50.0))
+            await slow.until(limits.max_in_flight // 2)
+            await end_batch(database, "proj_other")
+            await quick.until(1, limit_s=40.0)
+            assert slow.in_flight < limits.max_in_flight
+            assert slow.in_flight == len(slow.received), "none was answered or given up"
+            # What comes while others are under way does not wait for them either.
+            for num in (2, 3):
+                await end_batch(database, "proj_other")
+                await quick.until(num, limit_s=40.0)
+            assert slow.in_flight == len(slow.received)
+            delivering.cancel()
+
+
+async def test_everything_due_is_delivered_by_one_deliverer(database: Database) -> None:
+    async with receiving() as receiver:
         await add_endpoint(database, receiver.url)
         for _ in range(3):
             await end_batch(database)
-        limits = replace(LIMITS, max_in_flight=1, slice_s=0.05)
-        assert await deliver_now(database, limits)
-        assert len(receiver.received) < 3
-        assert not await deliver_now(database)
+        assert not await deliver_now(database, replace(LIMITS, max_in_flight=1))
         assert len(receiver.received) == 3
 
 
@@ -182,8 +207,8 @@ async def test_a_draining_worker_claims_nothing(database: Database) -> None:
         drain = asyncio.Event()
         drain.set()
         clock = SystemClock()
-        sender = Sender(TargetPolicy.of(LOOPBACK), clock)
-        assert not await deliver(database, sender, clock, drain=drain, limits=LIMITS)
+        sender = Sender(TargetPolicy.of(LOOPBACK), clock, ReceiverNames())
+        assert not await deliver(database, sender, drain=drain, limits=LIMITS)
         assert receiver.received == []
 
 

@@ -6,6 +6,7 @@ import asyncio
 
 from batch.clock import SystemClock
 from batch.webhooks import endpoints as managed
+from batch.webhooks.names import ReceiverNames
 from batch.webhooks.sender import Sender
 from batch.webhooks.targets import TargetPolicy
 from store.repositories import webhook_endpoint as endpoints
@@ -47,7 +48,7 @@ async def test_a_test_that_succeeds_enables_again(database: Database) -> None:
         endpoint = await add_endpoint(database, receiver.url)
         await _disable(database, endpoint.id)
         clock = SystemClock()
-        sender = Sender(TargetPolicy.of(LOOPBACK), clock)
+        sender = Sender(TargetPolicy.of(LOOPBACK), clock, ReceiverNames())
         arguments = (database, sender, clock, "proj_default", endpoint.id, "batch.failed")
         assert await managed.test(*arguments) == 500
         assert (await read_endpoint(database, endpoint.id)).disabled_at is not None

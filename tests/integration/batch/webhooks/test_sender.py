@@ -17,6 +17,7 @@ import pytest
 from batch.clock import SystemClock
 from batch.webhooks import signature
 from batch.webhooks.events import body_of
+from batch.webhooks.names import ReceiverNames
 from batch.webhooks.sender import Attempt, Failure, Sender
 from batch.webhooks.targets import TargetPolicy
 from tests.fixtures.receiver import LOOPBACK, receiving
@@ -27,7 +28,7 @@ LOCAL = TargetPolicy.of(LOOPBACK)
 
 
 def _sender(policy: TargetPolicy = LOCAL, timeout_s: float = 5.0) -> Sender:
-    return Sender(policy, SystemClock(), timeout_s=timeout_s)
+    return Sender(policy, SystemClock(), ReceiverNames(), timeout_s=timeout_s)
 
 
 async def _post(url: str, sender: Sender | None = None) -> Attempt:

@@ -16,6 +16,7 @@ from batch.upload import Upload, record
 from batch.validate import validate
 from coserve.commands.batch import app
 from store.models import DEFAULT_PROJECT_ID
+from store.repositories import arrival as arrivals
 from store.session import Database
 from store.types import new_id
 from tests.fixtures.api import Api
@@ -41,6 +42,7 @@ async def result_file(api: Api, database: Database, content: bytes) -> str:
     file_id = new_id("file-")
     stored = await api.app.state.file_store.put(file_id, chunks())
     async with database.unit_of_work() as session:
+        await arrivals.announce(session, file_id)
         upload = Upload(file_id, "x.jsonl", "batch_output", stored, None)
         await record(session, upload, DEFAULT_PROJECT_ID)
     return file_id

@@ -128,3 +128,14 @@ async def test_an_operator_is_bound_by_the_quota_of_the_batch_s_project(
     async with site.admin() as client:
         assert await press(client, batch.id, "retry") == 429
     assert await entries(site) == []
+
+
+async def test_logins_are_shown_on_request(site: Site) -> None:
+    batch = await of_another_project(site, line("a"))
+    async with site.admin() as client:
+        await press(client, batch.id, "pause")
+        usual = (await client.get("/admin/audit")).text
+        assert "batch.paused" in usual
+        assert "login.succeeded" not in usual
+        assert "login.succeeded" in (await client.get("/admin/audit?logins=1")).text
+        assert "login.succeeded" in (await client.get("/admin/audit?action=login.succeeded")).text

@@ -8,12 +8,14 @@ from html import unescape
 
 import httpx
 import pytest
+from sqlalchemy import update
 
 from batch.finalize import finalize
 from batch.queue import VALIDATE
 from batch.validate import validate
 from engine_adapter.client.fake import FakeEngineClient
 from engine_adapter.client.fake_engine import FakeEngine
+from store.models import Batch
 from store.session import Database
 from tests.fixtures.batches import MODEL, add_batch, add_project, add_validating, line, read_batch
 from tests.fixtures.dashboard import Site, token_in
@@ -214,3 +216,43 @@ async def test_a_database_that_is_away_is_a_page_too(site: Site, database: Datab
         site.app.state.database = database
     assert reply.status_code == 503
     assert "database does not answer" in reply.text
+
+
+async def test_batches_are_found_by_what_they_are_called(site: Site) -> None:
+    database, store = site.bench.database, site.bench.file_store
+    first = await add_batch(database, store, [line("needle-7"), line("b")])
+    second = await add_batch(database, store, [line("needle-77")], model="other-model")
+    async with database.unit_of_work() as session:
+        await session.execute(
+            update(Batch).where(Batch.id == second).values(batch_metadata={"team": "Harbour"})
+        )
+    found = {
+        first: [first[-12:], "needle-7"],
+        second: ["OTHER-model", "harbour", "needle-77"],
+    }
+    async with site.admin() as client:
+        for batch_id, words in found.items():
+            for word in words:
+                html = (await client.get("/admin/batches", params={"search": word})).text
+                assert re.findall(r'id="row-(batch_[^"]+)"', html) == [batch_id], word
+        nothing = (await client.get("/admin/batches", params={"search": "100%<b>"})).text
+        assert "No batch here holds “100%&lt;b&gt;”." in nothing
+        both = (await client.get("/admin/batches", params={"search": "input.jsonl"})).text
+        assert len(re.findall(r'id="row-batch_', both)) == 2
+        done = (await client.get("/admin/batches?group=done&search=needle-7")).text
+        assert "No batch here holds" in done
+
+
+async def test_a_bar_has_a_part_for_each_state_of_rows(site: Site) -> None:
+    batch_id = await add_batch(
+        site.bench.database, site.bench.file_store, [line(f"r{n}") for n in range(10)]
+    )
+    async with site.bench.database.unit_of_work() as session:
+        await session.execute(
+            update(Batch).where(Batch.id == batch_id).values(num_completed=5, num_failed=2)
+        )
+    async with site.admin() as client:
+        html = (await client.get("/admin/batches")).text
+    assert 'class="good" x="0.0%" width="50.0%"' in html
+    assert 'class="bad" x="50.0%" width="20.0%"' in html
+    assert "5 succeeded, 2 failed, 3 waiting" in html

@@ -124,7 +124,7 @@ async def test_a_database_that_goes_away_is_said_and_outlived(site: Site) -> Non
 
 
 async def test_a_stream_of_nothing_is_refused(site: Site) -> None:
-    wrong = {"view=batch&batch_id=batch_nowhere": 404, "view=secrets": 400, "": 400}
+    wrong = {"view=batch&batch_id=batch_nowhere": 404, "view=secrets": 404, "": 404}
     async with site.admin() as client:
         for query, status in wrong.items():
             assert (await client.get(f"/admin/events?{query}")).status_code == status, query

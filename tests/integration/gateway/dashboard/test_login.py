@@ -134,6 +134,17 @@ async def test_logging_out_ends_it(site: Site) -> None:
         assert (await client.get("/admin/batches")).status_code == 303
 
 
+async def test_a_copied_cookie_is_worth_nothing_after_the_logout(site: Site) -> None:
+    async with site.admin() as client, site.admin() as elsewhere, site.client() as thief:
+        token = token_in((await client.get("/admin/batches")).text)
+        thief.cookies.update(client.cookies)
+        assert (await thief.get("/admin/batches")).status_code == 200
+        await client.post("/admin/logout", data={"csrf_token": token})
+        assert (await thief.get("/admin/batches")).status_code == 303
+        assert (await thief.get("/admin/events?view=batches")).status_code == 401
+        assert (await elsewhere.get("/admin/batches")).status_code == 200, "another session"
+
+
 async def test_revoking_the_key_ends_the_session(site: Site) -> None:
     async with site.admin() as client:
         async with site.bench.database.unit_of_work() as session:
@@ -145,7 +156,7 @@ async def test_the_login_leads_to_no_other_site(site: Site) -> None:
     async with site.client() as client:
         for path in ("https://a.example/", "//a.example", "/admin/\\evil", "/admin//a", "/other"):
             reply = await log_in(client, site.key, path)
-            assert reply.headers["location"] == "/admin/batches"
+            assert reply.headers["location"] == "/admin/"
             await client.post("/admin/logout", data={"csrf_token": await _token(client)})
 
 

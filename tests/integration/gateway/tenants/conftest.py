@@ -22,6 +22,7 @@ class Tenants:
     """A gateway and who knocks at it.
 
     Attributes:
+        database: The gateway's.
         admin: A key with the role admin, and every scope, in the default organisation.
         viewer: One with the role viewer and no scope.
         plain: One without a role.
@@ -30,6 +31,7 @@ class Tenants:
     """
 
     api: Api
+    database: Database
     admin: str
     viewer: str
     plain: str
@@ -58,4 +60,4 @@ async def tenants(api: Api, database: Database) -> Tenants:
         elsewhere = await organizations.create(session, "elsewhere")
         project = await projects.create(session, "theirs", elsewhere.id)
         _, stranger = await keys.create(session, project.id, "eve", role="admin")
-    return Tenants(api, admin, viewer, api.key, stranger, project.id)
+    return Tenants(api, database, admin, viewer, api.key, stranger, project.id)

@@ -6,22 +6,31 @@ import asyncio
 import random
 import re
 from collections import Counter
+from datetime import timedelta
 from typing import Any
 
 import httpx
+import orjson
 import pytest
 from fastapi.routing import APIRoute
+from sqlalchemy import select
 
 from gateway.app import API_ROUTERS
+from store.models import File
 from store.repositories import project as projects
+from store.repositories import response as responses
 from store.session import Database
 from tests.fixtures.batches import line
 from tests.integration.gateway.tenants.conftest import Tenants
 
 NUM_CALLS = 300
 
+MESSAGE = {"type": "message", "role": "user", "content": "theirs"}
+
 BODIES: dict[str, dict[str, Any]] = {
     "/batches/{batch_id}/priority": {"priority": 1},
+    "/conversations/{conversation_id}": {"metadata": {}},
+    "/conversations/{conversation_id}/items": {"items": [MESSAGE]},
     "/organization/projects/{project_id}": {"name": "mine"},
     "/organization/projects/{project_id}/api_keys": {"name": "mine"},
     "/organization/projects/{project_id}/api_keys/{key_id}": {"scopes": []},
@@ -47,7 +56,25 @@ def routes_with_ids() -> list[tuple[str, str]]:
     return found
 
 
-async def one_of_each(http: httpx.AsyncClient) -> dict[str, str]:
+async def stored_response(database: Database, file_id: str) -> str:
+    """The id of an answer of the project that owns a file: no engine is there to make one."""
+    response_id = f"resp_{random.getrandbits(96):024x}"
+    told = {"id": response_id, "object": "response", "status": "completed", "output": []}
+    async with database.unit_of_work() as session:
+        project_id = await session.scalar(select(File.project_id).where(File.id == file_id))
+        assert project_id is not None
+        new = responses.NewResponse(
+            id=response_id,
+            previous_response_id=None,
+            body=orjson.dumps(told),
+            input_items=b"[]",
+            item_ids=(),
+        )
+        await responses.add(session, project_id, new, timedelta(days=1))
+    return response_id
+
+
+async def one_of_each(http: httpx.AsyncClient, database: Database) -> dict[str, str]:
     """A tenant's own objects, made over the API: name of the path's parameter -> id."""
     data: dict[str, tuple[str | None, bytes | str]] = {
         "file": ("theirs.jsonl", line("a") + b"\n"),
@@ -62,6 +89,14 @@ async def one_of_each(http: httpx.AsyncClient) -> dict[str, str]:
     made = {
         "file_id": file_id,
         "batch_id": (await http.post("/batches", json=wanted)).json()["id"],
+    }
+    conversation = await http.post("/conversations", json={"items": [MESSAGE]})
+    conversation_id = conversation.json()["id"]
+    items = await http.get(f"/conversations/{conversation_id}/items")
+    made |= {
+        "response_id": await stored_response(database, file_id),
+        "conversation_id": conversation_id,
+        "item_id": items.json()["data"][0]["id"],
     }
     projects_seen = await http.get("/organization/projects")
     if projects_seen.status_code == 200:
@@ -102,7 +137,7 @@ def random_id(real: str) -> str:
 @pytest.mark.contract("T-29")
 async def test_on_every_route_a_strangers_object_is_none(tenants: Tenants) -> None:
     async with tenants.http() as mine, tenants.http(tenants.stranger) as theirs:
-        ids = await one_of_each(theirs)
+        ids = await one_of_each(theirs, tenants.database)
         nowhere = {name: random_id(real) for name, real in ids.items()}
         for method, path in routes_with_ids():
             told = []
@@ -132,7 +167,7 @@ async def check_untouched(theirs: httpx.AsyncClient, ids: dict[str, str]) -> Non
 
 async def test_ids_in_bodies_and_cursors(tenants: Tenants) -> None:
     async with tenants.http() as mine, tenants.http(tenants.stranger) as theirs:
-        ids = await one_of_each(theirs)
+        ids = await one_of_each(theirs, tenants.database)
         nowhere = {name: random_id(real) for name, real in ids.items()}
         for method, path, param, body in (
             ("GET", "/files", "file_id", None),
@@ -159,7 +194,7 @@ async def test_ids_in_bodies_and_cursors(tenants: Tenants) -> None:
 
 async def test_lists_show_only_ones_own(tenants: Tenants) -> None:
     async with tenants.http() as mine, tenants.http(tenants.stranger) as theirs:
-        ids = await one_of_each(theirs)
+        ids = await one_of_each(theirs, tenants.database)
         for path in (
             "/files",
             "/batches",
@@ -178,7 +213,7 @@ async def test_two_projects_of_one_organisation(tenants: Tenants) -> None:
     """A plain key sees its own project only, though the organisation is the same."""
     plain = tenants.http(tenants.plain)
     async with plain as mine, tenants.http(tenants.api.other_key) as theirs:
-        ids = await one_of_each(theirs)
+        ids = await one_of_each(theirs, tenants.database)
         for method, path in routes_with_ids():
             if path.startswith("/organization"):
                 continue
@@ -215,7 +250,7 @@ async def test_two_tenants_hammer_each_others_ids(tenants: Tenants) -> None:
         tenants.http(keys[1], limits=limits, timeout=60) as second,
     ):
         sides = (first, second)
-        ids = [await one_of_each(http) for http in sides]
+        ids = [await one_of_each(http, tenants.database) for http in sides]
         seen: Counter[str] = Counter()
 
         async def call(caller: int, owner: int) -> None:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from batch.webhooks.names import ReceiverNames
 from batch.webhooks.targets import RefusedTarget, TargetPolicy, is_public, parse_url
 
 # IANA's special-purpose registries, multicast, and the clouds' own services.
@@ -141,14 +142,16 @@ def test_http_needs_a_named_network() -> None:
     ],
 )
 async def test_creation_refuses_hosts_that_are_not_public(host: str) -> None:
+    names = ReceiverNames(["127.0.0.1:1"])
     with pytest.raises(RefusedTarget) as refused:
-        await TargetPolicy().check(f"https://{host}/hook")
+        await TargetPolicy().check(f"https://{host}/hook", names)
     # The same words whether the name is unknown or known to us only.
     assert refused.value.message == "The host of the URL does not resolve to a public address."
 
 
 async def test_creation_takes_what_may_be_reached() -> None:
-    await TargetPolicy().check("https://1.1.1.1/hook")
-    await TargetPolicy.of("127.0.0.0/8").check("http://127.0.0.1:8000/hook")
+    names = ReceiverNames()
+    await TargetPolicy().check("https://1.1.1.1/hook", names)
+    await TargetPolicy.of("127.0.0.0/8").check("http://127.0.0.1:8000/hook", names)
     with pytest.raises(RefusedTarget):
-        await TargetPolicy.of("127.0.0.0/8").check("http://1.1.1.1/hook")
+        await TargetPolicy.of("127.0.0.0/8").check("http://1.1.1.1/hook", names)

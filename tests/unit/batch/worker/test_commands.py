@@ -14,10 +14,11 @@ from batch.worker.commands import beat_command, worker_commands
 
 def test_dispatchers_have_a_worker_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ENGINE_URLS", "http://one,http://two")
-    dispatch, stages = worker_commands(BatchSettings())
+    dispatch, stages, sweep = worker_commands(BatchSettings())
     assert "--queues=dispatch" in dispatch.argv
     assert "--concurrency=4" in dispatch.argv, "room for engines that are registered later"
     assert "--queues=stages" in stages.argv
+    assert "--queues=sweep" in sweep.argv
     assert "beat" in beat_command(BatchSettings()).argv
 
 
@@ -27,7 +28,7 @@ def test_an_engine_has_a_process_and_one_is_spare(
 ) -> None:
     monkeypatch.setenv("ENGINE_URLS", ",".join(f"http://{n}" for n in range(6)))
     monkeypatch.setenv("COSERVE_BATCH_DISPATCHERS", given)
-    dispatch, _ = worker_commands(BatchSettings())
+    dispatch, *_ = worker_commands(BatchSettings())
     assert f"--concurrency={num}" in dispatch.argv
 
 

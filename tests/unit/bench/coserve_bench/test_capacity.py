@@ -8,9 +8,9 @@ from bench.coserve_bench.capacity import (
     is_overloaded,
     probe_requests,
 )
-from bench.coserve_bench.summary import SystemRun
 from engine_adapter.workload.harness import RunResult
 from engine_adapter.workload.records import RequestRecord
+from engine_adapter.workload.summary import SystemRun
 from engine_adapter.workload.traces import TraceRequest
 
 

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.coserve_bench.ceiling import CHUNKS, Ceiling, OfflineShape, ceiling
-from bench.coserve_bench.summary import SystemRun, Targets
 from engine_adapter.latency.load import StepLoad
 from engine_adapter.latency.polynomial import Coefficients, PolynomialModel
 from engine_adapter.workload.harness import RunResult
 from engine_adapter.workload.records import RequestRecord
+from engine_adapter.workload.summary import SystemRun, Targets
 
 SHAPE = OfflineShape(input_tokens=1024, output_tokens=64, slots=8, max_chunk_tokens=512)
 

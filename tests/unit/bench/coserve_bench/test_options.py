@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bench.coserve_bench.loads import load_of, mean_rate, online_trace, prompt_maker
-from bench.coserve_bench.options import Options, parse_options
+from bench.coserve_bench.options import Options, emulated_table, parse_options
 from bench.coserve_bench.systems import find_system
 from engine_adapter.workload.traces import TraceRequest
 
@@ -31,6 +31,16 @@ def test_the_type_of_the_weights_is_named_in_every_result_of_a_cpu(tmp_path: Pat
     assert options(tmp_path).dtype in ("bfloat16", "float32")
     assert options(tmp_path, "--dtype", "float32").dtype == "float32"
     assert options(tmp_path, "--device", "cuda").dtype is None
+
+
+def test_an_emulated_gpu_gets_a_model_folder_of_its_own(tmp_path: Path) -> None:
+    o = options(tmp_path, "--device", "emulated:h200-llama-3.1-8b")
+    assert o.model_dir == tmp_path / "out/models/h200-llama-3.1-8b"
+    assert (o.model_dir / "config.json").is_file()
+    assert (o.dtype, emulated_table(o.device)) == ("bfloat16", "h200-llama-3.1-8b")
+    for device in ("tpu", "emulated:", "emulated:z80"):
+        with pytest.raises(ValueError, match=r"--device is cpu, cuda or|no GPU table 'z80'"):
+            options(tmp_path, "--device", device)
 
 
 def test_repeats_differ_and_systems_do_not(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ def test_the_second_one_is_told_who_the_first_is(tmp_path: Path) -> None:
     with pytest.raises(AlreadyRunningError, match="running already") as caught:
         HomeLock(tmp_path, "http://127.0.0.1:9999")
     assert (caught.value.pid, caught.value.url) == (os.getpid(), URL)
+    assert "Ctrl-C stops it" in str(caught.value)
     lock.release()
 
 

@@ -19,7 +19,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy with what the step reads, and an environment that was built before."""
     monkeypatch.setenv("COSERVE_DEVICE", "cpu")
     shutil.copytree(ROOT / "requirements", tmp_path / "requirements")
-    for name in ("engine_adapter", "kernels"):
+    for name in ("engine_adapter", "kernels", "pyproject.toml"):
         (tmp_path / name).symlink_to(ROOT / name)
     venv = tmp_path / ".venv-engine"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)

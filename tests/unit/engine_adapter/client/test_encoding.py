@@ -4,9 +4,17 @@ from datetime import UTC, datetime
 from typing import Any
 
 import orjson
+import pytest
 
-from engine_adapter.client.base import CHAT_PATH, COMPLETIONS_PATH, EngineCall, RequestClass
+from engine_adapter.client.base import (
+    CHAT_PATH,
+    COMPLETIONS_PATH,
+    EngineCall,
+    EngineFacts,
+    RequestClass,
+)
 from engine_adapter.client.encoding import encode, engine_body, wall_s
+from engine_adapter.wire.errors import InvalidRequest
 from engine_adapter.wire.rid import new_rid
 
 CHAT: dict[str, Any] = {
@@ -70,3 +78,16 @@ def test_a_row_of_a_batch_says_its_class_deadline_and_batch() -> None:
 def test_a_deadline_that_has_passed_is_now() -> None:
     made = call(CHAT, cls=RequestClass.FLEX, deadline_at=datetime.fromtimestamp(1, UTC))
     assert engine_body(made, stream=False)["custom_params"]["coserve"]["deadline_in_s"] == 0.0
+
+
+def test_a_seed_is_refused_where_the_engine_takes_none() -> None:
+    seeded = call({**CHAT, "seed": 7})
+    for able in (EngineFacts("m", 10), None):
+        assert engine_body(seeded, stream=False, facts=able)["seed"] == 7
+    unable = EngineFacts("m", 10, seeds=False)
+    with pytest.raises(InvalidRequest, match="takes no seeds") as refused:
+        engine_body(seeded, stream=False, facts=unable)
+    assert refused.value.param == "seed"
+    nothing_drawn = call({**CHAT, "seed": 7, "temperature": 0})
+    assert engine_body(nothing_drawn, stream=False, facts=unable)["seed"] == 7
+    assert "seed" not in engine_body(call(CHAT), stream=False, facts=unable)

@@ -16,6 +16,11 @@ def ids(rows: object) -> list[str]:
     return [r.rid for r in rows]  # type: ignore[attr-defined]
 
 
+def waiting(roster: Roster) -> object:
+    resources = Resources(16, 16, 1, 1)
+    return roster.snapshot(0, 0.0, Slo(1, 1), resources, EngineLimits()).offline_waiting
+
+
 def test_a_row_moves_from_waiting_to_running_and_away() -> None:
     roster = Roster()
     roster.add(row("a"))
@@ -126,3 +131,27 @@ def test_rows_like_another_are_those_of_its_class_and_batch_that_have_not_begun(
     roster.add(row("on2", RequestClass.ONLINE))
     assert ids(roster.waiting_like(roster.rows["a0"], 2)) == ["a2", "a3"]
     assert ids(roster.waiting_like(roster.rows["on"], 8)) == ["on", "on2"]
+
+
+def test_a_start_that_was_undone_leaves_the_row_where_it_was() -> None:
+    """A step that was stopped gave it the slot: it has lost nothing, and nobody was retracted."""
+    roster = Roster()
+    for name in ("a", "b"):
+        roster.add(row(name))
+    roster.start("b")
+    roster.undo_start("b", Phase.WAITING)
+    assert not roster.has_retracted
+    assert ids(waiting(roster)) == ["a", "b"]
+    assert roster.rows["b"].phase is Phase.WAITING
+
+
+def test_a_retracted_row_whose_new_start_was_undone_is_retracted_still() -> None:
+    roster = Roster()
+    for name in ("a", "b"):
+        roster.add(row(name))
+    roster.start("b")
+    roster.retract("b")
+    roster.start("b")
+    roster.undo_start("b", Phase.RETRACTED)
+    assert roster.has_retracted
+    assert ids(waiting(roster)) == ["b", "a"]

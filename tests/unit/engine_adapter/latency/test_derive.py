@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine_adapter.latency.derive import default_slo, safepoint_layers
+from engine_adapter.latency.derive import default_slo, safepoint_layers, token_costs
 from engine_adapter.latency.load import StepLoad
 from engine_adapter.latency.polynomial import Coefficients, PolynomialModel
 
@@ -23,6 +23,16 @@ def test_a_prompt_fits_beside_rows_whose_decode_graph_is_fast() -> None:
     load = StepLoad()
     load.add_decode(1024)
     assert model.max_tokens(load, 0, 4096, slo.tbt_s) > 200
+
+
+def test_tokens_cost_their_part_of_a_step(model: PolynomialModel) -> None:
+    chunk, decode = StepLoad(), StepLoad()
+    chunk.add_chunk(100, 0)
+    for _ in range(10):
+        decode.add_decode(50)
+    prompt_s, answer_s = token_costs(model, decode_rows=10, chunk_tokens=100, context_tokens=50)
+    assert 100 * prompt_s == pytest.approx(model.predict(chunk))
+    assert 10 * answer_s == pytest.approx(model.predict(decode))
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from engine_adapter.policies.registry import POLICIES, TEST_POLICIES, create_pol
 from engine_adapter.simulator.engine import MemoryEngine
 from engine_adapter.simulator.run import run
 from engine_adapter.simulator.shape import EngineShape
+from engine_adapter.simulator.times import ProfiledTimes
 
 ALL = sorted(POLICIES) + sorted(TEST_POLICIES)
 K = Coefficients(4e-4, 0.0, 1e-5, 1e-7, 1e-4, 0.05)
@@ -79,7 +80,7 @@ rows = st.lists(
 def build(
     shape: EngineShape, specs: list[tuple[object, ...]], driver: Driver, slo: Slo = SLO
 ) -> MemoryEngine:
-    engine = MemoryEngine(shape, slo, MODEL, driver.policy.at_arrival)
+    engine = MemoryEngine(shape, slo, ProfiledTimes(MODEL), driver.policy.at_arrival)
     for i, (cls, prompt, output, at_s, batch, deadline, can_mix) in enumerate(specs):
         engine.submit(
             RequestRow(
@@ -149,14 +150,14 @@ def test_a_plan_is_a_function_of_what_was_seen(
 @pytest.mark.parametrize("name", ALL)
 def test_an_empty_engine_gets_an_empty_plan(name: str) -> None:
     driver = Driver(create_policy(name, MODEL))
-    engine = MemoryEngine(EngineShape(), SLO, MODEL)
+    engine = MemoryEngine(EngineShape(), SLO, ProfiledTimes(MODEL))
     assert driver.begin(engine.snapshot()).plan.is_empty
 
 
 @pytest.mark.parametrize("name", sorted(set(ALL) - {"online_only"}))
 def test_an_online_request_starts_although_offline_rows_want_every_slot(name: str) -> None:
     driver = Driver(create_policy(name, MODEL))
-    engine = MemoryEngine(EngineShape(total_pages=4000, total_slots=8), SLO, MODEL)
+    engine = MemoryEngine(EngineShape(total_pages=4000, total_slots=8), SLO, ProfiledTimes(MODEL))
     for i in range(20):
         engine.submit(RequestRow(f"off{i}", RequestClass.OFFLINE, 64, 64, 50))
     for _ in range(12):
@@ -173,7 +174,7 @@ def test_an_online_request_starts_although_offline_rows_want_every_slot(name: st
 @pytest.mark.parametrize("name", ALL)
 def test_cancelled_rows_leave_nothing_behind(name: str) -> None:
     driver = Driver(create_policy(name, MODEL))
-    engine = MemoryEngine(EngineShape(delay_steps=1), SLO, MODEL)
+    engine = MemoryEngine(EngineShape(delay_steps=1), SLO, ProfiledTimes(MODEL))
     for i in range(6):
         cls = RequestClass.ONLINE if i % 2 else RequestClass.OFFLINE
         engine.submit(RequestRow(f"r{i}", cls, 64, 64, 50))
@@ -187,7 +188,7 @@ def test_cancelled_rows_leave_nothing_behind(name: str) -> None:
 
 
 def test_the_pool_check_sees_a_lost_page() -> None:
-    engine = MemoryEngine(EngineShape(), SLO, MODEL)
+    engine = MemoryEngine(EngineShape(), SLO, ProfiledTimes(MODEL))
     engine.pool.free_pages -= 1
     with pytest.raises(AssertionError):
         check_pool(engine)
@@ -203,7 +204,7 @@ def test_host_pages_survive_a_retract() -> None:
         limits=replace(EngineShape().limits, max_chunk_tokens=512),
     )
     driver = Driver(create_policy("conserve_v2", MODEL))
-    engine = MemoryEngine(shape, SLO, MODEL)
+    engine = MemoryEngine(shape, SLO, ProfiledTimes(MODEL))
     for i in range(12):
         engine.submit(RequestRow(f"off{i}", RequestClass.OFFLINE, 200, 200, 150, batch_id="b"))
     for i in range(10):

@@ -147,7 +147,7 @@ class TestAtArrival:
     """TTFT target 1 s; a prompt of 190 tokens takes 200 ms."""
 
     @staticmethod
-    def decide(
+    def decide(  # noqa: PLR0913
         model: PolynomialModel,
         *,
         at_s: float,

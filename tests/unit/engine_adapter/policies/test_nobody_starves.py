@@ -20,6 +20,7 @@ from engine_adapter.policies.settings import PolicySettings
 from engine_adapter.simulator.engine import MemoryEngine
 from engine_adapter.simulator.run import run
 from engine_adapter.simulator.shape import EngineShape
+from engine_adapter.simulator.times import ProfiledTimes
 
 ONLINE, FLEX, OFFLINE = RequestClass.ONLINE, RequestClass.FLEX, RequestClass.OFFLINE
 CONSERVE = pytest.mark.parametrize("policy", ["conserve_v1", "conserve_v2"])
@@ -61,7 +62,7 @@ class Load:
             total_pages=self.num_pages, page_tokens=1, delay_steps=1, limits=self.limits
         )
         driver = Driver(create_policy(policy, self.model, self.settings))
-        engine = MemoryEngine(shape, self.slo, self.model, driver.arrival)
+        engine = MemoryEngine(shape, self.slo, ProfiledTimes(self.model), driver.arrival)
         for row in self.rows:
             engine.submit(row)
         run(engine, driver, until_s=self.seconds)

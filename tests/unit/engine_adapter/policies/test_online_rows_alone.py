@@ -14,6 +14,7 @@ from engine_adapter.policies.registry import create_policy
 from engine_adapter.simulator.engine import MemoryEngine
 from engine_adapter.simulator.run import run
 from engine_adapter.simulator.shape import EngineShape
+from engine_adapter.simulator.times import ProfiledTimes
 
 NUM_ROWS = 7
 
@@ -33,7 +34,7 @@ def test_rows_that_are_fetched_do_not_hold_pages_against_the_others(
         copy_pages_per_step=2,
         delay_steps=delay_steps,
     )
-    engine = MemoryEngine(shape, Slo(0.2, 0.05), model)
+    engine = MemoryEngine(shape, Slo(0.2, 0.05), ProfiledTimes(model))
     for i in range(NUM_ROWS):
         prompt = chance.randint(20, 300)
         row = RequestRow(f"r{i}", RequestClass.ONLINE, prompt, prompt)

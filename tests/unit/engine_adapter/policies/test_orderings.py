@@ -23,6 +23,7 @@ from engine_adapter.policies.settings import PolicySettings
 from engine_adapter.simulator.engine import MemoryEngine
 from engine_adapter.simulator.run import run
 from engine_adapter.simulator.shape import EngineShape
+from engine_adapter.simulator.times import ProfiledTimes
 from engine_adapter.workload.arrivals import on_off_arrivals, poisson_arrivals
 from engine_adapter.workload.metrics import attained, percentile
 
@@ -63,7 +64,7 @@ def simulate(
         total_pages=pages, host_total_pages=40_000, total_slots=64, copy_pages_per_step=200,
         delay_steps=1, limits=LIMITS,
     )  # fmt: skip
-    engine = MemoryEngine(shape, SLO, MODEL, driver.policy.at_arrival)
+    engine = MemoryEngine(shape, SLO, ProfiledTimes(MODEL), driver.policy.at_arrival)
     for i, at_s in enumerate(arrivals):
         engine.submit(RequestRow(f"on{i}", RequestClass.ONLINE, 512, 512, 64, arrival_at_s=at_s))
     if name != "online_only":

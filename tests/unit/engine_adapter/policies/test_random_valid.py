@@ -8,6 +8,7 @@ from engine_adapter.latency.polynomial import PolynomialModel
 from engine_adapter.policies.random_valid import RandomValid
 from engine_adapter.simulator.engine import MemoryEngine
 from engine_adapter.simulator.shape import EngineShape
+from engine_adapter.simulator.times import ProfiledTimes
 
 
 def test_it_does_everything_an_engine_must_survive(model: PolynomialModel) -> None:
@@ -21,7 +22,7 @@ def test_it_does_everything_an_engine_must_survive(model: PolynomialModel) -> No
             total_pages=90, host_total_pages=40, total_slots=8, delay_steps=1, limits=limits
         ),
         Slo(0.1, 0.05),
-        model,
+        ProfiledTimes(model),
         policy.at_arrival,
     )
     for i in range(40):

@@ -14,6 +14,7 @@ from engine_adapter.policies.registry import create_policy
 from engine_adapter.simulator.engine import MemoryEngine
 from engine_adapter.simulator.run import Stuck, run
 from engine_adapter.simulator.shape import EngineShape
+from engine_adapter.simulator.times import Noise, ProfiledTimes
 
 
 def row(rid: str, cls: RequestClass = RequestClass.OFFLINE, at_s: float = 0.0) -> RequestRow:
@@ -21,7 +22,7 @@ def row(rid: str, cls: RequestClass = RequestClass.OFFLINE, at_s: float = 0.0) -
 
 
 def engine(model: PolynomialModel, **shape: object) -> MemoryEngine:
-    return MemoryEngine(EngineShape(**shape), Slo(1.0, 0.1), model)  # type: ignore[arg-type]
+    return MemoryEngine(EngineShape(**shape), Slo(1.0, 0.1), ProfiledTimes(model))  # type: ignore[arg-type]
 
 
 def test_a_prompt_then_a_token(model: PolynomialModel) -> None:
@@ -58,7 +59,7 @@ def stop_always(arrival: Arrival, step: RunningStep) -> Decision:
 
 
 def test_an_arrival_stops_an_armed_step_at_the_next_safepoint(model: PolynomialModel) -> None:
-    e = MemoryEngine(EngineShape(), Slo(1.0, 0.1), model, stop_always)
+    e = MemoryEngine(EngineShape(), Slo(1.0, 0.1), ProfiledTimes(model), stop_always)
     e.submit(row("off"))
     e.submit(row("on", RequestClass.ONLINE, at_s=0.025))
     e.snapshot()
@@ -78,7 +79,7 @@ def test_an_arrival_stops_an_armed_step_at_the_next_safepoint(model: PolynomialM
 
 
 def test_a_drop_lets_the_online_rows_finish(model: PolynomialModel) -> None:
-    e = MemoryEngine(EngineShape(), Slo(1.0, 0.1), model, stop_always)
+    e = MemoryEngine(EngineShape(), Slo(1.0, 0.1), ProfiledTimes(model), stop_always)
     e.submit(row("on1", RequestClass.ONLINE))
     e.snapshot()
     e.apply(StepPlan(0, prefill=(Chunk("on1", 90),)))
@@ -103,7 +104,7 @@ def test_a_drop_lets_the_online_rows_finish(model: PolynomialModel) -> None:
 
 
 def test_an_unarmed_step_runs_to_its_end(model: PolynomialModel) -> None:
-    e = MemoryEngine(EngineShape(), Slo(1.0, 0.1), model, stop_always)
+    e = MemoryEngine(EngineShape(), Slo(1.0, 0.1), ProfiledTimes(model), stop_always)
     e.submit(row("off"))
     e.submit(row("on", RequestClass.ONLINE, at_s=0.025))
     e.snapshot()
@@ -170,3 +171,62 @@ def test_an_idle_engine_waits_for_the_next_arrival(model: PolynomialModel) -> No
     e.submit(row("a", at_s=5.0))
     run(e, Driver(create_policy("conserve_v2", model)), until_s=10.0)
     assert e.first_token_at["a"] == pytest.approx(5.100)
+
+
+def test_copies_take_their_time_on_the_link(model: PolynomialModel) -> None:
+    from engine_adapter.core.plan import Checkpoint, Prefetch
+
+    e = engine(model, page_copy_s=0.010)
+    a, b = row("a"), row("b")
+    a.max_output_tokens = b.max_output_tokens = 9
+    for each in (a, b):
+        e.submit(each)
+    e.snapshot()
+    e.apply(StepPlan(0, prefill=(Chunk("a", 90), Chunk("b", 90))))  # to 0.190 s
+    e.outcomes()
+    orders = (Checkpoint("a", 0, 2), Checkpoint("b", 0, 4))
+    e.apply(StepPlan(1, decode=("a", "b"), checkpoints=orders))  # to 0.202 s
+    assert [(r.host_pages, r.host_pages_pending) for r in (a, b)] == [(0, 2), (0, 4)]
+    e.outcomes()
+    e.apply(StepPlan(2, decode=("a", "b")))  # to 0.214 s: two pages of 10 ms are over
+    assert [(r.host_pages, r.host_pages_pending) for r in (a, b)] == [(2, 0), (0, 4)]
+    e.outcomes()
+    e.apply(StepPlan(3))  # nothing to compute: the clock goes to the end of the other copy
+    assert e.now_s == pytest.approx(0.190 + 0.060)
+    assert [(r.host_pages, r.host_tokens) for r in (a, b)] == [(2, 32), (4, 64)]
+    e.apply(StepPlan(4, retracts=("b",)))
+    assert (b.host_pages, b.host_tokens) == (6, 92)  # the tail went with the retract
+    e.apply(StepPlan(5, prefetches=(Prefetch("b", 0, 6),), decode=("a",)))
+    assert [row.rid for row in e.roster.rows.values() if row.phase is Phase.PREFETCHING] == ["b"]
+    e.outcomes()
+    e.apply(StepPlan(6))
+    assert [row.rid for row in e.roster.rows.values() if row.phase is Phase.DECODE] == ["a", "b"]
+    assert e.now_s == pytest.approx(0.310)
+
+
+def test_overhead_comes_before_every_step(model: PolynomialModel) -> None:
+    e = engine(model, overhead_s=0.005)
+    e.submit(row("a"))
+    assert e.snapshot().overhead_s == 0.005
+    e.apply(StepPlan(0, prefill=(Chunk("a", 90),)))
+    assert e.now_s == pytest.approx(0.105)
+
+
+def test_noise_is_in_what_steps_take(model: PolynomialModel) -> None:
+    noise = Noise(0.5, 0.0, seed=1)
+    first = Noise(0.5, 0.0, seed=1).next()
+    e = MemoryEngine(EngineShape(), Slo(1.0, 0.1), ProfiledTimes(model), noise=noise)
+    e.submit(row("a"))
+    e.snapshot()
+    e.apply(StepPlan(0, prefill=(Chunk("a", 90),)))
+    [outcome] = e.outcomes()
+    assert outcome.measured_s == pytest.approx(0.100 * first)
+    assert first != 1.0
+
+
+def test_arrivals_come_in_order_however_they_are_submitted(model: PolynomialModel) -> None:
+    e = engine(model)
+    for name, at_s in (("c", 3.0), ("a", 1.0), ("b", 2.0)):
+        e.submit(row(name, at_s=at_s))
+    run(e, Driver(create_policy("non_preemptive", model)), until_s=10.0)
+    assert sorted(e.first_token_at, key=e.first_token_at.__getitem__) == ["a", "b", "c"]

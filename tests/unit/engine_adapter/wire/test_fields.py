@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from engine_adapter.core.request import RequestClass
@@ -8,11 +11,10 @@ from engine_adapter.wire.errors import InvalidRequest
 from engine_adapter.wire.fields import (
     CHAT_FIELDS,
     COMPLETION_FIELDS,
-    REFUSED_FIELDS,
     engine_fields,
     private_fields,
-    refuse_private,
 )
+from engine_adapter.wire.refused_fields import REFUSED_FIELDS, refuse_fields
 
 RID = "a" * 32
 
@@ -40,9 +42,10 @@ def test_nulls_do_not_travel() -> None:
 @pytest.mark.parametrize("name", sorted(REFUSED_FIELDS))
 def test_what_would_change_the_answer_is_refused_by_name(name: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        refuse_private({name: "x"})
+        refuse_fields({name: "x"})
     assert refused.value.param == name
-    refuse_private({name: None})
+    assert REFUSED_FIELDS[name] in refused.value.message, "and says what to use instead"
+    refuse_fields({name: None})
 
 
 @pytest.mark.parametrize("request_class", list(RequestClass))
@@ -53,3 +56,11 @@ def test_the_engine_reads_back_the_class_we_send(request_class: RequestClass) ->
     if request_class is not RequestClass.ONLINE:
         assert (read.deadline_in_s, read.batch_id) == (60.0, "batch_1")
     assert fields["rid"] == RID
+
+
+def test_every_field_stands_on_the_page() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "engine-fields.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.MULTILINE))
+    plain = {name: hint.replace("`", "'") for name, hint in rows.items()}
+    assert {name: plain.get(name) for name in REFUSED_FIELDS} == REFUSED_FIELDS
+    assert {"top_k", "min_p", "repetition_penalty", "regex", "ebnf"} <= rows.keys() & CHAT_FIELDS

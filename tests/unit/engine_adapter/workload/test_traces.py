@@ -29,10 +29,10 @@ def test_a_trace_is_read(tmp_path: Path) -> None:
     ("lines", "message"),
     [
         ((), "no requests"),
-        (("1,2",), "trace.csv:2: not enough values"),
+        (("1,2",), "trace.csv:2: 2 cells where 3 belong"),
         (("1,x,3",), "trace.csv:2: invalid literal"),
         (("1,0,3",), "trace.csv:2: lengths must be at least 1"),
-        (("nan,1,3",), "trace.csv:2: lengths must be at least 1 and arrivals at least 0"),
+        (("nan,1,3",), "trace.csv:2: an arrival of nan s"),
         (("2,1,1", "1,1,1"), "trace.csv:3: arrivals must not go back in time"),
     ],
 )

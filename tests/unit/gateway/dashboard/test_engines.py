@@ -55,7 +55,7 @@ def test_figures_are_flat_and_leave_ids_out() -> None:
     )  # fmt: skip
     assert dict(shown.figures()) == {
         "policy": "conserve_v2",
-        "slo.tbt_s": "0.11",
+        "slo.tbt_s": "110 ms",
         "steps": "12,345",
         "ok": "yes",
         "stop_layers": "20 entries",

@@ -97,3 +97,20 @@ def test_percent_is_whole_only_at_the_ends(part: int, whole: int, expected: floa
 def test_identifiers_become_words() -> None:
     assert wording.label("host_free_pages") == "host free pages"
     assert wording.label("num_rows") == "rows"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("coefficients.token_s", 2.837e-06, "2.8 µs"),
+        ("pass_gap_s", 0.0412, "41 ms"),
+        ("step_s", 200.0, "3 min 20 s"),
+        ("tbt_share", 0.97, "97 %"),
+        ("mean", 0.0521, "0.052"),
+        ("squares", 2.837e-06, "almost 0"),
+        ("big", 12345.6, "12,346"),
+        ("none", 0.0, "0"),
+    ],
+)
+def test_figures_have_units_and_no_exponents(key: str, value: float, said: str) -> None:
+    assert wording.figure(key, value) == said

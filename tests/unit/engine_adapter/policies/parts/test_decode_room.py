@@ -22,6 +22,7 @@ from engine_adapter.policies.parts.decode_room import rows_that_fit, rows_with_p
 from engine_adapter.policies.registry import POLICIES, create_policy
 from engine_adapter.simulator.engine import MemoryEngine
 from engine_adapter.simulator.shape import EngineShape
+from engine_adapter.simulator.times import ProfiledTimes
 
 K = Coefficients(4e-4, 0.0, 1e-5, 1e-7, 1e-4, 0.05)
 MODEL = PolynomialModel(Coefficients(4e-4, 0.0, 1e-5, 0.0, 0.0, 0.05), K, K, (1, 2, 4, 8))
@@ -106,7 +107,7 @@ specs = st.lists(
 
 def plans(policy: SchedulingPolicy, shape: EngineShape, rows: list[Spec]) -> list[StepPlan]:
     driver = Driver(policy)
-    engine = MemoryEngine(shape, Slo(0.4, 0.07), MODEL, policy.at_arrival)
+    engine = MemoryEngine(shape, Slo(0.4, 0.07), ProfiledTimes(MODEL), policy.at_arrival)
     for i, (cls, prompt, output, at_s, deadline_s, can_mix) in enumerate(rows):
         engine.submit(
             RequestRow(

@@ -38,6 +38,19 @@ def test_the_batch_served_least_gets_its_share(world: World) -> None:
     assert admitted == "aaabaaabaaab"
 
 
+def test_its_share_does_not_depend_on_how_many_a_step_admits(world: World) -> None:
+    """All 48 slots become free at once, wave after wave: there is one row of b."""
+    for i in range(48):
+        world.offline(f"a{i}", batch_id="a", deadline_at_s=1.0)
+    world.offline("b", batch_id="b", deadline_at_s=9.0)
+    order = OfflineOrder(0.5)
+    admitted = ""
+    for row in order.waiting(world.snapshot()):
+        order.admitted(row)
+        admitted += row.batch_id
+    assert admitted == "ab" + 47 * "a"
+
+
 def test_rows_of_a_batch_keep_their_order(world: World) -> None:
     for i in range(5):
         world.offline(f"r{i}", batch_id="a")

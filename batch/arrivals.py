@@ -1,0 +1,100 @@
+"""Objects that are on their way into the file store and have no file yet.
+
+    announce ──► bytes ──► file listed (settles the arrival in its transaction)
+        └──────────────────► given up: bytes removed, arrival settled
+        └──────────────────► nobody knows: collected a day later
+
+An upload whose COMMIT got no answer is the third kind: its file may be listed, so its bytes are
+left alone (decision 0111).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final, Protocol
+
+from sqlalchemy.exc import InterfaceError, OperationalError
+
+from batch.files import FileStore
+from store.repositories import arrival as arrivals
+from store.session import Database
+
+logger = logging.getLogger(__name__)
+
+ABANDONED_AFTER_S: Final = 86400.0
+COLLECT_AT_ONCE: Final = 200
+
+
+class Arrivals(Protocol):
+    """Where objects are announced before they are stored."""
+
+    async def announce(self, key: str) -> None:
+        """Say that an object is about to be stored under `key`."""
+        ...
+
+    async def forget(self, key: str) -> None:
+        """Say that nothing is stored under `key`, and nothing will be. Never raises."""
+        ...
+
+
+class StoredArrivals:
+    """In the database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def announce(self, key: str) -> None:
+        """See `Arrivals.announce`."""
+        async with self._database.unit_of_work() as session:
+            await arrivals.announce(session, key)
+
+    async def forget(self, key: str) -> None:
+        """See `Arrivals.forget`; what cannot be written now is collected later."""
+        try:
+            async with self._database.unit_of_work() as session:
+                await arrivals.settle(session, key)
+        except (OperationalError, InterfaceError) as away:
+            logger.warning("arrival of %s left to collection: %s", key, type(away.orig).__name__)
+
+
+class MemoryArrivals:
+    """In memory: the fake of the seam.
+
+    Attributes:
+        keys: What was announced and not forgotten.
+    """
+
+    def __init__(self) -> None:
+        self.keys: set[str] = set()
+
+    async def announce(self, key: str) -> None:
+        """See `Arrivals.announce`."""
+        self.keys.add(key)
+
+    async def forget(self, key: str) -> None:
+        """See `Arrivals.forget`."""
+        self.keys.discard(key)
+
+
+async def discard(file_store: FileStore, known: Arrivals, key: str) -> None:
+    """Remove an object that is known to have no file."""
+    await file_store.delete(key)
+    await known.forget(key)
+
+
+async def collect_arrivals(
+    database: Database, file_store: FileStore, *, older_than_s: float = ABANDONED_AFTER_S
+) -> int:
+    """Remove objects that arrived long ago and were never listed; how many."""
+    num_collected = 0
+    while True:
+        async with database.unit_of_work() as session:
+            keys = await arrivals.abandoned(
+                session, older_than_s=older_than_s, limit=COLLECT_AT_ONCE
+            )
+            for key in keys:
+                await file_store.delete(key)
+                await arrivals.settle(session, key)
+        num_collected += len(keys)
+        if len(keys) < COLLECT_AT_ONCE:
+            return num_collected

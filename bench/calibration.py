@@ -1,0 +1,125 @@
+"""The simulator beside an engine: the same device, arrivals, lengths, targets and sizes.
+
+    python -m bench.calibration .coserve/bench/results.json
+
+Reads what `coserve bench coserve --device emulated:NAME` wrote (generated arrivals, `--scale 1`),
+simulates every system of it that is one of our policies or does what one of them does, and compares
+percentiles and offline tokens. Latencies within 15 % and offline tokens within 10 % are asked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from bench.coserve_bench.options import EMULATED
+from bench.report import report
+from engine_adapter.core.slo import Slo
+from engine_adapter.policies.registry import create_policy
+from engine_adapter.simulator.device import EngineSize, SimulatedDevice, find_device
+from engine_adapter.simulator.replay import SimulatedLoad, replay
+from engine_adapter.workload.arrivals import gamma_arrivals
+from engine_adapter.workload.lengths import fixed_lengths
+from engine_adapter.workload.summary import MS, Targets, summarise
+from engine_adapter.workload.traces import TraceRequest
+
+POLICIES = {
+    "online-only": "online_only",
+    "coserve-online-only": "online_only",
+    "non-preemptive": "non_preemptive",
+    "sarathi-p": "sarathi_p",
+    "conserve-v1": "conserve_v1",
+    "conserve-v2": "conserve_v2",
+}
+STOCK = ("online-only", "non-preemptive")
+LATENCY_LIMIT, OFFLINE_LIMIT = 0.15, 0.10
+
+
+def simulated(
+    device: SimulatedDevice, policy: str, options: dict[str, Any], targets: list[Targets]
+) -> dict[str, Any]:
+    """The same runs, simulated and summarised."""
+    runs = []
+    for repeat, target in enumerate(targets):
+        arrivals = gamma_arrivals(
+            options["rate_per_s"], options["cv"], options["duration_s"],
+            options["seed"] + 1000 * repeat,
+        )  # fmt: skip
+        lengths = options["offline_input_tokens"], options["offline_output_tokens"]
+        load = SimulatedLoad(
+            [
+                TraceRequest(at_s, options["input_tokens"], options["output_tokens"])
+                for at_s in arrivals
+            ],
+            None if policy == "online_only" else fixed_lengths(*lengths),
+            options["outstanding"],
+            options["duration_s"],
+            options["lead_s"],
+        )
+        slo = Slo(target.ttft_s, target.tbt_s)
+        made = create_policy(policy, device.model)
+        runs.append(replay(device, made, load, slo, repeat=repeat))
+    return summarise(runs, runs, dict(enumerate(targets)), (1.0,))
+
+
+def beside(engine: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
+    """Figures of both, and the simulator's over the engine's."""
+    found: dict[str, Any] = {}
+    for which in ("ttft_ms", "tbt_ms", "tpot_ms"):
+        for share in ("p50", "p90", "p99"):
+            one, other = (s[which] and s[which][share] for s in (engine, ours))
+            if one and other:
+                found[f"{which} {share}"] = _pair(one, other)
+    if engine["offline_tokens_per_s"]:
+        pair = engine["offline_tokens_per_s"], ours["offline_tokens_per_s"]
+        found["offline_tokens_per_s"] = _pair(*pair)
+    return found
+
+
+def _pair(engine: float, ours: float) -> dict[str, float]:
+    return {
+        "engine": round(engine, 2),
+        "simulated": round(ours, 2),
+        "ratio": round(ours / engine, 3),
+    }
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Compare, print, write `bench/results/calibration.json`."""
+    parser = argparse.ArgumentParser(prog="bench.calibration", description=__doc__)
+    parser.add_argument("results", type=Path, help="results.json of the benchmark")
+    results = json.loads(parser.parse_args(argv).results.read_text())
+    environment = results["environment"]
+    options = environment["options"]
+    table = str(options["device"]).removeprefix(EMULATED)
+    size = EngineSize(
+        kv_tokens=options["kv_tokens"], slots=options["slots"], chunk_tokens=options["chunk_tokens"]
+    )
+    device = find_device(table, size)
+    targets = [Targets(slo["ttft"] / MS, slo["tbt"] / MS) for slo in environment["slo_ms"]]
+    measured: dict[str, Any] = {"device": options["device"]}
+    inside = compared = 0
+    for name, engine in results["systems"].items():
+        if name not in POLICIES:
+            continue
+        figures = beside(engine, simulated(device, POLICIES[name], options, targets))
+        what = f"{name} (stock SGLang against our {POLICIES[name]})" if name in STOCK else name
+        measured[what] = figures
+        for figure, pair in figures.items():
+            limit = OFFLINE_LIMIT if figure.startswith("offline") else LATENCY_LIMIT
+            if name not in STOCK:
+                compared += 1
+                inside += abs(pair["ratio"] - 1.0) <= limit
+    measured["engine_passes"] = environment.get("emulated_passes")
+    measured["engine_load_average"] = environment["load_average"]
+    measured["figures_inside"] = inside
+    measured["figures_compared"] = compared
+    report("calibration", measured, {"figures_inside": (float(compared), True)})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

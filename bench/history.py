@@ -1,0 +1,237 @@
+"""What history costs: 100,000 ended batches with 500,000 lines behind a live one.
+
+`GET /batches/{id}` and `GET /batches` of a live batch through the gateway, and one claim of 128
+rows, in an empty database and in one with that history. Targets: 10 ms for the two reads, a claim
+as fast as in the empty one within a third, all at the median; the 95th percentile is what the
+machine's other load makes of it. The removal of history is measured beside it: batches a second,
+and its longest transaction.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import uvicorn
+from sqlalchemy import text
+
+from batch.retain import STEP_ROWS
+from bench.report import environment, report
+from bench.servers import postgres_url, valkey_url
+from gateway.app import create_app
+from gateway.settings import GatewaySettings
+from store.models import DEFAULT_PROJECT_ID
+from store.repositories import key as keys
+from store.repositories import retention
+from store.repositories import row as rows
+from store.session import Database
+
+NUM_BATCHES = 100_000
+ROWS_A_BATCH = 5
+LIVE_ROWS = 5000
+CLAIM_ROWS = 128
+NUM_READS = 200
+NUM_CLAIMS = 30
+NUM_REMOVED = 200
+READ_TARGET_MS = 10.0
+CLAIM_TARGET_RATIO = 1.33
+
+_HISTORY = (
+    """
+    INSERT INTO files (id, project_id, purpose, filename, size_bytes, sha256, storage_key)
+    SELECT kind || n, :project, purpose, 'x.jsonl', 5000, '', kind || n
+    FROM generate_series(1, :num) n,
+         (VALUES ('file-in', 'batch'), ('file-out', 'batch_output')) k(kind, purpose)
+    """,
+    """
+    INSERT INTO batches (id, project_id, endpoint, completion_window, input_file_id,
+                         output_file_id, model, status, num_total, num_completed, num_results,
+                         created_at, expires_at, in_progress_at, finalizing_at, completed_at)
+    SELECT 'batch_old' || n, :project, '/v1/chat/completions', '24h', 'file-in' || n,
+           'file-out' || n, 'm', 'completed', 40, 40, 40, at, at + interval '1 day',
+           at, at + interval '1 minute', at + interval '1 minute'
+    FROM (SELECT n, now() - interval '6 days' + n * interval '5 seconds' AS at
+          FROM generate_series(1, :num) n) one
+    """,
+    """
+    INSERT INTO batch_rows (batch_id, line_no, custom_id, offset_bytes, length_bytes, status)
+    SELECT 'batch_old' || n, line, 'r' || line, line * 1000, 999, 'succeeded'
+    FROM generate_series(1, :num) n, generate_series(1, :lines) line
+    """,
+    """
+    INSERT INTO row_results (row_id, batch_id, seq, succeeded, line)
+    SELECT id, batch_id, line_no, true, convert_to(repeat('answer ', 70), 'UTF8')
+    FROM batch_rows WHERE status = 'succeeded'
+    """,
+    """
+    INSERT INTO batch_events (batch_id, event)
+    SELECT 'batch_old' || n, event FROM generate_series(1, :num) n,
+           unnest(ARRAY['created', 'in_progress', 'finalizing', 'completed']) event
+    """,
+)
+_LIVE = (
+    """
+    INSERT INTO files (id, project_id, purpose, filename, size_bytes, sha256, storage_key)
+    VALUES ('file-live', :project, 'batch', 'x.jsonl', 5000000, '', 'file-live')
+    """,
+    """
+    INSERT INTO batches (id, project_id, endpoint, completion_window, input_file_id, model, status,
+                         num_total, expires_at, in_progress_at)
+    VALUES ('batch_live', :project, '/v1/chat/completions', '24h', 'file-live', 'm', 'in_progress',
+            :lines, now() + interval '1 day', now())
+    """,
+    """
+    INSERT INTO batch_rows (batch_id, line_no, custom_id, offset_bytes, length_bytes)
+    SELECT 'batch_live', line, 'r' || line, line * 1000, 999 FROM generate_series(1, :lines) line
+    """,
+    """
+    INSERT INTO dispatchers (id, engine_url, heartbeat_at) VALUES ('disp_1', 'http://e', now())
+    """,
+)
+
+
+async def fill(database: Database, statements: tuple[str, ...], **values: object) -> None:
+    """Insert, then let the planner know and the disk rest."""
+    async with database.unit_of_work() as session:
+        for one in statements:
+            used = {name: value for name, value in values.items() if f":{name}" in one}
+            await session.execute(text(one), used)
+    async with database.engine.execution_options(
+        isolation_level="AUTOCOMMIT"
+    ).connect() as connection:
+        await connection.execute(text("VACUUM ANALYZE"))
+        await connection.execute(text("CHECKPOINT"))
+
+
+async def timed_ms(ask: Callable[[], Awaitable[object]], times: int) -> list[float]:
+    """How long each of so many took, sorted; the first few warm caches up and do not count."""
+    took: list[float] = []
+    for number in range(-5, times):
+        began_s = time.perf_counter()
+        await ask()
+        if number >= 0:
+            took.append(1000 * (time.perf_counter() - began_s))
+    return sorted(took)
+
+
+def at(part: float, sorted_ms: list[float]) -> float:
+    """A percentile."""
+    return round(sorted_ms[min(len(sorted_ms) - 1, int(part * len(sorted_ms)))], 2)
+
+
+@asynccontextmanager
+async def gateway(
+    database: Database, url: str, broker: str, home: Path, engine: str = "http://127.0.0.1:1"
+) -> AsyncIterator[str]:
+    """A gateway before this database; yields a key's plain text after its address."""
+    async with database.unit_of_work() as session:
+        _, key = await keys.create(session, DEFAULT_PROJECT_ID, "bench")
+    settings = GatewaySettings.model_validate(
+        {"DATABASE_URL": url, "BROKER_URL": broker, "ENGINE_URLS": engine,
+         "home": home}
+    )  # fmt: skip
+    server = uvicorn.Server(uvicorn.Config(create_app(settings), port=0, log_config=None))
+    serving = asyncio.ensure_future(server.serve())
+    while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
+        await asyncio.sleep(0.01)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    yield f"http://127.0.0.1:{port}/v1 {key}"
+    server.should_exit = True
+    await serving
+
+
+async def measure(database: Database, where: str) -> dict[str, float]:
+    """The two reads and the claim, as of now."""
+    base_url, key = where.split()
+    headers = {"authorization": f"Bearer {key}"}
+    async with httpx.AsyncClient(base_url=base_url, headers=headers) as client:
+
+        async def get(path: str) -> None:
+            (await client.get(path)).raise_for_status()
+
+        one = await timed_ms(lambda: get("/batches/batch_live"), NUM_READS)
+        page = await timed_ms(lambda: get("/batches"), NUM_READS)
+
+    async def claim() -> None:
+        async with database.unit_of_work() as session:
+            claimed = await rows.claim(session, "disp_1", {"batch_live": CLAIM_ROWS})
+            if len(claimed) != CLAIM_ROWS:
+                raise RuntimeError(f"{len(claimed)} rows claimed")
+
+    claims = await timed_ms(claim, NUM_CLAIMS)
+    return {
+        "get_p50_ms": at(0.5, one),
+        "get_p95_ms": at(0.95, one),
+        "list_p50_ms": at(0.5, page),
+        "list_p95_ms": at(0.95, page),
+        "claim_p50_ms": at(0.5, claims),
+    }
+
+
+async def removal(database: Database) -> dict[str, float]:
+    """How fast history goes, in the steps of `batch.retain.retire`."""
+    longest_s, began_s = 0.0, time.perf_counter()
+    for _ in range(NUM_REMOVED):
+        async with database.unit_of_work() as session:
+            batch_id = await retention.oldest_ended(session, older_than_s=0)
+        if batch_id is None:
+            raise RuntimeError("history is shorter than what is to be removed")
+        for limit in (STEP_ROWS, 0):
+            step_s = time.perf_counter()
+            async with database.unit_of_work() as session:
+                if limit:
+                    await retention.forget_rows(session, batch_id, limit=limit)
+                else:
+                    await retention.forget_batch(session, batch_id)
+            longest_s = max(longest_s, time.perf_counter() - step_s)
+    took_s = time.perf_counter() - began_s
+    return {
+        "removed_batches_per_s": round(NUM_REMOVED / took_s, 1),
+        "longest_removal_ms": round(1000 * longest_s, 1),
+    }
+
+
+async def run(url: str, broker: str, home: Path) -> dict[str, float]:
+    """The same figures twice, before and after history."""
+    database = Database(url)
+    await fill(database, _LIVE, project=DEFAULT_PROJECT_ID, lines=2 * LIVE_ROWS)
+    async with gateway(database, url, broker, home) as where:
+        empty = await measure(database, where)
+        history = {"project": DEFAULT_PROJECT_ID, "num": NUM_BATCHES, "lines": ROWS_A_BATCH}
+        await fill(database, _HISTORY, **history)
+        full = await measure(database, where)
+    gone = await removal(database)
+    await database.dispose()
+    return {
+        **{f"empty_{name}": value for name, value in empty.items()},
+        **{f"history_{name}": value for name, value in full.items()},
+        "claim_ratio": round(full["claim_p50_ms"] / empty["claim_p50_ms"], 2),
+        **gone,
+    }
+
+
+def main() -> int:
+    """Measure and report."""
+    load = environment()["load_1min"]
+    with tempfile.TemporaryDirectory(prefix="csb-") as folder:
+        home = Path(folder)
+        home.chmod(0o755)
+        with postgres_url(home) as url, valkey_url(home) as broker:
+            measured = asyncio.run(run(url, broker, home))
+    targets = {
+        "history_get_p50_ms": (READ_TARGET_MS, False),
+        "history_list_p50_ms": (READ_TARGET_MS, False),
+        "claim_ratio": (CLAIM_TARGET_RATIO, False),
+    }
+    named = {"num_batches": NUM_BATCHES, "num_rows": NUM_BATCHES * ROWS_A_BATCH, "load": load}
+    return 0 if report("history", {**named, **measured}, targets) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,204 @@
+"""Steering a batch that fills the real engine: harvest, newcomers, pause and resume.
+
+One batch of 10,000 short requests keeps the engine full: the default model, the real dispatcher and
+Postgres. Then, one after the other: results per second; another project's one-line batch; a batch
+of 20 lines of the same project; a pause of the large batch, and its resume.
+
+    python -m bench.steering [--harvest-s 90] [--profiles FOLDER]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import orjson
+import uvloop
+from sqlalchemy import text
+
+from batch.clock import SystemClock
+from batch.dispatch import Dispatcher, DispatchLimits
+from batch.files.local import LocalFileStore
+from batch.lease import acquire
+from batch.queue import MemoryQueue
+from batch.steer import pause, resume
+from bench.coserve_bench.engine_run import running_engine
+from bench.coserve_bench.systems import find_system
+from bench.prefix_order import ENGINE_PYTHON, MODEL_DIR, add_batch
+from bench.report import report
+from bench.servers import postgres_url
+from engine_adapter.client.base import CHAT_PATH
+from engine_adapter.client.http import HttpEngineClient
+from engine_adapter.engine_process import EngineSettings
+from store.models import DEFAULT_PROJECT_ID
+from store.session import Database
+
+NUM_ROWS = 10_000
+ANSWER_TOKENS = 32
+WARM_RESULTS = 100
+PAUSED_S = 10.0
+LIMIT_S = 300.0
+TARGETS: dict[str, tuple[float, bool]] = {
+    "newcomer_s": (5.0, False),
+    "last_result_after_pause_s": (2.0, False),
+}
+
+
+def lines(num_rows: int, word: str, answer_tokens: int) -> bytes:
+    """Requests of about 40 prompt tokens; answers of exactly so many."""
+    made = []
+    for number in range(num_rows):
+        question = f"{word} {number}: tell me something about the number {number * 7919}, please."
+        messages = [{"role": "user", "content": question}]
+        body: dict[str, Any] = {"model": MODEL_DIR.name, "messages": messages}
+        body |= {"max_tokens": answer_tokens, "temperature": 0, "ignore_eos": True}
+        shape = {"custom_id": f"{word}-{number}", "method": "POST", "url": CHAT_PATH}
+        made.append(orjson.dumps({**shape, "body": body}))
+    return b"".join(one + b"\n" for one in made)
+
+
+class Bench:
+    """The database's view of the batches."""
+
+    def __init__(self, database: Database, store: LocalFileStore) -> None:
+        self.database = database
+        self._store = store
+        self._num_files = 0
+
+    async def add(self, data: bytes, project_id: str = DEFAULT_PROJECT_ID) -> str:
+        """A validated batch of a project; its id."""
+        self._num_files += 1
+        batch_id = await add_batch(self.database, self._store, data, self._num_files)
+        await self.write(
+            "INSERT INTO projects (id, name) VALUES (CAST(:p AS text), CAST(:p AS text))"
+            " ON CONFLICT DO NOTHING",
+            p=project_id,
+        )
+        await self.write(
+            "UPDATE batches SET project_id = :p WHERE id = :id", p=project_id, id=batch_id
+        )
+        return batch_id
+
+    async def write(self, statement: str, **values: object) -> None:
+        async with self.database.unit_of_work() as session:
+            await session.execute(text(statement), values)
+
+    async def read(self, statement: str, **values: object) -> Any:
+        async with self.database.unit_of_work() as session:
+            return await session.scalar(text(statement), values)
+
+    async def num_done(self, batch_id: str) -> int:
+        return int(await self.read("SELECT num_completed FROM batches WHERE id = :id", id=batch_id))
+
+    async def until_done(self, batch_id: str, num: int) -> float:
+        """Wait until so many lines are answered; how long that took."""
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        async with asyncio.timeout(LIMIT_S):
+            while await self.num_done(batch_id) < num:  # noqa: ASYNC110 - another process's work
+                await asyncio.sleep(0.05)
+        return loop.time() - began_s
+
+
+async def steer(bench: Bench, harvest_s: float) -> dict[str, Any]:
+    """Everything that is measured, while a dispatcher runs."""
+    big = await bench.add(lines(NUM_ROWS, "big", ANSWER_TOKENS))
+    await bench.until_done(big, WARM_RESULTS)
+    before = await bench.num_done(big)
+    await asyncio.sleep(harvest_s)
+    harvested = await bench.num_done(big) - before
+    print(f"  {harvested / harvest_s:.2f} results/s", flush=True)
+    newcomers = []
+    for number in range(3):
+        one = await bench.add(lines(1, f"one{number}", 1), "proj_other")
+        newcomers.append(round(await bench.until_done(one, 1), 2))
+    print(f"  newcomers {newcomers} s", flush=True)
+    small = await bench.add(lines(20, "small", ANSWER_TOKENS))
+    small_s = await bench.until_done(small, 20)
+    print(f"  20 lines behind {NUM_ROWS}: {small_s:.1f} s", flush=True)
+    async with bench.database.unit_of_work() as session:
+        await pause(session, DEFAULT_PROJECT_ID, big)
+    paused_at = await bench.read("SELECT paused_at FROM batches WHERE id = :id", id=big)
+    await asyncio.sleep(PAUSED_S)
+    late_s = await bench.read(
+        "SELECT extract(epoch FROM max(created_at) - :at)::float8 FROM row_results"
+        " WHERE batch_id = :id",
+        at=paused_at, id=big,
+    )  # fmt: skip
+    while_paused = await bench.num_done(big)
+    num_pending = await bench.read(
+        "SELECT count(*) FROM batch_rows WHERE batch_id = :id AND status = 'pending'"
+        " AND attempt = 0",
+        id=big,
+    )
+    async with bench.database.unit_of_work() as session:
+        await resume(session, DEFAULT_PROJECT_ID, big)
+    resumed_s = await bench.until_done(big, while_paused + 50)
+    return {
+        "results_per_s": round(harvested / harvest_s, 3),
+        "newcomer_s": max(newcomers),
+        "newcomers_s": newcomers,
+        "twenty_lines_same_project_s": round(small_s, 1),
+        "last_result_after_pause_s": round(max(0.0, late_s), 2),
+        "rows_lost_by_pause": NUM_ROWS - while_paused - num_pending,
+        "fifty_results_after_resume_s": round(resumed_s, 1),
+    }
+
+
+async def measure(url: str, folder: Path, profiles: str, harvest_s: float) -> dict[str, Any]:
+    """Start engine and dispatcher, steer, stop."""
+    settings = EngineSettings(python=ENGINE_PYTHON, model_dir=MODEL_DIR, port=0)
+    env = {"COSERVE_HOME": str(folder), "COSERVE_PROFILE_DIR": profiles}
+    database, store = Database(url, pool_size=6), LocalFileStore(folder / "files")
+    drain = asyncio.Event()
+    async with running_engine(settings, find_system("conserve-v2"), env, folder / "log") as engine:
+        client = HttpEngineClient(engine.url)
+        task = asyncio.ensure_future(_dispatch(client, database, store, drain))
+        try:
+            return await steer(Bench(database, store), harvest_s)
+        finally:
+            drain.set()
+            await task
+            await client.close()
+            await database.dispose()
+
+
+async def _dispatch(
+    client: HttpEngineClient, database: Database, store: LocalFileStore, drain: asyncio.Event
+) -> None:
+    """Dispatchers one after the other: one that finds nothing to do for a second ends."""
+    clock = SystemClock()
+    while not drain.is_set():
+        lease = await acquire(client.url, database, clock)
+        assert lease is not None
+        await Dispatcher(
+            lease, client, database, store, MemoryQueue(), clock, DispatchLimits(), drain=drain
+        ).run()
+
+
+def run() -> int:
+    """Start Postgres and the engine, measure, report."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--harvest-s", type=float, default=90.0)
+    parser.add_argument("--profiles", help="where measured profiles are kept")
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="csb-"))
+    profiles = options.profiles or str(folder / "profiles")
+    try:
+        with (
+            postgres_url(folder) as url,
+            asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+        ):
+            measured = runner.run(measure(url, folder, profiles, options.harvest_s))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return 0 if report("steering", measured, TARGETS) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(run())

@@ -1,0 +1,35 @@
+"""Responses out of an engine that makes chat completions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from engine_adapter.client.base import CHAT_PATH, EngineCall, EngineClient, EngineReply
+from engine_adapter.client.encoding import wall_s
+from engine_adapter.wire.responses.call import chat_call
+from engine_adapter.wire.responses.output import whole_response
+from engine_adapter.wire.responses.request import name_of
+from engine_adapter.wire.responses.resource import ResponseDraft
+from engine_adapter.wire.usage import TokenUsage
+
+
+async def respond(client: EngineClient, call: EngineCall) -> EngineReply:
+    """Run a call to `RESPONSES_PATH` whose body `check_alone` let through; nothing is stored.
+
+    Raises:
+        EngineUnavailable: As `EngineClient.call`.
+    """
+    created_at = int(wall_s())
+    reply = await client.call(replace(call, path=CHAT_PATH, body=chat_call(call.body)))
+    draft = ResponseDraft({**call.body, "store": False}, call.rid, created_at)
+    return replace(reply, body=response_body(draft, reply, int(wall_s())))
+
+
+def response_body(draft: ResponseDraft, reply: EngineReply, completed_at: int) -> dict[str, Any]:
+    """The Response object of a chat reply, or its error under the names of the body's fields."""
+    if not reply.ok:
+        error = reply.body["error"]
+        return {"error": {**error, "param": name_of(error["param"])}}
+    (choice,) = reply.body["choices"]
+    return whole_response(draft, choice, reply.usage or TokenUsage(), completed_at)

@@ -1,0 +1,113 @@
+"""Fields of OpenAI and of engines that would change the answer and are not offered.
+
+Each is refused by name with what to use instead, never ignored; docs/engine-fields.md has the same
+table. A field that is set to nothing (null, false, an empty text, list or object) is not asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from engine_adapter.wire.errors import InvalidRequest
+
+_FORM: Final = "use 'response_format'"
+_PATTERN: Final = "use 'regex'"
+_GRAMMAR: Final = "use 'ebnf'"
+_BIAS: Final = "use 'logit_bias'"
+_PROMPT_PROBS: Final = "use 'echo' and 'logprobs' of /v1/completions"
+_BEAMS: Final = "use 'n' and choose"
+_OWN: Final = "the service sets it by itself"
+_OPERATOR: Final = "it is a choice of the operator's"
+_NONE: Final = "there is nothing to use instead"
+_OWN_SEED: Final = "use 'seed'"
+_TEXT_ONLY: Final = "models here answer with text"
+
+REFUSED_FIELDS: Final[Mapping[str, str]] = {
+    # Forms of the answer
+    "guided_json": _FORM,
+    "guided_choice": "use 'regex' with alternatives, as in a|b",
+    "guided_regex": _PATTERN,
+    "guided_grammar": _GRAMMAR,
+    "guided_decoding_backend": _OPERATOR,
+    "guided_whitespace_pattern": _OPERATOR,
+    "structured_outputs": f"{_FORM}, 'regex' or 'ebnf'",
+    "structural_tag": _FORM,
+    "json_schema": _FORM,
+    "grammar": _GRAMMAR,
+    "grammar_type": _GRAMMAR,
+    "stop_regex": "use 'stop'",
+    "bad_words": _BIAS,
+    "allowed_token_ids": _BIAS,
+    "include_stop_str_in_output": "the stop text is known: append it",
+    "no_stop_trim": "the stop text is known: append it",
+    # Sampling
+    "use_beam_search": _BEAMS,
+    "num_beams": _BEAMS,
+    "length_penalty": _BEAMS,
+    "early_stopping": _BEAMS,
+    "typical_p": "use 'top_p' or 'min_p'",
+    "mirostat": "use 'temperature'",
+    "dynatemp_range": "use 'temperature'",
+    "dry_multiplier": "use 'frequency_penalty' or 'repetition_penalty'",
+    "custom_logit_processor": _BIAS,
+    "logits_processors": _BIAS,
+    "sampling_seed": _OWN_SEED,
+    "random_seed": _OWN_SEED,
+    "sampling_params": "put each of its fields into the body",
+    "max_new_tokens": "use 'max_completion_tokens', or 'max_tokens' of /v1/completions",
+    "n_predict": "use 'max_completion_tokens', or 'max_tokens' of /v1/completions",
+    "prediction": "leave it out: it would not change the answer",
+    # Prompts
+    "chat_template": "write the prompt yourself, for /v1/completions",
+    "documents": "put them into a message",
+    "truncate_prompt_tokens": "shorten the prompt",
+    "input_ids": "use /v1/completions with token ids as 'prompt'",
+    "input_embeds": _NONE,
+    "prompt_embeds": _NONE,
+    "embed_overrides": _NONE,
+    "embed_override_token_id": _NONE,
+    "mm_processor_kwargs": _TEXT_ONLY,
+    "images_config": _TEXT_ONLY,
+    "image_data": _TEXT_ONLY,
+    "functions": "use 'tools'",
+    "function_call": "use 'tool_choice'",
+    "web_search_options": "give the model a tool that searches",
+    "audio": _TEXT_ONLY,
+    # What comes back
+    "prompt_logprobs": _PROMPT_PROBS,
+    "logprob_start_len": _PROMPT_PROBS,
+    "return_logprob": "use 'logprobs'",
+    "return_tokens_as_token_ids": _NONE,
+    "return_token_ids": _NONE,
+    "return_hidden_states": _NONE,
+    "return_routed_experts": _NONE,
+    "return_prompt_token_ids": _NONE,
+    "return_meta_info": _NONE,
+    "return_cached_tokens_details": "usage says how many prompt tokens were cached",
+    # The engine's own
+    "lora_path": _OPERATOR,
+    "lora_request": _OPERATOR,
+    "custom_params": _OWN,
+    "session_params": "send the whole conversation: its beginning is cached",
+    "session_id": "send the whole conversation: its beginning is cached",
+    "kv_transfer_params": _OWN,
+    "vllm_xargs": _OWN,
+}
+
+_EMPTY: tuple[Any, ...] = (None, False, "", [], {})
+
+
+def refuse_fields(body: Mapping[str, Any]) -> None:
+    """Refuse the first such field that is set to something.
+
+    Raises:
+        InvalidRequest: With the field's name as `param`.
+    """
+    for name in REFUSED_FIELDS.keys() & body.keys():
+        if body[name] not in _EMPTY:
+            raise InvalidRequest(
+                f"'{name}' is not supported by this service: {REFUSED_FIELDS[name]}.",
+                param=name,
+                code="unsupported_parameter",
+            )

@@ -1,0 +1,156 @@
+"""Proof of isolation: what online requests get while offline work runs and while it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from engine_adapter.client.pool import Member
+from engine_adapter.latency.distribution import EDGES_S
+from engine_adapter.latency.isolation import PAUSE_EVERY_S, PAUSE_S
+from gateway.dashboard import wording
+from gateway.dashboard.drawing import steps
+from gateway.dashboard.fragments import Fragments
+from gateway.dashboard.resources import Resources
+from gateway.dashboard.templating import render
+from gateway.history.reading import DEFAULT_WINDOW, WINDOWS, Latencies, Moment, read
+from gateway.observability.latency_metrics import targets_of
+
+SERIES: Final = ("beside:ttft", "beside:tbt", "apart:ttft", "apart:tbt")
+ENOUGH: Final = 100
+"""Two percentiles of fewer latencies are not compared."""
+NAMES: Final = {"ttft": "Time to first token", "tbt": "Time between tokens"}
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two distributions.
+
+    Attributes:
+        path: Its outline, a place for each bucket in sight, 100 high.
+    """
+
+    label: str
+    tone: str
+    seen: Latencies
+    path: str
+
+    @property
+    def quantiles(self) -> list[tuple[str, str]]:
+        """P50, P90 and P99 in words."""
+        found = [(f"P{p}", self.seen.quantile_s(p / 100)) for p in (50, 90, 99)]
+        return [(name, "–" if one is None else wording.latency(one)) for name, one in found]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One latency, beside offline work and without.
+
+    Attributes:
+        first, last: The buckets in sight.
+        target_s: None where no engine names one.
+    """
+
+    of: str
+    sides: Sequence[Side]
+    first: int
+    last: int
+    target_s: float | None
+
+    @property
+    def name(self) -> str:
+        """In words."""
+        return NAMES[self.of]
+
+    @property
+    def num_buckets(self) -> int:
+        """Width of the pictures."""
+        return self.last - self.first + 1
+
+    @property
+    def axis(self) -> list[str]:
+        """Words under the picture, evenly spread from edge to edge."""
+        places = [self.first + round(part * (self.num_buckets - 1) / 4) for part in range(5)]
+        return [wording.latency(EDGES_S[min(at, len(EDGES_S) - 1)]) for at in dict.fromkeys(places)]
+
+    @property
+    def target_at(self) -> float | None:
+        """Where the target stands, in buckets; none if it is out of sight."""
+        if self.target_s is None:
+            return None
+        at = sum(edge_s <= self.target_s for edge_s in EDGES_S) - self.first
+        return float(at) if 0 <= at <= self.num_buckets else None
+
+    @property
+    def verdict(self) -> str:
+        """The comparison in a sentence."""
+        beside, apart = (side.seen for side in self.sides)
+        if min(beside.num, apart.num) < ENOUGH:
+            return "Not enough was seen of both yet to compare them."
+        one, other = beside.quantile_s(0.9), apart.quantile_s(0.9)
+        if one is None or other is None:
+            return ""
+        change = round(100 * (one / other - 1))
+        than = "more than" if change > 0 else "less than"
+        words = f"{abs(change)} % {than}" if change else "the same as"
+        return f"P90 beside batch work: {wording.latency(one)}, {words} without."
+
+
+def compare(of: str, whole: Moment, target_s: float | None) -> Comparison:
+    """The two distributions of a latency on one axis; each as shares of its own."""
+    seen = [whole.of(f"{kind}:{of}") for kind in ("beside", "apart")]
+    counts = [list(one.figures[3:]) or [0.0] * (len(EDGES_S) + 1) for one in seen]
+    used = [at for at, pair in enumerate(zip(*counts, strict=True)) if any(pair)]
+    first, last = max(0, min(used, default=10) - 2), min(len(EDGES_S), max(used, default=30) + 2)
+    shares = [[count / max(1.0, sum(side)) for count in side[first : last + 1]] for side in counts]
+    top = max(*shares[0], *shares[1], 0.01)
+    labels = (("Beside batch work", "offline"), ("Without batch work", "online"))
+    sides = [
+        Side(label, tone, one, steps(part, top=top))
+        for (label, tone), one, part in zip(labels, seen, shares, strict=True)
+    ]
+    return Comparison(of, sides, first, last, target_s)
+
+
+@dataclass(frozen=True)
+class IsolationView:
+    """The comparison over a window, all engines together."""
+
+    window: str = DEFAULT_WINDOW
+
+    @property
+    def fresh_s(self) -> float:
+        """See `View`: the history moves every ten seconds."""
+        return 4.9
+
+    async def read(self, resources: Resources) -> Fragments:
+        """See `View`."""
+        window = WINDOWS[self.window]
+        async with resources.database.snapshot() as work:
+            whole = (await read(work, window, SERIES)).whole()
+        members = [one for one in resources.engine_pool.members if one.up]
+        values: dict[str, Any] = {
+            "window": window,
+            "pauses": _pauses(members),
+            "pause_s": PAUSE_S,
+            "every_s": PAUSE_EVERY_S,
+        }
+        fragments = {"isolation-pauses": render("fragments/isolation_pauses.html", **values)}
+        for place, of in enumerate(("ttft", "tbt")):
+            targets = [target for m in members if (target := targets_of(m.facts)[place])]
+            c = compare(of, whole, min(targets, default=None))
+            fragments[f"isolation-{of}"] = render("fragments/isolation.html", c=c, **values)
+        return Fragments(whole=fragments)
+
+
+def _pauses(members: Sequence[Member]) -> dict[str, Any]:
+    """Pauses of all engines, added up; `on` if any engine makes them."""
+    reports = [m.facts.reported("isolation.pauses") for m in members if m.facts is not None]
+    known = [one for one in reports if isinstance(one, dict)]
+    return {
+        "known": bool(known),
+        "on": any(one.get("on") for one in known),
+        "num": sum(one.get("num", 0) for one in known),
+        "paused_s": sum(one.get("paused_s", 0.0) for one in known),
+    }

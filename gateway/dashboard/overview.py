@@ -1,0 +1,227 @@
+"""The first page: is chat safe, what is harvested, what is wrong."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+
+from engine_adapter.client.pool import Member
+from gateway.batch_shapes import extensions
+from gateway.dashboard import troubles
+from gateway.dashboard.fragments import Fragments
+from gateway.dashboard.resources import Resources
+from gateway.dashboard.templating import render
+from gateway.dashboard.troubles import Storage, attainment_tone
+from gateway.dashboard.views import BatchView
+from gateway.history.reading import (
+    DEFAULT_WINDOW,
+    NOW_S,
+    WINDOWS,
+    EngineTime,
+    History,
+    Window,
+    read,
+)
+from gateway.observability.latency_metrics import targets_of
+from store.repositories import overview, stage_count
+from store.repositories import webhook_overview as webhooks
+
+MAX_BATCHES: Final = 12
+MAX_ENDPOINTS: Final = 100
+SERIES: Final = (
+    "engine", "ttft:online", "tbt:online", "beside:ttft", "beside:tbt", "apart:ttft", "apart:tbt",
+)  # fmt: skip
+NAMES: Final = {"ttft": "Time to first token", "tbt": "Time between tokens"}
+
+
+@dataclass(frozen=True)
+class LatencyCard:
+    """One latency of chat: its chart, and how its target is kept.
+
+    Attributes:
+        of: `ttft` or `tbt`.
+        target_s: None where no engine names one.
+        now: Share in time over the last minute.
+        window: Likewise over the window.
+        beside_s: P90 in the engine beside batch work; `apart_s` without.
+    """
+
+    of: str
+    target_s: float | None
+    chart: str
+    num: int
+    p90_s: float | None
+    now: float | None
+    window: float | None
+    beside_s: float | None
+    apart_s: float | None
+
+    @property
+    def name(self) -> str:
+        """In words."""
+        return NAMES[self.of]
+
+    @property
+    def now_tone(self) -> str:
+        """The kind of colour of the last minute."""
+        return attainment_tone(self.now)
+
+    @property
+    def window_tone(self) -> str:
+        """The kind of colour of the window."""
+        return attainment_tone(self.window)
+
+
+@dataclass(frozen=True)
+class OverviewView:
+    """The first page of an organisation's operators."""
+
+    organization_id: str
+    project_id: str
+    window: str = DEFAULT_WINDOW
+
+    @property
+    def fresh_s(self) -> float:
+        """See `View`: the history moves every ten seconds, what is wrong sooner."""
+        return 2.9
+
+    async def read(self, resources: Resources) -> Fragments:
+        """See `View`."""
+        window = WINDOWS[self.window]
+        async with resources.database.snapshot() as work:
+            history = await read(work, window, SERIES)
+            recent = history
+            if window.step_s > NOW_S // 2:
+                recent = await read(work, WINDOWS[DEFAULT_WINDOW], SERIES)
+            due = await overview.due(work, self.organization_id, limit=MAX_BATCHES)
+            said = await extensions(work, resources.engine_pool, [row.batch for row in due])
+            receivers = await webhooks.endpoints(work, self.project_id, limit=MAX_ENDPOINTS)
+            stages = await stage_count.totals(work)
+        members = resources.engine_pool.members
+        batches = [BatchView(row, one) for row, one in zip(due, said, strict=True)]
+        now = recent.last(NOW_S)
+        wrong = [
+            *troubles.of_engines(members),
+            *troubles.of_targets(now),
+            *troubles.of_batches(batches),
+            *troubles.of_receivers(
+                sum(
+                    one.endpoint.failing_since_at is not None and one.endpoint.disabled_at is None
+                    for one in receivers
+                ),
+                sum(one.endpoint.disabled_at is not None for one in receivers),
+            ),
+            *troubles.of_storage(_storage(resources)),
+            *troubles.of_workers(
+                next((one.ended_age_s for one in stages if one.stage == "sweep"), None)
+            ),
+        ]
+        cards = [_latency_card(of, history, recent, members) for of in ("ttft", "tbt")]
+        whole = history.whole()
+        values: dict[str, Any] = {
+            "wrong": sorted(wrong, key=lambda one: one.tone != "bad"),
+            "cards": cards,
+            "window": window,
+            "total": whole.all_engines,
+            "now": now,
+            "recent": now.all_engines,
+            "shares": memory_shares(now.all_engines),
+            "tokens": tokens_chart(history),
+            "memory": memory_chart(history),
+            "batches": batches,
+            "num_up": sum(member.up for member in members),
+            "num_engines": len(members),
+            "good_share": troubles.GOOD_SHARE,
+            "fair_share": troubles.FAIR_SHARE,
+        }
+        names = ("wrong", "figures", "latency", "work", "batches")
+        return Fragments(
+            whole={
+                f"overview-{n}": render(f"fragments/overview_{n}.html", **values) for n in names
+            },
+            statuses={one.what: "wrong now" for one in wrong},
+        )
+
+
+def memory_shares(engines: EngineTime) -> tuple[float | None, float | None]:
+    """Mean share of KV memory in use, on the device and on the host."""
+    return (
+        engines.kv_held / engines.kv_samples if engines.kv_samples else None,
+        engines.host_held / engines.host_samples if engines.host_samples else None,
+    )
+
+
+def tokens_chart(history: History) -> str:
+    """Tokens per second by class, one on top of the other."""
+    series: dict[str, list[float | None]] = {"online": [], "flex": [], "offline": []}
+    for moment in history.moments:
+        total = moment.all_engines
+        offline = total.harvested_tokens - total.flex_tokens
+        for name, tokens in zip(
+            series, (total.online_tokens, total.flex_tokens, offline), strict=True
+        ):
+            rate = moment.per_s(tokens)
+            series[name].append(None if rate is None else round(rate, 1))
+    return _chart(history.x, series, unit="tok/s", stack=True)
+
+
+def memory_chart(history: History) -> str:
+    """Shares of KV memory in use."""
+    shares = [memory_shares(moment.all_engines) for moment in history.moments]
+    percents = [
+        [None if one is None else round(100 * one, 1) for one in side]
+        for side in zip(*shares, strict=True)
+    ] or [[], []]
+    return _chart(
+        history.x, {"device": percents[0], "host checkpoints": percents[1]}, unit="%", max=100
+    )
+
+
+def _latency_card(
+    of: str, history: History, recent: History, members: Sequence[Member]
+) -> LatencyCard:
+    series = f"{of}:online"
+    place = 0 if of == "ttft" else 1
+    targets = [target for m in members if (target := targets_of(m.facts)[place])]
+    target_s = min(targets, default=None)
+    whole = history.whole()
+    chart = _chart(
+        history.x,
+        {f"P{p}": history.quantiles_ms(series, p / 100) for p in (50, 90, 99)},
+        unit="ms",
+        **({} if target_s is None else {"target": round(1000 * target_s, 1)}),
+    )
+    return LatencyCard(
+        of=of,
+        target_s=target_s,
+        chart=chart,
+        num=whole.of(series).num,
+        p90_s=whole.of(series).quantile_s(0.9),
+        now=recent.last(NOW_S).of(series).share_in_time,
+        window=whole.of(series).share_in_time,
+        beside_s=whole.of(f"beside:{of}").quantile_s(0.9),
+        apart_s=whole.of(f"apart:{of}").quantile_s(0.9),
+    )
+
+
+def _chart(x: Sequence[int], series: dict[str, Any], **more: Any) -> str:
+    lines = [{"label": label, "y": y} for label, y in series.items()]
+    return orjson.dumps({"x": [*x], "series": lines, **more}).decode()
+
+
+def _storage(resources: Resources) -> Storage | None:
+    try:
+        usage = shutil.disk_usage(resources.settings.home)
+    except OSError:
+        return None
+    return Storage(usage.total, usage.free)
+
+
+def window_of(word: str) -> tuple[str, Window]:
+    """A window by its word in an address; an unknown word is the usual window."""
+    word = word if word in WINDOWS else DEFAULT_WINDOW
+    return word, WINDOWS[word]

@@ -1,0 +1,122 @@
+"""What is wrong now: each trouble with its cause, and where to look or act. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from engine_adapter.client.pool import Member
+from gateway.dashboard import wording
+from gateway.dashboard.views import BatchView
+from gateway.history.reading import Moment
+
+GOOD_SHARE, FAIR_SHARE = 0.95, 0.90
+"""Attainment is green from the first on, amber from the second, else red (decision 0129)."""
+MIN_JUDGED = 20
+"""A share of fewer latencies is chance."""
+FULL_SHARE, NEARLY_FULL_SHARE = 0.95, 0.90
+SWEEP_LATE_S = 30.0
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """One thing that is wrong.
+
+    Attributes:
+        tone: `bad` if requests or batches suffer, `warn` if they will.
+        what: What is wrong.
+        cause: Why, as far as it is known.
+        path: Below the dashboard's root, where to look.
+        link: What that is called.
+    """
+
+    tone: str
+    what: str
+    cause: str
+    path: str
+    link: str
+
+
+@dataclass(frozen=True)
+class Storage:
+    """How full a disk is."""
+
+    total_bytes: int
+    free_bytes: int
+
+    @property
+    def used_share(self) -> float:
+        """0 to 1."""
+        return 1.0 - self.free_bytes / max(1, self.total_bytes)
+
+
+def attainment_tone(share: float | None) -> str:
+    """The kind of colour that goes with a share in time."""
+    if share is None:
+        return "idle"
+    return "good" if share >= GOOD_SHARE else "warn" if share >= FAIR_SHARE else "bad"
+
+
+def of_engines(members: Sequence[Member]) -> Iterator[Trouble]:
+    """Engines that are lost, or none at all."""
+    if not members:
+        cause = "ENGINE_URLS names none, and none was registered."
+        yield Trouble("bad", "There is no engine", cause, "/engines", "Engines")
+    for member in members:
+        if not member.up:
+            what = f"The engine at {member.url} is lost"
+            yield Trouble("bad", what, member.why or "It does not answer.", "/engines", "Engines")
+
+
+def of_targets(now: Moment) -> Iterator[Trouble]:
+    """Targets that online requests miss at the moment."""
+    for of, name in (("ttft", "first tokens"), ("tbt", "gaps between tokens")):
+        seen = now.of(f"{of}:online")
+        share = seen.share_in_time
+        if share is None or sum(seen.figures[:2]) < MIN_JUDGED or share >= GOOD_SHARE:
+            continue
+        what = f"{name.capitalize()} miss their target"
+        said, wanted = wording.share(share), wording.share(GOOD_SHARE)
+        cause = f"{said} were in time over the last minute; {wanted} should be."
+        yield Trouble(attainment_tone(share), what, cause, "/scheduler", "Scheduler")
+
+
+def of_batches(batches: Sequence[BatchView]) -> Iterator[Trouble]:
+    """Live batches that will miss their window."""
+    for view in batches:
+        if view.late and view.predicted_finish_at is not None:
+            over_s = (view.predicted_finish_at - view.batch.expires_at).total_seconds()
+            yield Trouble(
+                "warn",
+                f"{view.source.input_name} will miss its window",
+                f"At its pace it ends {wording.about(over_s)} too late.",
+                f"/batches/{view.batch.id}",
+                "The batch",
+            )
+
+
+def of_receivers(num_failing: int, num_disabled: int) -> Iterator[Trouble]:
+    """Webhook receivers that do not answer."""
+    for num, word, tone in ((num_failing, "failing", "warn"), (num_disabled, "disabled", "bad")):
+        if num:
+            what = f"{num} webhook {'receiver is' if num == 1 else 'receivers are'} {word}"
+            cause = "Deliveries there got no good answer."
+            yield Trouble(tone, what, cause, "/webhooks", "Webhooks")
+
+
+def of_storage(disk: Storage | None) -> Iterator[Trouble]:
+    """A disk that is nearly full."""
+    if disk is not None and disk.used_share >= NEARLY_FULL_SHARE:
+        tone = "bad" if disk.used_share >= FULL_SHARE else "warn"
+        free, total = wording.size(disk.free_bytes), wording.size(disk.total_bytes)
+        cause = f"{free} of {total} are free below COSERVE_HOME."
+        yield Trouble(tone, "Storage is nearly full", cause, "/batches?group=done", "Old batches")
+
+
+def of_workers(sweep_age_s: float | None) -> Iterator[Trouble]:
+    """Workers that do nothing."""
+    if sweep_age_s is not None and sweep_age_s > SWEEP_LATE_S:
+        cause = (
+            f"Their last sweep was {wording.about(sweep_age_s)} ago; there should be one every 3 s."
+        )
+        yield Trouble("bad", "The workers do not run", cause, "/batches?group=live", "Live batches")

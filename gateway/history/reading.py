@@ -1,0 +1,189 @@
+"""The history of a window as charts need it: merged to a few hundred points, with percentiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from engine_adapter.latency.distribution import EDGES_S
+from gateway.history.recorder import PERIOD_S
+from gateway.history.series import ENGINE
+from store.repositories import history
+from store.repositories.history import Point
+
+
+@dataclass(frozen=True)
+class Window:
+    """A length of time to look back, and the points that it is drawn with.
+
+    Attributes:
+        label: What it is called.
+        window_s: Its length.
+        step_s: Steps that are read.
+        point_s: What they are merged to.
+    """
+
+    label: str
+    window_s: int
+    step_s: int
+    point_s: int
+
+
+WINDOWS: Final[Mapping[str, Window]] = {
+    "15m": Window("15 minutes", 900, 10, 10),
+    "24h": Window("24 hours", 86_400, 60, 600),
+    "14d": Window("14 days", 14 * 86_400, 600, 7200),
+}
+DEFAULT_WINDOW: Final = "15m"
+NOW_S: Final = 60
+"""What "now" is made of: the newest so many seconds."""
+
+
+@dataclass(frozen=True)
+class Latencies:
+    """A distribution that was read: see `Distribution.figures`."""
+
+    figures: Sequence[float] = ()
+
+    @property
+    def num(self) -> int:
+        """How many."""
+        return int(sum(self.figures[3:]))
+
+    @property
+    def share_in_time(self) -> float | None:
+        """Of those that were judged; none where none was."""
+        judged = sum(self.figures[:2])
+        return self.figures[0] / judged if judged else None
+
+    def quantile_s(self, share: float) -> float | None:
+        """The latency that this share stays within, to a bucket's width; none without values."""
+        counts = self.figures[3:]
+        wanted, below_s, seen = share * sum(counts), 0.0, 0.0
+        if not wanted:
+            return None
+        for count, edge_s in zip(counts, EDGES_S, strict=False):
+            if count and seen + count >= wanted:
+                return below_s + (edge_s - below_s) * (wanted - seen) / count
+            seen, below_s = seen + count, edge_s
+        return EDGES_S[-1]
+
+
+@dataclass(frozen=True)
+class EngineTime:
+    """What one engine or all did in a point; named figures of `ENGINE`."""
+
+    figures: Sequence[float] = (0.0,) * len(ENGINE)
+
+    def __getattr__(self, name: str) -> float:
+        """A figure by its name."""
+        try:
+            return self.figures[ENGINE.index(name)]
+        except ValueError:
+            raise AttributeError(name) from None
+
+
+@dataclass
+class Moment:
+    """Everything known of one point of a chart.
+
+    Attributes:
+        at_s: Its beginning, Unix seconds.
+        latencies: By series, over all models or engines.
+        engines: By address.
+    """
+
+    at_s: int
+    latencies: dict[str, Latencies] = field(default_factory=dict)
+    engines: dict[str, EngineTime] = field(default_factory=dict)
+
+    def of(self, series: str) -> Latencies:
+        """One distribution; an empty one where nothing is known."""
+        return self.latencies.get(series, Latencies())
+
+    @property
+    def all_engines(self) -> EngineTime:
+        """All engines' figures added up."""
+        return EngineTime(_sum([one.figures for one in self.engines.values()], len(ENGINE)))
+
+    @property
+    def covered_s(self) -> float:
+        """How much of the point was written about."""
+        return PERIOD_S * max((one.asked for one in self.engines.values()), default=0.0)
+
+    def per_s(self, total: float) -> float | None:
+        """A total of all engines as a rate; none where nothing was written."""
+        return total / self.covered_s if self.covered_s else None
+
+
+@dataclass(frozen=True)
+class History:
+    """A window, point by point, oldest first."""
+
+    moments: Sequence[Moment]
+
+    @property
+    def x(self) -> list[int]:
+        """Beginnings of the points."""
+        return [moment.at_s for moment in self.moments]
+
+    def whole(self) -> Moment:
+        """The whole window as one point."""
+        return _merged(0, self.moments)
+
+    def last(self, seconds: int) -> Moment:
+        """The points that began in the newest so many seconds, as one."""
+        newest = self.moments[-1].at_s if self.moments else 0
+        return _merged(0, [one for one in self.moments if one.at_s > newest - seconds])
+
+    def quantiles_ms(self, series: str, share: float) -> list[float | None]:
+        """A percentile over time."""
+        found = (moment.of(series).quantile_s(share) for moment in self.moments)
+        return [None if one is None else round(1000 * one, 1) for one in found]
+
+
+async def read(session: AsyncSession, window: Window, series: Sequence[str]) -> History:
+    """Some series over a window; points without anything are there too, and hold nothing."""
+    points = await history.points(
+        session, window.step_s, window_s=window.window_s, series=[*series]
+    )
+    return merge(points, window.point_s)
+
+
+def merge(points: Iterable[Point], point_s: int) -> History:
+    """Points of a chart from steps of the history."""
+    moments: dict[int, Moment] = {}
+    figures: dict[tuple[int, str, str], list[Sequence[float]]] = {}
+    for point in points:
+        at_s = point.at_s - point.at_s % point_s
+        subject = point.subject if point.series == "engine" else ""
+        figures.setdefault((at_s, point.series, subject), []).append(point.figures)
+    for (at_s, series, subject), parts in figures.items():
+        moment = moments.setdefault(at_s, Moment(at_s))
+        total = _sum(parts, max(map(len, parts)))
+        if series == "engine":
+            moment.engines[subject] = EngineTime(total)
+        else:
+            moment.latencies[series] = Latencies(total)
+    if moments:
+        for at_s in range(min(moments), max(moments), point_s):
+            moments.setdefault(at_s, Moment(at_s))
+    return History([moments[at_s] for at_s in sorted(moments)])
+
+
+def _merged(at_s: int, moments: Sequence[Moment]) -> Moment:
+    merged = Moment(at_s)
+    for series in {name for one in moments for name in one.latencies}:
+        parts = [one.latencies[series].figures for one in moments if series in one.latencies]
+        merged.latencies[series] = Latencies(_sum(parts, max(map(len, parts))))
+    for url in {url for one in moments for url in one.engines}:
+        shares = [one.engines[url].figures for one in moments if url in one.engines]
+        merged.engines[url] = EngineTime(_sum(shares, len(ENGINE)))
+    return merged
+
+
+def _sum(parts: Sequence[Sequence[float]], length: int) -> list[float]:
+    return [sum(part[at] for part in parts if at < len(part)) for at in range(length)]

@@ -1,0 +1,114 @@
+"""The series of the history, and how the figures of each are read from a report. Pure.
+
+ttft:online  tbt:online  ttft:flex  tbt:flex    a model's streams (`Distribution.figures`)
+beside:ttft  beside:tbt  apart:ttft  apart:tbt  an engine's online requests (likewise)
+engine                                          its counters and sampled gauges (`ENGINE`)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from engine_adapter.client.base import EngineFacts
+from engine_adapter.latency.distribution import EDGES_S
+from gateway.observability.latency_metrics import StreamLatency
+
+NUM_OF_DISTRIBUTION: Final = 3 + len(EDGES_S) + 1
+
+COUNTERS: Final = {
+    "steps": "steps",
+    "online_tokens": "online_tokens",
+    "harvested_tokens": "offline_tokens",
+    "flex_tokens": "flex_tokens",
+    "step_s": "step_s",
+    "aborts": "aborts",
+    "drops": "drops",
+}
+"""What only grows: its name here -> its place in the report; harvested are flex and offline."""
+
+STOP_S: Final = "stop_s"
+GAUGES: Final = ("asked", "up", "kv_samples", "kv_held", "host_samples", "host_held")
+"""Sampled at each write and added up: `kv_held / kv_samples` is the mean share in use."""
+
+ENGINE: Final = (*COUNTERS, STOP_S, *GAUGES)
+"""The figures of the series `engine`, in order."""
+
+NUM_CUMULATIVE: Final = len(COUNTERS) + 1
+ISOLATION: Final = tuple((kind, of) for kind in ("beside", "apart") for of in ("ttft", "tbt"))
+
+
+def stream_figures(
+    streams: Mapping[tuple[str, str], StreamLatency],
+) -> dict[tuple[str, str], list[float]]:
+    """Figures of this process's streams so far, by (series, model)."""
+    return {
+        (f"{of}:{word}", model): one.figures()
+        for (model, word), stream in streams.items()
+        for of, one in (("ttft", stream.ttft), ("tbt", stream.tbt))
+    }
+
+
+def engine_totals(facts: EngineFacts) -> dict[str, list[float]]:
+    """What an engine has counted since it started, by series; of `engine` the first figures."""
+    stops = facts.reported("stops_by_layer")
+    layers = stops.values() if isinstance(stops, Mapping) else ()
+    stop_s = sum(_number(one.get("sum_s")) for one in layers if isinstance(one, Mapping))
+    counters = [_number(facts.reported(path)) for path in COUNTERS.values()]
+    totals = {"engine": [*counters, stop_s]}
+    for kind, of in ISOLATION:
+        figures = facts.reported(f"isolation.{of}.{kind}")
+        if isinstance(figures, Sequence) and len(figures) == NUM_OF_DISTRIBUTION:
+            totals[f"{kind}:{of}"] = [float(figure) for figure in figures]
+    return totals
+
+
+def engine_gauges(facts: EngineFacts | None, *, up: bool) -> list[float]:
+    """One sample of `GAUGES`."""
+    kv = host = None
+    if up and facts is not None:
+        kv, host = kv_held(facts), host_held(facts)
+    return [
+        1.0,
+        float(up),
+        float(kv is not None),
+        kv or 0.0,
+        float(host is not None),
+        host or 0.0,
+    ]
+
+
+def kv_held(facts: EngineFacts) -> float | None:
+    """Share of device KV memory that requests hold, 0 to 1; none where it is not reported.
+
+    What is only kept because it may be used again (evictable) counts as free.
+    """
+    whole = facts.kv_tokens
+    page_tokens, free = facts.reported("page_tokens"), facts.reported("free_pages")
+    if not whole or not isinstance(page_tokens, int) or not isinstance(free, int):
+        return None
+    evictable = _number(facts.reported("evictable_pages"))
+    return min(1.0, max(0.0, 1.0 - (free + evictable) * page_tokens / whole))
+
+
+def host_held(facts: EngineFacts) -> float | None:
+    """Share of the host's checkpoint pool in use, 0 to 1; none where there is no pool."""
+    total, free = facts.reported("host_total_pages"), facts.reported("host_free_pages")
+    if not isinstance(total, int) or not isinstance(free, int) or total <= 0:
+        return None
+    return 1.0 - free / total
+
+
+def gained(now: Sequence[float], before: Sequence[float] | None) -> list[float]:
+    """What totals grew by; of those that began anew in between, all."""
+    if (
+        before is None
+        or len(before) != len(now)
+        or any(b > n for n, b in zip(now, before, strict=True))
+    ):
+        return [*now]
+    return [n - b for n, b in zip(now, before, strict=True)]
+
+
+def _number(found: Any) -> float:
+    return float(found) if isinstance(found, int | float) else 0.0

@@ -1,0 +1,58 @@
+"""Metrics of the workers, read from the database at each scrape: they have no page of their own.
+
+Every gateway exports the same values: an alert takes the maximum over gateways, never the sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from sqlalchemy.exc import SQLAlchemyError
+
+from store.repositories import stage_count
+from store.repositories.stage_count import StageTotals
+from store.session import Database
+
+
+class WorkerMetrics(Collector):
+    """What was read last, as metrics. Without a database there are none, rather than old ones."""
+
+    def __init__(self) -> None:
+        self._stages: Sequence[StageTotals] = ()
+
+    async def read(self, database: Database) -> None:
+        """Read anew."""
+        try:
+            async with database.unit_of_work() as session:
+                self._stages = await stage_count.totals(session)
+        except (SQLAlchemyError, OSError):
+            self._stages = ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Families of metrics, as prometheus_client asks for them."""
+        runs = CounterMetricFamily(
+            "coserve_worker_runs", "Runs of a stage that ended.", labels=["stage", "outcome"]
+        )
+        wall = CounterMetricFamily("coserve_worker_seconds", "Time in a stage.", labels=["stage"])
+        cpu = CounterMetricFamily(
+            "coserve_worker_cpu_seconds", "CPU time in a stage.", labels=["stage"]
+        )
+        memory = GaugeMetricFamily(
+            "coserve_worker_peak_rss_bytes",
+            "The most memory that the process of the newest run had.",
+            labels=["stage"],
+        )
+        age = GaugeMetricFamily(
+            "coserve_worker_last_run_age_seconds", "Since a run ended.", labels=["stage"]
+        )
+        for one in self._stages:
+            runs.add_metric([one.stage, "ok"], one.num_runs - one.num_failed)
+            runs.add_metric([one.stage, "error"], one.num_failed)
+            wall.add_metric([one.stage], one.wall_s)
+            cpu.add_metric([one.stage], one.cpu_s)
+            memory.add_metric([one.stage], one.peak_rss_bytes)
+            age.add_metric([one.stage], one.ended_age_s)
+        yield from (runs, wall, cpu, memory, age)

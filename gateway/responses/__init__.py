@@ -1,0 +1,1 @@
+"""The Responses resource: answers with typed items, made by chat calls."""

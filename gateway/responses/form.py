@@ -1,0 +1,92 @@
+"""What a response looks like, whole and streamed (contract section P)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import orjson
+from starlette.responses import Response
+
+from batch.clock import Clock
+from engine_adapter.client.base import EngineClient
+from engine_adapter.client.responding import response_body
+from engine_adapter.wire.errors import ApiError, Overloaded
+from engine_adapter.wire.responses.request import name_of
+from engine_adapter.wire.responses.resource import ResponseDraft
+from engine_adapter.wire.responses.writer import ResponseWriter
+from engine_adapter.wire.tool_calls import ToolOffer, offer_of
+from gateway.admission import Admitted
+from gateway.answering import JSON, failed
+from gateway.stream_form import StreamForm, StreamWriter
+
+Keep = Callable[[Mapping[str, Any]], Awaitable[None]]
+"""Stores a response that has ended."""
+
+
+class ResponseForm:
+    """The form of the answer to one checked body."""
+
+    def __init__(self, body: dict[str, Any], clock: Clock, keep: Keep) -> None:
+        self._body = body
+        self._clock = clock
+        self._keep = keep
+
+    async def whole(self, admitted: Admitted, client: EngineClient, created: int) -> Response:
+        """The Response object."""
+        (choice,) = admitted.choices
+        reply = await client.call(choice.call)
+        draft = ResponseDraft(self._body, choice.call.rid, created)
+        response = response_body(draft, reply, now(self._clock))
+        if not reply.ok:
+            return failed(replace(reply, body=response))
+        await self._keep(response)
+        return Response(orjson.dumps(response), media_type=JSON)
+
+    def streamed(self, admitted: Admitted, created: int) -> StreamForm:
+        """Typed events."""
+        (choice,) = admitted.choices
+        draft = ResponseDraft(self._body, choice.call.rid, created)
+        return EventForm(draft, offer_of(choice.call.body), self._clock, self._keep)
+
+
+class EventForm:
+    """Typed events of one response; the last holds the whole of it."""
+
+    def __init__(
+        self, draft: ResponseDraft, offer: ToolOffer | None, clock: Clock, keep: Keep
+    ) -> None:
+        self._clock = clock
+        self._keep = keep
+        self._writer = ResponseWriter(draft, offer)
+        self.writers: Sequence[StreamWriter] = [self._writer]
+
+    async def end(self) -> bytes:
+        """The open item's end, and the response: it is stored when its last event leaves."""
+        last, response = self._writer.end(now(self._clock))
+        await self._keep(response)
+        return last
+
+    async def fail(self, error: ApiError) -> bytes:
+        """The response that failed."""
+        last, response = self._writer.fail(error)
+        with suppress(Overloaded):
+            await self._keep(response)
+        return last
+
+    def refusal(self, error: ApiError) -> ApiError:
+        """The error, naming fields as they are called here."""
+        return renamed(error)
+
+
+def renamed(error: ApiError) -> ApiError:
+    """An error about a chat call, naming the fields that the call was made of."""
+    error.param = name_of(error.param)
+    return error
+
+
+def now(clock: Clock) -> int:
+    """Seconds since the epoch."""
+    return int(clock.now().timestamp())

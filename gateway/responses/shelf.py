@@ -1,0 +1,167 @@
+"""Where responses and conversations are kept: what a request goes on from, and what it leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import orjson
+from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as NoConnectionFree
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from batch.schemas import may_be_id
+from engine_adapter.wire.errors import InvalidRequest, NotFound, Overloaded
+from engine_adapter.wire.responses.items import Item, is_reference, listed
+from engine_adapter.wire.responses.request import conversation_id
+from engine_adapter.wire.rid import new_rid
+from store.models import StoredResponse
+from store.repositories import conversation as conversations
+from store.repositories import response as responses
+from store.repositories.response import NewResponse
+from store.session import Database
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a response is made of.
+
+    Attributes:
+        earlier: Items of the conversation or of the responses it goes on from, the oldest first.
+        own: Items of its own input, references replaced by what they name.
+    """
+
+    earlier: Sequence[Item]
+    own: Sequence[Item]
+
+
+class Shelf:
+    """The stored responses and conversations of one project."""
+
+    def __init__(self, database: Database, project_id: str, lifetime: timedelta) -> None:
+        self._database = database
+        self._project_id = project_id
+        self._lifetime = lifetime
+
+    async def context(self, body: Mapping[str, Any]) -> Context:
+        """Everything that a checked body goes on from.
+
+        Raises:
+            NotFound: The response, conversation or item it names is not there (any more).
+        """
+        own = listed(body.get("input") or [], new_rid())
+        previous, named = body.get("previous_response_id"), conversation_id(body)
+        if previous is None and named is None and not any(map(is_reference, own)):
+            return Context((), own)
+        async with self._database.snapshot() as session:
+            earlier: list[Item] = []
+            if previous is not None:
+                earlier = await self._chain(session, previous)
+            elif named is not None:
+                earlier = await self._conversation(session, named)
+            return Context(earlier, await self._resolved(session, own, earlier))
+
+    async def keep(
+        self, body: Mapping[str, Any], context: Context, response: Mapping[str, Any]
+    ) -> None:
+        """Store a response that has ended, as its body wants it, in one transaction.
+
+        Raises:
+            Overloaded: The database cannot be reached.
+        """
+        named = conversation_id(body)
+        stored = body.get("store") is not False
+        if not stored and named is None:
+            return
+        try:
+            async with self._database.unit_of_work() as session:
+                if stored:
+                    await responses.add(
+                        session, self._project_id, _row(context.own, response), self._lifetime
+                    )
+                if named is not None and response["status"] != "failed":
+                    conversation = await conversations.get(
+                        session, self._project_id, named, lock=True
+                    )
+                    if conversation is not None:  # else it was deleted while this was made
+                        kept = packed([*context.own, *response["output"]])
+                        await conversations.append(session, conversation, kept)
+        except (OperationalError, InterfaceError, NoConnectionFree) as error:
+            raise Overloaded(
+                "The response could not be stored: the database cannot be reached.",
+                code="database_unavailable",
+            ) from error
+
+    async def _chain(self, session: AsyncSession, response_id: str) -> list[Item]:
+        turns = []
+        if may_be_id(response_id):
+            turns = await responses.chain(session, self._project_id, response_id)
+        lost = turns[0].previous_response_id if turns else response_id
+        if lost is not None:
+            raise NotFound(
+                f"Previous response with id '{lost[:64]}' not found.",
+                param="previous_response_id",
+                code="previous_response_not_found",
+            )
+        earlier: list[Item] = []
+        for turn in turns:
+            earlier += orjson.loads(turn.input_items)
+            earlier += orjson.loads(turn.body)["output"]
+        return earlier
+
+    async def _conversation(self, session: AsyncSession, named: str) -> list[Item]:
+        found = None
+        if may_be_id(named):
+            found = await conversations.get(session, self._project_id, named)
+        if found is None:
+            raise NotFound(f"Conversation with id '{named[:64]}' not found.", param="conversation")
+        return [orjson.loads(item) for item in await conversations.items(session, found)]
+
+    async def _resolved(
+        self, session: AsyncSession, own: Sequence[Item], earlier: Sequence[Item]
+    ) -> list[Item]:
+        """Own items, references replaced; one to an item that is there already adds nothing."""
+        present = {item["id"] for item in earlier}
+        wanted = {item["id"] for item in own if is_reference(item)} - present
+        known: dict[str, Item] = {}
+        clean = [one for one in wanted if "\0" not in one]
+        if clean:
+            for holder in await responses.with_items(session, self._project_id, clean):
+                known = {item["id"]: item for item in items_of(holder)} | known
+        items = []
+        for place, item in enumerate(own):
+            if not is_reference(item):
+                items.append(item)
+            elif item["id"] not in present:
+                if item["id"] not in known:
+                    raise NotFound(
+                        f"Item with id '{item['id'][:64]}' not found.", param=f"input[{place}].id"
+                    )
+                items.append(known[item["id"]])
+        if not items and not earlier:
+            raise InvalidRequest("The input has no items.", param="input")
+        return items
+
+
+def items_of(response: StoredResponse) -> list[Item]:
+    """The items of a response's own input and of its output."""
+    given: list[Item] = orjson.loads(response.input_items)
+    return given + list(orjson.loads(response.body)["output"])
+
+
+def packed(items: Iterable[Item]) -> list[tuple[str, bytes]]:
+    """Items as conversations keep them; an id with a NUL could not be."""
+    return [(item["id"].replace("\0", ""), orjson.dumps(item)) for item in items]
+
+
+def _row(own: Sequence[Item], response: Mapping[str, Any]) -> NewResponse:
+    ids = [item["id"] for item in (*own, *response["output"])]
+    return NewResponse(
+        id=response["id"],
+        previous_response_id=response["previous_response_id"],
+        body=orjson.dumps(response),
+        input_items=orjson.dumps(own),
+        item_ids=[one for one in ids if "\0" not in one],
+    )

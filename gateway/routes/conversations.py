@@ -1,0 +1,184 @@
+"""`/conversations`: items that several responses share (contract section P)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import orjson
+from fastapi import APIRouter, Query, Request
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from batch.schemas import may_be_id, unix_s
+from engine_adapter.wire import rules
+from engine_adapter.wire.errors import InvalidRequest, NotFound
+from engine_adapter.wire.responses.items import Item, check_item, is_reference, listed
+from engine_adapter.wire.rid import new_rid
+from gateway.admission import json_body
+from gateway.dependencies import DatabaseDep, PrincipalDep
+from gateway.responses.lists import page_of
+from gateway.responses.shelf import packed
+from gateway.routes.openapi import json_request
+from gateway.routes.shapes import CONVERSATION_ITEMS_REQUEST, CONVERSATION_REQUEST
+from store.models import Conversation
+from store.repositories import conversation as conversations
+from store.types import new_id
+
+router = APIRouter(tags=["conversations"])
+
+MAX_ITEMS_AT_ONCE = 20
+
+
+@router.post("/conversations", openapi_extra=json_request(CONVERSATION_REQUEST))
+async def create_conversation(
+    request: Request, principal: PrincipalDep, database: DatabaseDep
+) -> dict[str, Any]:
+    """Begin a conversation, perhaps with items."""
+    body = await json_body(request) if await request.body() else {}
+    items = _items(body, required=False)
+    async with database.unit_of_work() as session:
+        made = await conversations.add(
+            session, principal.project_id, new_id("conv_"), _metadata(body) or {}
+        )
+        await conversations.append(session, made, packed(items))
+        return _wire(made)
+
+
+@router.get("/conversations/{conversation_id}")
+async def get_conversation(
+    conversation_id: str, principal: PrincipalDep, database: DatabaseDep
+) -> dict[str, Any]:
+    """One conversation."""
+    async with database.unit_of_work() as session:
+        return _wire(await _find(session, principal.project_id, conversation_id))
+
+
+@router.post("/conversations/{conversation_id}", openapi_extra=json_request(CONVERSATION_REQUEST))
+async def update_conversation(
+    conversation_id: str, request: Request, principal: PrincipalDep, database: DatabaseDep
+) -> dict[str, Any]:
+    """Replace its metadata."""
+    metadata = _metadata(await json_body(request))
+    async with database.unit_of_work() as session:
+        found = await _find(session, principal.project_id, conversation_id, lock=True)
+        found.conversation_metadata = metadata or {}
+        return _wire(found)
+
+
+@router.delete("/conversations/{conversation_id}")
+async def delete_conversation(
+    conversation_id: str, principal: PrincipalDep, database: DatabaseDep
+) -> dict[str, Any]:
+    """Delete a conversation and its items; responses stay."""
+    async with database.unit_of_work() as session:
+        await _find(session, principal.project_id, conversation_id, lock=True)
+        await conversations.remove(session, principal.project_id, conversation_id)
+    return {"id": conversation_id, "object": "conversation.deleted", "deleted": True}
+
+
+@router.post(
+    "/conversations/{conversation_id}/items",
+    openapi_extra=json_request(CONVERSATION_ITEMS_REQUEST),
+)
+async def create_conversation_items(
+    conversation_id: str, request: Request, principal: PrincipalDep, database: DatabaseDep
+) -> dict[str, Any]:
+    """Add items at its end."""
+    items = _items(await json_body(request), required=True)
+    async with database.unit_of_work() as session:
+        found = await _find(session, principal.project_id, conversation_id, lock=True)
+        await conversations.append(session, found, packed(items))
+    return page_of(items, after=None, limit=MAX_ITEMS_AT_ONCE, oldest_first=True)
+
+
+@router.get("/conversations/{conversation_id}/items")
+async def list_conversation_items(
+    conversation_id: str,
+    principal: PrincipalDep,
+    database: DatabaseDep,
+    after: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+    order: Literal["asc", "desc"] = "desc",
+) -> dict[str, Any]:
+    """A page of its items."""
+    async with database.snapshot() as session:
+        items = await _all(session, principal.project_id, conversation_id)
+    return page_of(items, after=after, limit=limit, oldest_first=order == "asc")
+
+
+@router.get("/conversations/{conversation_id}/items/{item_id}")
+async def get_conversation_item(
+    conversation_id: str, item_id: str, principal: PrincipalDep, database: DatabaseDep
+) -> dict[str, Any]:
+    """One item."""
+    async with database.snapshot() as session:
+        items = await _all(session, principal.project_id, conversation_id)
+    for item in items:
+        if item["id"] == item_id:
+            return item
+    raise _item_not_found(item_id)
+
+
+@router.delete("/conversations/{conversation_id}/items/{item_id}")
+async def delete_conversation_item(
+    conversation_id: str, item_id: str, principal: PrincipalDep, database: DatabaseDep
+) -> dict[str, Any]:
+    """Delete one item; answers with the conversation."""
+    if "\0" in item_id:
+        raise _item_not_found(item_id)
+    async with database.unit_of_work() as session:
+        found = await _find(session, principal.project_id, conversation_id, lock=True)
+        if not await conversations.remove_items(session, found, [item_id]):
+            raise _item_not_found(item_id)
+        return _wire(found)
+
+
+async def _find(
+    session: AsyncSession, project_id: str, conversation_id: str, *, lock: bool = False
+) -> Conversation:
+    found = None
+    if may_be_id(conversation_id):
+        found = await conversations.get(session, project_id, conversation_id, lock=lock)
+    if found is None:
+        raise NotFound(
+            f"Conversation with id '{conversation_id[:64]}' not found.", param="conversation_id"
+        )
+    return found
+
+
+async def _all(session: AsyncSession, project_id: str, conversation_id: str) -> list[Item]:
+    found = await _find(session, project_id, conversation_id)
+    return [orjson.loads(item) for item in await conversations.items(session, found)]
+
+
+def _items(body: dict[str, Any], *, required: bool) -> list[Item]:
+    """The items of a body, whole."""
+    given = rules.required(body, "items") if required else body.get("items")
+    if given is None:
+        return []
+    check = rules.array_of(check_item, min_items=int(required), max_items=MAX_ITEMS_AT_ONCE)
+    check("items", given)
+    if any(map(is_reference, given)):
+        raise InvalidRequest("A conversation holds items, not references to them.", param="items")
+    return listed(given, new_rid())
+
+
+def _metadata(body: dict[str, Any]) -> dict[str, str] | None:
+    given: dict[str, str] | None = body.get("metadata")
+    if given is not None:
+        rules.metadata("metadata", given)
+        if any("\0" in text for pair in given.items() for text in pair):
+            raise rules.wrong("metadata", "must hold no NUL")
+    return given
+
+
+def _wire(conversation: Conversation) -> dict[str, Any]:
+    return {
+        "id": conversation.id,
+        "object": "conversation",
+        "created_at": unix_s(conversation.created_at),
+        "metadata": conversation.conversation_metadata,
+    }
+
+
+def _item_not_found(item_id: str) -> NotFound:
+    return NotFound(f"Item with id '{item_id[:64]}' not found.", param="item_id")

@@ -1,0 +1,91 @@
+"""`/responses/{response_id}`: what was stored of a response (contract section P)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import orjson
+from fastapi import APIRouter, Query
+from starlette.responses import Response, StreamingResponse
+
+from batch.schemas import may_be_id
+from engine_adapter.wire.errors import InvalidRequest, NotFound
+from engine_adapter.wire.responses.events import event_bytes, retold
+from gateway.answering import JSON
+from gateway.dependencies import DatabaseDep, PrincipalDep
+from gateway.responses.lists import page_of
+from store.models import StoredResponse
+from store.repositories import response as responses
+from store.session import Database
+
+router = APIRouter(tags=["responses"])
+
+
+@router.get("/responses/{response_id}", response_class=Response)
+async def get_response(
+    response_id: str,
+    principal: PrincipalDep,
+    database: DatabaseDep,
+    stream: bool = False,
+    starting_after: Annotated[int | None, Query(ge=0)] = None,
+) -> Response:
+    """A stored response, or its events from a number on."""
+    stored = await _find(database, principal.project_id, response_id)
+    if not stream:
+        return Response(stored.body, media_type=JSON)
+    events = retold(orjson.loads(stored.body))
+    first = 0 if starting_after is None else starting_after + 1
+    told = event_bytes(event for event in events if event["sequence_number"] >= first)
+    return StreamingResponse(iter([told]), media_type="text/event-stream")
+
+
+@router.delete("/responses/{response_id}")
+async def delete_response(
+    response_id: str, principal: PrincipalDep, database: DatabaseDep
+) -> dict[str, Any]:
+    """Delete a response for good; those that go on from it cannot be gone on from any more."""
+    removed = False
+    if may_be_id(response_id):
+        async with database.unit_of_work() as session:
+            removed = await responses.remove(session, principal.project_id, response_id)
+    if not removed:
+        raise _not_found(response_id)
+    return {"id": response_id, "object": "response", "deleted": True}
+
+
+@router.post("/responses/{response_id}/cancel", response_class=Response)
+async def cancel_response(
+    response_id: str, principal: PrincipalDep, database: DatabaseDep
+) -> Response:
+    """Only a background response could be cancelled, and none is served yet."""
+    await _find(database, principal.project_id, response_id)
+    raise InvalidRequest("Only responses that were created with 'background' can be cancelled.")
+
+
+@router.get("/responses/{response_id}/input_items")
+async def list_input_items(
+    response_id: str,
+    principal: PrincipalDep,
+    database: DatabaseDep,
+    after: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+    order: Literal["asc", "desc"] = "desc",
+) -> dict[str, Any]:
+    """A page of the items that were this response's own input."""
+    stored = await _find(database, principal.project_id, response_id)
+    items = orjson.loads(stored.input_items)
+    return page_of(items, after=after, limit=limit, oldest_first=order == "asc")
+
+
+async def _find(database: Database, project_id: str, response_id: str) -> StoredResponse:
+    stored = None
+    if may_be_id(response_id):
+        async with database.unit_of_work() as session:
+            stored = await responses.get(session, project_id, response_id)
+    if stored is None:
+        raise _not_found(response_id)
+    return stored
+
+
+def _not_found(response_id: str) -> NotFound:
+    return NotFound(f"Response with id '{response_id[:64]}' not found.", param="response_id")

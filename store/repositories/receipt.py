@@ -1,0 +1,46 @@
+"""Queries about receipts: a write whose COMMIT got no answer is applied once."""
+
+from __future__ import annotations
+
+from typing import Final, cast
+
+from sqlalchemy import CursorResult, text
+from sqlalchemy.ext.asyncio import AsyncSession
+
+KEPT_S: Final = 7 * 86400
+"""Far longer than any writer repeats a write."""
+
+
+async def take(session: AsyncSession, writer: str, number: int) -> bool:
+    """Note in this transaction that a writer's write is applied by it.
+
+    Call it first: an earlier attempt that the server is still committing is waited for.
+
+    Returns:
+        Whether the write is to be made; false where an earlier attempt has made it.
+    """
+    taken = await session.scalar(
+        text(
+            """
+            INSERT INTO write_receipts AS w (writer, number) VALUES (:writer, :number)
+            ON CONFLICT (writer) DO UPDATE
+            SET number = excluded.number, written_at = statement_timestamp()
+            WHERE w.number < excluded.number
+            RETURNING 1
+            """
+        ),
+        {"writer": writer, "number": number},
+    )
+    return taken is not None
+
+
+async def collect(session: AsyncSession) -> int:
+    """Forget writers that have written nothing for `KEPT_S`; how many."""
+    done = await session.execute(
+        text(
+            "DELETE FROM write_receipts"
+            " WHERE written_at < statement_timestamp() - make_interval(secs => :s)"
+        ),
+        {"s": KEPT_S},
+    )
+    return cast("CursorResult[object]", done).rowcount

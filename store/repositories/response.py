@@ -1,0 +1,129 @@
+"""Queries about stored responses. One is visible until it is deleted or expires."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, cast
+
+from sqlalchemy import CursorResult, delete, func, select, text
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from store.models import StoredResponse
+
+MAX_CHAIN: Final = 1000
+"""Responses that one may go on from, each from the one before."""
+
+
+@dataclass(frozen=True)
+class NewResponse:
+    """A response to store."""
+
+    id: str
+    previous_response_id: str | None
+    body: bytes
+    input_items: bytes
+    item_ids: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One response of a chain, as what goes on from it needs it."""
+
+    id: str
+    previous_response_id: str | None
+    body: bytes
+    input_items: bytes
+
+
+async def add(
+    session: AsyncSession, project_id: str, response: NewResponse, lifetime: timedelta
+) -> None:
+    """Store a response for so long."""
+    session.add(
+        StoredResponse(
+            id=response.id,
+            project_id=project_id,
+            previous_response_id=response.previous_response_id,
+            body=response.body,
+            input_items=response.input_items,
+            item_ids=list(response.item_ids),
+            expires_at=func.statement_timestamp() + lifetime,
+        )
+    )
+    await session.flush()
+
+
+async def get(session: AsyncSession, project_id: str, response_id: str) -> StoredResponse | None:
+    """A visible response of a project."""
+    query = select(StoredResponse).where(
+        StoredResponse.id == response_id,
+        StoredResponse.project_id == project_id,
+        StoredResponse.expires_at > func.statement_timestamp(),
+    )
+    return (await session.execute(query)).scalar_one_or_none()
+
+
+async def remove(session: AsyncSession, project_id: str, response_id: str) -> bool:
+    """Delete a response for good; whether it was there."""
+    done = await session.execute(
+        delete(StoredResponse).where(
+            StoredResponse.id == response_id,
+            StoredResponse.project_id == project_id,
+            StoredResponse.expires_at > func.statement_timestamp(),
+        )
+    )
+    return bool(cast("CursorResult[object]", done).rowcount)
+
+
+async def chain(session: AsyncSession, project_id: str, response_id: str) -> list[Turn]:
+    """A response and those it goes on from, the oldest first.
+
+    The first has a `previous_response_id` where that one is not visible any more.
+    """
+    found = await session.execute(
+        text(
+            """
+            WITH RECURSIVE turns AS (
+                SELECT id, previous_response_id, body, input_items, 1 AS depth
+                FROM responses
+                WHERE id = :id AND project_id = :project_id
+                  AND expires_at > statement_timestamp()
+                UNION ALL
+                SELECT r.id, r.previous_response_id, r.body, r.input_items, depth + 1
+                FROM turns JOIN responses r ON r.id = turns.previous_response_id
+                WHERE r.project_id = :project_id AND r.expires_at > statement_timestamp()
+                  AND depth < :most
+            )
+            SELECT id, previous_response_id, body, input_items FROM turns ORDER BY depth DESC
+            """
+        ),
+        {"id": response_id, "project_id": project_id, "most": MAX_CHAIN},
+    )
+    return [Turn(*row) for row in found]
+
+
+async def with_items(
+    session: AsyncSession, project_id: str, item_ids: Collection[str]
+) -> Sequence[StoredResponse]:
+    """Visible responses of a project that hold any of these items, the newest first."""
+    query = (
+        select(StoredResponse)
+        .where(
+            StoredResponse.project_id == project_id,
+            StoredResponse.item_ids.overlap(list(item_ids)),
+            StoredResponse.expires_at > func.statement_timestamp(),
+        )
+        .order_by(StoredResponse.created_at.desc())
+        .limit(MAX_CHAIN)
+    )
+    return (await session.execute(query)).scalars().all()
+
+
+async def collect(session: AsyncSession) -> int:
+    """Remove what has expired; how many."""
+    done = await session.execute(
+        delete(StoredResponse).where(StoredResponse.expires_at <= func.statement_timestamp())
+    )
+    return cast("CursorResult[object]", done).rowcount

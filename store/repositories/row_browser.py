@@ -1,0 +1,147 @@
+"""Rows of one batch as an operator looks through them; what they say is read one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, func, select
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from store.models import Batch, BatchRow, RowResult
+
+STATE_GROUPS: Final[dict[str, tuple[str, ...]]] = {
+    "succeeded": ("succeeded",),
+    "failed": ("errored",),
+    "engine": ("leased",),
+    "waiting": ("pending",),
+    "stopped": ("cancelled", "expired"),
+}
+
+
+@dataclass(frozen=True)
+class RowSummary:
+    """One row without its texts.
+
+    Attributes:
+        ended_at: When its result was written; none before.
+    """
+
+    line_no: int
+    custom_id: str
+    status: str
+    attempt: int
+    prompt_tokens: int | None
+    completion_tokens: int | None
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True)
+class RowDetail:
+    """One row with the place of its request and the line of its result.
+
+    Attributes:
+        num_losses: How often an engine was lost while it was there.
+        num_refusals: How often an engine turned it away.
+        last_error: What its last failed attempt came to.
+        line: Its line of the output or error file; none before.
+    """
+
+    line_no: int
+    custom_id: str
+    status: str
+    attempt: int
+    num_losses: int
+    num_refusals: int
+    last_error: dict[str, Any] | None
+    offset_bytes: int
+    length_bytes: int
+    line: bytes | None
+    prompt_tokens: int | None
+    cached_tokens: int | None
+    completion_tokens: int | None
+    ended_at: datetime | None
+
+
+async def page(
+    session: AsyncSession, batch: Batch, *, group: str, search: str, after: int, limit: int
+) -> tuple[Sequence[RowSummary], bool]:
+    """Rows in the order of their lines, and whether more follow.
+
+    Args:
+        session: An open transaction.
+        batch: Whose rows.
+        group: One of `STATE_GROUPS`; empty: all.
+        search: What their custom ids must hold; empty: anything.
+        after: Only lines behind this one.
+        limit: How many at most.
+    """
+    query = (
+        select(
+            BatchRow.line_no,
+            BatchRow.custom_id,
+            BatchRow.status,
+            BatchRow.attempt,
+            RowResult.prompt_tokens,
+            RowResult.completion_tokens,
+            RowResult.created_at,
+        )
+        .outerjoin(RowResult, RowResult.row_id == BatchRow.id)
+        .where(BatchRow.batch_id == batch.id, BatchRow.line_no > after)
+        .order_by(BatchRow.line_no)
+        .limit(limit + 1)
+    )
+    if group:
+        query = query.where(BatchRow.status.in_(STATE_GROUPS[group]))
+    if search:
+        query = query.where(func.strpos(BatchRow.custom_id, search) > 0)
+    found = [RowSummary(*row) for row in await session.execute(query)]
+    return found[:limit], len(found) > limit
+
+
+async def one(session: AsyncSession, batch: Batch, line_no: int) -> RowDetail | None:
+    """The row of a line."""
+    query = (
+        select(
+            BatchRow.line_no,
+            BatchRow.custom_id,
+            BatchRow.status,
+            BatchRow.attempt,
+            BatchRow.num_losses,
+            BatchRow.num_refusals,
+            BatchRow.last_error,
+            BatchRow.offset_bytes,
+            BatchRow.length_bytes,
+            RowResult.line,
+            RowResult.prompt_tokens,
+            RowResult.cached_tokens,
+            RowResult.completion_tokens,
+            RowResult.created_at,
+        )
+        .outerjoin(RowResult, RowResult.row_id == BatchRow.id)
+        .where(BatchRow.batch_id == batch.id, BatchRow.line_no == line_no)
+    )
+    found = (await session.execute(query)).one_or_none()
+    return None if found is None else RowDetail(*found)
+
+
+async def next_line(
+    session: AsyncSession, batch: Batch, line_no: int, *, failed: bool = False, back: bool = False
+) -> int | None:
+    """The line of the nearest row behind a line, or before it; none at the end.
+
+    Args:
+        session: An open transaction.
+        batch: Whose rows.
+        line_no: Where to begin.
+        failed: Only rows that ended in an error.
+        back: Look before it.
+    """
+    side: ColumnElement[bool] = BatchRow.line_no < line_no if back else BatchRow.line_no > line_no
+    nearest = func.max(BatchRow.line_no) if back else func.min(BatchRow.line_no)
+    query = select(nearest).where(BatchRow.batch_id == batch.id, side)
+    if failed:
+        query = query.where(BatchRow.status == "errored")
+    return (await session.execute(query)).scalar_one()

@@ -1,0 +1,86 @@
+"""Pages for operators as they are drawn: on a desk and on a phone, in light and dark, for all."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from playwright.async_api import Browser, expect
+
+from engine_adapter.client.fake import FakeEngineClient
+from engine_adapter.client.fake_engine import FakeEngine
+from store.session import Database
+from tests.e2e.test_dashboard_layout import logged_in, overflows
+from tests.fixtures.batches import add_batch, line
+from tests.fixtures.dashboard import Site, site
+from tests.fixtures.drawn import barriers, screenshot
+from tests.fixtures.operator_site import operator_site
+
+__all__ = ["site"]
+
+pytestmark = pytest.mark.browser
+
+PAGES = {
+    "overview": ("?window=24h", "#chart-ttft canvas"),
+    "scheduler": ("scheduler", "#steps-0 svg >> nth=0"),
+    "isolation": ("isolation?window=14d", "#isolation-tbt svg >> nth=0"),
+}
+
+
+@pytest.fixture
+async def running(database: Database) -> AsyncIterator[Site]:
+    async with operator_site(database) as site:
+        yield site
+
+
+@pytest.mark.parametrize("name", PAGES)
+async def test_a_page_fits_and_can_be_used_by_all(
+    chromium: Browser, running: Site, name: str
+) -> None:
+    path, drawn = PAGES[name]
+    async with logged_in(chromium, running, path.partition("?")[0]) as page:
+        await page.goto(f"{running.url}/admin/{path}")
+        for width in (390, 1600):
+            assert await overflows(page, width) == []
+            await expect(page.locator(drawn)).to_be_visible()
+            await screenshot(page, f"{name}-{width}")
+            assert await barriers(page) == []
+        await page.get_by_role("button", name="Switch between light and dark").click()
+        await page.reload()  # colours on their way to others are not what is read
+        await expect(page.locator(drawn)).to_be_visible()
+        assert await barriers(page) == []
+        await screenshot(page, f"{name}-dark")
+
+
+async def test_troubles_are_first(chromium: Browser, database: Database) -> None:
+    async with (
+        operator_site(database, troubled=True) as site,
+        logged_in(chromium, site, "") as page,
+    ):
+        for width in (390, 1600):
+            assert await overflows(page, width) == []
+            await screenshot(page, f"troubles-{width}")
+        wrong = page.locator("#overview-wrong li")
+        await expect(wrong.first).to_contain_text("is lost")
+        await wrong.first.get_by_role("link", name="Engines").click()
+        await page.wait_for_url("**/admin/engines")
+
+
+async def test_rows_are_looked_through(chromium: Browser, site: Site) -> None:
+    lines = [line(f"question-{n}", f"fake:text=answer_{n}") for n in range(30)]
+    lines[20] = line("wrong", "fake:status=400")
+    batch_id = await add_batch(site.bench.database, site.bench.file_store, lines)
+    await site.bench.dispatch(FakeEngineClient(FakeEngine()))
+    async with logged_in(chromium, site, f"batches/{batch_id}") as page:
+        await page.get_by_role("link", name="Look through its rows").click()
+        await page.get_by_role("link", name="question-7", exact=True).click()
+        await expect(page.locator("#row")).to_contain_text("answer 7")
+        for width in (390, 1600):
+            assert await overflows(page, width) == []
+            assert await barriers(page) == []
+            await screenshot(page, f"rows-{width}")
+        await page.get_by_role("link", name="Next failed").click()
+        await expect(page.locator("#row")).to_contain_text("ordered by the prompt")
+        await page.get_by_role("searchbox", name="custom_id").fill("ion-29")
+        await page.get_by_role("button", name="Find").click()
+        await expect(page.locator("#rows tbody tr")).to_have_count(1)

@@ -1,0 +1,100 @@
+"""Tools a real engine's model may choose from: what it begins by itself, the grammar finishes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from engine_adapter.client.http import HttpEngineClient
+from engine_adapter.liveness import verify_engine
+from gateway.settings import GatewaySettings
+from store.session import Database
+from tests.fixtures.engine import (
+    START_LIMIT_S,
+    TOKENIZER,
+    RunningEngine,
+    running_engine,
+    tiny_settings,
+)
+from tests.fixtures.online import Gateway, running_gateway
+
+CITY = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "enum": ["Paris"]}, "days": {"type": "boolean"}},
+    "required": ["city", "days"],
+    "additionalProperties": False,
+}
+TOOLS: list[Any] = [
+    {"type": "function", "function": {"name": "get_weather", "parameters": CITY}},
+]
+# A template that shows tools in the words by which Qwen 2.5 is known, before the tiny model's own.
+QWEN_HEAD = """{%- if tools %}{{ '<|im_start|>system\n<tools>' }}
+{%- for tool in tools %}{{ tool | tojson }}{% endfor %}
+{{- '</tools> <tool_call> {"name": <function-name>}<|im_end|>\n' }}{% endif %}"""
+
+
+def caller(engine_python: Path, folder: Path, says: str) -> Path:
+    """A model that begins a call after each answer's first line break."""
+    script = Path(__file__).parents[1] / "fixtures" / "tiny_model.py"
+    target = folder / "caller"
+    subprocess.run([engine_python, script, TOKENIZER, target, "2", "64", says], check=True)
+    return target
+
+
+@pytest.fixture(scope="module", params=["no parser", "qwen"])
+def engine(
+    request: pytest.FixtureRequest, engine_python: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningEngine]:
+    """The model as it is, and with a template that has the parser chosen by itself."""
+    folder = tmp_path_factory.mktemp("tools")
+    model = caller(engine_python, folder, "I look. <tool_call>")
+    if request.param == "qwen":
+        template = model / "chat_template.jinja"
+        template.write_text(QWEN_HEAD + template.read_text())
+    with running_engine(tiny_settings(engine_python, model), folder) as running:
+        yield running
+
+
+@pytest_asyncio.fixture
+async def gateway(
+    engine: RunningEngine, database: Database, database_url: str, broker_url: str, tmp_path: Path
+) -> AsyncIterator[Gateway]:
+    await verify_engine(engine.url, engine.model, START_LIMIT_S)
+    settings = GatewaySettings(
+        database_url=database_url, broker_url=broker_url, engine_urls=engine.url, home=tmp_path
+    )
+    async with running_gateway(database, settings, engine.model) as running:
+        yield running
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.contract("C-06", "C-21", "S-12")
+async def test_the_model_chooses_a_call(
+    gateway: Gateway, engine: RunningEngine, request: pytest.FixtureRequest
+) -> None:
+    client = HttpEngineClient(engine.url)
+    parser = (await client.facts()).tool_call_parser
+    await client.close()
+    assert parser == ("qwen" if "qwen" in request.node.callspec.id else "")
+    # Without a schema's help the arguments of an engine with a parser are the model's own.
+    strict = [{"type": "function", "function": {**TOOLS[0]["function"], "strict": True}}]
+    asked: dict[str, Any] = gateway.chat("Weather?", temperature=0, max_tokens=160, tools=strict)
+    async with gateway.client() as openai:
+        (whole,) = (await openai.chat.completions.create(**asked)).choices
+        async with openai.chat.completions.stream(**asked) as stream:
+            kinds = [event.type async for event in stream]
+            (streamed,) = (await stream.get_final_completion()).choices
+    assert "tool_calls.function.arguments.delta" in kinds
+    for made in (whole, streamed):
+        (call,) = made.message.tool_calls or []
+        assert call.type == "function"
+        assert call.function.name == "get_weather"
+        assert json.loads(call.function.arguments)["city"] == "Paris"
+        assert (made.message.content or "").strip() == "I look."
+        assert made.finish_reason == "tool_calls"

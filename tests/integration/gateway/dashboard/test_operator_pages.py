@@ -1,0 +1,75 @@
+"""Overview, scheduler and proof of isolation, as the server sends them."""
+
+from __future__ import annotations
+
+import re
+
+from store.session import Database
+from tests.fixtures.dashboard import Site
+from tests.fixtures.operator_site import operator_site
+
+
+async def page(site: Site, path: str) -> str:
+    async with site.admin() as client:
+        reply = await client.get(path)
+        assert reply.status_code == 200, reply.text
+        return " ".join(re.sub(r"<[^>]+>", " ", reply.text).split())
+
+
+async def test_the_first_page_says_that_nothing_is_wrong(database: Database) -> None:
+    async with operator_site(database) as site:
+        for window, label in (
+            ("", "15 minutes"),
+            ("?window=24h", "24 hours"),
+            ("?window=14d", "14 days"),
+        ):
+            said = await page(site, f"/admin/{window}")
+            assert "Nothing is wrong." in said
+            assert f"in {label}" in said
+            assert re.search(r"TTFT in time 9\d(\.\d)? % last minute", said), said
+            assert "target 500 ms" in said
+            assert re.search(r"Harvested \d+ %", said)
+            assert re.search(r"P90 \d+ ms beside batch work, \d+ ms without", said)
+            assert "Live batches" in said
+        async with site.admin() as client:
+            assert (await client.get("/admin", follow_redirects=True)).status_code == 200
+
+
+async def test_the_first_page_names_what_is_wrong(database: Database) -> None:
+    async with operator_site(database, troubled=True) as site:
+        said = await page(site, "/admin/")
+    assert re.search(r"Wrong now \d", said)
+    assert "is lost The connection was refused." in said
+    assert "Gaps between tokens miss their target" in said
+    assert "Nothing is wrong" not in said
+
+
+async def test_without_any_history_the_pages_say_so(site: Site) -> None:
+    assert "There is no engine" in await page(site, "/admin/")
+    assert "No engine is known" in await page(site, "/admin/scheduler")
+    assert "Not enough was seen of both" in await page(site, "/admin/isolation")
+
+
+async def test_scheduler_and_isolation(database: Database) -> None:
+    async with operator_site(database) as site:
+        assert "Tokens of each step" in await page(site, "/admin/scheduler")
+        said = await page(site, "/admin/isolation?window=14d")
+        assert re.search(r"P90 beside batch work: \d+ ms, \d+ % more than without", said), said
+        assert "once a day" not in said
+
+
+async def test_their_streams_are_read_like_the_pages(database: Database) -> None:
+    async with operator_site(database) as site, site.admin() as client:
+        for view, element in (
+            ("overview&window=24h", "overview-figures"),
+            ("scheduler", "steps-0"),
+            ("isolation&window=14d", "isolation-tbt"),
+        ):
+            async with client.stream("GET", f"/admin/events?view={view}") as reply:
+                assert reply.status_code == 200
+                text = ""
+                async for part in reply.aiter_text():
+                    text += part
+                    if "</hx-partial>" in text:
+                        break
+                assert f'id="{element}"' in text

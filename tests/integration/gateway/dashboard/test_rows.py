@@ -1,0 +1,90 @@
+"""The rows of a batch: found, read one at a time, and noted."""
+
+from __future__ import annotations
+
+import re
+
+from engine_adapter.client.fake import FakeEngineClient
+from engine_adapter.client.fake_engine import FakeEngine
+from store.models import DEFAULT_ORGANIZATION_ID
+from store.repositories import audit
+from store.repositories import key as keys
+from tests.fixtures.batches import add_batch, line
+from tests.fixtures.dashboard import Site, log_in
+
+
+async def words(site: Site, path: str, *, key: str = "") -> str:
+    async with site.client() as client:
+        await log_in(client, key or site.key)
+        reply = await client.get(path)
+        assert reply.status_code == 200, reply.text
+        return " ".join(re.sub(r"<[^>]+>", " ", reply.text).split())
+
+
+async def ran(site: Site) -> str:
+    lines = [line(f"question-{n}", f"fake:text=answer_{n}") for n in range(1, 61)]
+    lines[9] = line("wrong-10", "fake:status=400")
+    lines[39] = line("wrong-40", "fake:status=400")
+    batch_id = await add_batch(site.bench.database, site.bench.file_store, lines)
+    await site.bench.dispatch(FakeEngineClient(FakeEngine()))
+    return f"/admin/batches/{batch_id}/rows"
+
+
+async def test_rows_are_found_by_custom_id_state_and_page(site: Site) -> None:
+    path = await ran(site)
+    first = await words(site, path)
+    assert "question-50" in first
+    assert "question-51" not in first
+    assert "question-51" in await words(site, f"{path}?after=50")
+    found = await words(site, f"{path}?search=ion-5")
+    assert "question-5 " in found
+    assert "question-59" in found
+    assert "question-49" not in found
+    failed = await words(site, f"{path}?group=failed")
+    assert "wrong-10" in failed
+    assert "wrong-40" in failed
+    assert "question-1 " not in failed
+    assert "No row here has “<b>” in its custom_id".replace("<b>", "&lt;b&gt;") in await words(
+        site, f"{path}?search=%3Cb%3E"
+    )
+
+
+async def test_a_row_is_shown_with_prompt_answer_and_usage_and_is_noted(site: Site) -> None:
+    path = await ran(site)
+    said = await words(site, f"{path}?line=7")
+    assert "Answer stop answer 7" in said
+    assert "User fake:text=answer_7" in said
+    assert re.search(r"Tokens \d+ read, \d+ written", said)
+    async with site.bench.database.unit_of_work() as session:
+        ((entry, _), *_) = await audit.page(session, DEFAULT_ORGANIZATION_ID, limit=1)
+    assert entry.action == "batch.row_read"
+    assert (entry.detail or {})["data"] == {"line": 7}
+
+
+async def test_from_one_failed_row_to_the_next(site: Site) -> None:
+    path = await ran(site)
+    async with site.admin() as client:
+        line_no, seen = 0, []
+        for _ in range(2):
+            html = (await client.get(f"{path}?line={line_no}" if line_no else path)).text
+            found = re.search(r'id="failed-row" href="[^"]*line=(\d+)"', html)
+            assert found
+            line_no = int(found[1])
+            seen.append(line_no)
+        last = (await client.get(f"{path}?line={line_no}")).text
+    assert seen == [10, 40]
+    assert 'id="failed-row"' not in last
+    assert "400" in last
+    assert "ordered by the prompt" in last
+
+
+async def test_texts_are_for_operators_and_other_organisations_see_nothing(site: Site) -> None:
+    path = await ran(site)
+    async with site.bench.database.unit_of_work() as session:
+        _, viewer = await keys.create(session, "proj_default", "viewer", role="viewer")
+    said = await words(site, f"{path}?line=7", key=viewer)
+    assert "question-7" in said
+    assert "answer 7" not in said
+    async with site.admin() as client:
+        assert (await client.get("/admin/batches/batch_none/rows")).status_code == 404
+        assert (await client.get(f"{path}?line=x")).status_code == 400

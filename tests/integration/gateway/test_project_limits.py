@@ -1,0 +1,106 @@
+"""What a project may have at once; its neighbour is not concerned."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import text
+
+from store.session import Database
+from tests.fixtures.api import Api
+from tests.integration.gateway.conftest import Online
+
+CHAT = "/v1/chat/completions"
+
+
+async def limit(database: Database, **limits: int | None) -> None:
+    async with database.unit_of_work() as session:
+        for name, value in limits.items():
+            await session.execute(
+                text(f"UPDATE projects SET {name} = :value WHERE id = 'proj_default'"),
+                {"value": value},
+            )
+
+
+def caller(api: Api, key: str) -> httpx.AsyncClient:
+    headers = {"authorization": f"Bearer {key}"}
+    return httpx.AsyncClient(base_url=api.base_url, headers=headers, timeout=30)
+
+
+async def upload(http: httpx.AsyncClient, content: bytes = b"{}") -> httpx.Response:
+    return await http.post("/files", data={"purpose": "batch"}, files={"file": ("in", content)})
+
+
+async def new_batch(http: httpx.AsyncClient, file_id: str, **more: Any) -> httpx.Response:
+    body = {"input_file_id": file_id, "endpoint": CHAT, "completion_window": "24h", **more}
+    return await http.post("/batches", json=body)
+
+
+def code_of(reply: httpx.Response) -> tuple[int, str]:
+    return reply.status_code, reply.json()["error"]["code"]
+
+
+@pytest.mark.parametrize("name", ["live_batches", "batches_per_hour"])
+async def test_a_project_has_so_many_batches(api: Api, database: Database, name: str) -> None:
+    async with caller(api, api.key) as http, caller(api, api.other_key) as other:
+        file_id = (await upload(http)).json()["id"]
+        await limit(database, **{name: 2})
+        # At once: two of them find room, whoever is first.
+        made = await asyncio.gather(*(new_batch(http, file_id) for _ in range(4)))
+        assert sorted(reply.status_code for reply in made) == [200, 200, 429, 429]
+        for reply in made:
+            if reply.status_code == 429:
+                assert code_of(reply) == (429, "batch_limit_exceeded")
+        assert (await new_batch(other, (await upload(other)).json()["id"])).status_code == 200
+        async with database.unit_of_work() as session:
+            column = (
+                "status = 'cancelled'"
+                if name == "live_batches"
+                else ("created_at = created_at - interval '61 minutes'")
+            )
+            await session.execute(text(f"UPDATE batches SET {column}"))
+        assert (await new_batch(http, file_id)).status_code == 200, "room again"
+
+
+async def test_a_project_stores_so_many_bytes(api: Api, database: Database) -> None:
+    async with caller(api, api.key) as http, caller(api, api.other_key) as other:
+        await limit(database, stored_bytes=1000)
+        first = await upload(http, b"x" * 600)
+        assert first.status_code == 200
+        assert code_of(await upload(http, b"x" * 401)) == (429, "storage_limit_exceeded")
+        assert (await upload(http, b"x" * 400)).status_code == 200
+        assert code_of(await upload(http, b"x")) == (429, "storage_limit_exceeded")
+        assert (await upload(other, b"x" * 5000)).status_code == 200
+        assert len(list(api.files_folder.rglob("file-*"))) == 3, "no bytes of those refused"
+        await http.delete(f"/files/{first.json()['id']}")
+        assert (await upload(http, b"x" * 600)).status_code == 200
+
+
+async def test_a_project_has_so_many_requests_in_flight(online: Online, database: Database) -> None:
+    await limit(database, concurrent_requests=1)
+    body = online.chat("fake:tokens=2 fake:token_ms=60000", stream=True)
+    async with online.http() as http, online.http() as again:
+        async with http.stream("POST", CHAT, json=body) as reply:
+            assert reply.status_code == 200
+            await online.until_engine_is_busy()
+            refused = await again.post(CHAT, json=online.chat("hi"))
+            assert code_of(refused) == (429, "rate_limit_exceeded")
+        async with asyncio.timeout(20):
+            while (await again.post(CHAT, json=online.chat("hi"))).status_code != 200:
+                await asyncio.sleep(0.02)  # until the gateway has seen the caller go
+
+
+async def test_limits_are_set_and_shown(api: Api, database: Database) -> None:
+    async with database.unit_of_work() as session:
+        await session.execute(text("UPDATE api_keys SET role = 'admin'"))
+    limits = {"concurrent_requests": 5, "live_batches": 6, "batches_per_hour": 7, "stored_bytes": 8}
+    async with caller(api, api.key) as http:
+        path = "/organization/projects/proj_default"
+        changed = await http.post(path, json={"coserve": limits})
+        assert changed.status_code == 200, changed.text
+        assert limits.items() <= (await http.get(path)).json()["coserve"].items()
+        wrong = await http.post(path, json={"coserve": {"live_batches": -1}})
+        assert wrong.json()["error"]["param"] == "coserve.live_batches"

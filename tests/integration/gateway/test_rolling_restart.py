@@ -1,0 +1,200 @@
+"""Two gateways behind a load balancer are restarted one after the other: nobody loses anything."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import pytest
+
+from coserve.local.ports import free_port
+from engine_adapter.client.fake import FakeEngine, FakeSettings
+from engine_adapter.client.fake_server import serving
+from store.models import DEFAULT_PROJECT_ID
+from store.repositories import key as keys
+from store.session import Database
+
+ROOT = Path(__file__).parents[3]
+NUM_STREAMS, NUM_UPLOADS = 50, 5
+TOKENS, TOKEN_MS = 40, 100
+LOOK_S = 0.1
+"""How often the load balancer asks; the gateways' delay is several times that."""
+
+
+@dataclass
+class Balancer:
+    """Sends requests to gateways that are ready, in turn, as a proxy before them does."""
+
+    urls: tuple[str, ...]
+    ready: list[str] = field(default_factory=list)
+    num_sent: int = 0
+
+    def next(self) -> str:
+        self.num_sent += 1
+        return self.ready[self.num_sent % len(self.ready)]
+
+    async def look(self) -> None:
+        async with httpx.AsyncClient(timeout=2) as http:
+            while True:
+                found = [url for url in self.urls if await _is_ready(http, url)]
+                self.ready = found
+                await asyncio.sleep(LOOK_S)
+
+    async def until_ready(self, number: int) -> None:
+        async with asyncio.timeout(60):
+            while len(self.ready) != number:
+                await asyncio.sleep(0.02)
+
+
+async def _is_ready(http: httpx.AsyncClient, url: str) -> bool:
+    try:
+        return (await http.get(f"{url}/readyz")).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+class Fleet:
+    """Gateway processes, by their address."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self._environment = environment
+        self.processes: dict[str, asyncio.subprocess.Process] = {}
+
+    async def start(self, url: str) -> None:
+        self.processes[url] = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "gateway", cwd=ROOT,
+            env=self._environment | {"COSERVE_PORT": url.rpartition(":")[2]},
+        )  # fmt: skip
+
+    async def restart(self, url: str) -> None:
+        """As an orchestrator does: told to stop, waited for, started anew."""
+        process = self.processes[url]
+        process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(60):
+            assert await process.wait() == 0
+        await self.start(url)
+
+    async def stop(self) -> None:
+        for process in self.processes.values():
+            if process.returncode is None:
+                process.kill()
+            await process.wait()
+
+
+@asynccontextmanager
+async def fleet(environment: dict[str, str], urls: tuple[str, ...]) -> AsyncIterator[Fleet]:
+    started = Fleet(environment)
+    try:
+        for url in urls:
+            await started.start(url)
+        yield started
+    finally:
+        await started.stop()
+
+
+@pytest.fixture
+async def key(database: Database) -> str:
+    async with database.unit_of_work() as session:
+        return (await keys.create(session, DEFAULT_PROJECT_ID, "test"))[1]
+
+
+@pytest.mark.timeout(200)
+async def test_a_rolling_restart_loses_no_stream_and_no_upload(
+    database_url: str, broker_url: str, tmp_path: Path, key: str
+) -> None:
+    urls = tuple(f"http://127.0.0.1:{free_port()}" for _ in range(2))
+    balancer = Balancer(urls)
+    headers = {"authorization": f"Bearer {key}"}
+    async with (
+        serving(FakeEngine(FakeSettings(model="m", max_running=256))) as engine_url,
+        fleet(
+            {k: v for k, v in os.environ.items() if not k.startswith("COSERVE_")}
+            | {
+                "DATABASE_URL": database_url,
+                "BROKER_URL": broker_url,
+                "ENGINE_URLS": engine_url,
+                "COSERVE_HOME": str(tmp_path),
+                "COSERVE_SHUTDOWN_DELAY_S": str(10 * LOOK_S),
+                "COSERVE_LOG_LEVEL": "warning",
+            },
+            urls,
+        ) as gateways,
+        httpx.AsyncClient(
+            headers=headers, timeout=60, limits=httpx.Limits(max_connections=None)
+        ) as http,
+        asyncio.TaskGroup() as group,
+    ):
+        looking = group.create_task(balancer.look())
+        await balancer.until_ready(2)
+        over = asyncio.Event()
+        others = group.create_task(_ask_meanwhile(http, balancer, over))
+        for url in urls:
+            begun = asyncio.Semaphore(0)
+            streams = [
+                group.create_task(_stream(http, balancer.next(), begun)) for _ in range(NUM_STREAMS)
+            ]
+            uploads = [
+                group.create_task(_upload(http, balancer.next(), begun)) for _ in range(NUM_UPLOADS)
+            ]
+            for _ in range(NUM_STREAMS + NUM_UPLOADS):
+                await begun.acquire()
+            await gateways.restart(url)
+            answers = [await one for one in streams]
+            assert all(answer.endswith(b"data: [DONE]\n\n") for answer in answers)
+            assert {answer.count(b'"content":" ') for answer in answers} == {TOKENS - 1}
+            assert [await one for one in uploads] == [200] * NUM_UPLOADS
+            await balancer.until_ready(2)
+        over.set()
+        assert await others > 0
+        looking.cancel()
+
+
+async def _stream(http: httpx.AsyncClient, url: str, begun: asyncio.Semaphore) -> bytes:
+    prompt = f"fake:tokens={TOKENS} fake:token_ms={TOKEN_MS}"
+    body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": prompt}]}
+    received = b""
+    async with http.stream("POST", f"{url}/v1/chat/completions", json=body) as reply:
+        assert reply.status_code == 200
+        begun.release()
+        async for data in reply.aiter_bytes():
+            received += data
+    return received
+
+
+async def _upload(http: httpx.AsyncClient, url: str, begun: asyncio.Semaphore) -> int:
+    """As long as the streams."""
+
+    async def form() -> AsyncIterator[bytes]:
+        head = b'--x\r\ncontent-disposition: form-data; name="purpose"\r\n\r\nuser_data\r\n'
+        yield head + b'--x\r\ncontent-disposition: form-data; name="file"; filename="f"\r\n\r\n'
+        for number in range(TOKENS):
+            yield b"x" * 4096
+            if number == 1:
+                begun.release()
+            await asyncio.sleep(TOKEN_MS / 1000)
+        yield b"\r\n--x--\r\n"
+
+    reply = await http.post(
+        f"{url}/v1/files",
+        content=form(),
+        headers={"content-type": "multipart/form-data; boundary=x"},
+    )
+    return reply.status_code
+
+
+async def _ask_meanwhile(http: httpx.AsyncClient, balancer: Balancer, over: asyncio.Event) -> int:
+    """Short requests all the time; how many. None may fail."""
+    number = 0
+    while not over.is_set():
+        reply = await http.get(f"{balancer.next()}/v1/models")
+        assert reply.status_code == 200
+        number += 1
+        await asyncio.sleep(0.02)
+    return number

@@ -1,0 +1,61 @@
+"""Migrations run beside traffic."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import text
+
+from store.session import Database
+from tests.integration.store.test_migrations import ALEMBIC
+
+
+def _config(database_url: str) -> Config:
+    config = Config(str(ALEMBIC))
+    config.set_main_option("sqlalchemy.url", database_url.replace("%", "%%"))
+    return config
+
+
+async def test_indexes_are_made_while_writers_write(database: Database, database_url: str) -> None:
+    """A transaction that writes is open all the time: nobody behind it waits for the migration."""
+    config = _config(database_url)
+    await asyncio.to_thread(command.downgrade, config, "0012")
+    insert = text("INSERT INTO batch_events (batch_id, event) SELECT id, 'x' FROM batches")
+    async with asyncio.TaskGroup() as group, database.unit_of_work() as writer:
+        await writer.execute(text("UPDATE batches SET priority = 1"))
+        migrating = group.create_task(asyncio.to_thread(command.upgrade, config, "head"))
+        while not await _waits_for_writers(database):
+            assert not migrating.done()
+            await asyncio.sleep(0.01)
+        async with database.unit_of_work() as other:
+            await other.execute(text("SET LOCAL lock_timeout = '2s'"))
+            await other.execute(text("UPDATE batches SET priority = 2 WHERE false"))
+            await other.execute(insert)
+    async with database.unit_of_work() as session:
+        invalid = await session.scalar(text("SELECT count(*) FROM pg_index WHERE NOT indisvalid"))
+    assert invalid == 0
+
+
+async def _waits_for_writers(database: Database) -> bool:
+    async with database.unit_of_work() as session:
+        num = await session.scalar(
+            text(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+                " AND query LIKE 'CREATE INDEX CONCURRENTLY%' AND wait_event_type = 'Lock'"
+            )
+        )
+    return bool(num)
+
+
+async def test_two_that_start_at_once_migrate_once(database: Database, database_url: str) -> None:
+    await asyncio.to_thread(command.downgrade, _config(database_url), "0010")
+    alembic = (sys.executable, "-m", "alembic", "-c", str(ALEMBIC), "upgrade", "head")
+    env = {**os.environ, "DATABASE_URL": database_url}
+    two = [await asyncio.create_subprocess_exec(*alembic, env=env) for _ in range(2)]
+    assert [await one.wait() for one in two] == [0, 0]
+    async with database.unit_of_work() as session:
+        assert await session.scalar(text("SELECT count(*) FROM alembic_version")) == 1

@@ -1,0 +1,102 @@
+"""Whole runs: the same twice, nothing lost, what options do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import islice
+
+import pytest
+
+from engine_adapter.latency.derive import default_slo
+from engine_adapter.policies.registry import NAMES, create_policy
+from engine_adapter.simulator.device import EngineSize, SimulatedDevice, find_device
+from engine_adapter.simulator.replay import SharedPrefixes, SimulatedLoad, replay
+from engine_adapter.simulator.times import Noise
+from engine_adapter.workload.arrivals import poisson_arrivals
+from engine_adapter.workload.lengths import fixed_lengths
+from engine_adapter.workload.summary import SystemRun, gaps_s, ttfts_s
+from engine_adapter.workload.traces import TraceRequest
+
+SIZE = EngineSize(slots=32, chunk_tokens=512, kv_tokens=20_000)
+
+
+@pytest.fixture(scope="module")
+def device() -> SimulatedDevice:
+    return find_device("h200-llama-3.1-8b", SIZE)
+
+
+def load(**changed: object) -> SimulatedLoad:
+    online = [TraceRequest(at_s, 400, 20) for at_s in poisson_arrivals(6.0, 4.0, seed=3)]
+    made = SimulatedLoad(online, fixed_lengths(700, 30), 40, duration_s=4.0, lead_s=1.0)
+    return replace(made, **changed)  # type: ignore[arg-type]
+
+
+def play(device: SimulatedDevice, policy: str, made: SimulatedLoad, **more: object) -> SystemRun:
+    if policy == "online_only":
+        made = replace(made, offline=None)
+    slo = default_slo(device.model)
+    return replay(device, create_policy(policy, device.model), made, slo, **more)  # type: ignore[arg-type]
+
+
+def told(run: SystemRun) -> list[tuple[str, list[float]]]:
+    return [(r.name, r.token_times_s) for r in (*run.result.online, *run.result.offline)]
+
+
+@pytest.mark.parametrize("policy", NAMES)
+def test_the_same_seed_gives_the_same_run_to_the_token(
+    device: SimulatedDevice, policy: str
+) -> None:
+    first, second, other = (
+        play(device, policy, load(), noise=Noise(0.1, 0.4, seed)) for seed in (1, 1, 2)
+    )
+    assert told(first) == told(second) != told(other)
+    assert first.counters == second.counters
+
+
+@pytest.mark.parametrize("policy", NAMES)
+def test_every_online_request_is_answered_whole(device: SimulatedDevice, policy: str) -> None:
+    run = play(device, policy, load())
+    assert run.system == policy.replace("_", "-")
+    assert [len(record.token_times_s) for record in run.result.online] == [20] * len(load().online)
+    assert all(record.done and not record.error for record in run.result.online)
+    assert all(0.0 < wait_s < 2.0 for wait_s in ttfts_s(run))
+    if policy != "online_only":
+        assert run.result.reading
+        assert 0.0 < run.counters["offline_work_s"] < 8.0
+        outstanding = [r for r in run.result.offline if not r.done]
+        assert len(outstanding) == 40
+
+
+def test_what_the_engine_counts_is_what_clients_saw(device: SimulatedDevice) -> None:
+    """Prompts half computed at an edge of the window make the difference."""
+    run = play(device, "non_preemptive", load())
+    assert run.result.reading is not None
+    seen = run.result.offline_tokens_per_s() * 4.0
+    assert run.result.reading == pytest.approx(seen, abs=2 * 2 * 700 + 64)
+
+
+def test_progress_is_told_to_the_end_of_the_window(device: SimulatedDevice) -> None:
+    seconds: list[float] = []
+    play(device, "online_only", load(offline=None), progress=seconds.append)
+    assert sum(seconds) == pytest.approx(5.0, abs=0.2)
+    assert len(seconds) > 20
+
+
+def test_overhead_lengthens_every_gap(device: SimulatedDevice) -> None:
+    slow = replace(device, shape=replace(device.shape, overhead_s=0.010))
+    alone = load(offline=None)
+    gaps, longer = (min(gaps_s(play(d, "online_only", alone))) for d in (device, slow))
+    assert longer == pytest.approx(gaps + 0.010, abs=0.001)
+
+
+def test_shared_prefixes_bring_first_tokens_forward(device: SimulatedDevice) -> None:
+    alone = load(offline=None)
+    shared = replace(alone, online_prefixes=SharedPrefixes(300, 2))
+    plain, hit = (play(device, "online_only", made) for made in (alone, shared))
+    assert sum(ttfts_s(hit)) < 0.8 * sum(ttfts_s(plain))
+    assert {record.cached_tokens for record in hit.result.online} == {0, 300}
+
+
+def test_offline_rows_may_run_out(device: SimulatedDevice) -> None:
+    run = play(device, "conserve_v2", load(offline=islice(fixed_lengths(700, 30), 45)))
+    assert [record.done for record in run.result.offline] == [True] * 45

@@ -1,0 +1,56 @@
+"""What is wrong now, with cause and link."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine_adapter.client.fake import FakeEngineClient
+from engine_adapter.client.pool import Member
+from gateway.dashboard import troubles
+from gateway.dashboard.troubles import Storage, attainment_tone
+from gateway.history.reading import Latencies, Moment
+
+
+def moment(met: float, missed: float) -> Moment:
+    return Moment(0, {"tbt:online": Latencies([met, missed, 1.0, met + missed])})
+
+
+def test_a_lost_engine_says_why() -> None:
+    lost = Member(FakeEngineClient(url="http://e:1"), up=False, why="Connection refused.")
+    (found,) = troubles.of_engines([lost])
+    assert (found.tone, found.cause, found.path) == ("bad", "Connection refused.", "/engines")
+    assert not [*troubles.of_engines([Member(FakeEngineClient(), up=True)])]
+    assert [one.what for one in troubles.of_engines([])] == ["There is no engine"]
+
+
+def test_targets_are_missed_below_the_threshold_and_not_by_chance() -> None:
+    assert not [*troubles.of_targets(moment(95, 5))]
+    (amber,) = troubles.of_targets(moment(92, 8))
+    assert (amber.tone, amber.what) == ("warn", "Gaps between tokens miss their target")
+    assert "92 % were in time" in amber.cause
+    assert [one.tone for one in troubles.of_targets(moment(50, 50))] == ["bad"]
+    assert not [*troubles.of_targets(moment(5, 5))], "ten gaps say nothing"
+
+
+@pytest.mark.parametrize(
+    ("share", "tone"), [(None, "idle"), (1.0, "good"), (0.95, "good"), (0.94, "warn"), (0.8, "bad")]
+)
+def test_attainment_has_colours(share: float | None, tone: str) -> None:
+    assert attainment_tone(share) == tone
+
+
+def test_storage_workers_and_receivers() -> None:
+    assert not [*troubles.of_storage(Storage(100, 20)), *troubles.of_workers(5.0)]
+    assert not [
+        *troubles.of_receivers(0, 0),
+        *troubles.of_workers(None),
+        *troubles.of_storage(None),
+    ]
+    assert [one.tone for one in troubles.of_storage(Storage(100, 8))] == ["warn"]
+    assert [one.tone for one in troubles.of_storage(Storage(100, 2))] == ["bad"]
+    (late,) = troubles.of_workers(300.0)
+    assert "5 min ago" in late.cause
+    assert [one.what for one in troubles.of_receivers(1, 2)] == [
+        "1 webhook receiver is failing",
+        "2 webhook receivers are disabled",
+    ]

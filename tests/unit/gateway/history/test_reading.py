@@ -1,0 +1,63 @@
+"""Charts from steps of the history."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from engine_adapter.latency.distribution import Distribution
+from gateway.history.reading import Latencies, merge
+from gateway.history.series import ENGINE
+from store.repositories.history import Point
+
+
+def engine_figures(**named: float) -> list[float]:
+    return [named.get(name, 0.0) for name in ENGINE]
+
+
+def latencies(*seconds: float, target_s: float = 0.1) -> list[float]:
+    seen = Distribution()
+    for one in seconds:
+        seen.add(one, target_s)
+    return seen.figures()
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9, 0.99])
+def test_a_percentile_is_right_to_a_quarter(share: float) -> None:
+    chance = random.Random(7)
+    values = [chance.lognormvariate(-3.0, 0.8) for _ in range(5000)]
+    exact = sorted(values)[int(share * len(values))]
+    assert Latencies(latencies(*values)).quantile_s(share) == pytest.approx(exact, rel=0.13)
+
+
+def test_nothing_seen_is_nothing_said() -> None:
+    assert Latencies().quantile_s(0.5) is None
+    assert Latencies().share_in_time is None
+    assert Latencies(latencies(200.0)).quantile_s(0.5) == 63.0, "the last edge there is"
+
+
+def test_steps_are_merged_and_models_and_engines_added_up() -> None:
+    points = [
+        Point(600, "tbt:online", "m1", latencies(0.05)),
+        Point(610, "tbt:online", "m2", latencies(0.2)),
+        Point(600, "engine", "e1", engine_figures(online_tokens=30, asked=1)),
+        Point(610, "engine", "e1", engine_figures(online_tokens=50, asked=1)),
+        Point(610, "engine", "e2", engine_figures(online_tokens=20, asked=1)),
+        Point(660, "engine", "e1", engine_figures(asked=1)),
+    ]
+    found = merge(points, 60)
+    assert found.x == [600, 660]
+    first, second = found.moments
+    assert (first.of("tbt:online").num, first.of("tbt:online").share_in_time) == (2, 0.5)
+    assert first.all_engines.online_tokens == 100
+    assert first.per_s(100) == 5.0, "two writes of ten seconds"
+    assert second.of("tbt:online").num == 0
+    assert found.whole().all_engines.online_tokens == 100
+
+
+def test_points_in_between_are_there_and_hold_nothing() -> None:
+    found = merge([Point(at, "engine", "e", engine_figures(asked=1)) for at in (0, 40)], 10)
+    assert found.x == [0, 10, 20, 30, 40]
+    assert [one.per_s(1.0) for one in found.moments] == [0.1, None, None, None, 0.1]
+    assert found.quantiles_ms("ttft:online", 0.5) == [None] * 5
