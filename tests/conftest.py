@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 pytest_plugins = [
+    "tests.fixtures.progress",  # first: others import it
     "tests.fixtures.api",
     "tests.fixtures.browser",
     "tests.fixtures.compatibility",
