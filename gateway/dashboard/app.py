@@ -16,7 +16,7 @@ from starlette.types import Scope
 
 from engine_adapter.wire.errors import ApiError
 from gateway.dashboard import (
-    books,
+    audit_log,
     downloads,
     events,
     keys,
@@ -26,6 +26,7 @@ from gateway.dashboard import (
     rows,
     steering,
     submission,
+    usage,
 )
 from gateway.dashboard.access import LoginRequired, current_session
 from gateway.dashboard.fragments import SharedReadings
@@ -62,8 +63,8 @@ def make_dashboard(gateway_state: State, *, secret: str | None) -> FastAPI:
     app.state.readings = SharedReadings(app.state.resources)
     app.add_middleware(SecurityHeaders)
     app.mount("/static", Assets(directory=STATIC), name="static")
-    parts = (login, pages, events, submission, steering, downloads, rows, projects, keys, books)
-    for module in parts:
+    parts = (login, pages, events, submission, steering, downloads, rows, projects, keys)
+    for module in (*parts, usage, audit_log):
         app.include_router(module.router)
     app.add_exception_handler(LoginRequired, _to_login)
     app.add_exception_handler(ApiError, _refused)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -219,3 +221,30 @@ async def test_usage_by_key_and_class(site: Site) -> None:
         assert "org/model" in page
         assert (await client.get("/admin/usage?days=30")).status_code == 200
         assert (await client.get("/admin/usage?days=99")).status_code == 200
+
+
+async def test_usage_as_csv_is_what_the_page_adds_up(site: Site) -> None:
+    async with site.bench.database.unit_of_work() as session:
+        mine = UsageKey(DEFAULT_PROJECT_ID, "key_1", "org/model", "offline")
+        await usages.add(session, {mine: UsageCount(2, 100, 11, 7)})
+    async with logged_in(site, "viewer") as client:
+        page = (await client.get("/admin/usage?days=30")).text
+        reply = await client.get("/admin/usage.csv?days=30")
+    assert "100.0 %" in page
+    assert "/admin/usage.csv?days=30" in page
+    assert reply.headers["content-type"].startswith("text/csv")
+    (line,) = csv.DictReader(io.StringIO(reply.text, newline=""))
+    used = {"requests": "2", "input_tokens": "100", "cached_tokens": "11", "output_tokens": "7"}
+    assert {**line, **used} == line
+    assert line["project_id"] == DEFAULT_PROJECT_ID
+    assert line["class"] == "offline"
+
+
+async def test_a_name_is_no_formula_in_a_spreadsheet(site: Site) -> None:
+    async with site.bench.database.unit_of_work() as session:
+        bad = await projects.create(session, "=1+1")
+        await usages.add(session, {UsageKey(bad.id, "k", "m", "online"): UsageCount(1, 1, 0, 1)})
+    async with logged_in(site, "viewer") as client:
+        reply = await client.get("/admin/usage.csv")
+    (line,) = csv.DictReader(io.StringIO(reply.text, newline=""))
+    assert line["project"] == "'=1+1"

@@ -1,0 +1,166 @@
+"""What an organisation used: a picture per day; per project, key, model and class; as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from gateway.dashboard.access import Admin, AdminDep, ResourcesDep
+from gateway.dashboard.drawing import bars, nice_top
+from gateway.dashboard.pages import page
+from gateway.dashboard.resources import Resources
+from store.repositories import key as keys
+from store.repositories import project as projects
+from store.repositories import usage
+from store.repositories.usage import UsageCount, UsageLine
+
+router = APIRouter()
+
+SPANS = {1: "Today", 7: "7 days", 30: "30 days", 90: "90 days"}
+CLASSES = ("online", "flex", "offline")
+CSV_COLUMNS = (
+    "day",
+    "project_id",
+    "project",
+    "key_id",
+    "key",
+    "model",
+    "class",
+    "requests",
+    "input_tokens",
+    "cached_tokens",
+    "output_tokens",
+)
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+
+
+@dataclass(frozen=True)
+class _Used:
+    """The lines of some days, and the names that go with their ids."""
+
+    first: date
+    num_days: int
+    lines: Sequence[UsageLine]
+    key_names: Mapping[str, str]
+    project_names: Mapping[str, str]
+
+
+@router.get("/usage")
+async def usage_page(
+    request: Request,
+    resources: ResourcesDep,
+    admin: AdminDep,
+    days: Annotated[int, Query()] = 7,
+) -> Response:
+    """Tokens per project, key, model and class over the last days (UTC), the most first."""
+    used = await _read(resources, admin, days)
+    sums: dict[tuple[str, ...], UsageCount] = {}
+    by_class: dict[str, UsageCount] = {}
+    for line in used.lines:
+        group = tuple(line.group[column] for column in usage.GROUPS)
+        sums[group] = sums.get(group, UsageCount()) + line.count
+        by_class[group[-1]] = by_class.get(group[-1], UsageCount()) + line.count
+    total = sum(map(_tokens, sums.values()))
+    rows = [
+        (group, count, 100 * _tokens(count) / total if total else 0.0)
+        for group, count in sorted(sums.items(), key=lambda item: -_tokens(item[1]))
+    ]
+    return page(
+        request,
+        resources,
+        admin.session,
+        "usage.html",
+        admin=admin,
+        rows=rows,
+        by_class=by_class,
+        picture=_picture(used),
+        key_names=used.key_names,
+        project_names=used.project_names,
+        spans=SPANS,
+        span=used.num_days,
+    )
+
+
+@router.get("/usage.csv")
+async def usage_csv(
+    resources: ResourcesDep, admin: AdminDep, days: Annotated[int, Query()] = 7
+) -> Response:
+    """The same lines, one per day, project, key, model and class."""
+    used = await _read(resources, admin, days)
+    out = io.StringIO(newline="")
+    writer = csv.writer(out)
+    writer.writerow(CSV_COLUMNS)
+    for line in sorted(used.lines, key=lambda one: (one.day, *one.group.values())):
+        project_id, key_id, model, request_class = (line.group[name] for name in usage.GROUPS)
+        count = line.count
+        writer.writerow(
+            [
+                line.day.isoformat(),
+                project_id,
+                _cell(used.project_names.get(project_id, "")),
+                key_id,
+                _cell(used.key_names.get(key_id, "")),
+                _cell(model),
+                request_class,
+                count.num_requests,
+                count.prompt_tokens,
+                count.cached_tokens,
+                count.completion_tokens,
+            ]
+        )
+    name = f"usage-{used.first.isoformat()}-{used.num_days}d.csv"
+    return Response(
+        out.getvalue(),
+        media_type="text/csv; charset=utf-8",
+        headers={"content-disposition": f'attachment; filename="{name}"'},
+    )
+
+
+async def _read(resources: Resources, admin: Admin, days: int) -> _Used:
+    span = days if days in SPANS else 7
+    until = resources.clock.now().date() + timedelta(days=1)
+    first = until - timedelta(days=span)
+    async with resources.database.unit_of_work() as work:
+        lines = await usage.report(work, admin.organization_id, since=first, until=until)
+        every_key = await keys.page(work, admin.organization_id, include_revoked=True)
+        every_project = await projects.page(work, admin.organization_id, include_archived=True)
+    return _Used(
+        first,
+        span,
+        lines,
+        {key.id: key.name for key, _ in every_key},
+        {project.id: project.name for project in every_project},
+    )
+
+
+def _picture(used: _Used) -> dict[str, object]:
+    """Tokens a day, the classes on top of each other, as paths of a box one wide by day."""
+    heights = {name: [0.0] * used.num_days for name in CLASSES}
+    for line in used.lines:
+        number = (line.day - used.first).days
+        heights[line.group["request_class"]][number] += _tokens(line.count)
+    sums = [sum(one) for one in zip(*heights.values(), strict=True)]
+    top = nice_top(max(sums, default=0.0))
+    bases = [0.0] * used.num_days
+    paths = {}
+    for name, values in heights.items():
+        paths[name] = bars(values, bases, top=top)
+        bases = [base + value for base, value in zip(bases, values, strict=True)]
+    last = used.first + timedelta(days=used.num_days - 1)
+    return {"paths": paths, "top": top, "days": used.num_days, "first": used.first, "last": last}
+
+
+def _cell(text: str) -> str:
+    """A name that a spreadsheet would take for a formula is shown as what it is."""
+    return f"'{text}" if text.startswith(_FORMULA_STARTS) else text
+
+
+def _tokens(count: UsageCount) -> int:
+    return count.prompt_tokens + count.completion_tokens
