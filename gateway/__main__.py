@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
+
 from batch.collector import spare_collector
 from gateway.app import create_app
 from gateway.observability.logs import configure_logging
 from gateway.server import GatewayServer, allow_files
 from gateway.settings import GatewaySettings
+from store.bounded_connection import ANSWER_LIMIT_S
+from store.schema import WrongSchema, check_schema
+from store.session import Database
 
 
 def main() -> None:
@@ -14,9 +20,21 @@ def main() -> None:
     settings = GatewaySettings()
     configure_logging(settings.log_level)
     allow_files(settings.max_connections)
+    try:
+        asyncio.run(_check(settings.database_url))
+    except WrongSchema as wrong:
+        sys.exit(str(wrong))
     server = GatewayServer(create_app(settings), settings)
     spare_collector()
     server.run()
+
+
+async def _check(database_url: str) -> None:
+    database = Database(database_url, limit_s=ANSWER_LIMIT_S)
+    try:
+        await check_schema(database)
+    finally:
+        await database.dispose()
 
 
 if __name__ == "__main__":

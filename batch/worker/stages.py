@@ -23,8 +23,9 @@ from batch.webhooks.sender import Sender
 from batch.worker.counted import counted
 from batch.worker.drain import DrainPipe
 from engine_adapter.client.http import HttpEngineClient
-from store.bounded_connection import WORK_LIMIT_S
+from store.bounded_connection import ANSWER_LIMIT_S, WORK_LIMIT_S
 from store.repositories import engine as engines
+from store.schema import check_schema
 from store.session import Database
 
 logger = logging.getLogger(__name__)
@@ -40,6 +41,14 @@ class Stages:
         self._settings = settings
         self._drain = drain
         self._queue = CeleryQueue(app)
+
+    async def check_schema(self) -> None:
+        """Raise unless the database has the tables this code needs (`store.schema`)."""
+        database = Database(self._settings.database_url, limit_s=ANSWER_LIMIT_S)
+        try:
+            await check_schema(database)
+        finally:
+            await database.dispose()
 
     async def validate(self, batch_id: str) -> None:
         """Read a batch's file; wake the dispatchers for its rows."""

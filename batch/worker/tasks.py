@@ -5,7 +5,12 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from celery.signals import after_setup_logger, worker_process_init, worker_shutting_down
+from celery.signals import (
+    after_setup_logger,
+    worker_init,
+    worker_process_init,
+    worker_shutting_down,
+)
 
 from batch import queue
 from batch.collector import spare_collector
@@ -13,6 +18,7 @@ from batch.settings import BatchSettings
 from batch.worker.app import STAGE_SOFT_LIMIT_S, STAGE_TIME_LIMIT_S, app
 from batch.worker.drain import DrainPipe
 from batch.worker.stages import Stages, run
+from store.schema import WrongSchema
 
 _DRAIN = DrainPipe()
 _STAGES = Stages(app, BatchSettings(), _DRAIN)
@@ -53,6 +59,15 @@ def gc_files() -> None:
 def dispatch(engine_url: str) -> None:
     """See batch/dispatch.py."""
     run(_STAGES.dispatch(engine_url))
+
+
+@worker_init.connect
+def _check_schema(**_: Any) -> None:
+    """A worker without its tables says so and ends, before it takes a task."""
+    try:
+        run(_STAGES.check_schema())
+    except WrongSchema as wrong:
+        raise SystemExit(str(wrong)) from None
 
 
 @worker_shutting_down.connect

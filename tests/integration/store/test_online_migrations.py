@@ -14,7 +14,7 @@ from store.session import Database
 from tests.integration.store.test_migrations import ALEMBIC
 
 
-def _config(database_url: str) -> Config:
+def alembic_config(database_url: str) -> Config:
     config = Config(str(ALEMBIC))
     config.set_main_option("sqlalchemy.url", database_url.replace("%", "%%"))
     return config
@@ -22,7 +22,7 @@ def _config(database_url: str) -> Config:
 
 async def test_indexes_are_made_while_writers_write(database: Database, database_url: str) -> None:
     """A transaction that writes is open all the time: nobody behind it waits for the migration."""
-    config = _config(database_url)
+    config = alembic_config(database_url)
     await asyncio.to_thread(command.downgrade, config, "0012")
     insert = text("INSERT INTO batch_events (batch_id, event) SELECT id, 'x' FROM batches")
     async with asyncio.TaskGroup() as group, database.unit_of_work() as writer:
@@ -52,7 +52,7 @@ async def _waits_for_writers(database: Database) -> bool:
 
 
 async def test_two_that_start_at_once_migrate_once(database: Database, database_url: str) -> None:
-    await asyncio.to_thread(command.downgrade, _config(database_url), "0010")
+    await asyncio.to_thread(command.downgrade, alembic_config(database_url), "0010")
     alembic = (sys.executable, "-m", "alembic", "-c", str(ALEMBIC), "upgrade", "head")
     env = {**os.environ, "DATABASE_URL": database_url}
     two = [await asyncio.create_subprocess_exec(*alembic, env=env) for _ in range(2)]
