@@ -29,6 +29,16 @@ class CommonSettings(ServiceSettings):
         validation_alias="DATABASE_URL",
         repr=False,
     )
+    database_pool: int = Field(default=5, ge=1, le=200)
+    """Connections a gateway keeps to Postgres (COSERVE_DATABASE_POOL)."""
+
+    database_overflow: int = Field(default=5, ge=0, le=200)
+    """How many more a process may have at once (COSERVE_DATABASE_OVERFLOW)."""
+
+    database_prepares: bool = True
+    """Statements are prepared on the server; off behind a pooler in transaction mode
+    (COSERVE_DATABASE_PREPARES=0)."""
+
     broker_url: str = Field(
         default="redis://127.0.0.1:6379/0", validation_alias="BROKER_URL", repr=False
     )

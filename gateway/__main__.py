@@ -11,7 +11,7 @@ from gateway.observability.logs import configure_logging
 from gateway.server import GatewayServer, allow_files
 from gateway.settings import GatewaySettings
 from store.bounded_connection import ANSWER_LIMIT_S
-from store.schema import WrongSchema, check_schema
+from store.schema import WrongDatabase, check_room, check_schema
 from store.session import Database
 
 
@@ -21,18 +21,21 @@ def main() -> None:
     configure_logging(settings.log_level)
     allow_files(settings.max_connections)
     try:
-        asyncio.run(_check(settings.database_url))
-    except WrongSchema as wrong:
+        asyncio.run(_check(settings))
+    except WrongDatabase as wrong:
         sys.exit(str(wrong))
     server = GatewayServer(create_app(settings), settings)
     spare_collector()
     server.run()
 
 
-async def _check(database_url: str) -> None:
-    database = Database(database_url, limit_s=ANSWER_LIMIT_S)
+async def _check(settings: GatewaySettings) -> None:
+    database = Database(
+        settings.database_url, prepares=settings.database_prepares, limit_s=ANSWER_LIMIT_S
+    )
     try:
         await check_schema(database)
+        await check_room(database, settings.database_pool + settings.database_overflow)
     finally:
         await database.dispose()
 

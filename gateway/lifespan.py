@@ -43,7 +43,13 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: GatewaySettings = app.state.settings
     metrics: Metrics = app.state.metrics
     async with AsyncExitStack() as stack:
-        database = Database(settings.database_url, limit_s=ANSWER_LIMIT_S)
+        database = Database(
+            settings.database_url,
+            pool_size=settings.database_pool,
+            max_overflow=settings.database_overflow,
+            prepares=settings.database_prepares,
+            limit_s=ANSWER_LIMIT_S,
+        )
         stack.push_async_callback(database.dispose)
         broker = Redis.from_url(
             settings.broker_url,

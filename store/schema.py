@@ -1,6 +1,6 @@
-"""Which tables this code needs, and whether the database has them.
+"""What a process asks of its database at the start: the tables it needs, and room for its pool.
 
-A process asks once, at its start, so that a forgotten migration is one sentence and no traceback an
+It asks once, so that a forgotten migration is one sentence and no traceback an
 hour later. A newer schema is accepted: migrations only add (tests/architecture/test_migrations.py),
 so that code of the version before runs beside it while a rollout lasts.
 """
@@ -23,15 +23,15 @@ HOW = "Run `coserve serve migrate` with the same DATABASE_URL, then start again.
 logger = logging.getLogger(__name__)
 
 
-class WrongSchema(Exception):
-    """The database cannot serve this code; the message says what to do."""
+class WrongDatabase(Exception):
+    """The database cannot serve this process; the message says what to do."""
 
 
 async def check_schema(database: Database) -> None:
     """Compare the database with `NEEDED`; one that is away is not judged.
 
     Raises:
-        WrongSchema: It has no tables, or older ones than this code needs.
+        WrongDatabase: It has no tables, or older ones than this code needs.
     """
     try:
         async with database.unit_of_work() as session:
@@ -42,8 +42,33 @@ async def check_schema(database: Database) -> None:
         logger.warning("the database does not answer: its schema was not checked")
         return
     if found is None:
-        raise WrongSchema(f"The database has no tables of coserve. {HOW}")
+        raise WrongDatabase(f"The database has no tables of coserve. {HOW}")
     if found < NEEDED:
-        raise WrongSchema(f"The database is at schema {found}, this version needs {NEEDED}. {HOW}")
+        raise WrongDatabase(
+            f"The database is at schema {found}, this version needs {NEEDED}. {HOW}"
+        )
     if found > NEEDED:
         logger.warning("the database is at schema %s, newer than this code's %s", found, NEEDED)
+
+
+async def check_room(database: Database, num_wanted: int) -> None:
+    """Refuse a pool that is larger than what the server lets in; one that is away is not judged.
+
+    Behind a pooler it is the server that answers: what one process may want of it stays right.
+
+    Raises:
+        WrongDatabase: The process alone could use up the server's connections.
+    """
+    shown = "SELECT current_setting(:name)::int"
+    try:
+        async with database.unit_of_work() as session:
+            most = await session.scalar(text(shown), {"name": "max_connections"})
+            kept = await session.scalar(text(shown), {"name": "superuser_reserved_connections"})
+    except (OperationalError, InterfaceError):
+        return
+    if num_wanted > most - kept:
+        raise WrongDatabase(
+            f"COSERVE_DATABASE_POOL and COSERVE_DATABASE_OVERFLOW let this process have "
+            f"{num_wanted} connections, and Postgres has {most - kept} for all. Lower them, raise "
+            f"max_connections, or put a pooler in between (docs/deploy.md)."
+        )

@@ -31,6 +31,8 @@ class Database:
         ask_first: Each connection is asked for a sign of life before it is used again: a round
             trip per transaction. Without it the first use of one that died fails, which renews
             them all: for whoever repeats its transactions anyway.
+        prepares: Statements that come again are prepared on the server: less work for both. It
+            needs a connection of one's own, which a pooler in transaction mode does not give.
         limit_s: Whoever has waited so long for an answer is told that the server is lost
             (`bounded_connection`), by the same errors as of one that died. None: never.
     """
@@ -42,15 +44,14 @@ class Database:
         pool_size: int = 5,
         max_overflow: int = 5,
         ask_first: bool = True,
+        prepares: bool = True,
         limit_s: float | None = None,
     ) -> None:
         limits: dict[str, Any] = {}
+        connection: dict[str, Any] = {} if prepares else {"prepare_threshold": None}
         if limit_s is not None:
-            connect = BoundedConnection.within(limit_s).connect
-            limits["connect_args"] = {
-                "async_creator_fn": connect,
-                "connect_timeout": CONNECT_LIMIT_S,
-            }
+            connection["async_creator_fn"] = BoundedConnection.within(limit_s).connect
+            connection["connect_timeout"] = CONNECT_LIMIT_S
             limits["pool_timeout"] = limit_s
         self.engine: AsyncEngine = create_async_engine(
             url,
@@ -58,6 +59,7 @@ class Database:
             max_overflow=max_overflow,
             pool_pre_ping=ask_first,
             hide_parameters=True,
+            connect_args=connection,
             **limits,
         )
         self._sessions = async_sessionmaker(self.engine, expire_on_commit=False)

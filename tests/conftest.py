@@ -13,6 +13,7 @@ pytest_plugins = [
     "tests.fixtures.compatibility",
     "tests.fixtures.engine",
     "tests.fixtures.order",
+    "tests.fixtures.pgbouncer",
     "tests.fixtures.servers",
     "tests.fixtures.stack",
     "tests.fixtures.s3_server",

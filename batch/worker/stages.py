@@ -44,7 +44,11 @@ class Stages:
 
     async def check_schema(self) -> None:
         """Raise unless the database has the tables this code needs (`store.schema`)."""
-        database = Database(self._settings.database_url, limit_s=ANSWER_LIMIT_S)
+        database = Database(
+            self._settings.database_url,
+            prepares=self._settings.database_prepares,
+            limit_s=ANSWER_LIMIT_S,
+        )
         try:
             await check_schema(database)
         finally:
@@ -156,8 +160,14 @@ class Stages:
         self, stage: str, pool_size: int = 2, *, ask_first: bool = True
     ) -> AsyncIterator[Database]:
         """For one run of a stage, which is counted."""
-        url = self._settings.database_url
-        database = Database(url, pool_size=pool_size, ask_first=ask_first, limit_s=WORK_LIMIT_S)
+        database = Database(
+            self._settings.database_url,
+            pool_size=pool_size,
+            max_overflow=self._settings.database_overflow,
+            prepares=self._settings.database_prepares,
+            ask_first=ask_first,
+            limit_s=WORK_LIMIT_S,
+        )
         try:
             async with counted(stage, database):
                 yield database

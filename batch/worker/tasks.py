@@ -18,7 +18,7 @@ from batch.settings import BatchSettings
 from batch.worker.app import STAGE_SOFT_LIMIT_S, STAGE_TIME_LIMIT_S, app
 from batch.worker.drain import DrainPipe
 from batch.worker.stages import Stages, run
-from store.schema import WrongSchema
+from store.schema import WrongDatabase
 
 _DRAIN = DrainPipe()
 _STAGES = Stages(app, BatchSettings(), _DRAIN)
@@ -66,7 +66,7 @@ def _check_schema(**_: Any) -> None:
     """A worker without its tables says so and ends, before it takes a task."""
     try:
         run(_STAGES.check_schema())
-    except WrongSchema as wrong:
+    except WrongDatabase as wrong:
         raise SystemExit(str(wrong)) from None
 
 

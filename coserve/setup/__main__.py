@@ -2,8 +2,8 @@
 
 Verbs: service (.venv), dev (.venv with the tests' tools), engine (.venv-engine and the default
 model), kernels (Triton for the kernels' tests), run (service, then `coserve up`), browser (Chromium
-for the browser tests), conformance (official clients and validators for `make conformance`), helm
-(for the checks of the chart).
+for the browser tests), pgbouncer (for the tests behind a pooler), conformance (official clients and
+validators for `make conformance`), helm (for the checks of the chart).
 """
 
 import sys
@@ -11,7 +11,17 @@ from pathlib import Path
 
 from coserve.setup.host import why_unsupported
 
-VERBS = ("service", "dev", "engine", "kernels", "run", "browser", "conformance", "helm")
+VERBS = (
+    "service",
+    "dev",
+    "engine",
+    "kernels",
+    "run",
+    "browser",
+    "pgbouncer",
+    "conformance",
+    "helm",
+)
 
 
 def main(argv):

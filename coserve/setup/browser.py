@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 
-from coserve.setup.progress import SetupFailed, run, step
+from coserve.setup.debian import install
+from coserve.setup.progress import SetupFailed
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
@@ -21,18 +21,7 @@ def set_up_browser() -> str:
     if found is not None:
         print(f"  browser: ready ({found})", flush=True)
         return found
-    apt = shutil.which("apt-get")
-    if apt is None or os.geteuid() != 0:
-        raise SetupFailed(
-            "No Chromium on PATH, and it can be installed from here only as root on Debian or "
-            "Ubuntu: install chromium, or run `make setup-browser` as root."
-        )
-    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    with step("package lists"):
-        run([apt, "update", "-qq"], "The package lists could not be read", env=env)
-    with step("chromium"):
-        argv = [apt, "install", "-y", "-qq", "--no-install-recommends", "chromium"]
-        run(argv, "Chromium could not be installed", env=env)
+    install("chromium", "No Chromium on PATH")
     found = find_browser()
     if found is None:
         raise SetupFailed("Chromium was installed but is not on PATH.")

@@ -6,7 +6,7 @@ import fcntl
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,10 +16,15 @@ from coserve.setup.engine_env import set_up_engine
 from coserve.setup.helm import set_up_helm
 from coserve.setup.kernel_tests import set_up_triton
 from coserve.setup.model import ensure_default_model
+from coserve.setup.pgbouncer import set_up_pgbouncer
 from coserve.setup.progress import folder_bytes
 from coserve.setup.service_env import set_up_service
 
 ALREADY_SET_UP_S = 3.0
+FROM_DEBIAN: dict[str, Callable[[], object]] = {
+    "browser": set_up_browser,
+    "pgbouncer": set_up_pgbouncer,
+}
 
 
 @contextmanager
@@ -60,8 +65,8 @@ def run_verb(verb: str, checkout: Path) -> None:
     if verb == "run":
         for line in first_start_lines(checkout, os.environ):
             print(line, flush=True)
-    if verb == "browser":
-        set_up_browser()
+    if verb in FROM_DEBIAN:
+        FROM_DEBIAN[verb]()
         return
     with only_one(checkout):
         if verb == "engine":
