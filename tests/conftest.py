@@ -11,6 +11,7 @@ pytest_plugins = [
     "tests.fixtures.api",
     "tests.fixtures.browser",
     "tests.fixtures.compatibility",
+    "tests.fixtures.durations",
     "tests.fixtures.engine",
     "tests.fixtures.order",
     "tests.fixtures.pgbouncer",
