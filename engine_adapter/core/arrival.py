@@ -23,7 +23,7 @@ class Arrival:
 
     Attributes:
         request_class: Its class.
-        prompt_tokens: Length of its prompt.
+        prompt_tokens: Tokens of its prompt that have to be computed: all but a cached prefix.
         at_s: Instant it was seen (monotonic clock of the port).
         earlier_prompt_tokens: Prompt tokens of the online requests that arrived before it during
             the same step; the monitor adds them up.

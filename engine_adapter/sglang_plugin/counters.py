@@ -40,6 +40,8 @@ class Counters:
         recomputed_tokens: Those of ``offline_tokens`` that had been computed before a retract.
         recomputed_online_tokens: Likewise those of ``online_tokens``.
         rejected_plans: Plans the driver refused.
+        policy_errors: Steps at which the policy raised an error, in plans or reports.
+        last_policy_error: The newest of them in words; empty without one.
         reaped_rows: Aborted rows ended without a forward pass.
         plan_cpu_s: Thread CPU time in snapshot, plan, check and actuate, copies of pages apart.
         step_s: Time in forward passes.
@@ -63,6 +65,8 @@ class Counters:
     recomputed_tokens: int = 0
     recomputed_online_tokens: int = 0
     rejected_plans: int = 0
+    policy_errors: int = 0
+    last_policy_error: str = ""
     reaped_rows: int = 0
     plan_cpu_s: float = 0.0
     step_s: float = 0.0

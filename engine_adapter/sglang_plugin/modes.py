@@ -23,6 +23,16 @@ REQUIRED: dict[str, object] = {
     "enable_priority_scheduling": False,
     "disable_radix_cache": False,
     "nnodes": 1,
+    "enable_two_batch_overlap": False,
+    "enable_single_batch_overlap": False,
+    "moe_a2a_backend": "none",
+    "attn_cp_size": 1,
+    "dcp_size": 1,
+    "enable_prefill_cp": False,
+    "enable_lmcache": False,
+    "enable_flexkv": False,
+    "enable_session_radix_cache": False,
+    "radix_cache_backend": None,
 }
 
 
@@ -59,6 +69,12 @@ def refuse_unsupported_pools(scheduler: Any) -> None:
         raise SettingError(
             "co-serving does not carry models with sliding-window or state-space layers yet; "
             f"start the engine with COSERVE_POLICY={OFF}"
+        )
+    tree = type(scheduler.tree_cache).__name__
+    if tree != "RadixCache":
+        raise SettingError(
+            f"co-serving knows SGLang's plain prefix tree and not {tree}; start the engine with "
+            f"COSERVE_POLICY={OFF}"
         )
     kv_pool = scheduler.token_to_kv_pool_allocator.get_kvcache()
     if not (hasattr(kv_pool, "k_buffer") and hasattr(kv_pool, "v_buffer")):

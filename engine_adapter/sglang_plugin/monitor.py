@@ -6,6 +6,10 @@ stop for an online arrival (ConServe, Algorithm 2). It also knows when online re
 scheduler may read them a step later, but their TTFT target runs from here. ZeroMQ sockets must not
 be shared between threads, so the scheduler gets a stand-in that reads the queue; the thread wakes
 an idle scheduler through an event descriptor that can be polled beside SGLang's RPC socket.
+
+What ends the thread ends the engine: an error of the socket, or a message that cannot be read, is
+raised in the scheduler when it reads on, as it would be if SGLang read the socket itself. A thread
+that died in silence would leave an engine that answers nobody.
 """
 
 from __future__ import annotations
@@ -35,6 +39,8 @@ logger = logging.getLogger(__name__)
 SWITCH_INTERVAL_S = 0.0005
 MAX_ARRIVALS = 10_000
 AtArrival = Callable[[Arrival, RunningStep], Decision]
+CachedTokens = Callable[[Any], int]
+"""Tokens at the front of a request's prompt that need not be computed."""
 
 
 class Monitor:
@@ -47,12 +53,16 @@ class Monitor:
     Attributes:
         num_arrivals: Online requests seen.
         num_stops: Stop words raised.
+        num_misjudged: Arrivals that could not be judged, for an error; no step stops for them.
     """
 
-    def __init__(self, socket: zmq.Socket[bytes], at_arrival: AtArrival) -> None:
+    def __init__(
+        self, socket: zmq.Socket[bytes], at_arrival: AtArrival, cached_tokens: CachedTokens
+    ) -> None:
         """Take ``socket`` over; start the thread with :meth:`start`."""
         self._socket = socket
         self._at_arrival = at_arrival
+        self._cached_tokens = cached_tokens
         self._messages: deque[Any] = deque()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._arrived_at_s: OrderedDict[str, float] = OrderedDict()
@@ -62,6 +72,7 @@ class Monitor:
         self._word: StopWord | None = None
         self.num_arrivals = 0
         self.num_stops = 0
+        self.num_misjudged = 0
 
     def start(self, word: StopWord) -> None:
         """Begin to receive; stops are written to ``word``."""
@@ -110,6 +121,14 @@ class Monitor:
         self._running = None
 
     def _run(self) -> None:
+        try:
+            self._receive()
+        except BaseException as error:
+            logger.exception("the monitor ends, and the scheduler with it")
+            self._messages.append(Failure(error))
+            os.eventfd_write(self._wake_fd, 1)
+
+    def _receive(self) -> None:
         while True:
             message = sock_recv(self._socket)
             now_s = time.monotonic()
@@ -129,13 +148,14 @@ class Monitor:
         try:
             self._arrived(request, now_s)
         except Exception:
+            self.num_misjudged += 1
             logger.exception("arrival could not be judged")
 
     def _arrived(self, request: Any, now_s: float) -> None:
         step = self._running
         if step is None or self._word is None or self._word.step_id == step.step_id:
             return
-        num_tokens = len(request.input_ids or ())
+        num_tokens = len(request.input_ids or ()) - self._cached_tokens(request)
         arrival = Arrival(
             request_class=RequestClass.ONLINE,
             prompt_tokens=num_tokens,
@@ -146,6 +166,14 @@ class Monitor:
         if self._at_arrival(arrival, step) is Decision.STOP_AT_NEXT_SAFEPOINT:
             self._word.raise_for(step.step_id)
             self.num_stops += 1
+
+
+class Failure:
+    """Stands in the queue where the monitor ended, behind what it had received."""
+
+    def __init__(self, error: BaseException) -> None:
+        """Keep the error to raise."""
+        self.error = error
 
 
 class SocketStandIn:
@@ -161,11 +189,15 @@ class SocketStandIn:
 
         Raises:
             zmq.Again: If there is none.
+            RuntimeError: If the monitor has ended.
         """
         try:
-            return self._messages.popleft()
+            message = self._messages.popleft()
         except IndexError:
             raise zmq.Again from None
+        if isinstance(message, Failure):
+            raise RuntimeError("the monitor of arrivals has ended") from message.error
+        return message
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._socket, name)

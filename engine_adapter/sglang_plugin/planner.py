@@ -85,8 +85,8 @@ class Planner:
     def begin(self, snapshot: Snapshot, *, make_room: bool = False) -> StepPlan:
         """A plan that passed the check.
 
-        A plan that breaks a rule is a fault of its policy, and is logged as one; the engine goes
-        on with the plain policy for that step.
+        A plan that breaks a rule, or an error, is a fault of the policy: it is logged and counted,
+        and the engine goes on with the plain policy for that step.
 
         Args:
             snapshot: The state to plan from.
@@ -102,11 +102,17 @@ class Planner:
         except PlanRejected as rejected:
             self._counters.rejected_plans += 1
             logger.error("%s: %s", self.policy_name, rejected)
+        except Exception as error:
+            logger.exception("%s cannot plan", self.policy_name)
+            self._note(error)
         try:
             return self._fallback.begin(snapshot).plan
         except PlanRejected as rejected:
             logger.error("%s: %s", UNPROFILED_POLICY, rejected)
-            return StepPlan(step_id=snapshot.step_id)  # nothing runs; the next snapshot differs
+        except Exception as error:
+            logger.exception("%s cannot plan", UNPROFILED_POLICY)
+            self._note(error)
+        return StepPlan(step_id=snapshot.step_id)  # nothing runs; the next snapshot differs
 
     def at_arrival(self, arrival: Arrival, step: RunningStep) -> Decision:
         """Whether the running step stops; runs on the monitor's thread."""
@@ -114,7 +120,15 @@ class Planner:
 
     def end(self, outcome: Outcome) -> None:
         """Report what a step did."""
-        self.driver.end(outcome.step_id, outcome)
+        try:
+            self.driver.end(outcome.step_id, outcome)
+        except Exception as error:
+            logger.exception("%s cannot take a report in", self.policy_name)
+            self._note(error)
+
+    def _note(self, error: Exception) -> None:
+        self._counters.policy_errors += 1
+        self._counters.last_policy_error = f"{self.policy_name}: {type(error).__name__}: {error}"
 
     def _is_turn_for_room(self, now_s: float) -> bool:
         """A measurement that cannot end must not cost the batches more than its turns."""

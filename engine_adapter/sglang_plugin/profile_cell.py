@@ -62,6 +62,7 @@ def _timed_pass(scheduler: Any, batch: Any) -> float:
     # On a CPU this thread computes: its own time is what a quiet machine would need, and what
     # neighbours add shows up as drift. On a GPU the thread waits, so wall time it is.
     clock = time.thread_time if host_computes(scheduler) else time.monotonic
+    torch.get_device_module(scheduler.device).synchronize()  # work that is not this cell's
     started_s = clock()
     resolve_forward_inputs(batch, scheduler.future_map)
     result = scheduler.tp_worker.forward_batch_generation(batch)

@@ -57,6 +57,8 @@ class Profiler:
         self._crowded_since_s: float | None = None
         self.state = "measuring"
         self.profile: Profile | None = find_profile(self._key, self._folder)
+        if not scheduler.agreement.lowest(int(self.profile is not None)):
+            self.profile = None  # ranks measure together, or none of them does
         if self.profile is not None:
             self.state = "stored"
         else:

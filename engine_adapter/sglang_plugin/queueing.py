@@ -19,6 +19,7 @@ from sglang.srt.mem_cache.radix_cache import RadixKey
 from engine_adapter.core.arrival import RunningStep
 from engine_adapter.core.request import RequestRow
 from engine_adapter.sglang_plugin.actuate import retract_rows, settle
+from engine_adapter.sglang_plugin.cached_prefix import cached_tokens
 from engine_adapter.sglang_plugin.launched_step import LaunchedStep
 from engine_adapter.sglang_plugin.live_rows import LiveRow
 from engine_adapter.sglang_plugin.modes import refuse_unsupported_modes, refuse_unsupported_pools
@@ -202,10 +203,18 @@ class QueueingScheduler(ReportingScheduler):
         if socket is not None:
             from engine_adapter.sglang_plugin.monitor import Monitor
 
-            self.monitor = Monitor(socket, self.judge)
+            self.monitor = Monitor(socket, self.judge, self.already_cached)
             self.ipc_channels = dataclasses.replace(
                 self.ipc_channels, recv_from_tokenizer=self.monitor.stand_in
             )
+
+    def already_cached(self, request: Any) -> int:
+        """Tokens of an arrival's prompt that the tree holds; runs on the monitor's thread."""
+        ids = request.input_ids
+        if not ids or request.input_embeds is not None:
+            return 0
+        key = RadixKey(token_ids=ids, extra_key=request.extra_key, limit=len(ids) - 1)
+        return cached_tokens(self.tree_cache, key)
 
     def judge(self, arrival: Any, step: RunningStep) -> Any:
         """Ask the policy about an arrival; runs on the monitor's thread."""

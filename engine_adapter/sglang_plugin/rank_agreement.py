@@ -3,10 +3,13 @@
 Measured times, arrivals and copies differ between ranks, so nothing that depends on them may be
 decided twice. Per step one plan travels from rank 0 to the others beside SGLang's own broadcast of
 requests. Inside an armed step every rank passes a safepoint only after rank 0 has said for that
-safepoint whether the pass goes on: two words in shared memory, written by rank 0 alone::
+safepoint whether the pass goes on: words in shared memory, written by rank 0 alone::
 
-    progress = step id << 16 | layer << 1 | stop      the safepoint rank 0 passed last
-    stopped  = step id << 16 | layer << 1 | 1         the last stop, for ranks that come late
+    progress      = step id << 16 | layer << 1 | stop   the safepoint rank 0 passed last
+    stopped[step id % 64]   = step id << 16 | layer << 1 | 1   where a step stopped, for late ranks
+
+A rank that is late reads the word of its own step: rank 0 may be in a later one, and may have
+stopped that too. It cannot be 64 steps ahead, since every step's plan is agreed upon.
 
 No rank passes a safepoint rank 0 has not passed, so all ranks stop before the same layer and no
 collective operation is left half entered.
@@ -27,7 +30,8 @@ from sglang.srt.utils import broadcast_pyobj
 
 from engine_adapter.core.plan import StepPlan
 
-PROGRESS, STOPPED, WORDS_BYTES = 0, 8, 16
+PROGRESS, STOPPED, STOPPED_WORDS = 0, 8, 64
+WORDS_BYTES = STOPPED + 8 * STOPPED_WORDS
 GIVE_UP_S = 120.0
 
 
@@ -98,14 +102,14 @@ class RankAgreement:
         word = step_id << 16 | layer << 1
         if self.rank == 0:
             if stop:
-                self._write(STOPPED, word | 1)
+                self._write(_stopped(step_id), word | 1)
             self._write(PROGRESS, word | int(stop))
             return stop
         deadline_s = time.monotonic() + GIVE_UP_S
         while True:
             # Steps and layers only grow: rank 0 is here or beyond.
             if self._read(PROGRESS) >= word:
-                return self._read(STOPPED) == word | 1
+                return self._read(_stopped(step_id)) == word | 1
             if time.monotonic() > deadline_s:
                 raise TimeoutError(f"rank 0 did not reach layer {layer} of step {step_id}")
             time.sleep(0)
@@ -118,6 +122,11 @@ class RankAgreement:
         assert self._words is not None
         word: int = struct.unpack_from("=q", self._words, offset)[0]
         return word
+
+
+def _stopped(step_id: int) -> int:
+    """Where the stop of a step is kept, as an offset in bytes."""
+    return STOPPED + 8 * (step_id % STOPPED_WORDS)
 
 
 def _shared_words(path: Path) -> mmap.mmap:

@@ -60,6 +60,7 @@ class Reporter:
             "safepoint_cpu_share": s.safepoints.check_cpu_s / step_cpu_s,
             "arrivals_seen": s.monitor.num_arrivals if s.monitor else 0,
             "stops_raised": s.monitor.num_stops if s.monitor else 0,
+            "arrivals_misjudged": s.monitor.num_misjudged if s.monitor else 0,
         }
 
     def _flex_room(self, resources: Resources) -> int:

@@ -22,6 +22,8 @@ PER_ROW_LISTS = (
     "rids",
 )
 PER_TOKEN_TENSORS = ("input_ids", "out_cache_loc")
+PENDING_REDUCE = "_sglang_needs_allreduce_fusion"
+"""SGLang's mark on hidden states whose sum over the ranks is left to the next layer's norm."""
 
 
 def cut_forward_batch(
@@ -35,8 +37,8 @@ def cut_forward_batch(
 
     Args:
         forward_batch: Changed in place.
-        positions: Position of every token, shape [tokens].
-        hidden: Hidden states, shape [tokens, hidden].
+        positions: Position of every token, shape [tokens], or [3, tokens] with three axes (mrope).
+        hidden: Hidden states, shape [tokens, hidden]; a sum over ranks may be pending on them.
         residual: Residual stream of the same shape, or None before the first layer.
         keep: Row indices that stay, ascending.
 
@@ -59,7 +61,10 @@ def cut_forward_batch(
     for name in PER_TOKEN_TENSORS:
         setattr(forward_batch, name, getattr(forward_batch, name)[tokens])
 
-    forward_batch.positions = positions[tokens]
+    forward_batch.positions = positions[..., tokens]
+    axes = getattr(forward_batch, "mrope_positions", None)
+    if axes is not None:
+        forward_batch.mrope_positions = axes[..., tokens]
     forward_batch.batch_size = len(keep)
     if forward_batch.seq_lens_cpu is not None:
         forward_batch.seq_lens_sum = int(forward_batch.seq_lens_cpu.sum())
@@ -69,9 +74,17 @@ def cut_forward_batch(
         forward_batch.extend_start_loc = torch.cumsum(lengths, 0, dtype=lengths.dtype) - lengths
     return (
         forward_batch.positions,
-        hidden[tokens],
+        _cut_hidden(hidden, tokens),
         residual[tokens] if residual is not None else None,
     )
+
+
+def _cut_hidden(hidden: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    """Indexing makes a tensor without SGLang's mark: unmarked, the sum would never be taken."""
+    kept = hidden[tokens]
+    if getattr(hidden, PENDING_REDUCE, False):
+        setattr(kept, PENDING_REDUCE, True)
+    return kept
 
 
 def _tokens_of(forward_batch: Any, keep: list[int]) -> torch.Tensor:

@@ -58,7 +58,7 @@ def attainment_tone(share: float | None) -> str:
 
 
 def of_engines(members: Sequence[Member]) -> Iterator[Trouble]:
-    """Engines that are lost, or none at all."""
+    """Engines that are lost, or none at all, and those whose scheduler errs."""
     if not members:
         cause = "ENGINE_URLS names none, and none was registered."
         yield Trouble("bad", "There is no engine", cause, "/engines", "Engines")
@@ -66,6 +66,13 @@ def of_engines(members: Sequence[Member]) -> Iterator[Trouble]:
         if not member.up:
             what = f"The engine at {member.url} is lost"
             yield Trouble("bad", what, member.why or "It does not answer.", "/engines", "Engines")
+        elif member.facts is not None and member.facts.reported("policy_errors"):
+            what = f"The scheduling policy of {member.url} errs"
+            cause = (
+                f"{member.facts.reported('policy_errors')} steps were planned by a plainer policy; "
+                f"the newest error: {member.facts.reported('last_policy_error')}"
+            )
+            yield Trouble("bad", what, cause, "/scheduler", "Scheduler")
 
 
 def of_targets(now: Moment) -> Iterator[Trouble]:

@@ -96,6 +96,8 @@ FAMILIES: Sequence[Family] = (
     _one("retracted_rows", "Rows that gave up slot and pages.", "retracts"),
     _one("reaped_rows", "Aborted rows ended without a pass.", "reaped_rows"),
     _one("rejected_plans", "Plans that failed their check.", "rejected_plans"),
+    _one("policy_errors", "Steps at which the policy raised an error.", "policy_errors"),
+    _one("misjudged_arrivals", "Arrivals no step could stop for.", "arrivals_misjudged"),
     _one("checkpointed_pages", "Host pages written (16 tokens each).", "checkpointed_pages"),
     _one("restored_tokens", "Tokens whose KV came back from the host.", "restored_tokens"),
     _one("recomputed_tokens", "Offline tokens computed again.", "recomputed_tokens"),

@@ -85,7 +85,11 @@ async def statusz(request: Request, database: DatabaseDep, engines: EnginesDep) 
         name: _part(probe.result() if probe.done() else f"did not answer within {_PROBE_S:.0f} s")
         for name, probe in probes.items()
     }
-    parts["engine"] = {**_part(_why_no_engine(engines)), "profile": _profile(engines)}
+    parts["engine"] = {
+        **_part(_why_no_engine(engines)),
+        "profile": _profile(engines),
+        "policy_errors": _policy_errors(engines),
+    }
     good = all(part["ok"] for part in parts.values())
     body: dict[str, Any] = {
         "status": "ok" if good else "degraded",
@@ -117,6 +121,16 @@ def _profile(engines: EnginePool) -> str | None:
             if isinstance(state, str):
                 found.add(state)
     return "measuring" if "measuring" in found else min(found, default=None)
+
+
+def _policy_errors(engines: EnginePool) -> int:
+    """Steps at which a scheduling policy erred; the engine planned those with a plainer one."""
+    found = (
+        member.facts.reported("policy_errors")
+        for member in engines.members
+        if member.up and member.facts is not None
+    )
+    return sum(num for num in found if isinstance(num, int))
 
 
 def _part(why: str) -> dict[str, Any]:

@@ -22,7 +22,7 @@ async def test_ready_while_everything_answers(online: Online) -> None:
         assert body["parts"] == {
             "database": good,
             "broker": good,
-            "engine": {**good, "profile": None},
+            "engine": {**good, "profile": None, "policy_errors": 0},
         }
         assert body["models"] == [{"id": MODEL, "context_tokens": 2048, "up": True}]
 
@@ -34,7 +34,8 @@ async def test_ready_while_an_engine_measures_and_says_so(online: Online) -> Non
         async with httpx.AsyncClient(base_url=online.url) as http:
             ready = await http.get("/statusz")
         assert ready.status_code == 200
-        assert ready.json()["parts"]["engine"] == {"ok": True, "why": None, "profile": state}
+        engine = ready.json()["parts"]["engine"]
+        assert engine == {"ok": True, "why": None, "profile": state, "policy_errors": 0}
 
 
 async def test_not_ready_says_why(online: Online) -> None:

@@ -36,6 +36,14 @@ def test_the_plain_mode_is_accepted() -> None:
         ("enable_lora_overlap_loading", True),
         ("enable_priority_scheduling", True),
         ("disable_radix_cache", True),
+        ("enable_two_batch_overlap", True),
+        ("moe_a2a_backend", "deepep"),
+        ("attn_cp_size", 2),
+        ("dcp_size", 2),
+        ("enable_prefill_cp", True),
+        ("enable_lmcache", True),
+        ("enable_flexkv", True),
+        ("radix_cache_backend", "other"),
     ],
 )
 def test_other_modes_are_refused(name: str, value: object) -> None:
@@ -49,8 +57,17 @@ def test_other_modes_are_refused(name: str, value: object) -> None:
 HEADS = SimpleNamespace(k_buffer=[], v_buffer=[])
 
 
+class RadixCache:
+    """Named like SGLang's plain prefix tree."""
+
+
+class HiRadixCache:
+    """Named like another of its trees."""
+
+
 def scheduler_with(pool: SimpleNamespace, **flags: object) -> SimpleNamespace:
     plain = {
+        "tree_cache": RadixCache(),
         "is_hybrid_swa": False,
         "is_hybrid_ssm": False,
         "is_generation": True,
@@ -72,6 +89,12 @@ def test_other_pools_are_refused(flag: str) -> None:
     refuse_unsupported_pools(scheduler_with(HEADS))
     with pytest.raises(SettingError):
         refuse_unsupported_pools(scheduler_with(HEADS, **{flag: True}))
+
+
+def test_another_prefix_tree_is_refused() -> None:
+    with pytest.raises(SettingError, match="HiRadixCache") as refused:
+        refuse_unsupported_pools(scheduler_with(HEADS, tree_cache=HiRadixCache()))
+    assert "COSERVE_POLICY=off" in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from engine_adapter.core.plan import StepKind
+from engine_adapter.core.outcome import FinishedStep, Outcome
+from engine_adapter.core.plan import StepKind, StepPlan
 from engine_adapter.core.request import Phase
+from engine_adapter.core.snapshot import Snapshot
 from engine_adapter.latency.polynomial import PolynomialModel
+from engine_adapter.policies.base import PolicyBase
+from engine_adapter.policies.settings import PolicySettings
 from engine_adapter.sglang_plugin.counters import Counters
 from engine_adapter.sglang_plugin.planner import (
     ROOM_EVERY_S,
@@ -84,3 +88,39 @@ def test_offline_rows_make_room_for_a_measurement_in_turns(
     assert taken(asked_at_s + ROOM_TURN_S + 0.1) == {"begun", "waiting"}
     assert taken(asked_at_s + ROOM_EVERY_S - 0.1) == {"begun", "waiting"}
     assert taken(asked_at_s + ROOM_EVERY_S + 0.1) == {"begun"}
+
+
+class _Broken(PolicyBase):
+    """Raises where a policy with a defect would."""
+
+    name = "broken"
+
+    def plan(self, snapshot: Snapshot) -> StepPlan:
+        raise ZeroDivisionError("division by zero")
+
+    def observe(self, step: FinishedStep) -> None:
+        raise KeyError("a")
+
+
+def test_an_error_of_the_policy_costs_its_plan_and_is_said(
+    world: World, model: PolynomialModel
+) -> None:
+    world.online("chat", phase=Phase.DECODE)
+    now = planner(model, measuring=False)
+    now.use(_Broken(model, PolicySettings()))
+    plan = now.begin(world.snapshot())
+    assert plan.decode == ("chat",)
+    said = now._counters.to_plain()
+    assert said["policy_errors"] == 1
+    assert said["last_policy_error"] == "broken: ZeroDivisionError: division by zero"
+
+
+def test_an_error_in_a_report_does_not_end_the_engine(world: World, model: PolynomialModel) -> None:
+    world.online("chat", phase=Phase.DECODE)
+    now = planner(model, measuring=False)
+    now.use_model(model)
+    plan = now.begin(world.snapshot())
+    now.use(_Broken(model, PolicySettings()))
+    now.end(Outcome(step_id=plan.step_id, measured_s=0.01, online_tokens=1, offline_tokens=0))
+    assert now._counters.policy_errors == 1
+    assert "KeyError" in now._counters.last_policy_error
