@@ -95,3 +95,15 @@ def test_decision_records_have_the_four_parts() -> None:
         text = record.read_text().lower()
         for part in ("context", "decision", "consequences", "alternatives"):
             assert part in text, f"{record.name} lacks {part}"
+
+
+def test_decisions_with_figures_name_what_prints_them() -> None:
+    """Percentages, microseconds and tables of figures; times in words are mostly settings."""
+    figure = re.compile(r"\d ?(?:%|µs)|\d(?: ms)? \|")
+    command = re.compile(
+        r"(?:make|coserve|python|pytest) [\w.-]|bench/\w+\.py|test_\w+|results/\w+\.json"
+    )
+    pages = {page.name: page.read_text() for page in (ROOT / "docs/decisions").glob("[0-9]*.md")}
+    with_figures = {name: text for name, text in pages.items() if figure.search(text)}
+    assert with_figures
+    assert [name for name, text in with_figures.items() if not command.search(text)] == []

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.fixtures.pasted import paste
+
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```(bash|python)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 # Not run: what makes the reader's own environment. This test's has the same client.
@@ -39,7 +41,7 @@ def test_the_readme_does_what_it_says(
     said: list[str] = []
     for kind, code in blocks:
         if kind == "python":
-            exec(compile(code, "README.md", "exec"), names)
+            paste(code, names, "README.md")
         elif code != ENVIRONMENT:
             argv = ["bash", "-euo", "pipefail", "-c", code]
             done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=240)

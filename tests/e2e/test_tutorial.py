@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.fixtures.pasted import paste
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -26,7 +28,7 @@ def test_the_tutorial_does_what_it_says(
     assert len(blocks) >= 10
     names: dict[str, Any] = {}
     for block in blocks:
-        exec(compile(block, "docs/tutorial.md", "exec"), names)
+        paste(block, names, "docs/tutorial.md")
     names["client"].close()
     printed = capsys.readouterr().out
     assert "Paris" in names["answer"]
