@@ -2,8 +2,8 @@
 
 ``.venv-engine/bin/python bench/actuate_cost.py`` starts SGLang's scheduler with co-serving in this
 process (six small random layers; what is measured does not depend on the model), holds 256 rows
-in decode steps, 64 of them online, with 1,000 offline rows waiting, and prints one JSON object with
-microseconds of thread CPU time per step: snapshot, plan and check, actuation, and how much of
+in decode steps, 64 of them online, with 1,000 offline requests waiting, and prints one JSON object
+with microseconds of thread CPU time per step: snapshot, plan and check, actuation, and how much of
 actuation is SGLang's own ``prepare_for_decode``, which a step costs without us too.
 ``bench.plan_cost`` runs it and keeps the figures.
 """

@@ -39,7 +39,7 @@ LIMITS = EngineLimits(
 
 
 def roster(online_every: int, prefix_tokens: int) -> Roster:
-    """A quarter of the running rows online, or none; 1,000 offline rows of 7 batches wait."""
+    """A quarter of the running requests online, or none; 1,000 offline ones of 7 batches wait."""
     made = Roster()
     for i in range(NUM_RUNNING):
         online = online_every and i % online_every == 0

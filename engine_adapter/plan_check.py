@@ -89,8 +89,8 @@ class _Check:
         if num_offline < 0 or plan.decode != online.rids + offline.rids[:num_offline]:
             self.check_decode_rows()
             return
-        # The usual step: every ready online row, and offline ones from the front. Ids and phases
-        # hold then, none is there twice, and the snapshot has counted what they take.
+        # The usual step: every ready online request, and offline ones from the front. Ids and
+        # phases hold then, none is there twice, and the snapshot has counted what they take.
         self.pages += online.pages.total + offline.pages.front(num_offline)
         self.num_online += len(online)
         self.num_offline += num_offline

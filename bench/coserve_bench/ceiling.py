@@ -2,7 +2,7 @@
 
 While online requests are there, a step has to end within the TBT target and one of its rows is
 theirs; the rest of the time offline steps are bounded by slots and chunk size alone. Prompt and
-output tokens have to come in the proportion of the offline rows, whichever of the two kinds of
+output tokens have to come in the proportion of the offline requests, whichever of the two kinds of
 time they are computed in. That is a linear programme over kinds of step; its dual has one price,
 found by halving:
 
@@ -29,7 +29,7 @@ ROUNDS = 60
 
 @dataclass(frozen=True, slots=True)
 class OfflineShape:
-    """What offline rows look like and how many may run.
+    """What offline requests look like and how many may run.
 
     Attributes:
         input_tokens: Prompt of a row.
@@ -83,8 +83,8 @@ def ceiling(
         model: Of the engine that was measured.
         reference: Runs of online-only.
         targets: What co-serving has to keep.
-        shape: Offline rows.
-        online_context: Tokens an online row has in its KV, on average.
+        shape: Offline requests.
+        online_context: Tokens an online request has in its KV, on average.
     """
     total_s = sum(run.result.duration_s for run in reference)
     present_s = sum(_present_s(run) for run in reference)
@@ -159,7 +159,7 @@ def _present_s(run: SystemRun) -> float:
 def _steps(
     model: LatencyModel, shape: OfflineShape, online_context: int | None, bound_s: float
 ) -> list[_Step]:
-    """Every kind of step on a grid of chunk sizes and decode rows that ends in time."""
+    """Every kind of step on a grid of chunk sizes and decoding requests that ends in time."""
     middle = shape.input_tokens // 2
     context = shape.input_tokens + shape.output_tokens // 2
     found: list[_Step] = []

@@ -21,7 +21,7 @@ class System:
         stock: The co-serving plugin stays unloaded.
         args: Arguments added to the engine's command.
         env: Environment added to the engine's.
-        offline: Offline rows are sent at all.
+        offline: Offline requests are sent at all.
         priority: Requests carry a priority.
         chunk_tokens: Overrides the common chunk size.
     """

@@ -41,8 +41,8 @@ IMPORTS = (
     "    'versions': {name: version(name) for name in names}}))\n"
 )
 CPU_IMPORTS = "import torch, sglang; print('RESULTS {}')\n"
-# Online at about half of what one Hopper card prefills of this model; offline rows of the papers'
-# lengths, always enough of them. Gamma arrivals with CV 0.5, 4096/256 tokens (ConServe v2).
+# Online at about half of what one Hopper card prefills of this model; offline requests of the
+# papers' lengths, always enough of them. Gamma arrivals with CV 0.5, 4096/256 tokens (ConServe v2).
 CASES = {
     "gamma": "--rate 2 --cv 0.5 --input-tokens 4096 --output-tokens 256",
     "azure": "--online azure2023_conv_0_40min --online-start 300",

@@ -27,7 +27,7 @@ def bench() -> None:
     },
 )
 def coserve(context: typer.Context) -> None:
-    """Online requests beside offline rows, stock SGLang against ours; --help lists the options."""
+    """Online beside offline requests, stock SGLang against ours; --help lists the options."""
     if not (CHECKOUT / "bench" / "coserve_bench").is_dir():
         typer.echo("The benchmark is not part of the installed package: run it in a checkout.")
         raise typer.Exit(1)

@@ -44,8 +44,8 @@ class RunningStep:
         kind: Executor of the step.
         started_at_s: Instant of launch.
         predicted_s: Predicted duration.
-        num_offline_rows: Flex and offline rows in the step.
-        num_online_rows: Online rows in the step.
+        num_offline_rows: Flex and offline requests in the step.
+        num_online_rows: Online requests in the step.
         safepoints: What a stop would do, and how far apart the safepoints are.
         queued_online_tokens: Online prompt tokens that were already waiting at launch and are
             not part of the step.

@@ -14,13 +14,13 @@ class Outcome:
     Attributes:
         step_id: The step it belongs to.
         measured_s: Duration of the forward pass (events on CUDA, wall time on CPU).
-        online_tokens: Tokens computed for online rows.
-        offline_tokens: Tokens computed for flex and offline rows.
+        online_tokens: Tokens computed for online requests.
+        offline_tokens: Tokens computed for flex and offline requests.
         stopped_at_layer: Layer at which a safepoint stopped the step, or None.
         dropped: Ids whose work in this step was thrown away.
         flag_to_stop_s: Time between the stop word and the stop, when there was one.
-        online_gap_s: Longest gap, up to its end, between two tokens of an online row that it gave
-            one; 0 if it gave none a second token.
+        online_gap_s: Longest gap, up to its end, between two tokens of an online request that it
+            gave one; 0 if it gave none a second token.
         timing_valid: False when the duration says nothing about the model: an engine's first
             steps, and those that computed less than was planned.
     """

@@ -1,7 +1,7 @@
 """Rows that wait for their next token, with what every step asks of all of them.
 
-A full step holds hundreds of decode rows, and planning, pricing and checking it all need the same
-few numbers of each. They are read once, when the snapshot is taken.
+A full step holds hundreds of decoding requests, and planning, pricing and checking it all need the
+same few numbers of each. They are read once, when the snapshot is taken.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Column:
 
 
 class ReadyRows:
-    """Decode rows of one side, online or not, in the order a step takes them.
+    """Decoding requests of one side, online or not, in the order a step takes them.
 
     Invariant: true of the rows from the snapshot until its plan is applied, since only a port
     writes rows, and only then.

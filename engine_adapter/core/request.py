@@ -125,9 +125,9 @@ class RequestRow:
 
 
 def waiting_key(row: RequestRow) -> tuple[int, bool, float, int]:
-    """Sort key of waiting flex and offline rows, next to be admitted first.
+    """Sort key of waiting flex and offline requests, next to be admitted first.
 
-    Flex before offline; in each class retracted rows before new ones, because their KV waits on
+    Flex before offline; in each class retracted requests before new ones, because their KV waits on
     the host; then the deadline; then arrival.
     """
     return (
@@ -139,7 +139,7 @@ def waiting_key(row: RequestRow) -> tuple[int, bool, float, int]:
 
 
 def running_key(row: RequestRow) -> tuple[int, float, int]:
-    """Sort key of slot holders, most important first; online rows go by arrival alone."""
+    """Sort key of slot holders, most important first; online requests go by arrival alone."""
     if row.request_class is RequestClass.ONLINE:
         return (0, 0.0, row.sequence)
     return (row.request_class, row.deadline_at_s, row.sequence)

@@ -1,6 +1,7 @@
 """The book of live rows that a port keeps and a snapshot shows.
 
-Every change touches one row, so a snapshot costs the same with ten waiting rows and ten thousand::
+Every change touches one row, so a snapshot costs the same with ten waiting requests and ten
+thousand::
 
     add ──► waiting ──start──► running ──finish──► (gone)
                ▲                  │
@@ -86,7 +87,7 @@ class Roster:
         self._queue(row)
 
     def start(self, rid: str, phase: Phase = Phase.PREFILL) -> RequestRow:
-        """Give a waiting row a slot; it begins in ``phase``."""
+        """Give a waiting request a slot; it begins in ``phase``."""
         row = self.rows[rid]
         if row.holds_slot:
             raise ValueError(f"request {rid} already holds a slot")
@@ -171,7 +172,7 @@ class Roster:
 
     @property
     def online_waiting(self) -> Collection[RequestRow]:
-        """Online rows without a slot, in arrival order."""
+        """Online requests without a slot, in arrival order."""
         return self._online_waiting.values()
 
     @property
@@ -197,7 +198,7 @@ class Roster:
 
     @property
     def has_online_running(self) -> bool:
-        """Whether an online row holds a slot."""
+        """Whether an online request holds a slot."""
         return bool(self._online_running)
 
     @property

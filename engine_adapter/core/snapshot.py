@@ -56,11 +56,11 @@ class EngineLimits:
     Attributes:
         max_chunk_tokens: Most prompt tokens in one step, all rows together.
         max_batch_rows: Most rows in one step.
-        can_mix: Decode rows and prefill chunks may share a step.
+        can_mix: Decoding requests and prefill chunks may share a step.
         prefill_safepoints: A pure-offline prefill step can be aborted between layers.
-        decode_safepoints: A step of offline decode rows alone can be aborted and undone; with
+        decode_safepoints: A step of offline decoding requests alone can be aborted and undone; with
             prompt tokens beside them it is ``prefill_safepoints`` that counts.
-        row_drop: The offline rows of a mixed step can be dropped between layers.
+        row_drop: The offline requests of a mixed step can be dropped between layers.
         num_layers: Decoder layers, for turning an interval in seconds into layers.
     """
 
@@ -101,14 +101,14 @@ class Snapshot:
         limits: What the executor can do.
         rows: Every live row by id.
         running: Rows that hold a slot, in the order they got it.
-        online_running: The online rows among them, in the same order.
-        offline_running: The flex and offline rows among them, sorted by
+        online_running: The online requests among them, in the same order.
+        offline_running: The flex and offline requests among them, sorted by
             :func:`~engine_adapter.core.request.running_key`: most important first.
-        online_waiting: Online rows without a slot, in arrival order.
-        offline_waiting: Flex and offline rows without a slot, sorted by
+        online_waiting: Online requests without a slot, in arrival order.
+        offline_waiting: Flex and offline requests without a slot, sorted by
             :func:`~engine_adapter.core.request.waiting_key`: next to be admitted first.
-        online_ready: Decode rows of ``online_running``, read once.
-        offline_ready: Decode rows of ``offline_running``, read once.
+        online_ready: Decoding requests of ``online_running``, read once.
+        offline_ready: Decoding requests of ``offline_running``, read once.
         overhead_s: Time between two forward passes as the port measures it; part of every gap
             between tokens, so it is taken off every budget.
         offline_waiting_version: Changes whenever ``offline_waiting`` does.

@@ -1,11 +1,11 @@
 """Attention on a CPU: costs what the rows of a step need, and rounds alike in any step.
 
 SGLang's `torch_native` backend computes a prompt chunk of `p` tokens behind `c` cached ones as
-`p + c` queries and throws `c` of them away, so that a decode row that shares a step with a prompt
-(`p = 1`) costs `(1 + c)^2`; and it gathers keys with advanced indexing, ten times as slow as
-`index_select`. Steps that mix prompts and decode rows are what co-serving consists of, and no GPU
-kernel has these costs. Here a chunk has `p` queries, a decode row is a chunk of one token, and a
-step's index tensors are made once and not in every layer.
+`p + c` queries and throws `c` of them away, so that a decoding request that shares a step with a
+prompt (`p = 1`) costs `(1 + c)^2`; and it gathers keys with advanced indexing, ten times as slow as
+`index_select`. Steps that mix prompts and decoding requests are what co-serving consists of, and no
+GPU kernel has these costs. Here a chunk has `p` queries, a decoding request is a chunk of one
+token, and a step's index tensors are made once and not in every layer.
 
 The order in which the kernel adds up follows from how many keys it is given, and from how many
 queries if they are few. Here a token is given the keys up to the end of its block of `BLOCK`

@@ -112,7 +112,7 @@ def _paged_allocator() -> None:
 
 
 def _attention() -> None:
-    """Steps that mix prompts and decode rows: SGLang's cost grows with the square of a context."""
+    """Steps of prompts and decoding requests: SGLang's cost grows with the square of a context."""
     from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBackend
 
     from engine_adapter.cpu_compat import attention

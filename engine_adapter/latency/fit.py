@@ -91,8 +91,8 @@ def fit_coefficients(samples: Sequence[Sample]) -> Coefficients:
 def fit_model(samples: Iterable[Sample], decode_row_steps: tuple[int, ...] = ()) -> PolynomialModel:
     """One fit per executor; a kind without samples borrows the fit nearest to it.
 
-    Decode rows in a mixed step run through the prefill executor, so mixed and prefill steps stand
-    in for each other; decode borrows from prefill, and prefill from decode, as a last resort.
+    Decoding requests in a mixed step run through the prefill executor, so mixed and prefill steps
+    stand in for each other; decode borrows from prefill, and prefill from decode, as a last resort.
 
     Raises:
         ValueError: If there is no sample at all.

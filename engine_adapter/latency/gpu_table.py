@@ -2,7 +2,7 @@
 
 A table holds, for one GPU, model, engine and tensor parallelism, three measured curves, all layers
 added up and in milliseconds. A step of prompt chunks ``(p, c)``, p tokens after c cached ones, and
-``b`` decode rows of mean context ``l`` takes
+``b`` decoding requests of mean context ``l`` takes
 
     T = other(P + b) + floor + sum over chunks (chunk(p, c) - floor) + decode(b, l) + host
 
@@ -59,11 +59,11 @@ class GpuTable:
         tokens: Grid of ``prefill_other_ms``.
         prefill_other_ms: All but attention in a step with prompt tokens, by tokens of the step.
         rows: Grid of ``decode_other_ms`` and of the first index of ``decode_ms``.
-        decode_other_ms: All but attention in a step of decode rows alone, by rows.
+        decode_other_ms: All but attention in a step of decoding requests alone, by rows.
         context: Grid of cached tokens: the second index of ``chunk_ms`` and ``decode_ms``.
         chunk_tokens: Grid of the first index of ``chunk_ms``.
         chunk_ms: Attention of one chunk behind its cached tokens.
-        decode_ms: Attention of decode rows of the same context.
+        decode_ms: Attention of decoding requests of the same context.
     """
 
     name: str
@@ -140,7 +140,7 @@ class GpuTimes:
         return self._chunk.at(num_tokens, context_tokens) / MS
 
     def decode_attention_s(self, num_rows: int, mean_context: float) -> float:
-        """Attention of decode rows, all layers."""
+        """Attention of decoding requests, all layers."""
         return self._decode.at(num_rows, mean_context) / MS if num_rows else 0.0
 
     def step_s(
@@ -153,8 +153,8 @@ class GpuTimes:
 
         Args:
             chunks: ``(num_tokens, context_tokens)`` of every prompt chunk.
-            decode_rows: Decode rows in the step.
-            decode_context: KV tokens that all decode rows hold together.
+            decode_rows: Decoding requests in the step.
+            decode_context: KV tokens that all decoding requests hold together.
 
         Returns:
             Seconds; 0 for an empty step.

@@ -26,7 +26,7 @@ class Cell:
     """One step of the grid.
 
     Attributes:
-        decode: Context of every decode row.
+        decode: Context of every decoding request.
         chunks: ``(num_tokens, context)`` of every prompt chunk.
     """
 
@@ -49,7 +49,7 @@ def make_grid(chunk_tokens: int, pool_tokens: int, slots: int, context_tokens: i
 
     Args:
         chunk_tokens: Most prompt tokens of one step.
-        pool_tokens: KV tokens. Half of them bound a cell: offline rows may hold the rest while
+        pool_tokens: KV tokens. Half of them bound a cell: offline requests may hold the rest while
             the grid is measured.
         slots: Request slots.
         context_tokens: Longest sequence of the model.

@@ -1,9 +1,9 @@
 """What online requests get while offline work runs beside them, and while it does not.
 
-A latency is *beside* offline work if a step with offline rows ended after it had begun, else
+A latency is *beside* offline work if a step with offline requests ended after it had begun, else
 *apart*. Load differs between the two: offline work runs where little else does. So while both kinds
-are live, offline rows are left out of all steps for a second now and then, and what the same online
-requests get then is the other half of the comparison (decision 0127).
+are live, offline requests are left out of all steps for a second now and then, and what the same
+online requests get then is the other half of the comparison (decision 0127).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PAUSE_S: Final = 1.0
 PAUSE_EVERY_S: Final = 500.0
 """Pauses are 0.2 % of the time at most."""
 SPARE_SHARE: Final = 0.1
-"""Of the KV pool: with less to spare, online rows may need what parked rows hold."""
+"""Of the KV pool: with less to spare, online requests may need what parked requests hold."""
 
 
 class Isolation:
@@ -39,7 +39,7 @@ class Isolation:
         self._offline_until_s = float("-inf")
 
     def offline_ran(self, until_s: float) -> None:
-        """A step with offline rows ended at that instant."""
+        """A step with offline requests ended at that instant."""
         self._offline_until_s = until_s
 
     def token(
@@ -61,7 +61,7 @@ class Isolation:
 
 
 class Pauses:
-    """When offline rows are left out so that the comparison is fair.
+    """When offline requests are left out so that the comparison is fair.
 
     Args:
         on: Whether they ever are.
@@ -117,7 +117,7 @@ class Pauses:
 
 
 def _costs_nobody(snapshot: Snapshot) -> bool:
-    """Online rows are there, and have slots and pages without taking any from parked rows."""
+    """Online requests have slots and pages, without taking any from parked requests."""
     resources = snapshot.resources
     waiting = snapshot.online_waiting
     if not snapshot.online_running and not waiting:

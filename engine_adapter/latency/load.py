@@ -7,8 +7,8 @@ A row that computes ``p`` tokens after ``c`` tokens already in its KV contribute
 and the step as a whole B = 1 if P > 1: products of a matrix and a vector become products of two
 matrices, which cost more from the second token on and little for the next ones.
 
-Decode rows (p = 1) and prefill chunks are summed apart because a step's executor depends on which
-of them are present.
+Decoding requests (p = 1) and prefill chunks are summed apart because a step's executor depends on
+which of them are present.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class StepLoad:
     """Running sums; rows are added one at a time.
 
     Attributes:
-        decode_rows: Number of decode rows.
+        decode_rows: Number of decoding requests.
         decode_context: Sum of ``1 + c`` over them, which is also their attention sum.
         decode_square: Sum of ``(1 + c)^2`` over them.
         chunk_rows: Number of prefill chunks.

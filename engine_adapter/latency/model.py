@@ -27,7 +27,7 @@ class LatencyModel(Protocol):
         ...
 
     def predict_with_decode(self, load: StepLoad, context_tokens: int) -> float:
-        """Duration if a decode row with this much context joined the load."""
+        """Duration if a decoding request with this much context joined the load."""
         ...
 
     def max_tokens(

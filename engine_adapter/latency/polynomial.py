@@ -45,7 +45,7 @@ class PolynomialModel:
     """Step times from one coefficient set per executor.
 
     Args:
-        decode: Fit for steps of decode rows only.
+        decode: Fit for steps of decoding requests only.
         prefill: Fit for steps of prefill chunks only.
         mixed: Fit for steps with both.
         decode_row_steps: Row counts a captured decode graph exists for; a decode-only step is
@@ -89,7 +89,7 @@ class PolynomialModel:
         )
 
     def predict_with_decode(self, load: StepLoad, context_tokens: int) -> float:
-        """Duration if a decode row with this much context joined the load."""
+        """Duration if a decoding request with this much context joined the load."""
         length = context_tokens + 1
         return self._evaluate(
             StepKind.MIXED if load.chunk_rows else StepKind.DECODE,

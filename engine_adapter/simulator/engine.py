@@ -41,13 +41,13 @@ class MemoryEngine:
         pool: Pages.
         tracks: Every request that ever arrived, by id.
         finished: Requests that got their last token.
-        offline_tokens: Tokens computed for offline rows, none counted twice.
+        offline_tokens: Tokens computed for offline requests, none counted twice.
         offline_prompt_tokens: Those of them that were prompt tokens.
         recomputed_tokens: Tokens computed again, of any row.
         num_steps: Steps that computed something.
         num_stops: Steps that an arrival stopped.
         num_retracts: Rows that lost slot and pages.
-        num_parks: Times a running row was left out of a step.
+        num_parks: Times a running request was left out of a step.
         busy_s: Time spent in steps.
     """
 

@@ -111,7 +111,7 @@ class PrefixCache:
         return prefix.pages
 
     def wait_again(self, row: RequestRow) -> None:
-        """A retracted row waits: with nothing on the host it hits what is there."""
+        """A retracted request waits: with nothing on the host it hits what is there."""
         prefix = self._of.get(row.rid)
         if prefix is not None and not row.host_tokens:
             self._wait(prefix, row)

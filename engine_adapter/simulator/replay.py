@@ -1,8 +1,8 @@
-"""One run of one policy: online requests beside a full queue of offline rows.
+"""One run of one policy: online requests beside a full queue of offline requests.
 
 The same run as the benchmark's against a real engine: online requests arrive at their instants
-whatever happened before; a constant number of offline rows is outstanding, from ``lead_s`` before
-the window until the last online request is answered.
+whatever happened before; a constant number of offline requests is outstanding, from ``lead_s``
+before the window until the last online request is answered.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class SimulatedLoad:
 
     Attributes:
         online: Online requests, arrivals counted from the opening of the window.
-        offline: Lengths of offline rows, as many as are needed; None sends none.
-        num_outstanding: Offline rows kept outstanding.
+        offline: Lengths of offline requests, as many as are needed; None sends none.
+        num_outstanding: Offline requests kept outstanding.
         duration_s: Length of the window.
         lead_s: Time the offline queue runs before the window opens.
         drain_s: Time online requests may take after the window.
@@ -190,7 +190,7 @@ class _Replay:
             progress(engine.now_s - before_s)
 
     def _feed(self) -> None:
-        """One more offline row."""
+        """One more offline request."""
         assert self._load.offline is not None
         lengths = next(self._load.offline, None)
         if lengths is None:

@@ -21,7 +21,7 @@ class EngineShape:
         host_total_pages: Host pages of ``host_page_tokens`` tokens.
         host_page_tokens: Tokens per host page.
         total_slots: Request slots.
-        reserved_share: Share of the slots kept for online rows.
+        reserved_share: Share of the slots kept for online requests.
         copy_pages_per_step: Host pages moved per step.
         page_copy_s: Time the host link takes for one host page, each direction by itself; 0 lets
             every copy end with its step.
@@ -86,7 +86,7 @@ class Launched:
 
     Attributes:
         plan: What was asked for.
-        decode: Its decode rows, as they are tracked.
+        decode: Its decoding requests, as they are tracked.
         ends: Tokens with KV of each of them after the step.
         chunks: Its prompt chunks.
         outcome: What it did.

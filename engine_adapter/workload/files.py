@@ -12,7 +12,7 @@ def find_workload(name: str | None, kind: str) -> Path | None:
 
     Args:
         name: A path, or a file's name with or without ``.csv``; None finds nothing.
-        kind: ``"online"`` for traces, ``"lengths"`` for lengths of offline rows.
+        kind: ``"online"`` for traces, ``"lengths"`` for lengths of offline requests.
 
     Raises:
         ValueError: If there is no such file; the message says where it was looked for.

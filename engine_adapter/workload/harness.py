@@ -35,8 +35,8 @@ class Load:
 
     Attributes:
         online: Online requests, arrivals counted from the opening of the window.
-        offline: Lengths of offline rows, as many as are needed; None sends none.
-        num_outstanding: Offline rows kept outstanding.
+        offline: Lengths of offline requests, as many as are needed; None sends none.
+        num_outstanding: Offline requests kept outstanding.
         duration_s: Length of the window.
         lead_s: Time the offline queue runs before the window opens.
         drain_s: Time online requests may take after the window.
@@ -58,7 +58,7 @@ class RunResult:
 
     Attributes:
         online: Online requests in order of arrival.
-        offline: Offline rows in order of sending.
+        offline: Offline requests in order of sending.
         duration_s: Length of the window.
         reading: What the engine's own count grew by inside the window; None if it was not read.
         cached: Likewise prompt tokens it found in its prefix tree.
@@ -178,7 +178,7 @@ class Harness:
                     record.given_up_s = max(self._now_s(), record.scheduled_s)
 
     async def _feed(self, load: Load, records: list[RequestRecord]) -> None:
-        """Keep one offline row outstanding."""
+        """Keep one offline request outstanding."""
         assert load.offline is not None
         for input_tokens, output_tokens in load.offline:
             record = RequestRecord(f"offline-{len(records)}", False, input_tokens, self._now_s())

@@ -213,8 +213,8 @@ def _pairs(runs: Sequence[SystemRun], reference: Sequence[SystemRun]) -> list[tu
 
 
 def _recomputed(run: SystemRun) -> int:
-    """The runtime counts its own. Stock SGLang's is what retracted rows had in the window less what
-    they found again in the prefix tree: the benchmark's prompts have no prefix in common.
+    """The runtime counts its own. Stock SGLang's is what retracted requests had in the window less
+    what they found again in the prefix tree: the benchmark's prompts have no prefix in common.
     """
     if "recomputed_tokens" in run.counters:
         return int(run.counters["recomputed_tokens"])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import io
 import re
+import tokenize
 from pathlib import Path
 
 import pytest
@@ -52,6 +55,44 @@ def _words_not_used() -> re.Pattern[str]:
     words = [word for row in _glossary("Words not used") for word in row[0].split(", ")]
     assert len(words) > 3
     return re.compile(rf"\b({'|'.join(map(re.escape, words))})(s|ed|ing|ion)?\b", re.IGNORECASE)
+
+
+# Still to be renamed: code whose requests are called rows in their names too.
+EXCEPTED_PACKAGES = ("engine_adapter/policies/", "engine_adapter/sglang_plugin/")
+_REQUESTS = re.compile(
+    r"\b(?:online|offline|flex|decode|decoding|running|waiting|parked|retracted)\s+rows?\b",
+    re.IGNORECASE,
+)
+
+
+def _said_in(source: Path) -> list[tuple[int, str]]:
+    """Docstrings and comments of a module, each with its line."""
+    text = source.read_text()
+    found = [
+        (token.start[0], token.string.lstrip("# "))
+        for token in tokenize.generate_tokens(io.StringIO(text).readline)
+        if token.type == tokenize.COMMENT
+    ]
+    found += [
+        (node.lineno, str(node.value.value))
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    ]
+    return found
+
+
+@pytest.mark.parametrize(
+    "package", ["coserve", "gateway", "batch", "store", "engine_adapter", "bench"]
+)
+def test_docstrings_call_requests_of_an_engine_requests(package: str) -> None:
+    found = [
+        f"{_name(source)}:{line}: {said[0]!r}"
+        for source in (ROOT / package).rglob("*.py")
+        if not _name(source).startswith(EXCEPTED_PACKAGES)
+        for line, text in _said_in(source)
+        for said in _REQUESTS.finditer(text)
+    ]
+    assert found == []
 
 
 def complaints(name: str) -> list[str]:
