@@ -31,6 +31,7 @@ from sglang.srt.managers.io_struct import (
 )
 
 from engine_adapter.core.arrival import Arrival, Decision, RunningStep
+from engine_adapter.core.plan import SafepointMode
 from engine_adapter.core.request import RequestClass
 from engine_adapter.sglang_plugin.row_class import classify
 from engine_adapter.sglang_plugin.safepoint import StopWord
@@ -155,6 +156,8 @@ class Monitor:
         step = self._running
         if step is None or self._word is None or self._word.step_id == step.step_id:
             return
+        if step.safepoints.mode is SafepointMode.NONE:
+            return  # no word could stop it: the walk through the tree would be for nothing
         num_tokens = len(request.input_ids or ()) - self._cached_tokens(request)
         arrival = Arrival(
             request_class=RequestClass.ONLINE,

@@ -109,11 +109,7 @@ class QueueingScheduler(ReportingScheduler):
         )
 
     def _expected_hit(self, req: Any) -> int:
-        key = RadixKey(
-            token_ids=req.origin_input_ids,
-            extra_key=req.extra_key,
-            limit=len(req.origin_input_ids) - 1,
-        )
+        key = _prompt_key(req.origin_input_ids, req.extra_key)
         return len(self.tree_cache.match_prefix(MatchPrefixParams(key=key)).device_indices)
 
     def expect_hits_again(self, row: RequestRow) -> None:
@@ -213,8 +209,7 @@ class QueueingScheduler(ReportingScheduler):
         ids = request.input_ids
         if not ids or request.input_embeds is not None:
             return 0
-        key = RadixKey(token_ids=ids, extra_key=request.extra_key, limit=len(ids) - 1)
-        return cached_tokens(self.tree_cache, key)
+        return cached_tokens(self.tree_cache, _prompt_key(ids, request.extra_key))
 
     def judge(self, arrival: Any, step: RunningStep) -> Any:
         """Ask the policy about an arrival; runs on the monitor's thread."""
@@ -267,3 +262,8 @@ class QueueingScheduler(ReportingScheduler):
     def coserve_state(self) -> dict[str, Any]:
         """Counters and gauges as plain data."""
         return self.reporter.to_plain()
+
+
+def _prompt_key(ids: Any, extra_key: str | None) -> RadixKey:
+    """What is looked up of a prompt: its last token is always computed."""
+    return RadixKey(token_ids=ids, extra_key=extra_key, limit=len(ids) - 1)

@@ -5,8 +5,8 @@ decided twice. Per step one plan travels from rank 0 to the others beside SGLang
 requests. Inside an armed step every rank passes a safepoint only after rank 0 has said for that
 safepoint whether the pass goes on: words in shared memory, written by rank 0 alone::
 
-    progress      = step id << 16 | layer << 1 | stop   the safepoint rank 0 passed last
-    stopped[step id % 64]   = step id << 16 | layer << 1 | 1   where a step stopped, for late ranks
+    progress              = step id << 16 | layer << 1 | stop   the safepoint rank 0 passed last
+    stopped[step id % 64] = step id << 16 | layer << 1 | 1      where a step stopped
 
 A rank that is late reads the word of its own step: rank 0 may be in a later one, and may have
 stopped that too. It cannot be 64 steps ahead, since every step's plan is agreed upon.

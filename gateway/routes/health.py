@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterator
 from importlib.metadata import version
 from typing import Any
 
@@ -114,23 +114,20 @@ def _why_no_engine(engines: EnginePool) -> str:
 
 def _profile(engines: EnginePool) -> str | None:
     """`measuring` while an engine measures how long its steps take; it serves meanwhile."""
-    found: set[str] = set()
-    for member in engines.members:
-        if member.up and member.facts is not None:
-            state = member.facts.reported("profile.state")
-            if isinstance(state, str):
-                found.add(state)
+    found = {state for state in _reported(engines, "profile.state") if isinstance(state, str)}
     return "measuring" if "measuring" in found else min(found, default=None)
 
 
 def _policy_errors(engines: EnginePool) -> int:
     """Steps at which a scheduling policy erred; the engine planned those with a plainer one."""
-    found = (
-        member.facts.reported("policy_errors")
-        for member in engines.members
-        if member.up and member.facts is not None
-    )
-    return sum(num for num in found if isinstance(num, int))
+    return sum(num for num in _reported(engines, "policy_errors") if isinstance(num, int))
+
+
+def _reported(engines: EnginePool, path: str) -> Iterator[Any]:
+    """What the runtimes of engines that are up report at a path."""
+    for member in engines.members:
+        if member.up and member.facts is not None:
+            yield member.facts.reported(path)
 
 
 def _part(why: str) -> dict[str, Any]:
