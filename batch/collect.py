@@ -13,7 +13,7 @@ from typing import Final
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from batch.errors import FileInUse, FileNotFound, StorageUnavailable
-from batch.files import FileStore
+from batch.files import FileStore, parts
 from batch.retain import forget_results
 from store.models import File
 from store.repositories import file as files
@@ -63,7 +63,7 @@ async def collect_files(db: Database, file_store: FileStore) -> int:
             for file in free:
                 # Bytes first: a crash in between repeats the removal, and never forgets one.
                 try:
-                    await file_store.delete(file.storage_key)
+                    await parts.delete_file(file_store, file)
                 except (OSError, StorageUnavailable) as error:
                     stuck.add(file.id)
                     logger.warning("%s cannot be removed: %s", file.id, error)

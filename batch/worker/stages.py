@@ -16,7 +16,7 @@ from batch.dispatch import Dispatcher, DispatchLimits, Ending
 from batch.files import FileStore, make_file_store
 from batch.queue import CeleryQueue
 from batch.settings import BatchSettings
-from batch.states import BatchStatus
+from batch.states import TERMINAL_BATCH, BatchStatus
 from batch.webhooks.deliver import collect_deliveries, deliver
 from batch.webhooks.names import ReceiverNames
 from batch.webhooks.sender import Sender
@@ -72,8 +72,10 @@ class Stages:
         """Close a batch's rows and write its files, if it is its turn."""
         async with self._database("finalize") as database, self._files() as files:
             status = await finalize.finalize(database, files, batch_id)
-        if status is not None:
+        if status in TERMINAL_BATCH:
             await self._queue.enqueue_deliver()
+        elif status is not None:
+            await self._queue.enqueue_finalize(batch_id)
 
     async def deliver(self) -> None:
         """Send the webhooks that are due."""

@@ -7,7 +7,8 @@ from urllib.parse import quote
 from fastapi import APIRouter, Request
 from starlette.responses import StreamingResponse
 
-from batch.errors import StoredObjectMissing
+from batch.files import ByteRange
+from batch.files.parts import check_there, stream_file
 from engine_adapter.wire.errors import NotFound
 from gateway.dashboard.access import OperatorDep, ResourcesDep
 from gateway.tenants.actor import Action
@@ -40,10 +41,10 @@ async def download(
             project_id=found.batch.project_id,
             detail={"data": {"file_id": file.id, "file": kind}},
         )
-    if await resources.file_store.size(file.storage_key) != file.size_bytes:
-        raise StoredObjectMissing(file.storage_key)
+    whole = ByteRange(0, file.size_bytes)
+    await check_there(resources.file_store, file, whole)
     return StreamingResponse(
-        resources.file_store.stream(file.storage_key),
+        stream_file(resources.file_store, file, whole),
         media_type="application/jsonl",
         headers={
             "content-length": str(file.size_bytes),

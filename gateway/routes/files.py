@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import aclosing
 from typing import Annotated, Final, Literal
 
 import orjson
@@ -14,7 +12,8 @@ from starlette.responses import StreamingResponse
 from batch import collect, idempotency, upload
 from batch.arrivals import StoredArrivals, discard
 from batch.errors import FileNotFound, FileTooLarge, InvalidUpload
-from batch.files import ByteRange, FileStore
+from batch.files import ByteRange, parts
+from batch.files.parts import check_there, stream_file
 from batch.project_limits import check_storage
 from batch.schemas import FileDeleted, FileList, FileObject, may_be_id
 from engine_adapter.wire.errors import ApiError
@@ -150,8 +149,7 @@ async def get_file_content(
 ) -> StreamingResponse:
     """The file's bytes, or a range of them."""
     file = await _find(database, principal.project_id, file_id)
-    # Before the first byte is sent: a missing object must be an error, not a cut-off reply.
-    size_bytes = await file_store.size(file.storage_key)
+    size_bytes = file.size_bytes
     etag = f'"{file.sha256}"'
     wanted = read_range(
         request.headers.get("range"),
@@ -169,9 +167,11 @@ async def get_file_content(
         last = wanted.offset + wanted.length - 1
         headers["content-range"] = f"bytes {wanted.offset}-{last}/{size_bytes}"
     part = wanted or ByteRange(0, size_bytes)
+    # Before the first byte is sent: a missing object must be an error, not a cut-off reply.
+    await check_there(file_store, file, part)
     headers["content-length"] = str(part.length)
     return StreamingResponse(
-        _chunks(file_store, file.storage_key, part),
+        stream_file(file_store, file, part),
         status_code=200 if wanted is None else 206,
         headers=headers,
         media_type="application/octet-stream",
@@ -187,7 +187,7 @@ async def delete_file(
         raise FileNotFound(file_id[:64])
     async with database.unit_of_work() as session:
         file = await collect.delete_file(session, principal.project_id, file_id)
-    await file_store.delete(file.storage_key)
+    await parts.delete_file(file_store, file)
     return FileDeleted(id=file.id)
 
 
@@ -206,9 +206,3 @@ async def _find(database: Database, project_id: str, file_id: str) -> File:
     if file is None:
         raise FileNotFound(file_id[:64])
     return file
-
-
-async def _chunks(file_store: FileStore, key: str, part: ByteRange) -> AsyncIterator[bytes]:
-    async with aclosing(file_store.stream(key, offset=part.offset, length=part.length)) as chunks:
-        async for chunk in chunks:
-            yield chunk

@@ -14,6 +14,7 @@ from store.models.history import HistoryPoint, HistoryWriter
 from store.models.idempotency import IdempotencyKey
 from store.models.key import ApiKey
 from store.models.organization import DEFAULT_ORGANIZATION_ID, Organization
+from store.models.output_part import OutputPart
 from store.models.project import DEFAULT_PROJECT_ID, Project
 from store.models.receipt import WriteReceipt
 from store.models.response import Conversation, ConversationItem, StoredResponse
@@ -44,6 +45,7 @@ __all__ = [
     "HistoryWriter",
     "IdempotencyKey",
     "Organization",
+    "OutputPart",
     "Project",
     "RowResult",
     "StageCount",

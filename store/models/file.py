@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, text
+from sqlalchemy import ARRAY, BigInteger, CheckConstraint, ForeignKey, Index, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from store.models.base import Base, one_of
@@ -43,7 +43,10 @@ class File(Base):
     filename: Mapped[str]
     size_bytes: Mapped[int] = mapped_column(BigInteger)
     sha256: Mapped[str]
+    """Of its bytes; of the digests of its parts where it has several."""
     storage_key: Mapped[str] = mapped_column(unique=True)
+    part_bytes: Mapped[list[int] | None] = mapped_column(ARRAY(BigInteger))
+    """The sizes of its objects where it lies in several (batch/files/parts.py)."""
     created_at: Mapped[CreatedAt]
     expires_at: Mapped[Instant | None]
     deleted_at: Mapped[Instant | None]

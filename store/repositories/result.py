@@ -208,22 +208,38 @@ _AFTER = text(
 )
 
 
-async def lines(session: AsyncSession, batch_id: str, *, succeeded: bool) -> AsyncIterator[bytes]:
-    """The batch's output or error lines with their line ends, in `seq` order, in large chunks.
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Lines with their line ends, how many they are, and the number of the last one."""
 
-    Memory does not grow with the batch, nor with the length of its lines but for a single one.
+    last_seq: int
+    num: int
+    data: bytes
+
+
+async def lines(
+    session: AsyncSession,
+    batch_id: str,
+    *,
+    succeeded: bool,
+    seq: int = 0,
+    max_bytes: int = EXPORT_BYTES,
+) -> AsyncIterator[Lines]:
+    """The batch's output or error lines after number `seq`, in order, in large chunks.
+
+    The chunks follow from the results and where they begin; none grows after `max_bytes`. Memory
+    does not grow with the batch, nor with the length of its lines but for a single one.
     """
-    seq = 0
     while found := await after(
         session,
         batch_id,
         seq=seq,
         succeeded=succeeded,
         max_lines=EXPORT_ROWS,
-        max_bytes=EXPORT_BYTES,
+        max_bytes=max_bytes,
     ):
         seq = found[-1].seq
-        yield b"\n".join([one.line for one in found]) + b"\n"
+        yield Lines(seq, len(found), b"\n".join([one.line for one in found]) + b"\n")
 
 
 async def take_pending(

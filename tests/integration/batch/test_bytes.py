@@ -104,5 +104,5 @@ async def test_a_page_and_an_export_read_no_line_after_their_bytes(
             session, batch_id, seq=1, succeeded=True, max_lines=10, max_bytes=len(long) + 1
         )
         assert [one.seq for one in page] == [2, 3]
-        chunks = [chunk async for chunk in results.lines(session, batch_id, succeeded=True)]
+        chunks = [chunk.data async for chunk in results.lines(session, batch_id, succeeded=True)]
     assert [len(chunk) for chunk in chunks] == [len(long) + 1] * 5
