@@ -74,6 +74,8 @@ class RequestRow:
         prefetched_pages: Host pages already ordered back to the device while PREFETCHING.
         in_flight: A launched step of this row is not processed yet; it cannot be retracted.
         can_mix: The row may share a step with prefill chunks (false with logprobs and the like).
+        expected_output_tokens: Length a predictor expects of the whole answer; 0 if none was asked.
+            All that is known of it: the true length shows when the answer ends.
     """
 
     rid: str
@@ -97,6 +99,7 @@ class RequestRow:
     prefetched_pages: int = 0
     in_flight: bool = False
     can_mix: bool = True
+    expected_output_tokens: int = 0
 
     @property
     def is_online(self) -> bool:

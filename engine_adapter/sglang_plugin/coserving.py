@@ -241,6 +241,7 @@ class CoServingScheduler(QueueingScheduler):
                 live.last_token_at_s = now_s
             live.row.output_tokens = len(live.req.output_ids)
             if live.req.finished():
+                self.learn_length(live)
                 self.forget_row(live)
         self._finish_step(step)
 

@@ -12,12 +12,14 @@ import time
 from typing import Any
 
 import zmq
+from sglang.srt.managers.schedule_batch import FINISH_ABORT
 from sglang.srt.mem_cache.base_prefix_cache import MatchPrefixParams
 from sglang.srt.mem_cache.common import release_kv_cache
 from sglang.srt.mem_cache.radix_cache import RadixKey
 
 from engine_adapter.core.arrival import RunningStep
 from engine_adapter.core.request import RequestRow
+from engine_adapter.prediction.base import Asked, LengthPredictor
 from engine_adapter.sglang_plugin.actuate import retract_rows, settle
 from engine_adapter.sglang_plugin.cached_prefix import cached_tokens
 from engine_adapter.sglang_plugin.launched_step import LaunchedStep
@@ -39,6 +41,7 @@ class QueueingScheduler(ReportingScheduler):
     waiting_queue: Any
     ipc_channels: Any
     monitor: Any = None
+    predictor: LengthPredictor
     _queue_touched = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -95,7 +98,7 @@ class QueueingScheduler(ReportingScheduler):
         row_class = classify(req.priority, req.sampling_params.custom_params)
         now_s = self.monitor.take_arrival(req.rid) if self.monitor else time.monotonic()
         mixable = not (req.return_logprob or req.return_hidden_states or req.input_embeds)
-        return RequestRow(
+        row = RequestRow(
             rid=req.rid,
             request_class=row_class.request_class,
             prompt_tokens=len(req.origin_input_ids),
@@ -107,6 +110,9 @@ class QueueingScheduler(ReportingScheduler):
             cached_tokens=self._expected_hit(req),
             can_mix=mixable,
         )
+        asked = Asked.about(row, req.sampling_params.temperature)
+        row.expected_output_tokens = self.predictor.expect(asked)
+        return row
 
     def _expected_hit(self, req: Any) -> int:
         key = _prompt_key(req.origin_input_ids, req.extra_key)
@@ -136,6 +142,13 @@ class QueueingScheduler(ReportingScheduler):
             self.output_streamer.stream_output([req], req.return_logprob)
 
     # --- ends ------------------------------------------------------------------------------
+
+    def learn_length(self, live: LiveRow) -> None:
+        """A request ended: its length is known. One that was aborted says nothing."""
+        req, row = live.req, live.row
+        if not isinstance(req.finished_reason, FINISH_ABORT):
+            asked = Asked.about(row, req.sampling_params.temperature)
+            self.predictor.learn(asked, len(req.output_ids))
 
     def forget_row(self, live: LiveRow) -> None:
         """A request is over: release what the host still holds of it."""

@@ -12,6 +12,7 @@ from engine_adapter.core.slo import Slo
 from engine_adapter.latency.attained import AttainedLatency
 from engine_adapter.latency.isolation import Isolation, Pauses
 from engine_adapter.latency.polynomial import Coefficients, PolynomialModel
+from engine_adapter.prediction.registry import create_predictor
 from engine_adapter.sglang_plugin.checkpointer import Checkpointer
 from engine_adapter.sglang_plugin.counters import Counters
 from engine_adapter.sglang_plugin.cuda_pass import device_clock, pass_stream
@@ -39,6 +40,7 @@ def install_parts(scheduler: Any) -> None:
     """Give the scheduler rows, planner, safepoints, checkpoints, monitor and reports."""
     settings: RuntimeSettings = scheduler.coserve_settings
     scheduler.counters = Counters()
+    scheduler.predictor = create_predictor(settings.length_predictor)
     scheduler.attained = AttainedLatency()
     scheduler.isolation, scheduler.pauses = Isolation(), Pauses(on=settings.isolation_pauses)
     scheduler.recent_steps = RecentSteps()

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine_adapter.prediction.registry import DEFAULT_PREDICTOR
 from engine_adapter.sglang_plugin.last_word import refuse
 
 OFF = "off"
@@ -43,6 +44,7 @@ class RuntimeSettings:
         checkpoints: Checkpoint KV (``COSERVE_CHECKPOINTS``, 0 or 1; ablations).
         isolation_pauses: Leave offline rows out for a second now and then, to measure what online
             requests get without them (``COSERVE_ISOLATION_PAUSES``, 0 or 1).
+        length_predictor: Who expects the lengths of answers (``COSERVE_LENGTH_PREDICTOR``).
     """
 
     policy: str = DEFAULT_POLICY
@@ -55,6 +57,7 @@ class RuntimeSettings:
     safepoints: bool = True
     checkpoints: bool = True
     isolation_pauses: bool = True
+    length_predictor: str = DEFAULT_PREDICTOR
 
     @property
     def is_on(self) -> bool:
@@ -90,6 +93,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> RuntimeSettings:
         safepoints=_switch(env, "COSERVE_SAFEPOINTS"),
         checkpoints=_switch(env, "COSERVE_CHECKPOINTS"),
         isolation_pauses=_switch(env, "COSERVE_ISOLATION_PAUSES"),
+        length_predictor=env.get("COSERVE_LENGTH_PREDICTOR") or DEFAULT_PREDICTOR,
     )
 
 

@@ -21,6 +21,7 @@ from engine_adapter.core.request import Phase, RequestClass, RequestRow
 from engine_adapter.core.roster import Roster
 from engine_adapter.core.slo import Slo
 from engine_adapter.core.snapshot import Resources, Snapshot, reserved_slots
+from engine_adapter.prediction.base import Asked, LengthPredictor
 from engine_adapter.simulator.kv_mover import KvMover
 from engine_adapter.simulator.kv_pool import KvPool
 from engine_adapter.simulator.shape import ChunkWork, EngineShape, Launched, Track, load_of
@@ -60,6 +61,7 @@ class MemoryEngine:
         *,
         on_finish: FinishHook | None = None,
         noise: Noise | None = None,
+        predictor: LengthPredictor | None = None,
     ) -> None:
         """Start idle at instant 0.
 
@@ -70,6 +72,7 @@ class MemoryEngine:
             on_arrival: Asked about each online arrival during a step.
             on_finish: Told of each row that got its last token; it may submit others.
             noise: Factors on the steps' times.
+            predictor: Expects the length of each answer.
         """
         self.shape = shape
         self.slo = slo
@@ -93,11 +96,13 @@ class MemoryEngine:
         self._noise = noise or Noise()
         self._on_arrival = on_arrival
         self._on_finish = on_finish
+        self._predictor = predictor
         # Arrivals to come, sorted; those before ``_next`` have come.
         self._future: list[tuple[float, int, RequestRow]] = []
         self._next = 0
         self._tie = 0
         self._prefix: dict[str, tuple[str, int]] = {}
+        self._answers: dict[str, int] = {}
         self._step_id = -1
         self._launched: deque[Launched] = deque()
         self._reserved = reserved_slots(shape.total_slots, shape.reserved_share)
@@ -117,13 +122,18 @@ class MemoryEngine:
         """When each request got its first token."""
         return {rid: track.times[0] for rid, track in self.tracks.items() if track.times}
 
-    def submit(self, row: RequestRow, prefix: tuple[str, int] | None = None) -> None:
+    def submit(
+        self, row: RequestRow, prefix: tuple[str, int] | None = None, *, answer_tokens: int = 0
+    ) -> None:
         """Let a row arrive at ``row.arrival_at_s``, now or later.
 
         Args:
             row: The request.
             prefix: Group of requests whose prompts begin alike, and how many tokens they share.
+            answer_tokens: How long its answer turns out, which no policy is told; 0 is its bound.
         """
+        if answer_tokens:
+            self._answers[row.rid] = answer_tokens
         if prefix is not None:
             self._prefix[row.rid] = prefix
         if row.arrival_at_s <= self.now_s:
@@ -220,8 +230,11 @@ class MemoryEngine:
         return True
 
     def _add(self, row: RequestRow) -> None:
+        if self._predictor is not None:
+            row.expected_output_tokens = self._predictor.expect(Asked.about(row))
         self.roster.add(row)
-        self.tracks[row.rid] = Track(row, row.arrival_at_s)
+        answer_tokens = self._answers.pop(row.rid, row.max_output_tokens)
+        self.tracks[row.rid] = Track(row, row.arrival_at_s, answer_tokens)
         prefix = self._prefix.pop(row.rid, None)
         if prefix is not None:
             self.pool.prefixes.join(row, *prefix)
@@ -413,7 +426,7 @@ class MemoryEngine:
                 gap_s = at_s - times[-1]
             times.append(at_s)
             row.output_tokens += 1
-            if row.output_tokens >= row.max_output_tokens:
+            if row.output_tokens >= track.answer_tokens:
                 done.append(track)
         self.offline_tokens += fresh
         self.recomputed_tokens += again
@@ -442,7 +455,7 @@ class MemoryEngine:
         gap_s = at_s - track.times[-1] if row.is_online and track.times else 0.0
         track.times.append(at_s)
         row.output_tokens += 1
-        if row.output_tokens >= row.max_output_tokens:
+        if row.output_tokens >= track.answer_tokens:
             done.append(track)
         return gap_s
 
@@ -451,6 +464,8 @@ class MemoryEngine:
         track.over = True
         self.roster.finish(row.rid)
         self.finished[row.rid] = row
+        if self._predictor is not None:
+            self._predictor.learn(Asked.about(row), row.output_tokens)
         self._kv.release(row)
         if self._on_finish is not None:
             self._on_finish(row)

@@ -18,6 +18,7 @@ from engine_adapter.driver import Driver
 from engine_adapter.policies.base import SchedulingPolicy
 from engine_adapter.simulator.device import SimulatedDevice
 from engine_adapter.simulator.engine import MemoryEngine
+from engine_adapter.simulator.prediction import simulated_predictor
 from engine_adapter.simulator.run import run
 from engine_adapter.simulator.shape import Track
 from engine_adapter.simulator.times import Noise
@@ -65,6 +66,8 @@ class SimulatedLoad:
         drain_s: Time online requests may take after the window.
         online_prefixes: What online prompts share.
         offline_prefixes: What offline prompts share.
+        output_bound: ``max_tokens`` of every request whose answer is no longer.
+        predictor: Who expects the lengths of answers.
     """
 
     online: Sequence[TraceRequest]
@@ -75,6 +78,8 @@ class SimulatedLoad:
     drain_s: float = 60.0
     online_prefixes: SharedPrefixes = SharedPrefixes()
     offline_prefixes: SharedPrefixes = SharedPrefixes()
+    output_bound: int = 2048
+    predictor: str = "history"
 
 
 def replay(
@@ -127,6 +132,7 @@ class _Replay:
         self._driver = Driver(policy)
         self._num_offline = 0
         self._open = len(load.online)
+        self._answers: dict[str, int] = {}
         self.engine = MemoryEngine(
             device.shape,
             slo,
@@ -134,6 +140,7 @@ class _Replay:
             self._driver.arrival,
             on_finish=self._finished,
             noise=noise,
+            predictor=simulated_predictor(load.predictor, self._answers.__getitem__),
         )
         self.engine.now_s = -load.lead_s  # instant 0 is the opening of the window
         for number, request in enumerate(load.online):
@@ -142,11 +149,10 @@ class _Replay:
                 RequestClass.ONLINE,
                 request.input_tokens,
                 request.input_tokens,
-                request.output_tokens,
-                request.arrival_s,
+                arrival_at_s=request.arrival_s,
             )
             shared = load.online_prefixes.of("online", number, request.input_tokens)
-            self.engine.submit(row, shared)
+            self._submit(row, shared, request.output_tokens)
         for _ in range(load.num_outstanding if load.offline is not None else 0):
             self._feed()
 
@@ -203,12 +209,17 @@ class _Replay:
             RequestClass.OFFLINE,
             input_tokens,
             input_tokens,
-            output_tokens,
-            self.engine.now_s,
+            arrival_at_s=self.engine.now_s,
             batch_id="batch",
         )
         shared = self._load.offline_prefixes.of("offline", number, input_tokens)
-        self.engine.submit(row, shared)
+        self._submit(row, shared, output_tokens)
+
+    def _submit(self, row: RequestRow, shared: tuple[str, int] | None, answer_tokens: int) -> None:
+        self._answers[row.rid] = answer_tokens
+        context = self._device.max_context - row.prompt_tokens
+        row.max_output_tokens = max(answer_tokens, min(self._load.output_bound, context))
+        self.engine.submit(row, shared, answer_tokens=answer_tokens)
 
     def _finished(self, row: RequestRow) -> None:
         if row.is_online:
@@ -236,8 +247,8 @@ class _Replay:
             return 0.0
         num = len(result.offline)
         inputs = sum(record.input_tokens for record in result.offline) // num
-        rows = [track.row for track in self.engine.tracks.values()]
-        outputs = sum(row.max_output_tokens for row in rows if not row.is_online) // num
+        tracks = self.engine.tracks.values()
+        outputs = sum(t.answer_tokens for t in tracks if not t.row.is_online) // num
         prompt_tokens = grown["offline_prompt_tokens"]
         return prompt_tokens * self._device.prompt_token_s(inputs) + (
             grown["offline_tokens"] - prompt_tokens
@@ -245,7 +256,7 @@ class _Replay:
 
     def _record(self, track: Track) -> RequestRecord:
         row, at_s = track.row, track.arrived_at_s
-        done = row.output_tokens >= row.max_output_tokens
+        done = row.output_tokens >= track.answer_tokens
         failed = row.is_online and not done
         return RequestRecord(
             row.rid,

@@ -50,6 +50,7 @@ class Track:
     Attributes:
         row: The request.
         arrived_at_s: Its arrival.
+        answer_tokens: Tokens after which it ends.
         times: When each of its tokens was delivered.
         seen: Tokens with KV at the most so far: what is computed again below is no progress.
         cached: Prompt tokens found in the prefix cache when it first started; -1 before.
@@ -60,6 +61,7 @@ class Track:
 
     row: RequestRow
     arrived_at_s: float
+    answer_tokens: int
     times: list[float] = field(default_factory=list)
     seen: int = 0
     cached: int = -1

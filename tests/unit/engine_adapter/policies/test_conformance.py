@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from engine_adapter.core.plan import StepPlan
 from engine_adapter.core.request import RequestClass, RequestRow, pages_for
 from engine_adapter.core.slo import Slo
 from engine_adapter.core.snapshot import EngineLimits
@@ -185,6 +186,27 @@ def test_cancelled_rows_leave_nothing_behind(name: str) -> None:
         check_pool(engine)
     engine.process_results(0)
     assert engine.pool.free_pages == engine.pool.total_pages
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_no_policy_sees_how_long_an_answer_will_be(name: str) -> None:
+    """What is expected of a request is the same, what it turns out is not: nor does any plan."""
+    histories = []
+    for answer_tokens in (15, 90):
+        driver = Driver(create_policy(name, MODEL))
+        engine = MemoryEngine(EngineShape(total_pages=60), SLO, ProfiledTimes(MODEL))
+        for i in range(12):
+            cls = RequestClass.ONLINE if i % 3 == 0 else RequestClass.OFFLINE
+            row = RequestRow(f"r{i}", cls, 64, 64, 100, expected_output_tokens=20 + i)
+            engine.submit(row, answer_tokens=answer_tokens)
+        plans: list[StepPlan] = []
+        while len(plans) < 14 and not engine.finished:
+            plans.append(driver.begin(engine.snapshot()).plan)
+            engine.apply(plans[-1])
+            engine.outcomes()
+        histories.append(plans)
+    assert len(histories[0]) > 5
+    assert all(a == b for a, b in zip(*histories, strict=False))
 
 
 def test_the_pool_check_sees_a_lost_page() -> None:
