@@ -11,14 +11,18 @@ from coserve.commands import (
     audit,
     batch,
     bench,
+    chat,
     engine,
     key,
+    logs,
     org,
     profile,
     project,
+    running,
     serve,
     simulate,
     status,
+    top,
     up,
     usage,
     user,
@@ -28,7 +32,6 @@ app = typer.Typer(
     name="coserve",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
 )
 
 
@@ -53,6 +56,11 @@ def coserve(
 
 app.command("up")(up.up)
 app.command("status")(status.status)
+app.command("top")(top.top)
+app.command("logs")(logs.logs)
+app.command("stop")(running.stop)
+app.command("restart")(running.restart)
+app.command("chat")(chat.chat)
 app.add_typer(profile.app, name="profile")
 app.add_typer(org.app, name="org", help="Organisations.")
 app.add_typer(project.app, name="project", help="Projects and their limits.")

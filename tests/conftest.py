@@ -18,6 +18,7 @@ pytest_plugins = [
     "tests.fixtures.servers",
     "tests.fixtures.stack",
     "tests.fixtures.s3_server",
+    "tests.fixtures.supervised",
 ]
 
 TESTS = Path(__file__).parent

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-import orjson
 import typer
 
 from coserve.commands.host import OrgOption, act
-from coserve.commands.table import show_table
+from coserve.commands.listing import AsJson, Columns, Filters, Limit, show_list
 
 
 def audit(
     org: OrgOption = "org_default",
-    limit: Annotated[int, typer.Option(help="How many at most.", min=1, max=10_000)] = 50,
+    limit: Limit = 50,
     action: Annotated[
         list[str] | None, typer.Option(help="Only these, as `api_key.created`.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    json: AsJson = False,
+    filters: Filters = None,
 ) -> None:
     """Show an organisation's audit log, newest first."""
     from gateway.tenants.shapes import audit_object
@@ -25,23 +25,29 @@ def audit(
     from store.repositories.audit import AuditFilter
 
     only = AuditFilter(action or ())
-    found = act(lambda session: log.page(session, org, only=only, limit=limit))
-    if json:
-        for entry, project_name in found:
-            typer.echo(orjson.dumps(audit_object(entry, project_name)).decode())
-        return
-    rows = [
-        (
-            f"{entry.created_at:%Y-%m-%d %H:%M:%S}",
-            entry.action,
-            entry.target_id,
-            project_name or "-",
-            entry.actor_name,
-            entry.source,
-            entry.address or "-",
-            entry.request_id or "-",
-        )
-        for entry, project_name in found
-    ]
-    columns = ("when (UTC)", "what", "target", "project", "who", "through", "from", "request")
-    show_table(columns, rows)
+    read = _MOST if filters else limit
+    found = act(lambda session: log.page(session, org, only=only, limit=read))
+    entries = (audit_object(entry, project_name) for entry, project_name in found)
+    show_list(_COLUMNS, entries, json=json, limit=limit, filters=filters)
+
+
+_MOST = 100_000
+"""How far back a filter looks."""
+
+
+def _time(entry: Any) -> str:
+    from datetime import UTC, datetime
+
+    return f"{datetime.fromtimestamp(entry['effective_at'], UTC):%Y-%m-%d %H:%M:%S}"
+
+
+_COLUMNS: Columns = {
+    "when (UTC)": _time,
+    "what": lambda entry: entry["type"],
+    "target": lambda entry: entry[entry["type"]]["id"],
+    "project": lambda entry: (entry["project"] or {}).get("name") or "-",
+    "who": lambda entry: entry["coserve"]["actor_name"],
+    "through": lambda entry: entry["coserve"]["source"],
+    "from": lambda entry: entry["coserve"]["address"] or "-",
+    "request": lambda entry: entry["coserve"]["request_id"] or "-",
+}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coserve.commands import batch_steering
+from coserve.commands import batch_reading, batch_steering
 from coserve.commands.batch_terminal import (
     DEFAULT_BASE_URL,
     ApiKey,
@@ -19,7 +19,7 @@ from coserve.commands.batch_terminal import (
     make_console,
     print_batch,
 )
-from coserve.commands.table import show_table
+from coserve.commands.listing import AsJson, print_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from coserve.commands.batch_client import BatchClient
 
 app = typer.Typer(no_args_is_help=True, help="Submit, check and follow batches.")
+batch_reading.register(app)
 batch_steering.register(app)
 
 InputFile = Annotated[
@@ -52,6 +53,9 @@ def submit(  # noqa: PLR0913
     ] = None,
     check: Annotated[bool, typer.Option(help="Check the file here before it is sent.")] = True,
     directory: Folder = None,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print the id of the batch alone.")
+    ] = False,
     base_url: BaseUrl = DEFAULT_BASE_URL,
     api_key: ApiKey = None,
 ) -> None:
@@ -61,18 +65,20 @@ def submit(  # noqa: PLR0913
     """
     from coserve.commands.batch_progress import wait as follow
 
-    console = make_console()
+    console = make_console(quiet=quiet)
     called = endpoint or _first_url(file)
     if check:
         report = _check_file(file, called, None)
         if not report.ok:
-            _print_faults(console, file, report)
+            _print_faults(make_console(), file, report)
             console.print("Nothing was sent.")
             raise typer.Exit(1)
     pairs = _pairs(metadata or [])
-    with make_client(base_url, api_key) as client, Refusals(console):
+    with make_client(base_url, api_key) as client, Refusals():
         uploaded = client.upload(file)
         batch = client.create(uploaded["id"], endpoint=called, window=window, metadata=pairs)
+        if quiet:
+            typer.echo(batch["id"])
         console.print(f"{batch['id']}: created over {file.name}", highlight=False)
         if warning := (batch.get("coserve") or {}).get("warning"):
             console.print(warning, highlight=False)
@@ -97,10 +103,14 @@ def check(
     model: Annotated[
         str | None, typer.Option(help="The model the lines must name; by default any one model.")
     ] = None,
+    json: AsJson = False,
 ) -> None:
     """Check FILE here, without a service: every error with its line; exit status 1 if any."""
     console = make_console()
     report = _check_file(file, endpoint or _first_url(file), model)
+    if json:
+        print_json(_report(report))
+        raise typer.Exit(0 if report.ok else 1)
     if not report.ok:
         _print_faults(console, file, report)
         raise typer.Exit(1)
@@ -110,44 +120,11 @@ def check(
     )
 
 
-@app.command(name="list")
-def list_batches(
-    limit: Annotated[int, typer.Option(min=1, max=100, help="How many, newest first.")] = 20,
-    base_url: BaseUrl = DEFAULT_BASE_URL,
-    api_key: ApiKey = None,
-) -> None:
-    """List the newest batches."""
-    console = make_console()
-    with make_client(base_url, api_key) as client, Refusals(console):
-        batches = client.newest(limit)
-    counts = ("completed", "failed", "total")
-    show_table(
-        ("id", "status", *counts, "model"),
-        (
-            (
-                batch["id"],
-                batch["status"],
-                *(str(batch["request_counts"][name]) for name in counts),
-                batch["model"] or "–",
-            )
-            for batch in batches
-        ),
-    )
-
-
-@app.command()
-def get(batch_id: BatchId, base_url: BaseUrl = DEFAULT_BASE_URL, api_key: ApiKey = None) -> None:
-    """Show one batch and, if its file was refused, every error."""
-    console = make_console()
-    with make_client(base_url, api_key) as client, Refusals(console):
-        print_batch(console, client.get(batch_id))
-
-
 @app.command()
 def cancel(batch_id: BatchId, base_url: BaseUrl = DEFAULT_BASE_URL, api_key: ApiKey = None) -> None:
     """Cancel a batch; what is finished is kept and can be downloaded."""
     console = make_console()
-    with make_client(base_url, api_key) as client, Refusals(console):
+    with make_client(base_url, api_key) as client, Refusals():
         print_batch(console, client.cancel(batch_id))
 
 
@@ -160,7 +137,7 @@ def download(
 ) -> None:
     """Fetch the output and error files of a batch that is over."""
     console = make_console()
-    with make_client(base_url, api_key) as client, Refusals(console):
+    with make_client(base_url, api_key) as client, Refusals():
         batch = client.get(batch_id)
         if not _download(console, client, batch, directory or Path(), batch_id):
             console.print(f"Nothing to download: the batch is {batch['status']}.")
@@ -203,6 +180,20 @@ def _check_file(file: Path, endpoint: str, model: str | None) -> CheckReport:
         while chunk := chunks.read(CHUNK_BYTES):
             check.feed(chunk)
     return check.finish()
+
+
+def _report(report: CheckReport) -> dict[str, Any]:
+    """The report in the form of `POST /batches/check`."""
+    faults = [
+        {"code": one.code, "message": one.message, "param": one.param, "line": one.line}
+        for one in sorted(report.faults, key=lambda fault: fault.line or 0)
+    ]
+    return {
+        "valid": report.ok,
+        "num_lines": report.num_lines,
+        "model": report.model,
+        "errors": faults,
+    }
 
 
 def _print_faults(console: Console, file: Path, report: CheckReport) -> None:

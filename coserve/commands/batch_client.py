@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -11,10 +13,21 @@ import httpx
 
 TIMEOUT_S = 30.0
 UPLOAD_TIMEOUT_S = 600.0
+CHAT_TIMEOUT_S = 600.0
+PAGE = 100
+RESULT_PAGE = 1000
 
 
 class ServiceError(Exception):
-    """The service refused, or could not be reached; the message is for people."""
+    """The service refused, or could not be reached; the message is for people.
+
+    Attributes:
+        refused: It answered that the call is wrong: asking again changes nothing.
+    """
+
+    def __init__(self, message: str, *, refused: bool = False) -> None:
+        super().__init__(message)
+        self.refused = refused
 
 
 class BatchClient:
@@ -94,10 +107,43 @@ class BatchClient:
         """Run a batch's unanswered lines again; returns the batch that does."""
         return self._call("POST", f"/batches/{batch_id}/retry")
 
-    def newest(self, limit: int) -> list[dict[str, Any]]:
-        """The newest batches."""
-        page: list[dict[str, Any]] = self._call("GET", "/batches", params={"limit": limit})["data"]
-        return page
+    def newest(self) -> Iterator[dict[str, Any]]:
+        """Every batch, newest first, read page by page as far as it is wanted."""
+        after: dict[str, str] = {}
+        while True:
+            page = self._call("GET", "/batches", params={"limit": PAGE, **after})
+            yield from page["data"]
+            if not page["has_more"]:
+                return
+            after = {"after": page["last_id"]}
+
+    def models(self) -> list[str]:
+        """The models that can be asked."""
+        return [model["id"] for model in self._call("GET", "/models")["data"]]
+
+    def results(self, batch_id: str, offset: int, kind: str | None) -> tuple[bytes, int, bool]:
+        """A page of result lines, the offset of the next, and whether it was the last."""
+        params = {"offset": offset, "limit": RESULT_PAGE, **({"kind": kind} if kind else {})}
+        reply = self._request("GET", f"/batches/{batch_id}/results", params=params)
+        complete = reply.headers["x-complete"] == "true"
+        return reply.content, int(reply.headers["x-next-offset"]), complete
+
+    def chat(self, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """The chunks of a streamed chat completion, as they come."""
+        path = "/chat/completions"
+        try:
+            with self._http.stream("POST", path, json=body, timeout=CHAT_TIMEOUT_S) as reply:
+                if reply.is_error:
+                    reply.read()
+                    raise _refusal(reply)
+                for line in reply.iter_lines():
+                    if line.startswith("data: ") and line != "data: [DONE]":
+                        chunk: dict[str, Any] = json.loads(line.removeprefix("data: "))
+                        if "error" in chunk:
+                            raise ServiceError(str(chunk["error"]["message"]))
+                        yield chunk
+        except httpx.HTTPError as lost:
+            raise _unreachable(lost) from lost
 
     def download(self, file_id: str, path: Path) -> int:
         """Write a file's content to `path`, whole or not at all; returns its size in bytes."""
@@ -118,14 +164,17 @@ class BatchClient:
         return path.stat().st_size
 
     def _call(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
+        body: dict[str, Any] = self._request(method, path, **arguments).json()
+        return body
+
+    def _request(self, method: str, path: str, **arguments: Any) -> httpx.Response:
         try:
             reply = self._http.request(method, path, **arguments)
         except httpx.HTTPError as lost:
             raise _unreachable(lost) from lost
         if reply.is_error:
             raise _refusal(reply)
-        body: dict[str, Any] = reply.json()
-        return body
+        return reply
 
 
 def find_key(given: str | None) -> str:
@@ -150,7 +199,8 @@ def _refusal(reply: httpx.Response) -> ServiceError:
         message = reply.json()["error"]["message"]
     except (ValueError, KeyError, TypeError):
         message = reply.text[:200] or reply.reason_phrase
-    return ServiceError(f"{reply.status_code}: {message}")
+    refused = reply.is_client_error and reply.status_code != 429
+    return ServiceError(f"{reply.status_code}: {message}", refused=refused)
 
 
 def _unreachable(lost: httpx.HTTPError) -> ServiceError:

@@ -13,10 +13,10 @@ from rich.progress import (
     Progress,
     TextColumn,
     TimeElapsedColumn,
-    TimeRemainingColumn,
 )
 
 from coserve.commands.batch_client import BatchClient, ServiceError
+from coserve.commands.batch_terminal import state_words
 
 TERMINAL: Final = frozenset({"completed", "failed", "expired", "cancelled"})
 POLL_S: Final = 1.0
@@ -65,10 +65,10 @@ class _Bar:
             MofNCompleteColumn(),
             TextColumn("{task.fields[failed]} failed · {task.fields[rate]} lines/s"),
             TimeElapsedColumn(),
-            TimeRemainingColumn(),
+            TextColumn("{task.fields[state]}"),
             console=console,
         )
-        self._task = self._progress.add_task("validating", total=None, failed=0, rate="–")
+        self._task = self._progress.add_task("validating", total=None, failed=0, rate="–", state="")
 
     def __enter__(self) -> _Bar:
         self._progress.start()
@@ -87,6 +87,7 @@ class _Bar:
             completed=counts["completed"] + counts["failed"],
             failed=counts["failed"],
             rate="–" if speed is None else f"{speed:.1f}",
+            state=_state(batch),
         )
 
 
@@ -109,6 +110,13 @@ class _Lines:
             f"{batch['status']}: {counts['completed']} completed, {counts['failed']} failed "
             f"of {counts['total']}"
         )
+        state = _state(batch)
+        if state:
+            line += f"; {state}"
         if line != self._last:
             self._last = line
             self._console.print(line, highlight=False)
+
+
+def _state(batch: dict[str, Any]) -> str:
+    return ", ".join(state_words(batch))

@@ -20,21 +20,23 @@ from coserve.commands.batch_terminal import (
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `coserve batch`."""
-    for command in (pause, resume, priority, retry):
+    for command in (pause, resume, retry):
         app.command()(command)
+    # `priority ID -10`: a negative number is no option.
+    app.command(context_settings={"ignore_unknown_options": True})(priority)
 
 
 def pause(batch_id: BatchId, base_url: BaseUrl = DEFAULT_BASE_URL, api_key: ApiKey = None) -> None:
     """Start no more lines of a batch; what runs is finished, and its window goes on."""
     console = make_console()
-    with make_client(base_url, api_key) as client, Refusals(console):
+    with make_client(base_url, api_key) as client, Refusals():
         print_batch(console, client.pause(batch_id))
 
 
 def resume(batch_id: BatchId, base_url: BaseUrl = DEFAULT_BASE_URL, api_key: ApiKey = None) -> None:
     """Let a paused batch go on."""
     console = make_console()
-    with make_client(base_url, api_key) as client, Refusals(console):
+    with make_client(base_url, api_key) as client, Refusals():
         print_batch(console, client.resume(batch_id))
 
 
@@ -46,14 +48,14 @@ def priority(
 ) -> None:
     """Change a live batch's place among the batches of its project."""
     console = make_console()
-    with make_client(base_url, api_key) as client, Refusals(console):
+    with make_client(base_url, api_key) as client, Refusals():
         print_batch(console, client.prioritize(batch_id, value))
 
 
 def retry(batch_id: BatchId, base_url: BaseUrl = DEFAULT_BASE_URL, api_key: ApiKey = None) -> None:
     """Run the lines that failed, expired or were cancelled again, as a new batch."""
     console = make_console()
-    with make_client(base_url, api_key) as client, Refusals(console):
+    with make_client(base_url, api_key) as client, Refusals():
         again = client.retry(batch_id)
         console.print(f"{again['id']}: runs what {batch_id} left unanswered", highlight=False)
         print_batch(console, again)

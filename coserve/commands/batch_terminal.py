@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -26,11 +28,11 @@ BatchId = Annotated[str, typer.Argument(help="The id of a batch, batch_...")]
 DEFAULT_BASE_URL = "http://127.0.0.1:8080/v1"
 
 
-def make_console() -> Console:
+def make_console(*, quiet: bool = False) -> Console:
     """Where people are told things."""
     from rich.console import Console
 
-    return Console(soft_wrap=True)
+    return Console(soft_wrap=True, quiet=quiet)
 
 
 def make_client(base_url: str, api_key: str | None) -> BatchClient:
@@ -47,9 +49,6 @@ def make_client(base_url: str, api_key: str | None) -> BatchClient:
 class Refusals:
     """Prints what the service refused, and ends with status 1."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
-
     def __enter__(self) -> None:
         return
 
@@ -61,22 +60,81 @@ class Refusals:
             raise typer.Exit(1) from None
 
 
-def print_batch(console: Console, batch: dict[str, Any]) -> None:
-    """What the batch is, how it gets on, and every error of its file."""
+def print_batch(console: Console, batch: dict[str, Any], *, whole: bool = False) -> None:
+    """What the batch is, how it gets on, and every error of its file; its life if `whole`."""
     counts = batch["request_counts"]
     console.print(
         f"{batch['id']}: {batch['status']}, {counts['completed']} completed and "
         f"{counts['failed']} failed of {counts['total']}",
         highlight=False,
     )
-    ours = batch.get("coserve") or {}
-    if ours.get("waiting_reason"):
-        console.print(f"waiting: {ours['waiting_reason']}", highlight=False)
-    if ours.get("rows_per_s"):
-        rates = f"{ours['rows_per_s']:.1f} lines/s, {ours['tokens_per_s']:,.0f} tokens/s"
-        console.print(rates, highlight=False)
-    if ours.get("warning"):
-        console.print(ours["warning"], highlight=False)
+    for line in [*progress_words(batch), *(_facts(batch) if whole else ())]:
+        console.print(line, highlight=False, markup=False)
     for fault in (batch["errors"] or {"data": []})["data"]:
         where = "" if fault["line"] is None else f"line {fault['line']}: "
         console.print(f"{where}{fault['code']}: {fault['message']}", highlight=False, markup=False)
+
+
+def progress_words(batch: dict[str, Any]) -> list[str]:
+    """Reason, pause, predicted end, pace and warning, as far as there are any."""
+    ours = batch.get("coserve") or {}
+    words = state_words(batch)
+    if ours.get("rows_per_s"):
+        words.append(f"{ours['rows_per_s']:.1f} lines/s, {ours['tokens_per_s']:,.0f} tokens/s")
+    if ours.get("warning"):
+        words.append(ours["warning"])
+    return words
+
+
+def state_words(batch: dict[str, Any]) -> list[str]:
+    """Why it waits, whether it is paused, and its predicted end."""
+    ours = batch.get("coserve") or {}
+    words = []
+    reason = ours.get("waiting_reason")
+    if reason:
+        words.append(f"waiting: {reason}")
+    if ours.get("paused") and reason != "paused":
+        words.append("paused")
+    if ours.get("predicted_finish_at"):
+        words.append(f"predicted end: {_when(ours['predicted_finish_at'])}")
+    return words
+
+
+_LIFE = (
+    "created_at",
+    "in_progress_at",
+    "finalizing_at",
+    "completed_at",
+    "failed_at",
+    "cancelling_at",
+    "cancelled_at",
+    "expired_at",
+)
+
+
+def _facts(batch: dict[str, Any]) -> Iterator[str]:
+    ours = batch.get("coserve") or {}
+    yield f"model {batch['model'] or 'not known yet'}, {batch['endpoint']}"
+    yield f"priority {ours.get('priority', 0)}, window {batch['completion_window']}"
+    if ours.get("retry_of"):
+        yield f"runs again what {ours['retry_of']} left unanswered"
+    for key, value in (batch["metadata"] or {}).items():
+        yield f"metadata {key}={value}"
+    for name in _LIFE:
+        if batch[name] is not None:
+            yield f"{name.removesuffix('_at').replace('_', ' ')}: {_when(batch[name])}"
+    yield f"window ends: {_when(batch['expires_at'])}"
+    usage = batch["usage"]
+    if usage:
+        yield (
+            f"tokens: {usage['input_tokens']:,} in "
+            f"({usage['input_tokens_details']['cached_tokens']:,} cached), "
+            f"{usage['output_tokens']:,} out"
+        )
+    for kind in ("input", "output", "error"):
+        if batch[f"{kind}_file_id"]:
+            yield f"{kind} file: {batch[f'{kind}_file_id']}"
+
+
+def _when(unix_s: int) -> str:
+    return f"{datetime.fromtimestamp(unix_s, UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from coserve.commands.table import show_table
+from coserve.commands.listing import AsJson, Columns, Filters, Limit, show_list, text
 from coserve.commands.transaction import in_transaction
 
 app = typer.Typer(no_args_is_help=True)
@@ -38,21 +38,28 @@ def add(url: Url) -> None:
 
 
 @app.command("list")
-def list_() -> None:
+def list_(json: AsJson = False, limit: Limit = 1000, filters: Filters = None) -> None:
     """Show every engine: registered, or seen by a gateway."""
     from store.repositories import engine as engines
 
-    rows = [
-        (
-            one.url,
-            one.model or "not known yet",
-            "registered" if one.added else "ENGINE_URLS",
-            "draining" if one.draining else "in use",
-            "-" if one.num_rows is None else str(one.num_rows),
-        )
+    records = [
+        {
+            "url": one.url,
+            "model": one.model,
+            "from": "registered" if one.added else "ENGINE_URLS",
+            "state": "draining" if one.draining else "in use",
+            "batch_rows": one.num_rows,
+        }
         for one in in_transaction(engines.states)
     ]
-    show_table(("engine", "model", "from", "state", "batch rows there"), rows)
+    columns: Columns = {
+        "engine": text("url"),
+        "model": lambda one: one["model"] or "not known yet",
+        "from": text("from"),
+        "state": text("state"),
+        "batch rows there": text("batch_rows"),
+    }
+    show_list(columns, records, json=json, limit=limit, filters=filters)
 
 
 @app.command()

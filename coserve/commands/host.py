@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import getpass
 from collections.abc import Awaitable, Callable
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
@@ -109,11 +108,6 @@ def limits_of(**given: str | None) -> dict[str, int | None]:
             raise typer.Exit(2)
         limits[name] = None if text == "none" else int(text)
     return limits
-
-
-def when(instant: datetime | None) -> str:
-    """An instant in a table."""
-    return "-" if instant is None else f"{instant:%Y-%m-%d %H:%M}"
 
 
 def number(value: int | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,9 +14,17 @@ from coserve.commands.host import (
     actor_of_key,
     actor_of_project,
     limits_of,
-    when,
 )
-from coserve.commands.table import show_table
+from coserve.commands.listing import (
+    AsJson,
+    Columns,
+    Filters,
+    Limit,
+    Record,
+    instant,
+    show_list,
+    text,
+)
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession
@@ -69,34 +77,53 @@ def seconds_of(days: int | None) -> int | None:
 @app.command("list")
 def list_(
     project: Annotated[str | None, typer.Option(help="Only those of this project.")] = None,
+    json: AsJson = False,
+    limit: Limit = 10_000,
+    filters: Filters = None,
 ) -> None:
     """Show every key of every organisation, ended ones too."""
     from store.repositories import key as keys
 
-    rows = [
-        (
-            key.id,
-            key.name,
-            f"{key.prefix}…",
-            ",".join(key.scopes) or "-",
-            key.role or "-",
-            key.project_id,
-            when(key.created_at),
-            when(key.last_used_at),
-            state_of(key),
-        )
-        for key, _ in act(keys.list_all)
-        if project in (None, key.project_id)
-    ]
-    columns = ("id", "name", "begins", "scopes", "role", "project", "made", "last used", "state")
-    show_table(columns, rows)
+    records = [record_of(key) for key, _ in act(keys.list_all) if project in (None, key.project_id)]
+    columns: Columns = {
+        "id": text("id"),
+        "name": text("name"),
+        "begins": text("redacted_value"),
+        "scopes": lambda key: ",".join(key["scopes"]) or "-",
+        "role": text("role"),
+        "project": text("project_id"),
+        "made": instant("created_at"),
+        "last used": instant("last_used_at"),
+        "state": state_in_words,
+    }
+    show_list(columns, records, json=json, limit=limit, filters=filters)
 
 
-def state_of(key: ApiKey) -> str:
+def record_of(key: ApiKey) -> dict[str, Any]:
+    """A key as it is listed; the key itself is not known to anybody."""
+    from batch.schemas import unix_s
+
+    return {
+        "id": key.id,
+        "name": key.name,
+        "redacted_value": f"{key.prefix}…",
+        "scopes": key.scopes,
+        "role": key.role,
+        "project_id": key.project_id,
+        "created_at": unix_s(key.created_at),
+        "last_used_at": unix_s(key.last_used_at),
+        "expires_at": unix_s(key.expires_at),
+        "revoked_at": unix_s(key.revoked_at),
+        "requests_per_minute": key.requests_per_minute,
+        "tokens_per_minute": key.tokens_per_minute,
+    }
+
+
+def state_in_words(key: Record) -> str:
     """Whether a key opens anything."""
-    if key.revoked_at is not None:
-        return f"revoked {when(key.revoked_at)}"
-    return "usable" if key.expires_at is None else f"until {when(key.expires_at)}"
+    if key["revoked_at"] is not None:
+        return f"revoked {instant('revoked_at')(key)}"
+    return "usable" if key["expires_at"] is None else f"until {instant('expires_at')(key)}"
 
 
 @app.command()

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from coserve.commands.host import act, host_user, when
-from coserve.commands.table import show_table
+from coserve.commands.host import act, host_user
+from coserve.commands.listing import AsJson, Columns, Filters, Limit, instant, show_list, text
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -22,9 +22,14 @@ def create(name: Annotated[str, typer.Argument(help="For people.")]) -> None:
 
 
 @app.command("list")
-def list_() -> None:
+def list_(json: AsJson = False, limit: Limit = 1000, filters: Filters = None) -> None:
     """Show every organisation."""
+    from batch.schemas import unix_s
     from store.repositories import organization as organizations
 
-    rows = [(one.id, one.name, when(one.created_at)) for one in act(organizations.list_all)]
-    show_table(("id", "name", "made"), rows)
+    records = [
+        {"id": one.id, "name": one.name, "created_at": unix_s(one.created_at)}
+        for one in act(organizations.list_all)
+    ]
+    columns: Columns = {"id": text("id"), "name": text("name"), "made": instant("created_at")}
+    show_list(columns, records, json=json, limit=limit, filters=filters)

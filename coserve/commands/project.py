@@ -14,9 +14,8 @@ from coserve.commands.host import (
     actor_of_project,
     limits_of,
     number,
-    when,
 )
-from coserve.commands.table import show_table
+from coserve.commands.listing import AsJson, Columns, Filters, Limit, instant, show_list, text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,28 +60,33 @@ def create(  # noqa: PLR0913
 
 
 @app.command("list")
-def list_(org: OrgOption = "org_default") -> None:
+def list_(
+    org: OrgOption = "org_default",
+    json: AsJson = False,
+    limit: Limit = 1000,
+    filters: Filters = None,
+) -> None:
     """Show an organisation's projects and their limits, archived ones too."""
+    from gateway.tenants.shapes import ProjectObject
     from store.repositories import project as projects
 
     async def work(session: AsyncSession) -> Sequence[Project]:
         await actor_of_org(session, org)
         return await projects.page(session, org, include_archived=True)
 
-    rows = [
-        (
-            one.id,
-            one.name,
-            number(one.requests_per_minute),
-            number(one.tokens_per_minute),
-            number(one.batch_enqueued_token_limit),
-            when(one.created_at),
-            "active" if one.archived_at is None else f"archived {when(one.archived_at)}",
-        )
-        for one in act(work)
-    ]
-    columns = ("id", "name", "requests/min", "tokens/min", "batch tokens", "made", "state")
-    show_table(columns, rows)
+    records = [ProjectObject.of(one).model_dump() for one in act(work)]
+    columns: Columns = {
+        "id": text("id"),
+        "name": text("name"),
+        "requests/min": lambda one: number(one["coserve"]["requests_per_minute"]),
+        "tokens/min": lambda one: number(one["coserve"]["tokens_per_minute"]),
+        "batch tokens": lambda one: number(one["coserve"]["batch_enqueued_token_limit"]),
+        "made": instant("created_at"),
+        "state": lambda one: (
+            f"archived {instant('archived_at')(one)}" if one["archived_at"] else "active"
+        ),
+    }
+    show_list(columns, records, json=json, limit=limit, filters=filters)
 
 
 @app.command("set")

@@ -2,14 +2,112 @@
 
 from __future__ import annotations
 
-import json
-import time
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from coserve.commands.listing import AsJson, print_json
 from coserve.commands.table import show_table
 from coserve.commands.up import read_settings
+
+if TYPE_CHECKING:
+    from coserve.local.lock import Owner
+    from coserve.settings import LocalSettings
+
+NOT_RUNNING = 3
+
+
+def running(settings: LocalSettings) -> Owner:
+    """Who runs on the state directory; ends the command with status 3 where nobody does."""
+    from coserve.local.lock import find_owner
+
+    owner = find_owner(settings.home_path)
+    if owner is None:
+        typer.echo(f"coserve is not running (state directory {settings.home_path}).")
+        raise typer.Exit(NOT_RUNNING)
+    return owner
+
+
+def look_now() -> dict[str, Any]:
+    """What runs now; ends the command with status 3 where nothing does."""
+    from coserve.local import postgres
+    from coserve.local.snapshot import look
+
+    settings = read_settings()
+    owner = running(settings)
+    database_url = settings.database_url or postgres.running_url(settings.home_path)
+    return look(owner, settings.home_path, database_url)
+
+
+def status(json: AsJson = False) -> None:
+    """Show what runs: parts, models, queue, and how chat's targets are kept; 3 when nothing is."""
+    seen = look_now()
+    if json:
+        print_json(seen)
+        return
+    for line in words(seen):
+        typer.echo(line)
+    rows = [
+        (
+            part["name"],
+            part["state"],
+            _age(part["for_s"]),
+            str(part["restarts"]),
+            str(part["pid"] or "-"),
+            part["log"],
+        )
+        for part in seen["parts"]
+    ]
+    show_table(("part", "state", "for", "restarts", "process", "log"), rows)
+
+
+def words(seen: Mapping[str, Any]) -> Iterator[str]:
+    """The lines above the table of parts."""
+    urls = seen["urls"]
+    yield f"coserve {seen['version']} is running (process {seen['pid']}), home {seen['home']}"
+    if urls["api"]:
+        yield f"API: {urls['api']}   dashboard: {urls['dashboard']}"
+    for model in seen["models"]:
+        state = "up" if model["up"] else "down"
+        yield f"model: {model['id']}, {model['context_tokens']:,} tokens, {state}"
+    for name, part in seen["behind"].items():
+        if not part["ok"]:
+            yield f"{name}: {part['why']}"
+    if seen["profile"]:
+        yield f"profile: {seen['profile']}"
+    yield from figures(seen)
+
+
+def figures(seen: Mapping[str, Any]) -> Iterator[str]:
+    """Queue, latencies, tokens and memory in words; nothing where nothing is known."""
+    if seen["queue"]:
+        queue = seen["queue"]
+        yield f"queue: {queue['live_batches']} batches, {queue['open_rows']:,} rows to answer"
+    for of, name in (("ttft", "first token"), ("tbt", "gap")):
+        got = (seen["online"] or {}).get(of)
+        if got and got["num"]:
+            yield (
+                f"{name}: P50 {_ms(got['p50_s'])}, P90 {_ms(got['p90_s'])}, "
+                f"P99 {_ms(got['p99_s'])}, in time {share(got['in_time'])} "
+                f"(15 min {share(got['in_time_15m'])})"
+            )
+    rates = seen["tokens_per_s"] or {}
+    if any(rate is not None for rate in rates.values()):
+        told = ", ".join(f"{name} {rate or 0:,.0f}" for name, rate in rates.items())
+        yield f"tokens/s: {told}"
+    memory = seen["memory"] or {}
+    if any(one is not None for one in memory.values()):
+        yield f"KV memory: device {share(memory['device'])}, host {share(memory['host'])}"
+
+
+def share(value: float | None) -> str:
+    """A share in words."""
+    return "–" if value is None else f"{value:.1%}"
+
+
+def _ms(seconds: float | None) -> str:
+    return "–" if seconds is None else f"{1000 * seconds:.0f} ms"
 
 
 def _age(seconds: float) -> str:
@@ -18,47 +116,3 @@ def _age(seconds: float) -> str:
     if seconds < 7200:
         return f"{seconds / 60:.0f} min"
     return f"{seconds / 3600:.1f} h"
-
-
-def _profile(url: str) -> str:
-    """What `/statusz` says about the engine's profile; empty if it says nothing."""
-    from coserve.local.probes import http_get
-
-    reply = http_get(f"{url}/statusz")
-    try:
-        return str(json.loads(reply.body)["parts"]["engine"]["profile"] or "") if reply else ""
-    except (ValueError, KeyError, TypeError):
-        return ""
-
-
-def status() -> None:
-    """Show every part of the running stack; exit status 3 when nothing runs."""
-    from coserve.local.lock import find_owner
-    from coserve.local.supervisor import STATE_FILE
-
-    settings = read_settings()
-    owner = find_owner(settings.home_path)
-    if owner is None:
-        typer.echo(f"coserve is not running (state directory {settings.home_path}).")
-        raise typer.Exit(3)
-    try:
-        state: dict[str, Any] = json.loads((settings.home_path / STATE_FILE).read_text())
-    except (OSError, ValueError):
-        state = {"parts": []}
-    typer.echo(f"coserve is running (process {owner.pid}): {owner.url}")
-    now_s = time.monotonic()
-    rows = [
-        (
-            part["name"],
-            part["state"],
-            _age(now_s - part["since_s"]),
-            str(part["restarts"]),
-            str(part["pid"] or "-"),
-            part["log"],
-        )
-        for part in state["parts"]
-    ]
-    show_table(("part", "state", "for", "restarts", "process", "log"), rows)
-    measured = _profile(owner.url) if owner.url else ""
-    if measured:
-        typer.echo(f"profile: {measured}")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from coserve.commands.host import OrgOption, act
-from coserve.commands.table import show_table
+from coserve.commands.listing import AsJson, Filters, Limit, show_list, text
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession
@@ -16,6 +17,12 @@ if TYPE_CHECKING:
     from store.repositories.usage import UsageLine
 
 HEADINGS = {"project": "project_id", "key": "key_id", "model": "model", "class": "request_class"}
+FIGURES = {
+    "requests": "num_requests",
+    "input": "prompt_tokens",
+    "cached": "cached_tokens",
+    "output": "completion_tokens",
+}
 
 
 def usage(
@@ -24,6 +31,9 @@ def usage(
     by: Annotated[
         str, typer.Option(help="Some of project, key, model and class, comma separated.")
     ] = "project,key,model,class",
+    json: AsJson = False,
+    limit: Limit = 10_000,
+    filters: Filters = None,
 ) -> None:
     """Show what an organisation used."""
     from batch.clock import SystemClock
@@ -53,15 +63,28 @@ def usage(
         return lines, names
 
     lines, names = act(work)
-    rows = [
-        (
-            str(line.day),
-            *(names.get(line.group[HEADINGS[word]], line.group[HEADINGS[word]]) for word in words),
-            f"{line.count.num_requests:,}",
-            f"{line.count.prompt_tokens:,}",
-            f"{line.count.cached_tokens:,}",
-            f"{line.count.completion_tokens:,}",
-        )
+    records = [
+        {
+            "day": str(line.day),
+            **{HEADINGS[word]: line.group[HEADINGS[word]] for word in words},
+            "num_requests": line.count.num_requests,
+            "prompt_tokens": line.count.prompt_tokens,
+            "cached_tokens": line.count.cached_tokens,
+            "completion_tokens": line.count.completion_tokens,
+        }
         for line in lines
     ]
-    show_table(("day", *words, "requests", "input", "cached", "output"), rows)
+    columns: dict[str, Callable[[Any], str]] = {"day": text("day")}
+    for word in words:
+        columns[word] = _named(HEADINGS[word], names)
+    for heading, key in FIGURES.items():
+        columns[heading] = _number(key)
+    show_list(columns, records, json=json, limit=limit, filters=filters)
+
+
+def _named(key: str, names: Mapping[str, str]) -> Callable[[Any], str]:
+    return lambda record: names.get(record[key], record[key])
+
+
+def _number(key: str) -> Callable[[Any], str]:
+    return lambda record: f"{record[key]:,}"

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from coserve.commands import key
-from coserve.commands.host import LifetimeOption, OrgOption, ProjectOption, act, when
-from coserve.commands.table import show_table
+from coserve.commands.host import LifetimeOption, OrgOption, ProjectOption, act
+from coserve.commands.listing import AsJson, Columns, Filters, Limit, instant, show_list, text
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -27,16 +27,25 @@ def create(
 
 
 @app.command("list")
-def list_(org: OrgOption = "org_default") -> None:
+def list_(
+    org: OrgOption = "org_default",
+    json: AsJson = False,
+    limit: Limit = 1000,
+    filters: Filters = None,
+) -> None:
     """Show an organisation's operators, those that ended too."""
     from store.repositories import key as keys
 
     found = act(lambda session: keys.page(session, org, operators=True, include_revoked=True))
-    rows = [
-        (one.id, one.name, one.role or "-", when(one.last_used_at), key.state_of(one))
-        for one, _ in found
-    ]
-    show_table(("id", "name", "role", "last used", "state"), rows)
+    columns: Columns = {
+        "id": text("id"),
+        "name": text("name"),
+        "role": text("role"),
+        "last used": instant("last_used_at"),
+        "state": key.state_in_words,
+    }
+    records = (key.record_of(one) for one, _ in found)
+    show_list(columns, records, json=json, limit=limit, filters=filters)
 
 
 @app.command()

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -27,55 +24,10 @@ pytestmark = pytest.mark.thorough
 STOP_LIMIT_S = 15.0
 
 
-@pytest.fixture
-def engine() -> Iterator[Callable[..., str]]:
-    """Start a fake engine; its address."""
-    started: list[subprocess.Popen[str]] = []
-
-    def start(latency_ms: int = 5) -> str:
-        module = "engine_adapter.client.fake_server"
-        argv = [sys.executable, "-m", module, "--port", "0", "--latency-ms", str(latency_ms)]
-        process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
-        started.append(process)
-        assert process.stdout is not None
-        return f"http://127.0.0.1:{process.stdout.readline().split()[-1]}"
-
-    yield start
-    for process in started:
-        process.terminate()
-        process.communicate(timeout=10)
-
-
-@pytest.fixture
-def home() -> Iterator[Path]:
-    place = Path(tempfile.mkdtemp(prefix="cse-"))
-    yield place / "home"
-    shutil.rmtree(place)
-
-
-@pytest.fixture
-def up(home: Path) -> Iterator[Callable[..., Up]]:
-    """Start `coserve up`; whatever a failed test leaves is killed."""
-    started: list[Up] = []
-
-    def start(**settings: str) -> Up:
-        home.parent.mkdir(exist_ok=True)
-        started.append(Up(home, free_port(), **settings))
-        return started[-1]
-
-    yield start
-    for each in started:
-        if each.process.poll() is None:
-            with suppress(ProcessLookupError):
-                each.process.kill()
-            each.process.wait(10)
-    wait_until(lambda: processes_of(home) == [], "leftovers of a failed test", 20)
-
-
 def test_crashed_parts_come_back_and_an_interrupt_ends_everything(
-    up: Callable[..., Up], engine: Callable[..., str]
+    up: Callable[..., Up], start_engine: Callable[..., str]
 ) -> None:
-    stack = up(ENGINE_URLS=engine())
+    stack = up(ENGINE_URLS=start_engine())
     key = stack.wait_until_ready()
     assert (stack.home / "admin-key").stat().st_mode & 0o777 == 0o600
     models = httpx.get(f"{stack.url}/v1/models", headers={"Authorization": f"Bearer {key}"})
@@ -104,8 +56,8 @@ def test_crashed_parts_come_back_and_an_interrupt_ends_everything(
         os.kill(victim, signal.SIGKILL)
 
     def all_back() -> bool:
-        lines = [line.split() for line in stack.run("status").stdout.splitlines()[2:]]
-        return len(lines) == len(parts) and all(line[1] == "ready" for line in lines)
+        seen = json.loads(stack.run("status", "--json").stdout)["parts"]
+        return len(seen) == len(parts) and all(part["state"] == "ready" for part in seen)
 
     wait_until(lambda: stack.said().count("starting it again") >= len(parts), "crashes are told")
     wait_until(all_back, "all parts are back")
@@ -119,9 +71,9 @@ def test_crashed_parts_come_back_and_an_interrupt_ends_everything(
 
 
 def test_nothing_outlives_a_killed_supervisor_and_a_new_start_works(
-    up: Callable[..., Up], engine: Callable[..., str]
+    up: Callable[..., Up], start_engine: Callable[..., str]
 ) -> None:
-    address = engine()
+    address = start_engine()
     first = up(ENGINE_URLS=address)
     key = first.wait_until_ready()
     assert len(processes_of(first.home)) > 6
@@ -135,18 +87,18 @@ def test_nothing_outlives_a_killed_supervisor_and_a_new_start_works(
 
 
 def test_all_children_of_a_killed_supervisor_end_within_seconds(
-    up: Callable[..., Up], engine: Callable[..., str]
+    up: Callable[..., Up], start_engine: Callable[..., str]
 ) -> None:
-    stack = up(ENGINE_URLS=engine())
+    stack = up(ENGINE_URLS=start_engine())
     stack.wait_until_ready()
     stack.end(signal.SIGKILL)
     assert wait_until(lambda: stack.left() == [], "all ended", 20) < 8
 
 
 def test_a_stop_in_the_middle_of_the_start_leaves_nothing(
-    up: Callable[..., Up], engine: Callable[..., str]
+    up: Callable[..., Up], start_engine: Callable[..., str]
 ) -> None:
-    stack = up(ENGINE_URLS=engine())
+    stack = up(ENGINE_URLS=start_engine())
     wait_until(lambda: "Postgres 18:" in stack.said(), "the start is under way")
     assert stack.end(signal.SIGTERM) < STOP_LIMIT_S
     assert stack.process.returncode == 0, stack.said()
@@ -178,7 +130,7 @@ def batch_of(url: str, key: str, num_lines: int, model: str) -> str:
 
 
 def test_a_stop_gives_leased_rows_back_and_the_next_start_finishes_the_batch(
-    up: Callable[..., Up], engine: Callable[..., str], database_url: str, broker_url: str
+    up: Callable[..., Up], start_engine: Callable[..., str], database_url: str, broker_url: str
 ) -> None:
     given = {"DATABASE_URL": database_url, "BROKER_URL": broker_url}
     address = database_url.replace("+psycopg", "")
@@ -191,7 +143,7 @@ def test_a_stop_gives_leased_rows_back_and_the_next_start_finishes_the_batch(
         assert found is not None
         return int(found[0])
 
-    stack = up(ENGINE_URLS=engine(latency_ms=600_000), **given)
+    stack = up(ENGINE_URLS=start_engine(latency_ms=600_000), **given)
     key = stack.wait_until_ready()
     assert "DATABASE_URL is used" in stack.said()
     assert not (stack.home / "postgres").exists()
@@ -202,7 +154,7 @@ def test_a_stop_gives_leased_rows_back_and_the_next_start_finishes_the_batch(
     assert stack.end(signal.SIGTERM) < STOP_LIMIT_S
     assert (rows_in("leased"), rows_in("pending")) == (0, 20)
 
-    again = up(ENGINE_URLS=engine(latency_ms=5), **given)
+    again = up(ENGINE_URLS=start_engine(latency_ms=5), **given)
     again.wait_until_ready()
 
     def status() -> str:

@@ -1,0 +1,161 @@
+"""What runs now, in one look: for `coserve status` and `coserve top`.
+
+The supervisor's state file says which parts there are, `/statusz` how what stands behind the
+gateway is, the database what chat gets and what waits. Whatever does not answer is null.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from batch.extension import extend
+from batch.schemas import unix_s
+from coserve.local.lock import Owner
+from coserve.local.probes import http_get
+from coserve.local.supervisor import STATE_FILE
+from gateway.history.reading import NOW_S, WINDOWS, History, Moment, read
+from store.bounded_connection import ANSWER_LIMIT_S
+from store.models import DEFAULT_ORGANIZATION_ID
+from store.repositories import file as files
+from store.repositories import overview, progress
+from store.session import Database
+
+MAX_BATCHES: Final = 12
+SERIES: Final = ("engine", "ttft:online", "tbt:online")
+WINDOW: Final = WINDOWS["15m"]
+
+
+def look(owner: Owner, home: Path, database_url: str | None) -> dict[str, Any]:
+    """Everything of one moment, in the shape of `coserve status --json` (docs/cli.md)."""
+    root = owner.url
+    said = _statusz(root)
+    models = said.get("models") or []
+    behind = said.get("parts") or {}
+    seen: dict[str, Any] = {
+        "pid": owner.pid,
+        "version": version("coserve"),
+        "urls": {
+            "api": f"{root}/v1" if root else None,
+            "dashboard": f"{root}/admin" if root else None,
+            "metrics": f"{root}/metrics" if root else None,
+        },
+        "home": str(home),
+        "status": said.get("status"),
+        "parts": parts_of(home),
+        "behind": {name: {"ok": one["ok"], "why": one["why"]} for name, one in behind.items()},
+        "models": models,
+        "profile": (behind.get("engine") or {}).get("profile"),
+        "queue": None,
+        "online": None,
+        "tokens_per_s": None,
+        "memory": None,
+        "batches": [],
+    }
+    if database_url is not None:
+        models_up = {one["id"] for one in models if one["up"]}
+        seen.update(asyncio.run(_from_database(database_url, models_up)))
+    return seen
+
+
+def parts_of(home: Path) -> list[dict[str, Any]]:
+    """The supervised parts; none while the supervisor starts."""
+    try:
+        state: Mapping[str, Any] = json.loads((home / STATE_FILE).read_text())
+    except (OSError, ValueError):
+        return []
+    now_s = time.monotonic()
+    names = ("name", "state", "pid", "restarts", "log")
+    return [
+        {**{name: part[name] for name in names}, "for_s": round(now_s - part["since_s"], 1)}
+        for part in state["parts"]
+    ]
+
+
+def _statusz(root: str | None) -> dict[str, Any]:
+    reply = http_get(f"{root}/statusz") if root else None
+    try:
+        said: dict[str, Any] = json.loads(reply.body) if reply else {}
+    except ValueError:
+        return {}
+    return said
+
+
+async def _from_database(url: str, models_up: set[str]) -> dict[str, Any]:
+    database = Database(url, pool_size=1, limit_s=ANSWER_LIMIT_S)
+    try:
+        async with database.snapshot() as session:
+            history = await read(session, WINDOW, SERIES)
+            return {**figures_of(history), **await _queue(session, models_up)}
+    except (SQLAlchemyError, OSError):
+        return {}
+    finally:
+        await database.dispose()
+
+
+def figures_of(history: History) -> dict[str, Any]:
+    """What chat got and what was computed in the last minute, and in time over the window."""
+    now, whole = history.last(NOW_S), history.whole()
+    total = now.all_engines
+    offline = total.harvested_tokens - total.flex_tokens
+    return {
+        "online": {of: _latency(now, whole, of) for of in ("ttft", "tbt")},
+        "tokens_per_s": {
+            "online": now.per_s(total.online_tokens),
+            "flex": now.per_s(total.flex_tokens),
+            "offline": now.per_s(offline),
+        },
+        "memory": {
+            "device": total.kv_held / total.kv_samples if total.kv_samples else None,
+            "host": total.host_held / total.host_samples if total.host_samples else None,
+        },
+    }
+
+
+def _latency(now: Moment, whole: Moment, of: str) -> dict[str, Any]:
+    recent = now.of(f"{of}:online")
+    return {
+        "num": recent.num,
+        **{f"p{p}_s": recent.quantile_s(p / 100) for p in (50, 90, 99)},
+        "in_time": recent.share_in_time,
+        "in_time_15m": whole.of(f"{of}:online").share_in_time,
+    }
+
+
+async def _queue(session: AsyncSession, models_up: set[str]) -> dict[str, Any]:
+    totals = await overview.totals(session, DEFAULT_ORGANIZATION_ID)
+    due = await overview.due(session, DEFAULT_ORGANIZATION_ID, limit=MAX_BATCHES)
+    readings = await progress.read_batches(session, [row.batch.id for row in due])
+    service = await progress.read_service(session)
+    now = await files.now(session)
+    batches = []
+    for row in due:
+        batch = row.batch
+        said = extend(batch, readings.get(batch.id), service, now=now, models_up=models_up)
+        batches.append(
+            {
+                "id": batch.id,
+                "status": batch.status,
+                "file": row.input_name,
+                "total": batch.num_total,
+                "completed": batch.num_completed,
+                "failed": batch.num_failed,
+                "at_engine": row.num_running,
+                "expires_at": unix_s(batch.expires_at),
+                "predicted_finish_at": said.predicted_finish_at,
+                "waiting_reason": said.waiting_reason,
+                "paused": said.paused,
+            }
+        )
+    return {
+        "queue": {"live_batches": totals.of("live"), "open_rows": totals.open_rows},
+        "batches": batches,
+    }
