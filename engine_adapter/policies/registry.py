@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from engine_adapter.latency.model import LatencyModel
 from engine_adapter.policies.base import SchedulingPolicy
 from engine_adapter.policies.conserve_v1 import ConserveV1
 from engine_adapter.policies.conserve_v2 import ConserveV2
+from engine_adapter.policies.fastgen import FastGen
+from engine_adapter.policies.fastserve import FastServe
+from engine_adapter.policies.multires import MultiRes
 from engine_adapter.policies.non_preemptive import NonPreemptive
 from engine_adapter.policies.online_only import OnlineOnly
+from engine_adapter.policies.orca import Orca
 from engine_adapter.policies.random_valid import RandomValid
+from engine_adapter.policies.round_robin import RoundRobin
 from engine_adapter.policies.sarathi_p import SarathiP
 from engine_adapter.policies.settings import PolicySettings
+from engine_adapter.policies.vllm import Vllm, VllmSwap
+from engine_adapter.policies.xllm import Xllm
 
 DEFAULT_POLICY = "conserve_v2"
 # Runs while nothing is known about how long steps take.
 UNPROFILED_POLICY = "sarathi_p"
 
-POLICIES = {
-    policy.name: policy for policy in (OnlineOnly, NonPreemptive, SarathiP, ConserveV1, ConserveV2)
-}
+# What coserve offers, then what papers compare with.
+_OFFERED = (OnlineOnly, NonPreemptive, SarathiP, ConserveV1, ConserveV2)
+_BASELINES = (Orca, Vllm, VllmSwap, FastGen, FastServe, MultiRes, RoundRobin, Xllm)
+Maker = Callable[[LatencyModel, PolicySettings | None], SchedulingPolicy]
+POLICIES: dict[str, Maker] = {policy.name: policy for policy in (*_OFFERED, *_BASELINES)}
 NAMES = tuple(POLICIES)
+COMPARED = tuple(policy.name for policy in _OFFERED)
+"""What a comparison runs unless told otherwise."""
 # Valid and senseless: for driving an engine through its corners, never for serving.
 TEST_POLICIES = {RandomValid.name: RandomValid}
 

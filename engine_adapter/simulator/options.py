@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine_adapter.latency.gpu_table import CUDA_GRAPH_ROWS, gpu_table_names
-from engine_adapter.policies.registry import NAMES
+from engine_adapter.policies.registry import COMPARED, NAMES
 from engine_adapter.simulator.device import EngineSize
 from engine_adapter.simulator.replay import SharedPrefixes
 from engine_adapter.workload.files import find_workload
@@ -111,7 +111,7 @@ def _offline(group: argparse._ArgumentGroup) -> None:
 
 def _run(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
-    add("--policies", default=",".join(NAMES), help="comma-separated; online_only comes first")
+    add("--policies", default=",".join(COMPARED), help="comma-separated; online_only comes first")
     add("--repeats", type=int, default=1, help="each with arrivals and noise of its own")
     add("--duration", type=float, default=300.0, help="simulated seconds of each window")
     add("--lead", type=float, default=30.0, help="seconds of offline load before the window")
