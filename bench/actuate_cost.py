@@ -34,8 +34,8 @@ os.environ |= {
 
 from sglang.srt.managers.schedule_batch import ScheduleBatch
 
-from engine_adapter.latency.polynomial import Coefficients, PolynomialModel
-from engine_adapter.sglang_plugin import coserving
+from engine_adapter.scheduling.latency import Coefficients, PolynomialModel
+from engine_adapter.sglang import coserving
 from tests.engine.scheduler_rig import Rig, prompt
 
 NUM_ONLINE, NUM_OFFLINE, NUM_WAITING = 64, 192, 1000

@@ -17,8 +17,8 @@ from typing import Any
 
 from bench.coserve_bench.options import EMULATED
 from bench.report import report
-from engine_adapter.core.slo import Slo
-from engine_adapter.policies.registry import create_policy
+from engine_adapter.scheduling.policies.registry import create_policy
+from engine_adapter.scheduling.targets import Slo
 from engine_adapter.simulator.device import EngineSize, SimulatedDevice, find_device
 from engine_adapter.simulator.replay import SimulatedLoad, replay
 from engine_adapter.workload.arrivals import gamma_arrivals

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from bench.report import report
-from engine_adapter.core.request import Phase, RequestClass, RequestRow, pages_for
-from engine_adapter.core.roster import Roster
-from engine_adapter.core.slo import Slo
-from engine_adapter.core.snapshot import EngineLimits, Resources
-from engine_adapter.driver import Driver
-from engine_adapter.latency.polynomial import Coefficients, PolynomialModel
-from engine_adapter.policies.registry import POLICIES, create_policy
+from engine_adapter.scheduling.driver import Driver
+from engine_adapter.scheduling.latency import Coefficients, PolynomialModel
+from engine_adapter.scheduling.policies.registry import POLICIES, create_policy
+from engine_adapter.scheduling.request import Phase, RequestClass, RequestRow, pages_for
+from engine_adapter.scheduling.roster import Roster
+from engine_adapter.scheduling.snapshot import EngineLimits, Resources
+from engine_adapter.scheduling.targets import Slo
 
 ROOT = Path(__file__).resolve().parents[1]
 ENGINE_PYTHON = ROOT / ".venv-engine/bin/python"

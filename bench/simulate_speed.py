@@ -14,8 +14,8 @@ import time
 from typing import Any
 
 from bench.report import report
-from engine_adapter.core.slo import Slo
-from engine_adapter.policies.registry import NAMES, create_policy
+from engine_adapter.scheduling.policies.registry import NAMES, create_policy
+from engine_adapter.scheduling.targets import Slo
 from engine_adapter.simulator.device import EngineSize, find_device
 from engine_adapter.simulator.replay import SimulatedLoad, replay
 from engine_adapter.workload.arrivals import poisson_arrivals

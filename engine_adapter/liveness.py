@@ -22,7 +22,7 @@ from engine_adapter.client.base import (
 )
 from engine_adapter.client.http import HttpEngineClient
 from engine_adapter.client.pool import no_plugin
-from engine_adapter.core.request import RequestClass
+from engine_adapter.scheduling.request import RequestClass
 from engine_adapter.wire.errors import EngineUnavailable
 from engine_adapter.wire.rid import new_rid
 

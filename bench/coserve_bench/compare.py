@@ -28,7 +28,7 @@ from bench.coserve_bench.phases import off_phases
 from bench.coserve_bench.surroundings import surroundings
 from bench.coserve_bench.systems import REFERENCE, System, find_system, priority_candidates
 from engine_adapter.engine_process import Device, EngineSettings
-from engine_adapter.latency.profile import ProfileError, load_profile
+from engine_adapter.scheduling.profile import ProfileError, load_profile
 from engine_adapter.workload.harness import Harness, Load
 from engine_adapter.workload.metrics import percentile
 from engine_adapter.workload.report import write_outputs

@@ -9,7 +9,7 @@ from pathlib import Path
 from bench.coserve_bench.systems import DEFAULT_SYSTEMS
 from engine_adapter.emulated.model_dir import write_model_dir
 from engine_adapter.host_cpu import matmul_dtype
-from engine_adapter.latency.gpu_table import load_gpu_table
+from engine_adapter.simulator.gpu_table import load_gpu_table
 from engine_adapter.workload.files import find_workload
 
 SLO_SCALES = (1.0, 1.25, 1.5, 2.0)

@@ -21,7 +21,7 @@ START_UP_HOOK = "coserve_cpu.pth"
 
 _LINKS = {"engine_adapter": "engine_adapter", "coserve_kernels": "kernels/coserve_kernels"}
 _CPU_LINKS = {"sgl_kernel": "engine_adapter/cpu_compat/sgl_kernel"}
-_ENTRY_POINTS = "[sglang.srt.plugins]\ncoserve = engine_adapter.sglang_plugin.plugin:register\n"
+_ENTRY_POINTS = "[sglang.srt.plugins]\ncoserve = engine_adapter.sglang.plugin:register\n"
 _CPU_ENTRY_POINT = "coserve_cpu = engine_adapter.cpu_compat.plugin:register\n"
 
 
@@ -67,11 +67,19 @@ def write_metadata(site: Path, version: str, *, cpu: bool) -> None:
         if other != metadata:
             shutil.rmtree(other)
     metadata.mkdir(exist_ok=True)
-    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {NAME}\nVersion: {version}\n")
-    (metadata / "INSTALLER").write_text("coserve\n")
-    (metadata / "entry_points.txt").write_text(_ENTRY_POINTS + (_CPU_ENTRY_POINT if cpu else ""))
+    _write(metadata / "METADATA", f"Metadata-Version: 2.1\nName: {NAME}\nVersion: {version}\n")
+    _write(metadata / "INSTALLER", "coserve\n")
+    _write(metadata / "entry_points.txt", _ENTRY_POINTS + (_CPU_ENTRY_POINT if cpu else ""))
     names = [f"{metadata.name}/{file}" for file in ("METADATA", "INSTALLER", "entry_points.txt")]
-    (metadata / "RECORD").write_text("".join(f"{name},,\n" for name in names))
+    _write(metadata / "RECORD", "".join(f"{name},,\n" for name in names))
+
+
+def _write(file: Path, text: str) -> None:
+    """Write what changed, as a new file: a copied environment may share the old one."""
+    if file.is_file() and file.read_text() == text:
+        return
+    file.unlink(missing_ok=True)
+    file.write_text(text)
 
 
 def _point(link: Path, target: Path) -> None:

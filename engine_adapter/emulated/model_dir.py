@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from engine_adapter.latency.gpu_table import GpuTable
+from engine_adapter.simulator.gpu_table import GpuTable
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 WIDTH = 16

@@ -22,7 +22,7 @@ from sglang.srt.layers.logits_processor import LogitsProcessorOutput
 from sglang.srt.model_executor.model_runner import ModelRunner
 
 from engine_adapter.emulated.timeline import Timeline
-from engine_adapter.latency.gpu_table import CUDA_GRAPH_ROWS, GpuTimes, load_gpu_table
+from engine_adapter.simulator.gpu_table import CUDA_GRAPH_ROWS, GpuTimes, load_gpu_table
 
 FIRST_TOKEN, NUM_TOKENS = 256, 1024
 REPORT_EVERY_S = 0.5

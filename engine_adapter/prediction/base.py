@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from engine_adapter.core.request import RequestRow
+from engine_adapter.scheduling.request import RequestRow
 
 DEFAULT_TOKENS = 256
 """Expected of a request while nothing is known of any."""

@@ -6,9 +6,11 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine_adapter.core.snapshot import EngineLimits
-from engine_adapter.latency.fit import Sample, fit_model
-from engine_adapter.latency.gpu_table import (
+from engine_adapter.scheduling.fit import Sample, fit_model, make_grid
+from engine_adapter.scheduling.latency import LatencyModel, StepLoad
+from engine_adapter.scheduling.profile import Profile, ProfileError, load_profile
+from engine_adapter.scheduling.snapshot import EngineLimits
+from engine_adapter.simulator.gpu_table import (
     CUDA_GRAPH_ROWS,
     DEFAULT_HOST_S,
     GpuTable,
@@ -17,10 +19,6 @@ from engine_adapter.latency.gpu_table import (
     gpu_table_names,
     load_gpu_table,
 )
-from engine_adapter.latency.grid import make_grid
-from engine_adapter.latency.load import StepLoad
-from engine_adapter.latency.model import LatencyModel
-from engine_adapter.latency.profile import Profile, ProfileError, load_profile
 from engine_adapter.simulator.shape import EngineShape
 from engine_adapter.simulator.times import ProfiledTimes, StepTimes, TableTimes
 

@@ -14,14 +14,19 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from engine_adapter.core.arrival import Arrival, Decision, RunningStep
-from engine_adapter.core.outcome import Outcome
-from engine_adapter.core.plan import SafepointMode, StepPlan
-from engine_adapter.core.request import Phase, RequestClass, RequestRow
-from engine_adapter.core.roster import Roster
-from engine_adapter.core.slo import Slo
-from engine_adapter.core.snapshot import Resources, Snapshot, reserved_slots
 from engine_adapter.prediction.base import Asked, LengthPredictor
+from engine_adapter.scheduling.plan import (
+    Arrival,
+    Decision,
+    Outcome,
+    RunningStep,
+    SafepointMode,
+    StepPlan,
+)
+from engine_adapter.scheduling.request import Phase, RequestClass, RequestRow
+from engine_adapter.scheduling.roster import Roster
+from engine_adapter.scheduling.snapshot import Resources, Snapshot, reserved_slots
+from engine_adapter.scheduling.targets import Slo
 from engine_adapter.simulator.kv_mover import KvMover
 from engine_adapter.simulator.kv_pool import KvPool
 from engine_adapter.simulator.shape import ChunkWork, EngineShape, Launched, Track, load_of
@@ -33,7 +38,7 @@ DECODE, ONLINE = Phase.DECODE, RequestClass.ONLINE
 
 
 class MemoryEngine:
-    """An :class:`~engine_adapter.ports.ExecutionPort` without hardware.
+    """An :class:`~engine_adapter.scheduling.driver.ExecutionPort` without hardware.
 
     Attributes:
         shape: Size and abilities.

@@ -8,10 +8,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from engine_adapter.core.slo import Slo
 from engine_adapter.host_cpu import cpu_name
-from engine_adapter.latency.derive import default_slo
-from engine_adapter.policies.registry import create_policy
+from engine_adapter.scheduling.derive import default_slo
+from engine_adapter.scheduling.policies.registry import create_policy
+from engine_adapter.scheduling.targets import Slo
 from engine_adapter.simulator.device import SimulatedDevice, find_device
 from engine_adapter.simulator.options import REFERENCE, Options
 from engine_adapter.simulator.replay import SimulatedLoad, replay

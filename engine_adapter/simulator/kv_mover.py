@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from engine_adapter.core.request import Phase, RequestRow
-from engine_adapter.core.roster import Roster
+from engine_adapter.scheduling.request import Phase, RequestRow
+from engine_adapter.scheduling.roster import Roster
 from engine_adapter.simulator.kv_pool import KvPool
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from engine_adapter.core.request import RequestRow, pages_for
-from engine_adapter.kv.ledger import HostLedger
+from engine_adapter.scheduling.host_ledger import HostLedger
+from engine_adapter.scheduling.request import RequestRow, pages_for
 from engine_adapter.simulator.prefixes import PrefixCache
 
 

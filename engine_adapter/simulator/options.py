@@ -7,9 +7,9 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine_adapter.latency.gpu_table import CUDA_GRAPH_ROWS, gpu_table_names
-from engine_adapter.policies.registry import COMPARED, NAMES
+from engine_adapter.scheduling.policies.registry import COMPARED, NAMES
 from engine_adapter.simulator.device import EngineSize
+from engine_adapter.simulator.gpu_table import CUDA_GRAPH_ROWS, gpu_table_names
 from engine_adapter.simulator.replay import SharedPrefixes
 from engine_adapter.workload.files import find_workload
 

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from engine_adapter.core.release import SharedPages
-from engine_adapter.core.request import RequestRow
+from engine_adapter.scheduling.request import RequestRow, SharedPages
 
 
 @dataclass(slots=True, eq=False)

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine_adapter.core.request import RequestClass, RequestRow
-from engine_adapter.core.slo import Slo
-from engine_adapter.driver import Driver
-from engine_adapter.policies.base import SchedulingPolicy
+from engine_adapter.scheduling.driver import Driver
+from engine_adapter.scheduling.policies.base import SchedulingPolicy
+from engine_adapter.scheduling.request import RequestClass, RequestRow
+from engine_adapter.scheduling.targets import Slo
 from engine_adapter.simulator.device import SimulatedDevice
 from engine_adapter.simulator.engine import MemoryEngine
 from engine_adapter.simulator.prediction import simulated_predictor

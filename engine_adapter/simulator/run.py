@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine_adapter.driver import Driver
+from engine_adapter.scheduling.driver import Driver
 from engine_adapter.simulator.engine import MemoryEngine
 
 

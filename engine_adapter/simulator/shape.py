@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from engine_adapter.core.outcome import Outcome
-from engine_adapter.core.plan import StepPlan
-from engine_adapter.core.request import Phase, RequestRow
-from engine_adapter.core.snapshot import EngineLimits
-from engine_adapter.latency.load import StepLoad
+from engine_adapter.scheduling.latency import StepLoad
+from engine_adapter.scheduling.plan import Outcome, StepPlan
+from engine_adapter.scheduling.request import Phase, RequestRow
+from engine_adapter.scheduling.snapshot import EngineLimits
 
 
 @dataclass(frozen=True, slots=True)

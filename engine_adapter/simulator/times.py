@@ -11,9 +11,8 @@ import random
 from collections.abc import Sequence
 from typing import Protocol
 
-from engine_adapter.latency.gpu_table import GpuTimes
-from engine_adapter.latency.load import StepLoad
-from engine_adapter.latency.model import LatencyModel
+from engine_adapter.scheduling.latency import LatencyModel, StepLoad
+from engine_adapter.simulator.gpu_table import GpuTimes
 
 
 class StepTimes(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine_adapter.core.request import RequestClass
+from engine_adapter.scheduling.request import RequestClass
 
 WORDS: dict[RequestClass, str] = {
     RequestClass.ONLINE: "online",

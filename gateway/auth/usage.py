@@ -14,7 +14,7 @@ from functools import partial
 from prometheus_client import Counter
 from sqlalchemy.exc import SQLAlchemyError
 
-from engine_adapter.core.request import RequestClass
+from engine_adapter.scheduling.request import RequestClass
 from engine_adapter.wire.request_class import word_of
 from engine_adapter.wire.usage import TokenUsage
 from gateway.auth.principal import Principal

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from engine_adapter.client.pool import Member
-from engine_adapter.latency.distribution import EDGES_S
-from engine_adapter.latency.isolation import PAUSE_EVERY_S, PAUSE_S
+from engine_adapter.scheduling.distribution import EDGES_S
+from engine_adapter.scheduling.isolation import PAUSE_EVERY_S, PAUSE_S
 from gateway.dashboard import wording
 from gateway.dashboard.drawing import steps
 from gateway.dashboard.fragments import Fragments

@@ -8,7 +8,7 @@ from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from engine_adapter.latency.distribution import EDGES_S
+from engine_adapter.scheduling.distribution import EDGES_S
 from gateway.history.recorder import PERIOD_S
 from gateway.history.series import ENGINE
 from store.repositories import history

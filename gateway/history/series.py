@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from engine_adapter.client.base import EngineFacts
-from engine_adapter.latency.distribution import EDGES_S
+from engine_adapter.scheduling.distribution import EDGES_S
 from gateway.observability.latency_metrics import StreamLatency
 
 NUM_OF_DISTRIBUTION: Final = 3 + len(EDGES_S) + 1

@@ -14,7 +14,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from engine_adapter.client.base import EngineFacts
-from engine_adapter.latency.distribution import EDGES_S, Distribution
+from engine_adapter.scheduling.distribution import EDGES_S, Distribution
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 
 from engine_adapter.client.base import EngineFacts
 from engine_adapter.client.pool import Member
-from engine_adapter.latency.distribution import EDGES_S
+from engine_adapter.scheduling.distribution import EDGES_S
 from gateway.observability.latency_metrics import buckets_of
 
 PREFIX = "coserve_runtime_"

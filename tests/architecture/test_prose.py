@@ -58,7 +58,7 @@ def _words_not_used() -> re.Pattern[str]:
 
 
 # Still to be renamed: code whose requests are called rows in their names too.
-EXCEPTED_PACKAGES = ("engine_adapter/policies/", "engine_adapter/sglang_plugin/")
+EXCEPTED_PACKAGES = ("engine_adapter/scheduling/", "engine_adapter/sglang/")
 _REQUESTS = re.compile(
     r"\b(?:online|offline|flex|decode|decoding|running|waiting|parked|retracted)\s+rows?\b",
     re.IGNORECASE,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from engine_adapter.core.arrival import Decision
-from engine_adapter.latency.polynomial import Coefficients, PolynomialModel
-from engine_adapter.policies.registry import create_policy
+from engine_adapter.scheduling.latency import Coefficients, PolynomialModel
+from engine_adapter.scheduling.plan import Decision
+from engine_adapter.scheduling.policies.registry import create_policy
 from tests.engine.scenario_steps import (
     NEW,
     counters,

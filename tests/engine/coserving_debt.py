@@ -17,9 +17,9 @@ from sglang.srt.managers.io_struct import (
     PauseGenerationReqInput,
 )
 
-from engine_adapter.core.request import Phase
-from engine_adapter.core.snapshot import Snapshot
-from engine_adapter.sglang_plugin.live_ids import live_ids
+from engine_adapter.scheduling.request import Phase
+from engine_adapter.scheduling.snapshot import Snapshot
+from engine_adapter.sglang.live_ids import live_ids
 from tests.engine.coserving_arrivals import ARRIVALS
 from tests.engine.coserving_grammars import GRAMMARS
 from tests.engine.coserving_overlap import OVERLAP

@@ -14,9 +14,9 @@ from sglang.srt.constrained.xgrammar_backend import XGrammarGrammarBackend
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from engine_adapter.core.request import Phase
-from engine_adapter.core.snapshot import Snapshot
-from engine_adapter.sglang_plugin import grammar_guard
+from engine_adapter.scheduling.request import Phase
+from engine_adapter.scheduling.snapshot import Snapshot
+from engine_adapter.sglang import grammar_guard
 from tests.engine.scenario_steps import counters, flush, gained, stopped_layers
 from tests.engine.scheduler_rig import VOCAB, Rig, prompt
 from tests.engine.scripted_policy import ScriptedPolicy, Wishes

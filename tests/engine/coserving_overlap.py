@@ -11,9 +11,8 @@ from sglang.srt.managers.io_struct import AbortReq
 from sglang.srt.mem_cache.base_prefix_cache import MatchPrefixParams
 from sglang.srt.mem_cache.radix_cache import RadixKey
 
-from engine_adapter.core.arrival import Decision
-from engine_adapter.core.plan import StepPlan
-from engine_adapter.core.snapshot import Snapshot
+from engine_adapter.scheduling.plan import Decision, StepPlan
+from engine_adapter.scheduling.snapshot import Snapshot
 from tests.engine.scenario_steps import (
     NEW,
     counters,

@@ -13,8 +13,8 @@ from sglang.srt.managers.io_struct import (
 )
 from sglang.srt.mem_cache.base_prefix_cache import EvictParams
 
-from engine_adapter.core.request import Phase
-from engine_adapter.core.snapshot import Snapshot
+from engine_adapter.scheduling.request import Phase
+from engine_adapter.scheduling.snapshot import Snapshot
 from tests.engine.scenario_steps import NEW, counters, flush, gained
 from tests.engine.scheduler_rig import Rig, prompt
 from tests.engine.scripted_policy import ScriptedPolicy, Wishes

@@ -19,9 +19,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from sglang.srt.managers.io_struct import AbortReq
 from sglang.srt.managers.schedule_batch import FINISH_ABORT
 
-from engine_adapter.latency.polynomial import Coefficients, PolynomialModel
-from engine_adapter.policies.random_valid import RandomValid
-from engine_adapter.policies.settings import PolicySettings
+from engine_adapter.scheduling.latency import Coefficients, PolynomialModel
+from engine_adapter.scheduling.policies.random_valid import RandomValid
+from engine_adapter.scheduling.policies.settings import PolicySettings
 from tests.engine.scheduler_rig import NUM_LAYERS, Rig, prompt
 from tests.engine.scripted_policy import ScriptedPolicy
 

@@ -12,8 +12,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from engine_adapter.core.request import Phase
-from engine_adapter.core.snapshot import Snapshot
+from engine_adapter.scheduling.request import Phase
+from engine_adapter.scheduling.snapshot import Snapshot
 from tests.engine.scenario_cuts import cuts, margins
 from tests.engine.scenario_steps import (
     counters,

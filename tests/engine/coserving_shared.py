@@ -11,7 +11,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from engine_adapter.core.slo import Slo
+from engine_adapter.scheduling.targets import Slo
 from tests.engine.coserving_arrivals import conserve
 from tests.engine.scenario_steps import report
 from tests.engine.scheduler_rig import Rig, prompt

@@ -11,13 +11,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from engine_adapter.core.outcome import FinishedStep
-from engine_adapter.core.plan import StepPlan
-from engine_adapter.core.slo import Slo
-from engine_adapter.core.snapshot import Snapshot
-from engine_adapter.latency.polynomial import PolynomialModel
-from engine_adapter.policies.registry import create_policy
-from engine_adapter.policies.settings import PolicySettings
+from engine_adapter.scheduling.latency import PolynomialModel
+from engine_adapter.scheduling.plan import FinishedStep, StepPlan
+from engine_adapter.scheduling.policies.registry import create_policy
+from engine_adapter.scheduling.policies.settings import PolicySettings
+from engine_adapter.scheduling.snapshot import Snapshot
+from engine_adapter.scheduling.targets import Slo
 from tests.engine.coserving_arrivals import GUESS
 from tests.engine.scenario_steps import counters, flush, gained, report, stopped_layers
 from tests.engine.scheduler_rig import Rig, prompt

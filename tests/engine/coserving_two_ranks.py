@@ -23,8 +23,8 @@ os.environ["COSERVE_HOST_KV_TOKENS"] = "2048"
 from sglang.srt.managers.io_struct import ShutdownReq
 from sglang.srt.server_args import PortArgs, ServerArgs
 
-from engine_adapter.core.request import Phase
-from engine_adapter.core.snapshot import Snapshot
+from engine_adapter.scheduling.request import Phase
+from engine_adapter.scheduling.snapshot import Snapshot
 from tests.engine.scheduler_rig import NUM_LAYERS, Rig, prompt, tiny_llama
 from tests.engine.scripted_policy import ScriptedPolicy, Wishes
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from engine_adapter.core.snapshot import Snapshot
+from engine_adapter.scheduling.snapshot import Snapshot
 from tests.engine.scenario_steps import NEW, flush
 from tests.engine.scheduler_rig import Rig, prompt
 from tests.engine.scripted_policy import ScriptedPolicy, Wishes

@@ -32,7 +32,7 @@ from sglang.srt.sampling.sampling_params import SamplingParams  # noqa: E402
 from sglang.srt.server_args import PortArgs, ServerArgs, set_global_server_args_for_scheduler  # noqa: E402
 
 from engine_adapter.cpu_compat import plugin as cpu_compat  # noqa: E402
-from engine_adapter.sglang_plugin.coserving import CoServingScheduler  # noqa: E402
+from engine_adapter.sglang.coserving import CoServingScheduler  # noqa: E402
 
 cpu_compat.register()
 

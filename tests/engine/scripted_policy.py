@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from engine_adapter.core.arrival import Arrival, Decision, RunningStep
-from engine_adapter.core.outcome import FinishedStep
-from engine_adapter.core.plan import (
+from engine_adapter.scheduling.plan import (
+    Arrival,
     Checkpoint,
     Chunk,
+    Decision,
+    FinishedStep,
     Prefetch,
+    RunningStep,
     SafepointMode,
     Safepoints,
     StepPlan,
 )
-from engine_adapter.core.request import Phase, RequestRow
-from engine_adapter.core.snapshot import Snapshot
+from engine_adapter.scheduling.request import Phase, RequestRow
+from engine_adapter.scheduling.snapshot import Snapshot
 
 
 @dataclass

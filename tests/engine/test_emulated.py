@@ -12,9 +12,9 @@ import pytest
 
 from engine_adapter.emulated.model_dir import write_model_dir
 from engine_adapter.engine_process import EngineSettings
-from engine_adapter.latency.gpu_table import CUDA_GRAPH_ROWS, GpuTimes, load_gpu_table
-from engine_adapter.latency.load import StepLoad
-from engine_adapter.latency.profile import load_profile
+from engine_adapter.scheduling.latency import StepLoad
+from engine_adapter.scheduling.profile import load_profile
+from engine_adapter.simulator.gpu_table import CUDA_GRAPH_ROWS, GpuTimes, load_gpu_table
 from tests.engine.test_stored_profile import MEASURED_IN_S
 from tests.fixtures.engine import START_LIMIT_S, TOKENIZER, running_engine, tiny_settings
 

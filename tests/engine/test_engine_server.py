@@ -17,9 +17,9 @@ import pytest_asyncio
 
 from engine_adapter.client.base import CHAT_PATH, EngineCall, EngineFacts
 from engine_adapter.client.http import HttpEngineClient
-from engine_adapter.core.request import RequestClass
 from engine_adapter.liveness import EngineNotProven, verify_engine
 from engine_adapter.refusal import EXIT_REFUSED
+from engine_adapter.scheduling.request import RequestClass
 from engine_adapter.wire.rid import new_rid
 from tests.fixtures.engine import START_LIMIT_S, RunningEngine, running_engine, tiny_settings
 from tests.fixtures.tiny_model import CONTEXT_TOKENS
@@ -267,9 +267,9 @@ async def test_an_engine_without_the_plugin_is_refused(
 def test_another_sglang_ends_the_process(engine_python: Path) -> None:
     """SGLang swallows what a plugin raises, so the plugin ends the process itself."""
     code = (
-        "import engine_adapter.sglang_plugin.contract as contract\n"
+        "import engine_adapter.sglang.contract as contract\n"
         "contract.PINNED_VERSION = '0.4.2'\n"
-        "from engine_adapter.sglang_plugin.plugin import register\n"
+        "from engine_adapter.sglang.plugin import register\n"
         "register()\n"
     )
     done = subprocess.run(

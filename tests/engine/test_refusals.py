@@ -70,8 +70,8 @@ def test_a_page_size_that_does_not_fit_the_host_pages(
 def test_a_plugin_that_breaks_at_import_ends_the_process(engine_python: Path) -> None:
     code = (
         "import sys\n"
-        "sys.modules['engine_adapter.sglang_plugin.live_ids'] = None\n"
-        "from engine_adapter.sglang_plugin.plugin import register\n"
+        "sys.modules['engine_adapter.sglang.live_ids'] = None\n"
+        "from engine_adapter.sglang.plugin import register\n"
         "register()\n"
         "print('registered')\n"
     )
@@ -86,7 +86,7 @@ def test_a_plugin_that_breaks_at_import_ends_the_process(engine_python: Path) ->
 PROMISES = """
 import json
 from engine_adapter.cpu_compat import plugin as cpu
-from engine_adapter.sglang_plugin import runtime_contract as contract
+from engine_adapter.sglang import runtime_contract as contract
 from engine_adapter.source_digests import changed_sources
 
 found = {"as it is": contract.broken_runtime_promises() + changed_sources(cpu.REPLACED)}
@@ -133,7 +133,7 @@ async def test_a_plugin_sglang_cannot_even_import_is_not_ready(
     engine_python: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
     """SGLang logs it and starts stock; whoever asks for the word finds no one there."""
-    broken = tmp_path / "broken" / "engine_adapter" / "sglang_plugin"
+    broken = tmp_path / "broken" / "engine_adapter" / "sglang"
     broken.mkdir(parents=True)
     for folder in (broken.parent, broken):
         # The rest of the package is the real one.

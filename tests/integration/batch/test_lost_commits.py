@@ -29,7 +29,7 @@ from batch.states import BatchStatus
 from batch.upload import receive
 from batch.validate import validate
 from engine_adapter.client.http import HttpEngineClient
-from engine_adapter.core.request import RequestClass
+from engine_adapter.scheduling.request import RequestClass
 from engine_adapter.wire.usage import TokenUsage
 from gateway.auth.principal import Principal
 from gateway.auth.usage import UsageRecorder

@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from batch.clock import SystemClock
 from engine_adapter.client.base import EngineFacts
-from engine_adapter.latency.distribution import EDGES_S
+from engine_adapter.scheduling.distribution import EDGES_S
 from gateway.history.recorder import HistoryRecorder
 from gateway.history.series import ENGINE
 from gateway.observability.latency_metrics import LatencyMetrics

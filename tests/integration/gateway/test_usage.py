@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from engine_adapter.core.request import RequestClass
+from engine_adapter.scheduling.request import RequestClass
 from engine_adapter.wire.usage import TokenUsage
 from gateway.auth.principal import Principal
 from gateway.auth.usage import UsageRecorder

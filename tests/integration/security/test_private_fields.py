@@ -21,7 +21,7 @@ from batch.line import parse_line, read_body
 from engine_adapter.client.base import CHAT_PATH, COMPLETIONS_PATH, EngineCall
 from engine_adapter.client.encoding import encode
 from engine_adapter.client.fake import FakeEngine
-from engine_adapter.core.request import RequestClass
+from engine_adapter.scheduling.request import RequestClass
 from engine_adapter.wire.fields import CHAT_FIELDS, COMPLETION_FIELDS, PRIORITIES
 from engine_adapter.wire.rid import is_rid, new_rid
 from tests.integration.security.conftest import MODEL, Inside, chat

@@ -15,7 +15,7 @@ from batch.quarantine import FAILURE_CODE, MAX_LOSSES
 from batch.retry import backoff_s
 from engine_adapter.client.base import CHAT_PATH, EngineCall, EngineReply, Served
 from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
-from engine_adapter.core.request import RequestClass
+from engine_adapter.scheduling.request import RequestClass
 from engine_adapter.wire.rid import new_rid
 from store.repositories.batch import LiveBatch
 from store.repositories.row import ClaimedRow

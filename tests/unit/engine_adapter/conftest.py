@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from engine_adapter.core.request import Phase, RequestClass, RequestRow, pages_for
-from engine_adapter.core.roster import Roster
-from engine_adapter.core.slo import Slo
-from engine_adapter.core.snapshot import EngineLimits, Resources, Snapshot
-from engine_adapter.latency.polynomial import Coefficients, PolynomialModel
+from engine_adapter.scheduling.latency import Coefficients, PolynomialModel
+from engine_adapter.scheduling.request import Phase, RequestClass, RequestRow, pages_for
+from engine_adapter.scheduling.roster import Roster
+from engine_adapter.scheduling.snapshot import EngineLimits, Resources, Snapshot
+from engine_adapter.scheduling.targets import Slo
 
 ONE_MS_PER_TOKEN = Coefficients(
     k_token=0.001, k_attention=0.0, k_context=0.0, k_square=0.0, k_row=0.0, k_constant=0.010

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.coserve_bench.ceiling import CHUNKS, Ceiling, OfflineShape, ceiling
-from engine_adapter.latency.load import StepLoad
-from engine_adapter.latency.polynomial import Coefficients, PolynomialModel
+from engine_adapter.scheduling.latency import Coefficients, PolynomialModel, StepLoad
 from engine_adapter.workload.harness import RunResult
 from engine_adapter.workload.records import RequestRecord
 from engine_adapter.workload.summary import SystemRun, Targets

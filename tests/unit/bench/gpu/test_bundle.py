@@ -35,10 +35,10 @@ def test_our_plugin_is_found_and_hugging_faces_kernels_is_not_shadowed(tmp_path:
     site.mkdir(parents=True)
     add_our_code(folder)
     assert (site / "coserve_kernels" / "gather_pages.py").is_file()
-    assert (site / "engine_adapter" / "sglang_plugin" / "plugin.py").is_file()
+    assert (site / "engine_adapter" / "sglang" / "plugin.py").is_file()
     assert not (site / "kernels").exists()
     entry_points = next(site.glob("*.dist-info/entry_points.txt")).read_text()
-    assert "coserve = engine_adapter.sglang_plugin.plugin:register" in entry_points
+    assert "coserve = engine_adapter.sglang.plugin:register" in entry_points
     assert "coserve_cpu" not in entry_points
     assert (folder / "checkout" / "bench" / "gpu" / "host_run.py").is_file()
     assert 0 < pack(folder, tmp_path / "bundle.zip") < 16 << 20

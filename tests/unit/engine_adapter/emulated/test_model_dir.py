@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from engine_adapter.emulated.model_dir import write_model_dir
-from engine_adapter.latency.gpu_table import load_gpu_table
+from engine_adapter.simulator.gpu_table import load_gpu_table
 
 
 def test_it_has_the_depth_of_the_model_and_the_tokenizer_of_the_given_one(tmp_path: Path) -> None:

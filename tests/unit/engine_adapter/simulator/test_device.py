@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from engine_adapter.core.plan import StepKind
-from engine_adapter.latency.fit import Sample, errors_by_kind, fit_with_holdout
-from engine_adapter.latency.gpu_table import FOLDER, GpuTimes, gpu_table_names, load_gpu_table
-from engine_adapter.latency.grid import make_grid
-from engine_adapter.latency.load import StepLoad
-from engine_adapter.latency.profile import Profile, ProfileKey, save_profile
+from engine_adapter.scheduling.fit import Sample, errors_by_kind, fit_with_holdout, make_grid
+from engine_adapter.scheduling.latency import StepLoad
+from engine_adapter.scheduling.plan import StepKind
+from engine_adapter.scheduling.profile import Profile, ProfileKey, save_profile
 from engine_adapter.simulator.device import EngineSize, find_device
+from engine_adapter.simulator.gpu_table import FOLDER, GpuTimes, gpu_table_names, load_gpu_table
 
 
 @pytest.mark.parametrize("name", gpu_table_names())

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from engine_adapter.core.arrival import Arrival, Decision, RunningStep
-from engine_adapter.core.plan import Chunk, SafepointMode, Safepoints, StepPlan
-from engine_adapter.core.request import Phase, RequestClass, RequestRow
-from engine_adapter.core.slo import Slo
-from engine_adapter.driver import Driver
-from engine_adapter.latency.polynomial import PolynomialModel
-from engine_adapter.policies.registry import create_policy
+from engine_adapter.scheduling.driver import Driver
+from engine_adapter.scheduling.latency import PolynomialModel
+from engine_adapter.scheduling.plan import (
+    Arrival,
+    Chunk,
+    Decision,
+    RunningStep,
+    SafepointMode,
+    Safepoints,
+    StepPlan,
+)
+from engine_adapter.scheduling.policies.registry import create_policy
+from engine_adapter.scheduling.request import Phase, RequestClass, RequestRow
+from engine_adapter.scheduling.targets import Slo
 from engine_adapter.simulator.engine import MemoryEngine
 from engine_adapter.simulator.run import Stuck, run
 from engine_adapter.simulator.shape import EngineShape
@@ -113,7 +120,7 @@ def test_an_unarmed_step_runs_to_its_end(model: PolynomialModel) -> None:
 
 
 def test_checkpoint_retract_restore_loses_nothing(model: PolynomialModel) -> None:
-    from engine_adapter.core.plan import Checkpoint, Prefetch
+    from engine_adapter.scheduling.plan import Checkpoint, Prefetch
 
     e = engine(model)
     a = row("a")
@@ -174,7 +181,7 @@ def test_an_idle_engine_waits_for_the_next_arrival(model: PolynomialModel) -> No
 
 
 def test_copies_take_their_time_on_the_link(model: PolynomialModel) -> None:
-    from engine_adapter.core.plan import Checkpoint, Prefetch
+    from engine_adapter.scheduling.plan import Checkpoint, Prefetch
 
     e = engine(model, page_copy_s=0.010)
     a, b = row("a"), row("b")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from engine_adapter.core.plan import Chunk, StepPlan
-from engine_adapter.core.request import RequestClass, RequestRow
-from engine_adapter.core.slo import Slo
-from engine_adapter.latency.polynomial import PolynomialModel
+from engine_adapter.scheduling.latency import PolynomialModel
+from engine_adapter.scheduling.plan import Chunk, StepPlan
+from engine_adapter.scheduling.request import RequestClass, RequestRow
+from engine_adapter.scheduling.targets import Slo
 from engine_adapter.simulator.engine import MemoryEngine
 from engine_adapter.simulator.shape import EngineShape
 from engine_adapter.simulator.times import ProfiledTimes

@@ -7,8 +7,8 @@ from itertools import islice
 
 import pytest
 
-from engine_adapter.latency.derive import default_slo
-from engine_adapter.policies.registry import NAMES, create_policy
+from engine_adapter.scheduling.derive import default_slo
+from engine_adapter.scheduling.policies.registry import NAMES, create_policy
 from engine_adapter.simulator.device import EngineSize, SimulatedDevice, find_device
 from engine_adapter.simulator.replay import SharedPrefixes, SimulatedLoad, replay
 from engine_adapter.simulator.times import Noise

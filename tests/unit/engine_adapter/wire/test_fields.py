@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from engine_adapter.core.request import RequestClass
-from engine_adapter.sglang_plugin.row_class import classify
+from engine_adapter.scheduling.request import RequestClass
+from engine_adapter.sglang.row_class import classify
 from engine_adapter.wire.errors import InvalidRequest
 from engine_adapter.wire.fields import (
     CHAT_FIELDS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine_adapter.latency.distribution import Distribution
+from engine_adapter.scheduling.distribution import Distribution
 from gateway.dashboard.isolation import compare
 from gateway.history.reading import Latencies, Moment
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from engine_adapter.latency.distribution import Distribution
+from engine_adapter.scheduling.distribution import Distribution
 from gateway.history.reading import Latencies, merge
 from gateway.history.series import ENGINE
 from store.repositories.history import Point

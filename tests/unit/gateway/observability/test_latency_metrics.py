@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from engine_adapter.client.base import EngineFacts
-from engine_adapter.latency.distribution import EDGES_S
+from engine_adapter.scheduling.distribution import EDGES_S
 from gateway.observability.latency_metrics import LatencyMetrics, targets_of
 
 

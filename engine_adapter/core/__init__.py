@@ -1,1 +1,0 @@
-"""The vocabulary of co-serving: plain data, standard library only."""

@@ -1,1 +1,0 @@
-"""Which pages are where, and what moving them costs."""

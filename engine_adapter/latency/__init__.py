@@ -1,1 +1,0 @@
-"""How long a step takes: model, fit, profile and drift."""

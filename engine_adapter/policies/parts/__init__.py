@@ -1,1 +1,0 @@
-"""Pieces the policies are made of."""

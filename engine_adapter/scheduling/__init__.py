@@ -1,0 +1,1 @@
+"""Scheduling, pure: requests, snapshots and plans; what steps take; what policies decide."""

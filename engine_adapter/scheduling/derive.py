@@ -1,0 +1,66 @@
+"""Numbers that follow from a latency model: default targets, token costs, safepoint layers."""
+
+from __future__ import annotations
+
+from engine_adapter.scheduling.latency import LatencyModel, StepLoad
+from engine_adapter.scheduling.targets import Slo
+
+
+def default_slo(
+    model: LatencyModel,
+    *,
+    prompt_tokens: int = 512,
+    decode_rows: int = 4,
+    context_tokens: int = 1024,
+    least_chunk_tokens: int = 16,
+    slack: float = 1.5,
+) -> Slo:
+    """Targets an otherwise idle engine keeps with room to spare.
+
+    TTFT: ``slack`` times the prefill of a typical prompt behind one decode step. TBT: ``slack``
+    times a decode step of a few rows of ordinary length, or the same step with the fewest prompt
+    tokens that are worth computing, if that is longer: captured graphs decode much faster than
+    anything can be computed beside them, and under a target that no mixed step keeps nobody's
+    prompt could be computed beside a row that decodes.
+    """
+    prefill, decode = StepLoad(), StepLoad()
+    prefill.add_chunk(prompt_tokens, 0)
+    for _ in range(decode_rows):
+        decode.add_decode(context_tokens)
+    mixed = decode.copy()
+    mixed.add_chunk(least_chunk_tokens, 0)
+    decode_s = model.predict(decode)
+    return Slo(
+        ttft_s=slack * (model.predict(prefill) + decode_s),
+        tbt_s=slack * max(decode_s, model.predict(mixed)),
+    )
+
+
+def token_costs(
+    model: LatencyModel, *, decode_rows: int, chunk_tokens: int = 256, context_tokens: int = 256
+) -> tuple[float, float]:
+    """What a token of a prompt and one of an answer take, in seconds, where nothing else runs.
+
+    Args:
+        model: Predicts steps.
+        decode_rows: Rows that decode together.
+        chunk_tokens: Prompt tokens of one step.
+        context_tokens: KV of each row.
+    """
+    chunk, decode = StepLoad(), StepLoad()
+    chunk.add_chunk(chunk_tokens, 0)
+    for _ in range(decode_rows):
+        decode.add_decode(context_tokens)
+    return model.predict(chunk) / chunk_tokens, model.predict(decode) / decode_rows
+
+
+def safepoint_layers(interval_s: float, predicted_s: float, num_layers: int) -> int:
+    """Layers between two safepoints so that they lie at most ``interval_s`` apart.
+
+    Layers of one step take about the same time, so an interval of ``n`` layers takes
+    ``n / num_layers`` of the step. At least one layer, at most all of them; one where nothing is
+    predicted.
+    """
+    if predicted_s <= 0.0:
+        return 1
+    return max(1, min(num_layers, int(num_layers * interval_s / predicted_s)))

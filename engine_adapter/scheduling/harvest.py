@@ -1,0 +1,456 @@
+"""Gives flex and offline rows what a step has left.
+
+Beside online rows the step is filled up to the TBT target. Without any, it is filled for
+throughput. In both cases decode rows come in priority order, and waiting rows begin as
+:mod:`~engine_adapter.scheduling.harvest` has it. Kinds of work that cannot share a step take
+turns (:mod:`~engine_adapter.scheduling.queue`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from engine_adapter.scheduling.budget import chunk_worth_s, decode_worth_s, offline_only_budget_s
+from engine_adapter.scheduling.builder import UNBOUNDED_S, PlanBuilder, with_rows
+from engine_adapter.scheduling.latency import StepLoad
+from engine_adapter.scheduling.memory import VictimPool
+from engine_adapter.scheduling.policies.settings import PolicySettings
+from engine_adapter.scheduling.queue import (
+    OfflineOrder,
+    RowsByRole,
+    Turns,
+    flex_room,
+    retracted_rows,
+)
+from engine_adapter.scheduling.request import Phase, Release, RequestClass, RequestRow, pages_for
+
+# --- Which waiting offline rows a step begins, and which of them hold up those behind.
+#
+# A row is admitted only if its whole prompt has pages, with some kept back for the growth of the
+# rows already running and for the next online prompt: admitting more would only retract it again.
+# A row that does not fit holds up those behind it, or they would take the pages it waits for. It
+# is passed over only where their waiting would not help it:
+#
+# - online requests hold so much that it would not fit even with all offline rows gone;
+# - it cannot share a step with the online decode rows: it has one of its own in turn;
+# - it begins behind so long a prefix that the step has no time for its tokens;
+# - nothing offline has moved for many steps, so nothing will end and make room.
+
+
+MAX_PROMPTS_COMPARED = 4
+MAX_PARTIAL_BESIDE_ONLINE = 4
+# A turn is taken whatever it saves once its row has waited so long.
+TURN_DUE_S = 10.0
+
+
+class Admission:
+    """Begins waiting rows while a step has pages, slots and time for them.
+
+    Args:
+        builder: The step.
+        rows: Slot holders of its snapshot.
+        order: Counts admissions.
+        turns: Is told who was passed over for not sharing a step.
+        keep_tokens: Tokens for which pages are kept back from rows that begin.
+        price: Compute a chunk beside online rows must save, per second it adds.
+    """
+
+    def __init__(
+        self,
+        builder: PlanBuilder,
+        rows: RowsByRole,
+        order: OfflineOrder,
+        turns: Turns,
+        *,
+        keep_tokens: int,
+        price: float,
+    ) -> None:
+        """Reserve what rows that have begun still need."""
+        self._builder = builder
+        self._rows = rows
+        self._order = order
+        self._turns = turns
+        self._price = price
+        self._keep_pages = pages_for(keep_tokens, builder.page_tokens)
+        # Prompts and checkpoints already begun have first claim on what is free.
+        for row in rows.offline_partial:
+            self._keep_pages += pages_for(row.fill_tokens, builder.page_tokens) - row.device_pages
+        for row in rows.prefetching:
+            self._keep_pages += pages_for(row.host_tokens, builder.page_tokens) - row.device_pages
+        self._is_turn = self._one_passed = False
+        self._beside_online = self._beside_decode = self._decode_mixes = False
+        self._pages_offered, self._tokens_in_reach = 0, -1
+        self._costly_from = math.inf
+
+    def open(self, *, is_turn: bool = False) -> None:
+        """Begin with the online rows in the step, or left out of it for a turn."""
+        builder = self._builder
+        self._is_turn, self._one_passed = is_turn, False
+        self._beside_online = is_turn or builder.num_online > 0
+        self._beside_decode = is_turn or builder.has_decode
+        self._decode_mixes = builder.snapshot.limits.can_mix and self._rows.online_decode.can_mix
+        self._pages_offered, self._tokens_in_reach = builder.pages_left, -1
+        self._costly_from = math.inf
+
+    def may_begin(self) -> bool:
+        """Whether there is a slot; beside online rows prompts are finished before others are begun.
+
+        Only a finished prompt becomes a decode row, which fills a step at the lowest price.
+        """
+        few = len(self._rows.offline_partial) < MAX_PARTIAL_BESIDE_ONLINE
+        may = not self._beside_online or few or self._is_turn or self._turns.is_stalled
+        return may and self._builder.has_offline_slot
+
+    def admit(self, row: RequestRow, budget_s: float) -> bool:
+        """Take a waiting row's prompt tokens; False if nobody after it gets any.
+
+        Behind rows that are passed over this is asked for a thousand of them: cheap answers first.
+        """
+        builder = self._builder
+        if builder.chunk_left <= 0 or builder.rows_left <= 0:
+            return False
+        if row.rid in builder.taken or (self._one_passed and not row.can_mix):
+            return True
+        fetched = row.phase is Phase.RETRACTED and row.host_tokens > 0
+        num_tokens = row.host_tokens if fetched else row.fill_tokens
+        if num_tokens > self._room_tokens():
+            return self._is_passed_over(num_tokens)
+        if fetched:
+            return self.fetch(row)
+        if self.is_for_another(row):
+            self._one_passed = not row.can_mix
+            # Else rows that come right behind it would have each slot that one of them gives up.
+            has_slot = self._turns.is_refused or builder.offline_slots_left > 1
+            return has_slot and (self._decode_mixes or self._is_turn)
+        start = row.cached_tokens  # a waiting row's
+        if start >= self._costly_from:
+            return True
+        if not self.is_worth(row, budget_s):
+            self._costly_from = start
+            return start > 0
+        remaining = row.remaining_tokens
+        taken = builder.chunk(row, budget_s, self._keep_for(row))
+        if taken:
+            self._order.admitted(row)
+        return taken == remaining
+
+    def fetch(self, row: RequestRow) -> bool:
+        """Begin to bring a retracted row back; False if it does not fit, or may not begin now.
+
+        What is left of it counts as promised: newer rows must not take the pages it waits for.
+        """
+        builder = self._builder
+        if row.host_tokens > self._room_tokens():
+            return False
+        before = builder.pages_left
+        if builder.prefetch(row) == 0:
+            return False
+        whole = pages_for(row.host_tokens, builder.page_tokens) - row.device_pages
+        self._keep_pages += whole - (before - builder.pages_left)
+        return True
+
+    def is_for_another(self, row: RequestRow) -> bool:
+        """Whether a prompt belongs to another step: its turn, or one with the online rows."""
+        shares = self._may_share(row)
+        if self._is_turn:
+            return shares
+        if not shares:
+            self._turns.pass_over(self._builder)
+        return not shares
+
+    def is_worth(self, row: RequestRow, budget_s: float) -> bool:
+        """Beside online rows a chunk must save enough; alone any chunk is work that is due.
+
+        So is a turn for a row that has waited for a while: a short prompt may never save enough.
+        """
+        if not self._beside_online:
+            return True
+        waited_s = self._builder.snapshot.now_s - row.arrival_at_s
+        return (self._is_turn and waited_s > TURN_DUE_S) or self.worth_s(row, budget_s) > 0.0
+
+    def worth_s(self, row: RequestRow, budget_s: float) -> float:
+        """Compute that the row's next chunk saves later, see :mod:`worth`."""
+        return chunk_worth_s(self._builder, row, budget_s, self._keep_for(row), self._price)
+
+    def next_prompts(self) -> Iterator[RequestRow]:
+        """Rows whose prompt tokens could be taken next, the few that matter."""
+        yield from self._rows.offline_partial[:MAX_PROMPTS_COMPARED]
+        if not self.may_begin():
+            return
+        for row in self._order.waiting(self._builder.snapshot):
+            if row.phase is Phase.RETRACTED and row.host_tokens > 0:
+                continue
+            if row.fill_tokens <= self._room_tokens():
+                if not self._may_share(row):
+                    continue  # it has a turn
+                yield row
+            elif self._is_passed_over(row.fill_tokens):
+                continue
+            return
+
+    def _keep_for(self, row: RequestRow) -> int:
+        """Pages that are not for this row: none of those kept if it has begun, or is the only one.
+
+        What is kept is kept for rows that have begun.
+        """
+        return 0 if row.holds_slot or not self._others_exist() else self._keep_pages
+
+    def _room_tokens(self) -> int:
+        """Tokens that a waiting row may have at its end of prompt."""
+        builder = self._builder
+        keep = self._keep_pages if self._others_exist() else 0
+        return (builder.pages_left - keep) * builder.page_tokens
+
+    def _others_exist(self) -> bool:
+        return self._builder.num_offline > 0 or len(self._rows.offline) > 0
+
+    def _may_share(self, row: RequestRow) -> bool:
+        return not self._beside_decode or (self._decode_mixes and row.can_mix)
+
+    def _is_passed_over(self, num_tokens: int) -> bool:
+        """Whether so many tokens would not fit even if all offline rows were gone, or none goes."""
+        if self._turns.is_stalled:
+            return True
+        if self._tokens_in_reach < 0:
+            release = Release()
+            offline_pages = sum(release.add(row) for row in self._rows.offline)
+            num_pages = self._pages_offered + offline_pages
+            self._tokens_in_reach = num_pages * self._builder.page_tokens
+        return num_tokens > self._tokens_in_reach
+
+
+# Rows further down the order may be cheaper and still fit; looking at all of them costs time.
+MAX_TOO_SLOW = 8
+
+
+class Harvester:
+    """Fills one step with offline work."""
+
+    def __init__(  # noqa: PLR0913
+        self,
+        builder: PlanBuilder,
+        rows: RowsByRole,
+        victims: VictimPool,
+        order: OfflineOrder,
+        turns: Turns,
+        settings: PolicySettings,
+        typical_online_tokens: int,
+        price: float = 0.0,
+        arrivals_per_s: float = 0.0,
+    ) -> None:
+        """Bind the step under construction, the rows it may use and the price of its time.
+
+        With ``arrivals_per_s`` steps without online rows are only so long that stops waste little.
+        """
+        self._builder = builder
+        self._rows = rows
+        self._victims = victims
+        self._order = order
+        self._turns = turns
+        self._settings = settings
+        self._typical = typical_online_tokens
+        self._arrivals_per_s = arrivals_per_s
+        self._price = price
+        self._admission = Admission(
+            builder,
+            rows,
+            order,
+            turns,
+            keep_tokens=typical_online_tokens + settings.growth_tokens * (len(rows.offline) + 1),
+            price=price,
+        )
+
+    def fill_beside_online(self, budget_s: float) -> None:
+        """Algorithm 1, line 2 of v2: offline rows up to the TBT target, if they are worth it."""
+        self._admission.open()
+        chunks_first = not self._turns.decode_owed and self._chunks_harvest_more(budget_s)
+        if chunks_first:
+            self._take_chunks(budget_s)
+        self._take_decode(budget_s, if_worth=True)
+        if not chunks_first:
+            self._take_chunks(budget_s)
+        self._turns.close(self._builder, self._rows)
+
+    def fill_in_order(self, budget_s: float) -> None:
+        """Decode rows, then prompt tokens, up to the bound."""
+        self._admission.open()
+        self._take_decode(budget_s)
+        self._take_chunks(budget_s)
+        self._turns.close(self._builder, self._rows)
+
+    def fill_turn(self, tbt_s: float) -> bool:
+        """A step of their own for prompts that cannot share one with the online decode rows.
+
+        Args:
+            tbt_s: Bound of the gap that the online rows have; their decode step is part of it.
+
+        Returns:
+            Whether they have one. If not, the online rows may be taken as if nothing was asked.
+        """
+        builder, online = self._builder, self._rows.online_decode
+        num_pages = online.pages.total
+        if not self._turns.prompts_owed or builder.pages_left < num_pages:
+            return False
+        decode_s = builder.model.predict(with_rows(StepLoad(), online, len(online)))
+        builder.pages_left -= num_pages  # for the step after this one
+        self._admission.open(is_turn=True)
+        self._take_chunks(tbt_s - decode_s - builder.snapshot.overhead_s)
+        self._turns.is_refused = not builder.has_chunks
+        if not builder.has_chunks:
+            builder.pages_left += num_pages
+            return False
+        self._turns.close(builder, self._rows)
+        return True
+
+    def fill_alone(self) -> float:
+        """Offline batching mode; returns the bound used.
+
+        Prompt tokens and decode rows share the step if one step is predicted to be no slower
+        than two. Otherwise prompts go first, since more decode rows share each later decode step,
+        and the two take turns: prompts that end without decoding would come first for ever.
+        """
+        builder, limits = self._builder, self._builder.snapshot.limits
+        armed = self._settings.safepoints
+        prefill_s = self._bound_s(armed and limits.prefill_safepoints)
+        decode_s = self._bound_s(armed and limits.decode_safepoints)
+        self._admission.open()
+        if not self._turns.decode_owed:
+            self._take_chunks(prefill_s)
+        if builder.has_chunks:
+            budget_s = prefill_s
+            if self._sharing_pays():
+                budget_s = min(prefill_s, decode_s)
+                self._take_decode(budget_s)
+        else:
+            budget_s = decode_s
+            self._take_decode(decode_s, at_least_one=True)
+            if builder.is_empty:
+                self._unblock(prefill_s)
+            if builder.is_empty:
+                self._take_least()
+        self._turns.close(builder, self._rows)
+        return budget_s
+
+    def order_prefetches(self) -> None:
+        """Bring retracted rows back while pages, slots and interconnect allow it."""
+        builder = self._builder
+        for row in self._rows.prefetching:
+            if row.rid in builder.taken or builder.prefetch(row):
+                continue
+            if builder.is_empty and self._victims.make_room(row, builder.pages_left + 1):
+                builder.prefetch(row)
+        if builder.makes_room or not builder.has_offline_slot:
+            return
+        for row in retracted_rows(builder.snapshot.offline_waiting):
+            if row.host_tokens == 0 or row.rid in builder.taken:
+                continue
+            if not self._admission.fetch(row):
+                return
+
+    def _bound_s(self, stoppable: bool) -> float:
+        snapshot = self._builder.snapshot
+        return offline_only_budget_s(
+            snapshot,
+            self._builder.model,
+            stoppable=stoppable,
+            longest_s=self._settings.offline_step_factor * snapshot.slo.ttft_s,
+            prompt_tokens=self._typical,
+            arrivals_per_s=self._arrivals_per_s,
+        )
+
+    def _take_decode(
+        self, budget_s: float, *, at_least_one: bool = False, if_worth: bool = False
+    ) -> None:
+        builder = self._builder
+        too_slow = 0
+        ready = builder.untaken(self._rows.offline_decode)
+        if if_worth and decode_worth_s(builder, ready, budget_s, self._price) <= 0.0:
+            return
+        for row in ready.rows[builder.decode_run(ready, budget_s) :]:
+            if builder.rows_left <= 0 or too_slow >= MAX_TOO_SLOW:
+                return
+            if row.rid in builder.taken:
+                continue
+            bound_s = UNBOUNDED_S if at_least_one and builder.is_empty else budget_s
+            if builder.decode(row, bound_s):
+                continue
+            pages = builder.decode_pages(row)
+            if pages <= builder.pages_left:
+                too_slow += 1
+            elif not self._victims.make_room(row, pages) or not builder.decode(row, bound_s):
+                # Out of pages, and no less important row has any to give.
+                return
+
+    def _unblock(self, budget_s: float) -> None:
+        """Half-filled prompts hold all pages: the most important one displaces the others."""
+        builder = self._builder
+        for row in self._rows.offline_partial:
+            if row.rid in builder.taken:
+                continue
+            tokens = min(row.remaining_tokens, builder.chunk_left)
+            whole = pages_for(row.start_tokens + tokens, builder.page_tokens)
+            if self._victims.make_room(row, whole - row.device_pages):
+                builder.chunk(row, budget_s)
+                return
+
+    def _take_least(self) -> None:
+        """No prompt token fits the bound: one host page of tokens all the same.
+
+        A target that nothing can meet must not keep a batch waiting for ever, and an online
+        request that arrives waits for as little as can be.
+        """
+        builder = self._builder
+        least = max(builder.page_tokens, builder.snapshot.resources.host_page_tokens)
+        builder.chunk_left = min(builder.chunk_left, least)
+        self._take_chunks(UNBOUNDED_S)
+
+    def _take_chunks(self, budget_s: float) -> None:  # noqa: C901
+        builder, admission = self._builder, self._admission
+        for row in self._rows.offline_partial:
+            if builder.chunk_left <= 0 or builder.rows_left <= 0:
+                return
+            if row.rid in builder.taken:
+                continue
+            if admission.is_for_another(row) or not admission.is_worth(row, budget_s):
+                continue
+            if builder.chunk(row, budget_s) < row.remaining_tokens:
+                return
+        # Pages one step freed for online rows are not given away in the same step.
+        if builder.makes_room or not admission.may_begin():
+            return
+        room = flex_room(builder.snapshot, self._settings.flex_max_share)
+        beyond_share: list[RequestRow] = []
+        for row in self._order.waiting(builder.snapshot):
+            if row.request_class == RequestClass.FLEX:
+                if room <= 0:
+                    beyond_share.append(row)
+                    continue
+                room -= 1
+            if not admission.admit(row, budget_s):
+                return
+        # No offline row wants the rest: flex may have it.
+        for row in beyond_share:
+            if not admission.admit(row, budget_s):
+                return
+
+    def _chunks_harvest_more(self, budget_s: float) -> bool:
+        """Compare the two fillings by the compute they would save later."""
+        if self._builder.has_chunks:
+            return False
+        for row in self._admission.next_prompts():
+            saved_s = self._admission.worth_s(row, budget_s)
+            if saved_s > 0.0:
+                ready = self._builder.untaken(self._rows.offline_decode)
+                return saved_s > decode_worth_s(self._builder, ready, budget_s, self._price)
+        return False
+
+    def _sharing_pays(self) -> bool:
+        """Whether one mixed step is predicted to be no slower than a prefill and a decode step."""
+        builder, predict = self._builder, self._builder.model.profiled.predict
+        if not self._rows.offline_decode or not builder.snapshot.limits.can_mix:
+            return False
+        ready = builder.untaken(self._rows.offline_decode)
+        decode = with_rows(StepLoad(), ready, len(ready))
+        mixed = with_rows(builder.load, ready, len(ready))
+        return predict(mixed) <= predict(builder.load) + predict(decode)

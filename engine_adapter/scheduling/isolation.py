@@ -1,0 +1,135 @@
+"""What online requests get while offline work runs beside them, and while it does not.
+
+A latency is *beside* offline work if a step with offline requests ended after it had begun, else
+*apart*. Load differs between the two: offline work runs where little else does. So while both kinds
+are live, offline requests are left out of all steps for a second now and then, and what the same
+online requests get then is the other half of the comparison (decision 0127).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from engine_adapter.scheduling.distribution import Distribution
+from engine_adapter.scheduling.request import Phase, pages_for
+from engine_adapter.scheduling.snapshot import ReadyRows, Snapshot
+from engine_adapter.scheduling.targets import Slo
+
+PAUSE_S: Final = 1.0
+PAUSE_EVERY_S: Final = 500.0
+"""Pauses are 0.2 % of the time at most."""
+SPARE_SHARE: Final = 0.1
+"""Of the KV pool: with less to spare, online requests may need what parked requests hold."""
+
+
+class Isolation:
+    """The two distributions of each latency since the engine started.
+
+    Attributes:
+        ttft: Beside offline work, and apart from it.
+        tbt: Likewise.
+    """
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self.ttft = (Distribution(), Distribution())
+        self.tbt = (Distribution(), Distribution())
+        self._offline_until_s = float("-inf")
+
+    def offline_ran(self, until_s: float) -> None:
+        """A step with offline requests ended at that instant."""
+        self._offline_until_s = until_s
+
+    def token(
+        self, now_s: float, arrival_at_s: float, last_token_at_s: float | None, slo: Slo
+    ) -> None:
+        """An online request got a token; its last one came at ``last_token_at_s``, None: never."""
+        first = last_token_at_s is None
+        since_s = arrival_at_s if last_token_at_s is None else last_token_at_s
+        kind = self.ttft if first else self.tbt
+        beside = since_s < self._offline_until_s
+        kind[0 if beside else 1].add(now_s - since_s, slo.ttft_s if first else slo.tbt_s)
+
+    def to_plain(self) -> dict[str, Any]:
+        """Figures of each (`Distribution.figures`)."""
+        return {
+            name: {"beside": beside.figures(), "apart": apart.figures()}
+            for name, (beside, apart) in (("ttft", self.ttft), ("tbt", self.tbt))
+        }
+
+
+class Pauses:
+    """When offline requests are left out so that the comparison is fair.
+
+    Args:
+        on: Whether they ever are.
+
+    Attributes:
+        num: Pauses begun.
+        paused_s: Their time, added up.
+    """
+
+    def __init__(self, *, on: bool) -> None:
+        """Start between two pauses."""
+        self.on = on
+        self.num = 0
+        self.paused_s = 0.0
+        self._began_s: float | None = None
+        self._next_s: float | None = None
+        self._seen_s = 0.0
+
+    def apply(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot as the policy is shown it: without offline work during a pause."""
+        if not self.on or not self._is_pause(snapshot):
+            return snapshot
+        page_tokens = snapshot.resources.page_tokens
+        return replace(
+            snapshot,
+            offline_running=(),
+            offline_waiting=(),
+            offline_ready=ReadyRows([], page_tokens),
+        )
+
+    def _is_pause(self, snapshot: Snapshot) -> bool:
+        now_s = snapshot.now_s
+        if self._next_s is None:
+            self._next_s = now_s + PAUSE_EVERY_S
+        if self._began_s is not None:
+            self.paused_s += now_s - self._seen_s
+            self._seen_s = now_s
+            if now_s - self._began_s < PAUSE_S and _costs_nobody(snapshot):
+                return True
+            self._began_s = None
+            return False
+        wanted = snapshot.offline_ready.rows and snapshot.online_ready.rows
+        if now_s < self._next_s or not wanted or not _costs_nobody(snapshot):
+            return False
+        self._began_s = self._seen_s = now_s
+        self._next_s = now_s + PAUSE_EVERY_S
+        self.num += 1
+        return True
+
+    def to_plain(self) -> dict[str, Any]:
+        """Numbers alone."""
+        return {"on": self.on, "num": self.num, "paused_s": self.paused_s}
+
+
+def _costs_nobody(snapshot: Snapshot) -> bool:
+    """Online requests have slots and pages, without taking any from parked requests."""
+    resources = snapshot.resources
+    waiting = snapshot.online_waiting
+    if not snapshot.online_running and not waiting:
+        return False
+    if len(waiting) > resources.free_slots:
+        return False
+    if any(row.phase is Phase.RETRACTED for row in waiting):
+        return False
+    if any(row.phase is Phase.PREFETCHING for row in snapshot.online_running):
+        return False
+    wanted = sum(
+        pages_for(max(0, row.fill_tokens - row.computed_tokens), resources.page_tokens)
+        for row in (*waiting, *snapshot.online_running)
+    )
+    spare = resources.available_pages - wanted
+    return spare >= SPARE_SHARE * resources.total_pages

@@ -1,0 +1,309 @@
+"""The step-time polynomial, one fit per executor (ConServe v2, section 4.2).
+
+    T = k_token P + k_attention A + k_context S + k_square Q + k_row R + k_batch B + k_constant
+
+with the sums of :mod:`engine_adapter.scheduling.latency`. The paper's k1 (linear layers) and k3
+(communication) share the regressor P and are fitted as one. ``k_square`` covers attention that
+pads its query to the whole sequence; ``k_row`` covers work per row that depends on no length;
+``k_batch`` what a step of more than one token pays for multiplying matrices. Each is zero where
+the data do not ask for it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import astuple, dataclass
+from typing import Protocol
+
+from engine_adapter.scheduling.plan import StepKind
+
+# --- The sums over a step's rows that its duration depends on.
+#
+# A row that computes ``p`` tokens after ``c`` tokens already in its KV contributes
+#
+#     P += p      A += p (p + c)      S += p + c      Q += (p + c)^2      R += 1
+#
+# and the step as a whole B = 1 if P > 1: products of a matrix and a vector become products of two
+# matrices, which cost more from the second token on and little for the next ones.
+#
+# Decoding requests (p = 1) and prefill chunks are summed apart because a step's executor depends on
+# which of them are present.
+
+
+@dataclass(slots=True)
+class StepLoad:
+    """Running sums; rows are added one at a time.
+
+    Attributes:
+        decode_rows: Number of decoding requests.
+        decode_context: Sum of ``1 + c`` over them, which is also their attention sum.
+        decode_square: Sum of ``(1 + c)^2`` over them.
+        chunk_rows: Number of prefill chunks.
+        chunk_tokens: Sum of ``p`` over them.
+        chunk_attention: Sum of ``p (p + c)``.
+        chunk_context: Sum of ``p + c``.
+        chunk_square: Sum of ``(p + c)^2``.
+    """
+
+    decode_rows: int = 0
+    decode_context: int = 0
+    decode_square: int = 0
+    chunk_rows: int = 0
+    chunk_tokens: int = 0
+    chunk_attention: int = 0
+    chunk_context: int = 0
+    chunk_square: int = 0
+
+    def add_decode(self, context_tokens: int) -> None:
+        """Add a row that computes one token after ``context_tokens``."""
+        length = context_tokens + 1
+        self.decode_rows += 1
+        self.decode_context += length
+        self.decode_square += length * length
+
+    def add_chunk(self, num_tokens: int, context_tokens: int) -> None:
+        """Add a chunk of ``num_tokens`` prompt tokens after ``context_tokens``."""
+        length = num_tokens + context_tokens
+        self.chunk_rows += 1
+        self.chunk_tokens += num_tokens
+        self.chunk_attention += num_tokens * length
+        self.chunk_context += length
+        self.chunk_square += length * length
+
+    def copy(self) -> StepLoad:
+        """An independent load with the same sums."""
+        return StepLoad(
+            self.decode_rows,
+            self.decode_context,
+            self.decode_square,
+            self.chunk_rows,
+            self.chunk_tokens,
+            self.chunk_attention,
+            self.chunk_context,
+            self.chunk_square,
+        )
+
+    @property
+    def kind(self) -> StepKind:
+        """Which executor runs this load."""
+        if self.decode_rows:
+            return StepKind.MIXED if self.chunk_rows else StepKind.DECODE
+        return StepKind.PREFILL if self.chunk_rows else StepKind.IDLE
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens computed: P."""
+        return self.decode_rows + self.chunk_tokens
+
+    def regressors(self) -> tuple[float, float, float, float, float, float, float]:
+        """``(P, A, S, Q, R, B, 1)`` of the whole step, the order of a coefficient vector."""
+        return (
+            float(self.decode_rows + self.chunk_tokens),
+            float(self.decode_context + self.chunk_attention),
+            float(self.decode_context + self.chunk_context),
+            float(self.decode_square + self.chunk_square),
+            float(self.decode_rows + self.chunk_rows),
+            float(self.num_tokens > 1),
+            1.0,
+        )
+
+
+# --- The seam between policies and whatever knows how long a step takes.
+
+
+class LatencyModel(Protocol):
+    """Predicts step durations and inverts the prediction."""
+
+    @property
+    def profiled(self) -> LatencyModel:
+        """The predictions as they were profiled, all on one occasion: what kinds of step are
+        compared with. Levels follow each kind's own last steps, which may be minutes apart.
+        """
+        ...
+
+    def level(self, kind: StepKind) -> float:
+        """What predictions of this kind of step are multiplied with; 1 as profiled."""
+        ...
+
+    def predict(self, load: StepLoad) -> float:
+        """Duration of a step with this load, in seconds; 0 for an empty one."""
+        ...
+
+    def predict_with_decode(self, load: StepLoad, context_tokens: int) -> float:
+        """Duration if a decoding request with this much context joined the load."""
+        ...
+
+    def max_tokens(
+        self, load: StepLoad, context_tokens: int, limit_tokens: int, budget_s: float
+    ) -> int:
+        """Most prompt tokens of one row that fit beside the load within the budget.
+
+        Args:
+            load: Rows already in the step.
+            context_tokens: Tokens of the row already in its KV.
+            limit_tokens: Upper bound, for example what is left of the prompt.
+            budget_s: Bound for the whole step.
+
+        Returns:
+            A count in ``[0, limit_tokens]``.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Coefficients:
+    """Seconds per unit of each regressor."""
+
+    k_token: float
+    k_attention: float
+    k_context: float
+    k_square: float
+    k_row: float
+    k_constant: float
+    k_batch: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse coefficients under which more work would take less time.
+
+        Raises:
+            ValueError: If one is negative or not finite.
+        """
+        for value in astuple(self):
+            if not (value >= 0.0 and math.isfinite(value)):
+                raise ValueError(f"latency coefficients must be finite and >= 0, not {self}")
+
+
+class PolynomialModel:
+    """Step times from one coefficient set per executor.
+
+    Args:
+        decode: Fit for steps of decoding requests only.
+        prefill: Fit for steps of prefill chunks only.
+        mixed: Fit for steps with both.
+        decode_row_steps: Row counts a captured decode graph exists for; a decode-only step is
+            padded to the next of them. Empty when nothing is padded.
+    """
+
+    def __init__(
+        self,
+        decode: Coefficients,
+        prefill: Coefficients,
+        mixed: Coefficients,
+        decode_row_steps: tuple[int, ...] = (),
+    ) -> None:
+        """Store the fits."""
+        self.decode = decode
+        self.prefill = prefill
+        self.mixed = mixed
+        self.decode_row_steps = tuple(sorted(decode_row_steps))
+
+    @property
+    def profiled(self) -> PolynomialModel:
+        """Itself."""
+        return self
+
+    def level(self, kind: StepKind) -> float:
+        """As profiled: 1."""
+        return 1.0
+
+    def predict(self, load: StepLoad) -> float:
+        """Duration of a step with this load, in seconds."""
+        if not load.decode_rows and not load.chunk_rows:
+            return 0.0
+        return self._evaluate(
+            load.kind,
+            load.decode_rows,
+            load.chunk_rows,
+            load.chunk_tokens,
+            load.decode_context + load.chunk_attention,
+            load.decode_context + load.chunk_context,
+            load.decode_square + load.chunk_square,
+        )
+
+    def predict_with_decode(self, load: StepLoad, context_tokens: int) -> float:
+        """Duration if a decoding request with this much context joined the load."""
+        length = context_tokens + 1
+        return self._evaluate(
+            StepKind.MIXED if load.chunk_rows else StepKind.DECODE,
+            load.decode_rows + 1,
+            load.chunk_rows,
+            load.chunk_tokens,
+            load.decode_context + load.chunk_attention + length,
+            load.decode_context + load.chunk_context + length,
+            load.decode_square + load.chunk_square + length * length,
+        )
+
+    def max_tokens(
+        self, load: StepLoad, context_tokens: int, limit_tokens: int, budget_s: float
+    ) -> int:
+        """Most prompt tokens of one row that fit beside the load.
+
+        The cost of ``n`` tokens at context ``c`` is ``fixed + b n + a n^2`` with
+
+            a = k_attention + k_square
+            b = k_token + k_attention c + k_context + 2 k_square c
+            fixed = k_row + k_context c + k_square c^2 + k_batch
+
+        so the answer is the positive root of a quadratic. A lone token is charged as a batch.
+        """
+        if limit_tokens <= 0:
+            return 0
+        if math.isinf(budget_s):
+            return limit_tokens
+        k = self.mixed if load.decode_rows else self.prefill
+        c = context_tokens
+        base_s = self._evaluate(
+            StepKind.MIXED if load.decode_rows else StepKind.PREFILL,
+            load.decode_rows,
+            load.chunk_rows + 1,
+            load.chunk_tokens,
+            load.decode_context + load.chunk_attention,
+            load.decode_context + load.chunk_context + c,
+            load.decode_square + load.chunk_square + c * c,
+            batched=True,
+        )
+        room_s = budget_s - base_s
+        if room_s <= 0.0:
+            return 0
+        a = k.k_attention + k.k_square
+        b = k.k_token + k.k_attention * c + k.k_context + 2.0 * k.k_square * c
+        if a > 0.0:
+            # 2 room / (b + sqrt(b^2 + 4 a room)) does not cancel when a is tiny
+            root = 2.0 * room_s / (b + math.sqrt(b * b + 4.0 * a * room_s))
+        elif b > 0.0:
+            root = room_s / b
+        else:
+            return limit_tokens
+        # The tolerance keeps an exact fit from being lost to the last bit of a float.
+        return min(limit_tokens, int(root * (1.0 + 1e-12) + 1e-9))
+
+    def _evaluate(  # noqa: PLR0913
+        self,
+        kind: StepKind,
+        decode_rows: int,
+        chunk_rows: int,
+        chunk_tokens: int,
+        attention: int,
+        context: int,
+        square: int,
+        batched: bool = False,
+    ) -> float:
+        k = (
+            self.decode
+            if kind is StepKind.DECODE
+            else self.mixed
+            if kind is StepKind.MIXED
+            else self.prefill
+        )
+        rows = decode_rows
+        if kind is StepKind.DECODE and self.decode_row_steps:
+            rows = next((step for step in self.decode_row_steps if step >= rows), rows)
+        return (
+            k.k_token * (rows + chunk_tokens)
+            + k.k_attention * attention
+            + k.k_context * context
+            + k.k_square * square
+            + k.k_row * (rows + chunk_rows)
+            + (k.k_batch if batched or rows + chunk_tokens > 1 else 0.0)
+            + k.k_constant
+        )

@@ -1,0 +1,103 @@
+"""The protocol every policy keeps to, and what most of them share.
+
+A policy has three methods and no state but its own. It reads no clock, no file, no random
+number: the same snapshots and outcomes give the same plans. ``at_arrival`` runs on the monitor's
+thread while a step runs, so it touches only its arguments and the latency model.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from engine_adapter.scheduling.builder import PlanBuilder
+from engine_adapter.scheduling.latency import LatencyModel, StepLoad
+from engine_adapter.scheduling.level import CalibratedModel, DriftTracker
+from engine_adapter.scheduling.plan import (
+    Arrival,
+    Decision,
+    FinishedStep,
+    RunningStep,
+    SafepointMode,
+    StepKind,
+    StepPlan,
+)
+from engine_adapter.scheduling.policies.settings import PolicySettings
+from engine_adapter.scheduling.request import RequestClass
+from engine_adapter.scheduling.snapshot import Snapshot
+
+
+class SchedulingPolicy(Protocol):
+    """Decides what each step computes."""
+
+    name: str
+
+    def plan(self, snapshot: Snapshot) -> StepPlan:
+        """Decide the next step."""
+        ...
+
+    def at_arrival(self, arrival: Arrival, step: RunningStep) -> Decision:
+        """Decide whether the running step stops for this arrival."""
+        ...
+
+    def observe(self, step: FinishedStep) -> None:
+        """Take in what a step really did."""
+        ...
+
+
+class PolicyBase:
+    """Settings, model, drift and the arrival rule shared by the policies of this package."""
+
+    name = "base"
+
+    def __init__(self, model: LatencyModel, settings: PolicySettings | None = None) -> None:
+        """Bind the latency model and the knobs."""
+        self.drift = DriftTracker()
+        self.model: LatencyModel = CalibratedModel(model, self.drift)
+        self.settings = settings or PolicySettings()
+
+    def observe(self, step: FinishedStep) -> None:
+        """Follow how far predictions are off."""
+        self.drift.observe(step)
+
+    def at_arrival(self, arrival: Arrival, step: RunningStep) -> Decision:
+        """Never stop a step; preempting policies override this."""
+        return Decision.CONTINUE
+
+    def _builder(self, snapshot: Snapshot) -> PlanBuilder:
+        return PlanBuilder(snapshot, self.model, self.drift.margin)
+
+    def _interval_s(self, snapshot: Snapshot) -> float:
+        return self.settings.safepoint_interval_s or snapshot.slo.ttft_s / 10.0
+
+
+def online_cannot_wait(
+    model: LatencyModel, drift: DriftTracker, arrival: Arrival, step: RunningStep
+) -> bool:
+    """Whether waiting for the running step would cost the arrival its TTFT target.
+
+    ConServe v1 and v2, Algorithm 2: with ``t_rem`` the predicted rest of the running step and
+    ``t_on`` the predicted prefill of every queued online prompt, stop if
+
+        t_rem + t_on > t_TTFT
+
+    both widened by the margin of their kind of step.
+
+    A step that is nearly over is left alone: it ends before it could reach a safepoint. One that
+    should be over by now has as long to go as it is late.
+    """
+    if arrival.request_class != RequestClass.ONLINE or step.num_offline_rows == 0:
+        return False
+    if step.safepoints.mode is SafepointMode.NONE:
+        return False
+    expected_s = step.predicted_s * (1.0 + drift.margin(step.kind))
+    remaining_s = expected_s - (arrival.at_s - step.started_at_s)
+    if remaining_s < 0.0:
+        remaining_s = -remaining_s  # late for reasons unknown: it may be so late again
+    elif remaining_s <= min(step.safepoints.interval_s, expected_s):
+        return False
+    load = StepLoad()
+    load.add_chunk(
+        step.queued_online_tokens + arrival.earlier_prompt_tokens + arrival.prompt_tokens, 0
+    )
+    prefill_s = model.predict(load) * (1.0 + drift.margin(StepKind.PREFILL))
+    return remaining_s + prefill_s > step.slo.ttft_s

@@ -1,0 +1,34 @@
+"""Online requests alone: the ideal the others are held against (ConServe v2, section 6.1, OO).
+
+Offline rows wait until no online request is live **and then still wait**: they never run.
+"""
+
+from __future__ import annotations
+
+from engine_adapter.scheduling.budget import online_prefill_budget_s
+from engine_adapter.scheduling.latency import LatencyModel
+from engine_adapter.scheduling.memory import VictimPool
+from engine_adapter.scheduling.online import OnlineFiller
+from engine_adapter.scheduling.plan import StepPlan
+from engine_adapter.scheduling.policies.base import PolicyBase
+from engine_adapter.scheduling.policies.settings import PolicySettings
+from engine_adapter.scheduling.queue import RowsByRole
+from engine_adapter.scheduling.snapshot import Snapshot
+
+
+class OnlineOnly(PolicyBase):
+    """Serves online rows and nothing else."""
+
+    name = "online_only"
+
+    def __init__(self, model: LatencyModel, settings: PolicySettings | None = None) -> None:
+        """Bind the latency model and the knobs."""
+        super().__init__(model, settings)
+        self._online = OnlineFiller(online_prefill_budget_s)
+
+    def plan(self, snapshot: Snapshot) -> StepPlan:
+        """Online decode rows, then online prompts."""
+        builder = self._builder(snapshot)
+        rows = RowsByRole.of(snapshot)
+        self._online.take(builder, rows, VictimPool(builder, rows.offline, rows.online))
+        return builder.build(snapshot.slo.tbt_s)

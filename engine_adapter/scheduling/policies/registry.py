@@ -1,0 +1,53 @@
+"""Policies by name: the same names in settings, command line, results and files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from engine_adapter.scheduling.latency import LatencyModel
+from engine_adapter.scheduling.policies.base import SchedulingPolicy
+from engine_adapter.scheduling.policies.conserve_v1 import ConserveV1
+from engine_adapter.scheduling.policies.conserve_v2 import ConserveV2
+from engine_adapter.scheduling.policies.fastgen import FastGen
+from engine_adapter.scheduling.policies.fastserve import FastServe
+from engine_adapter.scheduling.policies.multires import MultiRes
+from engine_adapter.scheduling.policies.non_preemptive import NonPreemptive
+from engine_adapter.scheduling.policies.online_only import OnlineOnly
+from engine_adapter.scheduling.policies.orca import Orca
+from engine_adapter.scheduling.policies.random_valid import RandomValid
+from engine_adapter.scheduling.policies.round_robin import RoundRobin
+from engine_adapter.scheduling.policies.sarathi_p import SarathiP
+from engine_adapter.scheduling.policies.settings import PolicySettings
+from engine_adapter.scheduling.policies.vllm import Vllm, VllmSwap
+from engine_adapter.scheduling.policies.xllm import Xllm
+
+DEFAULT_POLICY = "conserve_v2"
+# Runs while nothing is known about how long steps take.
+UNPROFILED_POLICY = "sarathi_p"
+
+# What coserve offers, then what papers compare with.
+_OFFERED = (OnlineOnly, NonPreemptive, SarathiP, ConserveV1, ConserveV2)
+_BASELINES = (Orca, Vllm, VllmSwap, FastGen, FastServe, MultiRes, RoundRobin, Xllm)
+Maker = Callable[[LatencyModel, PolicySettings | None], SchedulingPolicy]
+POLICIES: dict[str, Maker] = {policy.name: policy for policy in (*_OFFERED, *_BASELINES)}
+NAMES = tuple(POLICIES)
+COMPARED = tuple(policy.name for policy in _OFFERED)
+"""What a comparison runs unless told otherwise."""
+# Valid and senseless: for driving an engine through its corners, never for serving.
+TEST_POLICIES = {RandomValid.name: RandomValid}
+
+
+def create_policy(
+    name: str, model: LatencyModel, settings: PolicySettings | None = None
+) -> SchedulingPolicy:
+    """Make the policy of that name.
+
+    Raises:
+        ValueError: If there is none; the message lists those there are.
+    """
+    if name in POLICIES:
+        return POLICIES[name](model, settings)
+    if name in TEST_POLICIES:
+        return TEST_POLICIES[name](model, settings)
+    known = ", ".join(sorted(POLICIES))
+    raise ValueError(f"unknown policy {name!r}; choose one of {known}")

@@ -1,0 +1,67 @@
+"""Chunked prefill with priority and preemption by discarding (ConServe v2, section 6.1, SP).
+
+Sarathi-Serve's rule, a fixed number of tokens per step with decode rows first, plus two classes:
+online rows are taken first, and an online row that lacks pages or a slot takes them from offline
+rows, whose KV is thrown away and computed again later. No latency model is needed, which is why
+an engine without a profile runs this policy.
+"""
+
+from __future__ import annotations
+
+from engine_adapter.scheduling.builder import UNBOUNDED_S, PlanBuilder
+from engine_adapter.scheduling.latency import LatencyModel
+from engine_adapter.scheduling.memory import VictimPool
+from engine_adapter.scheduling.online import OnlineFiller, take_all_decode, take_prompts, unblock
+from engine_adapter.scheduling.plan import StepPlan
+from engine_adapter.scheduling.policies.base import PolicyBase
+from engine_adapter.scheduling.policies.settings import PolicySettings
+from engine_adapter.scheduling.queue import OfflineOrder, RowsByRole
+from engine_adapter.scheduling.request import pages_for
+from engine_adapter.scheduling.snapshot import Snapshot
+
+
+class SarathiP(PolicyBase):
+    """A token budget, two priorities, recompute on preemption."""
+
+    name = "sarathi_p"
+
+    def __init__(self, model: LatencyModel, settings: PolicySettings | None = None) -> None:
+        """Bind the latency model and the knobs."""
+        super().__init__(model, settings)
+        self._order = OfflineOrder(self.settings.batch_min_share)
+        self._online = OnlineFiller(lambda builder, rows, decode_s: UNBOUNDED_S)
+
+    def plan(self, snapshot: Snapshot) -> StepPlan:
+        """Online rows, offline decode rows, offline prompts, up to the token budget."""
+        builder = self._builder(snapshot)
+        rows = RowsByRole.of(snapshot)
+        num_decode = len(rows.online_decode) + len(rows.offline_decode)
+        builder.chunk_left = max(
+            builder.page_tokens,
+            min(builder.chunk_left, self.settings.token_budget - num_decode),
+        )
+        victims = VictimPool(builder, rows.offline, rows.online)
+        self._online.take(builder, rows, victims)
+        builder.hold_back()
+        mixes = snapshot.limits.can_mix and all(row.can_mix for row in rows.offline + rows.online)
+        if mixes or not builder.has_chunks:
+            self._fill(builder, rows, victims, mixes)
+        unblock(builder, rows.offline_partial, victims)
+        return builder.build(UNBOUNDED_S)
+
+    def _fill(
+        self, builder: PlanBuilder, rows: RowsByRole, victims: VictimPool, mixes: bool
+    ) -> None:
+        if not mixes and builder.is_empty:
+            self._take_prompts(builder, rows)
+        if mixes or not builder.has_chunks:
+            take_all_decode(builder, rows.offline_decode, victims)
+        if mixes:
+            self._take_prompts(builder, rows)
+
+    def _take_prompts(self, builder: PlanBuilder, rows: RowsByRole) -> None:
+        growth = self.settings.growth_tokens * (len(rows.offline) + 1)
+        keep_pages = pages_for(growth, builder.page_tokens)
+        take_prompts(builder, rows.offline_partial, keep_pages)
+        if not builder.makes_room:
+            take_prompts(builder, self._order.waiting(builder.snapshot), keep_pages)

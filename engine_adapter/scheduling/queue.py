@@ -1,0 +1,240 @@
+"""The order of flex and offline rows.
+
+Slot holders: flex before offline, then deadline, then arrival. Waiting rows come sorted in the
+snapshot: the same order, but a retracted row before a new one of its class. On top of that every
+``1 / min_share``-th admission goes to the batch that was admitted least recently, so that a batch
+with a late deadline still moves. Rows of one batch stay in file order, where they tend to share a
+prefix.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from engine_adapter.scheduling.builder import PlanBuilder
+from engine_adapter.scheduling.request import Phase, RequestClass, RequestRow
+from engine_adapter.scheduling.snapshot import ReadyRows, Snapshot
+
+# --- A snapshot's slot holders, split once by class and phase.
+
+
+@dataclass(frozen=True, slots=True)
+class RowsByRole:
+    """Slot holders by what a step could do with them.
+
+    Attributes:
+        online_decode: Online rows ready for their next token.
+        online_partial: Online rows with prompt tokens left.
+        online_waiting: Online rows without a slot.
+        offline_decode: Flex and offline rows ready for their next token, most important first.
+        offline_partial: Flex and offline rows with prompt tokens left, most important first.
+        prefetching: Rows whose KV is coming back, online first.
+        offline: All flex and offline slot holders, most important first.
+    """
+
+    online_decode: ReadyRows
+    online_partial: list[RequestRow]
+    online_waiting: list[RequestRow]
+    offline_decode: ReadyRows
+    offline_partial: list[RequestRow]
+    prefetching: list[RequestRow]
+    offline: list[RequestRow]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> RowsByRole:
+        """Split the snapshot's rows."""
+        online, offline = snapshot.online_running, snapshot.offline_running
+        decode = (snapshot.online_ready, snapshot.offline_ready)
+        if len(decode[0]) + len(decode[1]) == len(online) + len(offline):
+            # The usual full step: there is nothing else to look for.
+            return cls(decode[0], [], list(snapshot.online_waiting), decode[1], [], [], [*offline])
+        return cls(
+            online_decode=decode[0],
+            online_partial=[row for row in online if row.phase is Phase.PREFILL],
+            online_waiting=list(snapshot.online_waiting),
+            offline_decode=decode[1],
+            offline_partial=[row for row in offline if row.phase is Phase.PREFILL],
+            prefetching=[row for row in (*online, *offline) if row.phase is Phase.PREFETCHING],
+            offline=list(offline),
+        )
+
+    @property
+    def has_online(self) -> bool:
+        """Whether any online request is live."""
+        return bool(
+            self.online_decode
+            or self.online_partial
+            or self.online_waiting
+            or (self.prefetching and self.prefetching[0].is_online)
+        )
+
+    @property
+    def online(self) -> list[RequestRow]:
+        """Online slot holders."""
+        fetched = [row for row in self.prefetching if row.is_online]
+        return self.online_decode.rows + self.online_partial + fetched
+
+    def online_filling(self, *, fetches: bool) -> list[RequestRow]:
+        """Online rows with prompt tokens left, oldest first.
+
+        Args:
+            fetches: The policy fetches rows whose KV is on the host: they are not among these.
+        """
+        waiting = [row for row in self.online_waiting if not (fetches and row.host_tokens)]
+        filling = self.online_partial + waiting
+        filling.sort(key=lambda row: row.sequence)
+        return filling
+
+
+# A batch forgotten for its age counts as never admitted, which is nearly the same.
+MAX_REMEMBERED = 256
+
+
+def flex_room(snapshot: Snapshot, max_share: float) -> int:
+    """Flex rows that may still get a slot while offline rows wait for one too."""
+    resources = snapshot.resources
+    allowed = int(max_share * (resources.total_slots - resources.reserved_slots))
+    # Flex rows come first among them.
+    held = bisect_left(
+        snapshot.offline_running, RequestClass.OFFLINE, key=lambda row: row.request_class
+    )
+    return max(0, allowed - held)
+
+
+class OfflineOrder:
+    """Order of admissions, with a share for the batch that would starve.
+
+    Args:
+        min_share: Share of admissions kept for the batch served least; 0 turns it off.
+    """
+
+    def __init__(self, min_share: float) -> None:
+        """Start with no admissions counted."""
+        self._every = round(1.0 / min_share) if min_share > 0.0 else 0
+        self._admissions = 0
+        self._last_admitted: dict[str, int] = {}
+        self._starved_for: tuple[int, int] = (-1, -1)
+        self._starved_row: RequestRow | None = None
+
+    def waiting(self, snapshot: Snapshot) -> Iterator[RequestRow]:
+        """Waiting rows in admission order; stop consuming at the first that does not fit."""
+        given: set[str] = set()
+        for row in snapshot.offline_waiting:
+            # Asked before each row: a step may admit many of them.
+            if self._every and (self._admissions + 1) % self._every == 0:
+                starved = self._starved(snapshot, given)
+                if starved is not None and starved.rid not in given:
+                    given.add(starved.rid)
+                    yield starved
+            if row.rid not in given:
+                given.add(row.rid)
+                yield row
+
+    def admitted(self, row: RequestRow) -> None:
+        """Count an admission."""
+        self._admissions += 1
+        last = self._last_admitted
+        last.pop(row.batch_id, None)
+        last[row.batch_id] = self._admissions  # the dictionary stays ordered by recency
+        if len(last) > MAX_REMEMBERED:
+            del last[next(iter(last))]
+
+    def _starved(self, snapshot: Snapshot, given: Container[str]) -> RequestRow | None:
+        """First row of the batch admitted least recently; None when there is one batch only.
+
+        Rows that were given already have had their chance.
+
+        Looked up once per change of the queue: the answer stands while the row waits.
+        """
+        state = (snapshot.offline_waiting_version, self._admissions)
+        if state != self._starved_for:
+            self._starved_for = state
+            left = (row for row in snapshot.offline_waiting if row.rid not in given)
+            self._starved_row = self._find_starved(left)
+        return self._starved_row
+
+    def _find_starved(self, rows: Iterable[RequestRow]) -> RequestRow | None:
+        first: dict[str, RequestRow] = {}
+        for row in rows:
+            if row.batch_id not in first and row.phase is not Phase.RETRACTED:
+                first[row.batch_id] = row
+        if len(first) < 2:
+            return None
+        last = self._last_admitted
+        return min(first.values(), key=lambda row: (last.get(row.batch_id, 0), row.sequence))
+
+
+def retracted_rows(rows: Sequence[RequestRow]) -> Iterator[RequestRow]:
+    """Retracted rows of a waiting queue in order, without looking at the others."""
+    for request_class in (RequestClass.FLEX, RequestClass.OFFLINE):
+        place = bisect_left(rows, request_class, key=lambda row: row.request_class)
+        while place < len(rows):
+            row = rows[place]
+            if row.request_class is not request_class or row.phase is not Phase.RETRACTED:
+                break
+            yield row
+            place += 1
+
+
+# --- Whose step is next, where two kinds of work cannot share one.
+#
+# Two pairs can meet for which that holds:
+#
+# - offline prompts and online decode rows, where one of the two asks for log-probabilities or the
+#   executor cannot mix: prompts get a step of their own after one in which they were passed over;
+# - offline prompts and offline decode rows, for the same reasons or because sharing does not pay:
+#   decode rows come first after a few steps of prompts that left them out.
+
+
+# Steps in a row without anything offline, after which nobody waits for an offline row to end.
+STALLED_STEPS = 16
+# Steps of prompts in a row that decode rows wait for. Strictly in turn would cost 2 % of the tokens
+# on a CPU: more decode rows share a step after a few prompts.
+PATIENT_STEPS = 4
+
+
+class Turns:
+    """What the last step left out, and the next one therefore begins with.
+
+    Attributes:
+        prompts_owed: Beside online decode rows a prompt that cannot share a step with them came
+            before any other.
+        is_refused: The newest turn of such a prompt had no room for it.
+        decode_owed: Offline decode rows were left out for offline prompts a few times in a row.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is owed."""
+        self.prompts_owed = self.decode_owed = self.is_refused = False
+        self._passed_over = False
+        self._idle_steps = self._prompt_steps = 0
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether offline rows hold what others wait for and do not move beside online ones."""
+        return self._idle_steps >= STALLED_STEPS
+
+    def pass_over(self, builder: PlanBuilder) -> None:
+        """A prompt cannot share the step."""
+        self._passed_over = self._passed_over or not builder.has_chunks
+
+    def close(self, builder: PlanBuilder, rows: RowsByRole) -> None:
+        """The step has its offline rows."""
+        self.prompts_owed, self._passed_over = self._passed_over, False
+        moved = builder.num_offline > 0 or not rows.offline
+        self._idle_steps = 0 if moved else self._idle_steps + 1
+        self._prompt_steps = self._prompt_steps + 1 if self._is_left_out(builder, rows) else 0
+        self.decode_owed = self._prompt_steps >= PATIENT_STEPS
+
+    def _is_left_out(self, builder: PlanBuilder, rows: RowsByRole) -> bool:
+        """Whether decode rows have to wait for a step of prompts; one of many beside online rows.
+
+        There is seldom time for all of them there.
+        """
+        if not builder.has_chunks or not builder.num_offline:
+            return False
+        ready, taken = rows.offline_decode.rows, builder.taken
+        num_left = sum(row.rid not in taken for row in ready)
+        return num_left >= max(1, len(ready) if builder.num_online else 1)

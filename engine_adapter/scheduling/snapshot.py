@@ -1,0 +1,218 @@
+"""What a policy is shown before each step."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from operator import mul, sub
+
+from engine_adapter.scheduling.request import RequestClass, RequestRow
+from engine_adapter.scheduling.targets import Slo
+
+# --- Rows that wait for their next token, with what every step asks of all of them.
+#
+# A full step holds hundreds of decoding requests, and planning, pricing and checking it all need
+# the same few numbers of each. They are read once, when the snapshot is taken.
+
+
+class Column:
+    """One number per row, and what those in front add up to.
+
+    Attributes:
+        numbers: In row order.
+        total: Their sum.
+    """
+
+    __slots__ = ("_sums", "numbers", "total")
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        """Add the numbers up."""
+        self.numbers = numbers
+        self.total = sum(numbers)
+        self._sums: list[int] | None = None
+
+    @property
+    def sums(self) -> list[int]:
+        """``sums[n]`` is what the first ``n`` add up to; made when first asked for."""
+        if self._sums is None:
+            self._sums = [0, *accumulate(self.numbers)]
+        return self._sums
+
+    def front(self, num_rows: int) -> int:
+        """What the first ``num_rows`` add up to."""
+        return self.total if num_rows == len(self.numbers) else self.sums[num_rows]
+
+
+class ReadyRows:
+    """Decoding requests of one side, online or not, in the order a step takes them.
+
+    Invariant: true of the rows from the snapshot until its plan is applied, since only a port
+    writes rows, and only then.
+
+    Args:
+        rows: The rows.
+        page_tokens: Tokens per device page.
+        before: Ready rows of an earlier snapshot; what never changes is taken from there if the
+            rows are the same.
+
+    Attributes:
+        rows: The rows.
+        rids: Their ids.
+        can_mix: Whether all of them may share a step with prefill chunks.
+        is_online: Their side; false if there are none.
+        lengths: Tokens of each row with the one it computes next.
+        squares: The squares of the lengths.
+        pages: New device pages each takes; a row that holds too many gives none back.
+    """
+
+    __slots__ = ("can_mix", "is_online", "lengths", "pages", "rids", "rows", "squares")
+
+    rids: tuple[str, ...]
+    can_mix: bool
+
+    def __init__(
+        self, rows: list[RequestRow], page_tokens: int, before: ReadyRows | None = None
+    ) -> None:
+        """Read the rows."""
+        self.rows = rows
+        if before is not None and before.rows == rows:
+            self.rids, self.can_mix = before.rids, before.can_mix
+        else:
+            self.rids = tuple([row.rid for row in rows])
+            self.can_mix = all(row.can_mix for row in rows)
+        self.is_online = bool(rows) and rows[0].request_class is RequestClass.ONLINE
+        lengths = [row.computed_tokens + 1 for row in rows]
+        held = [row.device_pages for row in rows]
+        # A page of one token, SGLang's usual size, spares hundreds of divisions.
+        whole = lengths if page_tokens == 1 else [-(-num // page_tokens) for num in lengths]
+        pages = list(map(sub, whole, held))
+        if pages and min(pages) < 0:
+            pages = [max(0, num) for num in pages]
+        self.lengths = Column(lengths)
+        self.squares = Column(list(map(mul, lengths, lengths)))
+        self.pages = Column(pages)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """Countable things a step may use up.
+
+    Attributes:
+        page_tokens: Tokens per device page.
+        host_page_tokens: Tokens per host checkpoint page.
+        total_pages: Device pages of the KV pool.
+        free_pages: Device pages nobody maps.
+        evictable_pages: Device pages only the prefix tree maps; they may be taken.
+        locked_pages: Device pages of live requests.
+        host_total_pages: Size of the host pool in host pages.
+        host_free_pages: Host pages not in use.
+        total_slots: Request slots of the engine.
+        free_slots: Slots nobody holds.
+        reserved_slots: Slots rows that are not online may never hold.
+        copy_pages_per_step: Host pages the interconnect can move during one step without
+            delaying it, both directions together.
+    """
+
+    page_tokens: int
+    host_page_tokens: int
+    total_pages: int
+    free_pages: int
+    evictable_pages: int = 0
+    locked_pages: int = 0
+    host_total_pages: int = 0
+    host_free_pages: int = 0
+    total_slots: int = 1
+    free_slots: int = 0
+    reserved_slots: int = 0
+    copy_pages_per_step: int = 0
+
+    @property
+    def available_pages(self) -> int:
+        """Device pages a step may claim without retracting anyone."""
+        return self.free_pages + self.evictable_pages
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLimits:
+    """What the executor can do; constant while the engine runs.
+
+    Attributes:
+        max_chunk_tokens: Most prompt tokens in one step, all rows together.
+        max_batch_rows: Most rows in one step.
+        can_mix: Decoding requests and prefill chunks may share a step.
+        prefill_safepoints: A pure-offline prefill step can be aborted between layers.
+        decode_safepoints: A step of offline decoding requests alone can be aborted and undone; with
+            prompt tokens beside them it is ``prefill_safepoints`` that counts.
+        row_drop: The offline requests of a mixed step can be dropped between layers.
+        num_layers: Decoder layers, for turning an interval in seconds into layers.
+    """
+
+    max_chunk_tokens: int = 512
+    max_batch_rows: int = 1 << 30
+    can_mix: bool = True
+    prefill_safepoints: bool = False
+    decode_safepoints: bool = False
+    row_drop: bool = False
+    num_layers: int = 1
+
+
+def reserved_slots(total_slots: int, share: float) -> int:
+    """Slots kept for online requests: ``share`` of all, at least one, never all of them.
+
+    Raises:
+        ValueError: If ``share`` is outside ``[0, 1)``.
+    """
+    if not 0.0 <= share < 1.0:
+        raise ValueError(f"reserved slot share is {share!r}; give a number in [0, 1)")
+    if share == 0.0:
+        return 0
+    return min(total_slots - 1, max(1, round(total_slots * share)))
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The engine's state just before a step is planned.
+
+    The collections are live views kept by a :class:`~engine_adapter.scheduling.roster.Roster`, not
+    copies: they are valid until the port applies the plan.
+
+    Attributes:
+        step_id: Number of the step to plan; strictly increasing.
+        now_s: Instant at which the snapshot was taken (monotonic clock of the port).
+        slo: Targets of the online class.
+        resources: Pages, slots and copy budget.
+        limits: What the executor can do.
+        rows: Every live row by id.
+        running: Rows that hold a slot, in the order they got it.
+        online_running: The online requests among them, in the same order.
+        offline_running: The flex and offline requests among them, sorted by
+            :func:`~engine_adapter.scheduling.request.running_key`: most important first.
+        online_waiting: Online requests without a slot, in arrival order.
+        offline_waiting: Flex and offline requests without a slot, sorted by
+            :func:`~engine_adapter.scheduling.request.waiting_key`: next to be admitted first.
+        online_ready: Decoding requests of ``online_running``, read once.
+        offline_ready: Decoding requests of ``offline_running``, read once.
+        overhead_s: Time between two forward passes as the port measures it; part of every gap
+            between tokens, so it is taken off every budget.
+        offline_waiting_version: Changes whenever ``offline_waiting`` does.
+    """
+
+    step_id: int
+    now_s: float
+    slo: Slo
+    resources: Resources
+    limits: EngineLimits
+    rows: Mapping[str, RequestRow]
+    running: Collection[RequestRow]
+    online_running: Collection[RequestRow]
+    offline_running: Sequence[RequestRow]
+    online_waiting: Collection[RequestRow]
+    offline_waiting: Sequence[RequestRow]
+    online_ready: ReadyRows
+    offline_ready: ReadyRows
+    overhead_s: float = 0.0
+    offline_waiting_version: int = 0

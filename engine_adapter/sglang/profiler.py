@@ -1,0 +1,204 @@
+"""Measure how long steps take, in the background, and switch policies when it is known.
+
+Cells run one at a time between steps, and beside online requests between few of them, so the engine
+serves from its first second. The finished profile is stored and loaded by itself at the next start.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import sglang
+import torch
+
+from engine_adapter.host_cpu import cpu_name
+from engine_adapter.scheduling.derive import default_slo, token_costs
+from engine_adapter.scheduling.fit import Cell, Fit, Sample, fit_with_holdout, make_grid
+from engine_adapter.scheduling.profile import Profile, ProfileKey, find_profile, save_profile
+from engine_adapter.scheduling.targets import Slo
+from engine_adapter.sglang.cuda_pass import captured_rows
+from engine_adapter.sglang.profile_cell import fits, run_cell
+from engine_adapter.sglang.settings import RuntimeSettings
+
+logger = logging.getLogger(__name__)
+REPEATS = 2
+ONLINE_STEPS_PER_CELL = 16
+"""One gap in so many has a cell in it where online requests never leave a moment for one."""
+MISFITS = 4
+"""Rounds of the cells that are left, beside online rows and without room for any of them."""
+PATIENCE_S = 60.0
+"""Rows that run get this long to make room by themselves; a short batch is over by then."""
+
+
+class Profiler:
+    """Fills in the grid, one cell at a time.
+
+    Attributes:
+        state: ``measuring``, ``ready`` (measured by this process), ``stored`` or ``stopped``.
+        profile: The profile in use, once there is one.
+    """
+
+    def __init__(self, scheduler: Any, settings: RuntimeSettings) -> None:
+        """Load the stored profile of this engine, or prepare to measure one."""
+        self._scheduler = scheduler
+        self._settings = settings
+        self._folder: Path = settings.profile_dir
+        self._key = profile_key(scheduler)
+        self._samples: list[Sample] = []
+        self._todo: deque[Cell] = deque()
+        self._num_cells = 0
+        self._busy_s = 0.0
+        self._online_steps = self._misfits = 0
+        self._crowded_since_s: float | None = None
+        self.state = "measuring"
+        self.profile: Profile | None = find_profile(self._key, self._folder)
+        if not scheduler.agreement.lowest(int(self.profile is not None)):
+            self.profile = None  # ranks measure together, or none of them does
+        if self.profile is not None:
+            self.state = "stored"
+        else:
+            grid = make_grid(
+                scheduler.chunked_prefill_size or scheduler.max_prefill_tokens,
+                scheduler.max_total_num_tokens,
+                scheduler.req_to_token_pool.size,
+                scheduler.model_config.context_len,
+            )
+            self._todo = deque(cell for _ in range(REPEATS) for cell in grid)
+            self._num_cells = len(self._todo)
+
+    @property
+    def is_measuring(self) -> bool:
+        """Whether cells are left to run."""
+        return bool(self._todo)
+
+    @property
+    def wants_room(self) -> bool:
+        """Whether cells have found no room for so long that offline rows should make some."""
+        since_s = self._crowded_since_s
+        return self.is_measuring and since_s is not None and time.monotonic() > since_s + PATIENCE_S
+
+    def progress(self) -> dict[str, Any]:
+        """For the status page."""
+        errors = self.profile.held_out if self.profile else {}
+        return {
+            "state": self.state,
+            "cells_done": self._num_cells - len(self._todo),
+            "cells": self._num_cells,
+            "busy_s": round(self._busy_s, 3),
+            "held_out_mean_error": {kind: round(e.mean, 4) for kind, e in errors.items()},
+        }
+
+    def is_turn_beside_online(self) -> bool:
+        """Whether a cell may run before this step of decoding online requests.
+
+        Without a profile they have no targets that are kept, and wait behind whole prompts; a
+        measurement that never ends would leave it at that.
+        """
+        self._online_steps += 1
+        return self._online_steps % ONLINE_STEPS_PER_CELL == 0
+
+    def run_next(self, *, beside_online: bool = False) -> bool:
+        """Run one cell if there is room for it; True if one was run.
+
+        A cell that does not fit now goes to the end of the line; one that could never fit is not
+        in the grid. Online rows do not make room, so the last few cells are given up where they
+        find none beside them: the largest, that is, which need nearly all slots.
+        """
+        if not self._todo:
+            return False
+        cell = self._todo.popleft()
+        if not fits(self._scheduler, cell):
+            self._todo.append(cell)
+            if self._crowded_since_s is None:
+                self._crowded_since_s = time.monotonic()
+            self._misfits += beside_online
+            if (
+                self._misfits > MISFITS * len(self._todo)
+                and len(self._todo) <= self._num_cells // 4
+            ):
+                self._todo.clear()
+                self._finish()
+            return False
+        self._misfits = 0
+        started_s = time.monotonic()
+        self._samples.append(run_cell(self._scheduler, cell))
+        self._busy_s += time.monotonic() - started_s
+        if not self._todo:
+            self._finish()
+        return True
+
+    def stop(self) -> None:
+        """Leave the rest of the grid unmeasured; the plain policy stays."""
+        self._todo.clear()
+        self.state = "stopped"
+
+    def slo(self) -> Slo | None:
+        """The targets: as configured, otherwise what the profile says an idle engine keeps."""
+        if self.profile is None:
+            return None
+        derived = default_slo(self.profile.model())
+        return Slo(self._settings.ttft_s or derived.ttft_s, self._settings.tbt_s or derived.tbt_s)
+
+    def token_costs(self) -> dict[str, float]:
+        """What tokens of offline rows take by the profile; empty while there is none."""
+        if self.profile is None:
+            return {}
+        slots = self._scheduler.snapshots.resources()
+        num_rows = max(1, (slots.total_slots - slots.reserved_slots) // 2)
+        prompt_s, answer_s = token_costs(self.profile.model(), decode_rows=num_rows)
+        return {"prompt_s": prompt_s, "answer_s": answer_s}
+
+    def _finish(self) -> None:
+        graphs = captured_rows(self._scheduler.tp_worker.model_runner)
+        fit: Fit = fit_with_holdout(self._samples, decode_row_steps=graphs)
+        self.profile = Profile.from_fit(
+            self._key,
+            fit,
+            num_layers=self._scheduler.safepoints.num_layers,
+            measured_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        )
+        self.state = "ready"
+        if self._scheduler.agreement.rank:
+            return
+        try:
+            path = save_profile(self.profile, self._folder)
+            logger.info("coserve: profile stored in %s after %.1f s", path, self._busy_s)
+        except OSError as error:
+            logger.warning("coserve: the profile could not be stored: %s", error)
+
+
+def profile_key(scheduler: Any) -> ProfileKey:
+    """What a profile of this engine is valid for."""
+    args = scheduler.server_args
+    if torch.cuda.is_available() and scheduler.device != "cpu":
+        device = torch.cuda.get_device_name()
+    else:
+        device = f"{cpu_name()}, {torch.get_num_threads()} threads"
+    return ProfileKey(
+        model=args.served_model_name or args.model_path,
+        device=device,
+        parallelism=f"tp{args.tp_size}",
+        sglang_version=sglang.__version__,
+        dtype=str(scheduler.model_config.dtype).removeprefix("torch."),
+        executor=_executor(scheduler),
+    )
+
+
+def _executor(scheduler: Any) -> str:
+    """What may change under the same name, between two starts of the same SGLang."""
+    args, model = scheduler.server_args, scheduler.model_config
+    graphs = captured_rows(scheduler.tp_worker.model_runner)
+    parts = (
+        f"{model.num_hidden_layers} layers of {model.hidden_size}",
+        f"{model.num_attention_heads}/{model.num_key_value_heads} heads",
+        f"{args.quantization or 'no'} quantization",
+        f"{args.attention_backend} attention",
+        f"{args.kv_cache_dtype} KV in pages of {scheduler.page_size}",
+        f"chunks of {scheduler.chunked_prefill_size or scheduler.max_prefill_tokens}",
+        f"graphs to {max(graphs)} rows" if graphs else "no graphs",
+    )
+    return ", ".join(parts)

@@ -1,0 +1,44 @@
+"""SGLang's scheduler with our part in its internal state; SGLang still chooses the batches."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from sglang.srt.managers.scheduler import Scheduler
+
+from engine_adapter.sglang.contract import PINNED_VERSION
+from engine_adapter.sglang.live_ids import live_ids
+from engine_adapter.sglang.settings import OFF
+
+GRAMMAR_POLL_S = 0.002
+
+
+class ReportingScheduler(Scheduler):
+    """SGLang's scheduler, reporting what the service has to know."""
+
+    def maybe_sleep_on_idle(self) -> None:
+        """Sleep while idle, but not while a grammar is being compiled.
+
+        SGLang sleeps for up to a second then: the grammar comes from a thread, not from a socket
+        that would wake the scheduler, and the first token of structured output comes that late.
+        """
+        if self.grammar_manager.has_waiting_grammars():
+            time.sleep(GRAMMAR_POLL_S)
+            return
+        super().maybe_sleep_on_idle()
+
+    def get_internal_state(self, recv_req: Any) -> Any:
+        """SGLang's state and, under `coserve`, ours: `/server_info` -> `internal_states[0]`."""
+        reply = super().get_internal_state(recv_req)
+        reply.internal_state["coserve"] = {
+            "version": PINNED_VERSION,
+            "plugin": "live",
+            "live": live_ids(self),
+            **self.coserve_state(),
+        }
+        return reply
+
+    def coserve_state(self) -> dict[str, Any]:
+        """What the runtime says about itself."""
+        return {"policy": OFF}

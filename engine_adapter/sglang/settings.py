@@ -1,0 +1,142 @@
+"""Settings of the runtime inside the engine process, read from the environment.
+
+Standard library only: the engine's environment does not have the service's dependencies. Every
+refusal is one sentence that says what to do.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine_adapter.prediction.registry import DEFAULT_PREDICTOR
+from engine_adapter.sglang.last_word import refuse
+
+OFF = "off"
+DEFAULT_POLICY = "conserve_v2"
+
+
+class SettingError(ValueError):
+    """A setting the engine cannot start with."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeSettings:
+    """What the environment says.
+
+    Attributes:
+        policy: Scheduling policy (``COSERVE_POLICY``); ``off`` leaves scheduling to SGLang.
+        ttft_s: TTFT target of online requests (``COSERVE_TTFT_MS``); None derives it from the
+            profile.
+        tbt_s: TBT target (``COSERVE_TBT_MS``); None derives it from the profile.
+        reserved_slot_share: Share of request slots offline rows may never hold
+            (``COSERVE_RESERVED_SLOT_SHARE``).
+        host_kv_tokens: Size of the host checkpoint pool in tokens (``COSERVE_HOST_KV_TOKENS``);
+            None takes twice the device pool, bounded by a quarter of the free memory.
+        safepoint_interval_s: Distance of safepoints (``COSERVE_SAFEPOINT_MS``); 0 is a tenth of
+            the TTFT target.
+        profile_dir: Where profiles are stored (``COSERVE_PROFILE_DIR``).
+        safepoints: Arm safepoints (``COSERVE_SAFEPOINTS``, 0 or 1; ablations).
+        checkpoints: Checkpoint KV (``COSERVE_CHECKPOINTS``, 0 or 1; ablations).
+        isolation_pauses: Leave offline rows out for a second now and then, to measure what online
+            requests get without them (``COSERVE_ISOLATION_PAUSES``, 0 or 1).
+        length_predictor: Who expects the lengths of answers (``COSERVE_LENGTH_PREDICTOR``).
+    """
+
+    policy: str = DEFAULT_POLICY
+    ttft_s: float | None = None
+    tbt_s: float | None = None
+    reserved_slot_share: float = 0.25
+    host_kv_tokens: int | None = None
+    safepoint_interval_s: float = 0.0
+    profile_dir: Path = Path(".coserve/profiles")
+    safepoints: bool = True
+    checkpoints: bool = True
+    isolation_pauses: bool = True
+    length_predictor: str = DEFAULT_PREDICTOR
+
+    @property
+    def is_on(self) -> bool:
+        """Whether co-serving schedules; otherwise SGLang does."""
+        return self.policy != OFF
+
+
+def read_settings(environ: Mapping[str, str] | None = None) -> RuntimeSettings:
+    """Read the settings.
+
+    Raises:
+        SettingError: On the first value that cannot be used.
+    """
+    env = os.environ if environ is None else environ
+    share = _number(env, "COSERVE_RESERVED_SLOT_SHARE", 0.25)
+    if not 0.0 <= share < 1.0:
+        raise SettingError(
+            f"COSERVE_RESERVED_SLOT_SHARE is {share}; give a share of at least 0 and below 1"
+        )
+    tokens = env.get("COSERVE_HOST_KV_TOKENS")
+    if tokens is not None and not tokens.isdigit():
+        raise SettingError(
+            f"COSERVE_HOST_KV_TOKENS is {tokens!r}; give a whole number of tokens, 0 for no pool"
+        )
+    return RuntimeSettings(
+        policy=env.get("COSERVE_POLICY") or DEFAULT_POLICY,
+        ttft_s=_milliseconds(env, "COSERVE_TTFT_MS"),
+        tbt_s=_milliseconds(env, "COSERVE_TBT_MS"),
+        reserved_slot_share=share,
+        host_kv_tokens=None if tokens is None else int(tokens),
+        safepoint_interval_s=(_milliseconds(env, "COSERVE_SAFEPOINT_MS") or 0.0),
+        profile_dir=Path(env.get("COSERVE_PROFILE_DIR") or _state_dir(env) / "profiles"),
+        safepoints=_switch(env, "COSERVE_SAFEPOINTS"),
+        checkpoints=_switch(env, "COSERVE_CHECKPOINTS"),
+        isolation_pauses=_switch(env, "COSERVE_ISOLATION_PAUSES"),
+        length_predictor=env.get("COSERVE_LENGTH_PREDICTOR") or DEFAULT_PREDICTOR,
+    )
+
+
+@contextmanager
+def ending_in_one_sentence() -> Iterator[None]:
+    """Turn a refused setting into one line on standard error and the end of the process.
+
+    SGLang would log a traceback and signal its parent; the reason would drown.
+    """
+    try:
+        yield
+    except ValueError as error:  # SettingError, ProfileError, and what the parts refuse
+        refuse(str(error))
+
+
+def _state_dir(env: Mapping[str, str]) -> Path:
+    return Path(env.get("COSERVE_HOME") or ".coserve")
+
+
+def _number(env: Mapping[str, str], name: str, default: float) -> float:
+    text = env.get(name)
+    if not text:
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise SettingError(f"{name} is {text!r}; give a number")
+    return value
+
+
+def _milliseconds(env: Mapping[str, str], name: str) -> float | None:
+    if not env.get(name):
+        return None
+    value = _number(env, name, 0.0)
+    if value <= 0.0:
+        raise SettingError(f"{name} is {value}; give a positive number of milliseconds")
+    return value / 1000.0
+
+
+def _switch(env: Mapping[str, str], name: str) -> bool:
+    text = env.get(name) or "1"
+    if text not in ("0", "1"):
+        raise SettingError(f"{name} is {text!r}; give 0 or 1")
+    return text == "1"

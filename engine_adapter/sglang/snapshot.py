@@ -1,0 +1,141 @@
+"""Take the engine's state for the driver: counts, not copies.
+
+Rows live in the roster and change one at a time, so a snapshot costs the same with ten waiting
+requests and with ten thousand.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from engine_adapter.scheduling.request import Phase, SharedPages
+from engine_adapter.scheduling.snapshot import EngineLimits, Resources, Snapshot, reserved_slots
+from engine_adapter.scheduling.targets import Slo
+from engine_adapter.sglang.cuda_pass import captured_rows
+from engine_adapter.sglang.host_pool import HOST_PAGE_TOKENS
+from engine_adapter.sglang.live_rows import LiveRow
+
+UNBOUNDED_PAGES = 1 << 20
+COPY_SHARE = 0.05
+# Of the link to the host, where copies cost the CPU nothing: the paper's 37 GB/s, rounded up.
+LINK_BYTES_PER_S = 40e9
+
+
+class SnapshotTaker:
+    """Builds snapshots of one scheduler.
+
+    Attributes:
+        slo: Targets of the online class; replaced when a profile derives them.
+        overhead_s: Time a step takes outside the forward pass.
+    """
+
+    def __init__(self, scheduler: Any, slo: Slo, reserved_share: float, num_layers: int) -> None:
+        """Look at ``scheduler``."""
+        self._scheduler = scheduler
+        self.slo = slo
+        self.overhead_s = 0.0
+        self._total_slots = scheduler.req_to_token_pool.size
+        self._reserved_slots = reserved_slots(self._total_slots, reserved_share)
+        chunk = scheduler.chunked_prefill_size or scheduler.max_prefill_tokens
+        self.limits = EngineLimits(
+            max_chunk_tokens=min(chunk, scheduler.max_prefill_tokens),
+            max_batch_rows=self._total_slots,
+            can_mix=True,
+            prefill_safepoints=True,
+            decode_safepoints=not captured_rows(scheduler.tp_worker.model_runner),
+            row_drop=True,
+            num_layers=num_layers,
+        )
+        self._step_id = 0
+        self._last: Snapshot | None = None
+
+    def take(self) -> Snapshot:
+        """The state before the next step, with a fresh step id."""
+        self._step_id += 1
+        resources = self.resources()
+        if self._may_need_a_retract(resources):
+            for live in self._scheduler.rows.holding.values():
+                live.row.shared = _shared_with_others(self._scheduler, live)
+        self._last = self._scheduler.rows.roster.snapshot(
+            step_id=self._step_id,
+            now_s=time.monotonic(),
+            slo=self.slo,
+            resources=resources,
+            limits=self.limits,
+            overhead_s=self.overhead_s,
+        )
+        return self._last
+
+    def _may_need_a_retract(self, resources: Resources) -> bool:
+        """Whether a plan can want pages that only a retract gives.
+
+        Few are free, or one step may want most of them: a chunk beside a token for each row, or a
+        row that is fetched back whole.
+        """
+        rows = self._scheduler.rows
+        chunk_pages = -(-self.limits.max_chunk_tokens // resources.page_tokens)
+        step_pages = chunk_pages + self._total_slots
+        return (
+            2 * resources.available_pages < max(resources.total_pages, 2 * step_pages)
+            or rows.roster.has_retracted
+            or any(live.row.phase is Phase.PREFETCHING for live in rows.holding.values())
+        )
+
+    def resources(self) -> Resources:
+        """Pages and slots as they stand."""
+        s = self._scheduler
+        page = s.page_size
+        total = s.max_total_num_tokens // page
+        free = s.token_to_kv_pool_allocator.available_size() // page
+        evictable = s.tree_cache.evictable_size() // page
+        pool = s.host_pool
+        return Resources(
+            page_tokens=page,
+            host_page_tokens=HOST_PAGE_TOKENS,
+            total_pages=total,
+            free_pages=free,
+            evictable_pages=evictable,
+            locked_pages=total - free - evictable,
+            host_total_pages=pool.ledger.num_pages,
+            host_free_pages=pool.ledger.num_free,
+            total_slots=self._total_slots,
+            free_slots=s.req_to_token_pool.available_size(),
+            reserved_slots=self._reserved_slots,
+            copy_pages_per_step=self._copy_pages(),
+        )
+
+    def _copy_pages(self) -> int:
+        """Host pages one step may copy.
+
+        Alone, offline rows pay for their own copies. Beside online rows all copies of a step stay
+        within a small part of the TBT target, at the measured price of a page.
+        """
+        s = self._scheduler
+        if not s.rows.roster.has_online_running:
+            return UNBOUNDED_PAGES
+        copier = s.checkpointer
+        page_s = copier.cpu_s / copier.num_pages_stored if copier.num_pages_stored else 0.0
+        link_s = max(1, s.host_pool.page_bytes) / LINK_BYTES_PER_S
+        return max(1, int(COPY_SHARE * self.slo.tbt_s / max(page_s, link_s)))
+
+    def waiting_online_tokens(self) -> int:
+        """Prompt tokens of online requests that hold no slot or are half prefilled."""
+        if self._last is None:
+            return 0
+        waiting = sum(row.remaining_tokens for row in self._last.online_waiting)
+        return waiting + sum(
+            row.remaining_tokens for row in self._last.online_running if row.phase is Phase.PREFILL
+        )
+
+
+def _shared_with_others(scheduler: Any, live: LiveRow) -> tuple[SharedPages, ...]:
+    """Pages of the row's path in the prefix tree that somebody else has locked too."""
+    node, found = live.req.last_node, []
+    root = getattr(scheduler.tree_cache, "root_node", None)
+    while node is not None and node is not root:
+        if node.lock_ref > 1:
+            num_pages = len(node.key) // scheduler.page_size
+            found.append(SharedPages(node.id, num_pages, node.lock_ref))
+        node = node.parent
+    return tuple(found)

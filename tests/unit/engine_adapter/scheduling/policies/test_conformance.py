@@ -1,0 +1,237 @@
+"""What every policy keeps to, whatever it decides."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from engine_adapter.scheduling.driver import Driver
+from engine_adapter.scheduling.latency import Coefficients, PolynomialModel
+from engine_adapter.scheduling.plan import StepPlan
+from engine_adapter.scheduling.policies.registry import POLICIES, TEST_POLICIES, create_policy
+from engine_adapter.scheduling.request import RequestClass, RequestRow, pages_for
+from engine_adapter.scheduling.snapshot import EngineLimits
+from engine_adapter.scheduling.targets import Slo
+from engine_adapter.simulator.engine import MemoryEngine
+from engine_adapter.simulator.run import run
+from engine_adapter.simulator.shape import EngineShape
+from engine_adapter.simulator.times import ProfiledTimes
+
+ALL = sorted(POLICIES) + sorted(TEST_POLICIES)
+K = Coefficients(4e-4, 0.0, 1e-5, 1e-7, 1e-4, 0.05)
+MODEL = PolynomialModel(Coefficients(4e-4, 0.0, 1e-5, 0.0, 0.0, 0.05), K, K)
+SLO = Slo(ttft_s=0.4, tbt_s=0.09)
+OUT_OF_REACH = Slo(ttft_s=1e-4, tbt_s=1e-4)  # no step is as short
+
+
+def check_pool(engine: MemoryEngine) -> None:
+    """Every page is accounted for, and no more slots are held than there are."""
+    rows = list(engine.roster.rows.values())
+    pool = engine.pool
+    for row in rows:
+        held = pages_for(row.computed_tokens, pool.page_tokens) if row.holds_slot else 0
+        assert row.device_pages == held, row
+    assert pool.free_pages == pool.total_pages - sum(row.device_pages for row in rows)
+    on_host = sum(row.host_pages + row.host_pages_pending for row in rows)
+    assert pool.host_free_pages == pool.host_total_pages - on_host
+    assert engine.roster.num_running <= engine.shape.total_slots
+
+
+def freeze(row: RequestRow) -> tuple[object, ...]:
+    return tuple(getattr(row, f.name) for f in fields(row))
+
+
+shapes = st.builds(
+    EngineShape,
+    total_pages=st.integers(30, 120),
+    page_tokens=st.just(16),
+    host_total_pages=st.sampled_from([0, 5, 20, 400]),
+    total_slots=st.integers(2, 8),
+    reserved_share=st.sampled_from([0.0, 0.25]),
+    copy_pages_per_step=st.sampled_from([0, 1, 2, 50]),
+    delay_steps=st.sampled_from([0, 1]),
+    limits=st.builds(
+        EngineLimits,
+        max_chunk_tokens=st.sampled_from([32, 128, 512]),
+        can_mix=st.booleans(),
+        prefill_safepoints=st.booleans(),
+        decode_safepoints=st.booleans(),
+        row_drop=st.booleans(),
+        num_layers=st.just(10),
+    ),
+)
+rows = st.lists(
+    st.tuples(
+        st.sampled_from(list(RequestClass)),
+        st.integers(1, 300),  # prompt
+        st.integers(1, 40),  # output
+        st.floats(0.0, 5.0),  # arrival
+        st.sampled_from(["", "b1", "b2"]),
+        st.floats(10.0, 1000.0),  # deadline
+        st.booleans(),  # can mix
+    ),
+    min_size=1,
+    max_size=40,
+)
+
+
+def build(
+    shape: EngineShape, specs: list[tuple[object, ...]], driver: Driver, slo: Slo = SLO
+) -> MemoryEngine:
+    engine = MemoryEngine(shape, slo, ProfiledTimes(MODEL), driver.policy.at_arrival)
+    for i, (cls, prompt, output, at_s, batch, deadline, can_mix) in enumerate(specs):
+        engine.submit(
+            RequestRow(
+                f"r{i}",
+                cls,  # type: ignore[arg-type]
+                prompt_tokens=prompt,  # type: ignore[arg-type]
+                fill_tokens=prompt,  # type: ignore[arg-type]
+                max_output_tokens=output,  # type: ignore[arg-type]
+                arrival_at_s=at_s,  # type: ignore[arg-type]
+                deadline_at_s=deadline,  # type: ignore[arg-type]
+                batch_id=batch,  # type: ignore[arg-type]
+                can_mix=can_mix,  # type: ignore[arg-type]
+            )
+        )
+    return engine
+
+
+@pytest.mark.parametrize("name", ALL)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(shape=shapes, specs=rows, slo=st.sampled_from([SLO, OUT_OF_REACH]))
+def test_every_row_ends_and_no_page_is_lost(
+    name: str, shape: EngineShape, specs: list[tuple[object, ...]], slo: Slo
+) -> None:
+    driver = Driver(create_policy(name, MODEL))
+    engine = build(shape, specs, driver, slo)
+    if name == "online_only":
+        specs = [spec for spec in specs if spec[0] == RequestClass.ONLINE]
+        engine = build(shape, specs, driver, slo)
+    run(engine, driver, until_s=10_000.0)
+    check_pool(engine)
+    assert not engine.roster.rows
+    assert len(engine.finished) == len(specs)
+    for row in engine.finished.values():
+        assert row.output_tokens == row.max_output_tokens
+    assert engine.pool.free_pages == engine.pool.total_pages
+    assert engine.pool.host_free_pages == engine.pool.host_total_pages
+
+
+@pytest.mark.parametrize("name", ALL)
+@settings(max_examples=15, deadline=None)
+@given(shape=shapes, specs=rows)
+def test_a_plan_is_a_function_of_what_was_seen(
+    name: str, shape: EngineShape, specs: list[tuple[object, ...]]
+) -> None:
+    """Two fresh policies on the same history decide the same; planning changes no row."""
+    histories = []
+    for _ in range(2):
+        driver = Driver(create_policy(name, MODEL))
+        engine = build(shape, specs, driver)
+        plans = []
+        for _ in range(25):
+            snapshot = engine.snapshot()
+            before = [freeze(row) for row in snapshot.rows.values()]
+            plan = driver.begin(snapshot).plan
+            assert [freeze(row) for row in snapshot.rows.values()] == before
+            plans.append(plan)
+            engine.apply(plan)
+            check_pool(engine)
+            for outcome in engine.outcomes():
+                driver.end(outcome.step_id, outcome)
+            if plan.is_empty:
+                engine.skip_to_next_arrival()
+        histories.append(plans)
+    assert histories[0] == histories[1]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_an_empty_engine_gets_an_empty_plan(name: str) -> None:
+    driver = Driver(create_policy(name, MODEL))
+    engine = MemoryEngine(EngineShape(), SLO, ProfiledTimes(MODEL))
+    assert driver.begin(engine.snapshot()).plan.is_empty
+
+
+@pytest.mark.parametrize("name", sorted(set(ALL) - {"online_only"}))
+def test_an_online_request_starts_although_offline_rows_want_every_slot(name: str) -> None:
+    driver = Driver(create_policy(name, MODEL))
+    engine = MemoryEngine(EngineShape(total_pages=4000, total_slots=8), SLO, ProfiledTimes(MODEL))
+    for i in range(20):
+        engine.submit(RequestRow(f"off{i}", RequestClass.OFFLINE, 64, 64, 50))
+    for _ in range(12):
+        engine.apply(driver.begin(engine.snapshot()).plan)
+        engine.outcomes()
+    assert engine.roster.num_running <= 6
+    engine.submit(RequestRow("on", RequestClass.ONLINE, 64, 64, 5, arrival_at_s=engine.now_s))
+    for _ in range(12):
+        engine.apply(driver.begin(engine.snapshot()).plan)
+        engine.outcomes()
+    assert "on" in engine.first_token_at
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_cancelled_rows_leave_nothing_behind(name: str) -> None:
+    driver = Driver(create_policy(name, MODEL))
+    engine = MemoryEngine(EngineShape(delay_steps=1), SLO, ProfiledTimes(MODEL))
+    for i in range(6):
+        cls = RequestClass.ONLINE if i % 2 else RequestClass.OFFLINE
+        engine.submit(RequestRow(f"r{i}", cls, 64, 64, 50))
+    for i in range(6):
+        engine.apply(driver.begin(engine.snapshot()).plan)
+        engine.cancel(f"r{i}")
+        engine.outcomes()
+        check_pool(engine)
+    engine.process_results(0)
+    assert engine.pool.free_pages == engine.pool.total_pages
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_no_policy_sees_how_long_an_answer_will_be(name: str) -> None:
+    """What is expected of a request is the same, what it turns out is not: nor does any plan."""
+    histories = []
+    for answer_tokens in (15, 90):
+        driver = Driver(create_policy(name, MODEL))
+        engine = MemoryEngine(EngineShape(total_pages=60), SLO, ProfiledTimes(MODEL))
+        for i in range(12):
+            cls = RequestClass.ONLINE if i % 3 == 0 else RequestClass.OFFLINE
+            row = RequestRow(f"r{i}", cls, 64, 64, 100, expected_output_tokens=20 + i)
+            engine.submit(row, answer_tokens=answer_tokens)
+        plans: list[StepPlan] = []
+        while len(plans) < 14 and not engine.finished:
+            plans.append(driver.begin(engine.snapshot()).plan)
+            engine.apply(plans[-1])
+            engine.outcomes()
+        histories.append(plans)
+    assert len(histories[0]) > 5
+    assert all(a == b for a, b in zip(*histories, strict=False))
+
+
+def test_the_pool_check_sees_a_lost_page() -> None:
+    engine = MemoryEngine(EngineShape(), SLO, ProfiledTimes(MODEL))
+    engine.pool.free_pages -= 1
+    with pytest.raises(AssertionError):
+        check_pool(engine)
+
+
+def test_host_pages_survive_a_retract() -> None:
+    """Memory pressure on the default policy: rows are fetched back, not computed again."""
+    shape = EngineShape(
+        total_pages=100,
+        host_total_pages=2000,
+        total_slots=8,
+        reserved_share=0.25,
+        limits=replace(EngineShape().limits, max_chunk_tokens=512),
+    )
+    driver = Driver(create_policy("conserve_v2", MODEL))
+    engine = MemoryEngine(shape, SLO, ProfiledTimes(MODEL))
+    for i in range(12):
+        engine.submit(RequestRow(f"off{i}", RequestClass.OFFLINE, 200, 200, 150, batch_id="b"))
+    for i in range(10):
+        engine.submit(RequestRow(f"on{i}", RequestClass.ONLINE, 300, 300, 40, arrival_at_s=2.0 + i))
+    run(engine, driver, until_s=1000.0)
+    assert len(engine.finished) == 22
+    assert engine.restored_tokens > 500
+    assert engine.recomputed_tokens < 0.01 * engine.restored_tokens

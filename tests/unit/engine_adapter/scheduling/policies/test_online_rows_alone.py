@@ -1,0 +1,45 @@
+"""Online rows that fill the KV by themselves: whoever holds pages, the oldest goes on."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from engine_adapter.scheduling.driver import Driver
+from engine_adapter.scheduling.latency import PolynomialModel
+from engine_adapter.scheduling.policies.registry import create_policy
+from engine_adapter.scheduling.request import RequestClass, RequestRow
+from engine_adapter.scheduling.targets import Slo
+from engine_adapter.simulator.engine import MemoryEngine
+from engine_adapter.simulator.run import run
+from engine_adapter.simulator.shape import EngineShape
+from engine_adapter.simulator.times import ProfiledTimes
+
+NUM_ROWS = 7
+
+
+@pytest.mark.parametrize("name", ["conserve_v1", "conserve_v2"])
+@pytest.mark.parametrize("delay_steps", [0, 1])
+@pytest.mark.parametrize("seed", range(12))
+def test_rows_that_are_fetched_do_not_hold_pages_against_the_others(
+    name: str, delay_steps: int, seed: int, model: PolynomialModel
+) -> None:
+    chance = random.Random(seed)
+    shape = EngineShape(
+        total_pages=400,
+        page_tokens=1,
+        total_slots=8,
+        reserved_share=0.0,
+        copy_pages_per_step=2,
+        delay_steps=delay_steps,
+    )
+    engine = MemoryEngine(shape, Slo(0.2, 0.05), ProfiledTimes(model))
+    for i in range(NUM_ROWS):
+        prompt = chance.randint(20, 300)
+        row = RequestRow(f"r{i}", RequestClass.ONLINE, prompt, prompt)
+        row.max_output_tokens = chance.randint(20, 95)
+        row.arrival_at_s = 3.0 * chance.random()
+        engine.submit(row)
+    run(engine, Driver(create_policy(name, model)), until_s=500.0, max_idle_steps=50)
+    assert len(engine.finished) == NUM_ROWS

@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import pytest
+
+from engine_adapter.scheduling.budget import (
+    beside_online_budget_s,
+    first_token_slack_s,
+    offline_only_budget_s,
+    online_prefill_budget_s,
+)
+from engine_adapter.scheduling.builder import PlanBuilder
+from engine_adapter.scheduling.latency import PolynomialModel
+from engine_adapter.scheduling.queue import RowsByRole
+from engine_adapter.scheduling.request import Phase
+from engine_adapter.scheduling.targets import Slo
+
+if TYPE_CHECKING:
+    from tests.unit.engine_adapter.conftest import World
+
+
+class TestOfflineOnlyBudget:
+    """A step takes 10 ms plus 1 ms per token."""
+
+    @staticmethod
+    def budget_s(
+        world: World,
+        model: PolynomialModel,
+        *,
+        stoppable: bool = True,
+        prompt_tokens: int = 90,
+        arrivals_per_s: float = 0.0,
+    ) -> float:
+        world.slo = Slo(ttft_s=1.0, tbt_s=0.05)
+        return offline_only_budget_s(
+            world.snapshot(),
+            model,
+            stoppable=stoppable,
+            longest_s=2.0,
+            prompt_tokens=prompt_tokens,
+            arrivals_per_s=arrivals_per_s,
+        )
+
+    @pytest.mark.parametrize(("prompt_tokens", "expected_s"), [(90, 0.9), (2000, 0.05)])
+    def test_a_step_that_cannot_be_stopped_leaves_room_for_a_prompt(
+        self, world: World, model: PolynomialModel, prompt_tokens: int, expected_s: float
+    ) -> None:
+        budget_s = self.budget_s(world, model, stoppable=False, prompt_tokens=prompt_tokens)
+        assert budget_s == pytest.approx(expected_s)
+
+    @pytest.mark.parametrize(
+        ("prompt_tokens", "arrivals_per_s", "expected_s"),
+        [
+            (90, 0.0, 2.0),  # nobody comes
+            (90, 1e-4, 2.0),  # hardly anybody
+            (90, 1.0, math.sqrt(0.45**2 + 2 * 0.011)),  # half of what an arrival could wait is free
+            (2000, 1.0, math.sqrt(2 * 0.011)),  # none of it could
+            (2000, 100.0, 0.05),  # under the TBT target nothing useful fits
+        ],
+    )
+    def test_a_step_that_can_be_stopped_is_as_long_as_stops_are_rare(
+        self,
+        world: World,
+        model: PolynomialModel,
+        prompt_tokens: int,
+        arrivals_per_s: float,
+        expected_s: float,
+    ) -> None:
+        budget_s = self.budget_s(
+            world, model, prompt_tokens=prompt_tokens, arrivals_per_s=arrivals_per_s
+        )
+        assert budget_s == pytest.approx(expected_s)
+
+    def test_the_length_keeps_most_per_second(self, world: World, model: PolynomialModel) -> None:
+        """No other length keeps more, by the sum over the instants at which a stop can come."""
+        free_s, constant_s, arrivals_per_s = 0.45, 0.011, 0.2
+
+        def kept_share(length_s: float) -> float:
+            wasted_s = arrivals_per_s * max(0.0, length_s - free_s) ** 2 / 2
+            return (length_s - constant_s - wasted_s) / length_s
+
+        best_s = self.budget_s(world, model, arrivals_per_s=arrivals_per_s)
+        others = [best_s * factor for factor in (0.5, 0.9, 1.1, 2.0)]
+        assert kept_share(best_s) > max(kept_share(length_s) for length_s in others)
+
+
+def test_a_loose_tbt_target_does_not_take_the_arrival_its_time() -> None:
+    assert beside_online_budget_s(Slo(ttft_s=1.0, tbt_s=0.1), 1.0) == 0.1
+    assert beside_online_budget_s(Slo(ttft_s=1.0, tbt_s=0.1), 0.8) == pytest.approx(0.08)
+    assert beside_online_budget_s(Slo(ttft_s=1.0, tbt_s=0.9), 0.8) == 0.5
+
+
+class TestPromptBudget:
+    """A step takes 10 ms plus 1 ms per token, beside one decode row; it is second 10.
+
+    Targets are 1 s and 50 ms, so that a cut step holds 32 prompt tokens (whole pages).
+    """
+
+    def budget_s(self, world: World, model: PolynomialModel, *prompts: tuple[int, float]) -> float:
+        """For prompts of so many tokens that arrived at these instants."""
+        world.slo = Slo(ttft_s=1.0, tbt_s=0.05)
+        world.now_s = 10.0
+        world.online("decodes", phase=Phase.DECODE)
+        for i, (num_tokens, at_s) in enumerate(prompts):
+            world.online(f"prompt-{i}", prompt=num_tokens, arrival_at_s=at_s)
+        builder = PlanBuilder(world.snapshot(), model, lambda _kind: 0.0)
+        rows = RowsByRole.of(builder.snapshot)
+        assert builder.decode_run(rows.online_decode, math.inf) == 1
+        return online_prefill_budget_s(builder, rows.online_filling(fetches=True), 0.0)
+
+    def test_cut_to_the_tbt_target_while_there_is_time(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        assert self.budget_s(world, model, (64, 9.5), (64, 9.5)) == 0.05
+
+    @pytest.mark.parametrize(("num_tokens", "expected_s"), [(160, 0.05), (192, math.inf)])
+    def test_cutting_leaves_half_of_the_time_to_those_that_come_meanwhile(
+        self, world: World, model: PolynomialModel, num_tokens: int, expected_s: float
+    ) -> None:
+        # Five and six cut steps of 50 ms, of half a second.
+        assert self.budget_s(world, model, (num_tokens, 9.5)) == expected_s
+
+    def test_uncut_when_the_oldest_would_be_late(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        assert self.budget_s(world, model, (64, 9.05)) == math.inf
+
+    def test_uncut_when_one_behind_would_be_late_only_if_cut(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        # 364 tokens: 12 cut steps of 50 ms, or 375 ms at once.
+        assert self.budget_s(world, model, (64, 9.5), (300, 9.5)) == math.inf
+
+    def test_cut_when_the_one_behind_is_late_anyway(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        assert self.budget_s(world, model, (64, 9.5), (300, 9.2)) == 0.05
+
+
+class TestFirstTokenSlack:
+    """A step takes 10 ms plus 1 ms per token; the TTFT target is a second, it is second 10."""
+
+    def slack_s(self, world: World, model: PolynomialModel, *taken: tuple[str, int]) -> float:
+        world.slo = Slo(ttft_s=1.0, tbt_s=0.05)
+        world.now_s = 10.0
+        builder = PlanBuilder(world.snapshot(), model, lambda _kind: 0.0)
+        rows = RowsByRole.of(builder.snapshot).online_filling(fetches=True)
+        for rid, num_tokens in taken:
+            row = next(row for row in rows if row.rid == rid)
+            builder.chunk_left = num_tokens
+            assert builder.chunk(row, math.inf) == num_tokens
+        return first_token_slack_s(builder, rows)
+
+    def test_nobody_waits(self, world: World, model: PolynomialModel) -> None:
+        world.online("on", phase=Phase.DECODE)
+        assert self.slack_s(world, model) == math.inf
+
+    def test_a_finished_prompt_has_its_token_at_the_end(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        world.online("on", prompt=64, arrival_at_s=9.4)
+        assert self.slack_s(world, model, ("on", 64)) == pytest.approx(0.4)
+
+    def test_what_is_left_of_prompts_comes_after_the_step_oldest_first(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        world.online("first", prompt=64, arrival_at_s=9.4)
+        world.online("second", prompt=64, arrival_at_s=9.5)
+        world.online("third", prompt=100, arrival_at_s=9.5)
+        # 32 tokens of the first are left, then all of the second, then all of the third.
+        assert self.slack_s(world, model, ("first", 32)) == pytest.approx(
+            min(0.4 - 0.042, 0.5 - 0.106, 0.5 - 0.206)
+        )
+
+    def test_a_late_one_leaves_nothing(self, world: World, model: PolynomialModel) -> None:
+        world.online("late", prompt=64, arrival_at_s=8.0)
+        assert self.slack_s(world, model, ("late", 64)) == pytest.approx(-1.0)

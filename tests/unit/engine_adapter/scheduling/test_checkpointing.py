@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from engine_adapter.scheduling.builder import PlanBuilder
+from engine_adapter.scheduling.latency import PolynomialModel
+from engine_adapter.scheduling.memory import order_checkpoints
+from engine_adapter.scheduling.plan import Checkpoint
+from engine_adapter.scheduling.policies.settings import PolicySettings
+from engine_adapter.scheduling.queue import RowsByRole
+from engine_adapter.scheduling.request import Phase
+
+if TYPE_CHECKING:
+    from tests.unit.engine_adapter.conftest import World
+
+
+def copies(
+    world: World, model: PolynomialModel, settings: PolicySettings | None = None
+) -> tuple[Checkpoint, ...]:
+    snapshot = world.snapshot()
+    builder = PlanBuilder(snapshot, model, lambda _kind: 0.0)
+    rows = RowsByRole.of(snapshot)
+    order_checkpoints(builder, rows.offline, rows.online, settings or PolicySettings())
+    return builder.build(0.0).checkpoints
+
+
+def four_rows(world: World) -> None:
+    for i in range(4):
+        world.offline(f"off{i}", phase=Phase.DECODE, prompt=50)  # 3 completed pages
+
+
+@pytest.mark.parametrize(
+    ("free_pages", "rows_covered"), [(500, 0), (450, 1), (375, 2), (300, 4), (0, 4)]
+)
+def test_more_rows_are_covered_the_less_is_free(
+    world: World, model: PolynomialModel, free_pages: int, rows_covered: int
+) -> None:
+    """Of 1000 pages: nothing at half free, all rows at a quarter."""
+    four_rows(world)
+    world.have(free_pages=free_pages)
+    assert len(copies(world, model)) == rows_covered
+
+
+def test_the_row_that_goes_first_is_copied_first(world: World, model: PolynomialModel) -> None:
+    four_rows(world)
+    world.have(free_pages=450)
+    assert copies(world, model) == (Checkpoint("off3", 0, 3),)
+
+
+def test_only_new_complete_pages_are_copied(world: World, model: PolynomialModel) -> None:
+    world.offline("a", phase=Phase.DECODE, prompt=95, host_pages=2, host_pages_pending=1)
+    world.have(free_pages=0)
+    assert copies(world, model) == (Checkpoint("a", 3, 2),)
+
+
+def test_the_interconnect_and_the_host_pool_are_bounds(
+    world: World, model: PolynomialModel
+) -> None:
+    four_rows(world)
+    world.have(free_pages=0, copy_pages_per_step=4)
+    assert [c.num_pages for c in copies(world, model)] == [3, 1]
+    world.have(copy_pages_per_step=100, host_free_pages=5)
+    assert [c.num_pages for c in copies(world, model)] == [3, 2]
+    world.have(host_free_pages=0)
+    assert copies(world, model) == ()
+
+
+def test_online_rows_are_copied_only_when_memory_is_nearly_gone(
+    world: World, model: PolynomialModel
+) -> None:
+    world.online("on", phase=Phase.DECODE, prompt=50)
+    world.have(free_pages=101)
+    assert copies(world, model) == ()
+    world.have(free_pages=99)
+    assert copies(world, model) == (Checkpoint("on", 0, 3),)
+
+
+def test_a_threshold_of_zero_turns_it_off(world: World, model: PolynomialModel) -> None:
+    four_rows(world)
+    world.have(free_pages=0)
+    assert copies(world, model, PolicySettings(checkpoint_free_share=0.0)) == ()

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+
+from engine_adapter.scheduling.fit import (
+    Sample,
+    errors_by_kind,
+    fit_model,
+    fit_with_holdout,
+    smallest_per_load,
+)
+from engine_adapter.scheduling.latency import Coefficients, PolynomialModel
+from engine_adapter.scheduling.plan import StepKind
+
+TRUTH = PolynomialModel(
+    decode=Coefficients(5e-4, 0, 1.2e-5, 0, 0, 0.070, k_batch=0.080),
+    prefill=Coefficients(4.6e-4, 2e-8, 1e-5, 1.2e-7, 0, 0.070),
+    mixed=Coefficients(4.8e-4, 2e-8, 1e-5, 1.3e-7, 1e-4, 0.075),
+)
+
+
+def measured(decode: tuple[int, ...], chunks: tuple[tuple[int, int], ...]) -> Sample:
+    sample = Sample(decode, chunks, 1.0)
+    return Sample(decode, chunks, TRUTH.predict(sample.load()))
+
+
+def grid() -> list[Sample]:
+    samples = [measured((c,) * rows, ()) for rows in (1, 2, 4, 8) for c in (64, 512, 2048)]
+    samples += [measured((), ((p, c),)) for p in (16, 64, 256, 512) for c in (0, 256, 1024)]
+    samples += [
+        measured((c,) * rows, ((p, c),))
+        for rows in (1, 4)
+        for p in (16, 128)
+        for c in (64, 300, 900, 1500)
+    ]
+    return samples
+
+
+def test_the_fit_finds_the_truth_again() -> None:
+    fit = fit_with_holdout(grid())
+    for kind in (StepKind.DECODE, StepKind.PREFILL, StepKind.MIXED):
+        assert fit.held_out[kind].max < 0.01
+    assert max(error.max for error in errors_by_kind(fit.model, grid()).values()) < 0.001
+
+
+def test_of_repeats_the_least_disturbed_counts() -> None:
+    noisy = [Sample((5,), (), t) for t in (0.3, 0.1, 0.2)]
+    assert smallest_per_load(noisy) == [Sample((5,), (), 0.1)]
+
+
+def test_mixed_steps_borrow_from_prefill_when_unmeasured() -> None:
+    model = fit_model([s for s in grid() if not (s.decode and s.chunks)])
+    assert model.mixed == model.prefill
+    assert model.decode != model.prefill
+
+
+def test_a_lone_token_is_not_free_where_none_was_measured() -> None:
+    model = fit_model(grid())
+    lone = Sample((), ((1, 300),), 1.0).load()
+    assert model.predict(lone) == pytest.approx(TRUTH.predict(lone), rel=0.01)
+    assert model.prefill.k_batch == model.mixed.k_batch == 0.0
+    assert model.decode.k_batch > 0.0, "decode steps of one row were measured"
+
+
+def test_a_fit_needs_steps_of_positive_length() -> None:
+    with pytest.raises(ValueError, match="no measured steps"):
+        fit_model([])
+    with pytest.raises(ValueError, match="cannot take 0"):
+        fit_model([Sample((1,), (), 0.0)])

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine_adapter.scheduling.latency import Coefficients, PolynomialModel, StepLoad
+
+unit = st.floats(min_value=0.0, max_value=1.0, allow_nan=False)
+coefficients = st.builds(
+    Coefficients,
+    k_token=unit.map(lambda x: 1e-5 + x * 1e-3),
+    k_attention=unit.map(lambda x: x * 1e-6),
+    k_context=unit.map(lambda x: x * 1e-5),
+    k_square=unit.map(lambda x: x * 1e-6),
+    k_row=unit.map(lambda x: x * 1e-3),
+    k_constant=unit.map(lambda x: x * 0.1),
+    k_batch=unit.map(lambda x: x * 0.1),
+)
+
+
+@given(
+    k=coefficients,
+    decode=st.lists(st.integers(0, 5000), max_size=5),
+    context=st.integers(0, 20000),
+    limit=st.integers(0, 5000),
+    budget_s=st.floats(0.0, 2.0),
+)
+def test_max_tokens_is_the_largest_chunk_that_fits(
+    k: Coefficients, decode: list[int], context: int, limit: int, budget_s: float
+) -> None:
+    model = PolynomialModel(k, k, k)
+    load = StepLoad()
+    for c in decode:
+        load.add_decode(c)
+    n = model.max_tokens(load, context, limit, budget_s)
+
+    def time_with(num_tokens: int) -> float:
+        trial = load.copy()
+        trial.add_chunk(num_tokens, context)
+        return model.predict(trial)
+
+    assert 0 <= n <= limit
+    if n == 0 and not decode:
+        return  # one token alone is charged as a batch
+    if n:
+        assert time_with(n) <= budget_s * (1 + 1e-6) + 1e-9
+    if n < limit:
+        assert time_with(n + 1) > budget_s * (1 - 1e-6) - 1e-9
+
+
+def test_an_endless_budget_takes_everything(model: PolynomialModel) -> None:
+    assert model.max_tokens(StepLoad(), 0, 77, math.inf) == 77
+
+
+def test_free_tokens_are_all_taken() -> None:
+    nothing = Coefficients(0, 0, 0, 0, 0, 0.01)
+    assert PolynomialModel(nothing, nothing, nothing).max_tokens(StepLoad(), 0, 9, 0.02) == 9
+
+
+def test_predict_with_decode_equals_adding_the_row() -> None:
+    k = Coefficients(1e-3, 1e-6, 1e-5, 1e-7, 1e-4, 0.01, k_batch=0.02)
+    model = PolynomialModel(k, k, k)
+    for chunk in (False, True):
+        load = StepLoad()
+        load.add_decode(10)
+        if chunk:
+            load.add_chunk(8, 3)
+        predicted = model.predict_with_decode(load, 100)
+        load.add_decode(100)
+        assert predicted == pytest.approx(model.predict(load))
+
+
+def test_each_kind_of_step_has_its_own_fit() -> None:
+    def flat(seconds: float) -> Coefficients:
+        return Coefficients(0, 0, 0, 0, 0, seconds)
+
+    model = PolynomialModel(decode=flat(1), prefill=flat(2), mixed=flat(3))
+    load = StepLoad()
+    assert model.predict(load) == 0.0
+    load.add_decode(5)
+    assert model.predict(load) == 1
+    load.add_chunk(5, 0)
+    assert model.predict(load) == 3
+    alone = StepLoad()
+    alone.add_chunk(5, 0)
+    assert model.predict(alone) == 2
+
+
+def test_a_captured_graph_pads_the_rows() -> None:
+    k = Coefficients(1.0, 0, 0, 0, 0, 0)
+    model = PolynomialModel(k, k, k, decode_row_steps=(8, 1, 4))
+    load = StepLoad()
+    for rows, padded in ((1, 1), (2, 4), (3, 4), (4, 4), (5, 8)):
+        while load.decode_rows < rows:
+            load.add_decode(0)
+        assert model.predict(load) == padded
+
+
+def test_more_work_cannot_take_less_time() -> None:
+    with pytest.raises(ValueError, match="finite and >= 0"):
+        Coefficients(-1e-9, 0, 0, 0, 0, 0)
