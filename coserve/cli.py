@@ -9,9 +9,11 @@ import typer
 
 from coserve.commands import (
     audit,
+    backup,
     batch,
     bench,
     chat,
+    doctor,
     engine,
     key,
     logs,
@@ -24,6 +26,7 @@ from coserve.commands import (
     status,
     top,
     up,
+    upgrade,
     usage,
     user,
 )
@@ -61,6 +64,10 @@ app.command("logs")(logs.logs)
 app.command("stop")(running.stop)
 app.command("restart")(running.restart)
 app.command("chat")(chat.chat)
+app.command("doctor")(doctor.doctor)
+app.command("backup")(backup.backup)
+app.command("restore")(backup.restore)
+app.command("upgrade")(upgrade.upgrade)
 app.add_typer(profile.app, name="profile")
 app.add_typer(org.app, name="org", help="Organisations.")
 app.add_typer(project.app, name="project", help="Projects and their limits.")

@@ -11,11 +11,12 @@ import logging
 from typing import Final
 
 from sqlalchemy import text
-from sqlalchemy.exc import InterfaceError, OperationalError, ProgrammingError
+from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from store.session import Database
 
-NEEDED: Final = "0016"
+NEEDED: Final = "0017"
 """The newest migration this code knows; a test compares it with `migrations/versions`."""
 
 HOW = "Run `coserve serve migrate` with the same DATABASE_URL, then start again."
@@ -27,6 +28,14 @@ class WrongDatabase(Exception):
     """The database cannot serve this process; the message says what to do."""
 
 
+async def stored_schema(session: AsyncSession) -> str | None:
+    """The schema a database is at; none where it has no tables of coserve."""
+    if await session.scalar(text("SELECT to_regclass('alembic_version') IS NULL")):
+        return None
+    found: str | None = await session.scalar(text("SELECT version_num FROM alembic_version"))
+    return found
+
+
 async def check_schema(database: Database) -> None:
     """Compare the database with `NEEDED`; one that is away is not judged.
 
@@ -35,9 +44,7 @@ async def check_schema(database: Database) -> None:
     """
     try:
         async with database.unit_of_work() as session:
-            found = await session.scalar(text("SELECT version_num FROM alembic_version"))
-    except ProgrammingError:  # no such table
-        found = None
+            found = await stored_schema(session)
     except (OperationalError, InterfaceError):
         logger.warning("the database does not answer: its schema was not checked")
         return

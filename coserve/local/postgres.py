@@ -80,6 +80,11 @@ def _bin_dir(account: Account | None) -> Path:
     return Path(found).resolve().parent
 
 
+def program(name: str) -> Path:
+    """One of the programs that come with the server, as `pg_dump`."""
+    return _bin_dir(server_account()) / name
+
+
 def _socket_dir(base: Path, account: Account | None) -> Path:
     path = base / "run"
     if len(str(path / _SOCKET_NAME).encode()) < _SOCKET_PATH_LIMIT_BYTES:

@@ -29,7 +29,7 @@ def documented() -> dict[str, set[str]]:
     """The keys of each verb in the table of docs/cli.md; empty where it points elsewhere."""
     found: dict[str, set[str]] = {}
     for row in re.findall(r"^\| (`coserve .*?) \| (.*) \|$", _page(), re.MULTILINE):
-        for verb in re.findall(r"`coserve ([a-z ]+)`", row[0]):
+        for verb in re.findall(r"`coserve ([a-z -]+)`", row[0]):
             found[verb] = set(re.findall(r"`([a-z_]+)`", row[1]))
     return found
 
@@ -43,7 +43,9 @@ def verbs_with_json() -> set[str]:
         if hasattr(command, "commands"):
             below = (walk(one, f"{name} {word}".strip()) for word, one in command.commands.items())
             return set().union(*below)
-        return {name} if any(one.name == "json" for one in command.params) else set()
+        options = {one.name for one in command.params}
+        told = f"{name} --check" if "check" in options and name == "upgrade" else name
+        return {told} if "json" in options else set()
 
     return walk(typer.main.get_command(app), "")
 

@@ -1,0 +1,45 @@
+"""`coserve doctor`: what keeps coserve from running well here, each fault with its fix."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from coserve.commands.listing import AsJson, print_json
+from coserve.commands.table import show_table
+from coserve.commands.up import read_settings
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def doctor(json: AsJson = False) -> None:
+    """Look at host, disk, memory, GPU, packages, database, broker and engines; 1 if one is bad."""
+    from dataclasses import asdict
+
+    from coserve.local import postgres
+    from coserve.local.checkup import Case, examine
+    from coserve.local.lock import find_owner
+
+    settings = read_settings(all_parts=True)
+    home = settings.home_path
+    owner = find_owner(home)
+    running_url = postgres.running_url(home) if owner else None
+    case = Case(
+        settings=settings,
+        checkout=CHECKOUT,
+        owner=owner,
+        database_url=settings.database_url or running_url,
+        broker_url=settings.broker_url,
+    )
+    findings = list(examine(case))
+    if json:
+        for one in findings:
+            print_json(asdict(one))
+    else:
+        show_table(("", "what", "found"), ((one.state, one.name, one.found) for one in findings))
+        for one in findings:
+            if one.fix and one.state != "good":
+                typer.echo(f"{one.name}: {one.fix}")
+    if any(one.state == "bad" for one in findings):
+        raise typer.Exit(1)

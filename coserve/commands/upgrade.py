@@ -1,0 +1,102 @@
+"""`coserve upgrade --check`: what starting this version would change here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from coserve.commands.listing import AsJson, print_json
+from coserve.commands.transaction import database_url, in_transaction
+from coserve.commands.up import read_settings
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def upgrade(
+    check: Annotated[bool, typer.Option("--check", help="Say what would happen.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Say which migrations this version brings and what runs meanwhile; 1 if it must not start.
+
+    To upgrade is to start the new version: docs/operations/upgrade.md.
+    """
+    if not check:
+        typer.echo(
+            "Starting the new version upgrades. This verb only looks: coserve upgrade --check",
+            err=True,
+        )
+        raise typer.Exit(2)
+    plan = _plan()
+    if json:
+        print_json(plan)
+    else:
+        for line in _words(plan):
+            typer.echo(line)
+    if plan["refused"]:
+        raise typer.Exit(1)
+
+
+def _plan() -> dict[str, Any]:
+    from importlib.metadata import version
+
+    from coserve.setup.engine_env import engine_python, has_cuda, recipe
+    from store.models.batch import LIVE_STATUSES
+    from store.repositories import overview
+    from store.schema import NEEDED, stored_schema
+
+    settings = read_settings()
+    database_url()  # ends the command where there is none
+    found = in_transaction(stored_schema)
+    pending = [] if found is None else [one for one in _migrations() if one["schema"] > found]
+    newer = found is not None and found > NEEDED
+    live = 0
+    if found is not None:
+        by_status = in_transaction(overview.num_by_status)
+        live = sum(by_status[status] for status in LIVE_STATUSES)
+    stamp = engine_python(CHECKOUT).parents[1] / "coserve-stamp"
+    wanted = recipe(CHECKOUT, cpu=not has_cuda())
+    installs = not settings.engine_urls and (not stamp.exists() or stamp.read_text() != wanted)
+    return {
+        "version": version("coserve"),
+        "schema": found,
+        "needed_schema": NEEDED,
+        "migrations": pending,
+        "live_batches": live,
+        "installs_engine": installs,
+        "refused": "The database has no tables of coserve." if found is None else None,
+        "newer_database": newer,
+    }
+
+
+def _migrations() -> list[dict[str, str]]:
+    """Number and title of every migration of this version, oldest first."""
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
+
+    from coserve.local.stack import PACKAGE_ROOT
+
+    config = Config(str(PACKAGE_ROOT / "migrations" / "alembic.ini"))
+    scripts = ScriptDirectory.from_config(config).walk_revisions()
+    found = [{"schema": one.revision, "title": (one.doc or "").splitlines()[0]} for one in scripts]
+    return sorted(found, key=lambda one: one["schema"])
+
+
+def _words(plan: dict[str, Any]) -> list[str]:
+    if plan["refused"]:
+        return [plan["refused"]]
+    lines = [
+        f"coserve {plan['version']} wants schema {plan['needed_schema']}, here is {plan['schema']}."
+    ]
+    if plan["newer_database"]:
+        lines.append("A newer version ran on this database; this one works on it too.")
+    told = (f"would run migration {one['schema']}: {one['title']}" for one in plan["migrations"])
+    lines.extend(told)
+    if not plan["migrations"]:
+        lines.append("There is nothing to migrate.")
+    if plan["installs_engine"]:
+        lines.append("The engine's packages would be installed anew (minutes, with downloads).")
+    lines.append(f"{plan['live_batches']} batches are live; they go on after the restart.")
+    lines.append("Make a backup first: coserve backup FILE")
+    return lines

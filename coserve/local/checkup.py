@@ -1,0 +1,272 @@
+"""What `coserve doctor` looks at: each thing with what was found, and what to do if it is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import platform
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit, urlunsplit
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from coserve.local.lock import Owner
+from coserve.local.probes import http_get, why_port_unusable
+from coserve.settings import LocalSettings
+from coserve.setup.engine_env import engine_python, has_cuda, recipe
+from coserve.setup.host import why_unsupported
+from engine_adapter.host_cpu import cpu_name, matmul_dtype
+
+GIB: Final = 2**30
+LITTLE_DISK_BYTES, NO_DISK_BYTES = 10 * GIB, GIB
+LITTLE_MEMORY_BYTES = 4 * GIB
+_NVIDIA = ("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")
+_NVIDIA_LIMIT_S = 20.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        state: `good`, `warn` (it works, though not as it could), `bad`, or `unknown`.
+        fix: What to do; empty if nothing.
+    """
+
+    name: str
+    state: str
+    found: str
+    fix: str = ""
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is examined.
+
+    Attributes:
+        database_url: Of the running stack or of DATABASE_URL; none while there is no database.
+        broker_url: Where one was given.
+    """
+
+    settings: LocalSettings
+    checkout: Path
+    owner: Owner | None
+    database_url: str | None
+    broker_url: str | None
+
+
+def examine(case: Case) -> Iterator[Finding]:
+    """Look at everything, cheap things first."""
+    yield _host()
+    yield _port(case)
+    yield _disk(case.settings.home_path)
+    yield _memory()
+    yield _cpu()
+    yield _gpu()
+    yield _engine_environment(case)
+    yield asyncio.run(_database(case))
+    said = _statusz(case.owner)
+    yield _broker(case, said)
+    yield _engine(case, said)
+    yield from asyncio.run(_plugins(case))
+
+
+def _host() -> Finding:
+    why = why_unsupported()
+    found = (
+        f"coserve {version('coserve')}, Python {platform.python_version()}, {platform.machine()}"
+    )
+    return (
+        Finding("host", "bad", why, "Use a supported host.")
+        if why
+        else Finding("host", "good", found)
+    )
+
+
+def _port(case: Case) -> Finding:
+    settings = case.settings
+    where = f"{settings.host}:{settings.port}"
+    if case.owner is not None:
+        return Finding("port", "good", f"{case.owner.url or where} is coserve's")
+    why = why_port_unusable(settings.host, settings.port)
+    if why:
+        return Finding("port", "bad", why, "Set COSERVE_PORT, or stop what listens there.")
+    return Finding("port", "good", f"{where} is free")
+
+
+def _disk(home: Path) -> Finding:
+    place = next(path for path in (home, *home.parents) if path.exists())
+    usage = shutil.disk_usage(place)
+    found = f"{usage.free / GIB:.1f} of {usage.total / GIB:.1f} GiB free below {place}"
+    fix = "Free some, or set COSERVE_HOME to a larger disk."
+    if not os.access(place, os.W_OK):
+        return Finding("disk", "bad", f"{place} cannot be written to", "Set COSERVE_HOME.")
+    if usage.free < NO_DISK_BYTES:
+        return Finding("disk", "bad", found, fix)
+    if usage.free < LITTLE_DISK_BYTES:
+        return Finding("disk", "warn", found, fix)
+    return Finding("disk", "good", found)
+
+
+def _memory() -> Finding:
+    fields = dict(
+        line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines() if ":" in line
+    )
+    free, total = (1024 * int(fields[name].split()[0]) for name in ("MemAvailable", "MemTotal"))
+    found = f"{free / GIB:.1f} of {total / GIB:.1f} GiB available"
+    if free < LITTLE_MEMORY_BYTES:
+        fix = "The default model on a CPU wants 4 GiB; end something else, or use a GPU."
+        return Finding("memory", "warn", found, fix)
+    return Finding("memory", "good", found)
+
+
+def _cpu() -> Finding:
+    cores = len(os.sched_getaffinity(0))
+    found = f"{cores} cores, {cpu_name()}; an engine on it computes in {matmul_dtype()}"
+    return Finding("processor", "good", found)
+
+
+def _gpu() -> Finding:
+    if not has_cuda():
+        return Finding("GPU", "good", "none, so the engine computes on the CPU")
+    try:
+        done = subprocess.run(
+            _NVIDIA, capture_output=True, text=True, timeout=_NVIDIA_LIMIT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Finding("GPU", "bad", f"nvidia-smi: {error}", "Repair the NVIDIA driver.")
+    if done.returncode != 0:
+        said = (done.stderr or done.stdout).strip().splitlines() or ["it failed"]
+        return Finding("GPU", "bad", f"nvidia-smi: {said[0]}", "Repair the NVIDIA driver.")
+    return Finding("GPU", "good", "; ".join(done.stdout.strip().splitlines()))
+
+
+def _engine_environment(case: Case) -> Finding:
+    if case.settings.engine_urls:
+        return Finding("engine packages", "good", "ENGINE_URLS is used")
+    python = engine_python(case.checkout)
+    stamp = python.parents[1] / "coserve-stamp"
+    if not python.exists():
+        fix = "make run installs them (or make setup-engine)."
+        return Finding("engine packages", "bad", "not installed", fix)
+    try:
+        fresh = stamp.read_text() == recipe(case.checkout, cpu=not has_cuda())
+    except OSError:
+        fresh = False
+    if not fresh:
+        fix = "The next make run installs them anew (or make setup-engine)."
+        return Finding("engine packages", "warn", "of another version than this one", fix)
+    return Finding("engine packages", "good", f"as this version wants them ({python.parents[1]})")
+
+
+async def _database(case: Case) -> Finding:
+    from store.bounded_connection import ANSWER_LIMIT_S
+    from store.schema import HOW, NEEDED, stored_schema
+    from store.session import Database
+
+    if case.database_url is None:
+        return Finding("database", "unknown", "nothing runs here; make run starts one")
+    database = Database(case.database_url, pool_size=1, limit_s=ANSWER_LIMIT_S)
+    try:
+        async with database.unit_of_work() as session:
+            found = await stored_schema(session)
+    except (SQLAlchemyError, OSError) as error:
+        fix = "Start it, or correct DATABASE_URL."
+        why = f"it does not answer ({type(error).__name__})"
+        return Finding("database", "bad", why, fix)
+    finally:
+        await database.dispose()
+    if found is None:
+        return Finding("database", "bad", "it has no tables of coserve", HOW)
+    if found < NEEDED:
+        return Finding("database", "bad", f"at schema {found}, {NEEDED} is needed", HOW)
+    return Finding("database", "good", f"it answers, at schema {found}")
+
+
+def _statusz(owner: Owner | None) -> Mapping[str, Any]:
+    reply = http_get(f"{owner.url}/statusz") if owner and owner.url else None
+    try:
+        parts: Mapping[str, Any] = json.loads(reply.body)["parts"] if reply else {}
+    except (ValueError, KeyError, TypeError):
+        return {}
+    return parts
+
+
+def _broker(case: Case, said: Mapping[str, Any]) -> Finding:
+    if "broker" in said:
+        return _told("broker", said["broker"], "coserve logs valkey", "it answers the gateway")
+    if case.broker_url is None:
+        return Finding("broker", "unknown", "nothing runs here; make run starts one")
+    import redis
+    from redis.exceptions import RedisError
+
+    client = redis.Redis.from_url(case.broker_url, socket_timeout=5, socket_connect_timeout=5)
+    try:
+        client.ping()
+    except (RedisError, OSError) as error:
+        found = f"it does not answer ({type(error).__name__})"
+        return Finding("broker", "bad", found, "Start it, or correct BROKER_URL.")
+    finally:
+        client.close()
+    return Finding("broker", "good", "it answers")
+
+
+def _engine(case: Case, said: Mapping[str, Any]) -> Finding:
+    if "engine" not in said:
+        what = "coserve does not run" if case.owner is None else "the gateway does not answer"
+        return Finding("engine", "unknown" if case.owner is None else "bad", what, "coserve status")
+    return _told("engine", said["engine"], "coserve logs engine", "one answers the gateway")
+
+
+def _told(name: str, part: Mapping[str, Any], look: str, good: str) -> Finding:
+    if part["ok"]:
+        return Finding(name, "good", good)
+    return Finding(name, "bad", str(part["why"]), f"Look at: {look}")
+
+
+async def _plugins(case: Case) -> Iterator[Finding]:
+    """Whether each engine in use runs our scheduler, asked of the engine itself."""
+    if case.owner is None or case.database_url is None:
+        return iter(())
+    from store.bounded_connection import ANSWER_LIMIT_S
+    from store.repositories import engine as engines
+    from store.session import Database
+
+    database = Database(case.database_url, pool_size=1, limit_s=ANSWER_LIMIT_S)
+    try:
+        async with database.unit_of_work() as session:
+            urls = [one.url for one in await engines.states(session)]
+    except SQLAlchemyError:
+        return iter(())
+    finally:
+        await database.dispose()
+    return iter([await asyncio.to_thread(_plugin, url) for url in urls])
+
+
+def _plugin(url: str) -> Finding:
+    name = f"engine {_bare(url)}"
+    reply = http_get(f"{url}/server_info")
+    if reply is None or reply.status != 200:
+        return Finding(name, "bad", "it does not answer", "Look at: coserve logs engine")
+    try:
+        state = json.loads(reply.body)["internal_states"][0]
+    except (ValueError, KeyError, IndexError, TypeError):
+        return Finding(name, "warn", "it does not say what it is", "Is it SGLang?")
+    ours = state.get("coserve") if isinstance(state, dict) else None
+    if not ours:
+        fix = "Start it with our plugin (docs/engine.md), or batch work delays chat."
+        return Finding(name, "warn", "SGLang without our scheduler", fix)
+    return Finding(name, "good", f"our scheduler is live, policy {ours.get('policy', 'unknown')}")
+
+
+def _bare(url: str) -> str:
+    """An address without what may be secret in it."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))

@@ -1,0 +1,90 @@
+"""`coserve doctor` and `coserve upgrade --check` against a real database."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+from typer.testing import CliRunner
+
+from coserve.cli import app
+from store.schema import NEEDED
+from store.session import Database
+from tests.integration.coserve.commands.test_shapes import documented
+
+
+@pytest.fixture
+def cli(
+    database_url: str, broker_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> CliRunner:
+    for name, value in {
+        "DATABASE_URL": database_url,
+        "BROKER_URL": broker_url,
+        "ENGINE_URLS": "http://127.0.0.1:1",
+        "COSERVE_HOME": str(tmp_path),
+        "COSERVE_PORT": "1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    return CliRunner()
+
+
+def findings(cli: CliRunner) -> dict[str, dict[str, str]]:
+    done = cli.invoke(app, ["doctor", "--json"])
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    assert all(set(one) == documented()["doctor"] for one in found)
+    assert done.exit_code == (1 if any(one["state"] == "bad" for one in found) else 0)
+    return {one["name"]: one for one in found}
+
+
+def test_what_is_well_is_said_to_be(cli: CliRunner) -> None:
+    found = findings(cli)
+    assert found["host"]["state"] == "good"
+    assert found["database"]["state"] == "good"
+    assert found["broker"]["state"] == "good"
+    assert found["engine"]["state"] == "unknown", "nothing runs"
+    assert set(found) >= {"port", "disk", "memory", "processor", "GPU", "engine packages"}
+
+
+def set_schema(url: str, number: str) -> None:
+    async def change() -> None:
+        database = Database(url)
+        async with database.unit_of_work() as session:
+            await session.execute(
+                text("UPDATE alembic_version SET version_num = :n"), {"n": number}
+            )
+        await database.dispose()
+
+    asyncio.run(change())
+
+
+def test_each_fault_has_its_fix(
+    cli: CliRunner, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_schema(database_url, "0001")
+    monkeypatch.setenv("BROKER_URL", "redis://127.0.0.1:1/0")
+    found = findings(cli)
+    assert (found["database"]["state"], found["broker"]["state"]) == ("bad", "bad")
+    assert "coserve serve migrate" in found["database"]["fix"]
+    assert "BROKER_URL" in found["broker"]["fix"]
+    monkeypatch.setenv("DATABASE_URL", "postgresql+psycopg://app@/app?host=/nowhere")
+    away = findings(cli)["database"]
+    assert (away["state"], "DATABASE_URL" in away["fix"]) == ("bad", True)
+    told = cli.invoke(app, ["doctor"]).stdout
+    assert "database: " in told
+
+
+def test_an_upgrade_is_told_before_it_happens(cli: CliRunner, database_url: str) -> None:
+    done = cli.invoke(app, ["upgrade", "--check", "--json"])
+    assert done.exit_code == 0, done.output
+    plan = json.loads(done.stdout)
+    assert set(plan) == documented()["upgrade --check"]
+    assert (plan["schema"], plan["migrations"], plan["live_batches"]) == (NEEDED, [], 0)
+    set_schema(database_url, "0010")
+    plan = json.loads(cli.invoke(app, ["upgrade", "--check", "--json"]).stdout)
+    assert [one["schema"] for one in plan["migrations"]][:2] == ["0011", "0012"]
+    assert all(one["title"] for one in plan["migrations"])
+    assert "would run migration 0011: " in cli.invoke(app, ["upgrade", "--check"]).stdout
+    assert cli.invoke(app, ["upgrade"]).exit_code == 2
