@@ -9,8 +9,9 @@ from batch.queue import DISPATCH_QUEUE, STAGES_QUEUE, SWEEP_QUEUE
 from batch.settings import BatchSettings
 
 APP = "batch.worker.app"
-NUM_STAGE_PROCESSES = 3
-"""Webhook deliveries, which wait for strangers, occupy one of them at most."""
+NUM_STAGE_PROCESSES = 4
+"""One for webhook deliveries, which wait for strangers; one for the collection; one for the long
+stages of a project (batch/turns.py). So one is left for everybody else."""
 
 MIN_DISPATCHERS = 4
 """Room for engines that are registered while the worker runs."""

@@ -17,6 +17,7 @@ from batch.files import FileStore, make_file_store
 from batch.queue import CeleryQueue
 from batch.settings import BatchSettings
 from batch.states import TERMINAL_BATCH, BatchStatus
+from batch.turns import turn
 from batch.webhooks.deliver import collect_deliveries, deliver
 from batch.webhooks.names import ReceiverNames
 from batch.webhooks.sender import Sender
@@ -56,7 +57,13 @@ class Stages:
 
     async def validate(self, batch_id: str) -> None:
         """Read a batch's file; wake the dispatchers for its rows."""
-        async with self._database("validate") as database, self._files() as files:
+        async with (
+            self._database("validate") as database,
+            self._files() as files,
+            turn(database, batch_id) as may_run,
+        ):
+            if not may_run:
+                return
             status = await validate.validate(
                 database,
                 files,
@@ -70,7 +77,13 @@ class Stages:
 
     async def finalize(self, batch_id: str) -> None:
         """Close a batch's rows and write its files, if it is its turn."""
-        async with self._database("finalize") as database, self._files() as files:
+        async with (
+            self._database("finalize") as database,
+            self._files() as files,
+            turn(database, batch_id) as may_run,
+        ):
+            if not may_run:
+                return
             status = await finalize.finalize(database, files, batch_id)
         if status in TERMINAL_BATCH:
             await self._queue.enqueue_deliver()

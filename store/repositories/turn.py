@@ -1,0 +1,45 @@
+"""Queries about turns: which stages are long, and whose long stage runs."""
+
+from __future__ import annotations
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncSession
+
+
+async def project_of_long(
+    session: AsyncSession, batch_id: str, *, long_bytes: int, long_lines: int
+) -> str | None:
+    """The project of a batch whose stages are long; none of other batches.
+
+    One whose files are written in part already is long whatever its input was.
+    """
+    found: str | None = await session.scalar(
+        text(
+            """
+            SELECT b.project_id FROM batches b JOIN files f ON f.id = b.input_file_id
+            WHERE b.id = :id
+              AND (f.size_bytes >= :long_bytes OR b.num_total >= :long_lines
+                   OR EXISTS (SELECT 1 FROM output_parts p WHERE p.batch_id = b.id))
+            """
+        ),
+        {"id": batch_id, "long_bytes": long_bytes, "long_lines": long_lines},
+    )
+    return found
+
+
+async def try_take(session: AsyncSession, project_id: str, *, idle_limit_s: float) -> bool:
+    """Take the project's turn for this transaction; false where another one has it.
+
+    The server ends the transaction if it is idle for `idle_limit_s`, so that a stopped process
+    cannot hold it for ever.
+    """
+    await session.execute(
+        text("SELECT set_config('idle_in_transaction_session_timeout', :limit, true)"),
+        {"limit": str(int(idle_limit_s * 1000))},
+    )
+    return bool(
+        await session.scalar(
+            text("SELECT pg_try_advisory_xact_lock(hashtextextended(:id, 30))"),
+            {"id": project_id},
+        )
+    )
