@@ -55,6 +55,7 @@ SERVES_ALL: dict[str, str] = {
     "file.read_by_live_batches": "sweep",
     "idempotency.collect": "sweep",
     "response.collect": "sweep",
+    "turn.project_of_long": "stage",
     "usage.add": "each counter names its project",
     "webhook_endpoint.failed": "deliverer",
     "webhook_endpoint.succeeded": "deliverer",
