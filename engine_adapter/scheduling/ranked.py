@@ -41,6 +41,11 @@ class Ranked:
         rank: Place of a request; the smallest comes first.
         reserve: Tokens in all that a request must have room for to begin, and keeps room for.
         swaps: Who gives way is copied to the host and fetched; otherwise computed again.
+
+    Attributes:
+        holders: Slot holders in their order.
+        mixes: Whether any of them may share a step with any other.
+        budget_s: Bound of a step with prompt tokens; none by default.
     """
 
     def __init__(
@@ -61,6 +66,7 @@ class Ranked:
         self._host_page = resources.host_page_tokens
         self.holders = sorted(self.snapshot.running, key=rank)
         limits = self.snapshot.limits
+        self.budget_s = UNBOUNDED_S
         self.mixes = limits.can_mix and all(map(attrgetter("can_mix"), self.holders))
 
     # --- tokens of those that decode -----------------------------------------------------------
@@ -99,6 +105,7 @@ class Ranked:
         whole: bool = False,
         displaces: bool = False,
         most: int = 1 << 30,
+        begun: Iterable[RequestRow] | None = None,
     ) -> None:
         """Prompt tokens of those that have begun, then of those that wait.
 
@@ -107,14 +114,17 @@ class Ranked:
             whole: A prompt is not cut unless it is longer than any step.
             displaces: Who begins may take pages from slot holders behind it in the order.
             most: Slot holders at most.
+            begun: Slot holders whose prompts may go on; all by default.
         """
         builder = self.builder
-        for row in self.holders:
+        for row in self.holders if begun is None else begun:
             if row.phase is Phase.PREFILL and row.rid not in builder.taken:
                 self._chunk(row, whole)
         room_pages = builder.pages_left - self._promised_pages()
         holding = len(self.holders)
         for row in waiting:
+            if row.holds_slot:
+                continue
             if builder.chunk_left <= 0 or builder.rows_left <= 0 or holding >= most:
                 return
             if row.rid in builder.taken or not self._has_slot(row, displaces):
@@ -156,7 +166,7 @@ class Ranked:
         fits = row.remaining_tokens <= builder.chunk_left
         if whole and not fits and not row.holds_slot and builder.has_chunks:
             return 0
-        return builder.chunk(row, UNBOUNDED_S)
+        return builder.chunk(row, self.budget_s)
 
     def _has_slot(self, row: RequestRow, displaces: bool) -> bool:
         if self.builder.has_slot_for(row):

@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 from engine_adapter.scheduling.latency import LatencyModel
 from engine_adapter.scheduling.policies.base import SchedulingPolicy
+from engine_adapter.scheduling.policies.bros import Bros
 from engine_adapter.scheduling.policies.conserve_v1 import ConserveV1
 from engine_adapter.scheduling.policies.conserve_v2 import ConserveV2
+from engine_adapter.scheduling.policies.ecoserve import EcoServe, EcoServeD, EcoServeSd, EcoServeSdo
 from engine_adapter.scheduling.policies.fastgen import FastGen
 from engine_adapter.scheduling.policies.fastserve import FastServe
 from engine_adapter.scheduling.policies.multires import MultiRes
@@ -27,9 +29,10 @@ UNPROFILED_POLICY = "sarathi_p"
 
 # What coserve offers, then what papers compare with.
 _OFFERED = (OnlineOnly, NonPreemptive, SarathiP, ConserveV1, ConserveV2)
+_PAPERS = (Bros, EcoServe, EcoServeD, EcoServeSd, EcoServeSdo)
 _BASELINES = (Orca, Vllm, VllmSwap, FastGen, FastServe, MultiRes, RoundRobin, Xllm)
 Maker = Callable[[LatencyModel, PolicySettings | None], SchedulingPolicy]
-POLICIES: dict[str, Maker] = {policy.name: policy for policy in (*_OFFERED, *_BASELINES)}
+POLICIES: dict[str, Maker] = {policy.name: policy for policy in (*_OFFERED, *_PAPERS, *_BASELINES)}
 NAMES = tuple(POLICIES)
 COMPARED = tuple(policy.name for policy in _OFFERED)
 """What a comparison runs unless told otherwise."""

@@ -1,0 +1,186 @@
+"""BROS: real-time requests by residual time, best-effort ones in what is left (BROS, section 4).
+
+Algorithm 1, every step. A real-time (online) request has as long as its target leaves it:
+
+    u = S - e        S: TTFT target before the first token, TBT target after; e: time since the last
+
+The smallest ``u`` that is not missed yet bounds the step. Real-time requests are taken in order of
+``u`` until the batch is full or the step would take longer; best-effort ones follow, those with the
+least on the host first. In a full batch they replace real-time requests that meet their target one
+step later too. The batch grows by one request a step and falls back when the bound was hit, as
+TCP's window does (section 4.3). Copies are lazy (section 5): a best-effort request is copied to the
+host when its memory is wanted, not before.
+
+Not here: two requests in one block of memory, from its two ends (section 5). A page of SGLang's
+pool holds one token, so no block has a free end; whole requests give way instead of their blocks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from engine_adapter.scheduling.builder import UNBOUNDED_S
+from engine_adapter.scheduling.latency import LatencyModel
+from engine_adapter.scheduling.plan import FinishedStep, StepPlan
+from engine_adapter.scheduling.policies.base import PolicyBase
+from engine_adapter.scheduling.policies.settings import PolicySettings
+from engine_adapter.scheduling.ranked import Ranked, whole_prompt
+from engine_adapter.scheduling.request import Phase, RequestRow
+from engine_adapter.scheduling.snapshot import ReadyRows, Snapshot
+
+FIRST_BATCH = 8
+"""B0: requests of a step to begin with, and after a bound was hit."""
+GROWTH = 1
+AVERAGE_WEIGHT = 0.1
+
+
+class Bros(PolicyBase):
+    """Residual time decides."""
+
+    name = "bros"
+
+    def __init__(self, model: LatencyModel, settings: PolicySettings | None = None) -> None:
+        """Start with a small batch."""
+        super().__init__(model, settings)
+        self.batch = FIRST_BATCH
+        self._average_s = 0.0
+        # When each real-time request got its newest token, and which one that was.
+        self._newest: dict[str, tuple[int, float]] = {}
+        self._last_was_prompts = False
+
+    def observe(self, step: FinishedStep) -> None:
+        """Follow the usual duration of a step."""
+        super().observe(step)
+        weight = AVERAGE_WEIGHT if self._average_s else 1.0
+        self._average_s += weight * (step.outcome.measured_s - self._average_s)
+
+    def residual_s(self, row: RequestRow, snapshot: Snapshot) -> float:
+        """Time the request has until it misses its next target; negative once it has."""
+        slo = snapshot.slo
+        if row.output_tokens == 0:
+            return slo.ttft_s - (snapshot.now_s - row.arrival_at_s)
+        return slo.tbt_s - (snapshot.now_s - self._newest[row.rid][1])
+
+    def plan(self, snapshot: Snapshot) -> StepPlan:
+        """Algorithm 1."""
+        self._note_tokens(snapshot)
+        real_time = [*snapshot.online_running, *snapshot.online_waiting]
+        residuals = {row.rid: self.residual_s(row, snapshot) for row in real_time}
+        bound_s = min((u for u in residuals.values() if u > 0.0), default=UNBOUNDED_S)
+        builder = self._builder(snapshot)
+
+        def rank(row: RequestRow) -> tuple[float, ...]:
+            if row.is_online:
+                return (0, residuals[row.rid], row.sequence)
+            return (1, not row.holds_slot, row.host_tokens, row.sequence)
+
+        ranked = Ranked(builder, rank, self._room, swaps=True)
+        urgent = sorted(real_time, key=rank)
+        best_effort = sorted(snapshot.offline_waiting, key=rank)
+        builder.rows_left = min(builder.rows_left, self.batch)
+        is_hit = self._take_real_time(ranked, self._kept(urgent, residuals, snapshot), bound_s)
+        if not is_hit:
+            ranked.budget_s = bound_s
+            self._take_best_effort(ranked, best_effort, bound_s)
+        most = snapshot.limits.max_batch_rows
+        self.batch = FIRST_BATCH if is_hit else min(self.batch + GROWTH, most, len(snapshot.rows))
+        self.batch = max(FIRST_BATCH, self.batch)
+        self._last_was_prompts = builder.has_chunks and not builder.has_decode
+        builder.rows_left = max(1, builder.rows_left)
+        ranked.go_on([*urgent, *best_effort])
+        return builder.build(bound_s)
+
+    def _note_tokens(self, snapshot: Snapshot) -> None:
+        newest = self._newest
+        for row in snapshot.online_running:
+            seen = newest.get(row.rid)
+            if seen is None or seen[0] != row.output_tokens:
+                newest[row.rid] = (row.output_tokens, snapshot.now_s)
+        for row in snapshot.online_waiting:  # retracted: it had tokens before
+            newest.setdefault(row.rid, (row.output_tokens, row.arrival_at_s))
+        if len(newest) > 2 * (len(snapshot.rows) + 32):
+            self._newest = {rid: seen for rid, seen in newest.items() if rid in snapshot.rows}
+
+    def _kept(
+        self, urgent: Sequence[RequestRow], residuals: dict[str, float], snapshot: Snapshot
+    ) -> list[RequestRow]:
+        """Real-time requests of a full batch, less those that best-effort ones may replace."""
+        others = min(len(snapshot.offline_running), self.batch)
+        surplus = min(len(urgent), self.batch) + others - self.batch
+        kept = list(urgent[: self.batch])
+        while surplus > 0 and len(kept) > 1 and residuals[kept[-1].rid] > 2.0 * self._average_s:
+            kept.pop()
+            surplus -= 1
+        return kept
+
+    def _take_real_time(self, ranked: Ranked, rows: Sequence[RequestRow], bound_s: float) -> bool:
+        """Take them in order; whether the step would have become longer than the bound.
+
+        The first is taken whatever it costs: it may be late, but not for ever.
+        """
+        builder = ranked.builder
+        place = 0
+        while place < len(rows) and builder.rows_left > 0:
+            budget_s = UNBOUNDED_S if builder.is_empty else bound_s
+            run = _decoding_run(rows, place)
+            if run:
+                wanted = run[:1] if builder.is_empty else run
+                if not self._decode(ranked, wanted, budget_s):
+                    return not math.isinf(bound_s)
+                place += len(wanted)
+                continue
+            row = rows[place]
+            place += 1
+            if row.phase is Phase.PREFETCHING or row.rid in builder.taken:
+                continue
+            ranked.budget_s = budget_s
+            before = builder.num_online
+            ranked.take_prompts([row], displaces=True, begun=[row] if row.holds_slot else [])
+            if builder.num_online == before and builder.chunk_left > 0 and not math.isinf(budget_s):
+                return True
+        return False
+
+    def _decode(self, ranked: Ranked, rows: list[RequestRow], budget_s: float) -> bool:
+        """Decode them, taking memory from those behind; False if time was too short for all."""
+        builder = ranked.builder
+        ready = ReadyRows(rows, builder.page_tokens)
+        if ready.pages.total > builder.pages_left:
+            ranked.take_decode(rows)
+            return True
+        return builder.decode_run(ready, budget_s) == len(rows) or builder.has_chunks
+
+    def _take_best_effort(
+        self, ranked: Ranked, waiting: Sequence[RequestRow], bound_s: float
+    ) -> None:
+        builder = ranked.builder
+        decode_first = ranked.mixes or self._last_was_prompts
+        if decode_first:
+            self._decode_best_effort(ranked, bound_s)
+        if ranked.mixes or not builder.has_decode:
+            begun = [row for row in ranked.holders if not row.is_online]
+            ranked.take_prompts(waiting, begun=begun)
+        if not decode_first and not builder.has_chunks:
+            self._decode_best_effort(ranked, bound_s)
+
+    def _decode_best_effort(self, ranked: Ranked, bound_s: float) -> None:
+        builder = ranked.builder
+        rows = list(builder.untaken(ranked.snapshot.offline_ready).rows)
+        rows.sort(key=lambda row: (row.host_tokens, row.sequence))
+        ready = ReadyRows(rows, builder.page_tokens)
+        if math.isinf(bound_s) and ready.pages.total > builder.pages_left:
+            ranked.take_decode(rows)
+        else:
+            builder.decode_run(ready, bound_s)
+
+    @staticmethod
+    def _room(row: RequestRow) -> int:
+        return row.computed_tokens if row.holds_slot else whole_prompt(row)
+
+
+def _decoding_run(rows: Sequence[RequestRow], place: int) -> list[RequestRow]:
+    """Those from ``place`` on that decode, up to the first that does not."""
+    end = place
+    while end < len(rows) and rows[end].phase is Phase.DECODE:
+        end += 1
+    return list(rows[place:end])

@@ -1,0 +1,244 @@
+"""EcoServe: prompts and answers scheduled apart, memory by expected length (EcoServe, section 3).
+
+Algorithm 1, every step. A request is a prompt task until its first token, then an answer task that
+waits, with its KV, until memory for all of its expected answer is set aside for it. Prompts fill
+what decoding leaves of the step; answers fill memory. In steps, each on top of the one before:
+
+- ``ecoserve_d``: the two queues, and exact allocation: expected length times 1 + PADDING, in
+  blocks, of a pool less RESERVE, which is for prompts and for answers that grow beyond it.
+- ``ecoserve_sd``: answers of one expected length begin and end together; others are chosen only
+  when such a group has ended (time-synced batching, section 3.2).
+- ``ecoserve_sdo``: both queues by deadline range, then memory held, then length, the longest first;
+  the last gap gets the task that fits it best (section 3.4).
+- ``ecoserve``: an answer uses the second half of its memory late, so an answer that ends before
+  that is lent it, and lends its own second half likewise (KVC pipelining, section 3.3). One that
+  is late gives way.
+
+Where the paper divides an overdue expectation ("predicted minus generated") a block is the least.
+Nobody here is first because he is online; deadlines say it, from ``ecoserve_sdo`` on.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+
+from engine_adapter.scheduling.builder import UNBOUNDED_S
+from engine_adapter.scheduling.latency import LatencyModel
+from engine_adapter.scheduling.plan import StepPlan
+from engine_adapter.scheduling.policies.base import PolicyBase
+from engine_adapter.scheduling.policies.multires import UNKNOWN_TOKENS
+from engine_adapter.scheduling.policies.settings import PolicySettings
+from engine_adapter.scheduling.ranked import Ranked
+from engine_adapter.scheduling.request import Phase, RequestRow, pages_for
+from engine_adapter.scheduling.snapshot import Snapshot
+
+BLOCK = 32
+LENGTH_RANGE = 128
+SLO_SCALE = 2.0
+
+
+class EcoServeD(PolicyBase):
+    """Two queues and exact allocation."""
+
+    name = "ecoserve_d"
+    synced = ordered = pipelined = False
+    padding, reserve, buffer = 0.15, 0.03, 0.15
+
+    def __init__(self, model: LatencyModel, settings: PolicySettings | None = None) -> None:
+        """Nobody has memory set aside."""
+        super().__init__(model, settings)
+        self._ends: dict[str, int] = {}  # tokens up to which a running answer has memory
+        self._group: dict[str, int] = {}  # of a running answer: those that began with it
+        self._loans: dict[str, tuple[str, int]] = {}  # guest -> host and where that needs it back
+        self._num_groups = 0
+        self._last_was_prompts = False
+
+    def plan(self, snapshot: Snapshot) -> StepPlan:
+        """Algorithm 1."""
+        builder = self._builder(snapshot)
+        ended = self._settle(snapshot)
+        ranked = Ranked(builder, self._place, self._end, swaps=True)
+        answers = [row for row in ranked.holders if row.phase is Phase.DECODE]
+        queue = [row for row in answers if row.rid not in self._ends]
+        if queue and (ended or not self.synced or not self._ends):
+            self._begin(self._in_order(queue, snapshot), snapshot)
+        running = [row for row in answers if row.rid in self._ends]
+        ranked.holders.sort(key=self._place)
+        decode_first = ranked.mixes or self._last_was_prompts
+        if decode_first:
+            ranked.take_decode(running)
+        waiting = [*snapshot.online_waiting, *snapshot.offline_waiting]
+        if ranked.mixes or not builder.has_decode:
+            self._take_prompts(ranked, waiting, snapshot, len(running))
+        if not builder.has_chunks and not builder.has_decode:
+            ranked.take_decode(running)
+        self._last_was_prompts = builder.has_chunks and not builder.has_decode
+        ranked.go_on(waiting)
+        return builder.build(UNBOUNDED_S)
+
+    # --- memory set aside --------------------------------------------------------------------
+
+    def _end(self, row: RequestRow) -> int:
+        """Tokens the request keeps room for: guests none of their own, others to their end."""
+        if row.rid in self._loans or not row.holds_slot:
+            return row.computed_tokens if row.holds_slot else row.fill_tokens + 1
+        return max(row.computed_tokens, self._ends.get(row.rid, 0))
+
+    def _place(self, row: RequestRow) -> tuple[float, ...]:
+        """Who gives way last to first: hosts, guests, answers that wait, prompts."""
+        if row.rid in self._loans:
+            return (1, row.sequence)
+        return (0 if row.rid in self._ends else 2 + (row.phase is not Phase.DECODE), row.sequence)
+
+    def _settle(self, snapshot: Snapshot) -> bool:
+        """Forget those that ended and stop those at the end of their memory; any group ended?"""
+        before = set(self._group.values())
+        for rid in list(self._ends):
+            row = snapshot.rows.get(rid)
+            if row is None or row.phase is not Phase.DECODE:
+                self._stop(rid)
+            elif row.computed_tokens >= self._ends[rid]:
+                if self._unclaimed(snapshot) >= BLOCK:
+                    self._ends[rid] += BLOCK
+                else:
+                    self._stop(rid)
+        for guest, (host, limit) in list(self._loans.items()):
+            owner = snapshot.rows.get(host)
+            if host not in self._ends or owner is None:
+                self._loans.pop(guest)  # the memory is free now, so it is the guest's
+            elif owner.computed_tokens >= limit:
+                self._stop(guest)
+        return bool(before - set(self._group.values()))
+
+    def _stop(self, rid: str) -> None:
+        self._ends.pop(rid, None)
+        self._group.pop(rid, None)
+        self._loans.pop(rid, None)
+
+    def _unclaimed(self, snapshot: Snapshot) -> int:
+        """Tokens of the pool that nobody holds and nobody has set aside."""
+        resources, rows = snapshot.resources, snapshot.rows
+        owed = sum(
+            max(0, end - rows[rid].computed_tokens)
+            for rid, end in self._ends.items()
+            if rid not in self._loans
+        )
+        return resources.available_pages * resources.page_tokens - owed
+
+    # --- answers -----------------------------------------------------------------------------
+
+    def _left(self, row: RequestRow) -> int:
+        """Tokens still expected of an answer, padded, in blocks."""
+        padded = (row.expected_output_tokens or UNKNOWN_TOKENS) * (1.0 + self.padding)
+        return max(BLOCK, pages_for(int(padded) - row.output_tokens, BLOCK) * BLOCK)
+
+    def _begin(self, queue: Sequence[RequestRow], snapshot: Snapshot) -> None:
+        """Answers in order, group by group, until memory is filled; then guests of each."""
+        resources = snapshot.resources
+        kept = int(self.reserve * resources.total_pages * resources.page_tokens)
+        room = self._unclaimed(snapshot) - kept
+        groups: dict[int, list[RequestRow]] = {}
+        for row in queue:
+            groups.setdefault(self._left(row) if self.synced else row.sequence, []).append(row)
+        hosts: list[RequestRow] = []
+        for members in groups.values():
+            self._num_groups += 1
+            for row in members:
+                left = self._left(row)
+                if left > room:
+                    break
+                room -= left
+                self._start(row, left)
+                hosts.append(row)
+        if self.ordered and room >= BLOCK:
+            rest = [row for row in queue if row.rid not in self._ends]
+            best = self._closest(rest, room)
+            if best is not None:
+                self._start(best, self._left(best))
+                hosts.append(best)
+        if self.pipelined and hosts:
+            rest = [row for row in queue if row.rid not in self._ends]
+            rest.sort(key=lambda row: (self._left(row), row.sequence))
+            for host in hosts:
+                self._lend(host, self._left(host), rest)
+
+    def _start(self, row: RequestRow, left: int) -> None:
+        self._ends[row.rid] = row.computed_tokens + left
+        self._group[row.rid] = self._num_groups
+
+    def _closest(self, rows: Iterable[RequestRow], room: int) -> RequestRow | None:
+        """The longest answer that fits the gap."""
+        fitting = sorted(rows, key=lambda row: (self._left(row), -row.sequence))
+        place = bisect_right(fitting, room, key=self._left)
+        return fitting[place - 1] if place else None
+
+    def _lend(self, host: RequestRow, span: int, rest: list[RequestRow]) -> None:
+        """Lend the second half of the next ``span`` tokens of a host, and so on in both halves.
+
+        A guest must have ended, less a buffer, when the host comes to the half it was lent.
+        """
+        half = span // 2
+        place = bisect_right(rest, half - self.buffer * span, key=self._left)
+        if not place:
+            return
+        guest = rest.pop(place - 1)
+        self._start(guest, self._left(guest))
+        self._loans[guest.rid] = (host.rid, host.computed_tokens + half)
+        self._lend(host, half, rest)
+        self._lend(guest, self._left(guest), rest)
+
+    # --- prompts and order -------------------------------------------------------------------
+
+    def _take_prompts(
+        self, ranked: Ranked, waiting: list[RequestRow], snapshot: Snapshot, num_running: int
+    ) -> None:
+        builder = ranked.builder
+        builder.chunk_left = max(builder.page_tokens, builder.chunk_left - num_running)
+        ranked.take_prompts(self._in_order(waiting, snapshot), whole=True)
+        if self.ordered and builder.chunk_left and builder.has_chunks and not builder.makes_room:
+            left = [
+                row
+                for row in waiting
+                if row.rid not in builder.taken and row.remaining_tokens <= builder.chunk_left
+            ]
+            if left:
+                ranked.take_prompts([max(left, key=lambda row: row.remaining_tokens)], whole=True)
+
+    def _in_order(self, rows: Sequence[RequestRow], snapshot: Snapshot) -> list[RequestRow]:
+        if not self.ordered:
+            return sorted(rows, key=lambda row: row.sequence)
+        return sorted(rows, key=lambda row: self._key(row, snapshot))
+
+    def _key(self, row: RequestRow, snapshot: Snapshot) -> tuple[int, int, int, int]:
+        """Deadline range, memory held, length; the most memory and the longest first."""
+        due_s = row.deadline_at_s
+        if row.is_online:
+            slo, tokens = snapshot.slo, row.expected_output_tokens or UNKNOWN_TOKENS
+            due_s = row.arrival_at_s + SLO_SCALE * (slo.ttft_s + slo.tbt_s * tokens)
+        left_s = due_s - snapshot.now_s
+        urgency = 0 if left_s < 0.5 else 1 if left_s < 2.0 else 2
+        length = self._left(row) if row.phase is Phase.DECODE else row.fill_tokens
+        held = row.computed_tokens // LENGTH_RANGE
+        return (urgency, -held, -(length // LENGTH_RANGE), row.sequence)
+
+
+class EcoServeSd(EcoServeD):
+    """And answers in time-synced groups."""
+
+    name = "ecoserve_sd"
+    synced = True
+
+
+class EcoServeSdo(EcoServeSd):
+    """And both queues in order."""
+
+    name = "ecoserve_sdo"
+    ordered = True
+
+
+class EcoServe(EcoServeSdo):
+    """And memory lent to guests."""
+
+    name = "ecoserve"
+    pipelined = True

@@ -1,0 +1,110 @@
+"""EcoServe's rules and what each of its steps adds, on the engine in memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine_adapter.scheduling.driver import Driver
+from engine_adapter.scheduling.latency import Coefficients, PolynomialModel
+from engine_adapter.scheduling.plan import StepPlan
+from engine_adapter.scheduling.policies.ecoserve import (
+    EcoServe,
+    EcoServeD,
+    EcoServeSd,
+    EcoServeSdo,
+)
+from engine_adapter.scheduling.request import RequestClass, RequestRow
+from engine_adapter.scheduling.targets import Slo
+from engine_adapter.simulator.engine import MemoryEngine
+from engine_adapter.simulator.run import run
+from engine_adapter.simulator.shape import EngineShape
+from engine_adapter.simulator.times import ProfiledTimes
+
+K = Coefficients(5e-5, 0.0, 0.0, 0.0, 4e-5, 2e-2)
+MODEL = PolynomialModel(K, K, K)
+EVERY = pytest.mark.parametrize("make", [EcoServeD, EcoServeSd, EcoServeSdo, EcoServe])
+
+
+def world(make: type[EcoServeD], pages: int = 2000) -> tuple[MemoryEngine, Driver]:
+    driver = Driver(make(MODEL))
+    shape = EngineShape(total_pages=pages, page_tokens=1, total_slots=64, host_total_pages=4000)
+    return MemoryEngine(shape, Slo(1.0, 0.1), ProfiledTimes(MODEL), driver.arrival), driver
+
+
+def add(engine: MemoryEngine, rid: str, prompt: int, answer: int, expected: int = 0) -> None:
+    row = RequestRow(rid, RequestClass.ONLINE, prompt, prompt, 1000, engine.now_s)
+    row.expected_output_tokens = expected or answer
+    engine.submit(row, answer_tokens=answer)
+
+
+def steps(engine: MemoryEngine, driver: Driver, number: int) -> list[StepPlan]:
+    plans = []
+    for _ in range(number):
+        plans.append(driver.begin(engine.snapshot()).plan)
+        engine.apply(plans[-1])
+        engine.outcomes()
+    return plans
+
+
+@EVERY
+def test_with_true_expectations_nobody_ever_gives_way(make: type[EcoServeD]) -> None:
+    engine, driver = world(make)
+    for i in range(60):
+        add(engine, f"r{i}", 40 + i, 30 + 7 * (i % 20))
+    run(engine, driver, until_s=500.0)
+    assert len(engine.finished) == 60
+    if make is not EcoServe:  # a guest that is late gives way
+        assert engine.num_retracts == 0
+
+
+@EVERY
+def test_too_short_expectations_end_too(make: type[EcoServeD]) -> None:
+    engine, driver = world(make)
+    for i in range(30):
+        add(engine, f"r{i}", 60, 200, expected=20)
+    run(engine, driver, until_s=500.0)
+    assert len(engine.finished) == 30
+
+
+def test_an_answer_waits_until_all_of_it_has_memory() -> None:
+    engine, driver = world(EcoServeD, 1000)
+    for i in range(8):
+        add(engine, f"r{i}", 50, 200)  # 256 tokens with padding, in blocks
+    plans = steps(engine, driver, 12)
+    assert {len(plan.decode) for plan in plans[2:]} == {2}
+
+
+def test_groups_of_one_length_begin_and_end_together() -> None:
+    for make, expected in ((EcoServeD, False), (EcoServeSd, True)):
+        engine, driver = world(make, 4000)
+        for i in range(6):
+            add(engine, f"a{i}", 50, 60)
+        steps(engine, driver, 4)
+        for i in range(6):
+            add(engine, f"b{i}", 50, 60)
+        seen = [set(plan.decode) for plan in steps(engine, driver, 40)]
+        together = all(not (step & {"a0"} and step & {"b0"}) for step in seen)
+        assert together is expected, make
+
+
+def test_the_longest_comes_first_and_the_gap_is_filled() -> None:
+    engine, driver = world(EcoServeSdo, 1200)
+    for name, answer in (("short", 40), ("long", 500), ("middle", 200)):
+        add(engine, name, 50, answer)
+    plans = steps(engine, driver, 4)
+    assert {"long", "middle", "short"} >= set(plans[-1].decode) >= {"long"}
+
+
+def test_the_second_half_is_lent() -> None:
+    """The pool has room for one long answer; short ones run in what it does not use yet."""
+    shown = {}
+    for make in (EcoServeSdo, EcoServe):
+        engine, driver = world(make, 900)
+        add(engine, "host", 50, 600)
+        for i in range(4):
+            add(engine, f"guest{i}", 20, 60)
+        shown[make] = max(len(plan.decode) for plan in steps(engine, driver, 8))
+        run(engine, driver, until_s=200.0)
+        assert len(engine.finished) == 5
+    assert shown[EcoServeSdo] == 1
+    assert shown[EcoServe] > 1
