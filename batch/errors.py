@@ -6,14 +6,17 @@ ApiError (engine_adapter.wire.errors)
 │  └─ InvalidInputFile         a batch names a file that cannot be its input
 ├─ NotFound 404
 │  ├─ FileNotFound
+│  ├─ UploadNotFound
 │  ├─ BatchNotFound
 │  ├─ WebhookEndpointNotFound
 │  └─ StoredObjectMissing      metadata without bytes: the file cannot be served
 ├─ Conflict 409
 │  ├─ FileInUse                a live batch reads this file
+│  ├─ UploadEnded              it is completed, cancelled or expired
 │  └─ IdempotencyKeyReused     the key belongs to another request
 ├─ PayloadTooLarge 413
-│  └─ FileTooLarge
+│  ├─ FileTooLarge
+│  └─ PartTooLarge             a part of an upload, or all of its parts
 ├─ QuotaExceeded 429
 │  ├─ TooManyBatches           the project has as many live batches, or made as many in an hour
 │  └─ StorageQuotaExceeded     its files hold as many bytes as they may
@@ -52,6 +55,13 @@ class FileNotFound(NotFound):
         super().__init__(f"No such File object: {file_id}", param=param)
 
 
+class UploadNotFound(NotFound):
+    """No such upload in the caller's project (contract row T-29)."""
+
+    def __init__(self, upload_id: str) -> None:
+        super().__init__(f"No such Upload object: {upload_id}", param="upload_id")
+
+
 class BatchNotFound(NotFound):
     """No such batch in the caller's project (contract rows R-25, T-29)."""
 
@@ -88,6 +98,19 @@ class FileInUse(Conflict):
         )
 
 
+class UploadEnded(Conflict):
+    """The upload takes no parts any more and cannot end otherwise."""
+
+    def __init__(self, upload_id: str, status: str) -> None:
+        super().__init__(
+            f"Upload {upload_id} is {status}; make a new one.",
+            current=status,
+            expected=("pending",),
+            param="upload_id",
+            code="upload_ended",
+        )
+
+
 class IdempotencyKeyReused(Conflict):
     """The Idempotency-Key was used for a different request (contract row T-30)."""
 
@@ -103,11 +126,20 @@ class FileTooLarge(PayloadTooLarge):
 
     default_code = "file_too_large"
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, limit_bytes: int, *, param: str = "file") -> None:
         super().__init__(
             f"The file is larger than the limit of {limit_bytes:,} bytes for this purpose.",
-            param="file",
+            param=param,
         )
+
+
+class PartTooLarge(PayloadTooLarge):
+    """A part is over its limit, or all parts hold more than their upload may."""
+
+    default_code = "part_too_large"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, param="data")
 
 
 class TooManyBatches(QuotaExceeded):

@@ -2,7 +2,8 @@
 
 Counted when something is added, under a lock, so that two at once cannot both take the last place.
 Nothing is reserved and nothing given back: what has ended, was deleted or has expired does not
-count. Output files count once they are there; they are never refused.
+count. Output files count once they are there; they are never refused. Parts of an upload count
+until they are a file.
 """
 
 from __future__ import annotations

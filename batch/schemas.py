@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from batch.extension import BatchExtension
-from store.models import Batch, File
+from store.models import Batch, File, PartedUpload, UploadedPart
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -102,6 +102,71 @@ class ExpiresAfter(BaseModel):
 
     anchor: str
     seconds: int
+
+
+class CreateUpload(BaseModel):
+    """The body of `POST /uploads` (contract row F-32); `mime_type` is read and not kept."""
+
+    model_config = ConfigDict(strict=True)
+
+    filename: str
+    purpose: str
+    bytes: int
+    mime_type: str
+    expires_after: ExpiresAfter | None = None
+
+
+class CompleteUpload(BaseModel):
+    """The body of `POST /uploads/{upload_id}/complete` (contract row F-34)."""
+
+    model_config = ConfigDict(strict=True)
+
+    part_ids: list[str]
+    md5: str | None = None
+
+
+class UploadObject(BaseModel):
+    """One upload (contract row F-32); `file` is there once it is one."""
+
+    id: str
+    object: Literal["upload"] = "upload"
+    bytes: int
+    created_at: int
+    filename: str
+    purpose: str
+    status: str
+    expires_at: int
+    file: FileObject | None = None
+
+    @classmethod
+    def of(cls, upload: PartedUpload, file: File | None = None) -> Self:
+        """The wire shape of a row."""
+        return cls(
+            id=upload.id,
+            bytes=upload.size_bytes,
+            created_at=int(upload.created_at.timestamp()),
+            filename=upload.filename,
+            purpose=upload.purpose,
+            status=upload.status,
+            expires_at=int(upload.expires_at.timestamp()),
+            file=None if file is None else FileObject.of(file),
+        )
+
+
+class UploadPartObject(BaseModel):
+    """One part of an upload (contract row F-33)."""
+
+    id: str
+    object: Literal["upload.part"] = "upload.part"
+    created_at: int
+    upload_id: str
+
+    @classmethod
+    def of(cls, part: UploadedPart) -> Self:
+        """The wire shape of a row."""
+        return cls(
+            id=part.id, created_at=int(part.created_at.timestamp()), upload_id=part.upload_id
+        )
 
 
 class CreateOptions(BaseModel):

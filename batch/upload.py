@@ -120,7 +120,7 @@ async def receive(
                     raise InvalidUpload("The form has this field twice.", param=part.name)
                 form.fields[part.name] = await part.text()
                 if part.name == "purpose":
-                    _check_purpose(form.fields["purpose"])
+                    check_purpose(form.fields["purpose"])
         return _accept(file_id, form)
     except BaseException:
         # Also when the caller went away: a file without a row would be lost space.
@@ -166,14 +166,14 @@ def max_file_bytes(purpose: str | None) -> int:
     return MAX_BATCH_FILE_BYTES if purpose == "batch" else MAX_OTHER_FILE_BYTES
 
 
-def read_expiry(anchor: str | None, seconds: str | None) -> int | None:
-    """`expires_after` as seconds from creation (contract row F-12).
+def read_expiry(purpose: str, anchor: str | None, seconds: str | None) -> int | None:
+    """`expires_after` as seconds from creation (contract rows F-12, F-13).
 
     Raises:
         InvalidUpload: One without the other, another anchor, or seconds out of range.
     """
     if anchor is None and seconds is None:
-        return None
+        return BATCH_FILE_EXPIRY_S if purpose == "batch" else None
     if anchor is None or seconds is None:
         missing = _ANCHOR if anchor is None else _SECONDS
         raise InvalidUpload(f"Missing required parameter: '{missing}'.", param=missing)
@@ -188,7 +188,12 @@ def read_expiry(anchor: str | None, seconds: str | None) -> int | None:
     return int(seconds)
 
 
-def _check_purpose(purpose: str) -> None:
+def check_purpose(purpose: str) -> None:
+    """Refuse a purpose that no upload has.
+
+    Raises:
+        InvalidUpload: Naming `purpose`.
+    """
     if purpose not in UPLOAD_PURPOSES:
         raise InvalidUpload(
             f"The purpose must be one of {', '.join(UPLOAD_PURPOSES)}.", param="purpose"
@@ -203,9 +208,7 @@ def _accept(file_id: str, form: _Form) -> Upload:
         raise InvalidUpload("Missing required parameter: 'purpose'.", param="purpose")
     if form.stored.size_bytes > max_file_bytes(purpose):
         raise FileTooLarge(max_file_bytes(purpose))
-    expires_after_s = read_expiry(form.fields.get(_ANCHOR), form.fields.get(_SECONDS))
-    if expires_after_s is None and purpose == "batch":
-        expires_after_s = BATCH_FILE_EXPIRY_S
+    expires_after_s = read_expiry(purpose, form.fields.get(_ANCHOR), form.fields.get(_SECONDS))
     return Upload(file_id, form.filename, purpose, form.stored, expires_after_s)
 
 

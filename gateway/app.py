@@ -41,6 +41,7 @@ from gateway.routes import (
     organization_usage,
     responses,
     stored_responses,
+    uploads,
     webhook_endpoints,
 )
 from gateway.routes.openapi import describe
@@ -58,6 +59,7 @@ API_ROUTERS: tuple[APIRouter, ...] = (
     stored_responses.router,
     conversations.router,
     files.router,
+    uploads.router,
     batches.router,
     batch_steering.router,
     batch_check.router,

@@ -10,7 +10,17 @@ from typing import Any
 
 import uvloop
 
-from batch import arrivals, collect, finalize, idempotency, lease, retain, sweep, validate
+from batch import (
+    arrivals,
+    collect,
+    finalize,
+    idempotency,
+    lease,
+    parted_upload,
+    retain,
+    sweep,
+    validate,
+)
 from batch.clock import SystemClock
 from batch.dispatch import Dispatcher, DispatchLimits, Ending
 from batch.files import FileStore, make_file_store
@@ -115,6 +125,7 @@ class Stages:
             await collect.collect_files(database, files)
             retention_s = self._settings.batch_retention_days * 86400.0
             await retain.retire(database, SystemClock(), retention_s=retention_s)
+            await parted_upload.collect_parts(database, files)
             await arrivals.collect_arrivals(database, files)
             await idempotency.collect_keys(database)
             await collect_deliveries(database)

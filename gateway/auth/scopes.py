@@ -32,6 +32,7 @@ SCOPE_OF: Final[Mapping[str, str]] = {
     "responses": "chat",
     "conversations": "chat",
     "files": "files",
+    "uploads": "files",
     "batches": "batches",
     "webhook_endpoints": "webhooks",
     "webhook_event_types": "webhooks",

@@ -8,6 +8,8 @@ since the request built from them lives as long. Bodies of all other routes are 
 
 from __future__ import annotations
 
+import re
+
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -23,6 +25,7 @@ from gateway.refusal import LingeringResponse
 
 # These read their body as it comes and enforce limits of their own, by purpose.
 UPLOAD_PATHS = frozenset({"/files", "/v1/files", "/admin/batches"})
+_PART_PATH = re.compile(r"(/v1)?/uploads/[^/]+/parts")
 PROMPT_PATHS = frozenset(
     prefix + path.removeprefix("/v1")
     for path in (CHAT_PATH, COMPLETIONS_PATH, EMBEDDINGS_PATH, RESPONSES_PATH)
@@ -45,7 +48,7 @@ class BodyLimitMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
-        if scope["type"] != "http" or scope["path"] in UPLOAD_PATHS:
+        if scope["type"] != "http" or _reads_by_itself(scope["path"]):
             await self._app(scope, receive, send)
             return
         with_prompt = scope["path"] in PROMPT_PATHS
@@ -80,6 +83,10 @@ class BodyLimitMiddleware:
         finally:
             if with_prompt:
                 self._held_bytes -= num_bytes
+
+
+def _reads_by_itself(path: str) -> bool:
+    return path in UPLOAD_PATHS or _PART_PATH.fullmatch(path) is not None
 
 
 def _content_length(scope: Scope) -> int | None:

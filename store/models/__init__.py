@@ -15,6 +15,7 @@ from store.models.idempotency import IdempotencyKey
 from store.models.key import ApiKey
 from store.models.organization import DEFAULT_ORGANIZATION_ID, Organization
 from store.models.output_part import OutputPart
+from store.models.parted_upload import PartedUpload, UploadedPart
 from store.models.project import DEFAULT_PROJECT_ID, Project
 from store.models.receipt import WriteReceipt
 from store.models.response import Conversation, ConversationItem, StoredResponse
@@ -46,10 +47,12 @@ __all__ = [
     "IdempotencyKey",
     "Organization",
     "OutputPart",
+    "PartedUpload",
     "Project",
     "RowResult",
     "StageCount",
     "StoredResponse",
+    "UploadedPart",
     "Usage",
     "WebhookDelivery",
     "WebhookEndpoint",

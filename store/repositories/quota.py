@@ -11,7 +11,7 @@ from datetime import timedelta
 from sqlalchemy import func, or_, select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from store.models import Batch, File, Project
+from store.models import Batch, File, PartedUpload, Project, UploadedPart
 from store.models.batch import LIVE_STATUSES
 
 
@@ -51,12 +51,25 @@ async def batches_of_hour(session: AsyncSession, project_id: str) -> int:
 
 
 async def stored_bytes(session: AsyncSession, project_id: str) -> int:
-    """How much the project's files hold, deleted and expired ones aside."""
-    query = select(func.coalesce(func.sum(File.size_bytes), 0)).where(
+    """How much the project's files hold, and the parts of uploads that may still become some.
+
+    What is deleted, cancelled or expired does not count.
+    """
+    of_files = select(func.coalesce(func.sum(File.size_bytes), 0)).where(
         File.project_id == project_id,
         File.deleted_at.is_(None),
         or_(File.expires_at.is_(None), File.expires_at > func.statement_timestamp()),
     )
+    of_parts = (
+        select(func.coalesce(func.sum(UploadedPart.size_bytes), 0))
+        .join(PartedUpload, PartedUpload.id == UploadedPart.upload_id)
+        .where(
+            PartedUpload.project_id == project_id,
+            PartedUpload.status == "pending",
+            PartedUpload.expires_at > func.statement_timestamp(),
+        )
+    )
+    query = select(of_files.scalar_subquery() + of_parts.scalar_subquery())
     return int(await session.scalar(query) or 0)
 
 

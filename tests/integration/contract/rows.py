@@ -189,6 +189,11 @@ _TITLES: dict[str, tuple[str, ...]] = {
         "equal names are two files",
         "chunked uploads",
         "an interrupted upload leaves nothing",
+        "an upload in parts: shapes, the official client",
+        "parts in any order, repeated, after a restart",
+        "completion: sizes and digest are checked, the same twice is once",
+        "cancelled and expired uploads take nothing and are collected",
+        "a project's limit counts parts",
     ),
     "B": (
         "required fields",

@@ -35,6 +35,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "/organization/projects/{project_id}/api_keys": {"name": "mine"},
     "/organization/projects/{project_id}/api_keys/{key_id}": {"scopes": []},
     "/organization/projects/{project_id}/api_keys/{key_id}/rotate": {"grace_seconds": 0},
+    "/uploads/{upload_id}/complete": {"part_ids": []},
     "/webhook_endpoints/{webhook_endpoint_id}": {"name": "mine"},
     "/webhook_endpoints/{webhook_endpoint_id}/test": {"event_type": "batch.completed"},
 }
@@ -98,6 +99,8 @@ async def one_of_each(http: httpx.AsyncClient, database: Database) -> dict[str, 
         "conversation_id": conversation_id,
         "item_id": items.json()["data"][0]["id"],
     }
+    upload = {"filename": "theirs", "purpose": "batch", "bytes": 2, "mime_type": "text/plain"}
+    made["upload_id"] = (await http.post("/uploads", json=upload)).json()["id"]
     projects_seen = await http.get("/organization/projects")
     if projects_seen.status_code == 200:
         project_id = projects_seen.json()["data"][0]["id"]
