@@ -23,7 +23,7 @@ from engine_adapter.client.base import (
     RequestClass,
 )
 from engine_adapter.client.choices import single_choice_bodies
-from engine_adapter.client.pool import EnginePool, Member
+from engine_adapter.client.pool import EnginePool, Route
 from engine_adapter.wire.chat_request import check_chat
 from engine_adapter.wire.completion_request import check_completion
 from engine_adapter.wire.embedding_request import check_embedding, inputs_of
@@ -72,7 +72,7 @@ class Admitted:
     model: str
     request_class: RequestClass
     choices: tuple[Choice, ...]
-    member: Member
+    route: Route
     stream: bool
     include_usage: bool
     service_tier: str | None
@@ -132,7 +132,7 @@ class Admission:
         """
         _CHECKS[path](body)
         request_class, tier = class_of_tier(body.get("service_tier"))
-        member = self._engines.pick(body["model"], path)
+        route = self._engines.pick(body["model"], path, body)
         choices = tuple(
             Choice(
                 index,
@@ -149,7 +149,7 @@ class Admission:
             for index, (call_body, counts_prompt) in enumerate(single_choice_bodies(path, body))
         )
         if request_class is RequestClass.FLEX:
-            member = self._choose_flex(member, body["model"], len(choices))
+            route = self._choose_flex(route, body["model"], len(choices))
         num_places = _num_places(path, body, len(choices))
         self._room.check(principal.project_id, num_places, principal.concurrent_requests)
         options = body.get("stream_options") or {}
@@ -158,7 +158,7 @@ class Admission:
             model=body["model"],
             request_class=request_class,
             choices=choices,
-            member=member,
+            route=route,
             stream=bool(body.get("stream")),
             include_usage=bool(options.get("include_usage")),
             service_tier=tier,
@@ -178,21 +178,22 @@ class Admission:
         self._room.check(principal.project_id, admitted.num_places, principal.concurrent_requests)
         self._room.enter(principal.project_id, admitted.num_places)
         if admitted.request_class is RequestClass.FLEX:
-            self._flex_room.enter(admitted.member, num_calls)
+            self._flex_room.enter(admitted.route.member, num_calls)
         self._idle.clear()
         self._metrics.engine_calls_in_flight.inc(num_calls)
         try:
             yield
         finally:
             if admitted.request_class is RequestClass.FLEX:
-                self._flex_room.leave(admitted.member, num_calls)
+                self._flex_room.leave(admitted.route.member, num_calls)
             self._metrics.engine_calls_in_flight.dec(num_calls)
             if self._room.leave(principal.project_id, admitted.num_places):
                 self._idle.set()
 
-    def _choose_flex(self, preferred: Member, model: str, num_calls: int) -> Member:
+    def _choose_flex(self, preferred: Route, model: str, num_calls: int) -> Route:
         try:
-            return self._flex_room.choose(self._engines, preferred, model, num_calls)
+            chosen = self._flex_room.choose(self._engines, preferred.member, model, num_calls)
+            return preferred if chosen is preferred.member else Route(chosen)
         except NoFlexRoom:
             self._metrics.flex_refused.inc()
             raise

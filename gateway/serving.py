@@ -130,16 +130,16 @@ async def deliver(
         )
 
     async def work() -> Response:
-        member = admitted.member
+        route = admitted.route
         while True:
             try:
-                with engines.using(member) as client:
+                with engines.using(route) as client:
                     return await keys.while_usable(principal, form.whole(admitted, client, created))
             except EngineNotReached:
                 # It never heard of the request and is left out now: another one may serve it.
-                if member.open:
+                if route.member.open:
                     raise
-                member = engines.pick(admitted.model, admitted.path)
+                route = engines.pick(admitted.model, admitted.path, admitted.choices[0].call.body)
 
     try:
         with parts.admission.room(admitted):

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from engine_adapter.client.base import EngineClient
-from engine_adapter.client.pool import EnginePool, Member
+from engine_adapter.client.pool import EnginePool
 from engine_adapter.wire.chunks import KEEP_ALIVE, StreamFailed
 from engine_adapter.wire.engine_errors import ENGINE_LOST, aborted
 from engine_adapter.wire.errors import ApiError, EngineNotReached, EngineUnavailable
@@ -71,6 +71,7 @@ class StreamedReply(Response):
             *((name.encode(), value.encode()) for name, value in bill.headers.items()),
         ]
         self._admitted = admitted
+        self._route = admitted.route
         self._engines = engines
         self._admission = admission
         self._bill = bill
@@ -82,7 +83,7 @@ class StreamedReply(Response):
         self._form = form
         self._writers = form.writers
         self._latency = metrics.latency.of(admitted.model, word_of(admitted.request_class))
-        self._ttft_target_s, self._tbt_target_s = targets_of(admitted.member.facts)
+        self._ttft_target_s, self._tbt_target_s = targets_of(admitted.route.member.facts)
         self._started = False
         self._heard_at = self._sent_at = time.monotonic()
         self._received_at = time.perf_counter()
@@ -117,18 +118,19 @@ class StreamedReply(Response):
         Raises:
             ApiError: The engine refused the request, failed at it, or was lost.
         """
-        member = self._admitted.member
+        admitted = self._admitted
         while True:
             try:
-                return await self._relay_from(member, send)
+                return await self._relay_from(send)
             except EngineNotReached:
                 # It never heard of the request and is left out now: another one may serve it.
-                if member.open or self._started or len(self._writers) > 1:
+                if self._route.member.open or self._started or len(self._writers) > 1:
                     raise
-                member = self._engines.pick(self._admitted.model, self._admitted.path)
+                body = admitted.choices[0].call.body
+                self._route = self._engines.pick(admitted.model, admitted.path, body)
 
-    async def _relay_from(self, member: Member, send: Send) -> bytes:
-        with self._engines.using(member) as client:
+    async def _relay_from(self, send: Send) -> bytes:
+        with self._engines.using(self._route) as client:
             async with asyncio.TaskGroup() as group:
                 pumping = group.create_task(self._pump_all(client, send))
                 beat = group.create_task(self._beat(send, pumping))
@@ -237,6 +239,7 @@ class StreamedReply(Response):
 
     def _note_first(self) -> None:
         self._first_sent = True
+        self._route.note_token()
         took_s = time.perf_counter() - self._received_at
         self._latency.ttft.add(took_s, self._ttft_target_s)
 

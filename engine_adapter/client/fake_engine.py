@@ -76,6 +76,7 @@ class FakeEngine:
         """The last bodies that came in, oldest first."""
         self._slots = asyncio.Semaphore(self.settings.max_running)
         self._served: dict[str, list[int]] = {}
+        self._classes: dict[str, str] = {}
         self._num_flex = 0
 
     @property
@@ -95,7 +96,11 @@ class FakeEngine:
     def server_info(self) -> dict[str, Any]:
         """What `/server_info` says."""
         word = {"plugin": "live"} if self.settings.plugin else {}
-        live = {"waiting": [*self.waiting], "running": [*self.running]}
+        live = {
+            "waiting": [*self.waiting],
+            "running": [*self.running],
+            "classes": dict(self._classes),
+        }
         ours = {**self.report, **word, "live": live, **self._flex_room()}
         return {
             "served_model_name": self.settings.model,
@@ -165,6 +170,7 @@ class FakeEngine:
         if rid in self.waiting or rid in self.running:
             raise Refused(400, flat_error(400, "Duplicate request ID detected."))
         aborted = self.waiting[rid] = asyncio.Event()
+        self._classes[rid] = script.request_class
         is_flex = script.request_class == "flex"
         self._num_flex += is_flex
         try:
@@ -187,6 +193,7 @@ class FakeEngine:
                     yield token, script.finish if i == last else None
         finally:
             self._num_flex -= is_flex
+            self._classes.pop(rid, None)
             self.waiting.pop(rid, None)
             self.running.pop(rid, None)
 

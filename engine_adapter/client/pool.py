@@ -15,9 +15,12 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH, EngineClient, EngineFacts
+from engine_adapter.client.routing import PrefixRouting, prompt_of
 from engine_adapter.wire.errors import EngineUnavailable, InvalidRequest, ModelNotFound
+from engine_adapter.wire.request_class import RequestClass, word_of
 
 PROBE_UP_S = 5.0
 PROBE_DOWN_S = 0.5
@@ -37,6 +40,10 @@ class Member:
     up: bool = False
     draining: bool = False
     in_flight: int = 0
+    others: int = 0
+    """Calls of other gateways, as it last said."""
+    waiting_tokens: int = 0
+    """Prompt tokens of our calls that have no token yet."""
     last_pick: int = 0
     why: str = "not asked yet"
     asked: bool = False
@@ -53,6 +60,34 @@ class Member:
     def open(self) -> bool:
         """Whether new calls may be sent there."""
         return self.up and not self.draining
+
+    @property
+    def num_calls(self) -> int:
+        """Calls that are open there, as far as is known."""
+        return self.in_flight + self.others
+
+    @property
+    def cache_tokens(self) -> int:
+        """Tokens its KV cache holds; 0 where it does not say."""
+        return self.facts.kv_tokens if self.facts else 0
+
+
+@dataclass
+class Route:
+    """Where one request goes.
+
+    Attributes:
+        member: The engine.
+        new_tokens: Tokens of its prompt that are probably not cached there.
+    """
+
+    member: Member
+    new_tokens: int = 0
+
+    def note_token(self) -> None:
+        """Its first token has come: its prompt waits no more."""
+        self.member.waiting_tokens -= self.new_tokens
+        self.new_tokens = 0
 
 
 @dataclass(frozen=True)
@@ -75,6 +110,7 @@ class EnginePool:
     def __init__(self, clients: Sequence[EngineClient] = (), *, seen: Seen | None = None) -> None:
         self.members = [Member(client) for client in clients]
         self._seen = seen
+        self._routing = PrefixRouting()
         self._known: dict[str, EngineFacts] = {}
         self._leaving: list[Member] = []
         self._num_picks = 0
@@ -108,6 +144,7 @@ class EnginePool:
         present = {member.url: member for member in self.members}
         for url in present.keys() - wanted.keys():
             self._leaving.append(present.pop(url))
+            self._routing.forget(url)
             watcher = self._watchers.pop(url, None)
             if watcher is not None:
                 watcher.cancel()
@@ -154,8 +191,13 @@ class EnginePool:
             param="model",
         )
 
-    def pick(self, model_id: str, path: str = CHAT_PATH) -> Member:
-        """The engine to use next for a model: the least busy of those that are open.
+    def pick(
+        self, model_id: str, path: str = CHAT_PATH, body: Mapping[str, Any] | None = None
+    ) -> Route:
+        """Where to send a request for a model next.
+
+        Generation goes by what is cached and by load (`client.routing`), all else to the least
+        busy engine.
 
         Raises:
             ModelNotFound: No engine is known to serve it.
@@ -168,16 +210,22 @@ class EnginePool:
         able = [m for m in self.members if m.open and m.facts and m.facts.model == model_id]
         if not able:
             raise EngineUnavailable("The engine that serves this model cannot be reached.")
+        if len(able) == 1:
+            return Route(able[0])
+        if body is not None and path != EMBEDDINGS_PATH:
+            return Route(*self._routing.choose(able, prompt_of(path, body)))
         # A call counts from when it begins: those picked in one moment must not all meet.
         chosen = min(able, key=lambda member: (member.in_flight, member.last_pick))
         self._num_picks += 1
         chosen.last_pick = self._num_picks
-        return chosen
+        return Route(chosen)
 
     @contextmanager
-    def using(self, member: Member) -> Iterator[EngineClient]:
+    def using(self, route: Route) -> Iterator[EngineClient]:
         """Count a call, and eject the engine if the call finds it gone."""
+        member = route.member
         member.in_flight += 1
+        member.waiting_tokens += route.new_tokens
         try:
             yield member.client
         except EngineUnavailable as error:
@@ -186,6 +234,7 @@ class EnginePool:
             raise
         finally:
             member.in_flight -= 1
+            route.note_token()
 
     async def run(self) -> None:
         """Probe every engine for ever."""
@@ -237,14 +286,15 @@ class EnginePool:
         served = (facts.model, facts.embeds)
         changed = facts.model and (known is None or served != (known.model, known.embeds))
         member.facts, member.up, member.why = facts, bool(facts.model), ""
+        member.others = max(0, _num_online(facts) - member.in_flight)
         member.num_slow = 0
         member.ejected.clear()
         if changed and self._seen is not None:
             self._seen(member.url, facts)
 
-    @staticmethod
-    def _eject(member: Member, error: EngineUnavailable) -> None:
+    def _eject(self, member: Member, error: EngineUnavailable) -> None:
         member.up = False
+        self._routing.forget(member.url)  # it comes back with an empty cache
         member.why = error.message
         member.ejected.set()
 
@@ -255,6 +305,14 @@ def no_plugin(url: str) -> str:
         f"The engine at {url} runs without coserve's scheduler plugin: "
         "set its environment up again (make setup-engine)."
     )
+
+
+def _num_online(facts: EngineFacts) -> int:
+    """Requests that an engine has, without rows of batches."""
+    classes = facts.reported("live.classes")
+    if not isinstance(classes, Mapping):
+        return 0
+    return sum(word != word_of(RequestClass.OFFLINE) for word in classes.values())
 
 
 def _check_serves(model: ModelInfo, path: str) -> None:

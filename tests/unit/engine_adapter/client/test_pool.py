@@ -41,7 +41,7 @@ async def test_models_are_known_while_their_engine_is_down() -> None:
         pool.pick("one")
     with pytest.raises(ModelNotFound):
         pool.pick("three")
-    assert pool.pick("two").url == "fake://b"
+    assert pool.pick("two").member.url == "fake://b"
 
 
 async def test_an_engine_without_our_plugin_is_not_used() -> None:
@@ -56,7 +56,7 @@ async def test_an_engine_without_our_plugin_is_not_used() -> None:
         pool.pick("m")
     client.engine.settings = ours
     await pool.probe()
-    assert pool.pick("m").why == ""
+    assert pool.pick("m").member.why == ""
 
 
 async def test_models_are_known_from_an_earlier_life() -> None:
@@ -73,14 +73,14 @@ async def test_the_least_busy_engine_is_next() -> None:
     await pool.probe()
     first = pool.pick("m")
     with pool.using(first):
-        assert pool.pick("m") is not first
-    assert first.in_flight == 0
+        assert pool.pick("m").member is not first.member
+    assert first.member.in_flight == 0
 
 
 async def test_calls_picked_in_one_moment_take_turns() -> None:
     pool = EnginePool([member("a"), member("b")])
     await pool.probe()
-    urls = [pool.pick("m").url for _ in range(4)]
+    urls = [pool.pick("m").member.url for _ in range(4)]
     assert urls == ["fake://a", "fake://b", "fake://a", "fake://b"]
 
 
@@ -90,10 +90,10 @@ async def test_a_call_that_finds_its_engine_gone_ejects_it_and_a_probe_brings_it
     chosen = pool.pick("m")
     with pytest.raises(EngineUnavailable), pool.using(chosen):
         raise EngineUnavailable("lost") from ConnectionResetError()
-    assert not chosen.up
-    assert chosen.why == "lost"
+    assert not chosen.member.up
+    assert chosen.member.why == "lost"
     await pool.probe()
-    assert chosen.up
+    assert chosen.member.up
 
 
 async def test_a_call_that_took_too_long_ejects_nobody() -> None:
@@ -102,7 +102,7 @@ async def test_a_call_that_took_too_long_ejects_nobody() -> None:
     chosen = pool.pick("m")
     with pytest.raises(EngineUnavailable), pool.using(chosen):
         raise EngineUnavailable("slow") from TimeoutError()
-    assert chosen.up
+    assert chosen.member.up
 
 
 async def test_only_several_slow_probes_in_a_row_eject() -> None:
@@ -132,15 +132,15 @@ async def test_each_kind_of_model_at_its_own_path() -> None:
     told: list[str] = []
     pool = EnginePool([member("a"), embedder], seen=lambda _, facts: told.append(facts.model))
     await pool.probe()
-    assert pool.pick("e", EMBEDDINGS_PATH).url == "fake://e"
-    assert pool.pick("m", COMPLETIONS_PATH).url == "fake://a"
+    assert pool.pick("e", EMBEDDINGS_PATH).member.url == "fake://e"
+    assert pool.pick("m", COMPLETIONS_PATH).member.url == "fake://a"
     for model, path in (("e", CHAT_PATH), ("e", COMPLETIONS_PATH), ("m", EMBEDDINGS_PATH)):
         with pytest.raises(InvalidRequest) as refused:
             pool.pick(model, path)
         assert (refused.value.param, refused.value.code) == ("model", "unsupported_model")
     embedder.engine = FakeEngine(FakeSettings(model="e"))
     await pool.probe()
-    assert pool.pick("e").url == "fake://e"
+    assert pool.pick("e").member.url == "fake://e"
     assert told == ["m", "e", "e"], "another kind under the same name is told"
 
 
@@ -176,7 +176,7 @@ async def test_members_come_drain_and_leave() -> None:
         while not all(one.up for one in pool.members):
             await asyncio.sleep(0.02)
     await pool.follow({"fake://a": True, "fake://b": False}, make)
-    assert {pool.pick("m").url for _ in range(4)} == {"fake://b"}
+    assert {pool.pick("m").member.url for _ in range(4)} == {"fake://b"}
     assert pool.open_urls == ["fake://b"]
     await pool.follow({"fake://a": True, "fake://b": True}, make)
     assert [info.up for info in pool.models()] == [False]
@@ -199,7 +199,7 @@ async def test_an_engine_that_left_is_closed_after_its_last_call() -> None:
     await pool.follow({"fake://a": False}, lambda url: _Closes(url=url))
     await pool.probe()
     chosen = pool.pick("fake-model")
-    client = chosen.client
+    client = chosen.member.client
     assert isinstance(client, _Closes)
     with pool.using(chosen):
         await pool.follow({}, lambda url: _Closes(url=url))
@@ -207,3 +207,54 @@ async def test_an_engine_that_left_is_closed_after_its_last_call() -> None:
         assert not client.closed
     await pool.follow({}, lambda url: _Closes(url=url))
     assert client.closed
+
+
+def said(*turns: str) -> dict[str, object]:
+    roles = ("user", "assistant")
+    messages = [{"role": roles[i % 2], "content": text} for i, text in enumerate(turns)]
+    return {"model": "m", "messages": messages}
+
+
+async def test_a_conversation_goes_on_where_it_began() -> None:
+    pool = EnginePool([member(name) for name in "abcd"])
+    await pool.probe()
+    for number in range(8):
+        turns = [f"question {number} " * 200]
+        first = pool.pick("m", CHAT_PATH, said(*turns))
+        with pool.using(first):
+            first.note_token()
+        turns += ["an answer", "and then?"]
+        again = pool.pick("m", CHAT_PATH, said(*turns))
+        assert again.member is first.member
+        assert again.new_tokens < first.new_tokens / 2 or not first.new_tokens
+
+
+async def test_prompts_that_wait_send_the_next_one_elsewhere() -> None:
+    pool = EnginePool([member("a"), member("b")])
+    await pool.probe()
+    body = said("the same long document " * 400)
+    first = pool.pick("m", CHAT_PATH, body)
+    first.new_tokens = 100_000
+    with pool.using(first):
+        assert pool.pick("m", CHAT_PATH, body).member is not first.member
+    assert first.member.waiting_tokens == 0
+
+
+async def test_calls_of_other_gateways_count_as_an_engine_reports_them() -> None:
+    client = member("a")
+    pool = EnginePool([client])
+    client.engine.report = {}
+    client.engine._classes.update({"1": "online", "2": "offline", "3": "flex"})
+    await pool.probe()
+    assert pool.members[0].num_calls == 2
+
+
+async def test_an_engine_that_was_lost_comes_back_with_an_empty_cache() -> None:
+    pool = EnginePool([member("a"), member("b")])
+    await pool.probe()
+    body = said("a long question " * 300)
+    first = pool.pick("m", CHAT_PATH, body)
+    with pytest.raises(EngineUnavailable), pool.using(first):
+        raise EngineUnavailable("lost") from ConnectionResetError()
+    await pool.probe()
+    assert pool.pick("m", CHAT_PATH, body).new_tokens > 1000
