@@ -24,7 +24,7 @@ from typing import Protocol
 from bench.report import report
 from engine_adapter.client import routing
 from engine_adapter.client.routing import BLOCK_TOKENS, PrefixRouting, Prompt, drawn_two
-from engine_adapter.latency.gpu_table import (
+from engine_adapter.simulator.gpu_table import (
     CUDA_GRAPH_ROWS,
     DEFAULT_HOST_S,
     GpuTimes,
@@ -218,7 +218,8 @@ ROUTINGS: dict[str, type[Routing]] = {
 def conversations(seed: int, per_s: float) -> list[list[tuple[float, Turn]]]:
     """Each a list of turns, with the pause before each; the first pause is from the start."""
     generator = random.Random(seed)
-    at_s, found = 0.0, []
+    at_s = 0.0
+    found: list[list[tuple[float, Turn]]] = []
     while at_s < WINDOW_S:
         at_s += generator.expovariate(per_s)
         document = generator.randrange(NUM_DOCUMENTS) + 1 if generator.random() < 0.1 else 0

@@ -131,6 +131,8 @@ class Admission:
             NoFlexRoom: It asks for flex, and no engine has spare capacity.
         """
         _CHECKS[path](body)
+        if (model := self._engines.resolve(body["model"])) != body["model"]:
+            body = {**body, "model": model}
         request_class, tier = class_of_tier(body.get("service_tier"))
         route = self._engines.pick(body["model"], path, body)
         choices = tuple(

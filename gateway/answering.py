@@ -11,7 +11,7 @@ from starlette.responses import Response
 from engine_adapter.client.base import EMBEDDINGS_PATH, EngineCall, EngineClient, EngineReply
 from engine_adapter.client.decoding import error_reply
 from engine_adapter.client.embedding import embed
-from engine_adapter.wire.errors import ApiError
+from engine_adapter.wire.errors import ApiError, EngineUnavailable
 from engine_adapter.wire.replies import reply_body
 from engine_adapter.wire.usage import TokenUsage
 from gateway.admission import Admitted
@@ -56,6 +56,9 @@ async def _all(admitted: Admitted, client: EngineClient) -> list[EngineReply]:
         for error in errors.exceptions:
             if isinstance(error, _Refused):
                 return [error.reply] * len(admitted.choices)
+        for error in errors.exceptions:
+            if isinstance(error, EngineUnavailable):
+                raise error from error.__cause__
         raise
     return [task.result() for task in tasks]
 
@@ -69,6 +72,8 @@ class _Refused(Exception):
 async def _one(client: EngineClient, call: EngineCall) -> EngineReply:
     try:
         reply = await client.call(call)
+    except EngineUnavailable:
+        raise  # ends the group too: the whole request may go elsewhere
     except ApiError as error:
         reply = error_reply(call, error)
     if not reply.ok:

@@ -60,7 +60,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         buckets = ValkeyBuckets(settings.broker_url)
         stack.push_async_callback(buckets.close)
         registry = EngineRegistry(database, settings.engines)
-        pool = EnginePool(seen=registry.note)
+        pool = EnginePool(seen=registry.note, aliases=settings.aliases)
         stack.push_async_callback(pool.close)
         pool.remember(await registry.remembered())
         await registry.apply(pool)

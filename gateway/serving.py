@@ -12,7 +12,7 @@ from starlette.responses import Response
 from batch.clock import Clock
 from engine_adapter.client.base import EngineClient
 from engine_adapter.client.pool import EnginePool
-from engine_adapter.wire.errors import EngineNotReached
+from engine_adapter.wire.errors import EngineUnavailable
 from gateway.admission import Admission, Admitted, json_body
 from gateway.answering import answer
 from gateway.auth.keys import KeyRing
@@ -21,6 +21,7 @@ from gateway.auth.usage import UsageRecorder
 from gateway.bill import Bill
 from gateway.dependencies import principal_of
 from gateway.disconnect import ClientGone, while_connected
+from gateway.failover import Failover
 from gateway.limits.limiter import RateLimiter
 from gateway.observability.metrics import Metrics
 from gateway.settings import GatewaySettings
@@ -115,11 +116,13 @@ async def deliver(
         usage=parts.usage,
         limiter=parts.limiter,
     )
+    failover = Failover(engines, admitted, retry_lost=settings.retry_lost)
     if admitted.stream:
         return StreamedReply(
             admitted,
             form.streamed(admitted, created),
             engines=engines,
+            failover=failover,
             admission=parts.admission,
             bill=bill,
             metrics=parts.metrics,
@@ -130,16 +133,12 @@ async def deliver(
         )
 
     async def work() -> Response:
-        route = admitted.route
         while True:
             try:
-                with engines.using(route) as client:
+                with engines.using(failover.route) as client:
                     return await keys.while_usable(principal, form.whole(admitted, client, created))
-            except EngineNotReached:
-                # It never heard of the request and is left out now: another one may serve it.
-                if route.member.open:
-                    raise
-                route = engines.pick(admitted.model, admitted.path, admitted.choices[0].call.body)
+            except EngineUnavailable as error:
+                failover.go_on(error)
 
     try:
         with parts.admission.room(admitted):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pydantic import Field, field_validator
 
 from batch.settings import CommonSettings
+from engine_adapter.client.aliases import parse_aliases
 from gateway.strangers import LOOPBACK, TrustedProxies
 
 
@@ -23,6 +24,11 @@ class GatewaySettings(CommonSettings):
     request_timeout_s: float = Field(default=590.0, gt=0)
     """A request without a word from its engine for this long is given up
     (COSERVE_REQUEST_TIMEOUT_S): just before the official client does so."""
+    retry_lost: bool = True
+    """A request whose engine is lost before its first token is tried once on another one
+    (COSERVE_RETRY_LOST)."""
+    model_aliases: str = ""
+    """Further names of models, `name=model|fallback` comma separated (COSERVE_MODEL_ALIASES)."""
     max_connections: int = Field(default=4096, ge=1)
     """Clients' connections at once; further ones get 503 (COSERVE_MAX_CONNECTIONS)."""
     max_connections_per_address: int = Field(default=1024, ge=1)
@@ -75,6 +81,17 @@ class GatewaySettings(CommonSettings):
     def _are_proxies(cls, networks: str) -> str:
         TrustedProxies.of(networks)
         return networks
+
+    @field_validator("model_aliases")
+    @classmethod
+    def _are_aliases(cls, aliases: str) -> str:
+        parse_aliases(aliases)
+        return aliases
+
+    @property
+    def aliases(self) -> dict[str, tuple[str, ...]]:
+        """Models by a further name, the preferred one first."""
+        return parse_aliases(self.model_aliases)
 
     @property
     def proxies(self) -> TrustedProxies:

@@ -22,7 +22,7 @@ from engine_adapter.client.base import EngineClient
 from engine_adapter.client.pool import EnginePool
 from engine_adapter.wire.chunks import KEEP_ALIVE, StreamFailed
 from engine_adapter.wire.engine_errors import ENGINE_LOST, aborted
-from engine_adapter.wire.errors import ApiError, EngineNotReached, EngineUnavailable
+from engine_adapter.wire.errors import ApiError, EngineUnavailable
 from engine_adapter.wire.request_class import word_of
 from engine_adapter.wire.usage import TokenUsage
 from gateway.admission import Admission, Admitted, Choice
@@ -31,6 +31,7 @@ from gateway.auth.principal import Principal
 from gateway.bill import Bill
 from gateway.disconnect import ClientGone, while_connected
 from gateway.error_handlers import error_response
+from gateway.failover import Failover
 from gateway.observability.latency_metrics import targets_of
 from gateway.observability.metrics import Metrics
 from gateway.stream_form import StreamForm, StreamWriter
@@ -55,6 +56,7 @@ class StreamedReply(Response):
         form: StreamForm,
         *,
         engines: EnginePool,
+        failover: Failover,
         admission: Admission,
         bill: Bill,
         metrics: Metrics,
@@ -71,7 +73,7 @@ class StreamedReply(Response):
             *((name.encode(), value.encode()) for name, value in bill.headers.items()),
         ]
         self._admitted = admitted
-        self._route = admitted.route
+        self._failover = failover
         self._engines = engines
         self._admission = admission
         self._bill = bill
@@ -118,19 +120,15 @@ class StreamedReply(Response):
         Raises:
             ApiError: The engine refused the request, failed at it, or was lost.
         """
-        admitted = self._admitted
         while True:
             try:
                 return await self._relay_from(send)
-            except EngineNotReached:
-                # It never heard of the request and is left out now: another one may serve it.
-                if self._route.member.open or self._started or len(self._writers) > 1:
-                    raise
-                body = admitted.choices[0].call.body
-                self._route = self._engines.pick(admitted.model, admitted.path, body)
+            except EngineUnavailable as error:
+                self._failover.go_on(error)
+                self._heard_at = time.monotonic()
 
     async def _relay_from(self, send: Send) -> bytes:
-        with self._engines.using(self._route) as client:
+        with self._engines.using(self._failover.route) as client:
             async with asyncio.TaskGroup() as group:
                 pumping = group.create_task(self._pump_all(client, send))
                 beat = group.create_task(self._beat(send, pumping))
@@ -176,6 +174,7 @@ class StreamedReply(Response):
         num_texts, text_at = 0, 0.0
         try:
             async for frame in stream:
+                self._failover.begun = True
                 self._heard_at = now = time.monotonic()
                 events = frame.events
                 out = feed(events[0]) if len(events) == 1 else await self._fed(feed, events, send)
@@ -239,7 +238,7 @@ class StreamedReply(Response):
 
     def _note_first(self) -> None:
         self._first_sent = True
-        self._route.note_token()
+        self._failover.route.note_token()
         took_s = time.perf_counter() - self._received_at
         self._latency.ttft.add(took_s, self._ttft_target_s)
 

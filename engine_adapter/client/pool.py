@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH, EngineClient, EngineFacts
@@ -107,9 +107,16 @@ class EnginePool:
         members: The engines in use, draining ones included.
     """
 
-    def __init__(self, clients: Sequence[EngineClient] = (), *, seen: Seen | None = None) -> None:
+    def __init__(
+        self,
+        clients: Sequence[EngineClient] = (),
+        *,
+        seen: Seen | None = None,
+        aliases: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
         self.members = [Member(client) for client in clients]
         self._seen = seen
+        self._aliases = dict(aliases or {})
         self._routing = PrefixRouting()
         self._known: dict[str, EngineFacts] = {}
         self._leaving: list[Member] = []
@@ -166,7 +173,7 @@ class EnginePool:
                 member.facts = known.get(member.url)
 
     def models(self) -> list[ModelInfo]:
-        """Every model known to be served, in the engines' order."""
+        """Every model known to be served, in the engines' order, then the aliases of such."""
         found: dict[str, ModelInfo] = {}
         for member in self.members:
             facts = member.facts
@@ -175,7 +182,18 @@ class EnginePool:
             known = found.get(facts.model)
             up = member.open or (known is not None and known.up)
             found[facts.model] = ModelInfo(facts.model, facts.context_tokens, up, facts.embeds)
+        for alias, wanted in self._aliases.items():
+            if known := _preferred(found, wanted):
+                found[alias] = replace(known, id=alias)
         return list(found.values())
+
+    def resolve(self, name: str) -> str:
+        """The model that a name stands for now: an alias' first that answers, else itself."""
+        if name not in self._aliases:
+            return name
+        found = {info.id: info for info in self.models() if info.id not in self._aliases}
+        known = _preferred(found, self._aliases[name])
+        return known.id if known else name
 
     def model(self, model_id: str) -> ModelInfo:
         """One model.
@@ -305,6 +323,12 @@ def no_plugin(url: str) -> str:
         f"The engine at {url} runs without coserve's scheduler plugin: "
         "set its environment up again (make setup-engine)."
     )
+
+
+def _preferred(found: Mapping[str, ModelInfo], wanted: Sequence[str]) -> ModelInfo | None:
+    """Of what an alias stands for: the first that answers, else the first that is known."""
+    known = [found[model] for model in wanted if model in found]
+    return next((info for info in known if info.up), known[0] if known else None)
 
 
 def _num_online(facts: EngineFacts) -> int:

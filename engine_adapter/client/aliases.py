@@ -1,0 +1,25 @@
+"""Further names of models: each stands for a model, and for another one while that is away."""
+
+from __future__ import annotations
+
+
+def parse_aliases(text: str) -> dict[str, tuple[str, ...]]:
+    """`name=model|fallback, ...` as models by name, the preferred one first.
+
+    Raises:
+        ValueError: It has another form, or an alias stands for an alias.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, _, models = part.partition("=")
+        wanted = tuple(model.strip() for model in models.split("|"))
+        if not name.strip() or not all(wanted):
+            raise ValueError(f"{part!r} is not of the form name=model or name=model|fallback")
+        if name.strip() in found:
+            raise ValueError(f"the alias {name.strip()!r} is there twice")
+        found[name.strip()] = wanted
+    for name, wanted in found.items():
+        for model in wanted:
+            if model in found:
+                raise ValueError(f"the alias {name!r} stands for {model!r}, which is an alias")
+    return found
