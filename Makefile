@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c '' >/dev/null 2>&1 && echo $$p || echo python3)
 BIN := .venv/bin
 
-.PHONY: help run test-all docs setup setup-dev setup-engine setup-kernels setup-browser setup-pgbouncer setup-helm setup-conformance test check compatibility conformance chaos soak bench bench-batch lock lock-engine
+.PHONY: help run test-all docs setup setup-dev setup-engine setup-kernels setup-browser setup-pgbouncer setup-promtool setup-helm setup-conformance test check compatibility conformance chaos soak bench bench-batch lock lock-engine
 
 help:  ## list the verbs, with how long each takes on two cores
 	@awk -F ':.*## ' '/^# ---/ {gsub(/^# -+ | -+$$/, ""); print "\n" $$0} \
@@ -40,6 +40,9 @@ setup-browser:  ## install Chromium for the browser tests; as root (1 min)
 
 setup-pgbouncer:  ## install PgBouncer for the tests behind a pooler; as root (10 s)
 	@$(PYTHON) -m coserve.setup pgbouncer
+
+setup-promtool:  ## promtool for the tests of the alerts, out of Debian's package (20 s)
+	@$(PYTHON) -m coserve.setup promtool
 
 # --- look after the code -------------------------------------------------------------------
 check: setup-dev setup-helm  ## format, lint, types, imports, dependencies, pages, the site (2 min)

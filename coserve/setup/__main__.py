@@ -3,7 +3,8 @@
 Verbs: service (.venv), dev (.venv with the tests' tools), engine (.venv-engine and the default
 model), kernels (Triton for the kernels' tests), run (service, then `coserve up`), browser (Chromium
 for the browser tests), pgbouncer (for the tests behind a pooler), conformance (official clients and
-validators for `make conformance`), helm (for the checks of the chart).
+validators for `make conformance`), helm (for the checks of the chart), promtool (for the
+tests of the alerts).
 """
 
 import sys
@@ -21,6 +22,7 @@ VERBS = (
     "pgbouncer",
     "conformance",
     "helm",
+    "promtool",
 )
 
 

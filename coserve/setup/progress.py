@@ -46,12 +46,17 @@ def folder_bytes(folder: Path) -> int:
     )
 
 
-def run(argv: Sequence[str | Path], why: str, env: Mapping[str, str] | None = None) -> None:
+def run(
+    argv: Sequence[str | Path],
+    why: str,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> None:
     """Run a command and show what it prints.
 
     Raises:
         SetupFailed: It failed; `why` begins the sentence.
     """
-    done = subprocess.run([str(part) for part in argv], env=env, check=False)
+    done = subprocess.run([str(part) for part in argv], env=env, cwd=cwd, check=False)
     if done.returncode != 0:
         raise SetupFailed(f"{why} (exit status {done.returncode}); see the lines above.")

@@ -18,6 +18,7 @@ from coserve.setup.kernel_tests import set_up_triton
 from coserve.setup.model import ensure_default_model
 from coserve.setup.pgbouncer import set_up_pgbouncer
 from coserve.setup.progress import folder_bytes
+from coserve.setup.promtool import set_up_promtool
 from coserve.setup.service_env import set_up_service
 
 ALREADY_SET_UP_S = 3.0
@@ -77,6 +78,8 @@ def run_verb(verb: str, checkout: Path) -> None:
             set_up_conformance(checkout)
         elif verb == "helm":
             set_up_helm(checkout)
+        elif verb == "promtool":
+            set_up_promtool(checkout)
         else:
             set_up_service(checkout, dev=verb == "dev")
     if verb == "run":

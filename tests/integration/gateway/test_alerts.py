@@ -1,0 +1,119 @@
+"""Alerts fire and are silent as they should; alerts and dashboards name metrics that exist."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from coserve.setup.promtool import find_promtool
+from tests.integration.gateway.conftest import MODEL, Online
+
+ROOT = Path(__file__).parents[3]
+OPS = ROOT / "ops"
+RUNBOOK = ROOT / "docs" / "operations" / "runbook"
+DASHBOARDS = sorted((OPS / "grafana").glob("*.json"))
+
+
+def rules() -> list[dict[str, Any]]:
+    told = yaml.safe_load((OPS / "prometheus" / "coserve.rules.yml").read_text())
+    return [rule for group in told["groups"] for rule in group["rules"]]
+
+
+def alerts() -> list[dict[str, Any]]:
+    return [rule for rule in rules() if "alert" in rule]
+
+
+def queries(dashboard: Path) -> list[str]:
+    told = json.loads(dashboard.read_text())
+    variables = [
+        one["query"]["query"] for one in told["templating"]["list"] if one["name"] != "datasource"
+    ]
+    return [target["expr"] for panel in told["panels"] for target in panel["targets"]] + variables
+
+
+def metrics_in(query: str) -> set[str]:
+    return set(re.findall(r"\b(?:coserve_|process_)[a-z0-9_]+", query))
+
+
+def test_promtool_finds_each_alert_right() -> None:
+    program = find_promtool(ROOT)
+    if program is None:
+        pytest.skip("no promtool: `make setup-promtool`")
+    done = subprocess.run(
+        [program, "test", "rules", "coserve.test.yml"],
+        cwd=OPS / "prometheus",
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_each_alert_is_tried_by_promtool() -> None:
+    tried = (OPS / "prometheus" / "coserve.test.yml").read_text()
+    assert [one["alert"] for one in alerts() if f'"{one["alert"]}"' not in tried] == []
+
+
+@pytest.mark.parametrize("alert", alerts(), ids=lambda one: one["alert"])
+def test_each_alert_has_its_page(alert: dict[str, Any]) -> None:
+    page = ROOT / alert["annotations"]["runbook"]
+    assert page == RUNBOOK / f"{alert['alert']}.md"
+    text = page.read_text()
+    assert text.startswith(f"# {alert['alert']}\n")
+    assert "\n## Look\n" in text
+    assert "\n## Do\n" in text
+    index = (ROOT / "docs/operations/runbook.md").read_text()
+    assert (
+        f"| [{alert['alert']}](runbook/{alert['alert']}.md) | {alert['labels']['severity']} |"
+        in index
+    )
+
+
+def test_there_is_no_page_without_its_alert() -> None:
+    assert {page.stem for page in RUNBOOK.glob("*.md")} == {one["alert"] for one in alerts()}
+
+
+async def exported(online: Online) -> dict[str, str]:
+    """The families of a real scrape, with their kind; of an engine that reports, too."""
+    online.engine.report = json.loads((ROOT / "tests/data/engine_report.json").read_text())
+    await online.app.state.engines.probe()
+    async with online.http() as http:
+        body = online.chat("one two", stream=True)
+        assert (await http.post("/v1/chat/completions", json=body)).status_code == 200
+        said = (await http.get("/metrics")).text
+    assert MODEL in said
+    return dict(re.findall(r"^# TYPE (\S+) (\w+)$", said, re.MULTILINE))
+
+
+def series_of(families: dict[str, str]) -> set[str]:
+    ends = {"histogram": ("_bucket", "_sum", "_count"), "summary": ("_sum", "_count")}
+    return {name + end for name, kind in families.items() for end in ends.get(kind, ("",))}
+
+
+async def test_alerts_and_dashboards_ask_for_metrics_that_exist(online: Online) -> None:
+    known = series_of(await exported(online))
+    asked = {name for rule in rules() for name in metrics_in(rule["expr"])}
+    asked |= {name for one in DASHBOARDS for query in queries(one) for name in metrics_in(query)}
+    assert len(asked) > 30
+    assert sorted(asked - known) == []
+
+
+def test_dashboards_are_whole() -> None:
+    assert DASHBOARDS
+    recorded = {rule["record"] for rule in rules() if "record" in rule}
+    for dashboard in DASHBOARDS:
+        told = json.loads(dashboard.read_text())
+        assert told["uid"] == dashboard.stem
+        ids = [panel["id"] for panel in told["panels"]]
+        assert len(set(ids)) == len(ids)
+        boxes = [panel["gridPos"] for panel in told["panels"]]
+        assert all(box["x"] + box["w"] <= 24 for box in boxes)
+        used = {
+            name for query in queries(dashboard) for name in re.findall(r"coserve:\S+:\w+", query)
+        }
+        assert used <= recorded
