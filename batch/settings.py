@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
@@ -38,6 +38,9 @@ class CommonSettings(ServiceSettings):
     database_prepares: bool = True
     """Statements are prepared on the server; off behind a pooler in transaction mode
     (COSERVE_DATABASE_PREPARES=0)."""
+
+    log_format: Literal["text", "json"] = "text"
+    """Of the log of every process of ours (COSERVE_LOG_FORMAT)."""
 
     broker_url: str = Field(
         default="redis://127.0.0.1:6379/0", validation_alias="BROKER_URL", repr=False

@@ -18,7 +18,7 @@ from store.session import Database
 def main() -> None:
     """Serve until SIGTERM or SIGINT; running requests get `shutdown_grace_s` to finish."""
     settings = GatewaySettings()
-    configure_logging(settings.log_level)
+    configure_logging(settings.log_level, settings.log_format)
     allow_files(settings.max_connections)
     try:
         asyncio.run(_check(settings))

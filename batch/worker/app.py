@@ -8,12 +8,17 @@ asks again within seconds) and so may take as long as its calls do.
 
 from __future__ import annotations
 
+import warnings
 from typing import Final
 
 from celery import Celery
+from celery.platforms import SecurityWarning
 
 from batch.queue import GC_FILES, SWEEP, TASK_ROUTES
 from batch.settings import BatchSettings
+
+# As whom a worker runs is the operator's choice; the warning is no line of a log.
+warnings.filterwarnings("ignore", category=SecurityWarning)
 
 STAGE_TIME_LIMIT_S: Final = 110
 STAGE_SOFT_LIMIT_S: Final = 90

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import sys
 from typing import Any
 
 from celery.signals import (
-    after_setup_logger,
+    setup_logging,
     worker_init,
     worker_process_init,
     worker_shutting_down,
@@ -18,6 +19,7 @@ from batch.settings import BatchSettings
 from batch.worker.app import STAGE_SOFT_LIMIT_S, STAGE_TIME_LIMIT_S, app
 from batch.worker.drain import DrainPipe
 from batch.worker.stages import Stages, run
+from engine_adapter import log_lines
 from store.schema import WrongDatabase
 
 _DRAIN = DrainPipe()
@@ -81,8 +83,15 @@ def _on_child(**_: Any) -> None:
     spare_collector()
 
 
-@after_setup_logger.connect
-def _on_logging(**_: Any) -> None:
+@setup_logging.connect
+def _on_logging(loglevel: int, **_: Any) -> None:
+    log_lines.configure(_part(), BatchSettings().log_format, loglevel)
     # A sweep every few seconds is not news; failures still are.
     for name in ("celery.app.trace", "celery.worker.strategy"):
         logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def _part() -> str:
+    """What this process is called: `worker-dispatch@%h` names a worker, beat has no name."""
+    given = (word for word in sys.argv if word.startswith("--hostname="))
+    return next(given, "--hostname=beat@").removeprefix("--hostname=").partition("@")[0]

@@ -7,6 +7,8 @@ import time
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from engine_adapter import log_lines
+
 _VERSION = (b"openai-version", b"2020-10-01")
 
 
@@ -28,6 +30,7 @@ class RequestIdMiddleware:
         request_id = f"req_{secrets.token_hex(16)}"
         state = scope.setdefault("state", {})
         state["request_id"] = request_id
+        log_lines.request_id.set(request_id)
         started_at = state["started_at"] = time.perf_counter()
         state["server_send"] = send
         process = scope["app"].state  # not the mounted app's, which takes its place in the scope

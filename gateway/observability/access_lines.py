@@ -12,8 +12,6 @@ import logging
 import time
 from typing import Any, Final
 
-import orjson
-
 GATHER_S: Final = 0.05
 
 logger = logging.getLogger("gateway.access")
@@ -35,8 +33,7 @@ class AccessLines:
         """Log what was noted, in order."""
         lines, self._lines = self._lines, []
         for at_ns, line in lines:
-            record = logger.makeRecord(
-                logger.name, logging.INFO, "", 0, orjson.dumps(line).decode(), (), None
-            )
+            record = logger.makeRecord(logger.name, logging.INFO, "", 0, "request", (), None)
+            record.fields = line
             record.created, record.msecs = at_ns / 1e9, at_ns // 1_000_000 % 1000
             logger.handle(record)

@@ -1,15 +1,15 @@
-"""Log lines of the gateway: one per event, to standard error."""
+"""Log lines of the gateway: one per event, to standard error (`engine_adapter/log_lines.py`)."""
 
 from __future__ import annotations
 
 import logging
 
+from engine_adapter import log_lines
 
-def configure_logging(level: str) -> None:
+
+def configure_logging(level: str, form: str) -> None:
     """Set up logging for a process that is a gateway."""
-    logging.basicConfig(
-        level=level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s", force=True
-    )
+    log_lines.configure("gateway", form, level.upper())
     # Nothing that no format names is looked up (Python's logging HOWTO, "Optimization").
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False

@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 import httpx
+import orjson
 import pytest
 
 from tests.integration.security.conftest import CANARY, Outside, chat
@@ -24,6 +25,7 @@ def outside_settings(tmp_path: Path) -> dict[str, str]:
         "COSERVE_SECRET_FILE": str(tmp_path / "secret"),
         "COSERVE_METRICS_TOKEN_FILE": str(tmp_path / "token"),
         "COSERVE_LOG_LEVEL": "debug",
+        "COSERVE_LOG_FORMAT": "json",
     }
 
 
@@ -52,7 +54,11 @@ async def test_no_secret_is_logged_or_answered(outside: Outside) -> None:
     outside.process.send_signal(signal.SIGTERM)
     await outside.process.wait()
     log = outside.log.read_bytes()
-    assert log.count(b"gateway.access") >= 12, "the run is in the log"
+    lines = [orjson.loads(line) for line in log.splitlines()]
+    assert all({"at", "level", "part", "logger", "message"} <= set(line) for line in lines)
+    access = [line for line in lines if line["logger"] == "gateway.access"]
+    assert len(access) >= 12, "the run is in the log"
+    assert all(line["request_id"].startswith("req_") for line in access)
     for secret in (outside.key, WRONG, SECRET, TOKEN, CANARY):
         assert secret.encode() not in log
         assert secret.encode() not in said
