@@ -16,6 +16,7 @@ from batch.project_limits import check_batch
 from batch.schemas import CreateBatch, may_be_id
 from batch.steer import check_priority, pause
 from batch.upload import MAX_BATCH_FILE_BYTES, MAX_EXPIRY_S, MIN_EXPIRY_S
+from engine_adapter import tracing
 from engine_adapter.wire.errors import InvalidRequest
 from store.models import Batch, File
 from store.repositories import batch as batches
@@ -53,11 +54,12 @@ async def create(
         metadata=request.metadata,
         output_expires_after_s=None if expires_after is None else expires_after.seconds,
     )
+    batch.traceparent = tracing.traceparent()
     if request.coserve is not None:
         batch.priority = request.coserve.priority
         if request.coserve.paused:
             await pause(session, project_id, batch.id)
-        await session.flush()
+    await session.flush()
     return batch
 
 

@@ -9,11 +9,14 @@ import logging
 from dataclasses import dataclass, replace
 from typing import Final
 
+from opentelemetry.trace import SpanKind
+
 from batch import quarantine, retry
 from batch.line import read_body
 from batch.output import failure_line, http_line
 from batch.retry import Again
 from batch.states import RowStatus
+from engine_adapter import log_lines, tracing
 from engine_adapter.client.base import (
     CHAT_PATH,
     COMPLETIONS_PATH,
@@ -115,7 +118,7 @@ async def execute(  # noqa: PLR0913
     )
     engine_lost = broken = False
     try:
-        reply = await _ASK[call.path](engine, call)
+        reply = await _asked(engine, call, row, batch)
     except EngineNotReached:
         # The engine never heard of the row: the attempt is none.
         put_back = PutBack(row.id, delay_s=retry.backoff_s(0, jitter))
@@ -136,6 +139,20 @@ async def execute(  # noqa: PLR0913
     if broken and outcome.put_back is not None:
         return replace(outcome, put_back=replace(outcome.put_back, lost=True))
     return outcome
+
+
+async def _asked(
+    engine: EngineClient, call: EngineCall, row: ClaimedRow, batch: LiveBatch
+) -> EngineReply:
+    """What the engine answers, in a span of the trace in which the batch was created."""
+    log_lines.request_id.set(call.request_id)
+    facts: tracing.Facts = {
+        "coserve.batch_id": batch.id,
+        "coserve.row_id": row.id,
+        "coserve.request_id": call.request_id,
+    }
+    with tracing.span("row", SpanKind.CONSUMER, facts, batch.traceparent):
+        return await _ASK[call.path](engine, call)
 
 
 def given_up(row: ClaimedRow) -> NewResult:

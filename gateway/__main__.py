@@ -6,6 +6,7 @@ import asyncio
 import sys
 
 from batch.collector import spare_collector
+from engine_adapter import tracing
 from gateway.app import create_app
 from gateway.observability.logs import configure_logging
 from gateway.server import GatewayServer, allow_files
@@ -24,9 +25,11 @@ def main() -> None:
         asyncio.run(_check(settings))
     except WrongDatabase as wrong:
         sys.exit(str(wrong))
+    tracing.start("gateway")
     server = GatewayServer(create_app(settings), settings)
     spare_collector()
     server.run()
+    tracing.stop()
 
 
 async def _check(settings: GatewaySettings) -> None:

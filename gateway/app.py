@@ -11,6 +11,7 @@ from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.types import ASGIApp
 
 from batch.dry_run import DryRuns
+from engine_adapter import tracing
 from gateway.dashboard.app import make_dashboard
 from gateway.direct_route import DirectRoute
 from gateway.error_handlers import install_error_handlers
@@ -20,6 +21,7 @@ from gateway.middleware.access_log import AccessLogMiddleware
 from gateway.middleware.body_limit import BodyLimitMiddleware
 from gateway.middleware.boundary import BoundaryMiddleware
 from gateway.middleware.request_id import RequestIdMiddleware
+from gateway.middleware.tracing import TracingMiddleware
 from gateway.middleware.trailing_slash import TrailingSlashMiddleware
 from gateway.observability.metrics import Metrics
 from gateway.routes import (
@@ -168,4 +170,6 @@ def _add_middleware(app: FastAPI, settings: GatewaySettings) -> None:
     )
     app.add_middleware(BoundaryMiddleware)
     app.add_middleware(AccessLogMiddleware, metrics=app.state.metrics)
+    if tracing.is_on():
+        app.add_middleware(TracingMiddleware)
     app.add_middleware(RequestIdMiddleware)

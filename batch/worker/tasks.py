@@ -10,6 +10,7 @@ from celery.signals import (
     setup_logging,
     worker_init,
     worker_process_init,
+    worker_process_shutdown,
     worker_shutting_down,
 )
 
@@ -19,7 +20,7 @@ from batch.settings import BatchSettings
 from batch.worker.app import STAGE_SOFT_LIMIT_S, STAGE_TIME_LIMIT_S, app
 from batch.worker.drain import DrainPipe
 from batch.worker.stages import Stages, run
-from engine_adapter import log_lines
+from engine_adapter import log_lines, tracing
 from store.schema import WrongDatabase
 
 _DRAIN = DrainPipe()
@@ -81,6 +82,12 @@ def _on_shutdown(**_: Any) -> None:
 def _on_child(**_: Any) -> None:
     _DRAIN.enter_child()
     spare_collector()
+    tracing.start(_part())
+
+
+@worker_process_shutdown.connect
+def _on_child_end(**_: Any) -> None:
+    tracing.stop()
 
 
 @setup_logging.connect

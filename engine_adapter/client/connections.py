@@ -215,7 +215,9 @@ class Connections:
         self._idle: list[Connection] = []
         self._ending: set[Connection] = set()
 
-    async def send(self, path: str, body: bytes, *, stream: bool = False) -> Connection:
+    async def send(
+        self, path: str, body: bytes, *, stream: bool = False, traceparent: str | None = None
+    ) -> Connection:
         """Send a JSON body; the connection on which it is answered, to be given back to `release`.
 
         A streamed answer comes as the connection's `incoming`, any other as its `answer`.
@@ -224,7 +226,8 @@ class Connections:
             NotConnected: Nothing was sent.
         """
         connection = self._take() or await self._connect()
-        head = f"POST {self._prefix}{path} HTTP/1.1\r\n{self._head}{len(body)}\r\n\r\n"
+        traced = f"traceparent: {traceparent}\r\n" if traceparent else ""
+        head = f"POST {self._prefix}{path} HTTP/1.1\r\n{traced}{self._head}{len(body)}\r\n\r\n"
         connection.ask(head.encode() + body, stream=stream)
         return connection
 

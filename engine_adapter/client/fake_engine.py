@@ -74,6 +74,8 @@ class FakeEngine:
         """What it says about a runtime inside it, beside what it knows itself."""
         self.received: list[dict[str, Any]] = []
         """The last bodies that came in, oldest first."""
+        self.traceparents: list[str | None] = []
+        """The header of each call over HTTP, oldest first."""
         self._slots = asyncio.Semaphore(self.settings.max_running)
         self._served: dict[str, list[int]] = {}
         self._classes: dict[str, str] = {}

@@ -35,6 +35,7 @@ def _break(request: web.Request) -> None:
 
 async def _generate(request: web.Request) -> web.StreamResponse:
     engine, journal = request.app[_ENGINE], request.app[_JOURNAL]
+    engine.traceparents.append(request.headers.get("traceparent"))
     body = orjson.loads(await request.read())
     try:
         script = engine.script(request.path, body)

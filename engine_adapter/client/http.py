@@ -16,7 +16,9 @@ from typing import Any, TypeVar
 
 import aiohttp
 import orjson
+from opentelemetry.trace import Span, SpanKind
 
+from engine_adapter import tracing
 from engine_adapter.client.addresses import EngineResolver
 from engine_adapter.client.base import EngineCall, EngineFacts, EngineReply, LiveRids, StreamFrame
 from engine_adapter.client.connections import (
@@ -84,26 +86,51 @@ class HttpEngineClient:
 
     async def call(self, call: EngineCall) -> EngineReply:
         """See `EngineClient.call`."""
-        try:
-            body = await self._encoded(call, stream=False)
-            connection = await self.connections.send(call.path, body)
-        except NotConnected as error:
-            raise EngineNotReached(NOT_REACHED) from error
-        try:
-            status, raw = await self._exchange(call, connection.answer, partial(_note_served, call))
-        finally:
-            self.connections.release(connection)
-        return decode_reply(call, status, raw)
+        with tracing.span("engine call", SpanKind.CLIENT, self._facts_of(call)) as span:
+            try:
+                body = await self._encoded(call, stream=False)
+                traced = tracing.traceparent(span)
+                connection = await self.connections.send(call.path, body, traceparent=traced)
+            except NotConnected as error:
+                raise EngineNotReached(NOT_REACHED) from error
+            heard = partial(_note_served, call)
+            try:
+                status, raw = await self._exchange(call, connection.answer, heard)
+            finally:
+                self.connections.release(connection)
+            return decode_reply(call, status, raw)
 
     async def stream(self, call: EngineCall) -> HttpEngineStream:
         """See `EngineClient.stream`."""
+        span = tracing.begin("engine stream", SpanKind.CLIENT, self._facts_of(call))
+        try:
+            return await self._stream(call, span)
+        except BaseException as error:
+            tracing.fail(span, error)
+            span.end()
+            raise
+
+    def _facts_of(self, call: EngineCall) -> tracing.Facts:
+        """What a span says of a call."""
+        return {
+            "server.address": self._url,
+            "url.path": call.path,
+            "coserve.class": call.request_class.name.lower(),
+            "coserve.request_id": call.request_id,
+            "coserve.rid": call.rid,
+        }
+
+    async def _stream(self, call: EngineCall, span: Span) -> HttpEngineStream:
         try:
             body = await self._encoded(call, stream=True)
-            connection = await self.connections.send(call.path, body, stream=True)
+            traced = tracing.traceparent(span)
+            connection = await self.connections.send(
+                call.path, body, stream=True, traceparent=traced
+            )
         except NotConnected as error:
             raise EngineNotReached(NOT_REACHED) from error
         assert connection.incoming is not None
-        stream = HttpEngineStream(self, call.rid, connection)
+        stream = HttpEngineStream(self, call.rid, connection, span)
 
         async def note_served(_: int) -> None:
             with suppress(TimeoutError):
@@ -225,7 +252,10 @@ class HttpEngineClient:
 class HttpEngineStream:
     """A streamed answer whose status line has arrived."""
 
-    def __init__(self, client: HttpEngineClient, rid: str, connection: Connection) -> None:
+    def __init__(
+        self, client: HttpEngineClient, rid: str, connection: Connection, span: Span
+    ) -> None:
+        self._span = span
         self._client = client
         self._rid = rid
         self._connection = connection
@@ -258,6 +288,7 @@ class HttpEngineStream:
         if self._closed:
             return None
         self._closed = True
+        self._span.end()
         connections = self._client.connections
         if self._done:
             connections.release_at_end(self._connection)

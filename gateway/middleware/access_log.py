@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
+from typing import Any
 
 from prometheus_client import Counter, Histogram
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from engine_adapter import tracing
 from gateway.observability.access_lines import AccessLines, logger
 from gateway.observability.metrics import Metrics
 
@@ -66,7 +68,7 @@ class AccessLogMiddleware:
         seconds.observe(took_s)
         if not logger.isEnabledFor(logging.INFO):
             return
-        line = {
+        line: dict[str, Any] = {
             "request_id": scope["state"]["request_id"],
             "key_id": scope["state"].get("key_id"),
             "method": scope["method"],
@@ -77,6 +79,7 @@ class AccessLogMiddleware:
         for name, value in scope["headers"]:
             if name in _CLIENT_WORDS:
                 line[_CLIENT_WORDS[name]] = value[:_MAX_WORD_CHARS].decode("latin-1")
+        line.update(tracing.ids())
         self._lines.add(line)
 
     def _series_of(self, method: str, route: str, status: int) -> tuple[Counter, Histogram]:

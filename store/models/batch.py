@@ -81,6 +81,8 @@ class Batch(Base):
         "metadata", JSONB(none_as_null=True)
     )
     output_expires_after_s: Mapped[int | None]
+    traceparent: Mapped[str | None]
+    """Ours; the trace in which it was created (W3C Trace Context), which its rows continue."""
     priority: Mapped[int] = mapped_column(server_default="0")
     """Ours; among live batches a higher one goes first."""
     paused_at: Mapped[Instant | None]

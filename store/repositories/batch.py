@@ -35,6 +35,7 @@ class LiveBatch:
         key_id: The key that created it, for the account.
         model: What its lines ask for; none for a batch validated before that was kept.
         answer_tokens: Mean length of its answers; none where it has none yet.
+        traceparent: The trace that its rows continue.
     """
 
     id: str
@@ -47,6 +48,7 @@ class LiveBatch:
     key_id: str | None = None
     model: str | None = None
     answer_tokens: float | None = None
+    traceparent: str | None = None
 
 
 async def add(  # noqa: PLR0913
@@ -183,7 +185,8 @@ async def live(session: AsyncSession, model: str) -> list[LiveBatch]:
             SELECT b.id, b.project_id, b.endpoint, b.priority,
                    b.num_total - b.num_completed - b.num_failed AS num_open,
                    b.expires_at, f.storage_key, b.key_id, b.model,
-                   b.completion_tokens::float8 / NULLIF(b.num_completed, 0) AS answer_tokens
+                   b.completion_tokens::float8 / NULLIF(b.num_completed, 0) AS answer_tokens,
+                   b.traceparent
             FROM batches b JOIN files f ON f.id = b.input_file_id
             WHERE b.status = 'in_progress' AND b.paused_at IS NULL
               AND b.expires_at > statement_timestamp()
