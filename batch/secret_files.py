@@ -19,7 +19,15 @@ from pydantic_settings import (
     SettingsError,
 )
 
-SECRETS = frozenset({"DATABASE_URL", "BROKER_URL", "COSERVE_SECRET", "COSERVE_METRICS_TOKEN"})
+SECRETS = frozenset(
+    {
+        "DATABASE_URL",
+        "BROKER_URL",
+        "COSERVE_SECRET",
+        "COSERVE_METRICS_TOKEN",
+        "COSERVE_ENGINE_TOKEN",
+    }
+)
 SUFFIX = "_FILE"
 SECRET_FILE_NAMES = frozenset(name + SUFFIX for name in SECRETS)
 

@@ -60,6 +60,7 @@ async def sweep(
         waiting = await batches.waiting_for_a_stage(session, idle_s=waiting_s)
         has_rows = await dispatchers.has_claimable_rows(session)
         leased = await dispatchers.engine_urls(session)
+        await engines.forget_silent(session)
         in_use = await engines.in_use(session, static_engines)
         webhooks_due = await deliveries.any_due(session)
     to_validate = [name for name, status in waiting if status == BatchStatus.VALIDATING]

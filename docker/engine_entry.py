@@ -4,6 +4,8 @@ COSERVE_MODEL        model folder (/model)
 COSERVE_MODEL_NAME   name it is served under (the folder's name)
 COSERVE_ENGINE_PORT  port to listen on (30000)
 COSERVE_ENGINE_ARGS  more arguments for SGLang
+
+With COSERVE_REGISTER_URLS the engine registers itself there (engine_adapter/registration.py).
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import sys
 from pathlib import Path
 
 from engine_adapter.engine_process import Device, EngineSettings, engine_command
+from engine_adapter.registration import NAMES as REGISTRATION
 
 
 def main() -> None:
@@ -31,6 +34,10 @@ def main() -> None:
         ),
         os.environ,
     )
+    if os.environ.get("COSERVE_REGISTER_URLS"):
+        for name in REGISTRATION:
+            env[name] = os.environ.get(name, "")
+        argv = [sys.executable, "-m", "engine_adapter.registration", "--", *argv]
     os.execve(argv[0], argv, env)
 
 

@@ -33,6 +33,7 @@ from gateway.routes import (
     completions,
     conversations,
     embeddings,
+    engine_registration,
     files,
     health,
     metrics,
@@ -72,7 +73,7 @@ API_ROUTERS: tuple[APIRouter, ...] = (
     organization_usage.router,
     webhook_endpoints.router,
 )
-PLAIN_ROUTERS: tuple[APIRouter, ...] = (health.router,)
+PLAIN_ROUTERS: tuple[APIRouter, ...] = (health.router, engine_registration.router)
 
 
 class Gateway(FastAPI):

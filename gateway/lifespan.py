@@ -20,6 +20,7 @@ from engine_adapter.client.pool import EnginePool
 from gateway.admission import Admission
 from gateway.auth.keys import KeyRing
 from gateway.auth.usage import UsageRecorder
+from gateway.engine_discovery import EngineDiscovery, KubernetesApi
 from gateway.engine_registry import EngineRegistry
 from gateway.history.recorder import HistoryRecorder
 from gateway.limits.assembly import make_limiter
@@ -64,6 +65,10 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         stack.push_async_callback(pool.close)
         pool.remember(await registry.remembered())
         await registry.apply(pool)
+        if settings.engine_selector:
+            api = KubernetesApi(settings.engine_selector)
+            stack.push_async_callback(api.close)
+            discovery = EngineDiscovery(api, database)
         usage = UsageRecorder(database, metrics)
         limiter = make_limiter(buckets, settings, metrics)
         celery = make_celery(BatchSettings.model_validate({"BROKER_URL": settings.broker_url}))
@@ -95,7 +100,9 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
             stopping = asyncio.Event()
             probing = group.create_task(pool.run())
             settling = group.create_task(limiter.run())
-            following = group.create_task(registry.follow(pool))
+            following = [group.create_task(registry.follow(pool))]
+            if settings.engine_selector:
+                following.append(group.create_task(discovery.run()))
             history = app.state.history = HistoryRecorder(
                 database, metrics.latency, lambda: pool.members, clock
             )
@@ -112,7 +119,8 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
                 settling.cancel()
                 await limiter.flush()
                 probing.cancel()
-                following.cancel()
+                for follower in following:
+                    follower.cancel()
                 stopping.set()
 
 

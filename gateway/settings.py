@@ -50,6 +50,12 @@ class GatewaySettings(CommonSettings):
     metrics_token: str = Field(default="", repr=False)
     """Bearer token that opens /metrics; without one only a gateway on a loopback address serves
     it (COSERVE_METRICS_TOKEN)."""
+    engine_token: str = Field(default="", repr=False)
+    """Bearer token with which engines register themselves; without one they cannot
+    (COSERVE_ENGINE_TOKEN)."""
+    engine_selector: str = ""
+    """Label selector of the Kubernetes Services whose ready endpoints are engines
+    (COSERVE_ENGINE_SELECTOR); empty: none are looked for."""
     keep_alive_s: float = Field(default=15.0, gt=0)
     """A stream that is silent for this long gets a comment (COSERVE_KEEP_ALIVE_S)."""
     shutdown_delay_s: float = Field(default=0.0, ge=0)

@@ -27,6 +27,8 @@ class Engine(Base):
     created_at: Mapped[CreatedAt]
     seen_at: Mapped[Instant | None]
     added_at: Mapped[Instant | None]
-    """When an operator registered it."""
+    """Since when it is registered: by an operator, by itself, or found."""
     draining_at: Mapped[Instant | None]
     """Since when nothing new is sent there."""
+    beat_at: Mapped[Instant | None]
+    """When it last said itself that it is there, or was found; none where an operator added it."""

@@ -12,6 +12,12 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from store.models import Engine
 
+SILENT_S = 15.0
+"""An engine that beat and is silent for so long is not used until it beats again."""
+
+GONE_S = 60.0
+"""One that is silent for so long is removed; it comes back by beating."""
+
 
 @dataclass(frozen=True, slots=True)
 class EngineEntry:
@@ -64,6 +70,8 @@ async def list_all(session: AsyncSession) -> Sequence[Engine]:
 async def in_use(session: AsyncSession, static: Sequence[str]) -> list[EngineEntry]:
     """The engines that the service uses: those of ENGINE_URLS, then the registered ones.
 
+    One that registered itself and has been silent for `SILENT_S` is not among them.
+
     Args:
         session: An open transaction.
         static: The addresses of ENGINE_URLS.
@@ -72,11 +80,13 @@ async def in_use(session: AsyncSession, static: Sequence[str]) -> list[EngineEnt
         text(
             """
             SELECT url, added_at IS NOT NULL AS added, draining_at IS NOT NULL AS draining
-            FROM engines WHERE added_at IS NOT NULL OR url = ANY(:static)
+            FROM engines
+            WHERE url = ANY(:static) OR (added_at IS NOT NULL AND (beat_at IS NULL
+              OR beat_at > statement_timestamp() - make_interval(secs => :silent_s)))
             ORDER BY added_at, url
             """
         ),
-        {"static": list(static)},
+        {"static": list(static), "silent_s": SILENT_S},
     )
     known = {row.url: row for row in found}
     entries = [EngineEntry(url, url in known and known[url].draining) for url in static]
@@ -94,6 +104,48 @@ async def add(session: AsyncSession, url: str) -> None:
             set_={"added_at": func.coalesce(Engine.added_at, now), "draining_at": None},
         )
     )
+
+
+async def arrive(session: AsyncSession, url: str) -> None:
+    """An engine has started and says so: it is used, whatever was said of its address before."""
+    await add(session, url)
+    await beat(session, url)
+
+
+async def beat(session: AsyncSession, url: str) -> None:
+    """An engine is still there.
+
+    An operator's drain of it stays; one that was removed meanwhile is registered again.
+    """
+    await session.execute(
+        text(
+            """
+            INSERT INTO engines (url, created_at, added_at, beat_at)
+            VALUES (:url, statement_timestamp(), statement_timestamp(), statement_timestamp())
+            ON CONFLICT (url) DO UPDATE SET
+              beat_at = excluded.beat_at,
+              added_at = coalesce(engines.added_at, excluded.added_at),
+              draining_at = CASE WHEN engines.added_at IS NOT NULL THEN engines.draining_at END
+            """
+        ),
+        {"url": url},
+    )
+
+
+async def forget_silent(session: AsyncSession) -> list[str]:
+    """Remove engines that stopped beating without a goodbye; their addresses."""
+    found = await session.execute(
+        text(
+            """
+            UPDATE engines
+            SET added_at = NULL, beat_at = NULL, draining_at = statement_timestamp()
+            WHERE beat_at < statement_timestamp() - make_interval(secs => :gone_s)
+            RETURNING url
+            """
+        ),
+        {"gone_s": GONE_S},
+    )
+    return list(found.scalars())
 
 
 async def drain(session: AsyncSession, url: str) -> bool:
@@ -114,7 +166,7 @@ async def remove(session: AsyncSession, url: str) -> bool:
     done = await session.execute(
         update(Engine)
         .where(Engine.url == url, Engine.added_at.is_not(None))
-        .values(added_at=None, draining_at=func.statement_timestamp())
+        .values(added_at=None, beat_at=None, draining_at=func.statement_timestamp())
     )
     return bool(cast("CursorResult[object]", done).rowcount)
 
