@@ -1,4 +1,4 @@
-"""Two gateways behind a load balancer are restarted one after the other: nobody loses anything."""
+"""Two gateways behind a load balancer: restarted in turn they lose nothing; one may be killed."""
 
 from __future__ import annotations
 
@@ -88,6 +88,18 @@ class Fleet:
             await process.wait()
 
 
+def environment(database_url: str, broker_url: str, engine_url: str, home: Path) -> dict[str, str]:
+    plain = {k: v for k, v in os.environ.items() if not k.startswith("COSERVE_")}
+    return plain | {
+        "DATABASE_URL": database_url,
+        "BROKER_URL": broker_url,
+        "ENGINE_URLS": engine_url,
+        "COSERVE_HOME": str(home),
+        "COSERVE_SHUTDOWN_DELAY_S": str(10 * LOOK_S),
+        "COSERVE_LOG_LEVEL": "warning",
+    }
+
+
 @asynccontextmanager
 async def fleet(environment: dict[str, str], urls: tuple[str, ...]) -> AsyncIterator[Fleet]:
     started = Fleet(environment)
@@ -115,15 +127,7 @@ async def test_a_rolling_restart_loses_no_stream_and_no_upload(
     async with (
         serving(FakeEngine(FakeSettings(model="m", max_running=256))) as engine_url,
         fleet(
-            {k: v for k, v in os.environ.items() if not k.startswith("COSERVE_")}
-            | {
-                "DATABASE_URL": database_url,
-                "BROKER_URL": broker_url,
-                "ENGINE_URLS": engine_url,
-                "COSERVE_HOME": str(tmp_path),
-                "COSERVE_SHUTDOWN_DELAY_S": str(10 * LOOK_S),
-                "COSERVE_LOG_LEVEL": "warning",
-            },
+            environment(database_url, broker_url, engine_url, tmp_path),
             urls,
         ) as gateways,
         httpx.AsyncClient(
@@ -154,6 +158,55 @@ async def test_a_rolling_restart_loses_no_stream_and_no_upload(
         over.set()
         assert await others > 0
         looking.cancel()
+
+
+@pytest.mark.timeout(200)
+async def test_a_killed_gateway_takes_its_own_streams_along_and_no_others(
+    database_url: str, broker_url: str, tmp_path: Path, key: str
+) -> None:
+    urls = tuple(f"http://127.0.0.1:{free_port()}" for _ in range(2))
+    balancer, engine = Balancer(urls), FakeEngine(FakeSettings(model="m", max_running=256))
+    headers = {"authorization": f"Bearer {key}"}
+    async with (
+        serving(engine) as engine_url,
+        fleet(environment(database_url, broker_url, engine_url, tmp_path), urls) as gateways,
+        httpx.AsyncClient(
+            headers=headers, timeout=60, limits=httpx.Limits(max_connections=None)
+        ) as http,
+        asyncio.TaskGroup() as group,
+    ):
+        looking = group.create_task(balancer.look())
+        await balancer.until_ready(2)
+        begun = asyncio.Semaphore(0)
+        streams = {
+            url: [
+                group.create_task(_stream_or_error(http, url, begun))
+                for _ in range(NUM_STREAMS // 2)
+            ]
+            for url in urls
+        }
+        for _ in range(NUM_STREAMS):
+            await begun.acquire()
+        gateways.processes[urls[0]].kill()
+        lost = [await one for one in streams[urls[0]]]
+        assert all(isinstance(one, httpx.TransportError) for one in lost), "no end that looks right"
+        await balancer.until_ready(1)
+        retried = [group.create_task(_stream_or_error(http, balancer.next(), begun)) for _ in lost]
+        untouched = [await one for one in streams[urls[1]]]
+        for answer in [*untouched, *[await one for one in retried]]:
+            assert isinstance(answer, bytes)
+            assert answer.endswith(b"data: [DONE]\n\n")
+            assert answer.count(b'"content":" ') == TOKENS - 1
+        looking.cancel()
+
+
+async def _stream_or_error(
+    http: httpx.AsyncClient, url: str, begun: asyncio.Semaphore
+) -> bytes | httpx.TransportError:
+    try:
+        return await _stream(http, url, begun)
+    except httpx.TransportError as error:
+        return error
 
 
 async def _stream(http: httpx.AsyncClient, url: str, begun: asyncio.Semaphore) -> bytes:
