@@ -9,7 +9,7 @@ Runs COMMAND, an engine, and tells the gateways of it:
 
 Where it ends by itself, `left` is said too. Settings: `COSERVE_REGISTER_URLS` (gateways, comma
 separated; the first that answers is told), `COSERVE_ENGINE_URL` (where gateways reach the engine),
-`COSERVE_ENGINE_TOKEN`.
+`COSERVE_ENGINE_TOKEN`, or a file with it in `COSERVE_ENGINE_TOKEN_FILE`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import aiohttp
@@ -35,6 +36,7 @@ NAMES: Final = (
     "COSERVE_REGISTER_URLS",
     "COSERVE_ENGINE_URL",
     "COSERVE_ENGINE_TOKEN",
+    "COSERVE_ENGINE_TOKEN_FILE",
     "COSERVE_ENGINE_DRAIN_S",
 )
 """Of the environment; the engine itself gets none of them."""
@@ -74,6 +76,8 @@ class RegistrationSettings:
             if part.strip()
         )
         url, token = environ.get("COSERVE_ENGINE_URL", ""), environ.get("COSERVE_ENGINE_TOKEN", "")
+        if not token and (file := environ.get("COSERVE_ENGINE_TOKEN_FILE")):
+            token = Path(file).read_text().strip()
         if not (gateways and url and token):
             raise ValueError(
                 "An engine that registers itself needs COSERVE_REGISTER_URLS, COSERVE_ENGINE_URL "

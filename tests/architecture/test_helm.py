@@ -24,6 +24,7 @@ KUBERNETES = ("1.37.0", "1.31.0")
 
 OTHERS = {
     "ServiceMonitor": ("selector", "endpoints"),
+    "PrometheusRule": ("groups",),
     "HTTPRoute": ("parentRefs", "rules"),
 }
 """Kinds that Kubernetes itself does not know, with what their spec must hold."""
@@ -110,7 +111,7 @@ def test_every_name_in_an_environment_is_a_setting(values: Path) -> None:
     ours = {name for name in names if name.startswith("COSERVE_")}
     assert ours
     assert ours - known_names() - ENGINE_IMAGE_NAMES == set()
-    plain = {"DATABASE_URL_FILE", "BROKER_URL_FILE", "ENGINE_URLS", "HOME"}
+    plain = {"DATABASE_URL_FILE", "BROKER_URL_FILE", "ENGINE_URLS", "HOME", "POD_NAME"}
     assert names - ours - plain == set()
 
 
@@ -157,14 +158,14 @@ def test_long_running_containers_are_probed(values: Path) -> None:
 
 @each_values
 def test_a_gateway_has_time_to_finish_its_streams(values: Path) -> None:
-    (config,) = (one for name, one in of_kind(values, "ConfigMap").items() if "extra" not in name)
+    config = of_kind(values, "ConfigMap")["rel-coserve"]
     (gateway,) = (pod for pod in pods(values) if pod["spec"]["containers"][0]["name"] == "gateway")
     grace_s = float(config["data"]["COSERVE_SHUTDOWN_GRACE_S"])
     assert gateway["spec"]["terminationGracePeriodSeconds"] > grace_s + 5
 
 
 def test_each_engine_replica_has_an_address_of_its_own() -> None:
-    (config,) = (one for name, one in of_kind(WHOLE, "ConfigMap").items() if "extra" not in name)
+    config = of_kind(WHOLE, "ConfigMap")["rel-coserve"]
     urls = config["data"]["ENGINE_URLS"].split(",")
     sets, services = of_kind(WHOLE, "StatefulSet"), of_kind(WHOLE, "Service")
     wanted = [
@@ -176,6 +177,34 @@ def test_each_engine_replica_has_an_address_of_its_own() -> None:
     assert len(urls) == 3
     for one in sets.values():
         assert services[one["spec"]["serviceName"]]["spec"]["clusterIP"] == "None"
+
+
+def test_engines_that_register_know_where_and_have_time_to_drain() -> None:
+    values = CHART / "ci" / "registered.yaml"
+    config = of_kind(values, "ConfigMap")["rel-coserve"]["data"]
+    assert config["ENGINE_URLS"] == ""
+    ((name, one),) = of_kind(values, "StatefulSet").items()
+    pod = one["spec"]["template"]["spec"]
+    env = {each["name"]: each.get("value") for each in pod["containers"][0]["env"]}
+    assert env["COSERVE_ENGINE_URL"] == f"http://$(POD_NAME).{name}.llm.svc:30000"
+    host, _, port = env["COSERVE_REGISTER_URLS"].removeprefix("http://").rpartition(":")
+    service = of_kind(values, "Service")[host.split(".")[0]]
+    assert int(port) in {each["port"] for each in service["spec"]["ports"]}
+    assert env["COSERVE_ENGINE_TOKEN_FILE"] == config["COSERVE_ENGINE_TOKEN_FILE"]
+    assert float(env["COSERVE_ENGINE_DRAIN_S"]) < pod["terminationGracePeriodSeconds"]
+
+
+def test_alerts_and_dashboards_are_those_of_the_operators() -> None:
+    (rule,) = of_kind(WHOLE, "PrometheusRule").values()
+    assert rule["spec"] == yaml.safe_load((ROOT / "ops/prometheus/coserve.rules.yml").read_text())
+    shown = {
+        name: text
+        for config in of_kind(WHOLE, "ConfigMap").values()
+        for name, text in config["data"].items()
+        if name.endswith(".json")
+    }
+    kept = {path.name: path.read_text() for path in (ROOT / "ops/grafana").glob("*.json")}
+    assert shown == kept
 
 
 @each_values

@@ -36,7 +36,7 @@ app.kubernetes.io/component: {{ .part }}
 {{/* One address per engine replica: each is a lease and a queue of its own, never a balanced name. */}}
 {{- define "coserve.engineUrls" -}}
 {{- $urls := .Values.engineUrls -}}
-{{- range $engine := .Values.engines -}}
+{{- range $engine := ternary (list) .Values.engines .Values.engineRegistration.enabled -}}
 {{- $name := printf "%s-%s" (include "coserve.fullname" $) $engine.name -}}
 {{- range $index := until (int (default 1 $engine.replicas)) -}}
 {{- $urls = append $urls (printf "http://%s-%d.%s.%s.svc:30000" $name $index $name $.Release.Namespace) -}}
