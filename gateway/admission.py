@@ -134,7 +134,8 @@ class Admission:
         if (model := self._engines.resolve(body["model"])) != body["model"]:
             body = {**body, "model": model}
         request_class, tier = class_of_tier(body.get("service_tier"))
-        route = self._engines.pick(body["model"], path, body)
+        online = request_class is RequestClass.ONLINE
+        route = self._engines.pick(body["model"], path, body, online=online)
         choices = tuple(
             Choice(
                 index,

@@ -17,6 +17,7 @@ from batch.webhooks.names import ReceiverNames
 from batch.webhooks.sender import Sender
 from batch.worker.app import make_app as make_celery
 from engine_adapter.client.pool import EnginePool
+from engine_adapter.client.routed import RoutedEngineClient
 from gateway.admission import Admission
 from gateway.auth.keys import KeyRing
 from gateway.auth.usage import UsageRecorder
@@ -62,6 +63,8 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         stack.push_async_callback(buckets.close)
         registry = EngineRegistry(database, settings.engines)
         pool = EnginePool(seen=registry.note, aliases=settings.aliases)
+        if url := settings.chat_router_url:
+            pool.use_router(lambda: RoutedEngineClient(url, lambda: pool.clients, pool.facts_of))
         stack.push_async_callback(pool.close)
         pool.remember(await registry.remembered())
         await registry.apply(pool)

@@ -27,6 +27,9 @@ class GatewaySettings(CommonSettings):
     retry_lost: bool = True
     """A request whose engine is lost before its first token is tried once on another one
     (COSERVE_RETRY_LOST)."""
+    chat_router_url: str = ""
+    """A router before the engines, through which chat and completions go
+    (COSERVE_CHAT_ROUTER_URL); flex, embeddings and batches go straight to engines."""
     model_aliases: str = ""
     """Further names of models, `name=model|fallback` comma separated (COSERVE_MODEL_ALIASES)."""
     max_connections: int = Field(default=4096, ge=1)

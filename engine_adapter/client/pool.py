@@ -118,6 +118,7 @@ class EnginePool:
         self._seen = seen
         self._aliases = dict(aliases or {})
         self._routing = PrefixRouting()
+        self._router: Member | None = None
         self._known: dict[str, EngineFacts] = {}
         self._leaving: list[Member] = []
         self._num_picks = 0
@@ -209,8 +210,22 @@ class EnginePool:
             param="model",
         )
 
+    def use_router(self, make_client: Callable[[], EngineClient]) -> None:
+        """Have online generation go through a router of somebody else's, while that answers."""
+        self._router = Member(make_client(), up=True)
+
+    def facts_of(self, model_id: str) -> EngineFacts | None:
+        """What the first engine of a model says."""
+        facts = (member.facts for member in self.members)
+        return next((one for one in facts if one and one.model == model_id), None)
+
     def pick(
-        self, model_id: str, path: str = CHAT_PATH, body: Mapping[str, Any] | None = None
+        self,
+        model_id: str,
+        path: str = CHAT_PATH,
+        body: Mapping[str, Any] | None = None,
+        *,
+        online: bool = False,
     ) -> Route:
         """Where to send a request for a model next.
 
@@ -228,6 +243,9 @@ class EnginePool:
         able = [m for m in self.members if m.open and m.facts and m.facts.model == model_id]
         if not able:
             raise EngineUnavailable("The engine that serves this model cannot be reached.")
+        if online and path != EMBEDDINGS_PATH and self._router is not None and self._router.up:
+            self._router.facts = able[0].facts
+            return Route(self._router)
         if len(able) == 1:
             return Route(able[0])
         if body is not None and path != EMBEDDINGS_PATH:
@@ -259,6 +277,8 @@ class EnginePool:
         async with asyncio.TaskGroup() as self._group:
             for member in self.members:
                 self._watch_in_background(member)
+            if self._router is not None:
+                self._group.create_task(self._try_again(self._router))
             await asyncio.Event().wait()  # members come and go until this is cancelled
 
     async def probe(self) -> None:
@@ -268,8 +288,17 @@ class EnginePool:
 
     async def close(self) -> None:
         """Close every client."""
-        for member in [*self.members, *self._leaving]:
+        for member in [*self.members, *self._leaving, *filter(None, [self._router])]:
             await member.client.close()
+
+    @staticmethod
+    async def _try_again(router: Member) -> None:
+        """A router that was lost is left out for a while: engines are asked without it."""
+        while True:
+            await router.ejected.wait()
+            await asyncio.sleep(PROBE_UP_S)
+            router.ejected.clear()
+            router.up = True
 
     def _watch_in_background(self, member: Member) -> None:
         if self._group is not None:
