@@ -69,7 +69,7 @@ class CompletionForm:
         return ChunkForm(admitted, created)
 
 
-_COMPLETIONS: Final = CompletionForm()
+COMPLETIONS: Final = CompletionForm()
 
 
 def parts_of(request: Request) -> PromptParts:
@@ -83,7 +83,7 @@ async def serve(request: Request, path: str) -> Response:
     body = await read_body(request)
     if body is None:
         return Response(status_code=CLIENT_CLOSED_REQUEST)
-    return await deliver(request, principal, path, body, _COMPLETIONS)
+    return await deliver(request, principal, path, body, COMPLETIONS)
 
 
 async def read_body(request: Request) -> dict[str, Any] | None:
@@ -96,10 +96,15 @@ async def read_body(request: Request) -> dict[str, Any] | None:
 
 
 async def deliver(
-    request: Request, principal: Principal, path: str, body: dict[str, Any], form: AnswerForm
+    request: Request,
+    principal: Principal,
+    path: str,
+    body: dict[str, Any],
+    form: AnswerForm,
+    parts: PromptParts | None = None,
 ) -> Response:
-    """Admit a body, have engines answer it, and give the answer its form."""
-    parts = parts_of(request)
+    """Admit a body, have engines answer it, and give the answer its form; by default in the app."""
+    parts = parts or parts_of(request)
     settings, engines, keys = parts.settings, parts.engines, parts.keys
     admitted = parts.admission.admit(
         path,

@@ -26,7 +26,6 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from engine_adapter.wire.errors import AuthenticationFailed
 from gateway.auth.principal import Principal
-from gateway.limits.rates import Rates
 from gateway.strangers import TrustedProxies, UnknownKeys
 from store.repositories import key as keys
 from store.session import Database
@@ -247,17 +246,7 @@ class KeyRing:
             self._note_wrong(key_hash, now_s)
             return None
         key, project = found
-        principal = Principal(
-            project_id=project.id,
-            key_id=key.id,
-            scopes=frozenset(key.scopes),
-            role=key.role,
-            organization_id=project.organization_id,
-            key_name=key.name,
-            key_rates=Rates(key.requests_per_minute, key.tokens_per_minute),
-            project_rates=Rates(project.requests_per_minute, project.tokens_per_minute),
-            concurrent_requests=project.concurrent_requests,
-        )
+        principal = Principal.of(key, project)
         self._wrong.pop(key_hash, None)
         self._usable[key_hash] = _Usable(
             principal, now_s + KEPT_S, now_s + min(self._stale_s, ends_in_s)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
 from gateway.limits.rates import Rates
+from store.models import ApiKey, Project
 from store.models.organization import DEFAULT_ORGANIZATION_ID
 
 NO_LIMITS = Rates()
@@ -32,3 +34,18 @@ class Principal:
     key_rates: Rates = NO_LIMITS
     project_rates: Rates = NO_LIMITS
     concurrent_requests: int | None = None
+
+    @classmethod
+    def of(cls, key: ApiKey, project: Project) -> Self:
+        """Whoever holds a key of a project."""
+        return cls(
+            project_id=project.id,
+            key_id=key.id,
+            scopes=frozenset(key.scopes),
+            role=key.role,
+            organization_id=project.organization_id,
+            key_name=key.name,
+            key_rates=Rates(key.requests_per_minute, key.tokens_per_minute),
+            project_rates=Rates(project.requests_per_minute, project.tokens_per_minute),
+            concurrent_requests=project.concurrent_requests,
+        )

@@ -22,6 +22,7 @@ from gateway.dashboard import (
     keys,
     login,
     pages,
+    playground,
     projects,
     rows,
     steering,
@@ -63,7 +64,18 @@ def make_dashboard(gateway_state: State, *, secret: str | None) -> FastAPI:
     app.state.readings = SharedReadings(app.state.resources)
     app.add_middleware(SecurityHeaders)
     app.mount("/static", Assets(directory=STATIC), name="static")
-    parts = (login, pages, events, submission, steering, downloads, rows, projects, keys)
+    parts = (
+        login,
+        pages,
+        playground,
+        events,
+        submission,
+        steering,
+        downloads,
+        rows,
+        projects,
+        keys,
+    )
     for module in (*parts, usage, audit_log):
         app.include_router(module.router)
     app.add_exception_handler(LoginRequired, _to_login)

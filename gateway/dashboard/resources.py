@@ -15,6 +15,7 @@ from engine_adapter.client.pool import EnginePool
 from gateway.dashboard.engines import EngineHistory
 from gateway.dashboard.session import SessionSigner
 from gateway.dashboard.throttle import LoginThrottle
+from gateway.serving import PromptParts
 from gateway.settings import GatewaySettings
 from store.session import Database
 
@@ -60,6 +61,12 @@ class Resources:
         """How stages are asked for."""
         queue: Queue = self.state.queue
         return queue
+
+    @property
+    def prompt_parts(self) -> PromptParts:
+        """What a prompt is served with."""
+        parts: PromptParts = self.state.prompt_parts
+        return parts
 
     @property
     def engines(self) -> Sequence[EngineClient]:
