@@ -18,6 +18,7 @@ from coserve.commands import (
     key,
     logs,
     org,
+    plan,
     profile,
     project,
     running,
@@ -78,6 +79,7 @@ app.command("usage")(usage.usage)
 app.add_typer(engine.app, name="engine", help="The engines in use.")
 app.add_typer(batch.app, name="batch", help="Batches from the command line.")
 app.add_typer(bench.app, name="bench", help="Benchmarks.")
+app.command("plan", context_settings=plan.CONTEXT)(plan.plan)
 app.command("simulate", context_settings=simulate.CONTEXT)(simulate.simulate)
 app.command("serve")(serve.serve)
 

@@ -193,7 +193,8 @@ class Ranked:
             if row.rid in builder.taken or row.in_flight or row.host_pages_pending:
                 continue
             pages = uncopied_pages(row, self._host_page) if self.swaps else 0
-            if pages > 0 and builder.host_left > 2:
+            # Each that is retracted in this step may take two pages for its tail, and first.
+            if pages > 0 and builder.host_left >= pages + 2 * len(self.holders):
                 if builder.copy_left > 0:
                     builder.checkpoint(row, pages)
                     builder.rest(row)

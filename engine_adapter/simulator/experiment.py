@@ -13,6 +13,7 @@ from engine_adapter.scheduling.derive import default_slo
 from engine_adapter.scheduling.policies.registry import create_policy
 from engine_adapter.scheduling.targets import Slo
 from engine_adapter.simulator.device import SimulatedDevice, find_device
+from engine_adapter.simulator.fleet import replay_fleet
 from engine_adapter.simulator.options import REFERENCE, Options
 from engine_adapter.simulator.replay import SimulatedLoad, replay
 from engine_adapter.simulator.times import Noise
@@ -141,7 +142,22 @@ class Experiment:
             lead_s=options.lead_s,
             online_prefixes=options.online_prefixes,
             offline_prefixes=options.offline_prefixes,
+            predictor=options.predictor,
         )
+        if options.fleet > 1:
+            return replay_fleet(
+                device,
+                lambda: create_policy(name, device.model),
+                load,
+                slo,
+                engines=options.fleet,
+                router=options.router,
+                make_noise=lambda n: Noise(
+                    options.noise, options.noise_memory, f"{seed}/{name}/{n}"
+                ),
+                repeat=repeat,
+                progress=lambda seconds: progress(name, seconds),
+            )
         noise = Noise(options.noise, options.noise_memory, f"{seed}/{name}")
         return replay(
             device,

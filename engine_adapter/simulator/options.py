@@ -9,7 +9,9 @@ from pathlib import Path
 
 from engine_adapter.scheduling.policies.registry import COMPARED, NAMES
 from engine_adapter.simulator.device import EngineSize
+from engine_adapter.simulator.fleet import MOST_ENGINES, ROUTERS
 from engine_adapter.simulator.gpu_table import CUDA_GRAPH_ROWS, gpu_table_names
+from engine_adapter.simulator.prediction import SIMULATED, simulated_predictor
 from engine_adapter.simulator.replay import SharedPrefixes
 from engine_adapter.workload.files import find_workload
 
@@ -41,6 +43,9 @@ class Options:
     offline_output_tokens: int
     offline_prefixes: SharedPrefixes
     outstanding: int
+    predictor: str
+    fleet: int
+    router: str
     ttft_ms: float | None
     tbt_ms: float | None
     target_percentile: float
@@ -111,6 +116,9 @@ def _offline(group: argparse._ArgumentGroup) -> None:
 
 def _run(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
+    add("--fleet", type=int, default=1, help=f"engines, 1 to {MOST_ENGINES}; each like --device")
+    add("--router", default="least-load", help="who gets a request: " + ", ".join(ROUTERS))
+    add("--predictor", default="history", help="lengths of answers: " + ", ".join(SIMULATED))
     add("--policies", default=",".join(COMPARED), help="comma-separated; online_only comes first")
     add("--repeats", type=int, default=1, help="each with arrivals and noise of its own")
     add("--duration", type=float, default=300.0, help="simulated seconds of each window")
@@ -166,6 +174,9 @@ def parse_options(argv: list[str] | None = None) -> Options:
         offline_output_tokens=args.offline_output_tokens,
         offline_prefixes=_prefixes(args.offline_prefix, args.offline_prefix_groups),
         outstanding=args.outstanding,
+        predictor=args.predictor,
+        fleet=args.fleet,
+        router=args.router,
         ttft_ms=args.ttft_ms,
         tbt_ms=args.tbt_ms,
         target_percentile=args.target_percentile,
@@ -197,6 +208,11 @@ def _check(args: argparse.Namespace) -> None:
             raise ValueError(f"{option} is {value}; it has to be a number of at least 0")
         if name in _POSITIVE and value == 0:
             raise ValueError(f"{option} has to be above 0")
+    if not 1 <= args.fleet <= MOST_ENGINES:
+        raise ValueError(f"--fleet is {args.fleet}; it has to be 1 to {MOST_ENGINES} engines")
+    if args.router not in ROUTERS:
+        raise ValueError(f"unknown router {args.router!r}; choose among {', '.join(ROUTERS)}")
+    simulated_predictor(args.predictor, len)
     for name in ("ttft_ms", "tbt_ms"):
         value = getattr(args, name)
         if value is not None and not 0 < value < math.inf:

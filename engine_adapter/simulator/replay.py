@@ -107,7 +107,7 @@ def replay(
         Stuck: If the policy lets no row run although some are live.
         PlanRejected: If it breaks a rule.
     """
-    replayed = _Replay(device, policy, load, slo, noise)
+    replayed = Replay(device, policy, load, slo, noise)
     # A run makes millions of objects and no cycles: looking for some took a third of its time.
     collects = gc.isenabled()
     gc.disable()
@@ -118,7 +118,9 @@ def replay(
             gc.enable()
 
 
-class _Replay:
+class Replay:
+    """One engine under one policy, with its offline queue."""
+
     def __init__(
         self,
         device: SimulatedDevice,
@@ -131,7 +133,7 @@ class _Replay:
         self._load = load
         self._driver = Driver(policy)
         self._num_offline = 0
-        self._open = len(load.online)
+        self._open = 0
         self._answers: dict[str, int] = {}
         self.engine = MemoryEngine(
             device.shape,
@@ -144,36 +146,65 @@ class _Replay:
         )
         self.engine.now_s = -load.lead_s  # instant 0 is the opening of the window
         for number, request in enumerate(load.online):
-            row = RequestRow(
-                f"online-{number}",
-                RequestClass.ONLINE,
-                request.input_tokens,
-                request.input_tokens,
-                arrival_at_s=request.arrival_s,
-            )
-            shared = load.online_prefixes.of("online", number, request.input_tokens)
-            self._submit(row, shared, request.output_tokens)
+            self.arrive(number, request)
         for _ in range(load.num_outstanding if load.offline is not None else 0):
             self._feed()
 
+    def arrive(self, number: int, request: TraceRequest) -> None:
+        """An online request is on its way; its number is its name."""
+        row = RequestRow(
+            f"online-{number}",
+            RequestClass.ONLINE,
+            request.input_tokens,
+            request.input_tokens,
+            arrival_at_s=request.arrival_s,
+        )
+        self._open += 1
+        shared = self._load.online_prefixes.of("online", number, request.input_tokens)
+        self._submit(row, shared, request.output_tokens)
+
+    def advance(self, until_s: float) -> None:
+        """Step to an instant; an engine with nothing to do waits for it."""
+        engine = self.engine
+        if engine.roster.rows or engine.next_arrival_s is not None:
+            run(engine, self._driver, until_s=until_s)
+        engine.now_s = max(engine.now_s, until_s)
+
+    def open(self) -> None:
+        """The window opens: what the engine has counted so far is not part of it."""
+        self._opened = self._counters()
+
+    def close(self) -> None:
+        """The window closes."""
+        self._closed = self._counters()
+
     def run(self, repeat: int, progress: Progress) -> SystemRun:
-        load, engine = self._load, self.engine
+        """All of it."""
         self._until(0.0, progress)
-        opened = self._counters()
-        self._until(load.duration_s, progress)
-        closed = self._counters()
+        self.open()
+        self._until(self._load.duration_s, progress)
+        self.close()
+        self.drain()
+        return self.result(repeat)
+
+    def drain(self) -> None:
+        """Online requests that are under way may end."""
+        load, engine = self._load, self.engine
         end_s = load.duration_s + load.drain_s
         while self._open and engine.now_s < end_s:
             before_s = engine.now_s
             run(engine, self._driver, until_s=min(end_s, before_s + load.drain_s / SLICES))
             if engine.now_s == before_s:
                 break
-        grown = {name: value - opened[name] for name, value in closed.items()}
-        tracks = engine.tracks.values()
+
+    def result(self, repeat: int) -> SystemRun:
+        """What the run was, as the benchmark says it."""
+        grown = {name: value - self._opened[name] for name, value in self._closed.items()}
+        tracks = self.engine.tracks.values()
         result = RunResult(
             online=[self._record(track) for track in tracks if track.row.is_online],
             offline=[self._record(track) for track in tracks if not track.row.is_online],
-            duration_s=load.duration_s,
+            duration_s=self._load.duration_s,
             reading=int(grown["offline_tokens"]),
         )
         result.online.sort(key=lambda record: record.scheduled_s)

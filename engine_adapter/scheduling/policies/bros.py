@@ -29,7 +29,7 @@ from engine_adapter.scheduling.ranked import Ranked, whole_prompt
 from engine_adapter.scheduling.request import Phase, RequestRow
 from engine_adapter.scheduling.snapshot import ReadyRows, Snapshot
 
-FIRST_BATCH = 8
+FIRST_BATCH = 32
 """B0: requests of a step to begin with, and after a bound was hit."""
 GROWTH = 1
 AVERAGE_WEIGHT = 0.1
@@ -67,7 +67,9 @@ class Bros(PolicyBase):
         self._note_tokens(snapshot)
         real_time = [*snapshot.online_running, *snapshot.online_waiting]
         residuals = {row.rid: self.residual_s(row, snapshot) for row in real_time}
-        bound_s = min((u for u in residuals.values() if u > 0.0), default=UNBOUNDED_S)
+        # Less than the usual step, and it is missed whatever this one holds.
+        met = (u for u in residuals.values() if u > self._average_s)
+        bound_s = min(met, default=UNBOUNDED_S)
         builder = self._builder(snapshot)
 
         def rank(row: RequestRow) -> tuple[float, ...]:

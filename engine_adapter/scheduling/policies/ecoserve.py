@@ -98,11 +98,15 @@ class EcoServeD(PolicyBase):
             row = snapshot.rows.get(rid)
             if row is None or row.phase is not Phase.DECODE:
                 self._stop(rid)
-            elif row.computed_tokens >= self._ends[rid]:
-                if self._unclaimed(snapshot) >= BLOCK:
-                    self._ends[rid] += BLOCK
-                else:
-                    self._stop(rid)
+        unclaimed = self._unclaimed(snapshot)
+        for rid, end in list(self._ends.items()):
+            if snapshot.rows[rid].computed_tokens < end:
+                continue
+            if unclaimed >= BLOCK:
+                self._ends[rid] += BLOCK
+                unclaimed -= BLOCK
+            else:
+                self._stop(rid)
         for guest, (host, limit) in list(self._loans.items()):
             owner = snapshot.rows.get(host)
             if host not in self._ends or owner is None:
@@ -135,9 +139,7 @@ class EcoServeD(PolicyBase):
 
     def _begin(self, queue: Sequence[RequestRow], snapshot: Snapshot) -> None:
         """Answers in order, group by group, until memory is filled; then guests of each."""
-        resources = snapshot.resources
-        kept = int(self.reserve * resources.total_pages * resources.page_tokens)
-        room = self._unclaimed(snapshot) - kept
+        room = self._unclaimed(snapshot) - self._reserve_tokens(snapshot)
         groups: dict[int, list[RequestRow]] = {}
         for row in queue:
             groups.setdefault(self._left(row) if self.synced else row.sequence, []).append(row)
@@ -195,15 +197,21 @@ class EcoServeD(PolicyBase):
     ) -> None:
         builder = ranked.builder
         builder.chunk_left = max(builder.page_tokens, builder.chunk_left - num_running)
-        ranked.take_prompts(self._in_order(waiting, snapshot), whole=True)
-        if self.ordered and builder.chunk_left and builder.has_chunks and not builder.makes_room:
-            left = [
-                row
-                for row in waiting
-                if row.rid not in builder.taken and row.remaining_tokens <= builder.chunk_left
-            ]
-            if left:
-                ranked.take_prompts([max(left, key=lambda row: row.remaining_tokens)], whole=True)
+        held = sum(row.computed_tokens for row in ranked.holders if row.rid not in self._ends)
+        room = self._reserve_tokens(snapshot) - held
+        chosen: list[RequestRow] = []
+        for row in self._in_order(waiting, snapshot):
+            if room <= 0 or (chosen and row.fill_tokens > min(room, builder.chunk_left)):
+                if not self.ordered or room <= 0:
+                    break
+                continue  # a shorter one may fill the gap
+            chosen.append(row)
+            room -= row.fill_tokens
+        ranked.take_prompts(chosen, whole=True)
+
+    def _reserve_tokens(self, snapshot: Snapshot) -> int:
+        resources = snapshot.resources
+        return int(self.reserve * resources.total_pages * resources.page_tokens)
 
     def _in_order(self, rows: Sequence[RequestRow], snapshot: Snapshot) -> list[RequestRow]:
         if not self.ordered:

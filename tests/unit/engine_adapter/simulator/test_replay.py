@@ -59,8 +59,8 @@ def test_every_online_request_is_answered_whole(device: SimulatedDevice, policy:
     assert run.system == policy.replace("_", "-")
     assert [len(record.token_times_s) for record in run.result.online] == [20] * len(load().online)
     assert all(record.done and not record.error for record in run.result.online)
-    # Without priorities the small wait until they are due for it.
-    longest_s = 8.0 if policy == "multires" else 2.0
+    # These know no online class: whoever is due for memory comes first.
+    longest_s = 30.0 if policy.startswith(("multires", "ecoserve")) else 2.0
     assert all(0.0 < wait_s < longest_s for wait_s in ttfts_s(run))
     if policy != "online_only":
         assert run.result.reading

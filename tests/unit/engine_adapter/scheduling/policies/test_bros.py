@@ -14,7 +14,7 @@ from engine_adapter.simulator.shape import EngineShape
 from engine_adapter.simulator.times import ProfiledTimes
 
 ONLINE, OFFLINE = RequestClass.ONLINE, RequestClass.OFFLINE
-K = Coefficients(1e-4, 0.0, 0.0, 0.0, 1e-3, 2e-2)
+K = Coefficients(1e-4, 0.0, 0.0, 0.0, 1e-4, 2e-2)
 MODEL = PolynomialModel(K, K, K)
 SLO = Slo(0.4, 0.2)
 
@@ -48,13 +48,13 @@ def ids(plan: StepPlan) -> list[str]:
 
 def test_the_batch_grows_by_one_and_falls_back() -> None:
     engine, policy, driver = world()
-    for i in range(40):
+    for i in range(60):
         add(engine, f"b{i}", OFFLINE, 10, 200)
     sizes = [len(ids(plan)) for plan in steps(engine, driver, 12)]
     assert sizes == list(range(FIRST_BATCH, FIRST_BATCH + 12))
-    engine.now_s += 0.395  # with 5 ms left to it, the next one bounds the step
+    engine.now_s += 0.35  # 50 ms are left to the next ones: two of them fit
     for i in range(3):
-        add(engine, f"r{i}", ONLINE, 100, 50, engine.now_s - 0.395)
+        add(engine, f"r{i}", ONLINE, 150, 50, engine.now_s - 0.35)
     steps(engine, driver, 1)
     assert policy.batch == FIRST_BATCH
 

@@ -25,8 +25,12 @@ MODEL = PolynomialModel(K, K, K)
 EVERY = pytest.mark.parametrize("make", [EcoServeD, EcoServeSd, EcoServeSdo, EcoServe])
 
 
-def world(make: type[EcoServeD], pages: int = 2000) -> tuple[MemoryEngine, Driver]:
-    driver = Driver(make(MODEL))
+def world(
+    make: type[EcoServeD], pages: int = 2000, reserve: float = 0.03
+) -> tuple[MemoryEngine, Driver]:
+    policy = make(MODEL)
+    policy.reserve = reserve
+    driver = Driver(policy)
     shape = EngineShape(total_pages=pages, page_tokens=1, total_slots=64, host_total_pages=4000)
     return MemoryEngine(shape, Slo(1.0, 0.1), ProfiledTimes(MODEL), driver.arrival), driver
 
@@ -67,7 +71,7 @@ def test_too_short_expectations_end_too(make: type[EcoServeD]) -> None:
 
 
 def test_an_answer_waits_until_all_of_it_has_memory() -> None:
-    engine, driver = world(EcoServeD, 1000)
+    engine, driver = world(EcoServeD, 1000, 0.2)
     for i in range(8):
         add(engine, f"r{i}", 50, 200)  # 256 tokens with padding, in blocks
     plans = steps(engine, driver, 12)
@@ -88,7 +92,7 @@ def test_groups_of_one_length_begin_and_end_together() -> None:
 
 
 def test_the_longest_comes_first_and_the_gap_is_filled() -> None:
-    engine, driver = world(EcoServeSdo, 1200)
+    engine, driver = world(EcoServeSdo, 1200, 0.15)
     for name, answer in (("short", 40), ("long", 500), ("middle", 200)):
         add(engine, name, 50, answer)
     plans = steps(engine, driver, 4)
@@ -99,7 +103,7 @@ def test_the_second_half_is_lent() -> None:
     """The pool has room for one long answer; short ones run in what it does not use yet."""
     shown = {}
     for make in (EcoServeSdo, EcoServe):
-        engine, driver = world(make, 900)
+        engine, driver = world(make, 1000, 0.12)
         add(engine, "host", 50, 600)
         for i in range(4):
             add(engine, f"guest{i}", 20, 60)
