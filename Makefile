@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c '' >/dev/null 2>&1 && echo $$p || echo python3)
 BIN := .venv/bin
 
-.PHONY: help run test-all docs setup setup-dev setup-engine setup-kernels setup-browser setup-pgbouncer setup-promtool setup-helm setup-conformance test check compatibility conformance chaos soak bench bench-batch lock lock-engine
+.PHONY: help run test-all docs setup setup-dev setup-engine setup-kernels setup-browser setup-pgbouncer setup-promtool setup-helm setup-conformance test check coverage compatibility conformance chaos soak bench bench-batch lock lock-engine
 
 help:  ## list the verbs, with how long each takes on two cores
 	@awk -F ':.*## ' '/^# ---/ {gsub(/^# -+ | -+$$/, ""); print "\n" $$0} \
@@ -65,6 +65,10 @@ test: setup-dev setup-helm setup-engine setup-kernels  ## set up if needed, run 
 
 test-all: setup-dev setup-helm setup-engine setup-kernels  ## every test, the thorough ones too: 24 minutes on 2 cores
 	$(PYTEST) tests
+
+coverage: setup-dev  ## unit and integration tests, and what they run of each package (20 min)
+	$(PYTEST) -q tests/unit tests/integration --cov --cov-report=
+	@$(BIN)/coverage json -q -o - | $(BIN)/python -m tests.coverage_table
 
 compatibility: setup-dev setup-engine  ## run the tests of the API contract, write docs/compatibility.md
 	$(BIN)/pytest -q tests/unit tests/integration tests/engine --compatibility docs/compatibility.md
