@@ -22,6 +22,9 @@ SIGNATURES: Mapping[str, tuple[str, ...]] = {
     "sglang.srt.managers.scheduler.Scheduler.process_batch_result": ("self", "batch", "result"),
     "sglang.srt.managers.scheduler.Scheduler.maybe_sleep_on_idle": ("self",),
     "sglang.srt.managers.scheduler.Scheduler.abort_request": ("self", "recv_req"),
+    "sglang.srt.managers.tokenizer_manager.TokenizerManager.detokenize_logprob_tokens": (
+        "self", "token_logprobs_val", "token_logprobs_idx", "decode_to_text",
+    ),
 }  # fmt: skip
 
 

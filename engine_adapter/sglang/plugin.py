@@ -28,12 +28,13 @@ def register() -> None:
             refuse("; ".join(broken))
         from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
-        from engine_adapter.sglang import grammar_guard, seeded_sampling
+        from engine_adapter.sglang import grammar_guard, seeded_sampling, token_bytes
         from engine_adapter.sglang.scheduler import CoServeScheduler
 
         grammar_guard.install()
         seeded_sampling.install()
         HookRegistry.register(TARGET, CoServeScheduler, HookType.REPLACE)
+        HookRegistry.register(token_bytes.TARGET, token_bytes.with_bytes, HookType.AFTER)
     except SettingError as error:
         refuse(str(error))
     except Exception:  # noqa: BLE001 - SGLang would swallow it and start without us

@@ -18,7 +18,7 @@ from engine_adapter.client.http import HttpEngineClient
 from engine_adapter.liveness import verify_engine
 from gateway.settings import GatewaySettings
 from store.session import Database
-from tests.fixtures.engine import START_LIMIT_S, RunningEngine
+from tests.fixtures.engine import START_LIMIT_S, TOKENIZER, RunningEngine
 from tests.fixtures.online import Gateway, running_gateway
 
 GONE_LIMIT_S = 2.0
@@ -256,3 +256,24 @@ async def test_a_prompt_is_scored_without_an_answer(gateway: Gateway) -> None:
     assert len(tokens) == scored.usage.prompt_tokens
     assert choice.logprobs.token_logprobs == (other.logprobs.token_logprobs or [])[:-1]
     assert choice.logprobs.token_logprobs[0] is None
+
+
+@pytest.mark.contract("E-12")
+async def test_log_probabilities_tell_the_tokens_own_bytes(gateway: Gateway) -> None:
+    first_of_emoji = json.loads((TOKENIZER / "tokenizer.json").read_text())["model"]["vocab"]["ðŁ"]
+    bias = {"logit_bias": {str(first_of_emoji): 100}, "logprobs": True, "top_logprobs": 2}
+    wanted = {(0xF0, 0x9F)}
+    async with gateway.client() as client:
+        create = client.chat.completions.create
+        logprobs = (await create(**short(gateway, **bias))).choices[0].logprobs
+        assert logprobs is not None
+        tokens = logprobs.content or []
+        assert {tuple(token.bytes or ()) for token in tokens} == wanted
+        assert {tuple(token.top_logprobs[0].bytes or ()) for token in tokens} == wanted
+        streamed = [
+            tuple(token.bytes or ())
+            async for chunk in await create(**short(gateway, **bias), stream=True)
+            for choice in chunk.choices
+            for token in (choice.logprobs and choice.logprobs.content) or ()
+        ]
+    assert set(streamed) == wanted
