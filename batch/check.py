@@ -9,13 +9,15 @@ report. Memory is bounded by the limits: one line, one short record per row, and
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from batch.fault import LineFault
 from batch.line import MAX_LINE_BYTES, ParsedLine, parse_line
 from batch.splitter import LineSplitter, PhysicalLine
+from engine_adapter.client.base import EMBEDDINGS_PATH
+from engine_adapter.wire.model_errors import unknown_model, unsuited_model
 
 MAX_ROWS: Final = 50_000
 MAX_EMBEDDING_INPUTS: Final = 50_000
@@ -142,7 +144,8 @@ class FileCheck:
 
     Args:
         endpoint: What every line's `url` must be.
-        served_models: The models a line may name; None where that is not known.
+        served_models: The models there are, and whether a line may name them here; None where that
+                is not known.
         limits: What the file may hold.
     """
 
@@ -150,7 +153,7 @@ class FileCheck:
         self,
         endpoint: str,
         *,
-        served_models: frozenset[str] | None = None,
+        served_models: Mapping[str, bool] | None = None,
         limits: CheckLimits = DOCUMENTED_LIMITS,
     ) -> None:
         self._limits = limits
@@ -267,20 +270,15 @@ class FileCheck:
                     line_no,
                 )
             )
-        if self._served_models is None or model in self._served_models:
+        if self._served_models is None or self._served_models.get(model):
             return
         if model not in self._unknown_models:
             # Once per model: the line that names it first stands for all that follow.
             self._unknown_models.add(model)
-            report.add(
-                LineFault(
-                    "model_not_found",
-                    f"The model '{model[:128]}' does not exist, does not serve this endpoint, "
-                    "or you do not have access to it.",
-                    "body.model",
-                    line_no,
-                )
-            )
+            embeds = self._endpoint != EMBEDDINGS_PATH
+            known = model in self._served_models
+            error = unsuited_model(model, embeds=embeds) if known else unknown_model(model)
+            report.add(LineFault(str(error.code), error.message, "body.model", line_no))
 
     def _group(self, prefix: str) -> int:
         """A number that sorts lines which begin alike next to each other.

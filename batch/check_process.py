@@ -18,10 +18,11 @@ from batch.files.base import CHUNK_BYTES
 NICENESS: Final = 10
 
 
-def check_stream(stream: BinaryIO, endpoint: str, served_models: list[str] | None) -> CheckReport:
+def check_stream(
+    stream: BinaryIO, endpoint: str, served_models: dict[str, bool] | None
+) -> CheckReport:
     """The report on everything the stream gives."""
-    models = None if served_models is None else frozenset(served_models)
-    check = FileCheck(endpoint, served_models=models)
+    check = FileCheck(endpoint, served_models=served_models)
     while chunk := stream.read(CHUNK_BYTES):
         check.feed(chunk)
     return check.finish()

@@ -34,7 +34,7 @@ class DryRuns:
         file_store: FileStore,
         storage_key: str,
         endpoint: str,
-        served_models: frozenset[str] | None,
+        served_models: dict[str, bool] | None,
     ) -> dict[str, Any]:
         """Check a stored file; `num_lines`, `num_bytes`, `model` and `faults` in wire shape.
 
@@ -59,14 +59,13 @@ class DryRuns:
 
 
 async def _check(
-    file_store: FileStore, storage_key: str, endpoint: str, served_models: frozenset[str] | None
+    file_store: FileStore, storage_key: str, endpoint: str, served_models: dict[str, bool] | None
 ) -> dict[str, Any]:
-    models = None if served_models is None else sorted(served_models)
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "batch.check_process",
-        orjson.dumps([endpoint, models]).decode(),
+        orjson.dumps([endpoint, served_models]).decode(),
         stdin=PIPE,
         stdout=PIPE,
         stderr=DEVNULL,

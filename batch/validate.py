@@ -72,7 +72,7 @@ async def validate(
 
 
 async def _check(
-    file_store: FileStore, file: File, batch: Batch, served_models: frozenset[str] | None
+    file_store: FileStore, file: File, batch: Batch, served_models: dict[str, bool] | None
 ) -> CheckReport:
     check = FileCheck(batch.endpoint, served_models=served_models)
     try:

@@ -172,7 +172,7 @@ def _check_file(file: Path, endpoint: str, model: str | None) -> CheckReport:
 
     check = FileCheck(
         endpoint,
-        served_models=None if model is None else frozenset({model}),
+        served_models=None if model is None else {model: True},
         # Nobody pays for a long list here: all errors are shown.
         limits=CheckLimits(max_reported_faults=sys.maxsize),
     )

@@ -19,7 +19,8 @@ from typing import Any
 
 from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH, EngineClient, EngineFacts
 from engine_adapter.client.routing import PrefixRouting, prompt_of
-from engine_adapter.wire.errors import EngineUnavailable, InvalidRequest, ModelNotFound
+from engine_adapter.wire.errors import EngineUnavailable
+from engine_adapter.wire.model_errors import unknown_model, unsuited_model
 from engine_adapter.wire.request_class import RequestClass, word_of
 
 PROBE_UP_S = 5.0
@@ -205,10 +206,7 @@ class EnginePool:
         for info in self.models():
             if info.id == model_id:
                 return info
-        raise ModelNotFound(
-            f"The model '{model_id[:128]}' does not exist or you do not have access to it.",
-            param="model",
-        )
+        raise unknown_model(model_id)
 
     def use_router(self, make_client: Callable[[], EngineClient]) -> None:
         """Have online generation go through a router of somebody else's, while that answers."""
@@ -369,12 +367,5 @@ def _num_online(facts: EngineFacts) -> int:
 
 
 def _check_serves(model: ModelInfo, path: str) -> None:
-    """An engine makes text or embeddings, never both (decision 0057)."""
-    if model.embeds == (path == EMBEDDINGS_PATH):
-        return
-    name = model.id[:128]
-    if model.embeds:
-        why = f"The model '{name}' makes embeddings and cannot generate text: use /v1/embeddings."
-    else:
-        why = f"The model '{name}' generates text: its engine does not serve embeddings."
-    raise InvalidRequest(why, param="model", code="unsupported_model")
+    if model.embeds != (path == EMBEDDINGS_PATH):
+        raise unsuited_model(model.id, embeds=model.embeds)

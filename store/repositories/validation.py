@@ -26,19 +26,19 @@ async def try_exclusive(session: AsyncSession, batch_id: str, *, idle_limit_s: f
     )
 
 
-async def served_models(session: AsyncSession, *, embeds: bool = False) -> frozenset[str] | None:
-    """The models that engines were seen to serve; None before any engine was seen.
+async def served_models(session: AsyncSession, *, embeds: bool = False) -> dict[str, bool] | None:
+    """The models that engines were seen to serve, and whether they suit; None before any was seen.
 
     Args:
         session: Read only.
-        embeds: Those that make embeddings; else those that generate text.
+        embeds: Those suit that make embeddings; else those that generate text.
     """
     query = select(Engine.model, Engine.facts).where(Engine.model.is_not(None))
     seen = (await session.execute(query)).all()
     if not seen:
         return None
-    return frozenset(
-        model
-        for model, facts in seen
-        if model is not None and bool((facts or {}).get("embeds")) == embeds
-    )
+    served: dict[str, bool] = {}
+    for model, facts in seen:
+        suits = bool((facts or {}).get("embeds")) == embeds
+        served[model or ""] = served.get(model or "", False) or suits
+    return served

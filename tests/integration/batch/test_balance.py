@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import pytest
+
 from batch.dispatch import DispatchLimits
 from batch.steer import prioritize
 from engine_adapter.client.http import HttpEngineClient
@@ -57,6 +59,7 @@ async def test_a_newcomer_does_not_wait_behind_a_full_engine(
     assert sorted(fake_engine.asked.values())[-2:] == [1, 2]
 
 
+@pytest.mark.contract("E-16")
 async def test_a_small_batch_does_not_wait_behind_a_large_one_of_its_project(
     bench: Bench, engine: HttpEngineClient, fake_engine: SteeredEngine
 ) -> None:

@@ -63,6 +63,7 @@ async def test_twenty_rows_complete(
     ]  # fmt: skip
 
 
+@pytest.mark.contract("E-14")
 async def test_one_line_may_have_several_choices(
     bench: Bench, engine: HttpEngineClient, fake_engine: FakeEngine, database: Database
 ) -> None:

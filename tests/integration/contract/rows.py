@@ -300,6 +300,13 @@ _TITLES: dict[str, tuple[str, ...]] = {
         "fields of engines that are served are honoured, in batches too",
         "modalities of text alone",
         "a prompt is scored without an answer",
+        "the end of a turn never leaks, with tools and at the limit",
+        "log probabilities of forced calls are refused; of chosen calls they are those of the text",
+        "log probabilities tell a token's own bytes, also of a part of a character",
+        "a model that makes text refuses embeddings in the same words online and in a batch",
+        "several choices, and lists of prompts, in one line of a batch",
+        "completion windows from an hour to a week, as an extension",
+        "a small batch is not behind large ones of its project",
     ),
 }
 

@@ -162,11 +162,17 @@ def test_what_cannot_be_called_is_refused_by_name(live: Live) -> None:
     custom = {"type": "custom", "custom": {"name": "shell"}}
     error = error_of(live.ask("hi", tools=[custom]), 400)
     assert (error["param"], error["code"]) == ("tools[0].type", "unsupported_parameter")
-    forced = live.ask("hi", tools=TOOLS, tool_choice="required", logprobs=True)
-    assert error_of(forced, 400)["param"] == "logprobs"
     form = {"type": "json_object"}
     error = error_of(live.ask("hi", tools=TOOLS, response_format=form), 400)
     assert error["param"] == "response_format"
+
+
+@pytest.mark.contract("E-11")
+@pytest.mark.parametrize("choice", ["required", NAMED])
+def test_forced_calls_have_no_log_probabilities(live: Live, choice: Any) -> None:
+    forced = live.ask("hi", tools=TOOLS, tool_choice=choice, logprobs=True)
+    error = error_of(forced, 400)
+    assert (error["param"], error["code"]) == ("logprobs", "unsupported_parameter")
 
 
 def test_offered_tools_in_a_batch(live: Live) -> None:

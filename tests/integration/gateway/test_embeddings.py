@@ -171,7 +171,7 @@ async def test_a_batch_of_embeddings(gateway: Gateway, database: Database, embed
             assert answered[name]["response"]["body"] == online
 
 
-@pytest.mark.contract("B-18")
+@pytest.mark.contract("B-18", "E-13")
 async def test_a_model_that_makes_text_fails_a_batch_of_embeddings(
     gateway: Gateway, database: Database
 ) -> None:
@@ -184,7 +184,13 @@ async def test_a_model_that_makes_text_fails_a_batch_of_embeddings(
         batch = await client.batches.retrieve(batch_id)
     assert batch.status == "failed"
     assert batch.errors is not None
-    assert [fault.code for fault in batch.errors.data or ()] == ["model_not_found"]
+    async with gateway.client() as client:
+        with pytest.raises(openai.BadRequestError) as online:
+            await client.embeddings.create(model=CHATTER, input="x")
+    (fault,) = batch.errors.data or ()
+    assert fault.code == online.value.code == "unsupported_model"
+    assert fault.message
+    assert fault.message in online.value.message
 
 
 async def _both_known(database: Database) -> bool:

@@ -24,6 +24,11 @@ def test_a_report_as_json() -> None:
 
 
 def test_the_models_that_are_served() -> None:
-    for served, codes in ((["m"], []), (["n"], ["model_not_found"]), (None, [])):
+    for served, codes in (
+        ({"m": True}, []),
+        ({"m": False}, ["unsupported_model"]),
+        ({"n": True}, ["model_not_found"]),
+        (None, []),
+    ):
         report = check_stream(BytesIO(line("a")), ENDPOINT, served)
         assert [one.code for one in report.faults] == codes

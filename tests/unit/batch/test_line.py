@@ -196,6 +196,7 @@ def test_names_from_the_line_are_cut_and_storable() -> None:
         assert len(fault.param or "") <= MAX_MESSAGE_CHARS
 
 
+@pytest.mark.contract("E-14")
 @pytest.mark.parametrize(
     ("prompt", "code"),
     [

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,6 +55,7 @@ def test_the_nearer_deadline_goes_first_but_nobody_starves() -> None:
     assert next(iter(quotas)) == "soon"
 
 
+@pytest.mark.contract("E-16")
 def test_a_small_batch_does_not_wait_for_large_ones() -> None:
     large = [demand(f"large{n}", hours=2) for n in range(4)]
     assert divide(100, [*large, demand("small", waiting=20, hours=20)])["small"] == 10

@@ -220,6 +220,7 @@ def test_a_call_that_is_cut_shows_no_notation() -> None:
             assert full.startswith(arguments)
 
 
+@pytest.mark.contract("E-10")
 @pytest.mark.parametrize("mark", ["<|im_end|>", "</s>", "<end_of_turn>"])
 def test_the_end_of_a_turn_never_leaks(mark: str) -> None:
     """SGLang keeps special tokens where tools are given, and cuts none off at the limit."""
@@ -230,6 +231,7 @@ def test_the_end_of_a_turn_never_leaks(mark: str) -> None:
     assert kept["message"]["content"] == f"Paris{mark}", "the caller asked for special tokens"
 
 
+@pytest.mark.contract("E-11")
 def test_log_probabilities_are_those_of_the_text() -> None:
     def probable(*texts: str) -> list[dict[str, Any]]:
         return [{"token": text, "logprob": -1.0} for text in texts]
