@@ -187,7 +187,7 @@ async def test_a_model_that_makes_text_fails_a_batch_of_embeddings(
     async with gateway.client() as client:
         with pytest.raises(openai.BadRequestError) as online:
             await client.embeddings.create(model=CHATTER, input="x")
-    (fault,) = batch.errors.data or ()
+    (fault,) = batch.errors.data or []
     assert fault.code == online.value.code == "unsupported_model"
     assert fault.message
     assert fault.message in online.value.message
