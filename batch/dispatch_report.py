@@ -12,6 +12,7 @@ from collections.abc import Callable
 from sqlalchemy.exc import InterfaceError, OperationalError
 
 from batch.clock import Clock
+from batch.storage import DATABASE, note_full
 from store.repositories import dispatch_count
 from store.repositories.dispatch_count import DispatchCounts
 from store.session import Database
@@ -36,12 +37,20 @@ class DispatchReport:
         self._clock = clock
         self._read = read
         self._written = DispatchCounts()
+        self._met_full = False
+        database.met_full = self._note_full
 
     async def run(self) -> None:
         """Write every `REPORT_S` until cancelled."""
         while True:
             await self._clock.sleep(REPORT_S)
             await self.write()
+            if self._met_full:
+                self._met_full = False
+                await note_full(self._database, DATABASE)
+
+    def _note_full(self) -> None:
+        self._met_full = True
 
     async def write(self) -> None:
         """Write now; what cannot be written is part of the next time."""

@@ -16,6 +16,7 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from batch.clock import Clock
 from batch.reap import reap_in
 from batch.settings import HEARTBEAT_S, LEASE_STALE_S
+from store.failures import is_full
 from store.repositories import dispatcher as dispatchers
 from store.repositories import row as rows
 from store.session import Database
@@ -95,7 +96,9 @@ class Lease:
                     await self.renew()
                     beaten_at_s = self._clock.monotonic()
                 except (OperationalError, InterfaceError) as away:
-                    if self._clock.monotonic() - beaten_at_s > self._times.stale_s:
+                    # On a full disk nobody else can take it either, or has by the next beat.
+                    late_s = self._clock.monotonic() - beaten_at_s
+                    if late_s > self._times.stale_s and not is_full(away):
                         raise LeaseLost("the database cannot be reached") from away
                     logger.warning("heartbeat missed: %s", type(away.orig).__name__)
                 await self._clock.sleep(self._times.heartbeat_s)

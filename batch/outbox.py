@@ -10,14 +10,17 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
-from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
 from batch.clock import Clock
+from batch.output import NOT_STORABLE_CODE, NOT_STORABLE_MESSAGE, failure_line
 from batch.queue import Queue
-from batch.states import BatchStatus
+from batch.states import BatchStatus, RowStatus
 from batch.transition import all_rows_closed
+from store.failures import is_refused
 from store.repositories import receipt as receipts
 from store.repositories import result as results
 from store.repositories import row as rows
@@ -107,22 +110,59 @@ class Outbox:
         batch_of_put_backs = self._put_backs[:FLUSH_ROWS]
         # All of it, whichever rows it belongs to: it is written once, in whatever flush succeeds.
         used, self._used = self._used, {}
-        self._num_flushes += 1
-        while True:
-            try:
-                closed = await self._write(batch_of_results, batch_of_put_backs, used)
-            except (OperationalError, InterfaceError) as away:
-                # The heartbeat decides when this has lasted too long; until then nothing is lost.
-                logger.warning("flush failed, again: %s", type(away.orig).__name__)
-                await self._clock.sleep(DATABASE_RETRY_S)
-            else:
-                break
+        try:
+            closed = await self._repeat(batch_of_results, batch_of_put_backs, used)
+        except DBAPIError as refused:
+            if not batch_of_results:
+                raise
+            logger.error(
+                "a flush is refused, each line goes alone: %s", type(refused.orig).__name__
+            )
+            closed = await self._repeat([], batch_of_put_backs, used)
+            for one in batch_of_results:
+                closed += await self._alone(one)
         # Only now: what is not written yet counts as unwritten.
         del self._results[: len(batch_of_results)]
         self.num_bytes -= sum(len(one.line) for one in batch_of_results)
         del self._put_backs[: len(batch_of_put_backs)]
         for batch_id in closed:
             await self._queue.enqueue_finalize(batch_id)
+
+    async def _repeat(
+        self,
+        new_results: list[NewResult],
+        put_backs: list[PutBack],
+        used: Mapping[UsageKey, UsageCount],
+    ) -> list[str]:
+        """Write until it is written; which batches that closed.
+
+        Raises:
+            DBAPIError: It never will be: the values are refused.
+        """
+        self._num_flushes += 1
+        while True:
+            try:
+                return await self._write(new_results, put_backs, used)
+            except DBAPIError as error:
+                if is_refused(error) or not isinstance(error, (OperationalError, InterfaceError)):
+                    raise
+                # The heartbeat decides when this has lasted too long; until then nothing is lost.
+                logger.warning("flush failed, again: %s", type(error.orig).__name__)
+                await self._clock.sleep(DATABASE_RETRY_S)
+
+    async def _alone(self, result: NewResult) -> list[str]:
+        """Write one line; in its place its error, where the database refuses it."""
+        try:
+            return await self._repeat([result], [], {})
+        except DBAPIError as refused:
+            logger.error("row %d: refused (%s)", result.row_id, type(refused.orig).__name__)
+        async with self._database.unit_of_work() as session:
+            custom_id = await rows.custom_id(session, result.row_id)
+        line = failure_line(
+            result.row_id, custom_id, code=NOT_STORABLE_CODE, message=NOT_STORABLE_MESSAGE
+        )
+        failed = replace(result, status=RowStatus.ERRORED, line=line)
+        return await self._repeat([failed], [], {})
 
     def _first_results(self) -> list[NewResult]:
         num_bytes = 0

@@ -15,6 +15,8 @@ EXPIRED_CODE: Final = "batch_expired"
 EXPIRED_MESSAGE: Final = "This request could not be executed before the completion window expired."
 CANCELLED_CODE: Final = "batch_cancelled"
 CANCELLED_MESSAGE: Final = "This request was not executed because the batch was cancelled."
+NOT_STORABLE_CODE: Final = "answer_not_storable"
+NOT_STORABLE_MESSAGE: Final = "The engine answered, and the database refuses to keep the answer."
 
 
 def line_id(row_id: int) -> str:

@@ -21,6 +21,7 @@ from gateway.auth.usage import UsageRecorder
 from gateway.limits.reached import ReceiverLooks
 from gateway.observability.metrics import Metrics
 from gateway.settings import GatewaySettings
+from gateway.storage_watch import StorageWatch
 from store.session import Database
 
 
@@ -54,6 +55,10 @@ def _usage(request: Request) -> UsageRecorder:
 
 def _metrics(request: Request) -> Metrics:
     return cast(Metrics, request.app.state.metrics)
+
+
+def _storage(request: Request) -> StorageWatch:
+    return cast(StorageWatch, request.app.state.storage)
 
 
 def _sender(request: Request) -> Sender:
@@ -107,6 +112,7 @@ EnginesDep = Annotated[EnginePool, Depends(_engines)]
 FileStoreDep = Annotated[FileStore, Depends(_file_store)]
 QueueDep = Annotated[Queue, Depends(_queue)]
 ClockDep = Annotated[Clock, Depends(_clock)]
+StorageDep = Annotated[StorageWatch, Depends(_storage)]
 UsageDep = Annotated[UsageRecorder, Depends(_usage)]
 MetricsDep = Annotated[Metrics, Depends(_metrics)]
 SenderDep = Annotated[Sender, Depends(_sender)]

@@ -12,6 +12,8 @@ from sqlalchemy.exc import TimeoutError as NoConnectionFree
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from batch.errors import StorageFull
+from batch.storage import FILES
 from engine_adapter.wire.errors import (
     ApiError,
     AuthenticationFailed,
@@ -23,6 +25,7 @@ from engine_adapter.wire.errors import (
     error_body,
 )
 from gateway.unknown_urls import unknown_url, why_not_listed
+from store.failures import is_full
 
 JSON = "application/json"
 
@@ -37,7 +40,9 @@ def error_response(error: ApiError) -> Response:
     )
 
 
-async def _on_api_error(_: Request, error: Exception) -> Response:
+async def _on_api_error(request: Request, error: Exception) -> Response:
+    if isinstance(error, StorageFull):
+        request.app.state.storage.note(FILES)
     return error_response(cast(ApiError, error))
 
 
@@ -82,7 +87,11 @@ async def _on_validation_error(_: Request, error: Exception) -> Response:
     return error_response(InvalidRequest(message, param=param, code="invalid_value"))
 
 
-async def _on_database_lost(_: Request, __: Exception) -> Response:
+async def _on_database_lost(_: Request, error: Exception) -> Response:
+    if is_full(error):
+        return error_response(
+            Overloaded("There is no room for this at the moment.", code="storage_full")
+        )
     return error_response(
         Overloaded("The database cannot be reached at the moment.", code="database_unavailable")
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 
 from fastapi import FastAPI
 from redis.asyncio import Redis
@@ -13,6 +14,7 @@ from batch.clock import SystemClock
 from batch.files import make_file_store
 from batch.queue import CeleryQueue
 from batch.settings import BatchSettings
+from batch.storage import DATABASE
 from batch.webhooks.names import ReceiverNames
 from batch.webhooks.sender import Sender
 from batch.worker.app import make_app as make_celery
@@ -30,6 +32,7 @@ from gateway.limits.valkey import ValkeyBuckets
 from gateway.observability.metrics import Metrics
 from gateway.serving import PromptParts
 from gateway.settings import GatewaySettings
+from gateway.storage_watch import StorageWatch
 from gateway.strangers import UnknownKeys
 from store.bounded_connection import ANSWER_LIMIT_S
 from store.session import Database
@@ -99,11 +102,17 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
             settings, admission, metrics, clock, pool, limiter, usage, keys
         )
 
+        storage = app.state.storage = StorageWatch(database, clock)
+        database.met_full = partial(storage.note, DATABASE)
+
         async with asyncio.TaskGroup() as group:
             stopping = asyncio.Event()
             probing = group.create_task(pool.run())
             settling = group.create_task(limiter.run())
-            following = [group.create_task(registry.follow(pool))]
+            following = [
+                group.create_task(registry.follow(pool)),
+                group.create_task(storage.run()),
+            ]
             if settings.engine_selector:
                 following.append(group.create_task(discovery.run()))
             history = app.state.history = HistoryRecorder(

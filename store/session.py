@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from sqlalchemy import text
+from sqlalchemy import event, text
+from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import (
     AsyncEngine,
@@ -17,6 +18,7 @@ from sqlalchemy.ext.asyncio import (
 )
 
 from store.bounded_connection import CONNECT_LIMIT_S, BoundedConnection
+from store.failures import is_full
 
 
 class Database:
@@ -35,6 +37,9 @@ class Database:
             needs a connection of one's own, which a pooler in transaction mode does not give.
         limit_s: Whoever has waited so long for an answer is told that the server is lost
             (`bounded_connection`), by the same errors as of one that died. None: never.
+
+    Attributes:
+        met_full: Called when the server has no room for a write, whoever meets it.
     """
 
     def __init__(
@@ -62,11 +67,17 @@ class Database:
             connect_args=connection,
             **limits,
         )
+        self.met_full: Callable[[], None] | None = None
+        event.listen(self.engine.sync_engine, "handle_error", self._on_error)
         self._sessions = async_sessionmaker(self.engine, expire_on_commit=False)
         steady = self.engine.execution_options(
             isolation_level="REPEATABLE READ", postgresql_readonly=True
         )
         self._snapshots = async_sessionmaker(steady, expire_on_commit=False)
+
+    def _on_error(self, context: ExceptionContext) -> None:
+        if self.met_full is not None and is_full(context.original_exception):
+            self.met_full()
 
     @asynccontextmanager
     async def unit_of_work(self) -> AsyncIterator[AsyncSession]:

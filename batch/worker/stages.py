@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import uvloop
+from sqlalchemy.exc import DBAPIError
 
 from batch import (
     arrivals,
@@ -23,10 +24,12 @@ from batch import (
 )
 from batch.clock import SystemClock
 from batch.dispatch import Dispatcher, DispatchLimits, Ending
+from batch.errors import StorageFull
 from batch.files import FileStore, make_file_store
 from batch.queue import CeleryQueue
 from batch.settings import BatchSettings
 from batch.states import TERMINAL_BATCH, BatchStatus
+from batch.storage import StageWaits, fail_unstorable, full_place, note_full
 from batch.turns import turn
 from batch.webhooks.deliver import collect_deliveries, deliver
 from batch.webhooks.names import ReceiverNames
@@ -35,6 +38,7 @@ from batch.worker.counted import counted
 from batch.worker.drain import DrainPipe
 from engine_adapter.client.http import HttpEngineClient
 from store.bounded_connection import ANSWER_LIMIT_S, WORK_LIMIT_S
+from store.failures import is_refused
 from store.repositories import engine as engines
 from store.schema import check_schema
 from store.session import Database
@@ -74,16 +78,27 @@ class Stages:
         ):
             if not may_run:
                 return
-            status = await validate.validate(
+            status = await self._validated(database, files, batch_id)
+            if status is BatchStatus.IN_PROGRESS:
+                await self._wake_dispatchers(database)
+        if status is BatchStatus.FAILED:
+            await self._queue.enqueue_deliver()
+
+    async def _validated(
+        self, database: Database, files: FileStore, batch_id: str
+    ) -> BatchStatus | None:
+        try:
+            return await validate.validate(
                 database,
                 files,
                 batch_id,
                 enqueued_token_limit=self._settings.batch_enqueued_tokens,
             )
-            if status is BatchStatus.IN_PROGRESS:
-                await self._wake_dispatchers(database)
-        if status is BatchStatus.FAILED:
-            await self._queue.enqueue_deliver()
+        except DBAPIError as error:
+            if not is_refused(error):
+                raise
+            logger.exception("the rows of %s cannot be stored", batch_id)
+            return await fail_unstorable(database, batch_id)
 
     async def finalize(self, batch_id: str) -> None:
         """Close a batch's rows and write its files, if it is its turn."""
@@ -197,6 +212,12 @@ class Stages:
         try:
             async with counted(stage, database):
                 yield database
+        except (StorageFull, DBAPIError) as error:
+            place = full_place(error)
+            if place is None:
+                raise
+            await note_full(database, place)
+            raise StageWaits(stage) from error
         finally:
             await database.dispose()
 
@@ -211,5 +232,8 @@ class Stages:
 
 def run(stage: Coroutine[Any, Any, object]) -> None:
     """Run one stage to its end in an event loop of its own."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(stage)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(stage)
+    except StageWaits as waits:
+        logger.warning("%s waits for room", waits)

@@ -116,6 +116,7 @@ class OverviewView:
                 sum(one.endpoint.disabled_at is not None for one in receivers),
             ),
             *troubles.of_storage(_storage(resources)),
+            *troubles.of_full(resources.full_places),
             *troubles.of_workers(
                 next((one.ended_age_s for one in stages if one.stage == "sweep"), None)
             ),

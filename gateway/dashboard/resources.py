@@ -17,6 +17,7 @@ from gateway.dashboard.session import SessionSigner
 from gateway.dashboard.throttle import LoginThrottle
 from gateway.serving import PromptParts
 from gateway.settings import GatewaySettings
+from gateway.storage_watch import StorageWatch
 from store.session import Database
 
 
@@ -49,6 +50,12 @@ class Resources:
         """The process's database handle."""
         database: Database = self.state.database
         return database
+
+    @property
+    def full_places(self) -> list[str]:
+        """Where writes fail for want of room."""
+        watch: StorageWatch = self.state.storage
+        return watch.full
 
     @property
     def file_store(self) -> FileStore:

@@ -120,6 +120,14 @@ def of_storage(disk: Storage | None) -> Iterator[Trouble]:
         yield Trouble(tone, "Storage is nearly full", cause, "/batches?group=done", "Old batches")
 
 
+def of_full(places: Sequence[str]) -> Iterator[Trouble]:
+    """Places that take nothing more."""
+    for place in places:
+        name = "file store" if place == "files" else "database"
+        cause = "Writes failed for want of room; batches wait until there is some, chat goes on."
+        yield Trouble("bad", f"The {name} is full", cause, "/batches?group=done", "Old batches")
+
+
 def of_workers(sweep_age_s: float | None) -> Iterator[Trouble]:
     """Workers that do nothing."""
     if sweep_age_s is not None and sweep_age_s > SWEEP_LATE_S:

@@ -112,6 +112,12 @@ class Metrics:
             ["why"],
             registry=self.registry,
         )
+        self.storage_full = Gauge(
+            "coserve_storage_full",
+            "Whether writes failed for want of room in the last half minute, by place.",
+            ["store"],
+            registry=self.registry,
+        )
         self.usage_flush_failures = Counter(
             "coserve_usage_flush_failures",
             "Attempts to write usage to the database that failed and are repeated.",

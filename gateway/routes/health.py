@@ -20,7 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from engine_adapter.client.pool import EnginePool
-from gateway.dependencies import DatabaseDep, EnginesDep
+from gateway.dependencies import DatabaseDep, EnginesDep, StorageDep
 
 router = APIRouter(tags=["health"])
 logger = logging.getLogger(__name__)
@@ -61,14 +61,18 @@ async def service_version(request: Request) -> dict[str, str]:
 
 
 @router.get("/readyz")
-async def readyz(request: Request, engines: EnginesDep) -> JSONResponse:
+async def readyz(request: Request, engines: EnginesDep, storage: StorageDep) -> JSONResponse:
     """Whether this gateway should get requests: not while it stops, nor before it asked around."""
     status = "ready"
     if getattr(request.app.state, "stopping", False):
         status = "stopping"
     elif not engines.asked:
         status = "starting"
-    return JSONResponse({"status": status}, status_code=200 if status == "ready" else 503)
+    body: dict[str, Any] = {"status": status}
+    if full := storage.full:
+        # Said, and no reason to stay away: chat needs no room, and every gateway has the same.
+        body["storage_full"] = full
+    return JSONResponse(body, status_code=200 if status == "ready" else 503)
 
 
 @router.get("/statusz")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from gateway.dependencies import DatabaseDep, EnginesDep, MetricsDep
+from gateway.dependencies import DatabaseDep, EnginesDep, MetricsDep, StorageDep
+from store.models.full_store import STORES
 
 router = APIRouter(tags=["metrics"])
 
@@ -13,10 +14,14 @@ _MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 @router.get("/metrics")
-async def get_metrics(metrics: MetricsDep, engines: EnginesDep, database: DatabaseDep) -> Response:
+async def get_metrics(
+    metrics: MetricsDep, engines: EnginesDep, database: DatabaseDep, storage: StorageDep
+) -> Response:
     """Everything measured; open to who can reach the port, and free of tenants' names."""
     for member in engines.members:
         metrics.engine_up.labels(member.url).set(member.up)
+    for store in STORES:
+        metrics.storage_full.labels(store).set(store in storage.full)
     metrics.runtime.read(engines.members)
     await metrics.webhooks.read(database)
     await metrics.dispatch.read(database)

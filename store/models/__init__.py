@@ -10,6 +10,7 @@ from store.models.ended_session import EndedSession
 from store.models.engine import Engine
 from store.models.event import BatchEvent
 from store.models.file import File
+from store.models.full_store import FullStore
 from store.models.history import HistoryPoint, HistoryWriter
 from store.models.idempotency import IdempotencyKey
 from store.models.key import ApiKey
@@ -42,6 +43,7 @@ __all__ = [
     "EndedSession",
     "Engine",
     "File",
+    "FullStore",
     "HistoryPoint",
     "HistoryWriter",
     "IdempotencyKey",

@@ -368,6 +368,14 @@ async def release_all(session: AsyncSession, dispatcher_id: str) -> int:
     return cast("CursorResult[object]", done).rowcount
 
 
+async def custom_id(session: AsyncSession, row_id: int) -> str:
+    """What the caller calls the row."""
+    found = await session.scalar(
+        text("SELECT custom_id FROM batch_rows WHERE id = :id"), {"id": row_id}
+    )
+    return str(found)
+
+
 @dataclass(frozen=True, slots=True)
 class Reaped:
     """A row of a dispatcher that is gone, pending again."""

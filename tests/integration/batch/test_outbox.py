@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import text
 
 from batch.outbox import Outbox
+from batch.output import NOT_STORABLE_CODE, NOT_STORABLE_MESSAGE
 from batch.states import RowStatus
 from store.repositories import row as rows
 from store.repositories.result import NewResult
 from store.repositories.row import PutBack
 from store.session import Database
-from tests.fixtures.batches import PATIENCE_S, Bench, add_batch, line, read_batch, row_statuses
+from tests.fixtures.batches import (
+    PATIENCE_S,
+    Bench,
+    add_batch,
+    line,
+    output_lines,
+    read_batch,
+    row_statuses,
+)
 
 URL = "http://127.0.0.1:1"
 
@@ -119,3 +129,38 @@ async def test_connections_that_die_lose_nothing(
     assert (outbox.num_written, outbox.num_refused) == (4, 0)
     assert set((await row_statuses(database, batch_id)).values()) == {"succeeded"}
     assert "flush failed" in caplog.text
+
+
+async def test_a_line_that_the_database_refuses_fails_alone(
+    bench: Bench, held: tuple[str, str, list[int]], database: Database
+) -> None:
+    token, batch_id, row_ids = held
+    async with database.unit_of_work() as session:
+        # What a line beyond the limits of Postgres comes to, without a gigabyte.
+        await session.execute(
+            text(
+                "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+                " IF octet_length(NEW.line) > 500 THEN"
+                " RAISE program_limit_exceeded USING MESSAGE = 'too large'; END IF;"
+                " RETURN NEW; END $$"
+            )
+        )
+        await session.execute(
+            text(
+                "CREATE TRIGGER refuse BEFORE INSERT ON row_results"
+                " FOR EACH ROW EXECUTE FUNCTION refuse()"
+            )
+        )
+    outbox = Outbox(token, database, bench.queue, bench.clock)
+    long = b'"' + b"x" * 1000 + b'"'
+    for number, row_id in enumerate(row_ids):
+        result = _result(batch_id, row_id)
+        outbox.add(replace(result, line=long) if number == 2 else result)
+    outbox.close()
+    async with asyncio.timeout(PATIENCE_S):
+        await outbox.run()
+    batch = await read_batch(database, batch_id)
+    assert (batch.num_completed, batch.num_failed, batch.status) == (3, 1, "finalizing")
+    (failed,) = await output_lines(database, batch_id, succeeded=False)
+    assert failed["custom_id"] == "r2"
+    assert failed["error"] == {"code": NOT_STORABLE_CODE, "message": NOT_STORABLE_MESSAGE}

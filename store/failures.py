@@ -1,0 +1,36 @@
+"""What an error of the database means for whoever meets it.
+
+away        the server, or the way to it: repeat (OperationalError, InterfaceError)
+full        no room on its disk: repeat, and say so
+refused     this statement with these values will never be taken: repeating is no use
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import psycopg
+from sqlalchemy.exc import DBAPIError
+
+DISK_FULL: Final = "53100"
+_REFUSED_CLASSES: Final = ("22", "54", "XX")
+"""Data exceptions, program limits, and what the server calls internal: sizes it cannot allocate."""
+
+
+def is_full(error: BaseException | None) -> bool:
+    """Whether the server has no room on its disk."""
+    return _state_of(error) == DISK_FULL
+
+
+def is_refused(error: BaseException | None) -> bool:
+    """Whether the values themselves are the trouble: too large, or nothing the server can keep."""
+    state = _state_of(error)
+    if state is None:
+        # Refused by the driver, before the server saw it.
+        return isinstance(error, DBAPIError) and isinstance(error.orig, psycopg.DataError)
+    return state.startswith(_REFUSED_CLASSES)
+
+
+def _state_of(error: BaseException | None) -> str | None:
+    orig = error.orig if isinstance(error, DBAPIError) else error
+    return orig.sqlstate if isinstance(orig, psycopg.Error) else None
