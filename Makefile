@@ -76,6 +76,10 @@ compatibility: setup-dev setup-engine  ## run the tests of the API contract, wri
 chaos: setup-dev  ## kill -9 of everything, 200 times, while batches run (15 min; ENGINE=real: 13 times)
 	$(BIN)/python -m tests.chaos --engine $(or $(ENGINE),fake) $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) --save
 
+.PHONY: torture
+torture: setup-dev  ## every fault at random, an hour, beside chat and batches of three projects (MINUTES=, SEED=, ENGINE=real)
+	$(BIN)/python -m tests.torture --engine $(or $(ENGINE),fake) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) --save
+
 soak: setup-dev setup-engine  ## a batch under waves of online streams: every answer as without them (15 min)
 	$(BIN)/python -m tests.soak $(if $(SEED),--seed $(SEED)) --save
 

@@ -37,13 +37,20 @@ class Submitted:
 
 @dataclass
 class Feeder:
-    """Submits a batch whenever fewer than `num_lines` lines are open, until told to stop."""
+    """Submits a batch whenever fewer than `num_lines` lines are open, until told to stop.
+
+    Attributes:
+        name: Begins every custom id: what tells the lines of several feeders apart.
+        key: Of whose project; the installation's own where it is empty.
+    """
 
     installation: Installation
     observer: Observer
     model: str
     num_lines: int
     max_tokens: int | None = None
+    name: str = ""
+    key: str = ""
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     batches: list[Submitted] = field(default_factory=list)
 
@@ -79,7 +86,8 @@ class Feeder:
     ) -> httpx.Response:
         """As a patient client: no answer, 409 and 5xx are asked again."""
         said: object = None
-        headers = {"Authorization": f"Bearer {self.installation.key}", **(headers or {})}
+        key = self.key or self.installation.key
+        headers = {"Authorization": f"Bearer {key}", **(headers or {})}
         try:
             async with asyncio.timeout(GIVE_UP_S):
                 while True:
@@ -99,7 +107,7 @@ class Feeder:
             raise AssertionError(f"{method} {path}: {said}") from None
 
     def _line(self, batch: int, number: int) -> Line:
-        custom_id = f"b{batch}-r{number}"
+        custom_id = f"{self.name}b{batch}-r{number}"
         if self.max_tokens is None:
             return Line(custom_id, f"fake:text={custom_id}", custom_id)
         return Line(custom_id, f"Tell a story about the number {number}.", None)

@@ -71,14 +71,15 @@ class Observer:
             "SELECT count(*) FROM batch_rows r JOIN dispatchers d ON d.id = r.dispatcher_id"
             " WHERE r.status = 'leased' AND d.heartbeat_at > clock_timestamp() - interval '2 s'"
         )
-        return InFlight(int(found[0][0]), await self._at_engine())
+        return InFlight(int(found[0][0]), await self.at_engine())
 
     async def num_leased(self) -> int:
         """Rows that any dispatcher holds, dead or alive."""
         found = await self.ask("SELECT count(*) FROM batch_rows WHERE status = 'leased'")
         return int(found[0][0])
 
-    async def _at_engine(self) -> int:
+    async def at_engine(self) -> int:
+        """Requests that the engine has now."""
         info = await self._ask_engine("/server_info")
         if info is None or info.status_code != 200:
             return 0

@@ -82,14 +82,15 @@ async def wait_until_over(feeder: Feeder) -> None:
         return
 
 
-async def prove(feeder: Feeder, observer: Observer, journal: Path | None) -> Findings:
+async def prove(feeders: Sequence[Feeder], observer: Observer, journal: Path | None) -> Findings:
     """Read everything back through the API, and hold the engine's own record against it."""
-    findings = Findings(num_batches=len(feeder.batches))
-    for batch in feeder.batches:
-        await _read_back(feeder, batch, findings)
+    findings = Findings(num_batches=sum(len(feeder.batches) for feeder in feeders))
+    for feeder in feeders:
+        for batch in feeder.batches:
+            await _read_back(feeder, batch, findings)
     stored = await observer.ask("SELECT count(*) FROM batches")
-    findings.num_surplus_batches = stored[0][0] - len(feeder.batches)
-    findings.num_parts_down = len(await _parts_down(feeder))
+    findings.num_surplus_batches = stored[0][0] - findings.num_batches
+    findings.num_parts_down = len(await _parts_down(feeders[0]))
     if journal is not None:
         await _compare_with_journal(observer, journal, findings)
     else:

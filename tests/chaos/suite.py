@@ -95,7 +95,7 @@ async def run(setting: Setting, kinds: Sequence[Kind]) -> tuple[list[Death], Fin
                 await feeding
                 await wait_until_over(feeder)
             journal = installation.fake.journal if installation.fake is not None else None
-            findings = await prove(feeder, observer, journal)
+            findings = await prove([feeder], observer, journal)
         except BaseException:
             _save_logs(installation)
             raise
