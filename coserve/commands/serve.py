@@ -10,11 +10,14 @@ import os
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from coserve.commands.up import read_settings
+
+if TYPE_CHECKING:
+    from batch.settings import BatchSettings
 
 
 class ServedPart(StrEnum):
@@ -49,17 +52,13 @@ def _become(argv: tuple[str, ...], env: dict[str, str] | None = None) -> NoRetur
     os.execvpe(argv[0], list(argv), {**os.environ, **(env or {})})
 
 
-def _is_main_process(part: ServedPart) -> bool:
-    """Whether the first process of this container is `part` (a container runs one)."""
-    wanted = {
-        ServedPart.WORKER_CHECK: b"worker",
-        ServedPart.BEAT_CHECK: b"beat",
-    }[part]
+def _beat_is_main_process() -> bool:
+    """Whether the first process of this container is beat (a container runs one part)."""
     try:
         argv = Path("/proc/1/cmdline").read_bytes().split(b"\0")
     except OSError:
         return False
-    return b"celery" in argv and wanted in argv
+    return b"celery" in argv and b"beat" in argv
 
 
 async def _broker_answers(url: str) -> bool:
@@ -74,6 +73,17 @@ async def _broker_answers(url: str) -> bool:
         return False
     finally:
         await client.aclose()
+
+
+def _worker_is_well(settings: BatchSettings) -> bool:
+    """Of this container's worker."""
+    from batch.worker.app import make_app
+    from coserve.commands import worker_check
+
+    name = worker_check.worker_name(1)
+    if name is None or not worker_check.pool_runs(1):
+        return False
+    return worker_check.answers(make_app(settings), name)
 
 
 def serve(
@@ -91,8 +101,10 @@ def serve(
         migrate(batch.database_url)
     elif part is ServedPart.GATEWAY:
         _become((sys.executable, "-m", "gateway"))
-    elif part in (ServedPart.WORKER_CHECK, ServedPart.BEAT_CHECK):
-        healthy = _is_main_process(part) and asyncio.run(_broker_answers(batch.broker_url))
+    elif part is ServedPart.WORKER_CHECK:
+        raise typer.Exit(0 if _worker_is_well(batch) else 1)
+    elif part is ServedPart.BEAT_CHECK:
+        healthy = _beat_is_main_process() and asyncio.run(_broker_answers(batch.broker_url))
         raise typer.Exit(0 if healthy else 1)
     else:
         # Beat keeps its schedule in the working directory: one that is ours to write to.

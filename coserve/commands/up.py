@@ -107,7 +107,7 @@ def up(
     if unsupported:
         _refuse([unsupported])
     try:
-        settings.home_path.mkdir(parents=True, exist_ok=True)
+        settings.home_path.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = HomeLock(settings.home_path, settings.root_url)
     except AlreadyRunningError as error:
         _refuse([str(error)], 1)

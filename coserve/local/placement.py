@@ -55,12 +55,13 @@ def _short_name(path: Path) -> str:
 
 def reachable_directory(home: Path, account: Account | None) -> Path:
     """A directory of ours, below `home` if `account` can get there, else in /var/tmp."""
-    home.mkdir(parents=True, exist_ok=True)
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
     if account is None:
         return own_directory(home / "postgres", 0o700)
     if can_pass(home.resolve().parent):
-        # Others may pass through the state directory, not list it; what is secret in it is 0600.
-        home.chmod(home.stat().st_mode | stat.S_IXOTH)
+        # Closed to everybody but us; the account may pass through, not list it.
+        os.chown(home, -1, account.gid)
+        home.chmod(0o710)
         return own_directory(home / "postgres", 0o711)
     return own_directory(_SHARED / f"coserve-{_short_name(home)}", 0o711)
 

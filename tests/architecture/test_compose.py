@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from batch.secret_files import SECRETS as SECRET_NAMES
+from batch.secret_files import SUFFIX
 from gateway.settings import GatewaySettings
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = (ROOT / "docker-compose.yml").read_text()
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(COMPOSE)["services"]
-SECRETS = {"POSTGRES_PASSWORD", "VALKEY_PASSWORD", "COSERVE_SECRET"}
+SECRETS: dict[str, dict[str, str]] = yaml.safe_load(COMPOSE)["secrets"]
+MAKE_SECRETS = ROOT / "docker/make-secrets.sh"
 
 
 def test_every_part_of_the_product_is_there() -> None:
@@ -37,11 +41,33 @@ def test_every_long_running_service_has_a_health_check_and_restarts(name: str) -
     assert SERVICES[name]["restart"] == "unless-stopped"
 
 
-def test_secrets_have_no_default_and_their_absence_stops_the_start() -> None:
-    for secret in SECRETS:
-        uses = re.findall(r"\$\{" + secret + r"([^}]*)\}", COMPOSE)
-        assert uses, secret
-        assert all(use.startswith(":?") for use in uses), secret
+def test_no_secret_is_in_an_environment_or_an_argument_vector() -> None:
+    for name, service in SERVICES.items():
+        for variable, value in service.get("environment", {}).items():
+            if variable.removesuffix(SUFFIX) in SECRET_NAMES | {"POSTGRES_PASSWORD"}:
+                assert variable.endswith(SUFFIX), (name, variable)
+                assert value.removeprefix("/run/secrets/") in service["secrets"], (name, variable)
+        said = str([service.get("command"), service.get("environment")])
+        assert not re.search(r"\$\{[A-Z_]*(PASSWORD|SECRET|TOKEN)", said), name
+
+
+def test_every_secret_is_a_file_that_one_command_makes_and_keeps(tmp_path: Path) -> None:
+    folder = tmp_path / "secrets"
+    subprocess.run(["sh", MAKE_SECRETS, folder], check=True)
+    made = {path.name: path.read_text() for path in folder.iterdir()}
+    assert {name: f"${{SECRETS_DIR:-./secrets}}/{name}" for name in made} == {
+        name: secret["file"] for name, secret in SECRETS.items()
+    }
+    assert folder.stat().st_mode & 0o777 == 0o700
+    password = made["valkey_password"]
+    assert password in made["broker_url"]
+    assert f"requirepass {password}\n" in made["valkey.conf"]
+    assert made["postgres_password"] in made["database_url"]
+    random = [made[one] for one in ("postgres_password", "valkey_password", "coserve_secret")]
+    assert len({*random}) == 3
+    assert min(map(len, random)) == 48
+    subprocess.run(["sh", MAKE_SECRETS, folder], check=True)
+    assert {path.name: path.read_text() for path in folder.iterdir()} == made
 
 
 def test_dependencies_name_services_that_exist_and_wait_for_health() -> None:

@@ -188,3 +188,14 @@ def test_an_ordinary_user_needs_no_rights(home: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == [str(account.uid), "app", "0", "nobody"]
+
+
+@only_root
+def test_under_root_the_state_directory_is_closed_to_others(home: Path) -> None:
+    account = server_account()
+    assert account is not None
+    state = home / "state"
+    state.mkdir(mode=0o755)
+    assert reachable_directory(state, account) == state / "postgres"
+    found = state.stat()
+    assert (found.st_mode & 0o777, found.st_gid) == (0o710, account.gid)
