@@ -307,6 +307,7 @@ _TITLES: dict[str, tuple[str, ...]] = {
         "several choices, and lists of prompts, in one line of a batch",
         "completion windows from an hour to a week, as an extension",
         "a small batch is not behind large ones of its project",
+        "whatever becomes of a batch's lines, none is missing and none costs another its tokens",
     ),
 }
 
