@@ -73,8 +73,8 @@ async def take(url: str, key: str, batch_id: str) -> None:
         await page.get_by_label("API key").fill(key)
         await page.get_by_role("button", name="Log in").click()
         await page.get_by_role("heading", name="Batches", exact=True).wait_for()
-        await _shot(page, f"{url}/admin", "dashboard.png")
-        await _shot(page, f"{url}/admin/batches/{batch_id}", "batch.png")
+        await _shot(page, f"{url}/admin", "overview.png")
+        await _shot(page, f"{url}/admin/batches/{batch_id}", "dashboard.png")
         await browser.close()
 
 
