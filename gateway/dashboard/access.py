@@ -154,7 +154,7 @@ async def check_form(request: Request, resources: ResourcesDep, session: Session
     check_origin(request)
     token = request.headers.get(CSRF_HEADER)
     if token is None:
-        field = (await request.form(max_files=0, max_fields=20)).get(CSRF_FIELD)
+        field = (await request.form(max_files=0, max_fields=250)).get(CSRF_FIELD)
         token = field if isinstance(field, str) else ""
     check_token(resources, session, token)
 

@@ -17,6 +17,7 @@ from starlette.types import Scope
 from engine_adapter.wire.errors import ApiError
 from gateway.dashboard import (
     audit_log,
+    bulk,
     downloads,
     events,
     keys,
@@ -70,6 +71,7 @@ def make_dashboard(gateway_state: State, *, secret: str | None) -> FastAPI:
         playground,
         events,
         submission,
+        bulk,
         steering,
         downloads,
         rows,

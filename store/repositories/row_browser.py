@@ -78,25 +78,31 @@ async def page(
         after: Only lines behind this one.
         limit: How many at most.
     """
-    query = (
-        select(
-            BatchRow.line_no,
-            BatchRow.custom_id,
-            BatchRow.status,
-            BatchRow.attempt,
-            RowResult.prompt_tokens,
-            RowResult.completion_tokens,
-            RowResult.created_at,
-        )
-        .outerjoin(RowResult, RowResult.row_id == BatchRow.id)
+    rows = (
+        select(BatchRow.id, BatchRow.line_no, BatchRow.custom_id, BatchRow.status, BatchRow.attempt)
         .where(BatchRow.batch_id == batch.id, BatchRow.line_no > after)
         .order_by(BatchRow.line_no)
         .limit(limit + 1)
     )
     if group:
-        query = query.where(BatchRow.status.in_(STATE_GROUPS[group]))
+        rows = rows.where(BatchRow.status.in_(STATE_GROUPS[group]))
     if search:
-        query = query.where(func.strpos(BatchRow.custom_id, search) > 0)
+        rows = rows.where(func.strpos(BatchRow.custom_id, search) > 0)
+    # Results are joined to the page alone, not to every row of the batch.
+    shown = rows.subquery()
+    query = (
+        select(
+            shown.c.line_no,
+            shown.c.custom_id,
+            shown.c.status,
+            shown.c.attempt,
+            RowResult.prompt_tokens,
+            RowResult.completion_tokens,
+            RowResult.created_at,
+        )
+        .outerjoin(RowResult, RowResult.row_id == shown.c.id)
+        .order_by(shown.c.line_no)
+    )
     found = [RowSummary(*row) for row in await session.execute(query)]
     return found[:limit], len(found) > limit
 

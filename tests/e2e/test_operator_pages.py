@@ -84,3 +84,22 @@ async def test_rows_are_looked_through(chromium: Browser, site: Site) -> None:
         await page.get_by_role("searchbox", name="custom_id").fill("ion-29")
         await page.get_by_role("button", name="Find").click()
         await expect(page.locator("#rows tbody tr")).to_have_count(1)
+
+
+async def test_ticked_batches_are_paused_together(chromium: Browser, site: Site) -> None:
+    database, store = site.bench.database, site.bench.file_store
+    ids = [await add_batch(database, store, [line(f"r{n}")]) for n in range(3)]
+    async with logged_in(chromium, site, "batches") as page:
+        await page.locator(f"#row-{ids[0]} input").check()
+        await page.locator(f"#row-{ids[1]} input").check()
+        # As an update does it: the row is drawn anew, without the tick.
+        await page.locator(f"#row-{ids[0]}").evaluate("row => { row.outerHTML = row.outerHTML }")
+        await expect(page.locator(f"#row-{ids[0]} input")).to_be_checked()
+        await expect(page.locator("#bulk-count")).to_have_text("2 selected")
+        for width in (390, 1600):
+            assert await overflows(page, width) == []
+            assert await barriers(page) == []
+            await screenshot(page, f"bulk-{width}")
+        await page.get_by_role("button", name="Pause").click()
+        await expect(page.locator(f"#row-{ids[1]}")).to_contain_text("paused")
+        await expect(page.locator(f"#row-{ids[2]}")).not_to_contain_text("paused")

@@ -1,0 +1,149 @@
+"""Server time of the dashboard's pages with 10,000 batches and 1,000,000 rows.
+
+Ten batches have 50,000 rows, the others about 50; two of the large ones are live. Each page is
+asked for one after the other, with nobody else there; so is the search, which looks through all.
+Target: 300 ms at the 95th percentile of every page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import httpx
+from sqlalchemy import text
+
+from bench.report import environment, report
+from bench.servers import postgres_url
+from store.models import DEFAULT_PROJECT_ID
+from store.session import Database
+from tests.fixtures.operator_site import operator_site
+
+NUM_BATCHES, NUM_LARGE, LARGE_ROWS, SMALL_ROWS = 10_000, 10, 50_000, 50
+NUM_READS = 40
+TARGET_MS = 300.0
+
+_SIZE = f"CASE WHEN n <= {NUM_LARGE} THEN {LARGE_ROWS} ELSE {SMALL_ROWS} END"
+_DONE = "CASE WHEN n <= 2 THEN 25000 ELSE size END"
+_FILL = (
+    """
+    INSERT INTO files (id, project_id, purpose, filename, size_bytes, sha256, storage_key)
+    SELECT kind || n, :project, purpose, 'questions-' || n || '.jsonl', 5000, '', kind || n
+    FROM generate_series(1, :num) n,
+         (VALUES ('file-in', 'batch'), ('file-out', 'batch_output')) k(kind, purpose)
+    """,
+    f"""
+    INSERT INTO batches (id, project_id, endpoint, completion_window, input_file_id, metadata,
+                         output_file_id, model, status, num_total, num_completed, num_failed,
+                         num_results, created_at, expires_at, in_progress_at, finalizing_at,
+                         completed_at)
+    SELECT 'batch_' || n, :project, '/v1/chat/completions', '24h', 'file-in' || n,
+           jsonb_build_object('team', 'team-' || n % 40),
+           CASE WHEN n > 2 THEN 'file-out' || n END, 'm',
+           CASE WHEN n > 2 THEN 'completed' ELSE 'in_progress' END, size, {_DONE} - size / 50,
+           size / 50, {_DONE}, at, statement_timestamp() + interval '1 day', at,
+           CASE WHEN n > 2 THEN at + interval '1 minute' END,
+           CASE WHEN n > 2 THEN at + interval '2 minutes' END
+    FROM (SELECT n, {_SIZE} AS size, statement_timestamp() - n * interval '50 seconds' AS at
+          FROM generate_series(1, :num) n) one
+    """,
+    f"""
+    INSERT INTO batch_rows (batch_id, line_no, custom_id, offset_bytes, length_bytes, status)
+    SELECT 'batch_' || n, line, 'question-' || n || '-' || line, line * 1000, 999,
+           CASE WHEN n <= 2 AND line > 25000 THEN 'pending'
+                WHEN line % 50 = 0 THEN 'errored' ELSE 'succeeded' END
+    FROM generate_series(1, :num) n, generate_series(1, {_SIZE}) line
+    """,
+    """
+    INSERT INTO row_results (row_id, batch_id, seq, succeeded, line, prompt_tokens,
+                             completion_tokens)
+    SELECT id, batch_id, line_no, status = 'succeeded',
+           convert_to('{"custom_id": "x", "response": null, "error": {"code": "c", "message": "'
+                      || repeat('word ', 60) || '"}}', 'UTF8'), 100, 60
+    FROM batch_rows WHERE status <> 'pending'
+    """,
+    """
+    INSERT INTO batch_events (batch_id, event)
+    SELECT 'batch_' || n, event FROM generate_series(1, :num) n,
+           unnest(ARRAY['created', 'in_progress', 'finalizing', 'completed']) event
+    """,
+    """
+    INSERT INTO usage (project_id, key_id, model, request_class, day, num_requests, prompt_tokens,
+                       cached_tokens, completion_tokens)
+    SELECT :project, 'key_' || k, 'm', class, current_date - d, 10, 1000, 10, 600
+    FROM generate_series(1, :num / 500) k, generate_series(0, 29) d,
+         unnest(ARRAY['online', 'flex', 'offline']) class
+    """,
+)
+
+PAGES = {
+    "overview": "/",
+    "overview, 14 days": "/?window=14d",
+    "scheduler": "/scheduler",
+    "isolation": "/isolation",
+    "batches": "/batches",
+    "batches, live": "/batches?group=live",
+    "batches, page 100": "/batches?after=batch_5000",
+    "search by file": "/batches?search=questions-7777.jsonl",
+    "search by metadata": "/batches?search=team-39",
+    "search by custom id": "/batches?search=question-3-49999",
+    "search, nothing found": "/batches?search=nowhere-to-be-found",
+    "large live batch": "/batches/batch_1",
+    "large ended batch": "/batches/batch_5",
+    "rows of a large batch": "/batches/batch_5/rows",
+    "rows, failed, late": "/batches/batch_5/rows?group=failed&after=49000",
+    "rows by custom id": "/batches/batch_5/rows?search=question-5-49",
+    "one row": "/batches/batch_5/rows/49999",
+    "usage": "/usage",
+    "projects": "/projects",
+    "webhooks": "/webhooks",
+    "audit": "/audit",
+    "engines": "/engines",
+}
+
+
+async def measure(url: str) -> dict[str, list[float]]:
+    database = Database(url)
+    async with database.unit_of_work() as session:
+        for statement in _FILL:
+            wanted = {"project": DEFAULT_PROJECT_ID, "num": NUM_BATCHES}
+            given = {name: value for name, value in wanted.items() if f":{name}" in statement}
+            await session.execute(text(statement), given)
+    async with database.engine.connect() as connection:
+        bare = await connection.execution_options(isolation_level="AUTOCOMMIT")
+        await bare.execute(text("VACUUM ANALYZE"))
+    took: dict[str, list[float]] = {}
+    async with operator_site(database) as site, site.admin() as client:
+        client.timeout = httpx.Timeout(120)
+        for name, path in PAGES.items():
+            reply = await client.get(f"/admin{path}")
+            assert reply.status_code in (200, 404), (name, reply.status_code)
+            took[name] = []
+            for _ in range(NUM_READS):
+                began_s = time.perf_counter()
+                await client.get(f"/admin{path}")
+                took[name].append(1000 * (time.perf_counter() - began_s))
+            print(f"  {name}: {sorted(took[name])[NUM_READS // 2]:.0f} ms", flush=True)
+    await database.dispose()
+    return took
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder, postgres_url(Path(folder)) as url:
+        took = asyncio.run(measure(url))
+    measured: dict[str, object] = {"environment": environment()}
+    targets = {}
+    for name, values in took.items():
+        values.sort()
+        word = name.replace(", ", "_").replace(" ", "_")
+        measured[f"{word}_p50_ms"] = round(values[len(values) // 2], 1)
+        measured[f"{word}_p95_ms"] = round(values[int(0.95 * len(values)) - 1], 1)
+        targets[f"{word}_p95_ms"] = (TARGET_MS, False)
+    return 0 if report("dashboard_pages", measured, targets) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
