@@ -24,6 +24,7 @@ BACK_LIMIT_S = 180.0
 OUTAGE_S = (2.0, 12.0)
 GONE_LOOK_S = 0.005
 AIM_S = 20.0
+TOLD_S = 0.2
 
 
 class Spoils(StrEnum):
@@ -193,14 +194,17 @@ class Tormentor:
         if not victims:
             return
         async with self._noted(fault) as span:
+            watched = self._installation.watchers().get("gateway") in victims
             if kind is Kind.MACHINE:
                 await asyncio.to_thread(self._installation.kill_machine)
             else:
                 self._installation.kill(victims)
             dies = {Kind.MACHINE, Kind.GATEWAY}
-            watched = self._installation.watchers().get("gateway") in victims
             if gateway and (kind in dies or (kind is Kind.WATCHER and watched)):
                 await _until_gone(gateway)
+                # What was connected by then is told by the loop a moment later; no gateway starts
+                # to listen as soon as that.
+                await asyncio.sleep(TOLD_S)
                 span.gateway_died_s = (span.began_s, _now_s())
             await self._bring_back(kind)
 
