@@ -42,7 +42,13 @@ def test_every_secret_may_lie_in_a_file(monkeypatch: pytest.MonkeyPatch, tmp_pat
         (tmp_path / name).write_text(f"from a file: {name}")
         monkeypatch.setenv(name + "_FILE", str(tmp_path / name))
     read = GatewaySettings()
-    found = {read.database_url, read.broker_url, read.secret, read.metrics_token}
+    found = {
+        read.database_url,
+        read.broker_url,
+        read.secret,
+        read.metrics_token,
+        read.engine_token,
+    }
     assert found == {f"from a file: {name}" for name in SECRETS}
     assert "from a file" not in repr(read)
 
