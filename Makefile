@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c '' >/dev/null 2>&1 && echo $$p || echo python3)
 BIN := .venv/bin
 
-.PHONY: help run test-all docs setup setup-dev setup-engine setup-kernels setup-browser setup-pgbouncer setup-promtool setup-helm setup-conformance test check coverage compatibility conformance chaos soak bench bench-batch lock lock-engine
+.PHONY: help run test-all docs setup setup-dev setup-engine setup-kernels setup-browser setup-pgbouncer setup-promtool setup-helm setup-conformance test check coverage compatibility conformance chaos fleet soak bench bench-batch lock lock-engine
 
 help:  ## list the verbs, with how long each takes on two cores
 	@awk -F ':.*## ' '/^# ---/ {gsub(/^# -+ | -+$$/, ""); print "\n" $$0} \
@@ -79,6 +79,9 @@ chaos: setup-dev  ## kill -9 of everything, 200 times, while batches run (15 min
 .PHONY: torture
 torture: setup-dev  ## every fault at random, an hour, beside chat and batches of three projects (MINUTES=, SEED=, ENGINE=real)
 	$(BIN)/python -m tests.torture --engine $(or $(ENGINE),fake) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) --save
+
+fleet: setup-dev setup-engine  ## 3 gateways, 2 worker hosts, 6 engines, restarted and lost under load: promises and what was seen (12 min; MINUTES=)
+	FLEET_MINUTES=$(or $(MINUTES),10) $(BIN)/pytest -q -s -n 0 tests/fleet
 
 soak: setup-dev setup-engine  ## a batch under waves of online streams: every answer as without them (15 min)
 	$(BIN)/python -m tests.soak $(if $(SEED),--seed $(SEED)) --save
