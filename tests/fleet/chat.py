@@ -48,8 +48,13 @@ class Chat:
     broken: list[str] = field(default_factory=list)
     num_without_gateway: int = 0
 
-    async def run(self, for_s: float, rate_per_s: float, seed: int = 1) -> None:
-        """A wave from a fifth of the rate to all of it and back; returns when all have ended."""
+    async def run(
+        self, for_s: float, rate_per_s: float, over: asyncio.Event, seed: int = 1
+    ) -> None:
+        """Waves of this length, from a fifth of the rate to all of it and back, until it is over.
+
+        Returns when all calls have ended.
+        """
         generator = random.Random(seed)
         began_s = time.monotonic()
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
@@ -58,7 +63,7 @@ class Chat:
             asyncio.TaskGroup() as group,
         ):
             number = 0
-            while (passed_s := time.monotonic() - began_s) < for_s:
+            while (passed_s := time.monotonic() - began_s) < for_s or not over.is_set():
                 share = 0.6 - 0.4 * math.cos(2 * math.pi * passed_s / for_s)
                 await asyncio.sleep(generator.expovariate(rate_per_s * share))
                 group.create_task(self._call(http, number, generator.random()))

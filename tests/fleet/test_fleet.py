@@ -169,10 +169,13 @@ class Batches:
         await self._http.aclose()
 
 
-async def restart_and_lose(installation: Installation, losses: Losses, for_s: float) -> list[str]:
-    """What is done to the fleet, over the time; what was done, in words."""
+async def restart_and_lose(
+    installation: Installation, losses: Losses, batches: Batches, for_s: float
+) -> list[str]:
+    """What is done to the fleet, over the time, each time with a fresh batch; in words."""
     gateways, done = installation.gateways, []
     step_s = for_s / 8
+    await batches.send(FAKE, LINES_PER_BATCH)
     for url, part in gateways.parts.items():
         await asyncio.sleep(step_s / NUM_GATEWAYS)
         await part.stop(180)
@@ -181,6 +184,7 @@ async def restart_and_lose(installation: Installation, losses: Losses, for_s: fl
             while url not in gateways.ready:
                 await asyncio.sleep(0.1)
     done.append(f"{len(gateways.parts)} gateways restarted in turn")
+    await batches.send(FAKE, LINES_PER_BATCH)
     fakes = [*installation.engines.items()][:NUM_FAKES]
     for url, part in fakes[:2]:  # the model's next version: a new engine, then the old one ends
         await installation.add_engine().start()
@@ -189,7 +193,9 @@ async def restart_and_lose(installation: Installation, losses: Losses, for_s: fl
         del installation.engines[url]
     done.append("2 engines replaced by new ones")
     await asyncio.sleep(step_s)
+    await batches.send(FAKE, LINES_PER_BATCH)
     _, victim = fakes[2]
+    await asyncio.sleep(1)
     losses.engines.append(time.monotonic())
     await victim.kill()
     done.append("1 engine lost")
@@ -200,6 +206,8 @@ async def restart_and_lose(installation: Installation, losses: Losses, for_s: fl
     done.append("1 gateway lost")
     await asyncio.sleep(step_s)
     await gateway.start()
+    await batches.send(FAKE, LINES_PER_BATCH)
+    await asyncio.sleep(1)
     for part in installation.hosts[0]:
         await part.kill()
     done.append("1 worker host lost")
@@ -221,12 +229,12 @@ async def test_a_fleet_keeps_its_promises_while_parts_are_restarted_and_lost(
         models = [FAKE] * NUM_FAKES + ([REAL] if WITH_REAL else [])
         chat = Chat(installation.gateways, losses, models, headers)
         began_s = time.monotonic()
-        chatting = asyncio.ensure_future(chat.run(for_s, CHAT_PER_S))
-        await batches.send(FAKE, LINES_PER_BATCH)
+        over = asyncio.Event()
+        chatting = asyncio.ensure_future(chat.run(for_s, CHAT_PER_S, over))
         if WITH_REAL:
             await batches.send(REAL, 20)
-        done = await restart_and_lose(installation, losses, for_s)
-        await batches.send(FAKE, LINES_PER_BATCH)
+        done = await restart_and_lose(installation, losses, batches, for_s)
+        over.set()
         await chatting
         outcomes = [await batches.outcome(one, LIMIT_S + for_s) for one in batches.ids]
         took_s = time.monotonic() - began_s
