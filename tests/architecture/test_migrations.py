@@ -6,6 +6,7 @@ What nobody reads any more goes a version later, and is named in `UNREAD` with t
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ import pytest
 VERSIONS = Path(__file__).parents[2] / "migrations" / "versions"
 FIRST_RELEASED = "0008"
 """The newest migration of the first code that others may run."""
+
+_NUMBER = re.compile(r'^(revision|down_revision)(?:: [^=]+)? = "?(\w+)"?$', re.M)
 
 UNREAD: dict[str, str] = {}
 """Migration -> why what it takes away is read by no code of the version before."""
@@ -49,6 +52,14 @@ def breaking(source: str) -> list[str]:
             if "nullable=False" in column and "server_default" not in column:
                 found.append("add_column that old code does not fill")
     return found
+
+
+def test_they_are_one_chain_in_the_order_of_their_numbers() -> None:
+    before = None
+    for path in sorted(VERSIONS.glob("[0-9]*.py")):
+        told = dict(_NUMBER.findall(path.read_text()))
+        assert told == {"revision": path.name[:4], "down_revision": str(before)}, path.name
+        before = told["revision"]
 
 
 @pytest.mark.parametrize("path", _new_migrations(), ids=lambda path: path.stem)
