@@ -1,6 +1,6 @@
 """The dispatcher: everything between a pending row and its result, for one engine.
 
-    claim (≤128 rows) ──► flights (one call each) ──► outbox (one fenced write per 200 ms)
+    claim (≤512 rows) ──► flights (one call each) ──► outbox (one fenced write per 200 ms)
          ▲ places free          │ stopped batch: abort
          └── engine watch ──────┘ engine gone: put back
 
@@ -110,11 +110,12 @@ class Dispatcher:
         self._flights = Flights(engine, self._watch, self.outbox, clock, attempt, landed=self._wake)
         self._watch.rows = self._flights
         self._source = RowSource(lease.id, database, file_store, clock)
-        self._report = DispatchReport(lease.engine_url, database, clock, self._counts)
+        self._report = DispatchReport(lease.engine_url, database, clock, self.counts)
         self._num_claimed = 0
         self._max_bytes = limits.max_bytes
         self._cohort: Cohort | None = None
         self._overdue = False
+        self._num_leaving = 0
         self._look_for_suspects_s = 0.0
 
     async def run(self) -> Ending:
@@ -207,7 +208,7 @@ class Dispatcher:
                 if intake.ready or intake.unreadable:
                     self._cohort = cohort
                     return intake
-        num_free = self._watch.size - len(self._flights)
+        num_free = self._watch.size + self._num_leaving - len(self._flights)
         if num_free <= 0 or await self._suspects_are_overdue():
             return Intake()
         return await self._source.take(model, num_free, self._flights.num_by_batch(), room)
@@ -243,7 +244,8 @@ class Dispatcher:
             await self._clock.sleep(TURN_S)
         await self._flights.put_back_all(limit_s=DRAIN_ABORT_S)
 
-    def _counts(self) -> DispatchCounts:
+    def counts(self) -> DispatchCounts:
+        """What it has done so far, and holds now."""
         return DispatchCounts(
             num_claimed=self._num_claimed,
             num_results=self.outbox.num_written,
@@ -269,8 +271,16 @@ class Dispatcher:
             num_by_batch = await self._source.hand_backs(
                 self._watch.model, self._watch.size, self._flights.held()
             )
-            if num_by_batch:
+            if not num_by_batch:
+                continue
+            # Their places are given away at once: an engine may take seconds to confirm an abort,
+            # and for so long its queue is longer by rows that somebody waits for.
+            self._num_leaving = sum(num_by_batch.values())
+            self._wake.set()
+            try:
                 await self._flights.hand_back(num_by_batch)
+            finally:
+                self._num_leaving = 0
 
     async def _stop_ended_batches(self) -> None:
         """Watch the batches in flight: a cancelled or expired one is taken off the engine."""

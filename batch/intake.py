@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -28,7 +29,8 @@ from store.session import Database
 
 logger = logging.getLogger(__name__)
 
-CLAIM_ROWS = 128
+CLAIM_ROWS = 512
+"""A transaction costs as much as some dozens of rows: one for all places that are free."""
 REFRESH_S = 0.25
 """How old the list of live batches may be; a claim that came short refreshes it at once."""
 
@@ -38,8 +40,7 @@ DOUBT_S = 30.0
 """A claim without an answer may have been made all the same, or be made yet, for so long."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(NamedTuple):
     """A leased row with its line: ready to be sent."""
 
     row: ClaimedRow

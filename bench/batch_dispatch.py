@@ -130,7 +130,10 @@ async def postgres_cpu_s(database: Database) -> float:
     assert server is not None
     total = 0.0
     for process in [server, *server.children(recursive=True)]:
-        times = process.cpu_times()
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:  # it has just ended: its server has its time now
+            continue
         total += times.user + times.system
     ended = server.cpu_times()
     return total + ended.children_user + ended.children_system

@@ -26,7 +26,9 @@ def main() -> None:
     except WrongDatabase as wrong:
         sys.exit(str(wrong))
     tracing.start("gateway")
-    server = GatewayServer(create_app(settings), settings)
+    app = create_app(settings)
+    app.openapi()  # a tenth of a second, which an open stream would feel: before there is any
+    server = GatewayServer(app, settings)
     spare_collector()
     server.run()
     tracing.stop()

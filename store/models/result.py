@@ -22,9 +22,9 @@ class RowResult(Base):
         Index("ix_row_results_failed", "batch_id", "seq", postgresql_where=text("NOT succeeded")),
     )
 
-    row_id: Mapped[int] = mapped_column(
-        BigInteger, ForeignKey("batch_rows.id", ondelete="CASCADE"), primary_key=True
-    )
+    row_id: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    """No foreign key: only the fenced write makes results, of rows that it holds (decision 0130).
+    """
     batch_id: Mapped[str] = mapped_column(ForeignKey("batches.id", ondelete="CASCADE"))
     seq: Mapped[int]
     """1-based number inside the batch."""

@@ -10,6 +10,7 @@ from sqlalchemy import select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from store.models import Batch
+from store.repositories.row import READY
 
 PACE_ROWS = 1024
 """The pace of a batch is measured over the last quarter of its results, at least so many: several
@@ -110,8 +111,7 @@ async def read_batches(
                            WHERE r.batch_id = b.id AND r.status = 'leased') AS has_leased,
                    EXISTS (SELECT 1 FROM batch_rows r
                            WHERE r.batch_id = b.id AND r.status = 'pending'
-                             AND (r.available_at IS NULL
-                                  OR r.available_at <= statement_timestamp())) AS has_ready
+                             AND {READY}) AS has_ready
             FROM batches b CROSS JOIN LATERAL ({_PACE}) p
             WHERE b.id = ANY(:ids) AND b.status = 'in_progress'
             """

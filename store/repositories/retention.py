@@ -80,13 +80,19 @@ async def forget_rows(session: AsyncSession, batch_id: str, *, limit: int) -> in
     done = await session.execute(
         text(
             """
-            DELETE FROM batch_rows WHERE id IN (
-              SELECT id FROM batch_rows WHERE batch_id = :batch_id LIMIT :limit)
+            WITH gone AS (
+              DELETE FROM batch_rows WHERE id IN (
+                SELECT id FROM batch_rows WHERE batch_id = :batch_id LIMIT :limit)
+              RETURNING id
+            ), results AS (
+              DELETE FROM row_results r USING gone WHERE r.row_id = gone.id
+            )
+            SELECT count(*) FROM gone
             """
         ),
         {"batch_id": batch_id, "limit": limit},
     )
-    return cast("CursorResult[object]", done).rowcount
+    return int(done.scalar_one())
 
 
 async def forget_batch(session: AsyncSession, batch_id: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import orjson
 from sqlalchemy import CursorResult, text
@@ -58,8 +58,7 @@ class NewRow:
     num_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimedRow:
+class ClaimedRow(NamedTuple):
     """A row that is ours until it is finished, put back or reaped."""
 
     id: int
@@ -137,8 +136,17 @@ async def copy(
     return cast("CursorResult[object]", done).rowcount
 
 
+LONGEST_DELAY_S = 120
+"""No back-off is longer: one that seems to be was begun before the clock was set back."""
+
+READY = (
+    "(available_at IS NULL OR available_at <= statement_timestamp()"
+    f" OR available_at > statement_timestamp() + make_interval(secs => {LONGEST_DELAY_S}))"
+)
+"""SQL: whether a pending row may be claimed now."""
+
 _CLAIM = text(
-    """
+    f"""
     WITH wanted AS (
       SELECT * FROM unnest(CAST(:batch_ids AS text[]), CAST(:limits AS int[])) AS w(batch_id, n)
     ), locked AS (
@@ -146,7 +154,7 @@ _CLAIM = text(
       FROM wanted w CROSS JOIN LATERAL (
         SELECT id, length_bytes, prefix_hash, line_no FROM batch_rows
         WHERE batch_id = w.batch_id AND status = 'pending' AND num_losses < :suspect_losses
-          AND (available_at IS NULL OR available_at <= statement_timestamp())
+          AND {READY}
         ORDER BY prefix_hash, line_no LIMIT w.n
         FOR UPDATE SKIP LOCKED) r
     ), summed AS (
@@ -175,12 +183,12 @@ _CLAIM = text(
 )
 
 _CLAIM_SUSPECTS = text(
-    """
+    f"""
     WITH locked AS (
       SELECT id, length_bytes, num_losses FROM batch_rows
       WHERE status = 'pending' AND batch_id = ANY(:batch_ids)
         AND num_losses BETWEEN :min_losses AND :max_losses
-        AND (available_at IS NULL OR available_at <= statement_timestamp())
+        AND {READY}
       ORDER BY num_losses, id LIMIT :limit
       FOR UPDATE SKIP LOCKED
     ), picked AS (
@@ -229,7 +237,7 @@ async def claim(
             "room_for_large": room.for_large,
         },
     )
-    return [ClaimedRow(*row) for row in found]
+    return list(map(ClaimedRow._make, found))
 
 
 async def claim_suspects(
@@ -255,7 +263,7 @@ async def claim_suspects(
             "room": room.num_bytes,
         },
     )
-    return [ClaimedRow(*row) for row in found]
+    return list(map(ClaimedRow._make, found))
 
 
 async def num_claimable(
@@ -264,13 +272,13 @@ async def num_claimable(
     """How many rows of each batch could be claimed now, counted up to its limit; none with zero."""
     found = await session.execute(
         text(
-            """
+            f"""
             SELECT w.batch_id, count(r.id) AS num_rows
             FROM unnest(CAST(:batch_ids AS text[]), CAST(:limits AS int[])) AS w(batch_id, n)
             CROSS JOIN LATERAL (
               SELECT id FROM batch_rows
               WHERE batch_id = w.batch_id AND status = 'pending' AND num_losses < :suspect_losses
-                AND (available_at IS NULL OR available_at <= statement_timestamp())
+                AND {READY}
               LIMIT w.n) r
             GROUP BY w.batch_id
             """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Final
+from typing import Final, NamedTuple
 
 from sqlalchemy import func, select, text
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -13,8 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from store.models import Project, Usage
 
 
-@dataclass(frozen=True, order=True)
-class UsageKey:
+class UsageKey(NamedTuple):
     """Whose tokens: the class is a word, `online`, `flex` or `offline`; no key is `""`."""
 
     project_id: str

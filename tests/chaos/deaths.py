@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from tests.chaos.installation import Installation, wall_s
 from tests.chaos.observer import LOOK_S, InFlight, Observer
-from tests.chaos.victims import Kind, find
+from tests.chaos.victims import JUMPS_S, Kind, find
+from tests.fixtures.clock_jump import jump
 
 FLIGHT_LIMIT_S = 90.0
 RECOVERY_LIMIT_S = 180.0
@@ -80,6 +81,8 @@ class Reaper:
             case Kind.ENGINE:
                 self._installation.kill(pids)
                 await self._outage(death)
+            case Kind.CLOCK_ON | Kind.CLOCK_BACK:
+                await jump(self._observer.ask, JUMPS_S[kind])
             case Kind.BROKER_WIPED:
                 self._installation.kill(pids)
                 self._installation.wipe_broker()

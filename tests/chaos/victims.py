@@ -9,7 +9,7 @@ from tests.chaos.installation import Installation
 
 
 class Kind(StrEnum):
-    """Who is killed."""
+    """Who is killed, or what else is done to a part."""
 
     POOL_CHILD = "pool child that dispatches"
     STAGE_CHILD = "pool child of the stages"
@@ -24,6 +24,11 @@ class Kind(StrEnum):
     WATCHER = "the watcher of a part"
     ENGINE = "engine"
     MACHINE = "whole machine"
+    CLOCK_ON = "no process: the clock jumps an hour on"
+    CLOCK_BACK = "no process: the clock jumps an hour back"
+
+
+JUMPS_S = {Kind.CLOCK_ON: 3600.0, Kind.CLOCK_BACK: -3600.0}
 
 
 _WEIGHTS = {
@@ -40,6 +45,8 @@ _WEIGHTS = {
     Kind.WATCHER: 2,
     Kind.ENGINE: 4,
     Kind.MACHINE: 1,
+    Kind.CLOCK_ON: 2,
+    Kind.CLOCK_BACK: 2,
 }
 _REAL_WEIGHTS = {
     Kind.ENGINE: 4,
@@ -61,6 +68,8 @@ _PARTS = {
     Kind.POSTGRES: "postgres",
     Kind.GATEWAY: "gateway",
     Kind.ENGINE: "engine",
+    Kind.CLOCK_ON: "postgres",
+    Kind.CLOCK_BACK: "postgres",
 }
 
 

@@ -1,8 +1,6 @@
 """Clocks that jump and work that is asked for twice: nothing lost, nothing twice.
 
-The database's clock judges leases, back-offs and windows. A test cannot set it, but it can move
-every stored instant the other way, which is the same to every query: all stored instants an hour
-older is the clock an hour further on.
+The database's clock judges leases, back-offs and windows (`tests/fixtures/clock_jump.py`).
 """
 
 from __future__ import annotations
@@ -25,6 +23,7 @@ from batch.sweep import sweep
 from batch.validate import validate
 from engine_adapter.client.http import HttpEngineClient
 from store.repositories import row as rows
+from store.repositories.row import PutBack
 from store.session import Database
 from tests.fixtures.batches import (
     PATIENCE_S,
@@ -42,6 +41,7 @@ from tests.fixtures.batches import (
     running,
     until,
 )
+from tests.fixtures.clock_jump import jump
 from tests.fixtures.steered_engine import SteeredEngine
 
 URL = "http://127.0.0.1:1"
@@ -49,20 +49,11 @@ HOUR_S = 3600.0
 STOPPED = LeaseTimes(heartbeat_s=4.0, stale_s=0.5)
 """A heart that does not beat while others look: as of a process that was stopped."""
 
-_STORED_INSTANTS = (
-    "UPDATE dispatchers SET heartbeat_at = heartbeat_at - d, acquired_at = acquired_at - d",
-    "UPDATE batch_rows SET available_at = available_at - d WHERE available_at IS NOT NULL",
-    "UPDATE batch_events SET created_at = created_at - d",
-    "UPDATE batches SET created_at = created_at - d, expires_at = expires_at - d",
-)
-
 
 async def _jump(database: Database, jump_s: float) -> None:
     """Let the database's clock jump, forward or (negative) back."""
     async with database.unit_of_work() as session:
-        for statement in _STORED_INSTANTS:
-            moved = statement.replace(" - d", f" - make_interval(secs => {jump_s})")
-            await session.execute(text(moved))
+        await jump(lambda statement: session.execute(text(statement)), jump_s)
 
 
 class JumpingClock(SystemClock):
@@ -143,6 +134,21 @@ async def test_a_lost_message_is_found_although_the_clock_was_set_back(
     assert (VALIDATE, batch_id) in bench.queue.take()
 
 
+async def test_a_back_off_does_not_grow_when_the_clock_is_set_back(
+    bench: Bench, database: Database
+) -> None:
+    batch_id = await add_batch(database, bench.file_store, [line("a")])
+    held = await bench.lease(URL)
+    async with database.unit_of_work() as session:
+        (row,) = await rows.claim(session, held.id, {batch_id: 1})
+        await rows.put_back(session, held.id, [PutBack(row.id, delay_s=60.0)])
+    async with database.unit_of_work() as session:
+        assert await rows.claim(session, held.id, {batch_id: 1}) == []
+    await _jump(database, -HOUR_S)
+    async with database.unit_of_work() as session:
+        assert len(await rows.claim(session, held.id, {batch_id: 1})) == 1
+
+
 async def test_jumps_and_sweeps_at_once_beside_a_busy_dispatcher(
     bench: Bench, engine: HttpEngineClient, fake_engine: SteeredEngine, database: Database
 ) -> None:
@@ -167,7 +173,7 @@ async def test_jumps_and_sweeps_at_once_beside_a_busy_dispatcher(
             await sweep(database, bench.queue, (engine.url,), stale_s=QUICK.stale_s)
             await asyncio.sleep(0.03)
 
-    async def jump() -> None:
+    async def jump_about() -> None:
         await until(lambda: len(fake_engine.running) > 20)
         while not endings:  # a beat may come before any sweep
             for jump_s in (HOUR_S, -HOUR_S):
@@ -176,7 +182,7 @@ async def test_jumps_and_sweeps_at_once_beside_a_busy_dispatcher(
         fake_engine.held = False
 
     async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as group:
-        for work in (dispatch(), sweep_without_end(), sweep_without_end(), jump()):
+        for work in (dispatch(), sweep_without_end(), sweep_without_end(), jump_about()):
             group.create_task(work)
     assert endings[0].lease_lost
     assert sum(ending.num_written for ending in endings) == num_rows

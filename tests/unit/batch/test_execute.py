@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -125,7 +124,7 @@ async def test_an_engine_lost_with_the_row_is_counted_and_bounded() -> None:
     outcome = await _execute("fake:die_after=0")
     assert outcome.put_back is not None
     assert outcome.put_back.lost
-    row = replace(_row(), num_losses=MAX_LOSSES - 1)
+    row = _row()._replace(num_losses=MAX_LOSSES - 1)
     last = await execute(
         row, _line("fake:die_after=0"), _batch(), FakeEngineClient(),
         rid=new_rid(), limits=LIMITS, jitter=0.0, served=Served(),

@@ -1,0 +1,220 @@
+"""What Postgres pays for a line of a batch under several designs of its tables, side by side.
+
+    .venv/bin/python -m bench.row_designs
+
+Rows are ingested, claimed and written by the statements of the product, as a dispatcher does it:
+128 a claim, 256 a write, lines of 700 bytes. There is no engine and no dispatcher, so that nothing
+but the server differs. Designs take turns, and each has a new database. That of ranges is a bound:
+nothing in it comes back out of order, and only one dispatcher takes rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shutil
+import statistics
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from bench.batch_dispatch import postgres_cpu_s
+from bench.report import report
+from engine_adapter.client.base import CHAT_PATH
+from store.models import DEFAULT_PROJECT_ID, File
+from store.repositories import batch as batches
+from store.repositories import dispatcher as dispatchers
+from store.repositories import file as files
+from store.repositories import result as results
+from store.repositories import row as rows
+from store.repositories.result import NewResult
+from store.repositories.row import ClaimedRow, NewRow
+from store.session import Database
+
+NUM_ROWS = 10_000
+CLAIM, WRITE = 128, 256
+LINE = b"x" * 700
+NUM_ROUNDS = 3
+
+_BEFORE = (
+    "ALTER TABLE row_results ADD CONSTRAINT before FOREIGN KEY (row_id) REFERENCES batch_rows (id)"
+    " ON DELETE CASCADE"
+)
+_NO_BATCH_KEY = "ALTER TABLE row_results DROP CONSTRAINT fk_row_results_batch_id"
+_NO_LEASED = "DROP INDEX ix_batch_rows_leased"
+_NO_CUSTOM_ID = "DROP INDEX uq_batch_rows_custom_id"
+_NO_FAILED = "DROP INDEX ix_row_results_failed"
+_NO_CHECKS = (
+    "ALTER TABLE batch_rows DROP CONSTRAINT ck_batch_rows_status,"
+    " DROP CONSTRAINT ck_batch_rows_lease"
+)
+_ROOM = "ALTER TABLE batch_rows SET (fillfactor = 50)"
+_NO_STATUS = (
+    "DROP INDEX ix_batch_rows_claim", "DROP INDEX ix_batch_rows_suspects", _NO_LEASED, _ROOM,
+    "CREATE INDEX ix_batch_rows_order ON batch_rows (batch_id, prefix_hash, line_no)",
+)  # fmt: skip
+_RANGES = (
+    "CREATE TABLE ranges (batch_id text PRIMARY KEY, prefix_hash bigint DEFAULT -1,"
+    " line_no int DEFAULT 0, dispatcher_id text)",
+)
+
+DESIGNS: dict[str, tuple[str, ...]] = {
+    "results with a key to their rows": (_BEFORE,),
+    "as it is": (),
+    "results without any key": (_NO_BATCH_KEY,),
+    "rows without the index of leased ones": (_NO_LEASED,),
+    "rows without the index of custom ids": (_NO_CUSTOM_ID,),
+    "rows without checks": (_NO_CHECKS,),
+    "without all of these": (_NO_BATCH_KEY, _NO_LEASED, _NO_CUSTOM_ID, _NO_FAILED, _NO_CHECKS),
+    "no index names the status, room for updates on the page": _NO_STATUS,
+    "leases by range: no update at the claim": _RANGES,
+}
+
+_CLAIM_RANGE = text(
+    """
+    WITH picked AS (
+      SELECT r.id, r.batch_id, r.custom_id, r.offset_bytes, r.length_bytes, r.attempt,
+             r.num_losses, r.num_refusals, r.num_tokens, r.prefix_hash, r.line_no
+      FROM ranges g JOIN batch_rows r ON r.batch_id = g.batch_id
+        AND (r.prefix_hash, r.line_no) > (g.prefix_hash, g.line_no)
+      WHERE g.batch_id = :batch_id AND r.status = 'pending'
+      ORDER BY r.prefix_hash, r.line_no LIMIT :n
+    ), last AS (
+      SELECT prefix_hash, line_no FROM picked ORDER BY prefix_hash DESC, line_no DESC LIMIT 1
+    ), moved AS (
+      UPDATE ranges g SET prefix_hash = l.prefix_hash, line_no = l.line_no, dispatcher_id = 'd'
+      FROM last l WHERE g.batch_id = :batch_id
+    )
+    SELECT id, batch_id, custom_id, offset_bytes, length_bytes, attempt, num_losses,
+           num_refusals, num_tokens FROM picked
+    """
+)
+
+
+async def _rows() -> AsyncIterator[NewRow]:
+    for number in range(NUM_ROWS):
+        yield NewRow(number + 1, f"request-{number}", number * 2001, 2000, number % 7)
+
+
+async def _add_batch(database: Database) -> str:
+    async with database.unit_of_work() as session:
+        file = File(
+            id="file-input",
+            project_id=DEFAULT_PROJECT_ID,
+            purpose="batch",
+            filename="in.jsonl",
+            size_bytes=1,
+            sha256="0" * 64,
+            storage_key="file-input",
+        )
+        await files.add(session, file)
+        batch = await batches.add(
+            session,
+            project_id=DEFAULT_PROJECT_ID,
+            key_id=None,
+            endpoint=CHAT_PATH,
+            completion_window="24h",
+            window_s=86400,
+            input_file_id=file.id,
+            metadata=None,
+            output_expires_after_s=None,
+        )
+        await rows.ingest(session, batch.id, _rows())
+        await session.execute(
+            text("UPDATE batches SET status = 'in_progress', num_total = :n"), {"n": NUM_ROWS}
+        )
+        await dispatchers.acquire(session, "disp_bench", "http://engine")
+        return batch.id
+
+
+async def _claim(database: Database, batch_id: str, *, ranges: bool) -> list[ClaimedRow]:
+    async with database.unit_of_work() as session:
+        if ranges:
+            found = await session.execute(_CLAIM_RANGE, {"batch_id": batch_id, "n": CLAIM})
+            return list(map(ClaimedRow._make, found))
+        return await rows.claim(session, "disp_bench", {batch_id: CLAIM}, claim_id="1")
+
+
+async def _write(database: Database, claimed: Sequence[ClaimedRow], *, ranges: bool) -> None:
+    new = [NewResult(one.id, one.batch_id, "succeeded", LINE, 10, 0, 10) for one in claimed]
+    async with database.unit_of_work() as session:
+        await results.write(session, new, dispatcher_id=None if ranges else "disp_bench")
+
+
+async def _round(url: str, changes: Sequence[str]) -> dict[str, float]:
+    """CPU of the server per row for each of the three."""
+    database = Database(url, pool_size=1, ask_first=False)
+    spent = {"ingest": 0.0, "claim": 0.0, "write": 0.0}
+    async with database.unit_of_work() as session:
+        for statement in changes:
+            await session.execute(text(statement))
+    before = await postgres_cpu_s(database)
+    batch_id = await _add_batch(database)
+    ranges = changes is _RANGES
+    if ranges:
+        async with database.unit_of_work() as session:
+            await session.execute(
+                text("INSERT INTO ranges (batch_id) VALUES (:id)"), {"id": batch_id}
+            )
+    spent["ingest"] = (after := await postgres_cpu_s(database)) - before
+    left: list[ClaimedRow] = []
+    while claimed := await _claim(database, batch_id, ranges=ranges):
+        left += claimed
+        now = await postgres_cpu_s(database)
+        spent["claim"] += now - after
+        while len(left) >= WRITE or (left and len(claimed) < CLAIM):
+            await _write(database, left[:WRITE], ranges=ranges)
+            del left[:WRITE]
+        after = await postgres_cpu_s(database)
+        spent["write"] += after - now
+    await database.dispose()
+    return {part: seconds / NUM_ROWS * 1e6 for part, seconds in spent.items()}
+
+
+async def _in_own_database(url: str, changes: Sequence[str]) -> dict[str, float]:
+    """A round in a copy of the migrated database."""
+    server = create_async_engine(url.replace("/bench", "/postgres"), isolation_level="AUTOCOMMIT")
+    async with server.connect() as connection:
+        await connection.execute(text("CREATE DATABASE design TEMPLATE bench"))
+        try:
+            return await _round(url.replace("/bench", "/design"), changes)
+        finally:
+            await connection.execute(text("DROP DATABASE design WITH (FORCE)"))
+            await connection.execute(text("CHECKPOINT"))
+            await server.dispose()
+
+
+def measure(num_rounds: int) -> dict[str, Any]:
+    """Medians over rounds, in microseconds a row."""
+    from bench.servers import postgres_url
+
+    told: dict[str, list[dict[str, float]]] = {name: [] for name in DESIGNS}
+    folder = Path(tempfile.mkdtemp(prefix="csb-"))
+    try:
+        with postgres_url(folder) as url:
+            for _ in range(num_rounds):
+                for name, changes in DESIGNS.items():
+                    told[name].append(asyncio.run(_in_own_database(url, changes)))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return {
+        name: {part: round(statistics.median(one[part] for one in rounds), 1) for part in rounds[0]}
+        for name, rounds in told.items()
+    }
+
+
+def main() -> int:
+    """Measure and report."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=NUM_ROUNDS)
+    options = parser.parse_args()
+    return 0 if report("row_designs", measure(options.rounds), {}) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
