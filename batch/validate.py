@@ -3,10 +3,15 @@
 Rows appear together with the status `in_progress`, in one transaction: a batch with one bad line
 has none, and a validation that dies leaves none behind. It may run twice: a second run at the
 same time finds the validation taken, a later one finds another status.
+
+It may take as long as the batch's window (decision 0132): it looks now and then whether the batch
+still wants it, which also tells the server that it is alive.
 """
 
 from __future__ import annotations
 
+import asyncio
+import faulthandler
 import logging
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -16,6 +21,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from batch import quota
 from batch.check import CheckedRows, CheckReport, FileCheck
+from batch.clock import Clock, SystemClock
 from batch.errors import StoredObjectMissing
 from batch.fault import LineFault
 from batch.files import FileStore
@@ -31,7 +37,15 @@ from store.session import Database
 logger = logging.getLogger(__name__)
 
 IDLE_LIMIT_S: Final = 300.0
-"""A validation that reads nothing and writes nothing for this long is given up."""
+"""The server gives up a validation that it has heard nothing of for this long."""
+
+READ_LIMIT_S: Final = 60.0
+"""A file store that gives nothing for this long ends the run; the sweep asks for another."""
+
+LOOK_S: Final = 5.0
+"""How often it looks whether the batch still wants it."""
+
+_STDERR_FD = 2
 
 
 class _Overtaken(Exception):
@@ -39,7 +53,13 @@ class _Overtaken(Exception):
 
 
 async def validate(
-    db: Database, file_store: FileStore, batch_id: str, *, enqueued_token_limit: int | None = None
+    db: Database,
+    file_store: FileStore,
+    batch_id: str,
+    *,
+    enqueued_token_limit: int | None = None,
+    clock: Clock | None = None,
+    watchdog: bool = False,
 ) -> BatchStatus | None:
     """Read the batch's file and move the batch on.
 
@@ -48,6 +68,9 @@ async def validate(
         file_store: Where the file is.
         batch_id: The batch.
         enqueued_token_limit: Quota of projects that have none of their own; none: no limit.
+        clock: Says when to look.
+        watchdog: End the whole process (with a traceback of every thread) when this has not come
+            to a look for `IDLE_LIMIT_S`. For a process that does nothing else.
 
     Returns:
         The status that was entered, `in_progress` or `failed`; None where there was nothing to
@@ -62,8 +85,10 @@ async def validate(
                 return None
             file = await session.get_one(File, batch.input_file_id)
             embeds = batch.endpoint == EMBEDDINGS_PATH
-            served_models = await validation.served_models(session, embeds=embeds)
-            report = await _check(file_store, file, batch, served_models)
+            served_models = await validation.served_models(session, batch.project_id, embeds=embeds)
+            check = FileCheck(batch.endpoint, served_models=served_models)
+            watch = _Watch(session, batch_id, clock or SystemClock(), watchdog=watchdog)
+            report = await _read(file_store, file, check, watch)
             await _check_quota(session, batch, report, enqueued_token_limit)
             return await _conclude(session, batch_id, report)
     except _Overtaken:
@@ -71,19 +96,55 @@ async def validate(
         return None
 
 
-async def _check(
-    file_store: FileStore, file: File, batch: Batch, served_models: dict[str, bool] | None
-) -> CheckReport:
-    check = FileCheck(batch.endpoint, served_models=served_models)
+class _Watch:
+    """Whether to go on."""
+
+    def __init__(
+        self, session: AsyncSession, batch_id: str, clock: Clock, *, watchdog: bool
+    ) -> None:
+        self._session = session
+        self._batch_id = batch_id
+        self._clock = clock
+        self._watchdog = watchdog
+        self._look_at_s = clock.monotonic()
+
+    async def look(self) -> None:
+        """Look, if it is time for it.
+
+        Raises:
+            _Overtaken: The batch was cancelled or its window has ended.
+        """
+        now_s = self._clock.monotonic()
+        if now_s < self._look_at_s:
+            return
+        if self._watchdog:
+            faulthandler.dump_traceback_later(IDLE_LIMIT_S, exit=True, file=_STDERR_FD)
+        if not await validation.is_wanted(self._session, self._batch_id):
+            raise _Overtaken
+        self._look_at_s = now_s + LOOK_S
+
+    def end(self) -> None:
+        """Nothing is watched any more."""
+        if self._watchdog:
+            faulthandler.cancel_dump_traceback_later()
+
+
+async def _read(file_store: FileStore, file: File, check: FileCheck, watch: _Watch) -> CheckReport:
     try:
         async with aclosing(file_store.stream(file.storage_key)) as chunks:
-            async for chunk in chunks:
+            while True:
+                async with asyncio.timeout(READ_LIMIT_S):
+                    chunk = await anext(chunks, None)
+                if chunk is None:
+                    return check.finish()
                 check.feed(chunk)
+                await watch.look()
     except StoredObjectMissing:
         lost = CheckReport()
         lost.add(LineFault("input_file_missing", "The content of the input file is gone."))
         return lost
-    return check.finish()
+    finally:
+        watch.end()
 
 
 async def _check_quota(

@@ -34,6 +34,7 @@ from engine_adapter.wire.errors import (
 )
 from engine_adapter.wire.estimate import answer_tokens, prompt_tokens
 from engine_adapter.wire.json_shape import check_shape
+from engine_adapter.wire.model_errors import unknown_model
 from engine_adapter.wire.rid import new_rid
 from engine_adapter.wire.usage import TokenUsage
 from gateway.auth.principal import Principal
@@ -124,13 +125,15 @@ class Admission:
         Raises:
             InvalidRequest: The body is wrong, or the model does not serve this path; `param` names
                 the field.
-            ModelNotFound: No engine serves the model.
+            ModelNotFound: No engine serves the model, or not to this project.
             EngineUnavailable: The engine that serves it does not answer.
             Overloaded: Too many calls are in flight, of its project or of all.
             RateLimited: Its project has as many requests in flight as it may.
             NoFlexRoom: It asks for flex, and no engine has spare capacity.
         """
         _CHECKS[path](body)
+        if not principal.may_use(body["model"]):
+            raise unknown_model(body["model"])
         if (model := self._engines.resolve(body["model"])) != body["model"]:
             body = {**body, "model": model}
         request_class, tier = class_of_tier(body.get("service_tier"))

@@ -93,6 +93,7 @@ class Stages:
                 files,
                 batch_id,
                 enqueued_token_limit=self._settings.batch_enqueued_tokens,
+                watchdog=True,
             )
         except DBAPIError as error:
             if not is_refused(error):

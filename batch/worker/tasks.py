@@ -28,7 +28,7 @@ _STAGES = Stages(app, BatchSettings(), _DRAIN)
 _LIMITS = {"soft_time_limit": STAGE_SOFT_LIMIT_S, "time_limit": STAGE_TIME_LIMIT_S}
 
 
-@app.task(name=queue.VALIDATE, **_LIMITS)
+@app.task(name=queue.VALIDATE)
 def validate(batch_id: str) -> None:
     """See batch/validate.py."""
     run(_STAGES.validate(batch_id))

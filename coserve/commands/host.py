@@ -23,6 +23,9 @@ Result = TypeVar("Result")
 OrgOption = Annotated[str, typer.Option("--org", help="As `coserve org list` shows it.")]
 ProjectOption = Annotated[str, typer.Option(help="As `coserve project list` shows it.")]
 LimitOption = Annotated[str | None, typer.Option(help="A number, or `none`.")]
+ModelsOption = Annotated[
+    str | None, typer.Option(help="The models it may use, with commas between, or `none`: all.")
+]
 LifetimeOption = Annotated[int | None, typer.Option(help="For ever if not said.", min=1)]
 
 
@@ -108,6 +111,14 @@ def limits_of(**given: str | None) -> dict[str, int | None]:
             raise typer.Exit(2)
         limits[name] = None if text == "none" else int(text)
     return limits
+
+
+def models_of(text: str | None) -> dict[str, list[str] | None]:
+    """Names of models as typed, with commas between; `none` takes the limit away."""
+    if text is None:
+        return {}
+    named = [one.strip() for one in text.split(",") if one.strip()]
+    return {"models": None if text == "none" else named}
 
 
 def number(value: int | None) -> str:

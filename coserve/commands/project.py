@@ -8,11 +8,13 @@ import typer
 
 from coserve.commands.host import (
     LimitOption,
+    ModelsOption,
     OrgOption,
     act,
     actor_of_org,
     actor_of_project,
     limits_of,
+    models_of,
     number,
 )
 from coserve.commands.listing import AsJson, Columns, Filters, Limit, instant, show_list, text
@@ -39,11 +41,12 @@ def create(  # noqa: PLR0913
     live_batches: LimitOption = None,
     batches_per_hour: LimitOption = None,
     stored_bytes: LimitOption = None,
+    models: ModelsOption = None,
 ) -> None:
     """Make a project and print its id."""
     from gateway.tenants.projects import create_project
 
-    limits = limits_of(
+    numbers = limits_of(
         requests_per_minute=requests_per_minute,
         tokens_per_minute=tokens_per_minute,
         batch_enqueued_token_limit=batch_enqueued_token_limit,
@@ -52,6 +55,7 @@ def create(  # noqa: PLR0913
         batches_per_hour=batches_per_hour,
         stored_bytes=stored_bytes,
     )
+    limits = {**numbers, **models_of(models)}
 
     async def work(session: AsyncSession) -> Project:
         return await create_project(session, await actor_of_org(session, org), name, limits)
@@ -100,11 +104,12 @@ def set_(  # noqa: PLR0913
     live_batches: LimitOption = None,
     batches_per_hour: LimitOption = None,
     stored_bytes: LimitOption = None,
+    models: ModelsOption = None,
 ) -> None:
     """Rename a project or change its limits; they hold within 5 s."""
     from gateway.tenants.projects import update_project
 
-    limits = limits_of(
+    numbers = limits_of(
         requests_per_minute=requests_per_minute,
         tokens_per_minute=tokens_per_minute,
         batch_enqueued_token_limit=batch_enqueued_token_limit,
@@ -113,6 +118,7 @@ def set_(  # noqa: PLR0913
         batches_per_hour=batches_per_hour,
         stored_bytes=stored_bytes,
     )
+    limits = {**numbers, **models_of(models)}
 
     async def work(session: AsyncSession) -> Project:
         actor = await actor_of_project(session, project_id)

@@ -23,6 +23,7 @@ class Principal:
         key_rates: The key's own limits.
         project_rates: Those of its project, which all its keys share.
         concurrent_requests: How many requests of the project one gateway may have in flight.
+        models: The models that the project may ask for; none: all.
     """
 
     project_id: str
@@ -34,6 +35,7 @@ class Principal:
     key_rates: Rates = NO_LIMITS
     project_rates: Rates = NO_LIMITS
     concurrent_requests: int | None = None
+    models: frozenset[str] | None = None
 
     @classmethod
     def of(cls, key: ApiKey, project: Project) -> Self:
@@ -48,4 +50,9 @@ class Principal:
             key_rates=Rates(key.requests_per_minute, key.tokens_per_minute),
             project_rates=Rates(project.requests_per_minute, project.tokens_per_minute),
             concurrent_requests=project.concurrent_requests,
+            models=None if project.models is None else frozenset(project.models),
         )
+
+    def may_use(self, model: str) -> bool:
+        """Whether its project may ask for this model."""
+        return self.models is None or model in self.models

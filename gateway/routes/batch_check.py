@@ -29,7 +29,7 @@ async def check_batch(
     async with database.unit_of_work() as session:
         file = await find_input(session, principal.project_id, body.input_file_id)
         embeds = body.endpoint == EMBEDDINGS_PATH
-        served_models = await validation.served_models(session, embeds=embeds)
+        served_models = await validation.served_models(session, principal.project_id, embeds=embeds)
     dry_runs = cast(DryRuns, request.app.state.dry_runs)
     found = await dry_runs.check(file_store, file.storage_key, body.endpoint, served_models)
     faults = [BatchFault(**fault) for fault in found["faults"]]

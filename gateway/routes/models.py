@@ -8,6 +8,7 @@ from fastapi import APIRouter
 
 from engine_adapter.client.pool import ModelInfo
 from engine_adapter.wire.errors import PermissionDenied
+from engine_adapter.wire.model_errors import unknown_model
 from gateway.dependencies import EnginesDep, PrincipalDep
 
 router = APIRouter(tags=["models"])
@@ -23,14 +24,17 @@ def _wire(model: ModelInfo) -> dict[str, Any]:
 
 
 @router.get("/models")
-async def list_models(_: PrincipalDep, engines: EnginesDep) -> dict[str, Any]:
-    """Every served model."""
-    return {"object": "list", "data": [_wire(model) for model in engines.models()]}
+async def list_models(principal: PrincipalDep, engines: EnginesDep) -> dict[str, Any]:
+    """Every served model that the project may use."""
+    usable = [_wire(model) for model in engines.models() if principal.may_use(model.id)]
+    return {"object": "list", "data": usable}
 
 
 @router.get("/models/{model_id:path}")
-async def get_model(model_id: str, _: PrincipalDep, engines: EnginesDep) -> dict[str, Any]:
+async def get_model(model_id: str, principal: PrincipalDep, engines: EnginesDep) -> dict[str, Any]:
     """One served model; ids with `/` work encoded and raw."""
+    if not principal.may_use(model_id):
+        raise unknown_model(model_id)
     return _wire(engines.model(model_id))
 
 

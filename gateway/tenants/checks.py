@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from engine_adapter.wire.errors import InvalidRequest
+from store.repositories.project import Limit
 
 MAX_NAME_CHARS: Final = 100
 MIN_LIFETIME_S: Final = 60
@@ -20,6 +21,9 @@ MAX_LIMITS: Final = {
     "stored_bytes": 10**18,
 }
 """The limits there are, and what their columns and the arithmetic of buckets can hold."""
+
+MAX_MODELS: Final = 64
+MAX_MODEL_CHARS: Final = 256
 
 KEY_LIMITS: Final = ("requests_per_minute", "tokens_per_minute")
 
@@ -38,17 +42,33 @@ def check_name(name: str) -> str:
     return name
 
 
-def check_limits(limits: Mapping[str, int | None]) -> None:
+def check_limits(limits: Mapping[str, Limit]) -> None:
     """Refuse limits below zero or too large; null is no limit of one's own, 0 is nothing at all.
 
     Raises:
         InvalidRequest: Naming the limit.
     """
     for name, value in limits.items():
-        if value is not None and not 0 <= value <= MAX_LIMITS[name]:
+        if name == "models":
+            _check_models(value)
+        elif value is not None and not (isinstance(value, int) and 0 <= value <= MAX_LIMITS[name]):
             raise InvalidRequest(
                 f"{name} must lie between 0 and {MAX_LIMITS[name]:,}.", param=f"coserve.{name}"
             )
+
+
+def _check_models(models: Limit) -> None:
+    if models is None:
+        return
+    if isinstance(models, int) or len(models) > MAX_MODELS or not all(map(_is_model, models)):
+        raise InvalidRequest(
+            f"models holds up to {MAX_MODELS} names of up to {MAX_MODEL_CHARS} characters.",
+            param="coserve.models",
+        )
+
+
+def _is_model(name: str) -> bool:
+    return 1 <= len(name) <= MAX_MODEL_CHARS and "\0" not in name
 
 
 def check_lifetime(seconds: int | None) -> int | None:

@@ -14,6 +14,7 @@ from gateway.tenants.errors import ProjectNotFound
 from store.models import DEFAULT_PROJECT_ID, Organization, Project
 from store.repositories import organization as organizations
 from store.repositories import project as projects
+from store.repositories.project import Limit
 
 
 async def create_organization(session: AsyncSession, actor_name: str, name: str) -> Organization:
@@ -34,7 +35,7 @@ async def create_project(
     session: AsyncSession,
     actor: Actor,
     name: str,
-    limits: Mapping[str, int | None] | None = None,
+    limits: Mapping[str, Limit] | None = None,
 ) -> Project:
     """A new project of the actor's organisation.
 
@@ -59,7 +60,7 @@ async def update_project(
     project_id: str,
     *,
     name: str | None = None,
-    limits: Mapping[str, int | None] | None = None,
+    limits: Mapping[str, Limit] | None = None,
 ) -> Project:
     """Rename a project or change limits; what is not given stays as it is.
 
@@ -73,7 +74,7 @@ async def update_project(
     project = await find_project(session, actor.organization_id, project_id, lock=True)
     if project.archived_at is not None:
         raise Conflict("An archived project cannot be changed.", current="archived")
-    changes: dict[str, str | int | None] = dict(limits)
+    changes: dict[str, str | Limit] = dict(limits)
     if name is not None:
         changes["name"] = check_name(name)
     for column, value in changes.items():
@@ -132,5 +133,5 @@ async def find_project(
     return project
 
 
-def _given(limits: Mapping[str, int | None]) -> dict[str, int]:
+def _given(limits: Mapping[str, Limit]) -> dict[str, int | list[str]]:
     return {name: value for name, value in limits.items() if value is not None}

@@ -68,6 +68,8 @@ class ProjectLimits(KeyLimits):
     live_batches: int | None = None
     batches_per_hour: int | None = None
     stored_bytes: int | None = None
+    models: list[str] | None = None
+    """Those that it may ask for; null: all that are served."""
 
 
 class CreateProject(_Body):
@@ -142,6 +144,7 @@ class ProjectObject(Identified):
                 live_batches=project.live_batches,
                 batches_per_hour=project.batches_per_hour,
                 stored_bytes=project.stored_bytes,
+                models=project.models,
             ),
         )
 

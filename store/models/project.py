@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, CheckConstraint, ForeignKey
+from sqlalchemy import ARRAY, BigInteger, CheckConstraint, ForeignKey, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from store.models.base import Base
@@ -47,6 +47,8 @@ class Project(Base):
     """Batches created within the last hour."""
     stored_bytes: Mapped[int | None] = mapped_column(BigInteger)
     """Bytes of files that are not deleted and have not expired."""
+    models: Mapped[list[str] | None] = mapped_column(ARRAY(Text))
+    """Names of the models that it may ask for; null: all that are served."""
 
 
 DEFAULT_PROJECT_ID = "proj_default"

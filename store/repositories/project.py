@@ -10,12 +10,15 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from store.models import DEFAULT_ORGANIZATION_ID, Project
 from store.types import new_id
 
+Limit = int | list[str] | None
+"""What one of a project's limits may be."""
+
 
 async def create(
     session: AsyncSession,
     name: str,
     organization_id: str = DEFAULT_ORGANIZATION_ID,
-    limits: Mapping[str, int | None] | None = None,
+    limits: Mapping[str, Limit] | None = None,
 ) -> Project:
     """A new tenant; `limits` are columns of it."""
     project = Project(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from store.models import Engine
+from store.models import Engine, Project
 
 
 async def try_exclusive(session: AsyncSession, batch_id: str, *, idle_limit_s: float) -> bool:
@@ -26,19 +26,39 @@ async def try_exclusive(session: AsyncSession, batch_id: str, *, idle_limit_s: f
     )
 
 
-async def served_models(session: AsyncSession, *, embeds: bool = False) -> dict[str, bool] | None:
-    """The models that engines were seen to serve, and whether they suit; None before any was seen.
+async def is_wanted(session: AsyncSession, batch_id: str) -> bool:
+    """Whether a batch is still to be validated, and its window has not ended."""
+    return bool(
+        await session.scalar(
+            text(
+                "SELECT status = 'validating' AND expires_at > statement_timestamp()"
+                " FROM batches WHERE id = :id"
+            ),
+            {"id": batch_id},
+        )
+    )
+
+
+async def served_models(
+    session: AsyncSession, project_id: str, *, embeds: bool = False
+) -> dict[str, bool] | None:
+    """The models that engines were seen to serve to a project, and whether they suit.
+
+    None before any engine was seen, for a project that may use all.
 
     Args:
         session: Read only.
+        project_id: Whose lines they are.
         embeds: Those suit that make embeddings; else those that generate text.
     """
     query = select(Engine.model, Engine.facts).where(Engine.model.is_not(None))
     seen = (await session.execute(query)).all()
+    models = await session.scalar(select(Project.models).where(Project.id == project_id))
+    allowed = None if models is None else frozenset(models)
     if not seen:
-        return None
+        return None if allowed is None else dict.fromkeys(allowed, True)
     served: dict[str, bool] = {}
     for model, facts in seen:
         suits = bool((facts or {}).get("embeds")) == embeds
         served[model or ""] = served.get(model or "", False) or suits
-    return served
+    return {name: suits for name, suits in served.items() if allowed is None or name in allowed}

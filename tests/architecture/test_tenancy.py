@@ -30,6 +30,7 @@ SERVES_ALL: dict[str, str] = {
     # Stages of a batch's life act for all projects, by the id that a task carries.
     "batch.find": "stage",
     "batch.lock": "stage",
+    "validation.is_wanted": "stage",
     "batch.move": "stage",
     "batch.live": "dispatcher, over all projects",
     "batch.stopped": "dispatcher",

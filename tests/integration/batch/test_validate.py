@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 import orjson
@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import select, text
 
 from batch.check import MAX_REPORTED_FAULTS
+from batch.clock import ManualClock
 from batch.create import create
 from batch.files.memory import MemoryFileStore
 from batch.schemas import BatchObject, CreateBatch
@@ -199,6 +200,38 @@ async def test_a_cancel_does_not_wait_and_wins(database: Database, good: bool) -
     assert validation.result() is None
     batch, rows = await look(database, batch_id)
     assert (batch.status, batch.errors, rows) == ("cancelling", None, [])
+
+
+class EndlessStore(MemoryFileStore):
+    """A minute for each piece of a file without end; the batch is cancelled in the 100th minute."""
+
+    def __init__(self, database: Database, clock: ManualClock) -> None:
+        super().__init__()
+        self._database = database
+        self._clock = clock
+        self.batch_id = ""
+        self.num_pieces = 0
+
+    async def stream(
+        self, key: str, *, offset: int = 0, length: int | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        while True:
+            self.num_pieces += 1
+            self._clock.advance(60.0)
+            if self.num_pieces == 100:
+                async with self._database.unit_of_work() as session:
+                    await move(session, self.batch_id, BatchStatus.CANCELLING)
+            yield line(f"line-{self.num_pieces}") + b"\n"
+
+
+async def test_it_reads_for_as_long_as_the_batch_wants_it(database: Database) -> None:
+    clock = ManualClock()
+    store = EndlessStore(database, clock)
+    store.batch_id = await submit(database, store, line("a"))
+    assert await validate(database, store, store.batch_id, clock=clock) is None
+    assert store.num_pieces == 100
+    batch, rows = await look(database, store.batch_id)
+    assert (batch.status, rows) == ("cancelling", [])
 
 
 class DyingStore(MemoryFileStore):

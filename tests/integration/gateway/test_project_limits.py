@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import httpx
+import orjson
 import pytest
 from sqlalchemy import text
 
@@ -30,8 +31,10 @@ def caller(api: Api, key: str) -> httpx.AsyncClient:
     return httpx.AsyncClient(base_url=api.base_url, headers=headers, timeout=30)
 
 
-async def upload(http: httpx.AsyncClient, content: bytes = b"{}") -> httpx.Response:
-    return await http.post("/files", data={"purpose": "batch"}, files={"file": ("in", content)})
+async def upload(
+    http: httpx.AsyncClient, content: bytes = b"{}", path: str = "/files"
+) -> httpx.Response:
+    return await http.post(path, data={"purpose": "batch"}, files={"file": ("in", content)})
 
 
 async def new_batch(http: httpx.AsyncClient, file_id: str, **more: Any) -> httpx.Response:
@@ -96,7 +99,8 @@ async def test_a_project_has_so_many_requests_in_flight(online: Online, database
 async def test_limits_are_set_and_shown(api: Api, database: Database) -> None:
     async with database.unit_of_work() as session:
         await session.execute(text("UPDATE api_keys SET role = 'admin'"))
-    limits = {"concurrent_requests": 5, "live_batches": 6, "batches_per_hour": 7, "stored_bytes": 8}
+    limits: dict[str, Any] = {"concurrent_requests": 5, "live_batches": 6, "batches_per_hour": 7}
+    limits |= {"stored_bytes": 8, "models": ["a", "b"]}
     async with caller(api, api.key) as http:
         path = "/organization/projects/proj_default"
         changed = await http.post(path, json={"coserve": limits})
@@ -104,3 +108,33 @@ async def test_limits_are_set_and_shown(api: Api, database: Database) -> None:
         assert limits.items() <= (await http.get(path)).json()["coserve"].items()
         wrong = await http.post(path, json={"coserve": {"live_batches": -1}})
         assert wrong.json()["error"]["param"] == "coserve.live_batches"
+        wrong = await http.post(path, json={"coserve": {"models": [""]}})
+        assert wrong.json()["error"]["param"] == "coserve.models"
+
+
+async def test_a_project_uses_the_models_that_it_is_given(
+    online: Online, database: Database
+) -> None:
+    body = online.chat("hi")
+    line = {"custom_id": "a", "method": "POST", "url": CHAT, "body": body}
+    async with online.http() as http:
+        file_id = (await upload(http, orjson.dumps(line), "/v1/files")).json()["id"]
+        wanted = {"input_file_id": file_id, "endpoint": CHAT}
+        assert (await http.post("/v1/batches/check", json=wanted)).json()["valid"]
+        async with database.unit_of_work() as session:
+            await session.execute(text("UPDATE projects SET models = '{another}'"))
+        async with asyncio.timeout(30):  # keys are looked up anew within seconds
+            while (await http.get("/v1/models")).json()["data"]:
+                await asyncio.sleep(0.1)
+        assert code_of(await http.get(f"/v1/models/{body['model']}")) == (404, "model_not_found")
+        assert code_of(await http.post(CHAT, json=body)) == (404, "model_not_found")
+        checked = (await http.post("/v1/batches/check", json=wanted)).json()
+        assert [fault["code"] for fault in checked["errors"]["data"]] == ["model_not_found"]
+        async with database.unit_of_work() as session:
+            await session.execute(
+                text("UPDATE projects SET models = ARRAY[:name]"),
+                {"name": body["model"]},
+            )
+        async with asyncio.timeout(30):
+            while (await http.post(CHAT, json=body)).status_code != 200:
+                await asyncio.sleep(0.1)

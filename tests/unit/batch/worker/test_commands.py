@@ -49,5 +49,6 @@ def test_the_dispatch_message_is_acknowledged_at_once() -> None:
 
     assert not tasks.dispatch.acks_late
     assert tasks.validate.acks_late
-    assert tasks.validate.time_limit == STAGE_TIME_LIMIT_S
+    assert tasks.finalize.time_limit == STAGE_TIME_LIMIT_S
+    assert tasks.validate.time_limit is None
     assert tasks.dispatch.time_limit is None
