@@ -32,7 +32,7 @@ class RoutedEngineClient(HttpEngineClient):
     ) -> None:
         super().__init__(url)
         self._engines = engines
-        self._facts_of = facts_of
+        self._known = facts_of
 
     async def abort(self, rid: str) -> bool:
         """See `EngineClient.abort`; an engine that does not answer has nothing to abort."""
@@ -55,5 +55,5 @@ class RoutedEngineClient(HttpEngineClient):
     async def _encoded(self, call: EngineCall, *, stream: bool) -> bytes:
         facts = None
         if depends_on_engine(call):
-            facts = self._facts_of(str(call.body.get("model", "")))
+            facts = self._known(str(call.body.get("model", "")))
         return encode(call, stream=stream, facts=facts)
