@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c '' >/dev/null 2>&1 && echo $$p || echo python3)
 BIN := .venv/bin
 
-.PHONY: help run test-all docs setup setup-dev setup-engine setup-kernels setup-browser setup-pgbouncer setup-promtool setup-helm setup-conformance test check coverage compatibility conformance chaos fleet soak bench bench-batch lock lock-engine
+.PHONY: help run test-all docs setup setup-dev setup-engine setup-kernels setup-browser setup-pgbouncer setup-promtool setup-helm setup-conformance test check coverage compatibility conformance chaos fleet soak bench bench-batch reproduce lock lock-engine
 
 help:  ## list the verbs, with how long each takes on two cores
 	@awk -F ':.*## ' '/^# ---/ {gsub(/^# -+ | -+$$/, ""); print "\n" $$0} \
@@ -91,6 +91,9 @@ conformance: setup-dev setup-conformance  ## official clients and validators aga
 
 bench: setup-dev  ## the service-side benchmarks: upload, validation, dispatch, slow clients
 	$(BIN)/python -m bench
+
+reproduce: setup-dev  ## the papers' figures again, simulated; writes docs/reproduction.md (8 min)
+	$(BIN)/python -m bench.reproduce
 
 bench-batch: setup-dev  ## 50,000 lines from upload to download, CPU and memory; 20 owners at once (2 min)
 	$(BIN)/python -m bench.batch_load
