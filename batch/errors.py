@@ -19,6 +19,7 @@ ApiError (engine_adapter.wire.errors)
 │  └─ PartTooLarge             a part of an upload, or all of its parts
 ├─ QuotaExceeded 429
 │  ├─ TooManyBatches           the project has as many live batches, or made as many in an hour
+│  ├─ TooManyResponses         it has as many unfinished background responses as it may
 │  └─ StorageQuotaExceeded     its files hold as many bytes as they may
 └─ Overloaded 503
    ├─ StorageFull              the disk or bucket takes no more bytes
@@ -146,6 +147,12 @@ class TooManyBatches(QuotaExceeded):
     """The project has as many batches as it may."""
 
     default_code = "batch_limit_exceeded"
+
+
+class TooManyResponses(QuotaExceeded):
+    """The project has as many unfinished background responses as it may."""
+
+    default_code = "response_limit_exceeded"
 
 
 class StorageQuotaExceeded(QuotaExceeded):

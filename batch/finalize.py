@@ -25,6 +25,7 @@ from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from batch import background
 from batch.clock import Clock, SystemClock
 from batch.close_rows import close_pending
 from batch.files import FileStore
@@ -130,6 +131,10 @@ async def _deliver(writing: _Writing, batch_id: str, target: BatchStatus) -> Bat
     """
     session = writing.session
     batch = await session.get_one(Batch, batch_id)
+    if batch.response_id is not None:
+        if not await background.deliver(session, batch, target):
+            raise _Overtaken
+        return target
     produced: dict[str, Sequence[OutputPart]] = {}
     for kind, num_lines in (("output", batch.num_completed), ("error", batch.num_failed)):
         if num_lines:  # no file rather than an empty one (contract row R-07)

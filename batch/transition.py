@@ -41,7 +41,7 @@ async def move(
     moved = await batches.move(
         session, batch_id, sources=sources_of(target), target=target, values=values, detail=detail
     )
-    if moved is not None and target in TERMINAL_BATCH:
+    if moved is not None and moved.response_id is None and target in TERMINAL_BATCH:
         await deliveries.publish(
             session,
             batch_id,

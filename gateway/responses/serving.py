@@ -10,11 +10,12 @@ from fastapi import Request
 from starlette.responses import Response
 
 from engine_adapter.client.base import CHAT_PATH
-from engine_adapter.wire.errors import ApiError, InvalidRequest
+from engine_adapter.wire.errors import ApiError
 from engine_adapter.wire.responses.items import messages_of
 from engine_adapter.wire.responses.request import chat_body, check_response
 from gateway.auth.principal import Principal
 from gateway.dependencies import principal_of
+from gateway.responses import background
 from gateway.responses.form import ResponseForm, renamed
 from gateway.responses.shelf import Shelf
 from gateway.serving import CLIENT_CLOSED_REQUEST, deliver, parts_of, read_body
@@ -34,13 +35,9 @@ async def serve_response(request: Request) -> Response:
     if body is None:
         return Response(status_code=CLIENT_CLOSED_REQUEST)
     check_response(body)
-    if body.get("background"):
-        raise InvalidRequest(
-            "'background' is not supported by this service yet.",
-            param="background",
-            code="unsupported_parameter",
-        )
     shelf = shelf_of(request, principal)
+    if body.get("background"):
+        return await background.begin(request, principal, body, shelf)
     context = await shelf.context(body)
     messages = messages_of((*context.earlier, *context.own), body.get("instructions"))
     form = ResponseForm(body, parts_of(request).clock, partial(shelf.keep, body, context))

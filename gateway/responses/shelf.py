@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -14,8 +14,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from batch.schemas import may_be_id
 from engine_adapter.wire.errors import InvalidRequest, NotFound, Overloaded
-from engine_adapter.wire.responses.items import Item, is_reference, listed
+from engine_adapter.wire.responses.items import Item, is_reference, listed, packed
 from engine_adapter.wire.responses.request import conversation_id
+from engine_adapter.wire.responses.resource import TERMINAL
 from engine_adapter.wire.rid import new_rid
 from store.models import StoredResponse
 from store.repositories import conversation as conversations
@@ -78,9 +79,7 @@ class Shelf:
         try:
             async with self._database.unit_of_work() as session:
                 if stored:
-                    await responses.add(
-                        session, self._project_id, _row(context.own, response), self._lifetime
-                    )
+                    await self.add(session, context, response)
                 if named is not None and response["status"] != "failed":
                     conversation = await conversations.get(
                         session, self._project_id, named, lock=True
@@ -93,6 +92,13 @@ class Shelf:
                 "The response could not be stored: the database cannot be reached.",
                 code="database_unavailable",
             ) from error
+
+    async def add(
+        self, session: AsyncSession, context: Context, response: Mapping[str, Any]
+    ) -> None:
+        """Store a response alone, in the caller's transaction."""
+        row = _row(context.own, response)
+        await responses.add(session, self._project_id, row, self._lifetime)
 
     async def _chain(self, session: AsyncSession, response_id: str) -> list[Item]:
         turns = []
@@ -107,8 +113,15 @@ class Shelf:
             )
         earlier: list[Item] = []
         for turn in turns:
+            body = orjson.loads(turn.body)
+            if body["status"] not in TERMINAL:
+                raise InvalidRequest(
+                    f"The response '{turn.id}' has not ended yet.",
+                    param="previous_response_id",
+                    code="previous_response_not_completed",
+                )
             earlier += orjson.loads(turn.input_items)
-            earlier += orjson.loads(turn.body)["output"]
+            earlier += body["output"]
         return earlier
 
     async def _conversation(self, session: AsyncSession, named: str) -> list[Item]:
@@ -149,11 +162,6 @@ def items_of(response: StoredResponse) -> list[Item]:
     """The items of a response's own input and of its output."""
     given: list[Item] = orjson.loads(response.input_items)
     return given + list(orjson.loads(response.body)["output"])
-
-
-def packed(items: Iterable[Item]) -> list[tuple[str, bytes]]:
-    """Items as conversations keep them; an id with a NUL could not be."""
-    return [(item["id"].replace("\0", ""), orjson.dumps(item)) for item in items]
 
 
 def _row(own: Sequence[Item], response: Mapping[str, Any]) -> NewResponse:

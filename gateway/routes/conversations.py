@@ -11,12 +11,11 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from batch.schemas import may_be_id, unix_s
 from engine_adapter.wire import rules
 from engine_adapter.wire.errors import InvalidRequest, NotFound
-from engine_adapter.wire.responses.items import Item, check_item, is_reference, listed
+from engine_adapter.wire.responses.items import Item, check_item, is_reference, listed, packed
 from engine_adapter.wire.rid import new_rid
 from gateway.admission import json_body
 from gateway.dependencies import DatabaseDep, PrincipalDep
 from gateway.responses.lists import page_of
-from gateway.responses.shelf import packed
 from gateway.routes.openapi import json_request
 from gateway.routes.shapes import CONVERSATION_ITEMS_REQUEST, CONVERSATION_REQUEST
 from store.models import Conversation

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import orjson
-from fastapi import APIRouter, Query
-from starlette.responses import Response, StreamingResponse
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
 
+from batch.background import cancel, stop
 from batch.schemas import may_be_id
-from engine_adapter.wire.errors import InvalidRequest, NotFound
-from engine_adapter.wire.responses.events import event_bytes, retold
+from engine_adapter.wire.errors import NotFound
 from gateway.answering import JSON
-from gateway.dependencies import DatabaseDep, PrincipalDep
+from gateway.dependencies import DatabaseDep, PrincipalDep, QueueDep
+from gateway.responses import background
 from gateway.responses.lists import page_of
 from store.models import StoredResponse
 from store.repositories import response as responses
@@ -23,43 +24,61 @@ router = APIRouter(tags=["responses"])
 
 @router.get("/responses/{response_id}", response_class=Response)
 async def get_response(
+    request: Request,
     response_id: str,
     principal: PrincipalDep,
     database: DatabaseDep,
     stream: bool = False,
     starting_after: Annotated[int | None, Query(ge=0)] = None,
 ) -> Response:
-    """A stored response, or its events from a number on."""
-    stored = await _find(database, principal.project_id, response_id)
+    """A stored response, or its events from a number on; those still to come too."""
+    seen = None
+    if may_be_id(response_id):
+        async with database.unit_of_work() as session:
+            seen = await background.look(session, principal.project_id, response_id)
+    if seen is None:
+        raise _not_found(response_id)
     if not stream:
-        return Response(stored.body, media_type=JSON)
-    events = retold(orjson.loads(stored.body))
+        return Response(seen.body, media_type=JSON)
     first = 0 if starting_after is None else starting_after + 1
-    told = event_bytes(event for event in events if event["sequence_number"] >= first)
-    return StreamingResponse(iter([told]), media_type="text/event-stream")
+    return background.followed(request, principal, response_id, first=first)
 
 
 @router.delete("/responses/{response_id}")
 async def delete_response(
-    response_id: str, principal: PrincipalDep, database: DatabaseDep
+    response_id: str, principal: PrincipalDep, database: DatabaseDep, queue: QueueDep
 ) -> dict[str, Any]:
     """Delete a response for good; those that go on from it cannot be gone on from any more."""
-    removed = False
+    removed, batch_id = False, None
     if may_be_id(response_id):
         async with database.unit_of_work() as session:
+            if await responses.get(session, principal.project_id, response_id) is not None:
+                batch_id = await stop(session, principal.project_id, response_id)
             removed = await responses.remove(session, principal.project_id, response_id)
     if not removed:
         raise _not_found(response_id)
+    if batch_id is not None:
+        await queue.enqueue_finalize(batch_id)
     return {"id": response_id, "object": "response", "deleted": True}
 
 
 @router.post("/responses/{response_id}/cancel", response_class=Response)
 async def cancel_response(
-    response_id: str, principal: PrincipalDep, database: DatabaseDep
+    response_id: str, principal: PrincipalDep, database: DatabaseDep, queue: QueueDep
 ) -> Response:
-    """Only a background response could be cancelled, and none is served yet."""
-    await _find(database, principal.project_id, response_id)
-    raise InvalidRequest("Only responses that were created with 'background' can be cancelled.")
+    """Cancel a response that is made in the background; one that was cancelled stays so."""
+    batch_id = None
+    async with database.unit_of_work() as session:
+        stored = None
+        if may_be_id(response_id):
+            stored = await responses.get(session, principal.project_id, response_id)
+        if stored is None:
+            raise _not_found(response_id)
+        batch_id = await cancel(session, stored)
+        body = stored.body
+    if batch_id is not None:
+        await queue.enqueue_finalize(batch_id)
+    return Response(body, media_type=JSON)
 
 
 @router.get("/responses/{response_id}/input_items")

@@ -54,6 +54,11 @@ class Batch(Base):
             ),
         ),
         Index(
+            "ix_batches_response_id",
+            "response_id",
+            postgresql_where=text("response_id IS NOT NULL"),
+        ),
+        Index(
             "ix_batches_output_file_id",
             "output_file_id",
             postgresql_where=text("output_file_id IS NOT NULL"),
@@ -89,6 +94,8 @@ class Batch(Base):
     """Ours; a flag beside the status: no new row is claimed while it is set."""
     retry_of: Mapped[str | None] = mapped_column(ForeignKey("batches.id"), unique=True)
     """Ours; the batch whose unanswered lines this one runs again. A batch has one retry at most."""
+    response_id: Mapped[str | None]
+    """Set where it has one line, that of a background response: then its project sees no batch."""
 
     num_total: Mapped[int] = mapped_column(server_default="0")
     num_completed: Mapped[int] = mapped_column(server_default="0")

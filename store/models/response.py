@@ -14,7 +14,7 @@ from store.types import CreatedAt, Instant, TextId
 
 
 class StoredResponse(Base):
-    """One response that has ended; visible until `expires_at`."""
+    """One response that has ended, or is made in the background; visible until `expires_at`."""
 
     __tablename__ = "responses"
     __table_args__ = (

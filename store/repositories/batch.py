@@ -92,7 +92,9 @@ async def add(  # noqa: PLR0913
 async def get(session: AsyncSession, project_id: str, batch_id: str) -> Batch | None:
     """The project's batch, if there is one of this id."""
     found = await session.execute(
-        select(Batch).where(Batch.id == batch_id, Batch.project_id == project_id)
+        select(Batch).where(
+            Batch.id == batch_id, Batch.project_id == project_id, Batch.response_id.is_(None)
+        )
     )
     return found.scalar_one_or_none()
 
@@ -123,7 +125,11 @@ async def page(
 
     Without their errors, which may be long: see `errors_json`.
     """
-    query = select(Batch).options(defer(Batch.errors)).where(Batch.project_id == project_id)
+    query = (
+        select(Batch)
+        .options(defer(Batch.errors))
+        .where(Batch.project_id == project_id, Batch.response_id.is_(None))
+    )
     if after is not None:
         query = query.where(tuple_(Batch.created_at, Batch.id) < (after.created_at, after.id))
     query = query.order_by(Batch.created_at.desc(), Batch.id.desc()).limit(limit)

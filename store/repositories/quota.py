@@ -38,7 +38,9 @@ async def lock_project(session: AsyncSession, project_id: str) -> None:
 async def live_batches(session: AsyncSession, project_id: str) -> int:
     """How many batches of the project have not ended."""
     query = select(func.count()).where(
-        Batch.project_id == project_id, Batch.status.in_(LIVE_STATUSES)
+        Batch.project_id == project_id,
+        Batch.response_id.is_(None),
+        Batch.status.in_(LIVE_STATUSES),
     )
     return int(await session.scalar(query) or 0)
 
@@ -46,7 +48,9 @@ async def live_batches(session: AsyncSession, project_id: str) -> int:
 async def batches_of_hour(session: AsyncSession, project_id: str) -> int:
     """How many batches the project created within the last hour."""
     since = func.statement_timestamp() - timedelta(hours=1)
-    query = select(func.count()).where(Batch.project_id == project_id, Batch.created_at > since)
+    query = select(func.count()).where(
+        Batch.project_id == project_id, Batch.response_id.is_(None), Batch.created_at > since
+    )
     return int(await session.scalar(query) or 0)
 
 

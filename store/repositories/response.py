@@ -10,7 +10,8 @@ from typing import Final, cast
 from sqlalchemy import CursorResult, delete, func, select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from store.models import StoredResponse
+from store.models import Batch, BatchRow, StoredResponse
+from store.models.batch import LIVE_STATUSES
 
 MAX_CHAIN: Final = 1000
 """Responses that one may go on from, each from the one before."""
@@ -55,14 +56,45 @@ async def add(
     await session.flush()
 
 
-async def get(session: AsyncSession, project_id: str, response_id: str) -> StoredResponse | None:
-    """A visible response of a project."""
+async def get(
+    session: AsyncSession, project_id: str, response_id: str, *, lock: bool = False
+) -> StoredResponse | None:
+    """A visible response of a project; locked until the transaction ends if that is wanted."""
     query = select(StoredResponse).where(
         StoredResponse.id == response_id,
         StoredResponse.project_id == project_id,
         StoredResponse.expires_at > func.statement_timestamp(),
     )
+    if lock:
+        query = query.with_for_update()
     return (await session.execute(query)).scalar_one_or_none()
+
+
+async def batch_of(session: AsyncSession, project_id: str, response_id: str) -> str | None:
+    """The batch whose one line makes a response of a project in the background."""
+    query = select(Batch.id).where(Batch.response_id == response_id, Batch.project_id == project_id)
+    found: str | None = await session.scalar(query)
+    return found
+
+
+async def has_begun(session: AsyncSession, project_id: str, response_id: str) -> bool:
+    """Whether the row of a project's background response has left `pending`."""
+    status = await session.scalar(
+        select(BatchRow.status)
+        .join(Batch, Batch.id == BatchRow.batch_id)
+        .where(Batch.response_id == response_id, Batch.project_id == project_id)
+    )
+    return status != "pending"
+
+
+async def num_live(session: AsyncSession, project_id: str) -> int:
+    """How many background responses of a project have not ended."""
+    query = select(func.count()).where(
+        Batch.project_id == project_id,
+        Batch.response_id.is_not(None),
+        Batch.status.in_(LIVE_STATUSES),
+    )
+    return int(await session.scalar(query) or 0)
 
 
 async def remove(session: AsyncSession, project_id: str, response_id: str) -> bool:

@@ -257,3 +257,10 @@ async def take_pending(
         {"batch_id": batch_id, "limit": limit},
     )
     return [(row_id, custom_id) for row_id, custom_id in found]
+
+
+async def forget(session: AsyncSession, batch_id: str) -> None:
+    """Remove a batch's results, which were copied to where they belong."""
+    await session.execute(
+        text("DELETE FROM row_results WHERE batch_id = :batch_id"), {"batch_id": batch_id}
+    )

@@ -1,6 +1,6 @@
 """The typed events of a streamed response, in the documented order.
 
-    response.created, response.in_progress
+    response.created, [response.queued,] response.in_progress
       response.output_item.added
         response.content_part.added                 a message, or thoughts
           response.output_text.delta …              response.reasoning_text.delta …
@@ -30,7 +30,12 @@ from engine_adapter.wire.responses.output import (
     reasoning,
     text_part,
 )
-from engine_adapter.wire.responses.resource import RESPONSE_PREFIX, Ending, ResponseDraft
+from engine_adapter.wire.responses.resource import (
+    RESPONSE_PREFIX,
+    TERMINAL,
+    Ending,
+    ResponseDraft,
+)
 
 Event = dict[str, Any]
 
@@ -132,8 +137,10 @@ class ResponseTeller:
         return self.final(self._draft.failed(error))
 
     def final(self, response: Mapping[str, Any]) -> Event:
-        """The last event: the response as it ended."""
-        return self._event(f"response.{response['status']}", response=response)
+        """The last event: the response as it ended; a cancelled one has no kind of its own."""
+        status = response["status"]
+        kind = "incomplete" if status == "cancelled" else status
+        return self._event(f"response.{kind}", response=response)
 
     def retell(self, item: Item) -> Iterator[Event]:
         """A finished item, its text or arguments in one piece."""
@@ -193,11 +200,17 @@ class _Told(ResponseDraft):
 
 
 def retold(response: Mapping[str, Any]) -> Iterator[Event]:
-    """The events of a stored response, each text in one piece."""
+    """The events of a stored response so far, each text in one piece."""
     draft = _Told(response, response["id"].removeprefix(RESPONSE_PREFIX), response["created_at"])
     teller = ResponseTeller(draft)
-    yield teller.state("in_progress", "created")
+    yield teller.state("queued" if response["background"] else "in_progress", "created")
+    if response["background"]:
+        yield teller.state("queued")
+    if response["status"] == "queued":
+        return
     yield teller.state("in_progress")
+    if response["status"] not in TERMINAL:
+        return
     for item in response["output"]:
         yield from teller.retell(item)
     yield teller.final(response)

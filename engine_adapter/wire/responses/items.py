@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+import orjson
+
 from engine_adapter.wire import rules
 from engine_adapter.wire.errors import InvalidRequest
 
@@ -126,6 +128,11 @@ _PREFIXES: Final = {
     "function_call_output": "fco",
     "reasoning": "rs",
 }
+
+
+def packed(items: Iterable[Item]) -> list[tuple[str, bytes]]:
+    """Items as conversations keep them, each an id and its JSON; an id cannot hold NUL there."""
+    return [(item["id"].replace("\0", ""), orjson.dumps(item)) for item in items]
 
 
 def item_id(kind: str, of: str, place: str) -> str:

@@ -138,6 +138,12 @@ _TITLES: dict[str, tuple[str, ...]] = {
         "responses and conversations of other projects look like none",
         "responses are forgotten after 30 days",
         "responses in batches, by the rules of chat",
+        "a background response is queued, made and stored, and is no batch to its project",
+        "its events while it is made, and again from any one on",
+        "it can be cancelled until it has ended",
+        "one that is refused, or comes too late, has failed",
+        "going on from one, and conversations",
+        "wrong ones are refused before anything is stored",
     ),
     "L": (
         "keys of a reply",

@@ -1,0 +1,230 @@
+"""A response made in the background: a batch of one line that nobody sees (decision 0145).
+
+    begin ──► queued ──► in_progress ──► completed | incomplete | failed
+                 └───────────┴─────────► cancelled
+
+The line lies in the file store and its row in the rows of batches, so whatever dies, the response
+is made once. The row goes before all batches of its project. Its answer becomes the stored response
+where another batch would get its files. The input file is hidden from its first moment on: a live
+batch keeps it, and the next collection after its end removes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from batch import quota
+from batch.arrivals import Arrivals, discard
+from batch.errors import TooManyResponses
+from batch.files import FileStore
+from batch.states import BatchStatus
+from batch.steer import MAX_PRIORITY
+from batch.transition import move
+from engine_adapter.client.base import RESPONSES_PATH
+from engine_adapter.wire.errors import InvalidRequest, RateLimited
+from engine_adapter.wire.estimate import prompt_tokens
+from engine_adapter.wire.responses.items import Item, item_id, packed
+from engine_adapter.wire.responses.resource import RESPONSE_PREFIX
+from store.models import Batch, File, StoredResponse
+from store.repositories import arrival as arrivals
+from store.repositories import batch as batches
+from store.repositories import conversation as conversations
+from store.repositories import file as files
+from store.repositories import response as responses
+from store.repositories import result as results
+from store.repositories import row as rows
+from store.types import new_id
+
+PRIORITY: Final = MAX_PRIORITY + 1
+"""Above any batch: the class between flex and batch."""
+
+WINDOW: Final = "1h"
+WINDOW_S: Final = 3600
+"""A response that is not made by then has failed. Deadlines of batches are later."""
+
+MAX_LIVE: Final = 1000
+"""Background responses that a project may have unfinished."""
+
+_OWN: Final = ("previous_response_id", "conversation", "background", "stream", "stream_options")
+"""What a line of a batch does not have: its input is all of its context."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """What is to be made, as a line of a batch.
+
+    Attributes:
+        model: The model it asks for.
+        data: The line.
+        num_tokens: About how many tokens its prompt has.
+    """
+
+    model: str
+    data: bytes
+    num_tokens: int
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any], context: Sequence[Item]) -> Line:
+        """The line of a checked body and everything that it goes on from, itself included."""
+        own = {name: value for name, value in body.items() if name not in _OWN}
+        made = {**own, "input": list(context)}
+        line = {"custom_id": "response", "method": "POST", "url": RESPONSES_PATH, "body": made}
+        return cls(body["model"], orjson.dumps(line), prompt_tokens(RESPONSES_PATH, made))
+
+
+async def put_line(line: Line, file_store: FileStore, known: Arrivals) -> File:
+    """Store a line's bytes; the file that `begin` adds."""
+    file_id = new_id("file-")
+    await known.announce(file_id)
+    try:
+        stored = await file_store.put(file_id, _once(line.data))
+    except BaseException:
+        await discard(file_store, known, file_id)
+        raise
+    return File(
+        id=file_id,
+        purpose="batch",
+        filename="response.jsonl",
+        size_bytes=stored.size_bytes,
+        sha256=stored.sha256,
+        storage_key=file_id,
+    )
+
+
+async def begin(
+    session: AsyncSession,
+    line: Line,
+    file: File,
+    *,
+    response_id: str,
+    project_id: str,
+    key_id: str | None,
+    enqueued_token_limit: int | None,
+) -> None:
+    """Make the row of a response, which the caller stores; then dispatchers are to be woken.
+
+    Raises:
+        TooManyResponses: The project has as many unfinished ones as it may.
+        RateLimited: Its quota of enqueued tokens is used up.
+    """
+    if await responses.num_live(session, project_id) >= MAX_LIVE:
+        raise TooManyResponses(
+            f"This project has {MAX_LIVE:,} background responses that have not ended."
+        )
+    why = await quota.why_full(
+        session, project_id, line.model, line.num_tokens, default_limit=enqueued_token_limit
+    )
+    if why is not None:
+        raise RateLimited(why, code=quota.CODE)
+    file.project_id = project_id
+    file.deleted_at = await files.now(session)
+    await files.add(session, file)
+    await arrivals.settle(session, file.id)
+    batch = await batches.add(
+        session,
+        project_id=project_id,
+        key_id=key_id,
+        endpoint=RESPONSES_PATH,
+        completion_window=WINDOW,
+        window_s=WINDOW_S,
+        input_file_id=file.id,
+        metadata=None,
+        output_expires_after_s=None,
+    )
+    await rows.ingest(session, batch.id, _row(line))
+    values = {
+        "response_id": response_id, "priority": PRIORITY, "num_total": 1, "model": line.model,
+    }  # fmt: skip
+    await move(session, batch.id, BatchStatus.IN_PROGRESS, values=values, detail={"num_rows": 1})
+
+
+async def stop(session: AsyncSession, project_id: str, response_id: str) -> str | None:
+    """Make the response no further; its batch, whose finalization is to be asked for.
+
+    None where it was not made in the background, or has ended.
+    """
+    batch_id = await responses.batch_of(session, project_id, response_id)
+    if batch_id is None or await move(session, batch_id, BatchStatus.CANCELLING) is None:
+        return None
+    return batch_id
+
+
+async def cancel(session: AsyncSession, stored: StoredResponse) -> str | None:
+    """Cancel a response; its batch, whose finalization is to be asked for, unless it was before.
+
+    Raises:
+        InvalidRequest: It was not made in the background, or has ended.
+    """
+    body = orjson.loads(stored.body)
+    if not body["background"]:
+        raise InvalidRequest("Only responses that were created with 'background' can be cancelled.")
+    batch_id = await stop(session, stored.project_id, stored.id)
+    if batch_id is None:
+        await session.refresh(stored)
+        status = orjson.loads(stored.body)["status"]
+        if status == "cancelled":
+            return None
+        ended = "completed" if status in ("queued", "in_progress") else status
+        raise InvalidRequest(f"A response that is {ended} cannot be cancelled.")
+    stored.body = orjson.dumps({**body, "status": "cancelled"})
+    await session.flush()
+    return batch_id
+
+
+async def deliver(session: AsyncSession, batch: Batch, target: BatchStatus) -> bool:
+    """End the batch of a response, and write what became of its row into the response.
+
+    Returns:
+        Whether it could be moved to `target`; else nothing may stay of the transaction.
+    """
+    found = await results.after(
+        session, batch.id, seq=0, succeeded=None, max_lines=1, max_bytes=2**31 - 1
+    )
+    if await move(session, batch.id, target) is None:
+        return False
+    await results.forget(session, batch.id)
+    stored = await responses.get(session, batch.project_id, str(batch.response_id), lock=True)
+    if stored is None or target is BatchStatus.CANCELLED:
+        return True
+    body = orjson.loads(stored.body) | _ending(orjson.loads(found[0].line), stored.id)
+    stored.body = orjson.dumps(body)
+    stored.item_ids = [*stored.item_ids, *(item["id"] for item in body["output"])]
+    await session.flush()
+    if body["conversation"] is not None and body["status"] != "failed":
+        talk = await conversations.get(
+            session, batch.project_id, body["conversation"]["id"], lock=True
+        )
+        if talk is not None:  # else it was deleted meanwhile
+            own = orjson.loads(stored.input_items)
+            await conversations.append(session, talk, packed([*own, *body["output"]]))
+    return True
+
+
+def _ending(line: Mapping[str, Any], response_id: str) -> dict[str, Any]:
+    """What the row's line says of its response."""
+    answer = line["response"]
+    if answer is None:
+        error = {"code": "server_error", "message": line["error"]["message"]}
+        return {"status": "failed", "error": error}
+    made = answer["body"]
+    if answer["status_code"] >= 400:
+        code = "invalid_prompt" if answer["status_code"] < 500 else "server_error"
+        return {"status": "failed", "error": {"code": code, "message": made["error"]["message"]}}
+    own = response_id.removeprefix(RESPONSE_PREFIX)  # the call had an id of its own
+    for place, item in enumerate(made["output"]):
+        item["id"] = item_id(item["type"], own, f"o{place}")
+    names = ("status", "output", "usage", "incomplete_details", "completed_at")
+    return {name: made[name] for name in names}
+
+
+async def _once(data: bytes) -> AsyncIterator[bytes]:
+    yield data
+
+
+async def _row(line: Line) -> AsyncIterator[rows.NewRow]:
+    yield rows.NewRow(1, "response", 0, len(line.data), num_tokens=line.num_tokens)

@@ -1,0 +1,177 @@
+"""Responses made in the background: begun, looked at, followed (decision 0145)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, cast
+
+import orjson
+from fastapi import Request
+from sqlalchemy.ext.asyncio import AsyncSession
+from starlette.responses import Response, StreamingResponse
+
+from batch import background
+from batch.arrivals import StoredArrivals, discard
+from batch.clock import Clock
+from batch.files import FileStore
+from batch.queue import Queue
+from engine_adapter.client.base import CHAT_PATH
+from engine_adapter.wire.chat_request import check_chat
+from engine_adapter.wire.errors import ApiError, EngineUnavailable
+from engine_adapter.wire.estimate import answer_tokens
+from engine_adapter.wire.responses.events import event_bytes, retold
+from engine_adapter.wire.responses.items import messages_of
+from engine_adapter.wire.responses.request import chat_body
+from engine_adapter.wire.responses.resource import TERMINAL, ResponseDraft
+from engine_adapter.wire.rid import new_rid
+from gateway.answering import JSON
+from gateway.auth.keys import KeyRing
+from gateway.auth.principal import Principal
+from gateway.responses.form import now, renamed
+from gateway.responses.shelf import Context, Shelf
+from gateway.serving import parts_of
+from store.repositories import response as responses
+from store.session import Database
+
+LOOK_S: Final = 0.25
+"""How often a stream looks whether its response has gone on."""
+
+
+async def begin(
+    request: Request, principal: Principal, body: dict[str, Any], shelf: Shelf
+) -> Response:
+    """Store a response that is to be made, and ask for it; or follow it, if that is wanted.
+
+    Nothing of an engine is needed but that one serves the model: it may be away for a while.
+    """
+    parts, state = parts_of(request), request.app.state
+    context = await shelf.context(body)
+    items = (*context.earlier, *context.own)
+    chat = chat_body(body, messages_of(items, body.get("instructions")))
+    try:
+        check_chat(chat)
+        with suppress(EngineUnavailable):
+            parts.engines.pick(body["model"], CHAT_PATH)
+    except ApiError as error:
+        raise renamed(error) from None
+    line = background.Line.of(body, items)
+    tokens = line.num_tokens + answer_tokens(CHAT_PATH, chat)
+    # Not settled: what the row will use is counted with the batches'.
+    reservation = await parts.limiter.reserve(principal, tokens)
+    draft = ResponseDraft(body, new_rid(), now(parts.clock))
+    made = draft.at("queued")
+    await _store(request, principal, line, context, shelf, made)
+    await cast(Queue, state.queue).wake_dispatchers(parts.engines.open_urls)
+    if body.get("stream"):
+        return followed(request, principal, draft.id, first=0, headers=reservation.headers)
+    return Response(orjson.dumps(made), media_type=JSON, headers=reservation.headers)
+
+
+async def _store(
+    request: Request,
+    principal: Principal,
+    line: background.Line,
+    context: Context,
+    shelf: Shelf,
+    made: dict[str, Any],
+) -> None:
+    state, settings = request.app.state, parts_of(request).settings
+    database, file_store = cast(Database, state.database), cast(FileStore, state.file_store)
+    known = StoredArrivals(database)
+    file = await background.put_line(line, file_store, known)
+    try:
+        async with database.unit_of_work() as session:
+            await background.begin(
+                session,
+                line,
+                file,
+                response_id=made["id"],
+                project_id=principal.project_id,
+                key_id=principal.key_id,
+                enqueued_token_limit=settings.batch_enqueued_tokens,
+            )
+            await shelf.add(session, context, made)
+    except ApiError:
+        await discard(file_store, known, file.id)
+        raise
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A response as it is now."""
+
+    body: bytes
+    is_over: bool
+
+
+async def look(session: AsyncSession, project_id: str, response_id: str) -> Seen | None:
+    """A stored response; one that is being made has the status of its row."""
+    stored = await responses.get(session, project_id, response_id)
+    if stored is None:
+        return None
+    # Cheap for the usual one, which has ended: only the others are read anew.
+    body = orjson.loads(stored.body)
+    if body["status"] in TERMINAL:
+        return Seen(stored.body, is_over=True)
+    begun = await responses.has_begun(session, project_id, response_id)
+    told = {**body, "status": "in_progress" if begun else "queued"}
+    return Seen(orjson.dumps(told), is_over=False)
+
+
+def followed(
+    request: Request,
+    principal: Principal,
+    response_id: str,
+    *,
+    first: int,
+    headers: dict[str, str] | None = None,
+) -> StreamingResponse:
+    """The events of a response from a number on, as they happen, until its end."""
+    parts = parts_of(request)
+    database = cast(Database, request.app.state.database)
+    follow = partial(_follow, database, parts.clock, parts.keys, principal, response_id)
+    events = follow(first=first, keep_alive_s=parts.settings.keep_alive_s)
+    return StreamingResponse(events, media_type="text/event-stream", headers=headers)
+
+
+async def _follow(
+    database: Database,
+    clock: Clock,
+    keys: KeyRing,
+    principal: Principal,
+    response_id: str,
+    *,
+    first: int,
+    keep_alive_s: float,
+) -> AsyncIterator[bytes]:
+    key_ended = False
+
+    def end() -> None:
+        nonlocal key_ended
+        key_ended = True
+
+    said_at_s = clock.monotonic()
+    with keys.watched(principal, end):
+        while not key_ended:
+            async with database.unit_of_work() as session:
+                seen = await look(session, principal.project_id, response_id)
+            if seen is None:
+                return  # deleted
+            events = [
+                event
+                for event in retold(orjson.loads(seen.body))
+                if event["sequence_number"] >= first
+            ]
+            if events:
+                first = events[-1]["sequence_number"] + 1
+                said_at_s = clock.monotonic()
+                yield event_bytes(events)
+            elif clock.monotonic() >= said_at_s + keep_alive_s:
+                said_at_s = clock.monotonic()
+                yield b": keep-alive\n\n"
+            if seen.is_over:
+                return
+            await clock.sleep(LOOK_S)
