@@ -38,8 +38,10 @@ OTHER_NAMES = frozenset(
         "COSERVE_SAFEPOINTS",
         "COSERVE_SAFEPOINT_MS",
         "COSERVE_STOP_GRACE_PERIOD",
+        "COSERVE_TARGET_PERCENTILE",
         "COSERVE_TBT_MS",
         "COSERVE_TORCH_INDEX",
+        "COSERVE_TPOT_MS",
         "COSERVE_TTFT_MS",
     }
 )

@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from engine_adapter.scheduling.builder import PlanBuilder, rows_that_fit
+from engine_adapter.scheduling.builder import PlanBuilder
 from engine_adapter.scheduling.latency import LatencyModel, StepLoad
-from engine_adapter.scheduling.plan import FinishedStep, StepKind
 from engine_adapter.scheduling.request import RequestRow
 from engine_adapter.scheduling.snapshot import ReadyRows, Snapshot
-from engine_adapter.scheduling.targets import Slo
 
 # --- What online requests have been like: how long their prompts are, and how often one comes.
 
@@ -101,6 +99,14 @@ def online_prefill_budget_s(builder: PlanBuilder, rows: list[RequestRow], decode
     return tbt_s - decode_s
 
 
+def cut_budget_s(builder: PlanBuilder, rows: list[RequestRow], decode_s: float) -> float:
+    """The TBT target alone, unless no token of the oldest prompt fits it."""
+    if not builder.has_decode and decode_s == 0.0:
+        return math.inf
+    budget_s = builder.snapshot.slo.tbt_s - decode_s
+    return budget_s if builder.chunk_room(rows[0], budget_s) > 0 else math.inf
+
+
 def _uncut_s(builder: PlanBuilder, num_tokens: int) -> float:
     """Predicted time of so many prompt tokens and the decode rows of the step, uncut."""
     load = builder.load.copy()
@@ -108,13 +114,32 @@ def _uncut_s(builder: PlanBuilder, num_tokens: int) -> float:
     return builder.model.predict(load)
 
 
-def beside_online_budget_s(slo: Slo, tbt_share: float) -> float:
-    """Bound of a step that offline rows share with online ones.
+def next_token_slack_s(builder: PlanBuilder, rows: ReadyRows) -> float:
+    """How long a step may last for the next token of every online request that decodes.
 
-    The TBT target, as in the papers, or the share of it that keeps gaps in time; but at most half
-    the TTFT target: behind a longer step an arrival would have no time left for its own prompt.
+    A request with ``k`` tokens has two deadlines for the next one:
+
+        last token + t_TBT          and          first token + k t_TPOT
+
+    All of them are in every step, so the first is the TBT target itself. Against the second, tokens
+    that came early bank time for the steps to come. A step no longer than ``t_TPOT`` lets no
+    request fall further behind, so who is late already does not bound it more.
+
+    Args:
+        builder: The step.
+        rows: The online requests that decode.
     """
-    return min(slo.tbt_s * tbt_share, slo.ttft_s / 2.0)
+    snapshot = builder.snapshot
+    slo = snapshot.slo
+    if math.isinf(slo.tpot_s):
+        return slo.tbt_s
+    slack_s = slo.tbt_s
+    for row in rows.rows:
+        if row.first_token_at_s >= 0.0:
+            num_tokens = row.computed_tokens - row.prompt_tokens + 1
+            due_s = row.first_token_at_s + num_tokens * slo.tpot_s - snapshot.now_s
+            slack_s = min(slack_s, due_s)
+    return max(slack_s, min(slo.tpot_s, slo.tbt_s))
 
 
 def first_token_slack_s(builder: PlanBuilder, rows: Sequence[RequestRow]) -> float:
@@ -187,151 +212,3 @@ def offline_only_budget_s(
     free_s = max(0.0, FREE_SHARE * room_s)
     best_s = math.sqrt(free_s**2 + 2.0 * model.predict(least) / arrivals_per_s)
     return min(longest_s, max(best_s, snapshot.slo.tbt_s))
-
-
-# --- What offline work beside online requests has to be worth.
-
-
-# Below this share of time without online requests, that time is too scarce to wait for.
-PLENTY = 0.1
-# A longer memory of good times would keep offline work from beside online requests for minutes
-# after they have come to stay: from here the price begins to fall after half a minute.
-MOST = 0.3
-PRICE_HORIZON_S = 30.0
-LONGEST_STEP_S = 10.0
-
-
-class HarvestPrice:
-    """Least compute saved later per second by which offline rows lengthen an online step.
-
-    A second added to the steps of online requests is a second less without them, in which offline
-    work runs at its best. So while there is such time, work beside online requests has to cost no
-    more there than alone: the price is 1. Where online requests are always there, waiting for a
-    better moment would be waiting for ever, and the price falls to ``least``.
-
-    Args:
-        least: The price when online requests are always there.
-    """
-
-    def __init__(self, least: float) -> None:
-        """Assume that there is time without online requests."""
-        self._least = least
-        self._alone_share = MOST
-        self._last_s: float | None = None
-        self._last_online = False
-        self._last_offline = False
-
-    def update(self, snapshot: Snapshot, *, has_online: bool) -> None:
-        """Count the time since the last snapshot for what was there then.
-
-        Time without offline work is no time: nothing was done better in it, and nothing waited.
-        """
-        if self._last_s is not None and self._last_offline:
-            passed_s = min(LONGEST_STEP_S, max(0.0, snapshot.now_s - self._last_s))
-            weight = 1.0 - math.exp(-passed_s / PRICE_HORIZON_S)
-            share = self._alone_share + weight * ((not self._last_online) - self._alone_share)
-            self._alone_share = min(MOST, share)
-        self._last_s = snapshot.now_s
-        self._last_online = has_online
-        self._last_offline = bool(snapshot.offline_running or snapshot.offline_waiting)
-
-    @property
-    def value(self) -> float:
-        """The price now, between ``least`` and 1."""
-        return self._least + (1.0 - self._least) * min(1.0, self._alone_share / PLENTY)
-
-
-# --- Keeps the share of late gaps where it should be, whatever makes them late.
-#
-# A step beside online rows is filled to the TBT target less the margin of predictions. What the
-# margin does not know (time between passes, bursts, a neighbour on the host that slows many steps
-# in a row) makes gaps late all the same, so the gaps themselves say how much of the target is
-# used:
-#
-#     late     share <- share - PACE (1 - LATE_SHARE)
-#     in time  share <- share + PACE LATE_SHARE          up to 1
-#
-# which rests where one gap in twenty is late (Robbins and Monro's search for a quantile, Annals of
-# Mathematical Statistics 22:3, 1951).
-
-
-LATE_SHARE = 0.05
-PACE = 0.04
-LEAST = 0.7
-# A gap longer than so many targets has an online prompt in it, or a stop; less offline work would
-# not have kept it short.
-FORESEEN = 2.0
-
-
-class TbtGuard:
-    """Follows the gaps between tokens of online rows.
-
-    Attributes:
-        share: Of the TBT target, what a step beside online rows may be filled to.
-    """
-
-    def __init__(self) -> None:
-        """Start with the whole target."""
-        self.share = 1.0
-
-    def observe(self, step: FinishedStep, tbt_s: float) -> None:
-        """Take in one finished step; those without offline tokens or an online gap say nothing."""
-        gap_s = step.outcome.online_gap_s
-        if not 0.0 < gap_s <= FORESEEN * tbt_s or step.outcome.offline_tokens == 0:
-            return
-        if gap_s > tbt_s:
-            self.share = max(LEAST, self.share - PACE * (1.0 - LATE_SHARE))
-        else:
-            self.share = min(1.0, self.share + PACE * LATE_SHARE)
-
-
-# --- What offline work would cost alone, against what it adds to a step of online requests.
-#
-# Compared are the profile's own predictions, see :attr:`LatencyModel.profiled`.
-
-
-def chunk_worth_s(
-    builder: PlanBuilder, row: RequestRow, budget_s: float, keep_pages: int, price: float
-) -> float:
-    """What the prompt tokens that fit would cost as part of a full chunk.
-
-    A few tokens of a long prompt can cost nearly as much as many: the whole context is read
-    again, and decode rows beside them run through the slower executor.
-
-    Returns:
-        Seconds saved later; 0 if they are less than ``price`` times those added now.
-    """
-    predict = builder.model.profiled.predict
-    num_tokens = builder.chunk_room(row, budget_s, keep_pages)
-    if num_tokens == 0:
-        return 0.0
-    start = row.start_tokens
-    full, beside = StepLoad(), builder.load.copy()
-    full.add_chunk(builder.snapshot.limits.max_chunk_tokens, start)
-    beside.add_chunk(num_tokens, start)
-    saved_s = num_tokens * predict(full) / full.num_tokens
-    cost_s = predict(beside) - predict(builder.load)
-    return saved_s if saved_s >= price * cost_s else 0.0
-
-
-def decode_worth_s(builder: PlanBuilder, ready: ReadyRows, budget_s: float, price: float) -> float:
-    """What the decode rows that fit would cost in a step with all slots of offline rows decoding.
-
-    Returns:
-        Seconds saved later; 0 if they are less than ``price`` times those added now.
-    """
-    predict, resources = builder.model.profiled.predict, builder.snapshot.resources
-    kind = StepKind.MIXED if builder.has_chunks else StepKind.DECODE
-    most = max(0, min(len(ready), builder.rows_left))
-    bound_s = builder.bounded_s(budget_s, kind)
-    taken, beside = rows_that_fit(builder.model, builder.load, ready, most, bound_s)
-    if not taken:
-        return 0.0
-    length = (beside.decode_context - builder.load.decode_context) // taken
-    slots = resources.total_slots - resources.reserved_slots
-    by_pages = resources.total_pages * resources.page_tokens // length
-    num_rows = max(1, len(ready), min(slots, by_pages))
-    together = StepLoad(num_rows, num_rows * length, num_rows * length * length)
-    cost_s = predict(beside) - predict(builder.load)
-    saved_s = taken * predict(together) / together.decode_rows
-    return saved_s if saved_s >= price * cost_s else 0.0

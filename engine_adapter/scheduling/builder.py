@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable
 
 from engine_adapter.scheduling.latency import LatencyModel, StepLoad
 from engine_adapter.scheduling.plan import (
@@ -16,7 +15,6 @@ from engine_adapter.scheduling.plan import (
     Chunk,
     Prefetch,
     Safepoints,
-    StepKind,
     StepPlan,
 )
 from engine_adapter.scheduling.request import (
@@ -162,15 +160,14 @@ class PlanBuilder(Promises):
     Args:
         snapshot: State the step is planned from.
         model: Predicts durations.
-        margin: Relative widening of a step kind; a budget is divided by one plus its margin.
+        quantile: Measured over predicted time that nearly all steps keep below; what budgets are
+            divided by.
 
     Attributes:
         load: Sums over the rows taken so far.
     """
 
-    def __init__(
-        self, snapshot: Snapshot, model: LatencyModel, margin: Callable[[StepKind], float]
-    ) -> None:
+    def __init__(self, snapshot: Snapshot, model: LatencyModel, quantile: float = 1.0) -> None:
         """Open an empty step."""
         super().__init__(snapshot)
         self.snapshot = snapshot
@@ -180,7 +177,7 @@ class PlanBuilder(Promises):
         self.num_online = 0
         self.num_offline = 0
         self.has_unmixable = False
-        self._margin = margin
+        self._quantile = quantile
         self._taken: set[str] = set()
         self._taken_runs: list[tuple[str, ...]] = []
         self._decode: list[str] = []
@@ -194,9 +191,9 @@ class PlanBuilder(Promises):
         """Predicted duration of the rows taken so far."""
         return self.model.predict(self.load)
 
-    def bounded_s(self, budget_s: float, kind: StepKind) -> float:
-        """The budget after overhead and drift margin."""
-        return (budget_s - self.snapshot.overhead_s) / (1.0 + self._margin(kind))
+    def bounded_s(self, budget_s: float) -> float:
+        """What may be predicted of a step that is to end within the budget."""
+        return (budget_s - self.snapshot.overhead_s) / self._quantile
 
     def decode_pages(self, row: RequestRow) -> int:
         """Device pages one more token of a decode row takes."""
@@ -212,9 +209,8 @@ class PlanBuilder(Promises):
         """Take one decode token of ``row``; False if pages, rows or time do not allow it."""
         if budget_s != math.inf:
             # Rows that are too slow are the many; they are sent away before anything is summed.
-            kind = StepKind.MIXED if self._prefill else StepKind.DECODE
             predicted_s = self.model.predict_with_decode(self.load, row.computed_tokens)
-            if predicted_s > self.bounded_s(budget_s, kind):
+            if predicted_s > self.bounded_s(budget_s):
                 return False
         return self.decode_run(ReadyRows([row], self.page_tokens), budget_s) == 1
 
@@ -228,8 +224,7 @@ class PlanBuilder(Promises):
         if budget_s == math.inf:
             self.load = with_rows(self.load, ready, fit)
         else:
-            kind = StepKind.MIXED if self._prefill else StepKind.DECODE
-            bound_s = self.bounded_s(budget_s, kind)
+            bound_s = self.bounded_s(budget_s)
             fit, self.load = rows_that_fit(self.model, self.load, ready, fit, bound_s)
         self.pages_left -= ready.pages.front(fit)
         self._taken_runs.append(ready.rids[:fit])
@@ -271,8 +266,7 @@ class PlanBuilder(Promises):
         if limit <= 0:
             return 0
         if budget_s != math.inf:
-            kind = StepKind.MIXED if self._decode else StepKind.PREFILL
-            limit = self.model.max_tokens(self.load, start, limit, self.bounded_s(budget_s, kind))
+            limit = self.model.max_tokens(self.load, start, limit, self.bounded_s(budget_s))
         if limit < remaining:
             limit = (start + limit) // self.page_tokens * self.page_tokens - start
         return max(0, limit)
@@ -363,7 +357,7 @@ class PlanBuilder(Promises):
             safepoints=safepoints,
             predicted_s=self.predicted_s(),
             budget_s=budget_s,
-            calibration=self.model.level(self.load.kind),
+            calibration=self.model.level,
         )
 
     def untaken(self, ready: ReadyRows) -> ReadyRows:

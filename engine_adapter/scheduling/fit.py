@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import mul
 
 from engine_adapter.scheduling.latency import Coefficients, PolynomialModel, StepLoad
 from engine_adapter.scheduling.plan import StepKind
@@ -127,9 +128,16 @@ MIXED_CHUNKS = ((8, 512), (16, 0), (64, 512), (192, 0), (384, 256), (1024, 0), (
 # A few steps over long contexts: what a fit says of them otherwise follows from how the shorter
 # ones bend, and caches bend them.
 LONG_CONTEXT = 4000
-LONG_DECODE_ROWS = (1, 2, 4)
+LONG_DECODE_ROWS = (1, 2, 4, 16, 40)
 LONG_CHUNKS = (8, 48, 128)
-LONG_MIXED = ((LONG_CONTEXT, (16, 0)), (LONG_CONTEXT, (64, 512)), (128, (64, LONG_CONTEXT)))
+LONG_MIXED = (
+    (1, LONG_CONTEXT, (16, 0)),
+    (1, LONG_CONTEXT, (64, 512)),
+    (1, 128, (64, LONG_CONTEXT)),
+    (16, LONG_CONTEXT, (64, 512)),
+    (16, LONG_CONTEXT, (1024, 0)),
+    (40, LONG_CONTEXT, (384, 256)),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +189,11 @@ def make_grid(chunk_tokens: int, pool_tokens: int, slots: int, context_tokens: i
     ]
     cells += [Cell(decode=(LONG_CONTEXT,) * n) for n in LONG_DECODE_ROWS]
     cells += [Cell(chunks=((p, LONG_CONTEXT),)) for p in LONG_CHUNKS if p <= chunk_tokens]
-    cells += [Cell(decode=(c,), chunks=(chunk,)) for c, chunk in LONG_MIXED]
+    cells += [
+        Cell(decode=(c,) * n, chunks=(chunk,))
+        for n, c, chunk in LONG_MIXED
+        if chunk[0] <= chunk_tokens
+    ]
     return [
         cell
         for cell in cells
@@ -199,6 +211,9 @@ def _contexts(wanted: tuple[int, ...], num_rows: int, room: int) -> list[int]:
 
 
 BATCH_COLUMN = 5  # of StepLoad.regressors
+KNEES = (32, 48, 64, 96, 128, 192, 256, 384, 512)
+"""Token counts at which the plateau of a device's matrices may end."""
+WORTH_A_KNEE = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +264,9 @@ def smallest_per_load(samples: Iterable[Sample]) -> list[Sample]:
 
 
 def fit_coefficients(samples: Sequence[Sample]) -> Coefficients:
-    """Relative non-negative least squares over steps of one kind.
+    """Relative non-negative least squares over steps of one kind, at the knee that fits best.
+
+    A knee is only taken if it lowers the squared error by a tenth: noise bends, too.
 
     Raises:
         ValueError: If a duration is not positive or there is no sample.
@@ -258,18 +275,40 @@ def fit_coefficients(samples: Sequence[Sample]) -> Coefficients:
         if sample.measured_s <= 0.0:
             raise ValueError(f"a step cannot take {sample.measured_s} s")
     loads = [sample.load() for sample in samples]
+    times_s = [sample.measured_s for sample in samples]
+    best, error = _fit_at(loads, times_s, 0.0)
+    sizes = sorted(load.num_tokens for load in loads)
+    worth = WORTH_A_KNEE * error
+    for knee in KNEES:
+        # Both sides of the knee have to be measured.
+        if sum(size < knee for size in sizes) < 3 or sum(size > knee for size in sizes) < 3:
+            continue
+        found, found_error = _fit_at(loads, times_s, float(knee))
+        if found_error < min(worth, error):
+            best, error = found, found_error
+    return best
+
+
+def _fit_at(
+    loads: Sequence[StepLoad], times_s: Sequence[float], knee: float
+) -> tuple[Coefficients, float]:
+    """The fit with that knee, and its squared relative error."""
     # Where no step of this kind has a lone token, "more than one" is the constant: were it fitted
     # beside it, a lone token (a prompt that is in the cache but for its last) would cost nothing.
     all_batched = all(load.num_tokens > 1 for load in loads)
-    rows, targets = [], []
-    for sample, load in zip(samples, loads, strict=True):
-        regressors = list(load.regressors())
+    rows = []
+    for load, time_s in zip(loads, times_s, strict=True):
+        regressors = list(load.regressors(knee))
         if all_batched:
             regressors[BATCH_COLUMN] = 0.0
-        rows.append([value / sample.measured_s for value in regressors])
-        targets.append(1.0)
-    token, attention, context, square, row, batch, constant = nnls(rows, targets)
-    return Coefficients(token, attention, context, square, row, constant, batch)
+        rows.append([value / time_s for value in regressors])
+    found = nnls(rows, [1.0] * len(rows))
+    error = sum((sum(map(mul, row, found)) - 1.0) ** 2 for row in rows)
+    token, attention, context, square, row_s, batch, constant, hinge = found
+    k = Coefficients(
+        token, attention, context, square, row_s, constant, batch, hinge, knee if hinge else 0.0
+    )
+    return k, error
 
 
 def fit_model(samples: Iterable[Sample], decode_row_steps: tuple[int, ...] = ()) -> PolynomialModel:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from engine_adapter.scheduling.budget import chunk_worth_s, decode_worth_s, offline_only_budget_s
-from engine_adapter.scheduling.builder import UNBOUNDED_S, PlanBuilder, with_rows
+from engine_adapter.scheduling.budget import offline_only_budget_s
+from engine_adapter.scheduling.builder import UNBOUNDED_S, PlanBuilder, rows_that_fit, with_rows
 from engine_adapter.scheduling.latency import StepLoad
 from engine_adapter.scheduling.memory import VictimPool
 from engine_adapter.scheduling.policies.settings import PolicySettings
@@ -24,6 +24,7 @@ from engine_adapter.scheduling.queue import (
     retracted_rows,
 )
 from engine_adapter.scheduling.request import Phase, Release, RequestClass, RequestRow, pages_for
+from engine_adapter.scheduling.snapshot import ReadyRows
 
 # --- Which waiting offline rows a step begins, and which of them hold up those behind.
 #
@@ -40,8 +41,22 @@ from engine_adapter.scheduling.request import Phase, Release, RequestClass, Requ
 
 MAX_PROMPTS_COMPARED = 4
 MAX_PARTIAL_BESIDE_ONLINE = 4
-# A turn is taken whatever it saves once its row has waited so long.
-TURN_DUE_S = 10.0
+
+
+def decode_worth_s(builder: PlanBuilder, ready: ReadyRows, budget_s: float) -> float:
+    """Seconds that the decode rows which fit would cost where all offline slots decode together."""
+    predict, resources = builder.model.predict, builder.snapshot.resources
+    most = max(0, min(len(ready), builder.rows_left))
+    bound_s = builder.bounded_s(budget_s)
+    taken, beside = rows_that_fit(builder.model, builder.load, ready, most, bound_s)
+    if not taken:
+        return 0.0
+    length = (beside.decode_context - builder.load.decode_context) // taken
+    slots = resources.total_slots - resources.reserved_slots
+    by_pages = resources.total_pages * resources.page_tokens // length
+    num_rows = max(1, len(ready), min(slots, by_pages))
+    together = StepLoad(num_rows, num_rows * length, num_rows * length * length)
+    return taken * predict(together) / together.decode_rows
 
 
 class Admission:
@@ -53,7 +68,6 @@ class Admission:
         order: Counts admissions.
         turns: Is told who was passed over for not sharing a step.
         keep_tokens: Tokens for which pages are kept back from rows that begin.
-        price: Compute a chunk beside online rows must save, per second it adds.
     """
 
     def __init__(
@@ -64,14 +78,12 @@ class Admission:
         turns: Turns,
         *,
         keep_tokens: int,
-        price: float,
     ) -> None:
         """Reserve what rows that have begun still need."""
         self._builder = builder
         self._rows = rows
         self._order = order
         self._turns = turns
-        self._price = price
         self._keep_pages = pages_for(keep_tokens, builder.page_tokens)
         # Prompts and checkpoints already begun have first claim on what is free.
         for row in rows.offline_partial:
@@ -81,7 +93,7 @@ class Admission:
         self._is_turn = self._one_passed = False
         self._beside_online = self._beside_decode = self._decode_mixes = False
         self._pages_offered, self._tokens_in_reach = 0, -1
-        self._costly_from = math.inf
+        self._no_time_from = math.inf
 
     def open(self, *, is_turn: bool = False) -> None:
         """Begin with the online rows in the step, or left out of it for a turn."""
@@ -91,7 +103,7 @@ class Admission:
         self._beside_decode = is_turn or builder.has_decode
         self._decode_mixes = builder.snapshot.limits.can_mix and self._rows.online_decode.can_mix
         self._pages_offered, self._tokens_in_reach = builder.pages_left, -1
-        self._costly_from = math.inf
+        self._no_time_from = math.inf
 
     def may_begin(self) -> bool:
         """Whether there is a slot; beside online rows prompts are finished before others are begun.
@@ -124,10 +136,10 @@ class Admission:
             has_slot = self._turns.is_refused or builder.offline_slots_left > 1
             return has_slot and (self._decode_mixes or self._is_turn)
         start = row.cached_tokens  # a waiting row's
-        if start >= self._costly_from:
+        if start >= self._no_time_from:
             return True
-        if not self.is_worth(row, budget_s):
-            self._costly_from = start
+        if not self.has_time(row, budget_s):
+            self._no_time_from = start
             return start > 0
         remaining = row.remaining_tokens
         taken = builder.chunk(row, budget_s, self._keep_for(row))
@@ -159,19 +171,19 @@ class Admission:
             self._turns.pass_over(self._builder)
         return not shares
 
-    def is_worth(self, row: RequestRow, budget_s: float) -> bool:
-        """Beside online rows a chunk must save enough; alone any chunk is work that is due.
+    def has_time(self, row: RequestRow, budget_s: float) -> bool:
+        """Whether a token of the row fits the step; alone there is time for any."""
+        return not self._beside_online or self.room(row, budget_s) > 0
 
-        So is a turn for a row that has waited for a while: a short prompt may never save enough.
-        """
-        if not self._beside_online:
-            return True
-        waited_s = self._builder.snapshot.now_s - row.arrival_at_s
-        return (self._is_turn and waited_s > TURN_DUE_S) or self.worth_s(row, budget_s) > 0.0
+    def room(self, row: RequestRow, budget_s: float) -> int:
+        """Prompt tokens of the row that fit the step."""
+        return self._builder.chunk_room(row, budget_s, self._keep_for(row))
 
     def worth_s(self, row: RequestRow, budget_s: float) -> float:
-        """Compute that the row's next chunk saves later, see :mod:`worth`."""
-        return chunk_worth_s(self._builder, row, budget_s, self._keep_for(row), self._price)
+        """Seconds that the tokens which fit would cost as part of a full chunk."""
+        full = StepLoad()
+        full.add_chunk(self._builder.snapshot.limits.max_chunk_tokens, row.start_tokens)
+        return self.room(row, budget_s) * self._builder.model.predict(full) / full.num_tokens
 
     def next_prompts(self) -> Iterator[RequestRow]:
         """Rows whose prompt tokens could be taken next, the few that matter."""
@@ -236,10 +248,9 @@ class Harvester:
         turns: Turns,
         settings: PolicySettings,
         typical_online_tokens: int,
-        price: float = 0.0,
         arrivals_per_s: float = 0.0,
     ) -> None:
-        """Bind the step under construction, the rows it may use and the price of its time.
+        """Bind the step under construction and the rows it may use.
 
         With ``arrivals_per_s`` steps without online rows are only so long that stops waste little.
         """
@@ -251,23 +262,26 @@ class Harvester:
         self._settings = settings
         self._typical = typical_online_tokens
         self._arrivals_per_s = arrivals_per_s
-        self._price = price
         self._admission = Admission(
             builder,
             rows,
             order,
             turns,
             keep_tokens=typical_online_tokens + settings.growth_tokens * (len(rows.offline) + 1),
-            price=price,
         )
 
-    def fill_beside_online(self, budget_s: float) -> None:
-        """Algorithm 1, line 2 of v2: offline rows up to the TBT target, if they are worth it."""
+    def fill_beside_online(self, budget_s: float, *, compares: bool = True) -> None:
+        """Algorithm 1, line 2 of v2: offline rows as long as they fit, the better filling first.
+
+        Decode rows or prompt tokens come first, whichever would cost more elsewhere.
+        """
         self._admission.open()
-        chunks_first = not self._turns.decode_owed and self._chunks_harvest_more(budget_s)
+        chunks_first = (
+            compares and not self._turns.decode_owed and self._chunks_harvest_more(budget_s)
+        )
         if chunks_first:
             self._take_chunks(budget_s)
-        self._take_decode(budget_s, if_worth=True)
+        self._take_decode(budget_s)
         if not chunks_first:
             self._take_chunks(budget_s)
         self._turns.close(self._builder, self._rows)
@@ -359,14 +373,10 @@ class Harvester:
             arrivals_per_s=self._arrivals_per_s,
         )
 
-    def _take_decode(
-        self, budget_s: float, *, at_least_one: bool = False, if_worth: bool = False
-    ) -> None:
+    def _take_decode(self, budget_s: float, *, at_least_one: bool = False) -> None:
         builder = self._builder
         too_slow = 0
         ready = builder.untaken(self._rows.offline_decode)
-        if if_worth and decode_worth_s(builder, ready, budget_s, self._price) <= 0.0:
-            return
         for row in ready.rows[builder.decode_run(ready, budget_s) :]:
             if builder.rows_left <= 0 or too_slow >= MAX_TOO_SLOW:
                 return
@@ -412,7 +422,7 @@ class Harvester:
                 return
             if row.rid in builder.taken:
                 continue
-            if admission.is_for_another(row) or not admission.is_worth(row, budget_s):
+            if admission.is_for_another(row) or not admission.has_time(row, budget_s):
                 continue
             if builder.chunk(row, budget_s) < row.remaining_tokens:
                 return
@@ -442,12 +452,12 @@ class Harvester:
             saved_s = self._admission.worth_s(row, budget_s)
             if saved_s > 0.0:
                 ready = self._builder.untaken(self._rows.offline_decode)
-                return saved_s > decode_worth_s(self._builder, ready, budget_s, self._price)
+                return saved_s > decode_worth_s(self._builder, ready, budget_s)
         return False
 
     def _sharing_pays(self) -> bool:
         """Whether one mixed step is predicted to be no slower than a prefill and a decode step."""
-        builder, predict = self._builder, self._builder.model.profiled.predict
+        builder, predict = self._builder, self._builder.model.predict
         if not self._rows.offline_decode or not builder.snapshot.limits.can_mix:
             return False
         ready = builder.untaken(self._rows.offline_decode)

@@ -1,12 +1,14 @@
 """The step-time polynomial, one fit per executor (ConServe v2, section 4.2).
 
-    T = k_token P + k_attention A + k_context S + k_square Q + k_row R + k_batch B + k_constant
+    T = k_token P + k_hinge max(0, P - knee) + k_attention A + k_context S + k_square Q + k_row R
+        + k_batch B + k_constant
 
 with the sums of :mod:`engine_adapter.scheduling.latency`. The paper's k1 (linear layers) and k3
 (communication) share the regressor P and are fitted as one. ``k_square`` covers attention that
 pads its query to the whole sequence; ``k_row`` covers work per row that depends on no length;
-``k_batch`` what a step of more than one token pays for multiplying matrices. Each is zero where
-the data do not ask for it.
+``k_batch`` what a step of more than one token pays for multiplying matrices; ``k_hinge`` the end
+of the plateau on which a GPU's matrices cost the same whatever their size. Each is zero where the
+data do not ask for it.
 """
 
 from __future__ import annotations
@@ -95,16 +97,21 @@ class StepLoad:
         """Tokens computed: P."""
         return self.decode_rows + self.chunk_tokens
 
-    def regressors(self) -> tuple[float, float, float, float, float, float, float]:
-        """``(P, A, S, Q, R, B, 1)`` of the whole step, the order of a coefficient vector."""
+    def regressors(self, knee: float = 0.0) -> tuple[float, ...]:
+        """``(P, A, S, Q, R, B, 1, max(0, P - knee))``, the order of a coefficient vector.
+
+        Without a knee the last is zero: there is no hinge.
+        """
+        num_tokens = self.decode_rows + self.chunk_tokens
         return (
-            float(self.decode_rows + self.chunk_tokens),
+            float(num_tokens),
             float(self.decode_context + self.chunk_attention),
             float(self.decode_context + self.chunk_context),
             float(self.decode_square + self.chunk_square),
             float(self.decode_rows + self.chunk_rows),
             float(self.num_tokens > 1),
             1.0,
+            max(0.0, num_tokens - knee) if knee else 0.0,
         )
 
 
@@ -116,13 +123,12 @@ class LatencyModel(Protocol):
 
     @property
     def profiled(self) -> LatencyModel:
-        """The predictions as they were profiled, all on one occasion: what kinds of step are
-        compared with. Levels follow each kind's own last steps, which may be minutes apart.
-        """
+        """The predictions as they were profiled, whatever the machine's level is now."""
         ...
 
-    def level(self, kind: StepKind) -> float:
-        """What predictions of this kind of step are multiplied with; 1 as profiled."""
+    @property
+    def level(self) -> float:
+        """What the profile's predictions are multiplied with now; 1 as profiled."""
         ...
 
     def predict(self, load: StepLoad) -> float:
@@ -152,7 +158,7 @@ class LatencyModel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Coefficients:
-    """Seconds per unit of each regressor."""
+    """Seconds per unit of each regressor; ``knee`` is the token count at which the hinge opens."""
 
     k_token: float
     k_attention: float
@@ -161,6 +167,8 @@ class Coefficients:
     k_row: float
     k_constant: float
     k_batch: float = 0.0
+    k_hinge: float = 0.0
+    knee: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse coefficients under which more work would take less time.
@@ -202,7 +210,8 @@ class PolynomialModel:
         """Itself."""
         return self
 
-    def level(self, kind: StepKind) -> float:
+    @property
+    def level(self) -> float:
         """As profiled: 1."""
         return 1.0
 
@@ -244,7 +253,8 @@ class PolynomialModel:
             b = k_token + k_attention c + k_context + 2 k_square c
             fixed = k_row + k_context c + k_square c^2 + k_batch
 
-        so the answer is the positive root of a quadratic. A lone token is charged as a batch.
+        so the answer is the positive root of a quadratic; from the knee on ``b`` is steeper by
+        ``k_hinge``. A lone token is charged as a batch.
         """
         if limit_tokens <= 0:
             return 0
@@ -267,12 +277,12 @@ class PolynomialModel:
             return 0
         a = k.k_attention + k.k_square
         b = k.k_token + k.k_attention * c + k.k_context + 2.0 * k.k_square * c
-        if a > 0.0:
-            # 2 room / (b + sqrt(b^2 + 4 a room)) does not cancel when a is tiny
-            root = 2.0 * room_s / (b + math.sqrt(b * b + 4.0 * a * room_s))
-        elif b > 0.0:
-            root = room_s / b
-        else:
+        flat = k.knee - load.decode_rows - load.chunk_tokens if k.k_hinge else math.inf
+        root = _root(a, b, room_s)
+        if root > flat:
+            flat = max(0.0, flat)
+            root = _root(a, b + k.k_hinge, room_s + k.k_hinge * flat)
+        if root >= limit_tokens:
             return limit_tokens
         # The tolerance keeps an exact fit from being lost to the last bit of a float.
         return min(limit_tokens, int(root * (1.0 + 1e-12) + 1e-9))
@@ -305,5 +315,14 @@ class PolynomialModel:
             + k.k_square * square
             + k.k_row * (rows + chunk_rows)
             + (k.k_batch if batched or rows + chunk_tokens > 1 else 0.0)
+            + (k.k_hinge * max(0.0, rows + chunk_tokens - k.knee) if k.k_hinge else 0.0)
             + k.k_constant
         )
+
+
+def _root(a: float, b: float, room_s: float) -> float:
+    """The largest ``n`` with ``b n + a n^2 <= room_s``."""
+    if a > 0.0:
+        # 2 room / (b + sqrt(b^2 + 4 a room)) does not cancel when a is tiny
+        return 2.0 * room_s / (b + math.sqrt(b * b + 4.0 * a * room_s))
+    return room_s / b if b > 0.0 else math.inf

@@ -74,18 +74,13 @@ class OnlineFiller:
     Args:
         prompt_budget: Bound of a step with online prompts, given the builder with its decode
             rows taken, the prompts, oldest first, and the time of a decode step to come.
-        soonest: Take another prompt into a step only if first tokens come sooner by it, all in all;
-            otherwise as many as there is room for.
         fetches: The policy fetches rows whose KV is on the host; others compute them again.
     """
 
-    def __init__(
-        self, prompt_budget: PromptBudget, *, soonest: bool = False, fetches: bool = False
-    ) -> None:
+    def __init__(self, prompt_budget: PromptBudget, *, fetches: bool = False) -> None:
         """Start with a step of either kind."""
         self._fetches = fetches
         self._prompt_budget = prompt_budget
-        self._soonest = soonest
         self._prefilled_alone = False
         self._gap_s = 0.0
 
@@ -138,19 +133,11 @@ class OnlineFiller:
     ) -> None:
         self._make_room(builder, filling, victims)
         budget_s = self._prompt_budget(builder, filling, decode_s)
-        num_taken = 0
-        for i, row in enumerate(filling):
+        for row in filling:
             if row.rid in builder.taken:
                 continue
-            if builder.chunk_left <= 0:
+            if builder.chunk_left <= 0 or builder.chunk(row, budget_s) == 0:
                 break
-            behind = len(filling) - i - 1
-            may_join = not self._soonest or num_taken == 0
-            if not (may_join or _sooner_together(builder, row, num_taken, behind, decode_s)):
-                break
-            if builder.chunk(row, budget_s) == 0:
-                break
-            num_taken += 1
 
     def _make_room(
         self, builder: PlanBuilder, filling: list[RequestRow], victims: VictimPool
@@ -184,36 +171,8 @@ class OnlineFiller:
         num_tokens = min(oldest.remaining_tokens, builder.chunk_left)
         prompt.add_chunk(num_tokens, oldest.start_tokens)
         mixed.add_chunk(num_tokens, oldest.start_tokens)
-        predict = builder.model.profiled.predict
+        predict = builder.model.predict
         return predict(mixed) > predict(decode) + predict(prompt)
-
-
-def _sooner_together(
-    builder: PlanBuilder, row: RequestRow, num_taken: int, num_behind: int, decode_s: float
-) -> bool:
-    """Whether first tokens come sooner in sum if the prompt joins those taken so far.
-
-    With ``T`` the time of the step as it is, ``T'`` with the prompt in it and ``t`` that of a step
-    of its own, the prompts taken so far wait ``T' - T`` longer, and this one and those behind it
-    ``T + t - T'`` less. Where the constant part of a step is most of it, prompts belong together;
-    where each token has its price, one after the other.
-
-    Args:
-        builder: The step, with at least one prompt taken.
-        row: The next prompt.
-        num_taken: Prompts in the step.
-        num_behind: Prompts that wait behind this one.
-        decode_s: Time of the decode step before the next prompts, if they have one of their own.
-    """
-    predict, now = builder.model.profiled.predict, builder.load
-    num_tokens = min(row.remaining_tokens, builder.chunk_left)
-    apart = StepLoad(now.decode_rows, now.decode_context, now.decode_square)
-    apart.add_chunk(num_tokens, row.start_tokens)
-    together = now.copy()
-    together.add_chunk(num_tokens, row.start_tokens)
-    now_s, together_s = predict(now), predict(together)
-    apart_s = now_s + decode_s + predict(apart) + builder.snapshot.overhead_s
-    return num_taken * (together_s - now_s) <= (1 + num_behind) * (apart_s - together_s)
 
 
 def _decode_load(ready: ReadyRows) -> StepLoad:

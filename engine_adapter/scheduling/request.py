@@ -120,6 +120,7 @@ class RequestRow:
         can_mix: The row may share a step with prefill chunks (false with logprobs and the like).
         expected_output_tokens: Length a predictor expects of the whole answer; 0 if none was asked.
             All that is known of it: the true length shows when the answer ends.
+        first_token_at_s: Instant at which its first token came; negative before.
     """
 
     rid: str
@@ -144,6 +145,7 @@ class RequestRow:
     in_flight: bool = False
     can_mix: bool = True
     expected_output_tokens: int = 0
+    first_token_at_s: float = -1.0
 
     @property
     def is_online(self) -> bool:

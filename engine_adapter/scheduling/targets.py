@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,23 +13,38 @@ class Slo:
     Attributes:
         ttft_s: Time from arrival to the first token, in seconds.
         tbt_s: Longest gap between two tokens of one request, in seconds.
+        tpot_s: Pace: from the first token on, the mean gap of a request; infinite without such a
+            target.
+        share: Share of the steps that shall end within what these targets leave them.
     """
 
     ttft_s: float
     tbt_s: float
+    tpot_s: float = math.inf
+    share: float = 0.98
 
     def __post_init__(self) -> None:
         """Refuse targets no engine could meet.
 
         Raises:
-            ValueError: If a target is not a positive, finite number of seconds.
+            ValueError: If a target is not a positive, finite number of seconds; the pace may be
+                infinite.
         """
         for name, value in (("ttft_s", self.ttft_s), ("tbt_s", self.tbt_s)):
             if not (value > 0.0 and math.isfinite(value)):
                 raise ValueError(
                     f"SLO {name} is {value!r}; give a positive number of seconds, for example 0.5"
                 )
+        if not self.tpot_s > 0.0:
+            raise ValueError(f"SLO tpot_s is {self.tpot_s!r}; give a positive number of seconds")
+        if not 0.5 <= self.share < 1.0:
+            raise ValueError(f"SLO share is {self.share!r}; give at least 0.5, and less than 1")
 
     def scaled(self, factor: float) -> Slo:
         """The same targets, loosened (factor above 1) or tightened (below 1)."""
-        return Slo(ttft_s=self.ttft_s * factor, tbt_s=self.tbt_s * factor)
+        return replace(
+            self,
+            ttft_s=self.ttft_s * factor,
+            tbt_s=self.tbt_s * factor,
+            tpot_s=self.tpot_s * factor,
+        )

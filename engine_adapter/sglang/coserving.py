@@ -237,6 +237,8 @@ class CoServingScheduler(QueueingScheduler):
                 self.isolation.token(*times_s, slo)
                 if live.last_token_at_s is not None:
                     step.online_gap_s = max(step.online_gap_s, now_s - live.last_token_at_s)
+                else:
+                    live.row.first_token_at_s = now_s
                 live.last_token_at_s = now_s
             live.row.output_tokens = len(live.req.output_ids)
             if live.req.finished():

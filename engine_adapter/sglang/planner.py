@@ -67,8 +67,8 @@ class Planner:
     @property
     def tbt_share(self) -> float:
         """Share of the TBT target that steps beside online rows are filled to."""
-        guard = getattr(self.driver.policy, "tbt_guard", None)
-        return 1.0 if guard is None else float(guard.share)
+        steps = getattr(self.driver.policy, "steps", None)
+        return 1.0 if steps is None else 1.0 / float(steps.quantile)
 
     def use(self, policy: SchedulingPolicy) -> None:
         """Plan with another policy from the next step on."""

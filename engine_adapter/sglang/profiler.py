@@ -140,8 +140,7 @@ class Profiler:
         """The targets: as configured, otherwise what the profile says an idle engine keeps."""
         if self.profile is None:
             return None
-        derived = default_slo(self.profile.model())
-        return Slo(self._settings.ttft_s or derived.ttft_s, self._settings.tbt_s or derived.tbt_s)
+        return self._settings.slo(default_slo(self.profile.model()))
 
     def token_costs(self) -> dict[str, float]:
         """What tokens of offline rows take by the profile; empty while there is none."""

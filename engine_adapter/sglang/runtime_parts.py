@@ -55,7 +55,7 @@ def install_parts(scheduler: Any) -> None:
     scheduler.host_pool = _host_pool(scheduler, settings)
     scheduler.checkpointer = Checkpointer(scheduler, scheduler.host_pool)
     scheduler.prefetcher = Prefetcher(scheduler, scheduler.host_pool)
-    slo = Slo(settings.ttft_s or DEFAULT_SLO.ttft_s, settings.tbt_s or DEFAULT_SLO.tbt_s)
+    slo = settings.slo(DEFAULT_SLO)
     scheduler.snapshots = SnapshotTaker(
         scheduler, slo, settings.reserved_slot_share, scheduler.safepoints.num_layers
     )

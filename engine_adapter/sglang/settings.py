@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine_adapter.prediction.registry import DEFAULT_PREDICTOR
+from engine_adapter.scheduling.targets import Slo
 from engine_adapter.sglang.last_word import refuse
 
 OFF = "off"
@@ -33,6 +34,9 @@ class RuntimeSettings:
         ttft_s: TTFT target of online requests (``COSERVE_TTFT_MS``); None derives it from the
             profile.
         tbt_s: TBT target (``COSERVE_TBT_MS``); None derives it from the profile.
+        tpot_s: Target of the pace (``COSERVE_TPOT_MS``); None sets none.
+        target_share: Share of the steps that shall end within what the targets leave them
+            (``COSERVE_TARGET_PERCENTILE``).
         reserved_slot_share: Share of request slots offline rows may never hold
             (``COSERVE_RESERVED_SLOT_SHARE``).
         host_kv_tokens: Size of the host checkpoint pool in tokens (``COSERVE_HOST_KV_TOKENS``);
@@ -50,6 +54,8 @@ class RuntimeSettings:
     policy: str = DEFAULT_POLICY
     ttft_s: float | None = None
     tbt_s: float | None = None
+    tpot_s: float | None = None
+    target_share: float = 0.98
     reserved_slot_share: float = 0.25
     host_kv_tokens: int | None = None
     safepoint_interval_s: float = 0.0
@@ -58,6 +64,15 @@ class RuntimeSettings:
     checkpoints: bool = True
     isolation_pauses: bool = True
     length_predictor: str = DEFAULT_PREDICTOR
+
+    def slo(self, derived: Slo) -> Slo:
+        """The targets that are set, and the derived ones where none is."""
+        return Slo(
+            self.ttft_s or derived.ttft_s,
+            self.tbt_s or derived.tbt_s,
+            self.tpot_s or derived.tpot_s,
+            self.target_share,
+        )
 
     @property
     def is_on(self) -> bool:
@@ -77,6 +92,11 @@ def read_settings(environ: Mapping[str, str] | None = None) -> RuntimeSettings:
         raise SettingError(
             f"COSERVE_RESERVED_SLOT_SHARE is {share}; give a share of at least 0 and below 1"
         )
+    percentile = _number(env, "COSERVE_TARGET_PERCENTILE", 98.0)
+    if not 50.0 <= percentile < 100.0:
+        raise SettingError(
+            f"COSERVE_TARGET_PERCENTILE is {percentile}; give at least 50, and less than 100"
+        )
     tokens = env.get("COSERVE_HOST_KV_TOKENS")
     if tokens is not None and not tokens.isdigit():
         raise SettingError(
@@ -86,6 +106,8 @@ def read_settings(environ: Mapping[str, str] | None = None) -> RuntimeSettings:
         policy=env.get("COSERVE_POLICY") or DEFAULT_POLICY,
         ttft_s=_milliseconds(env, "COSERVE_TTFT_MS"),
         tbt_s=_milliseconds(env, "COSERVE_TBT_MS"),
+        tpot_s=_milliseconds(env, "COSERVE_TPOT_MS"),
+        target_share=percentile / 100.0,
         reserved_slot_share=share,
         host_kv_tokens=None if tokens is None else int(tokens),
         safepoint_interval_s=(_milliseconds(env, "COSERVE_SAFEPOINT_MS") or 0.0),

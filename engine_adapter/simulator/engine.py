@@ -458,6 +458,8 @@ class MemoryEngine:
         if not work.delivers:
             return 0.0
         gap_s = at_s - track.times[-1] if row.is_online and track.times else 0.0
+        if not track.times:
+            row.first_token_at_s = at_s
         track.times.append(at_s)
         row.output_tokens += 1
         if row.output_tokens >= track.answer_tokens:

@@ -11,14 +11,13 @@ from typing import Protocol
 
 from engine_adapter.scheduling.builder import PlanBuilder
 from engine_adapter.scheduling.latency import LatencyModel, StepLoad
-from engine_adapter.scheduling.level import CalibratedModel, DriftTracker
+from engine_adapter.scheduling.level import CalibratedModel, StepLevel
 from engine_adapter.scheduling.plan import (
     Arrival,
     Decision,
     FinishedStep,
     RunningStep,
     SafepointMode,
-    StepKind,
     StepPlan,
 )
 from engine_adapter.scheduling.policies.settings import PolicySettings
@@ -45,33 +44,38 @@ class SchedulingPolicy(Protocol):
 
 
 class PolicyBase:
-    """Settings, model, drift and the arrival rule shared by the policies of this package."""
+    """Settings, model, level and the arrival rule shared by the policies of this package."""
 
     name = "base"
 
     def __init__(self, model: LatencyModel, settings: PolicySettings | None = None) -> None:
         """Bind the latency model and the knobs."""
-        self.drift = DriftTracker()
-        self.model: LatencyModel = CalibratedModel(model, self.drift)
         self.settings = settings or PolicySettings()
+        self.steps = StepLevel(level=self.has("level"), quantile=self.has("quantile"))
+        self.model: LatencyModel = CalibratedModel(model, self.steps)
+
+    def has(self, rule: str) -> bool:
+        """Whether a rule that can be left out for an ablation is there."""
+        return rule not in self.settings.without
 
     def observe(self, step: FinishedStep) -> None:
         """Follow how far predictions are off."""
-        self.drift.observe(step)
+        self.steps.observe(step)
 
     def at_arrival(self, arrival: Arrival, step: RunningStep) -> Decision:
         """Never stop a step; preempting policies override this."""
         return Decision.CONTINUE
 
     def _builder(self, snapshot: Snapshot) -> PlanBuilder:
-        return PlanBuilder(snapshot, self.model, self.drift.margin)
+        self.steps.share = snapshot.slo.share
+        return PlanBuilder(snapshot, self.model, self.steps.quantile)
 
     def _interval_s(self, snapshot: Snapshot) -> float:
         return self.settings.safepoint_interval_s or snapshot.slo.ttft_s / 10.0
 
 
 def online_cannot_wait(
-    model: LatencyModel, drift: DriftTracker, arrival: Arrival, step: RunningStep
+    model: LatencyModel, quantile: float, arrival: Arrival, step: RunningStep
 ) -> bool:
     """Whether waiting for the running step would cost the arrival its TTFT target.
 
@@ -80,7 +84,7 @@ def online_cannot_wait(
 
         t_rem + t_on > t_TTFT
 
-    both widened by the margin of their kind of step.
+    both times the quantile of measured over predicted steps.
 
     A step that is nearly over is left alone: it ends before it could reach a safepoint. One that
     should be over by now has as long to go as it is late.
@@ -89,7 +93,7 @@ def online_cannot_wait(
         return False
     if step.safepoints.mode is SafepointMode.NONE:
         return False
-    expected_s = step.predicted_s * (1.0 + drift.margin(step.kind))
+    expected_s = step.predicted_s * quantile
     remaining_s = expected_s - (arrival.at_s - step.started_at_s)
     if remaining_s < 0.0:
         remaining_s = -remaining_s  # late for reasons unknown: it may be so late again
@@ -99,5 +103,5 @@ def online_cannot_wait(
     load.add_chunk(
         step.queued_online_tokens + arrival.earlier_prompt_tokens + arrival.prompt_tokens, 0
     )
-    prefill_s = model.predict(load) * (1.0 + drift.margin(StepKind.PREFILL))
+    prefill_s = model.predict(load) * quantile
     return remaining_s + prefill_s > step.slo.ttft_s

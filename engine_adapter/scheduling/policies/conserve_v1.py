@@ -13,10 +13,11 @@ paper's, and nothing has to be fetched back when nobody needed them.
 
 from __future__ import annotations
 
-from engine_adapter.scheduling.budget import OnlineArrivals
-from engine_adapter.scheduling.builder import UNARMED, UNBOUNDED_S, PlanBuilder
+from engine_adapter.scheduling.budget import OnlineArrivals, cut_budget_s
+from engine_adapter.scheduling.builder import UNARMED, PlanBuilder
 from engine_adapter.scheduling.harvest import Harvester
 from engine_adapter.scheduling.latency import LatencyModel
+from engine_adapter.scheduling.level import StepLevel
 from engine_adapter.scheduling.memory import VictimPool, fetch_online, order_checkpoints
 from engine_adapter.scheduling.online import OnlineFiller
 from engine_adapter.scheduling.plan import (
@@ -30,7 +31,6 @@ from engine_adapter.scheduling.plan import (
 from engine_adapter.scheduling.policies.base import PolicyBase, online_cannot_wait
 from engine_adapter.scheduling.policies.settings import PolicySettings
 from engine_adapter.scheduling.queue import OfflineOrder, RowsByRole, Turns
-from engine_adapter.scheduling.request import RequestRow
 from engine_adapter.scheduling.snapshot import Snapshot
 
 
@@ -45,14 +45,6 @@ def step_budget_s(builder: PlanBuilder, gap_s: float) -> float:
     return slo.tbt_s - gap_s if builder.has_decode or gap_s else slo.ttft_s
 
 
-def _prompt_budget_s(builder: PlanBuilder, rows: list[RequestRow], decode_s: float) -> float:
-    if not builder.has_decode and decode_s == 0.0:
-        return UNBOUNDED_S
-    budget_s = builder.snapshot.slo.tbt_s - decode_s
-    # A budget under which no prompt token fits would starve the prompts behind the decode rows.
-    return budget_s if builder.chunk_room(rows[0], budget_s) > 0 else UNBOUNDED_S
-
-
 class ConserveV1(PolicyBase):
     """Iteration-level composition; safepoints in pure-offline steps only."""
 
@@ -61,10 +53,13 @@ class ConserveV1(PolicyBase):
     def __init__(self, model: LatencyModel, settings: PolicySettings | None = None) -> None:
         """Bind the latency model and the knobs."""
         super().__init__(model, settings)
+        # As printed: budgets and arrivals are judged by the profile as it was measured.
+        self.steps = StepLevel(level=False, quantile=False)
+        self.model = model
         self._order = OfflineOrder(self.settings.batch_min_share)
         self._turns = Turns()
         self._arrivals = OnlineArrivals(self.settings.typical_online_tokens)
-        self._online = OnlineFiller(_prompt_budget_s, fetches=True)
+        self._online = OnlineFiller(cut_budget_s, fetches=True)
 
     def plan(self, snapshot: Snapshot) -> StepPlan:
         """Algorithm 1."""
@@ -102,7 +97,7 @@ class ConserveV1(PolicyBase):
 
     def at_arrival(self, arrival: Arrival, step: RunningStep) -> Decision:
         """Algorithm 2; only pure-offline steps carry safepoints."""
-        if online_cannot_wait(self.model, self.drift, arrival, step):
+        if online_cannot_wait(self.model, self.steps.quantile, arrival, step):
             return Decision.STOP_AT_NEXT_SAFEPOINT
         return Decision.CONTINUE
 

@@ -1,40 +1,28 @@
-"""ConServe v2: token-level harvesting (paper v2, section 4 and Algorithms 1 and 2).
+"""ConServe v2 with deadlines (paper v2, section 4 and Algorithms 1 and 2; docs/scheduler.md).
 
-Each step, in this order:
+Every online request has a deadline for its next token: the TTFT target for the first, then the gap
+cap and, where there is a target for it, the pace. Each step, in this order:
 
 1. every online decode row;
-2. online prompt tokens;
-3. as many offline decode rows and prompt tokens as still fit the TBT target, or the share of it
-   that keeps 19 of 20 gaps in time (:mod:`~engine_adapter.scheduling.budget`);
-4. without any online request, offline work alone, filled for throughput instead of latency.
+2. online prompt tokens, cut to the gap cap unless a first token would be late by that;
+3. offline decode rows and prompt tokens, as long as the predicted end of the step, at the quantile
+   of measured over predicted time, is before the earliest deadline;
+4. without any online request, offline work alone, filled for throughput: the step is as long as
+   Young's interval says.
 
-Offline rows left out are parked with their KV. Pages for online rows come from parked offline
-rows, checkpointed ones first. What differs from the printed algorithm, and why:
-
-- online decode rows are never held back by the budget: leaving one out breaks its own TBT;
-- online prompts outgrow the TBT budget when their TTFT target would be missed otherwise
-  (:func:`~engine_adapter.scheduling.budget.online_prefill_budget_s`);
-- online prompts share a step only if first tokens come sooner by it
-  (:mod:`~engine_adapter.scheduling.online`);
-- step 3 also leaves the first tokens that wait for the step their time
-  (:func:`~engine_adapter.scheduling.budget.first_token_slack_s`): the TBT target may be longer
-  than what is left of a TTFT target;
-- a step of offline work alone that a stop would throw away is only so long that the arrivals of
-  late waste little of it (:func:`~engine_adapter.scheduling.budget.offline_only_budget_s`);
-- offline prompts that cannot share a step with the online decode rows have one of their own in
-  turn (:mod:`~engine_adapter.scheduling.queue`), as online prompts have;
-- step 3 picks decode rows or prompt tokens, whichever harvests more compute: on executors where
-  mixing has its own price the cheaper filling depends on context lengths.
+An arrival stops a step if its own first token would be late otherwise. Offline rows left out are
+parked with their KV. Pages for online rows come from parked offline rows, checkpointed ones first.
+Offline prompts that cannot share a step with the online decode rows have one of their own in turn,
+as online prompts have.
 """
 
 from __future__ import annotations
 
 from engine_adapter.scheduling.budget import (
-    HarvestPrice,
     OnlineArrivals,
-    TbtGuard,
-    beside_online_budget_s,
+    cut_budget_s,
     first_token_slack_s,
+    next_token_slack_s,
     online_prefill_budget_s,
 )
 from engine_adapter.scheduling.builder import UNARMED, PlanBuilder
@@ -45,7 +33,6 @@ from engine_adapter.scheduling.online import OnlineFiller
 from engine_adapter.scheduling.plan import (
     Arrival,
     Decision,
-    FinishedStep,
     RunningStep,
     SafepointMode,
     Safepoints,
@@ -68,19 +55,15 @@ class ConserveV2(PolicyBase):
         self._order = OfflineOrder(self.settings.batch_min_share)
         self._turns = Turns()
         self._arrivals = OnlineArrivals(self.settings.typical_online_tokens)
-        self._online = OnlineFiller(online_prefill_budget_s, soonest=True, fetches=True)
-        self._price = HarvestPrice(self.settings.min_harvest)
-        self.tbt_guard = TbtGuard()
-        self._tbt_s = 0.0
+        prompt_budget = online_prefill_budget_s if self.has("uncut") else cut_budget_s
+        self._online = OnlineFiller(prompt_budget, fetches=True)
 
     def plan(self, snapshot: Snapshot) -> StepPlan:
         """Algorithm 1."""
         self._arrivals.update(snapshot)
-        self._tbt_s = snapshot.slo.tbt_s
         builder = self._builder(snapshot)
         rows = RowsByRole.of(snapshot)
         victims = VictimPool(builder, rows.offline, rows.online)
-        self._price.update(snapshot, has_online=rows.has_online)
         harvester = Harvester(
             builder,
             rows,
@@ -89,8 +72,7 @@ class ConserveV2(PolicyBase):
             self._turns,
             self.settings,
             self._arrivals.prompt_tokens,
-            self._price.value,
-            self._arrivals.per_s,
+            self._arrivals.per_s if self.has("young") else 0.0,
         )
         if rows.has_online:
             budget_s, online_s = self._fill_beside_online(builder, rows, victims, harvester)
@@ -106,7 +88,7 @@ class ConserveV2(PolicyBase):
     ) -> tuple[float, float]:
         """Steps 1 to 3; returns the bound used and the predicted time of the online rows alone."""
         online = self._online
-        bound_s = beside_online_budget_s(builder.snapshot.slo, self.tbt_guard.share)
+        bound_s = next_token_slack_s(builder, rows.online_decode)
         if online.may_leave_out(rows) and harvester.fill_turn(bound_s):
             online.leave_out()
             online.close(builder.predicted_s())
@@ -114,21 +96,18 @@ class ConserveV2(PolicyBase):
         gap_s = online.take(builder, rows, victims)
         fetch_online(builder, rows)
         builder.hold_back()
-        slack_s = first_token_slack_s(builder, rows.online_filling(fetches=True))
-        budget_s = min(bound_s - gap_s, slack_s)
+        budget_s = bound_s - gap_s
+        if self.has("first_token"):
+            filling = rows.online_filling(fetches=True)
+            budget_s = min(budget_s, first_token_slack_s(builder, filling))
         online_s = builder.predicted_s()
-        harvester.fill_beside_online(budget_s)
+        harvester.fill_beside_online(budget_s, compares=self.has("chunks_first"))
         online.close(builder.predicted_s())
         return budget_s, online_s
 
-    def observe(self, step: FinishedStep) -> None:
-        """Follow predictions and gaps."""
-        super().observe(step)
-        self.tbt_guard.observe(step, self._tbt_s)
-
     def at_arrival(self, arrival: Arrival, step: RunningStep) -> Decision:
         """Algorithm 2."""
-        if online_cannot_wait(self.model, self.drift, arrival, step):
+        if online_cannot_wait(self.model, self.steps.quantile, arrival, step):
             return Decision.STOP_AT_NEXT_SAFEPOINT
         return Decision.CONTINUE
 

@@ -4,6 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+RULES = (
+    "level",
+    "quantile",
+    "first_token",
+    "uncut",
+    "chunks_first",
+    "young",
+)
+"""What an ablation can leave out, beside the switches below; docs/scheduler.md has them."""
+
 
 @dataclass(frozen=True, slots=True)
 class PolicySettings:
@@ -25,8 +35,7 @@ class PolicySettings:
             no batch starves behind earlier deadlines.
         flex_max_share: Most of the slots open to offline work that flex rows may hold.
         token_budget: Tokens per step of the policy that counts tokens instead of time.
-        min_harvest: Least compute that offline work beside online rows must save later, per second
-            by which it lengthens the step, where online requests never leave; 1 elsewhere.
+        without: Rules left out, of :data:`RULES` (ablations).
     """
 
     safepoints: bool = True
@@ -41,7 +50,7 @@ class PolicySettings:
     batch_min_share: float = 0.5
     flex_max_share: float = 0.5
     token_budget: int = 256
-    min_harvest: float = 0.5
+    without: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         """Refuse shares outside their range.
@@ -54,10 +63,11 @@ class PolicySettings:
             "checkpoint_online_share",
             "batch_min_share",
             "flex_max_share",
-            "min_harvest",
         ):
             value = getattr(self, name)
             if not 0.0 <= value <= 1.0:
                 raise ValueError(f"{name} is {value!r}; give a number between 0 and 1")
+        if unknown := self.without - set(RULES):
+            raise ValueError(f"no rules {sorted(unknown)}; there are {', '.join(RULES)}")
         if self.safepoint_interval_s < 0.0 or self.offline_step_factor <= 0.0:
             raise ValueError("safepoint_interval_s must be >= 0 and offline_step_factor > 0")

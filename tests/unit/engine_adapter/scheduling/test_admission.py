@@ -102,7 +102,7 @@ class TestRowsPassedOver:
         for i in range(3):
             world.offline(f"behind{i}", prompt=1100, cached_tokens=1000)
         world.offline("new", prompt=16)
-        driver = Driver(ConserveV2(model, PolicySettings(min_harvest=0.0)))
+        driver = Driver(ConserveV2(model))
         assert plan_of(driver, world).prefill == (Chunk("new", 16),)
 
     def test_a_row_that_waits_for_others_to_end_holds_up_those_behind(

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from engine_adapter.scheduling.budget import (
-    beside_online_budget_s,
     first_token_slack_s,
+    next_token_slack_s,
     offline_only_budget_s,
     online_prefill_budget_s,
 )
@@ -86,10 +86,36 @@ class TestOfflineOnlyBudget:
         assert kept_share(best_s) > max(kept_share(length_s) for length_s in others)
 
 
-def test_a_loose_tbt_target_does_not_take_the_arrival_its_time() -> None:
-    assert beside_online_budget_s(Slo(ttft_s=1.0, tbt_s=0.1), 1.0) == 0.1
-    assert beside_online_budget_s(Slo(ttft_s=1.0, tbt_s=0.1), 0.8) == pytest.approx(0.08)
-    assert beside_online_budget_s(Slo(ttft_s=1.0, tbt_s=0.9), 0.8) == 0.5
+class TestNextToken:
+    """One decode row with 5 tokens delivered, the sixth is next; it is second 10."""
+
+    def slack_s(
+        self, world: World, model: PolynomialModel, first_at_s: float, tpot_s: float
+    ) -> float:
+        world.slo = Slo(ttft_s=1.0, tbt_s=0.2, tpot_s=tpot_s)
+        world.now_s = 10.0
+        row = world.online("a", phase=Phase.DECODE, first_token_at_s=first_at_s)
+        row.computed_tokens += 4
+        snapshot = world.snapshot()
+        return next_token_slack_s(PlanBuilder(snapshot, model), snapshot.online_ready)
+
+    def test_without_a_pace_the_gap_cap_is_the_deadline(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        assert self.slack_s(world, model, 9.0, math.inf) == 0.2
+
+    def test_tokens_that_came_early_bank_time(self, world: World, model: PolynomialModel) -> None:
+        assert self.slack_s(world, model, 9.65, 0.1) == pytest.approx(0.15)
+
+    def test_the_gap_cap_bounds_what_is_spent_at_once(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        assert self.slack_s(world, model, 9.99, 0.1) == pytest.approx(0.2)
+
+    def test_who_is_late_falls_no_further_behind(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        assert self.slack_s(world, model, 5.0, 0.1) == pytest.approx(0.1)
 
 
 class TestPromptBudget:
@@ -105,7 +131,7 @@ class TestPromptBudget:
         world.online("decodes", phase=Phase.DECODE)
         for i, (num_tokens, at_s) in enumerate(prompts):
             world.online(f"prompt-{i}", prompt=num_tokens, arrival_at_s=at_s)
-        builder = PlanBuilder(world.snapshot(), model, lambda _kind: 0.0)
+        builder = PlanBuilder(world.snapshot(), model)
         rows = RowsByRole.of(builder.snapshot)
         assert builder.decode_run(rows.online_decode, math.inf) == 1
         return online_prefill_budget_s(builder, rows.online_filling(fetches=True), 0.0)
@@ -145,7 +171,7 @@ class TestFirstTokenSlack:
     def slack_s(self, world: World, model: PolynomialModel, *taken: tuple[str, int]) -> float:
         world.slo = Slo(ttft_s=1.0, tbt_s=0.05)
         world.now_s = 10.0
-        builder = PlanBuilder(world.snapshot(), model, lambda _kind: 0.0)
+        builder = PlanBuilder(world.snapshot(), model)
         rows = RowsByRole.of(builder.snapshot).online_filling(fetches=True)
         for rid, num_tokens in taken:
             row = next(row for row in rows if row.rid == rid)

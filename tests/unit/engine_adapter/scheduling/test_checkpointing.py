@@ -20,7 +20,7 @@ def copies(
     world: World, model: PolynomialModel, settings: PolicySettings | None = None
 ) -> tuple[Checkpoint, ...]:
     snapshot = world.snapshot()
-    builder = PlanBuilder(snapshot, model, lambda _kind: 0.0)
+    builder = PlanBuilder(snapshot, model)
     rows = RowsByRole.of(snapshot)
     order_checkpoints(builder, rows.offline, rows.online, settings or PolicySettings())
     return builder.build(0.0).checkpoints

@@ -17,7 +17,7 @@ from engine_adapter.scheduling.builder import (
 )
 from engine_adapter.scheduling.driver import Driver
 from engine_adapter.scheduling.latency import Coefficients, PolynomialModel, StepLoad
-from engine_adapter.scheduling.plan import StepKind, StepPlan
+from engine_adapter.scheduling.plan import StepPlan
 from engine_adapter.scheduling.policies.base import PolicyBase, SchedulingPolicy
 from engine_adapter.scheduling.policies.registry import POLICIES, create_policy
 from engine_adapter.scheduling.request import RequestClass, RequestRow
@@ -51,9 +51,8 @@ class OneByOne(PlanBuilder):
         if pages > self.pages_left:
             return False
         if budget_s != math.inf:
-            kind = StepKind.MIXED if self._prefill else StepKind.DECODE
             predicted_s = self.model.predict_with_decode(self.load, row.computed_tokens)
-            if predicted_s > self.bounded_s(budget_s, kind):
+            if predicted_s > self.bounded_s(budget_s):
                 return False
         self.pages_left -= max(0, pages)
         self.load.add_decode(row.computed_tokens)
@@ -73,7 +72,7 @@ def one_by_one(name: str) -> SchedulingPolicy:
     plain = type(create_policy(name, MODEL))
 
     def builder(self: PolicyBase, snapshot: Snapshot) -> PlanBuilder:
-        return OneByOne(snapshot, self.model, self.drift.margin)
+        return OneByOne(snapshot, self.model, self.steps.quantile)
 
     policy: SchedulingPolicy = type(f"OneByOne{name}", (plain,), {"_builder": builder})(MODEL)
     return policy

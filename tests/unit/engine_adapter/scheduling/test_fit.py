@@ -9,7 +9,7 @@ from engine_adapter.scheduling.fit import (
     fit_with_holdout,
     smallest_per_load,
 )
-from engine_adapter.scheduling.latency import Coefficients, PolynomialModel
+from engine_adapter.scheduling.latency import Coefficients, PolynomialModel, StepLoad
 from engine_adapter.scheduling.plan import StepKind
 
 TRUTH = PolynomialModel(
@@ -67,3 +67,29 @@ def test_a_fit_needs_steps_of_positive_length() -> None:
         fit_model([])
     with pytest.raises(ValueError, match="cannot take 0"):
         fit_model([Sample((1,), (), 0.0)])
+
+
+def test_a_plateau_is_found() -> None:
+    """Matrices of a GPU cost the same up to a size, and in proportion beyond."""
+    truth = Coefficients(2e-6, 0.0, 1e-8, 0.0, 0.0, 0.006, 0.0, 2e-5, 192.0)
+    model = PolynomialModel(truth, truth, truth)
+    samples = []
+    for p in (8, 16, 48, 96, 160, 256, 400, 512, 1024, 2048):
+        for c in (0, 512, 2048):
+            load = StepLoad()
+            load.add_chunk(p, c)
+            samples.append(Sample((), ((p, c),), model.predict(load)))
+    fitted = fit_model(samples).prefill
+    assert fitted.knee == 192.0
+    assert fitted.k_hinge == pytest.approx(2e-5, rel=1e-3)
+
+
+def test_a_straight_line_gets_no_knee() -> None:
+    line = Coefficients(2e-5, 0.0, 1e-8, 0.0, 0.0, 0.006)
+    model = PolynomialModel(line, line, line)
+    samples = []
+    for p in (8, 16, 48, 96, 160, 256, 400, 512, 1024, 2048):
+        load = StepLoad()
+        load.add_chunk(p, 100)
+        samples.append(Sample((), ((p, 100),), model.predict(load)))
+    assert fit_model(samples).prefill.knee == 0.0

@@ -63,5 +63,6 @@ def test_a_small_pool_still_tells_rows_from_context() -> None:
 def _truth(cell: Cell) -> float:
     regressors = Sample(cell.decode, cell.chunks, 1.0).load().regressors()
     k = LINEAR
-    order = (k.k_token, k.k_attention, k.k_context, k.k_square, k.k_row, k.k_batch, k.k_constant)
+    order = [k.k_token, k.k_attention, k.k_context, k.k_square, k.k_row, k.k_batch]
+    order += [k.k_constant, k.k_hinge]
     return sum(a * b for a, b in zip(order, regressors, strict=True))

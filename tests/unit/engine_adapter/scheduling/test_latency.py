@@ -18,6 +18,8 @@ coefficients = st.builds(
     k_row=unit.map(lambda x: x * 1e-3),
     k_constant=unit.map(lambda x: x * 0.1),
     k_batch=unit.map(lambda x: x * 0.1),
+    k_hinge=unit.map(lambda x: max(0.0, x - 0.5) * 1e-3),
+    knee=st.sampled_from([0.0, 32.0, 128.0, 512.0]),
 )
 
 

@@ -123,48 +123,6 @@ class TestBesideOnline:
         assert len(plan.decode) == 7
         assert plan.prefill == ()
 
-    def test_crumbs_of_a_long_prompt_are_left_alone(self, world: World) -> None:
-        """Any chunk at context 400 reads it again for 30 ms; only a few tokens would fit."""
-        k = Coefficients(0.001, 0, 0.000075, 0, 0, 0.010)
-        model = PolynomialModel(k, k, k)
-        world.slo = Slo(ttft_s=1.0, tbt_s=0.070)
-        world.have(page_tokens=1, free_pages=9000, total_pages=9000)
-        world.online("on", phase=DECODE)
-        world.offline("half", phase=PREFILL, prompt=900, computed=400)
-        # 10 + 1 + 7.6 ms with the online row; 20 tokens would fit, for 51 ms
-        picky = replace(LEAN, min_harvest=0.5)
-        assert plan_of(world, model, picky).prefill == ()
-        # a prompt at its beginning is worth it, and the other does not hold it up
-        world.offline("fresh", prompt=900)
-        assert [chunk.rid for chunk in plan_of(world, model, picky).prefill] == ["fresh"]
-
-    def test_crumbs_are_better_than_nothing_where_online_requests_never_leave(
-        self, world: World
-    ) -> None:
-        k = Coefficients(0.001, 0, 0.000075, 0, 0, 0.010)
-        world.slo = Slo(ttft_s=1.0, tbt_s=0.070)
-        world.have(page_tokens=1, free_pages=9000, total_pages=9000)
-        world.online("on", phase=DECODE)
-        world.offline("half", phase=PREFILL, prompt=900, computed=400)
-        policy = ConserveV2(PolynomialModel(k, k, k), replace(LEAN, min_harvest=0.0))
-        assert policy.plan(world.snapshot()).prefill == ()
-        for _ in range(40):
-            world.now_s += 5.0
-            plan = policy.plan(world.snapshot())
-        assert plan.prefill == (Chunk("half", 19),)
-
-    def test_few_decode_rows_wait_for_a_step_of_many(self, world: World) -> None:
-        """The second token of a step costs 40 ms, the next ones 1 ms each; a dozen rows pay."""
-        k = Coefficients(0.001, 0, 0, 0, 0, 0.020, k_batch=0.040)
-        model = PolynomialModel(k, k, k)
-        world.slo = Slo(ttft_s=1.0, tbt_s=0.090)
-        world.online("on", phase=DECODE)
-        world.offline("off0", phase=DECODE)
-        assert plan_of(world, model).decode == ("on",)
-        for i in range(1, 11):
-            world.offline(f"off{i}", phase=DECODE)
-        assert len(plan_of(world, model).decode) == 12
-
     def test_prompts_are_finished_before_others_are_begun(
         self, world: World, model: PolynomialModel
     ) -> None:
