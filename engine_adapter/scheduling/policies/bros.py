@@ -144,8 +144,14 @@ class Bros(PolicyBase):
         return False
 
     def _decode(self, ranked: Ranked, rows: list[RequestRow], budget_s: float) -> bool:
-        """Decode them, taking memory from those behind; False if time was too short for all."""
+        """Decode them, taking memory from those behind; False if time was too short for all.
+
+        A prompt that was taken before may have displaced some of them.
+        """
         builder = ranked.builder
+        rows = [row for row in rows if row.rid not in builder.taken]
+        if not rows:
+            return True
         ready = ReadyRows(rows, builder.page_tokens)
         if ready.pages.total > builder.pages_left:
             ranked.take_decode(rows)
