@@ -229,7 +229,7 @@ def test_p_31_wrong_ones_are_refused_before_anything_is_stored(live: Live) -> No
     assert live.run(num_batches()) == before
 
 
-def test_p_31_it_goes_before_batches_and_its_dispatcher_is_woken(live: Live) -> None:
+def test_p_31_it_goes_before_batches(live: Live) -> None:
     made = begin(live)
 
     async def priorities() -> tuple[int, int]:

@@ -194,6 +194,7 @@ def test_an_ordinary_user_needs_no_rights(home: Path) -> None:
 def test_under_root_the_state_directory_is_closed_to_others(home: Path) -> None:
     account = server_account()
     assert account is not None
+    home.chmod(0o755)
     state = home / "state"
     state.mkdir(mode=0o755)
     assert reachable_directory(state, account) == state / "postgres"
