@@ -121,9 +121,8 @@ EXPERIMENTS = (
             Order("P99 TTFT", "Fig. 6a", ("online_only", "C", "SP", "NP"), "ttft_p99"),
             Order("offline tokens", "Fig. 6a", ("NP", "C", "SP"), "offline", least=False),
         ),
-        "The default policy keeps the latencies of the paper but not its harvest. What offline work would be cheaper "
-        "without chat is left out beside it. v1 and xLLM fill the step to its target whatever that costs: they show "
-        "what the paper's rule would harvest. SP loses less than in the paper. Requests begin only with memory for "
+        "The default policy keeps the latencies and the harvest of the paper. v1 and xLLM fill the step to its "
+        "target whatever that costs the pace. SP loses less than in the paper: requests begin only with memory for "
         "their prompts, so little is computed twice.",
     ),
     Experiment(

@@ -46,7 +46,7 @@ def page(found: Found, seeds: Sequence[int], taken_s: float) -> str:
     made = f"{counts[0]}" if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
     summary = (
         f"\n**{near} of {num} figures are near, {kept} of {orders} orders hold.** Each experiment ran with\n"
-        f"{made} of the seeds {', '.join(map(str, seeds))}, in {taken_s / 60.0:.0f} minutes on two cores.\n"
+        f"{made} of the seeds {', '.join(map(str, seeds))}, in {taken_s:.0f} seconds on two cores.\n"
     )
     return HEAD + summary + "\n".join(parts)
 
