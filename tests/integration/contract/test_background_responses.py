@@ -45,6 +45,11 @@ def batch_of(live: Live, made: dict[str, Any]) -> str:
     return live.run(_batch_of(live, made["id"]))
 
 
+def reached_the_engine(live: Live, given: str) -> bool:
+    """Asked by its text: rows that other tests left behind may reach the engine meanwhile."""
+    return any(given in str(body) for body in live.engine.received)
+
+
 def process(live: Live, made: dict[str, Any]) -> dict[str, Any]:
     """What workers do with it; the response then."""
 
@@ -145,13 +150,12 @@ def test_p_27_gone_on_with_from_any_event(live: Live) -> None:
 
 
 def test_p_28_cancelled_before_it_has_begun(live: Live) -> None:
-    num_before = len(live.engine.received)
-    made = begin(live)
+    made = begin(live, "fake:text=never cancelled")
     with live.client(_strict_response_validation=True) as client:
         assert client.responses.cancel(made["id"]).status == "cancelled"
         assert client.responses.cancel(made["id"]).status == "cancelled"
     assert process(live, made)["status"] == "cancelled"
-    assert len(live.engine.received) == num_before
+    assert not reached_the_engine(live, "fake:text=never cancelled")
     with live.http() as http:
         raw = http.get(f"{RESPONSES}/{made['id']}", params={"stream": "true"}).content
     last = orjson.loads(raw.split(b"\n\n")[-2].split(b"data: ")[1])
@@ -168,13 +172,12 @@ def test_p_28_what_has_ended_cannot_be_cancelled(live: Live) -> None:
 
 
 def test_p_28_deleted_while_it_waits(live: Live) -> None:
-    num_before = len(live.engine.received)
-    made = begin(live)
+    made = begin(live, "fake:text=never deleted")
     with live.http() as http:
         assert http.delete(f"{RESPONSES}/{made['id']}").json()["deleted"]
         error_of(http.get(f"{RESPONSES}/{made['id']}"), 404)
     live.run(finalize(live.database, live.gateway.app.state.file_store, batch_of(live, made)))
-    assert len(live.engine.received) == num_before
+    assert not reached_the_engine(live, "fake:text=never deleted")
 
 
 def test_p_29_one_that_the_engine_refuses_has_failed(live: Live) -> None:
