@@ -2,7 +2,8 @@
 
 Ten batches have 50,000 rows, the others about 50; two of the large ones are live. Each page is
 asked for one after the other, with nobody else there; so is the search, which looks through all.
-Target: 300 ms at the 95th percentile of every page.
+Target: 300 ms at the 95th percentile of every page. Beside it stands the processor time that
+gateway, client and Postgres spend on one: about the same however busy the machine is.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import asyncio
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
+import psutil
 from sqlalchemy import text
 
 from bench.report import environment, report
@@ -96,7 +99,7 @@ PAGES = {
     "rows of a large batch": "/batches/batch_5/rows",
     "rows, failed, late": "/batches/batch_5/rows?group=failed&after=49000",
     "rows by custom id": "/batches/batch_5/rows?search=question-5-49",
-    "one row": "/batches/batch_5/rows/49999",
+    "one row": "/batches/batch_5/rows?line=49999",
     "usage": "/usage",
     "projects": "/projects",
     "webhooks": "/webhooks",
@@ -105,7 +108,18 @@ PAGES = {
 }
 
 
-async def measure(url: str) -> dict[str, list[float]]:
+def _spent_s(postmaster: psutil.Process) -> float:
+    """Processor time so far: of this process, of Postgres, of its ended backends."""
+    times = postmaster.cpu_times()
+    spent = time.process_time() + times.children_user + times.children_system
+    for one in (postmaster, *postmaster.children()):
+        with suppress(psutil.NoSuchProcess):
+            spent += sum(one.cpu_times()[:2])
+    return spent
+
+
+async def measure(url: str) -> tuple[dict[str, list[float]], dict[str, float]]:
+    """Milliseconds of each reading of a page, and the mean processor time of one."""
     database = Database(url)
     async with database.unit_of_work() as session:
         for statement in _FILL:
@@ -115,25 +129,29 @@ async def measure(url: str) -> dict[str, list[float]]:
     async with database.engine.connect() as connection:
         bare = await connection.execution_options(isolation_level="AUTOCOMMIT")
         await bare.execute(text("VACUUM ANALYZE"))
+        backend = psutil.Process(await bare.scalar(text("SELECT pg_backend_pid()")))
+        postmaster = psutil.Process(backend.ppid())
     took: dict[str, list[float]] = {}
+    spent: dict[str, float] = {}
     async with operator_site(database) as site, site.admin() as client:
         client.timeout = httpx.Timeout(120)
         for name, path in PAGES.items():
             reply = await client.get(f"/admin{path}")
-            assert reply.status_code in (200, 404), (name, reply.status_code)
-            took[name] = []
+            assert reply.status_code == 200, (name, reply.status_code)
+            took[name], spent_s = [], _spent_s(postmaster)
             for _ in range(NUM_READS):
                 began_s = time.perf_counter()
                 await client.get(f"/admin{path}")
                 took[name].append(1000 * (time.perf_counter() - began_s))
+            spent[name] = 1000 * (_spent_s(postmaster) - spent_s) / NUM_READS
             print(f"  {name}: {sorted(took[name])[NUM_READS // 2]:.0f} ms", flush=True)
     await database.dispose()
-    return took
+    return took, spent
 
 
 def main() -> int:
     with tempfile.TemporaryDirectory(prefix="bench-") as folder, postgres_url(Path(folder)) as url:
-        took = asyncio.run(measure(url))
+        took, spent = asyncio.run(measure(url))
     measured: dict[str, object] = {"environment": environment()}
     targets = {}
     for name, values in took.items():
@@ -141,6 +159,7 @@ def main() -> int:
         word = name.replace(", ", "_").replace(" ", "_")
         measured[f"{word}_p50_ms"] = round(values[len(values) // 2], 1)
         measured[f"{word}_p95_ms"] = round(values[int(0.95 * len(values)) - 1], 1)
+        measured[f"{word}_cpu_ms"] = round(spent[name], 1)
         targets[f"{word}_p95_ms"] = (TARGET_MS, False)
     return 0 if report("dashboard_pages", measured, targets) else 1
 

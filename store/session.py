@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import event, text
 from sqlalchemy.engine import ExceptionContext
@@ -19,6 +19,9 @@ from sqlalchemy.ext.asyncio import (
 
 from store.bounded_connection import CONNECT_LIMIT_S, BoundedConnection
 from store.failures import is_full
+
+ACTOR: Final = "actor"
+"""Where a session's `info` says who acts in it."""
 
 
 class Database:
@@ -80,9 +83,14 @@ class Database:
             self.met_full()
 
     @asynccontextmanager
-    async def unit_of_work(self) -> AsyncIterator[AsyncSession]:
-        """One transaction: committed when the block ends, rolled back when it raises."""
+    async def unit_of_work(self, *, actor: str | None = None) -> AsyncIterator[AsyncSession]:
+        """One transaction: committed when the block ends, rolled back when it raises.
+
+        Args:
+            actor: For whom, in words for a batch's timeline; none: for the service itself.
+        """
         async with _heard_cancellation(), self._sessions.begin() as session:
+            session.info[ACTOR] = actor
             yield session
 
     @asynccontextmanager

@@ -50,7 +50,7 @@ class Helm:
             NotFound: No such batch in the organisation.
             Conflict: It does not go with the batch's status.
         """
-        async with self.database.unit_of_work() as work:
+        async with self.database.unit_of_work(actor=self.actor.named) as work:
             found = await overview.one(work, self.actor.organization_id, self.batch_id)
             if found is None:
                 raise NotFound(f"No batch found with id '{self.batch_id}'.")

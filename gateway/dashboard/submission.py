@@ -49,7 +49,7 @@ async def submit(request: Request, resources: ResourcesDep, admin: AdminDep) -> 
                 raise InvalidUpload(
                     "The file is empty. Choose a JSONL file with one request a line."
                 )
-            async with resources.database.unit_of_work() as work:
+            async with resources.database.unit_of_work(actor=admin.actor(request).named) as work:
                 file = await record(work, upload, admin.key.project_id)
                 wanted = CreateBatch(
                     input_file_id=file.id, endpoint=form.endpoint, completion_window="24h"

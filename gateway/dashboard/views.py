@@ -56,6 +56,9 @@ EVENT_LABELS = {
     "priority_changed": "Priority changed",
     "retried": "Failed rows run again",
 }
+EVENTS_OF_PEOPLE = frozenset(
+    {"created", "cancelling", "paused", "resumed", "priority_changed", "retried"}
+)
 EVENT_FIGURES = ("num_completed", "num_failed", "num_stopped")
 
 
@@ -221,6 +224,7 @@ class EventView:
     label: str
     tone: str
     detail: str
+    actor: str = ""
 
     @classmethod
     def of(cls, event: BatchEvent) -> EventView:
@@ -228,7 +232,7 @@ class EventView:
         label = EVENT_LABELS.get(event.event, wording.label(event.event).capitalize())
         said = sorted((event.detail or {}).items(), key=lambda pair: _place(pair[0]))
         detail = ", ".join(f"{wording.label(k)}: {_figure(v)}" for k, v in said)
-        return cls(event.created_at, label, TONES.get(event.event, "idle"), detail)
+        return cls(event.created_at, label, TONES.get(event.event, "idle"), detail, _actor(event))
 
 
 @dataclass(frozen=True)
@@ -277,6 +281,11 @@ def progress_chart(points: Sequence[ProgressPoint], view: BatchView) -> str:
             "max": batch.num_total,
         }
     ).decode()
+
+
+def _actor(event: BatchEvent) -> str:
+    """Who did it; nobody is named where a person did and none was noted."""
+    return event.actor or ("" if event.event in EVENTS_OF_PEOPLE else "coserve")
 
 
 def _place(key: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -186,4 +187,5 @@ def _merged(at_s: int, moments: Sequence[Moment]) -> Moment:
 
 
 def _sum(parts: Sequence[Sequence[float]], length: int) -> list[float]:
-    return [sum(part[at] for part in parts if at < len(part)) for at in range(length)]
+    total = [sum(column) for column in zip_longest(*parts, fillvalue=0.0)]
+    return total + [0.0] * (length - len(total))

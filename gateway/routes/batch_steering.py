@@ -22,7 +22,7 @@ async def pause_batch(
 ) -> BatchObject:
     """Run no line of a live batch for now; its window goes on."""
     _check_id(batch_id)
-    async with database.unit_of_work() as session:
+    async with database.unit_of_work(actor=principal.actor) as session:
         batch = await steer.pause(session, principal.project_id, batch_id)
         return await shape(session, engines, batch)
 
@@ -37,7 +37,7 @@ async def resume_batch(
 ) -> BatchObject:
     """Let a paused batch go on."""
     _check_id(batch_id)
-    async with database.unit_of_work() as session:
+    async with database.unit_of_work(actor=principal.actor) as session:
         batch = await steer.resume(session, principal.project_id, batch_id)
         answer = await shape(session, engines, batch)
     await queue.wake_dispatchers(engines.open_urls)
@@ -55,7 +55,7 @@ async def change_priority(
 ) -> BatchObject:
     """Change a live batch's place among those of its project."""
     _check_id(batch_id)
-    async with database.unit_of_work() as session:
+    async with database.unit_of_work(actor=principal.actor) as session:
         batch = await steer.prioritize(session, principal.project_id, batch_id, body.priority)
         return await shape(session, engines, batch)
 
@@ -71,7 +71,7 @@ async def retry_batch(
 ) -> BatchObject:
     """Run the unanswered lines of a batch that is over again, as a batch of their own."""
     _check_id(batch_id)
-    async with database.unit_of_work() as session:
+    async with database.unit_of_work(actor=principal.actor) as session:
         batch = await rerun.retry_failed(
             session,
             principal.project_id,

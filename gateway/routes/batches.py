@@ -29,7 +29,7 @@ async def create_batch(
     idempotency_key: Annotated[str | None, Header()] = None,
 ) -> BatchObject:
     """Create a batch; its file is read later, by a worker."""
-    async with database.unit_of_work() as session:
+    async with database.unit_of_work(actor=principal.actor) as session:
         batch, is_new = await idempotency.create_batch(
             session,
             principal.project_id,
@@ -100,7 +100,7 @@ async def cancel_batch(
     """Stop a live batch; what is finished is kept and delivered."""
     if not may_be_id(batch_id):
         raise BatchNotFound(batch_id[:64])
-    async with database.unit_of_work() as session:
+    async with database.unit_of_work(actor=principal.actor) as session:
         batch = await cancel.cancel(session, principal.project_id, batch_id)
         answer = await shape(session, engines, batch)
     await queue.enqueue_finalize(batch_id)

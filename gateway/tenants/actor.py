@@ -56,6 +56,11 @@ class Actor:
     address: str | None = None
     request_id: str | None = None
 
+    @property
+    def named(self) -> str:
+        """What the timeline of a batch calls it."""
+        return f"{self.name} ({self.source})"
+
     async def record(
         self,
         session: AsyncSession,

@@ -23,5 +23,7 @@ class BatchEvent(Base):
     event: Mapped[str]
     from_status: Mapped[str | None]
     to_status: Mapped[str | None]
+    actor: Mapped[str | None]
+    """Whose key did it, and through which door; null where the service did it by itself."""
     detail: Mapped[dict[str, Any] | None] = mapped_column(JSONB(none_as_null=True))
     created_at: Mapped[CreatedAt]

@@ -9,6 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from store.models import BatchEvent
+from store.session import ACTOR
 
 
 async def append(
@@ -20,13 +21,17 @@ async def append(
     to_status: str | None = None,
     detail: Mapping[str, Any] | None = None,
 ) -> None:
-    """Remember that something happened, in the transaction in which it happened."""
+    """Remember that something happened, in the transaction in which it happened.
+
+    Who did it is who the transaction belongs to (`Database.unit_of_work`).
+    """
     session.add(
         BatchEvent(
             batch_id=batch_id,
             event=event,
             from_status=from_status,
             to_status=to_status,
+            actor=session.info.get(ACTOR),
             detail=dict(detail) if detail is not None else None,
         )
     )

@@ -9,9 +9,11 @@ from sqlalchemy import text
 from batch.cancel import cancel
 from batch.finalize import finalize
 from batch.queue import DISPATCH, FINALIZE
+from batch.steer import resume
 from engine_adapter.client.fake import FakeEngineClient
 from engine_adapter.client.fake_engine import FakeEngine
 from store.models import Batch
+from store.repositories import event
 from tests.fixtures.batches import (
     add_batch,
     add_project,
@@ -226,3 +228,19 @@ async def _shorten_window(site: Site, batch_id: str) -> None:
             text("UPDATE batches SET expires_at = now() + interval '5 seconds' WHERE id = :id"),
             {"id": batch_id},
         )
+
+
+async def test_the_timeline_says_who_did_it_and_what_the_service_did(site: Site) -> None:
+    batch_id = await running(site)
+    async with site.admin() as client:
+        await do(client, batch_id, "pause")
+        page = (await client.get(f"/admin/batches/{batch_id}")).text
+    async with site.bench.database.unit_of_work(actor="nightly (api)") as work:
+        await resume(work, "proj_default", batch_id)
+    async with site.bench.database.snapshot() as work:
+        said = {one.event: one.actor for one in await event.of_batch(work, batch_id)}
+    assert said["paused"] == "admin (dashboard)"
+    assert said["resumed"] == "nightly (api)"
+    assert said["in_progress"] is None
+    assert "by admin (dashboard)" in page
+    assert "by coserve" in page
