@@ -29,6 +29,7 @@ from gateway.dashboard import (
     steering,
     submission,
     usage,
+    webhook_acts,
 )
 from gateway.dashboard.access import LoginRequired, current_session
 from gateway.dashboard.fragments import SharedReadings
@@ -77,6 +78,7 @@ def make_dashboard(gateway_state: State, *, secret: str | None) -> FastAPI:
         rows,
         projects,
         keys,
+        webhook_acts,
     )
     for module in (*parts, usage, audit_log):
         app.include_router(module.router)

@@ -11,7 +11,9 @@ from starlette.responses import HTMLResponse, Response
 
 from batch.line import ENDPOINTS
 from batch.upload import MAX_BATCH_FILE_BYTES
+from batch.webhooks.events import EVENT_TYPES
 from engine_adapter.client.base import CHAT_PATH
+from engine_adapter.wire.errors import ApiError
 from gateway.auth.roles import Permission, may
 from gateway.dashboard.access import CSRF_FIELD, Admin, AdminDep, ResourcesDep
 from gateway.dashboard.fragments import (
@@ -214,6 +216,31 @@ async def engines(request: Request, resources: ResourcesDep, admin: AdminDep) ->
 @router.get("/webhooks")
 async def webhooks(request: Request, resources: ResourcesDep, admin: AdminDep) -> Response:
     """The webhooks."""
-    view = WebhooksView(admin.key.project_id)
-    stream = {"view": "webhooks"}
-    return await _living_page(request, resources, admin, "webhooks.html", view, stream)
+    return await webhooks_page(request, resources, admin)
+
+
+async def webhooks_page(
+    request: Request,
+    resources: Resources,
+    admin: AdminDep,
+    *,
+    refused: ApiError | None = None,
+    secret: str = "",
+    said: str = "",
+    good: bool = True,
+) -> HTMLResponse:
+    """The webhooks, with what came of the last act."""
+    return await _living_page(
+        request,
+        resources,
+        admin,
+        "webhooks.html",
+        WebhooksView(admin.key.project_id),
+        {"view": "webhooks"},
+        status=200 if refused is None else refused.status,
+        error="" if refused is None else refused.message,
+        event_types=EVENT_TYPES,
+        secret=secret,
+        said=said,
+        good=good,
+    )

@@ -10,11 +10,13 @@ from starlette.datastructures import State
 from batch.clock import Clock, SystemClock
 from batch.files import FileStore
 from batch.queue import Queue
+from batch.webhooks.sender import Sender
 from engine_adapter.client.base import EngineClient
 from engine_adapter.client.pool import EnginePool
 from gateway.dashboard.engines import EngineHistory
 from gateway.dashboard.session import SessionSigner
 from gateway.dashboard.throttle import LoginThrottle
+from gateway.limits.reached import ReceiverLooks
 from gateway.serving import PromptParts
 from gateway.settings import GatewaySettings
 from gateway.storage_watch import StorageWatch
@@ -68,6 +70,18 @@ class Resources:
         """How stages are asked for."""
         queue: Queue = self.state.queue
         return queue
+
+    @property
+    def sender(self) -> Sender:
+        """What sends webhooks."""
+        sender: Sender = self.state.sender
+        return sender
+
+    @property
+    def receiver_looks(self) -> ReceiverLooks:
+        """Counts looks for webhook receivers that found none."""
+        looks: ReceiverLooks = self.state.receiver_looks
+        return looks
 
     @property
     def prompt_parts(self) -> PromptParts:

@@ -33,6 +33,9 @@ class Action(StrEnum):
     BATCH_RETRIED = "batch.retried"
     BATCH_FILE_DOWNLOADED = "batch.file_downloaded"
     BATCH_ROW_READ = "batch.row_read"
+    WEBHOOK_CREATED = "webhook_endpoint.created"
+    WEBHOOK_TESTED = "webhook_endpoint.tested"
+    WEBHOOK_REPLAYED = "webhook_delivery.replayed"
     LOGIN = "login.succeeded"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import func, select
+from sqlalchemy import func, select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from store.models import Project, WebhookDelivery, WebhookEndpoint
@@ -54,3 +54,37 @@ async def endpoints(
         .limit(limit)
     )
     return [EndpointOverview(*row) for row in await session.execute(query)]
+
+
+async def find(
+    session: AsyncSession, organization_id: str, endpoint_id: str
+) -> WebhookEndpoint | None:
+    """An endpoint of any project of the organisation."""
+    query = (
+        select(WebhookEndpoint)
+        .join(Project, Project.id == WebhookEndpoint.project_id)
+        .where(WebhookEndpoint.id == endpoint_id, Project.organization_id == organization_id)
+    )
+    return (await session.execute(query)).scalar_one_or_none()
+
+
+async def replay(session: AsyncSession, organization_id: str, delivery_id: str) -> str | None:
+    """Send a delivery that has ended once more; the project that it belongs to.
+
+    None where there is none of this id, it has not ended, or its endpoint is disabled. Its attempts
+    go on counting: one that fails again is given up as the schedule says.
+    """
+    found = await session.execute(
+        text(
+            """
+            UPDATE webhook_deliveries d
+            SET status = 'pending', ended_at = NULL, next_at = statement_timestamp()
+            FROM webhook_endpoints w JOIN projects p ON p.id = w.project_id
+            WHERE d.id = :id AND d.status <> 'pending' AND w.id = d.endpoint_id
+              AND w.disabled_at IS NULL AND p.organization_id = :organization_id
+            RETURNING w.project_id
+            """
+        ),
+        {"id": delivery_id, "organization_id": organization_id},
+    )
+    return found.scalar_one_or_none()

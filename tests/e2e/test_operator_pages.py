@@ -23,6 +23,10 @@ pytestmark = pytest.mark.browser
 PAGES = {
     "overview": ("?window=24h", "#chart-ttft canvas"),
     "scheduler": ("scheduler", "#steps-0 svg >> nth=0"),
+    "batches": ("batches", "#batches-list tbody tr >> nth=0"),
+    "new-batch": ("batches/new", "#upload-form"),
+    "webhooks": ("webhooks", "#new-webhook"),
+    "engines": ("engines", "#engines-list article, #engines-list section >> nth=0"),
     "isolation": ("isolation?window=14d", "#isolation-tbt svg >> nth=0"),
 }
 

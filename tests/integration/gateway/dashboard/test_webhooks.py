@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from batch.queue import DELIVER
 from batch.webhooks import signature
+from store.repositories import webhook_delivery as deliveries
+from store.repositories import webhook_overview as overview
 from tests.fixtures.batches import add_project
-from tests.fixtures.dashboard import Site
+from tests.fixtures.dashboard import Site, token_in
 from tests.fixtures.receiver import receiving
 from tests.fixtures.webhooks import add_endpoint, deliver_now, end_batch
 
@@ -49,3 +52,52 @@ async def test_only_an_admin_sees_it(site: Site) -> None:
         assert reply.status_code == 303
         assert "/admin/login" in reply.headers["location"]
         assert (await stranger.get("/admin/events?view=webhooks")).status_code == 401
+
+
+async def test_an_endpoint_is_registered_tried_and_sent_to_again(site: Site) -> None:
+    database = site.bench.database
+    async with receiving(status=503) as receiver, site.admin() as client:
+        token = token_in((await client.get("/admin/webhooks")).text)
+        fields = {"csrf_token": token, "name": "nightly", "url": receiver.url}
+        made = await client.post(
+            "/admin/webhooks", data={**fields, "event_types": ["batch.cancelled"]}
+        )
+        assert made.status_code == 200, made.text
+        async with database.snapshot() as work:
+            (known,) = await overview.endpoints(work, "proj_default", limit=10)
+        assert signature.shown(known.endpoint.secret) in made.text
+        assert (
+            signature.shown(known.endpoint.secret) not in (await client.get("/admin/webhooks")).text
+        )
+
+        path = f"/admin/webhooks/{known.endpoint.id}/test"
+        tried = await client.post(path, data={"csrf_token": token})
+        assert "answered a sample of batch.cancelled with 503" in tried.text
+
+        await end_batch(database)
+        receiver.status = 200
+        await deliver_now(database)
+        async with database.snapshot() as work:
+            (sent,) = await deliveries.recent(work, [known.endpoint.id], per_endpoint=5)
+        path = f"/admin/webhooks/deliveries/{sent.id}/replay"
+        assert (await client.post(path, data={"csrf_token": token})).status_code == 303
+        assert (DELIVER, "") in site.bench.queue.take()
+        assert (await client.post(path, data={"csrf_token": token})).status_code == 409
+        await deliver_now(database)
+        log = (await client.get("/admin/audit")).text
+    ids = [one.webhook_id for one in receiver.received[1:]]
+    assert ids == [sent.id, sent.id], "the receiver can tell that it has heard of it"
+    for act in ("webhook_endpoint.created", "webhook_endpoint.tested", "webhook_delivery.replayed"):
+        assert act in log
+
+
+async def test_what_is_wrong_with_an_endpoint_is_said(site: Site) -> None:
+    async with site.admin() as client:
+        token = token_in((await client.get("/admin/webhooks")).text)
+        fields = {"csrf_token": token, "name": "n", "url": "ftp://nowhere", "event_types": ["x"]}
+        refused = await client.post("/admin/webhooks", data=fields)
+        unknown = await client.post("/admin/webhooks/we_no/test", data={"csrf_token": token})
+        forged = await client.post("/admin/webhooks", data={**fields, "csrf_token": "wrong"})
+    assert refused.status_code == 400
+    assert 'role="alert"' in refused.text
+    assert (unknown.status_code, forged.status_code) == (404, 403)

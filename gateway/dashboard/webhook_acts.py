@@ -1,0 +1,97 @@
+"""What an operator can do with webhooks: register an endpoint, try it, send a delivery again."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Form, Request
+from starlette.responses import RedirectResponse, Response
+
+from batch.errors import WebhookEndpointNotFound
+from batch.webhooks import endpoints, signature
+from batch.webhooks.schemas import CreateWebhookEndpoint
+from engine_adapter.wire.errors import ApiError, Conflict
+from gateway.dashboard.access import CheckedForm, OperatorDep, ResourcesDep
+from gateway.dashboard.pages import webhooks_page
+from gateway.tenants.actor import Action
+from store.repositories import webhook_overview as overview
+
+router = APIRouter(prefix="/webhooks", dependencies=[CheckedForm])
+
+SAMPLE = "batch.completed"
+"""What is sent to try an endpoint that hears of it; else the first event that it hears of."""
+
+
+@router.post("")
+async def create_endpoint(
+    request: Request,
+    resources: ResourcesDep,
+    admin: OperatorDep,
+    name: Annotated[str, Form()] = "",
+    url: Annotated[str, Form()] = "",
+    event_types: Annotated[list[str], Form()] = [],  # noqa: B006 - FastAPI copies it
+) -> Response:
+    """Register an endpoint of the operator's project; its secret is shown in the reply alone."""
+    project_id = admin.key.project_id
+    wanted = CreateWebhookEndpoint(name=name.strip(), url=url.strip(), event_types=event_types)
+    try:
+        async with resources.receiver_looks.look(project_id):
+            made = await endpoints.create(resources.database, resources.sender, project_id, wanted)
+    except ApiError as refused:
+        return await webhooks_page(request, resources, admin, refused=refused)
+    async with resources.database.unit_of_work() as work:
+        await admin.actor(request).record(
+            work, Action.WEBHOOK_CREATED, made.id, project_id=project_id
+        )
+    return await webhooks_page(request, resources, admin, secret=signature.shown(made.secret))
+
+
+@router.post("/{endpoint_id}/test")
+async def test_endpoint(
+    request: Request, resources: ResourcesDep, admin: OperatorDep, endpoint_id: str
+) -> Response:
+    """Send a sample event now, and say what the receiver answered."""
+    async with resources.database.unit_of_work() as work:
+        found = await overview.find(work, admin.organization_id, endpoint_id[:64])
+        if found is None:
+            raise WebhookEndpointNotFound(endpoint_id[:64])
+        await admin.actor(request).record(
+            work, Action.WEBHOOK_TESTED, found.id, project_id=found.project_id
+        )
+    event_type = SAMPLE if SAMPLE in found.event_types else found.event_types[0]
+    try:
+        async with resources.receiver_looks.look(found.project_id):
+            status = await endpoints.test(
+                resources.database,
+                resources.sender,
+                resources.clock,
+                found.project_id,
+                found.id,
+                event_type,
+            )
+    except ApiError as refused:
+        return await webhooks_page(request, resources, admin, refused=refused)
+    good = 200 <= status < 300
+    said = f"“{found.name}” answered a sample of {event_type} with {status}."
+    return await webhooks_page(request, resources, admin, said=said, good=good)
+
+
+@router.post("/deliveries/{delivery_id}/replay")
+async def replay_delivery(
+    request: Request, resources: ResourcesDep, admin: OperatorDep, delivery_id: str
+) -> Response:
+    """Send a delivery that has ended once more, under its old id."""
+    async with resources.database.unit_of_work() as work:
+        project_id = await overview.replay(work, admin.organization_id, delivery_id[:64])
+        if project_id is not None:
+            await admin.actor(request).record(
+                work, Action.WEBHOOK_REPLAYED, delivery_id[:64], project_id=project_id
+            )
+    if project_id is None:
+        refused = Conflict(
+            "This delivery is still on its way, or its endpoint is disabled. "
+            "A test that is answered well enables an endpoint."
+        )
+        return await webhooks_page(request, resources, admin, refused=refused)
+    await resources.queue.enqueue_deliver()
+    return RedirectResponse(f"{request.scope['root_path']}/webhooks", 303)
