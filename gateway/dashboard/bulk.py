@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from typing import Annotated, Final
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 from fastapi import APIRouter, Form, Request
 from starlette.responses import RedirectResponse, Response
@@ -34,8 +34,7 @@ async def act_on_many(
     admin: AdminDep,
     act: Annotated[str, Form()],
     batch: Annotated[list[str], Form(max_length=200)],
-    group: Annotated[str, Form()] = "",
-    search: Annotated[str, Form()] = "",
+    kept: Annotated[str, Form(max_length=2000)] = "",
 ) -> Response:
     """Do it to each, in a transaction of its own; those that ended meanwhile are left as they are.
 
@@ -55,6 +54,5 @@ async def act_on_many(
             await resources.queue.enqueue_finalize(batch_id)
     if act in ("resume", "first"):
         await resources.queue.wake_dispatchers(resources.engine_pool.open_urls)
-    kept = urlencode({k: v for k, v in (("group", group), ("search", search)) if v})
-    path = f"{request.scope['root_path']}/batches"
-    return RedirectResponse(f"{path}?{kept}" if kept else path, 303)
+    path, words = f"{request.scope['root_path']}/batches", urlencode(parse_qsl(kept))
+    return RedirectResponse(f"{path}?{words}" if words else path, 303)

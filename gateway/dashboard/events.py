@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from html import escape
 
 from fastapi import APIRouter, Request
@@ -26,10 +26,11 @@ from gateway.dashboard.overview import OverviewView, window_of
 from gateway.dashboard.resources import Resources
 from gateway.dashboard.scheduler import SchedulerView
 from gateway.dashboard.webhooks import WebhooksView
-from store.repositories.overview import STATUS_GROUPS
+from store.repositories.batch_browser import BatchFilter
 
 router = APIRouter()
 
+FILTERS = tuple(one.name for one in fields(BatchFilter))
 TICK_S = 1.0
 SIGN_OF_LIFE_S = 15.0
 RECHECK_S = 3.0
@@ -131,16 +132,14 @@ def view_of(admin: Admin, query: Mapping[str, str]) -> View:
     """
     organization_id = admin.organization_id
     window, _ = window_of(query.get("window", ""))
-    group = query.get("group", "")
     makers: dict[str, Callable[[], View]] = {
         "overview": lambda: OverviewView(organization_id, admin.key.project_id, window),
         "scheduler": SchedulerView,
         "isolation": lambda: IsolationView(window),
         "batches": lambda: BatchesView(
             organization_id,
-            group if group in STATUS_GROUPS else None,
+            BatchFilter(**{name: query.get(name, "")[:MAX_SEARCH] for name in FILTERS}),
             query.get("after", "")[:64] or None,
-            query.get("search", "")[:MAX_SEARCH],
         ),
         "batch": lambda: OneBatchView(organization_id, query.get("batch_id", "")[:64]),
         "engines": EnginesView,

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
+from urllib.parse import urlencode
 
 from batch.steer import MAX_PRIORITY, MIN_PRIORITY
 from engine_adapter.wire.errors import NotFound
@@ -18,7 +19,8 @@ from gateway.dashboard.engines import read_engines
 from gateway.dashboard.resources import Resources
 from gateway.dashboard.templating import render
 from gateway.dashboard.views import BatchView, EventView, FailedRowView, progress_chart
-from store.repositories import overview
+from store.repositories import batch_browser, overview
+from store.repositories.batch_browser import BatchFilter
 from store.repositories.progress import retry_of
 
 PAGE_ROWS = 25
@@ -67,25 +69,19 @@ class BatchesView:
     """The list of an organisation's batches."""
 
     organization_id: str
-    group: str | None = None
+    wanted: BatchFilter
     after: str | None = None
-    search: str = ""
 
     @property
     def fresh_s(self) -> float:
         """See `View`: a search looks at every batch, and may be older."""
-        return 4.9 if self.search else 0.9
+        return 4.9 if self.wanted.search else 0.9
 
     async def read(self, resources: Resources) -> Fragments:
         """See `View`."""
         async with resources.database.snapshot() as work:
-            rows, has_more = await overview.page(
-                work,
-                self.organization_id,
-                group=self.group,
-                after=self.after,
-                limit=PAGE_ROWS,
-                search=self.search,
+            rows, has_more = await batch_browser.page(
+                work, self.organization_id, self.wanted, after=self.after, limit=PAGE_ROWS
             )
             totals = await overview.totals(work, self.organization_id)
             said = await extensions(work, resources.engine_pool, [row.batch for row in rows])
@@ -94,9 +90,8 @@ class BatchesView:
         summary = render(
             "fragments/batches_summary.html",
             totals=totals,
-            group=self.group,
-            after=self.after,
-            search=self.search,
+            group=self.wanted.group,
+            rest=urlencode({k: v for k, v in self.wanted.words().items() if k != "group"}),
         )
         return Fragments(
             whole={"batches-summary": summary},
@@ -105,9 +100,8 @@ class BatchesView:
             list_html=render(
                 "fragments/batches_list.html",
                 items=items,
-                totals=totals,
-                group=self.group,
-                search=self.search,
+                search=self.wanted.search,
+                filtered=bool(self.wanted.words()),
             ),
             facts={"has_more": has_more, "last_id": views[-1].batch.id if views else None},
             statuses={v.source.input_name: v.label for v in views},

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, Field
 from starlette.responses import HTMLResponse, Response
 
 from batch.line import ENDPOINTS
@@ -30,11 +31,23 @@ from gateway.dashboard.resources import Resources
 from gateway.dashboard.scheduler import NUM_STEPS, SchedulerView
 from gateway.dashboard.session import DashboardSession
 from gateway.dashboard.templating import render
+from gateway.dashboard.views import LABELS
 from gateway.dashboard.webhooks import WebhooksView
 from gateway.history.reading import WINDOWS
-from store.repositories.overview import STATUS_GROUPS
+from store.models.batch import BATCH_STATUSES
+from store.repositories import batch_browser
+from store.repositories import project as projects
+from store.repositories.batch_browser import BatchFilter
 
 router = APIRouter()
+
+GROUPS = {
+    "": "Any status",
+    "live": "Live",
+    "done": "Completed",
+    "problem": "Failed or stopped",
+    **{status: f"Only {LABELS.get(status, status)}" for status in BATCH_STATUSES},
+}
 
 
 def page(
@@ -129,32 +142,50 @@ async def isolation(
     )
 
 
+class BatchesQuery(BaseModel):
+    """What the address of the list says."""
+
+    group: str = Field("", max_length=64)
+    project: str = Field("", max_length=64)
+    model: str = Field("", max_length=256)
+    endpoint: str = Field("", max_length=64)
+    search: str = Field("", max_length=MAX_SEARCH)
+    order: str = Field("", max_length=64)
+    after: str = Field("", max_length=64)
+
+    def wanted(self) -> BatchFilter:
+        """Which batches."""
+        words = {name: word.strip() for name, word in self.model_dump().items() if name != "after"}
+        return BatchFilter(**words)
+
+
 @router.get("/batches")
 async def batches(
     request: Request,
     resources: ResourcesDep,
     admin: AdminDep,
-    group: str = "",
-    after: Annotated[str, Query(max_length=64)] = "",
-    search: Annotated[str, Query(max_length=MAX_SEARCH)] = "",
+    query: Annotated[BatchesQuery, Query()],
 ) -> Response:
     """The list of batches."""
-    chosen = group if group in STATUS_GROUPS else None
-    search = search.strip()
-    view = BatchesView(admin.organization_id, chosen, after or None, search)
-    stream = {"view": "batches", "group": chosen or "", "after": after, "search": search}
-    kept = {name: word for name, word in (("group", chosen), ("search", search)) if word}
+    wanted = query.wanted()
+    async with resources.database.snapshot() as work:
+        owners = await projects.page(work, admin.organization_id, include_archived=True)
+        models = await batch_browser.models(work, admin.organization_id)
     return await _living_page(
         request,
         resources,
         admin,
         "batches.html",
-        view,
-        stream,
-        group=chosen,
-        after=after,
-        search=search,
-        kept=urlencode(kept),
+        BatchesView(admin.organization_id, wanted, query.after or None),
+        {"view": "batches", "after": query.after, **wanted.words()},
+        wanted=wanted,
+        after=query.after,
+        kept=urlencode(wanted.words()),
+        groups=GROUPS,
+        owners=owners,
+        models=models,
+        endpoints=ENDPOINTS,
+        orders=batch_browser.ORDERS,
     )
 
 

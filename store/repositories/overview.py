@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, Select, Text, cast, func, or_, select, tuple_
+from sqlalchemy import Select, func, select
 from sqlalchemy.ext.asyncio import AsyncSession
-from sqlalchemy.orm import aliased
 
 from store.models import ApiKey, Batch, BatchEvent, BatchRow, File, Project, RowResult
 from store.models.batch import BATCH_STATUSES, LIVE_STATUSES
@@ -81,7 +80,8 @@ class FailedRow:
     created_at: datetime
 
 
-def _overviews(organization_id: str) -> Select[Batch, str, str | None, str, int, int, datetime]:
+def overviews(organization_id: str) -> Select[Batch, str, str | None, str, int, int, datetime]:
+    """What is said about each batch of an organisation; the caller chooses, orders and limits."""
     # Few rows are at engines, and an index has them alone: they are counted once for all batches.
     leased = (
         select(BatchRow.batch_id, func.count().label("num"))
@@ -109,73 +109,18 @@ def _overviews(organization_id: str) -> Select[Batch, str, str | None, str, int,
     )
 
 
-def _matches(search: str) -> ColumnElement[bool]:
-    """Part of an id, name, model, endpoint or of the metadata, or all of a row's custom id."""
-    wanted = search.lower()
-    words = (
-        Batch.id,
-        Batch.input_file_id,
-        Batch.output_file_id,
-        Batch.error_file_id,
-        Batch.model,
-        Batch.endpoint,
-        File.filename,
-        Project.name,
-        ApiKey.name,
-        cast(Batch.batch_metadata, Text),
-    )
-    # Found once for all batches, not by a look into each.
-    has_row = Batch.id.in_(select(BatchRow.batch_id).where(BatchRow.custom_id == search))
-    return or_(*(func.strpos(func.lower(word), wanted) > 0 for word in words), has_row)
-
-
-async def page(
-    session: AsyncSession,
-    organization_id: str,
-    *,
-    group: str | None,
-    after: str | None,
-    limit: int,
-    search: str = "",
-) -> tuple[Sequence[BatchOverview], bool]:
-    """Batches of an organisation, newest first, and whether more follow.
-
-    Args:
-        session: An open transaction.
-        organization_id: Whose.
-        group: One of `STATUS_GROUPS`, or none for every status.
-        after: Only those older than this batch; an unknown id means the first page.
-        limit: How many at most.
-        search: What one of its words must hold (`_matches`); empty: anything.
-    """
-    query = _overviews(organization_id)
-    if search:
-        query = query.where(_matches(search))
-    query = query.order_by(Batch.created_at.desc(), Batch.id.desc()).limit(limit + 1)
-    if group is not None:
-        query = query.where(Batch.status.in_(STATUS_GROUPS[group]))
-    if after is not None:
-        cursor = aliased(Batch)
-        border = select(cursor.created_at).where(cursor.id == after).scalar_subquery()
-        query = query.where(
-            or_(border.is_(None), tuple_(Batch.created_at, Batch.id) < tuple_(border, after))
-        )
-    rows = (await session.execute(query)).all()
-    return [BatchOverview(*row) for row in rows[:limit]], len(rows) > limit
-
-
 async def due(
     session: AsyncSession, organization_id: str, *, limit: int
 ) -> Sequence[BatchOverview]:
     """Live batches of an organisation, those whose window ends first."""
-    query = _overviews(organization_id).where(Batch.status.in_(LIVE_STATUSES))
+    query = overviews(organization_id).where(Batch.status.in_(LIVE_STATUSES))
     rows = await session.execute(query.order_by(Batch.expires_at, Batch.id).limit(limit))
     return [BatchOverview(*row) for row in rows]
 
 
 async def one(session: AsyncSession, organization_id: str, batch_id: str) -> BatchOverview | None:
     """One batch of any project of the organisation."""
-    query = _overviews(organization_id).where(Batch.id == batch_id)
+    query = overviews(organization_id).where(Batch.id == batch_id)
     row = (await session.execute(query)).one_or_none()
     return BatchOverview(*row) if row is not None else None
 

@@ -26,6 +26,9 @@ PAGES = {
     "batches": ("batches", "#batches-list tbody tr >> nth=0"),
     "new-batch": ("batches/new", "#upload-form"),
     "webhooks": ("webhooks", "#new-webhook"),
+    "usage": ("usage", "main h1"),
+    "projects": ("projects", "main table"),
+    "audit": ("audit", "main h1"),
     "engines": ("engines", "#engines-list article, #engines-list section >> nth=0"),
     "isolation": ("isolation?window=14d", "#isolation-tbt svg >> nth=0"),
 }

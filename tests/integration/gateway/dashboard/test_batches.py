@@ -74,7 +74,7 @@ async def test_the_list_is_filtered_and_paged(site: Site) -> None:
         older = (await client.get(f"/admin/batches?group=live&after={ids[2]}")).text
         assert older.count('<tr id="row-') == 2
         assert ids[0] in older
-        assert "No batch has this status" in (await client.get("/admin/batches?group=done")).text
+        assert "No batch is like this" in (await client.get("/admin/batches?group=done")).text
 
 
 async def test_the_line_shown_is_one_that_is_accepted(site: Site) -> None:
@@ -256,3 +256,18 @@ async def test_a_bar_has_a_part_for_each_state_of_rows(site: Site) -> None:
     assert 'class="good" x="0.0%" width="50.0%"' in html
     assert 'class="bad" x="50.0%" width="20.0%"' in html
     assert "5 succeeded, 2 failed, 3 waiting" in html
+
+
+async def test_filters_stay_where_the_page_leads(site: Site) -> None:
+    database, store = site.bench.database, site.bench.file_store
+    ids = [await add_validating(database, store, [line("a")]) for _ in range(27)]
+    async with site.admin() as client:
+        page = (await client.get("/admin/batches?group=validating&order=oldest")).text
+        assert page.index(ids[0]) < page.index(ids[1])
+        assert f"group=validating&amp;order=oldest&amp;after={ids[24]}" in page
+        assert '<option value="validating" selected>' in page
+        assert 'href="?group=done&amp;order=oldest"' in page
+        more = (
+            await client.get(f"/admin/batches?group=validating&order=oldest&after={ids[24]}")
+        ).text
+        assert re.findall(r'<tr id="row-(batch_[^"]+)"', more) == ids[25:]

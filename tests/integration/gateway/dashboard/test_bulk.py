@@ -13,7 +13,7 @@ from tests.fixtures.dashboard import Site, token_in
 
 async def act(client: httpx.AsyncClient, word: str, *batches: str) -> httpx.Response:
     token = token_in((await client.get("/admin/batches")).text)
-    fields = {"csrf_token": token, "act": word, "batch": [*batches], "search": "x.jsonl"}
+    fields = {"csrf_token": token, "act": word, "batch": [*batches], "kept": "search=x.jsonl"}
     return await client.post("/admin/batches/acts", data=fields)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from batch.finalize import finalize
 from engine_adapter.client.fake import FakeEngineClient
 from engine_adapter.client.fake_engine import FakeEngine
-from store.repositories import overview
+from store.repositories import batch_browser, overview
+from store.repositories.batch_browser import BatchFilter
 from store.session import Database
 from tests.fixtures.batches import Bench, add_batch, add_validating, line
 
@@ -17,15 +18,15 @@ async def test_pages_go_from_newest_to_oldest_without_a_gap(database: Database) 
     after = None
     async with database.unit_of_work() as session:
         while True:
-            page, has_more = await overview.page(
-                session, "org_default", group=None, after=after, limit=2
+            page, has_more = await batch_browser.page(
+                session, "org_default", BatchFilter(), after=after, limit=2
             )
             seen += [one.batch.id for one in page]
             after = seen[-1]
             if not has_more:
                 break
-        unknown, _ = await overview.page(
-            session, "org_default", group=None, after="batch_gone", limit=2
+        unknown, _ = await batch_browser.page(
+            session, "org_default", BatchFilter(), after="batch_gone", limit=2
         )
     assert seen == ids[::-1]
     assert [one.batch.id for one in unknown] == ids[:2:-1]

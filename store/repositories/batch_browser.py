@@ -1,0 +1,137 @@
+"""Batches of an organisation as an operator looks through them: filtered, searched, sorted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Text, cast, func, or_, select, tuple_
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import InstrumentedAttribute, aliased
+
+from store.models import ApiKey, Batch, BatchRow, File, Project
+from store.models.batch import BATCH_STATUSES
+from store.repositories.overview import STATUS_GROUPS, BatchOverview, overviews
+
+ORDERS: Final[dict[str, tuple[str, InstrumentedAttribute[Any], bool]]] = {
+    "newest": ("Newest first", Batch.created_at, True),
+    "oldest": ("Oldest first", Batch.created_at, False),
+    "due": ("Window ends first", Batch.expires_at, False),
+    "largest": ("Most rows first", Batch.num_total, True),
+    "priority": ("Highest priority first", Batch.priority, True),
+}
+"""Word -> what it is called, by which column, and whether downwards."""
+NEWEST: Final = "newest"
+MAX_MODELS: Final = 100
+
+
+@dataclass(frozen=True)
+class BatchFilter:
+    """Which batches, in which order; an empty field means any.
+
+    Attributes:
+        group: One of `STATUS_GROUPS`, or one status.
+        search: Part of an id, name, model, endpoint or of the metadata, or a whole custom id.
+        order: One of `ORDERS`.
+    """
+
+    group: str = ""
+    project: str = ""
+    model: str = ""
+    endpoint: str = ""
+    search: str = ""
+    order: str = NEWEST
+
+    def __post_init__(self) -> None:
+        """Words that mean nothing are as good as none."""
+        if not self.statuses:
+            object.__setattr__(self, "group", "")
+        if self.order not in ORDERS:
+            object.__setattr__(self, "order", NEWEST)
+
+    @property
+    def statuses(self) -> tuple[str, ...]:
+        """Those that are asked for."""
+        if self.group in BATCH_STATUSES:
+            return (self.group,)
+        return STATUS_GROUPS.get(self.group, ())
+
+    def words(self) -> dict[str, str]:
+        """What it takes in an address to say so."""
+        said = {name: str(value) for name, value in vars(self).items() if value}
+        if self.order == NEWEST:
+            del said["order"]
+        return said
+
+
+def _matches(search: str) -> ColumnElement[bool]:
+    wanted = search.lower()
+    words = (
+        Batch.id,
+        Batch.input_file_id,
+        Batch.output_file_id,
+        Batch.error_file_id,
+        Batch.model,
+        Batch.endpoint,
+        File.filename,
+        Project.name,
+        ApiKey.name,
+        cast(Batch.batch_metadata, Text),
+    )
+    # Found once for all batches, not by a look into each.
+    has_row = Batch.id.in_(select(BatchRow.batch_id).where(BatchRow.custom_id == search))
+    return or_(*(func.strpos(func.lower(word), wanted) > 0 for word in words), has_row)
+
+
+async def page(
+    session: AsyncSession,
+    organization_id: str,
+    wanted: BatchFilter,
+    *,
+    after: str | None,
+    limit: int,
+) -> tuple[Sequence[BatchOverview], bool]:
+    """Batches of an organisation, and whether more follow.
+
+    Args:
+        session: An open transaction.
+        organization_id: Whose.
+        wanted: Which, in which order.
+        after: Only those that come after this batch; an unknown id means the first page.
+        limit: How many at most.
+    """
+    query = overviews(organization_id)
+    if wanted.search:
+        query = query.where(_matches(wanted.search))
+    if wanted.statuses:
+        query = query.where(Batch.status.in_(wanted.statuses))
+    for column, word in (
+        (Batch.project_id, wanted.project),
+        (Batch.model, wanted.model),
+        (Batch.endpoint, wanted.endpoint),
+    ):
+        if word:
+            query = query.where(column == word)
+    _, key, downwards = ORDERS[wanted.order]
+    if after is not None:
+        cursor = aliased(Batch)
+        border = select(getattr(cursor, key.key)).where(cursor.id == after).scalar_subquery()
+        here, there = tuple_(key, Batch.id), tuple_(border, after)
+        query = query.where(or_(border.is_(None), here < there if downwards else here > there))
+    order = (key.desc(), Batch.id.desc()) if downwards else (key.asc(), Batch.id.asc())
+    rows = (await session.execute(query.order_by(*order).limit(limit + 1))).all()
+    return [BatchOverview(*row) for row in rows[:limit]], len(rows) > limit
+
+
+async def models(session: AsyncSession, organization_id: str) -> Sequence[str]:
+    """The models that batches of an organisation have asked for."""
+    query = (
+        select(Batch.model)
+        .join(Project, Project.id == Batch.project_id)
+        .where(Project.organization_id == organization_id, Batch.model.is_not(None))
+        .distinct()
+        .order_by(Batch.model)
+        .limit(MAX_MODELS)
+    )
+    return [model for model in (await session.execute(query)).scalars() if model is not None]
