@@ -22,6 +22,9 @@ from store.repositories.progress import BatchReading, ServiceReading
 MIN_PACED_ROWS: Final = 8
 """A pace over fewer results is chance."""
 
+RANGE_MARGIN: Final = 0.1
+"""A pace that never varied is believed to this share (shown by `python -m bench.finish_range`)."""
+
 QUIET_S: Final = 30.0
 MAX_PREDICTION: Final = timedelta(days=365)
 
@@ -45,6 +48,8 @@ class BatchExtension(BaseModel):
 
     Attributes:
         predicted_finish_at: Unix seconds.
+        predicted_finish_range: Earliest and latest of what its pace over longer and shorter
+            stretches comes to, with a margin; null where it has no pace of its own.
         feasible: Whether that is inside the completion window; null where nothing is predicted.
         warning: Said to people where it is not.
         tokens_per_s: Prompt and completion tokens over the last results.
@@ -53,6 +58,7 @@ class BatchExtension(BaseModel):
     """
 
     predicted_finish_at: int | None
+    predicted_finish_range: tuple[int, int] | None = None
     feasible: bool | None
     warning: str | None
     tokens_per_s: float | None
@@ -92,6 +98,7 @@ def extend(
     feasible = None if finish_at is None else finish_at <= batch.expires_at
     return BatchExtension(
         predicted_finish_at=None if finish_at is None else int(finish_at.timestamp()),
+        predicted_finish_range=_range(batch, reading, rows_per_s, now) if finish_at else None,
         feasible=feasible,
         warning=_warning(finish_at, batch.expires_at) if feasible is False else None,
         tokens_per_s=tokens_per_s,
@@ -114,15 +121,38 @@ def _finish_at(
         return None
     if batch.status not in (BatchStatus.VALIDATING, BatchStatus.IN_PROGRESS):
         return None
-    num_open = batch.num_total - batch.num_completed - batch.num_failed
-    if rows_per_s and reading is not None and reading.num_paced >= min(MIN_PACED_ROWS, num_open):
-        left_s = num_open / rows_per_s
+    if rows_per_s and _has_pace(batch, reading, rows_per_s):
+        left_s = (batch.num_total - batch.num_completed - batch.num_failed) / rows_per_s
     else:
         speed = service.live_bytes_per_s or service.past_bytes_per_s
         if not speed:
             return None
         left_s = service.backlog_bytes / speed
     return now + min(timedelta(seconds=left_s), MAX_PREDICTION)
+
+
+def _has_pace(batch: Batch, reading: BatchReading | None, rows_per_s: float | None) -> bool:
+    num_open = batch.num_total - batch.num_completed - batch.num_failed
+    if not rows_per_s or reading is None:
+        return False
+    return reading.num_paced >= min(MIN_PACED_ROWS, num_open)
+
+
+def _range(
+    batch: Batch, reading: BatchReading | None, rows_per_s: float | None, now: datetime
+) -> tuple[int, int] | None:
+    if reading is None or not rows_per_s or not _has_pace(batch, reading, rows_per_s):
+        return None
+    num_open = batch.num_total - batch.num_completed - batch.num_failed
+    paces = (rows_per_s, *reading.other_paces)
+    # What it varied by so far it may vary by again, to either side.
+    varied = max(paces) / min(paces) * (1 + RANGE_MARGIN)
+    ends = (
+        num_open / max(paces) / varied,
+        min(num_open / min(paces) * varied, MAX_PREDICTION / timedelta(seconds=1)),
+    )
+    earliest, latest = (int((now + timedelta(seconds=left_s)).timestamp()) for left_s in ends)
+    return earliest, latest
 
 
 def _warning(finish_at: datetime | None, expires_at: datetime) -> str | None:

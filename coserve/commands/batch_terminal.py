@@ -97,6 +97,9 @@ def state_words(batch: dict[str, Any]) -> list[str]:
         words.append("paused")
     if ours.get("predicted_finish_at"):
         words.append(f"predicted end: {_when(ours['predicted_finish_at'])}")
+    if ours.get("predicted_finish_range"):
+        earliest, latest = map(_when, ours["predicted_finish_range"])
+        words.append(f"between {earliest} and {latest}")
     return words
 
 

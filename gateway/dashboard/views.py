@@ -166,6 +166,17 @@ class BatchView:
         return max(0.0, (self.predicted_finish_at - self.source.now) / timedelta(seconds=1))
 
     @property
+    def range_left(self) -> str:
+        """Between which durations it will probably end; empty where no pace of its own says it."""
+        if self.said.predicted_finish_range is None:
+            return ""
+        now_s = self.source.now.timestamp()
+        first, last = (
+            wording.about(max(0.0, end_s - now_s)) for end_s in self.said.predicted_finish_range
+        )
+        return f"{first} to {last}" if first != last else ""
+
+    @property
     def window_left_s(self) -> float:
         """Seconds of the completion window that are left."""
         return (self.batch.expires_at - self.source.now) / timedelta(seconds=1)

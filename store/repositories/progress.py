@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -15,6 +15,9 @@ from store.repositories.row import READY
 PACE_ROWS = 1024
 """The pace of a batch is measured over the last quarter of its results, at least so many: several
 writes of a dispatcher, and for longer the more it has behind it."""
+
+SPREAD_ROWS = 32
+"""A pace over fewer says nothing about how much the pace varies."""
 
 SAMPLE_ROWS = 128
 """Tokens of a result are averaged over the last so many."""
@@ -40,6 +43,8 @@ class BatchReading:
         last_result_at: When the newest came.
         has_leased: Whether rows are with a dispatcher.
         has_ready: Whether rows could be claimed this moment.
+        other_paces: Rows per second over longer and shorter stretches up to now, which say how
+            much it varies.
     """
 
     batch_id: str
@@ -50,6 +55,7 @@ class BatchReading:
     last_result_at: datetime | None
     has_leased: bool
     has_ready: bool
+    other_paces: Sequence[float] = ()
 
 
 @dataclass(frozen=True)
@@ -94,6 +100,16 @@ _PACE = """
     SELECT avg(prompt_tokens + completion_tokens) AS tokens FROM row_results
     WHERE batch_id = b.id AND seq > b.num_results - :sample_rows) t ON true
 """
+# The same over all, the last half and the last sixteenth, each one look-up; none spans a pause.
+_OTHER_PACES = """
+  SELECT array_agg(w.num / extract(epoch FROM statement_timestamp() - r.created_at))::float8[]
+         AS paces
+  FROM (VALUES (b.num_results - 1), (b.num_results / 2), (b.num_results / 16)) w(num)
+  JOIN row_results r ON r.batch_id = b.id AND r.seq = b.num_results - w.num
+  WHERE w.num >= :spread_rows AND r.created_at < statement_timestamp()
+    AND NOT EXISTS (SELECT 1 FROM batch_events e
+                    WHERE e.batch_id = b.id AND e.event = 'resumed' AND e.created_at > r.created_at)
+"""
 _PACE_VALUES = {"pace_rows": PACE_ROWS, "sample_rows": SAMPLE_ROWS, "write_lag_s": WRITE_LAG_S}
 
 
@@ -111,12 +127,13 @@ async def read_batches(
                            WHERE r.batch_id = b.id AND r.status = 'leased') AS has_leased,
                    EXISTS (SELECT 1 FROM batch_rows r
                            WHERE r.batch_id = b.id AND r.status = 'pending'
-                             AND {READY}) AS has_ready
-            FROM batches b CROSS JOIN LATERAL ({_PACE}) p
+                             AND {READY}) AS has_ready,
+                   COALESCE(o.paces, '{{}}') AS other_paces
+            FROM batches b CROSS JOIN LATERAL ({_PACE}) p CROSS JOIN LATERAL ({_OTHER_PACES}) o
             WHERE b.id = ANY(:ids) AND b.status = 'in_progress'
             """
         ),
-        {"ids": list(batch_ids), **_PACE_VALUES},
+        {"ids": list(batch_ids), "spread_rows": SPREAD_ROWS, **_PACE_VALUES},
     )
     return {row["batch_id"]: BatchReading(**row) for row in found.mappings()}
 

@@ -81,6 +81,7 @@ async def test_a_new_batch(api: Api) -> None:
     }
     assert body["coserve"] == {
         "predicted_finish_at": None,
+        "predicted_finish_range": None,
         "feasible": None,
         "warning": None,
         "tokens_per_s": None,

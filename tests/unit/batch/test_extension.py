@@ -78,6 +78,21 @@ def test_a_batch_is_predicted_by_its_own_pace() -> None:
     assert (found.feasible, found.warning, found.waiting_reason) == (True, None, None)
 
 
+def test_a_range_is_as_wide_as_the_pace_has_varied() -> None:
+    steady = said(batch(), reading())
+    assert steady.predicted_finish_range == (
+        NOW_S + int(900 / 1.98 / 1.1),
+        NOW_S + int(900 / 1.98 * 1.1),
+    )
+    varied = said(batch(), reading(other_paces=(0.99, 1.5)))
+    assert varied.predicted_finish_at == steady.predicted_finish_at, "the range alone widens"
+    assert varied.predicted_finish_range == (
+        NOW_S + int(900 / 1.98 / 2.2),
+        NOW_S + int(900 / 0.99 * 2.2),
+    )
+    assert said(batch(), waiting(), service(past_bytes_per_s=20.0)).predicted_finish_range is None
+
+
 def test_an_infeasible_window_is_said() -> None:
     found = said(batch(expires_at=NOW + seconds(100)), reading())
     assert found.feasible is False

@@ -87,6 +87,14 @@ def test_time_left_is_what_is_predicted() -> None:
     assert not shown.late
 
 
+def test_an_end_is_said_as_a_range() -> None:
+    assert view(said={"predicted_finish_at": in_s(10)}).range_left == ""
+    shown = view(said={"predicted_finish_range": (in_s(1500), in_s(3000))})
+    assert shown.range_left == "25 min to 50 min"
+    near = view(said={"predicted_finish_range": (in_s(-3), in_s(4))})
+    assert near.range_left == "", "nobody needs two words for a few seconds"
+
+
 def test_a_prediction_that_has_passed_is_now() -> None:
     assert view(said={"predicted_finish_at": in_s(-30)}).left_s == 0.0
 
