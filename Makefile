@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c '' >/dev/null 2>&1 && echo $$p || echo python3)
 BIN := .venv/bin
 
-.PHONY: help run test-all test-again docs setup setup-dev setup-engine setup-kernels setup-browser setup-pgbouncer setup-promtool setup-helm setup-conformance test check coverage compatibility conformance chaos fleet soak bench bench-batch reproduce lock lock-engine
+.PHONY: help run test-all test-again docs setup setup-dev setup-engine setup-kernels setup-browser setup-pgbouncer setup-proxies setup-promtool setup-helm setup-conformance test check coverage compatibility conformance chaos fleet soak bench bench-batch reproduce lock lock-engine
 
 help:  ## list the verbs, with how long each takes on two cores
 	@awk -F ':.*## ' '/^# ---/ {gsub(/^# -+ | -+$$/, ""); print "\n" $$0} \
@@ -40,6 +40,9 @@ setup-browser:  ## install Chromium for the browser tests; as root (1 min)
 
 setup-pgbouncer:  ## install PgBouncer for the tests behind a pooler; as root (10 s)
 	@$(PYTHON) -m coserve.setup pgbouncer
+
+setup-proxies:  ## install nginx and Caddy for the tests behind them; as root (20 s)
+	@$(PYTHON) -m coserve.setup proxies
 
 setup-promtool:  ## promtool for the tests of the alerts, out of Debian's package (20 s)
 	@$(PYTHON) -m coserve.setup promtool

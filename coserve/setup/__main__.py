@@ -2,9 +2,9 @@
 
 Verbs: service (.venv), dev (.venv with the tests' tools), engine (.venv-engine and the default
 model), kernels (Triton for the kernels' tests), run (service, then `coserve up`), browser (Chromium
-for the browser tests), pgbouncer (for the tests behind a pooler), conformance (official clients and
-validators for `make conformance`), helm (for the checks of the chart), promtool (for the
-tests of the alerts).
+for the browser tests), pgbouncer (for the tests behind a pooler), proxies (nginx and Caddy, for the
+tests behind them), conformance (official clients and validators for `make conformance`), helm (for
+the checks of the chart), promtool (for the tests of the alerts).
 """
 
 import sys
@@ -20,6 +20,7 @@ VERBS = (
     "run",
     "browser",
     "pgbouncer",
+    "proxies",
     "conformance",
     "helm",
     "promtool",

@@ -19,12 +19,14 @@ from coserve.setup.model import ensure_default_model
 from coserve.setup.pgbouncer import set_up_pgbouncer
 from coserve.setup.progress import folder_bytes
 from coserve.setup.promtool import set_up_promtool
+from coserve.setup.proxies import set_up_proxies
 from coserve.setup.service_env import set_up_service
 
 ALREADY_SET_UP_S = 3.0
 FROM_DEBIAN: dict[str, Callable[[], object]] = {
     "browser": set_up_browser,
     "pgbouncer": set_up_pgbouncer,
+    "proxies": set_up_proxies,
 }
 
 

@@ -24,14 +24,18 @@ PER_MINUTE = 5
 
 @asynccontextmanager
 async def gateway(
-    folder: Path, database_url: str, broker_url: str, trusted: str
+    folder: Path,
+    database_url: str,
+    broker_url: str,
+    trusted: str,
+    engine_url: str = "http://127.0.0.1:1",
 ) -> AsyncIterator[str]:
     """The server as it is put behind a port; its address."""
     settings = GatewaySettings.model_validate(
         {
             "DATABASE_URL": database_url,
             "BROKER_URL": broker_url,
-            "ENGINE_URLS": "http://127.0.0.1:1",
+            "ENGINE_URLS": engine_url,
             "home": folder,
             "port": 0,
             "trusted_proxies": trusted,
