@@ -20,19 +20,31 @@ def read_lengths(path: Path) -> list[Lengths]:
     """Pairs from a CSV file with the header ``input_tokens,output_tokens``.
 
     Raises:
-        ValueError: If the columns are missing or no row is there.
+        ValueError: If the columns are missing, a length is none, or no row is there.
     """
-    with path.open(newline="") as file:
+    pairs = []
+    with path.open(newline="", encoding="utf-8-sig") as file:
         try:
-            pairs = [
-                (int(row["input_tokens"]), int(row["output_tokens"]))
-                for row in csv.DictReader(file)
-            ]
+            for line, row in enumerate(csv.DictReader(file), start=2):
+                pairs.append(_pair(path, line, row))
         except KeyError as error:
             raise ValueError(f"{path}: column {error} is missing") from error
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise ValueError(f"{path}: not a CSV file: {error}") from error
     if not pairs:
         raise ValueError(f"{path}: no lengths")
     return pairs
+
+
+def _pair(path: Path, line: int, row: dict[str, str]) -> Lengths:
+    cells = (row["input_tokens"], row["output_tokens"])
+    try:
+        inputs, outputs = map(int, cells)
+    except (TypeError, ValueError):
+        raise ValueError(f"{path}:{line}: {cells} are not two whole numbers") from None
+    if inputs < 1 or outputs < 1:
+        raise ValueError(f"{path}:{line}: lengths must be at least 1")
+    return inputs, outputs
 
 
 def sampled_lengths(pairs: list[Lengths], seed: int) -> Iterator[Lengths]:

@@ -41,12 +41,15 @@ def read_trace(path: Path) -> list[TraceRequest]:
         TraceError: If the header, a number or the order of arrivals is wrong, or no row is there.
     """
     requests: list[TraceRequest] = []
-    with path.open(newline="") as file:
-        reader = csv.reader(file)
-        if tuple(next(reader, ())) != HEADER:
-            raise TraceError(f"{path}: the first line must be {','.join(HEADER)}")
-        for line, cells in enumerate(reader, start=2):
-            requests.append(_parse(path, line, cells, requests))
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.reader(file)
+            if tuple(next(reader, ())) != HEADER:
+                raise TraceError(f"{path}: the first line must be {','.join(HEADER)}")
+            for line, cells in enumerate(reader, start=2):
+                requests.append(_parse(path, line, cells, requests))
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise TraceError(f"{path}: not a CSV file: {error}") from error
     if not requests:
         raise TraceError(f"{path}: no requests")
     return requests

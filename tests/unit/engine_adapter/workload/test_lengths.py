@@ -41,5 +41,21 @@ def test_lengths_come_from_a_file(tmp_path: Path) -> None:
         read_lengths(path)
 
 
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("x,1", r"l.csv:2: \('x', '1'\) are not two whole numbers"),
+        ("5", r"l.csv:2: \('5', None\) are not two whole numbers"),
+        ("-5,1", "l.csv:2: lengths must be at least 1"),
+        ("1" * 140_000, "l.csv: not a CSV file"),
+    ],
+)
+def test_a_bad_row_of_lengths_is_named(tmp_path: Path, row: str, message: str) -> None:
+    path = tmp_path / "l.csv"
+    path.write_text(f"input_tokens,output_tokens\n{row}\n")
+    with pytest.raises(ValueError, match=message):
+        read_lengths(path)
+
+
 def test_fixed_lengths_never_end() -> None:
     assert list(itertools.islice(fixed_lengths(3, 4), 2)) == [(3, 4), (3, 4)]

@@ -48,6 +48,20 @@ def test_the_header_is_checked(tmp_path: Path) -> None:
         read_trace(path)
 
 
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"1" * 140_000])
+def test_what_is_no_csv_file_is_one_sentence(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(content)
+    with pytest.raises(TraceError, match=r"t\.csv: not a CSV file"):
+        read_trace(path)
+
+
+def test_a_byte_order_mark_is_no_part_of_the_header(tmp_path: Path) -> None:
+    path = write(tmp_path, "1,2,3")
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert read_trace(path) == [TraceRequest(1.0, 2, 3)]
+
+
 def test_clipping_is_reported() -> None:
     clipped = clip_lengths([TraceRequest(0, 100, 10), TraceRequest(1, 10, 100)], 50, 20)
     assert clipped.requests == [TraceRequest(0, 50, 10), TraceRequest(1, 10, 20)]
