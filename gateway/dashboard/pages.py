@@ -11,7 +11,9 @@ from pydantic import BaseModel, Field
 from starlette.responses import HTMLResponse, Response
 
 from batch.line import ENDPOINTS
+from batch.steer import MAX_PRIORITY, MIN_PRIORITY
 from batch.upload import MAX_BATCH_FILE_BYTES
+from batch.webhooks.endpoints import MAX_ENDPOINTS
 from batch.webhooks.events import EVENT_TYPES
 from engine_adapter.client.base import CHAT_PATH
 from engine_adapter.wire.errors import ApiError
@@ -35,7 +37,7 @@ from gateway.dashboard.views import LABELS
 from gateway.dashboard.webhooks import WebhooksView
 from gateway.history.reading import WINDOWS
 from store.models.batch import BATCH_STATUSES
-from store.repositories import batch_browser
+from store.repositories import batch_browser, progress, quota, webhook_endpoint
 from store.repositories import project as projects
 from store.repositories.batch_browser import BatchFilter
 
@@ -192,10 +194,10 @@ async def batches(
 @router.get("/batches/new")
 async def new_batch(request: Request, resources: ResourcesDep, admin: AdminDep) -> Response:
     """The form that submits a batch."""
-    return new_batch_page(request, resources, admin)
+    return await new_batch_page(request, resources, admin)
 
 
-def new_batch_page(
+async def new_batch_page(
     request: Request,
     resources: Resources,
     admin: AdminDep,
@@ -205,6 +207,19 @@ def new_batch_page(
 ) -> HTMLResponse:
     """The form, with what was wrong with the last try."""
     served = [model.id for model in resources.engine_pool.models() if model.up]
+    project_id = admin.key.project_id
+    async with resources.database.snapshot() as work:
+        reading = await progress.read_service(work)
+        limit = await quota.project_limit(work, project_id)
+        enqueued = {one: await quota.enqueued_tokens(work, project_id, one) for one in served}
+        receivers = await webhook_endpoint.page(work, project_id, after=None, limit=MAX_ENDPOINTS)
+    service = {
+        "models": served,
+        "bytes_per_s": reading.live_bytes_per_s or reading.past_bytes_per_s,
+        "backlog_bytes": reading.backlog_bytes,
+        "limit": resources.settings.batch_enqueued_tokens if limit is None else limit,
+        "enqueued": enqueued,
+    }
     return page(
         request,
         resources,
@@ -216,6 +231,10 @@ def new_batch_page(
         endpoints=ENDPOINTS,
         example=_example_line(served[0] if served else "MODEL"),
         max_bytes=MAX_BATCH_FILE_BYTES,
+        service=json.dumps(service),
+        min_priority=MIN_PRIORITY,
+        max_priority=MAX_PRIORITY,
+        num_webhooks=len(receivers),
     )
 
 

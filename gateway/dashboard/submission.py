@@ -10,9 +10,9 @@ from starlette.responses import Response
 from batch.arrivals import StoredArrivals, discard
 from batch.create import create
 from batch.errors import FileTooLarge, InvalidUpload
-from batch.schemas import CreateBatch
+from batch.schemas import CreateBatch, CreateOptions
 from batch.upload import MAX_BATCH_FILE_BYTES, MAX_FORM_OVERHEAD_BYTES, receive, record
-from engine_adapter.wire.errors import ApiError
+from engine_adapter.wire.errors import ApiError, InvalidRequest
 from gateway.dashboard.access import (
     CSRF_FIELD,
     CSRF_HEADER,
@@ -28,6 +28,9 @@ from gateway.refusal import LingeringResponse
 from gateway.tenants.actor import Action
 
 router = APIRouter()
+
+FIELDS = frozenset({"endpoint", "completion_window", "priority", "metadata", "paused"})
+"""Ours, before the file; the others belong to the upload."""
 
 
 @router.post("/batches")
@@ -51,9 +54,7 @@ async def submit(request: Request, resources: ResourcesDep, admin: AdminDep) -> 
                 )
             async with resources.database.unit_of_work(actor=admin.actor(request).named) as work:
                 file = await record(work, upload, admin.key.project_id)
-                wanted = CreateBatch(
-                    input_file_id=file.id, endpoint=form.endpoint, completion_window="24h"
-                )
+                wanted = form.wanted(file.id)
                 batch = await create(work, admin.key.project_id, wanted, key_id=admin.key.id)
                 await admin.actor(request).record(
                     work,
@@ -66,7 +67,7 @@ async def submit(request: Request, resources: ResourcesDep, admin: AdminDep) -> 
             await discard(resources.file_store, arrivals, upload.file_id)
             raise
     except ApiError as refused:
-        page = new_batch_page(
+        page = await new_batch_page(
             request, resources, admin, error=refused.message, status=refused.status
         )
         return LingeringResponse(page, request)
@@ -78,7 +79,7 @@ class _Submission:
     """The submission form while it is read."""
 
     def __init__(self, request: Request, resources: ResourcesDep, admin: AdminDep) -> None:
-        self.endpoint = ""
+        self._said: dict[str, str] = {}
         self._resources = resources
         self._session = admin.session
         self._token = request.headers.get(CSRF_HEADER)
@@ -92,10 +93,39 @@ class _Submission:
             if not checked:
                 check_token(self._resources, self._session, self._token or "")
                 checked = True
-            if part.name == "endpoint":
-                self.endpoint = await part.text()
+            if part.name in FIELDS:
+                self._said[part.name] = await part.text()
             elif part.name != CSRF_FIELD:
                 yield part
+
+    def wanted(self, file_id: str) -> CreateBatch:
+        """The batch that the form asks for.
+
+        Raises:
+            InvalidRequest: A field cannot be read; `create` judges what they say.
+        """
+        said = self._said
+        try:
+            priority = int(said.get("priority") or 0)
+        except ValueError:
+            raise InvalidRequest("The priority must be a whole number.", param="priority") from None
+        return CreateBatch(
+            input_file_id=file_id,
+            endpoint=said.get("endpoint", ""),
+            completion_window=said.get("completion_window") or "24h",
+            metadata=_pairs(said.get("metadata", "")),
+            coserve=CreateOptions(priority=priority, paused=bool(said.get("paused"))),
+        )
+
+
+def _pairs(text: str) -> dict[str, str] | None:
+    pairs: dict[str, str] = {}
+    for line in filter(None, map(str.strip, text.splitlines())):
+        key, sign, value = line.partition("=")
+        if not sign:
+            raise InvalidRequest(f"“{line[:64]}” is no KEY=VALUE.", param="metadata")
+        pairs[key.strip()] = value.strip()
+    return pairs or None
 
 
 def _check_length(request: Request) -> None:

@@ -142,6 +142,9 @@ async def test_a_wrong_file_is_told_so_before_and_after_its_upload(
     await chooser.set_input_files(_input(tmp_path / "mixed.jsonl", [line("a"), b"{", line("a")]))
     await expect(page.get_by_role("alert")).to_be_hidden()
     await expect(page.locator("#file-chosen")).to_contain_text("model fake-model")
+    await expect(page.locator("#file-report")).to_contain_text("3 lines, 2 errors.")
+    for words in ("2This line is not JSON.", "3custom_id is the same as that of line 1."):
+        await expect(page.locator("#file-errors")).to_contain_text(words)
     await page.get_by_role("button", name="Upload and start").click()
     await expect(page.locator("#batch-head .pill")).to_have_text("failed")
     errors = page.locator("#batch-errors")

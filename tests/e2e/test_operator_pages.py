@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from playwright.async_api import Browser, expect
@@ -110,3 +111,35 @@ async def test_ticked_batches_are_paused_together(chromium: Browser, site: Site)
         await page.get_by_role("button", name="Pause").click()
         await expect(page.locator(f"#row-{ids[1]}")).to_contain_text("paused")
         await expect(page.locator(f"#row-{ids[2]}")).not_to_contain_text("paused")
+
+
+async def test_a_whole_file_is_checked_before_it_is_sent(
+    chromium: Browser, site: Site, tmp_path: Path
+) -> None:
+    good = [line(f"r{n}", "Name a river. " * 40) for n in range(3000)]
+    bad = [*good, line("r7"), b"{", line("x").replace(b'"POST"', b'"GET"')]
+    for name, lines in (("good", good), ("bad", bad)):
+        (tmp_path / f"{name}.jsonl").write_bytes(b"\n".join(lines))
+    async with logged_in(chromium, site, "batches/new") as page:
+        chooser = page.get_by_label("Requests, one JSON object a line (JSONL)")
+        report, errors = page.locator("#file-report"), page.locator("#file-errors tbody tr")
+        await chooser.set_input_files(tmp_path / "bad.jsonl")
+        await expect(report).to_contain_text("3,003 lines, 3 errors.")
+        for number, (line_no, words) in enumerate(
+            (("3001", "same as that of line 8"), ("3002", "not JSON"), ("3003", "method must be"))
+        ):
+            await expect(errors.nth(number)).to_contain_text(line_no)
+            await expect(errors.nth(number)).to_contain_text(words)
+        await page.locator("#more-options summary").click()
+        for width in (390, 1440):
+            assert await overflows(page, width) == []
+            assert await barriers(page) == []
+            await screenshot(page, f"checked-{width}")
+        await chooser.set_input_files(tmp_path / "good.jsonl")
+        await expect(report).to_contain_text("3,000 lines, no error found.")
+        await expect(errors.first).to_be_hidden()
+        await page.get_by_label("Metadata").fill("team=blue")
+        await page.get_by_label("Priority").fill("7")
+        await page.get_by_role("button", name="Upload and start").click()
+        await expect(page.locator("#priority")).to_contain_text("7")
+        await expect(page.locator("#batch-facts")).to_contain_text("blue")

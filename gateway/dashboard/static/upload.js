@@ -11,13 +11,18 @@ document.addEventListener("DOMContentLoaded", () => {
   const button = document.getElementById("upload-button");
   const maxBytes = Number(form.dataset.maxBytes);
   const LOOK_BYTES = 256 * 1024;
+  const service = JSON.parse(form.dataset.service);
+  const found = document.getElementById("file-report");
+  const errors = document.getElementById("file-errors");
+  let round = 0; // the newest choice: an older check ends when it sees another
 
   const megabytes = (bytes) => (bytes < 1e6 ? `${(bytes / 1e3).toFixed(1)} kB` : `${(bytes / 1e6).toFixed(1)} MB`);
   const fail = (words) => { error.textContent = words; error.hidden = false; error.scrollIntoView({ block: "nearest" }); };
 
   async function look() {
-    error.hidden = true;
-    chosen.textContent = "";
+    error.hidden = errors.hidden = true;
+    chosen.textContent = found.textContent = "";
+    round += 1;
     const file = input.files[0];
     if (!file) return;
     chosen.textContent = `${file.name}, ${megabytes(file.size)}`;
@@ -32,9 +37,41 @@ document.addEventListener("DOMContentLoaded", () => {
       endpoint.value = request.url;
       chosen.textContent += `, model ${request.body?.model ?? "not named"}`;
     } catch {
-      fail("Line 1 is not JSON. Each line must be one JSON object.");
+      return fail("Line 1 is not JSON. Each line must be one JSON object.");
     }
+    await whole(file);
   }
+
+  const number = (value) => Math.round(value).toLocaleString("en");
+  const about = (seconds) => (seconds < 90 ? `${Math.ceil(seconds / 10) * 10} s` : seconds < 5400 ? `${Math.ceil(seconds / 60)} min` : `${(seconds / 3600).toFixed(1)} h`);
+
+  async function whole(file) {
+    const mine = round;
+    const report = await coserveCheck(file, endpoint.value, () => mine === round, (lines, share) => { found.textContent = `Checking: ${number(lines)} lines, ${Math.round(100 * share)} %`; });
+    if (report === null) return;
+    const said = [`${number(report.numLines)} lines, ${report.numErrors ? `${number(report.numErrors)} errors` : "no error found"}.`];
+    said.push(`About ${number(report.promptTokens)} tokens to read and at most about ${number(report.answerTokens)} to write.`);
+    if (service.bytes_per_s) said.push(`At the present speed it would end in about ${about((service.backlog_bytes + file.size) / service.bytes_per_s)}.`);
+    if (service.models.length && report.model && !service.models.includes(report.model)) said.push(`No engine serves the model ${report.model} now.`);
+    const used = service.enqueued[report.model] ?? 0;
+    if (service.limit !== null) {
+      const over = used + report.promptTokens > service.limit;
+      said.push(`Quota: ${number(used)} of ${number(service.limit)} tokens wait already${over ? "; this file is too much for now" : ""}.`);
+    }
+    found.textContent = said.join(" ");
+    const rows = report.errors.map(([line, words]) => {
+      const row = document.createElement("tr");
+      for (const text of [line ?? "–", words]) row.append(Object.assign(document.createElement("td"), { textContent: text }));
+      return row;
+    });
+    errors.querySelector("tbody").replaceChildren(...rows);
+    errors.hidden = rows.length === 0;
+  }
+  endpoint.addEventListener("change", () => {
+    if (!input.files[0]) return;
+    round += 1;
+    whole(input.files[0]);
+  });
 
   input.addEventListener("change", look);
   for (const kind of ["dragenter", "dragover"]) {
@@ -53,7 +90,8 @@ document.addEventListener("DOMContentLoaded", () => {
     const file = input.files[0];
     if (file && file.size > maxBytes) return look();
     const fields = new FormData();
-    for (const name of ["csrf_token", "purpose", "endpoint"]) fields.append(name, form.elements[name].value);
+    for (const name of ["csrf_token", "purpose", "endpoint", "completion_window", "priority", "metadata"]) fields.append(name, form.elements[name].value);
+    if (form.elements.paused.checked) fields.append("paused", "1");
     fields.append("file", file); // last: the server reads it only if what comes before is good
     const send = new XMLHttpRequest();
     const idle = () => { bar.hidden = true; button.disabled = false; button.removeAttribute("aria-busy"); };

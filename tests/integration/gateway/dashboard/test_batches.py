@@ -108,6 +108,35 @@ async def test_an_uploaded_file_becomes_a_batch(site: Site) -> None:
     assert (batch.status, batch.key_id) == ("validating", site.key_id)
 
 
+async def test_a_form_says_window_priority_metadata_and_pause(site: Site) -> None:
+    async with site.admin() as client:
+        page = (await client.get("/admin/batches/new")).text
+        said = {
+            "csrf_token": token_in(page),
+            "purpose": "batch",
+            "endpoint": "/v1/chat/completions",
+            "completion_window": "3d",
+            "priority": "-5",
+            "metadata": "team = blue\n\nrun=a=b",
+            "paused": "1",
+        }
+        files = {"file": ("mine.jsonl", line("a"))}
+        made = await client.post("/admin/batches", data=said, files=files)
+        for field, value, words in (
+            ("metadata", "nothing", "is no KEY=VALUE"),
+            ("priority", "high", "must be a whole number"),
+            ("priority", "101", "must lie between"),
+            ("completion_window", "1y", "completion window"),
+        ):
+            refused = await client.post("/admin/batches", data={**said, field: value}, files=files)
+            assert (refused.status_code, words in refused.text) == (400, True), field
+    batch = await read_batch(site.bench.database, made.headers["location"].rpartition("/")[2])
+    assert (batch.completion_window, batch.priority) == ("3d", -5)
+    assert batch.batch_metadata == {"team": "blue", "run": "a=b"}
+    assert batch.paused_at is not None
+    assert "Nobody is told of its end" in page
+
+
 async def test_a_script_gets_the_address_instead_of_a_redirect(site: Site) -> None:
     async with site.admin() as client:
         reply = await upload(client, line("a"), headers={"hx-request": "true"})
