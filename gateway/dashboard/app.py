@@ -19,6 +19,7 @@ from gateway.dashboard import (
     audit_log,
     bulk,
     downloads,
+    engine_acts,
     events,
     keys,
     login,
@@ -79,6 +80,7 @@ def make_dashboard(gateway_state: State, *, secret: str | None) -> FastAPI:
         projects,
         keys,
         webhook_acts,
+        engine_acts,
     )
     for module in (*parts, usage, audit_log):
         app.include_router(module.router)

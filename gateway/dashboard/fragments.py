@@ -20,6 +20,7 @@ from gateway.dashboard.resources import Resources
 from gateway.dashboard.templating import render
 from gateway.dashboard.views import BatchView, EventView, FailedRowView, progress_chart
 from store.repositories import batch_browser, overview
+from store.repositories import engine as engines
 from store.repositories.batch_browser import BatchFilter
 from store.repositories.progress import retry_of
 
@@ -169,6 +170,8 @@ class EnginesView:
     async def read(self, resources: Resources) -> Fragments:
         """See `View`."""
         readings = await read_engines(resources.engines)
+        async with resources.database.unit_of_work() as work:
+            known = {one.url: one for one in await engines.states(work)}
         at_s = resources.clock.now().timestamp()
         for reading in readings:
             resources.history.add(reading, at_s)
@@ -178,6 +181,7 @@ class EnginesView:
                 number=number,
                 e=reading,
                 chart=resources.history.chart(reading.url),
+                known=known.get(reading.url),
             )
             for number, reading in enumerate(readings)
         }

@@ -36,6 +36,8 @@ class Action(StrEnum):
     WEBHOOK_CREATED = "webhook_endpoint.created"
     WEBHOOK_TESTED = "webhook_endpoint.tested"
     WEBHOOK_REPLAYED = "webhook_delivery.replayed"
+    ENGINE_DRAINED = "engine.drained"
+    ENGINE_RESUMED = "engine.resumed"
     LOGIN = "login.succeeded"
 
 

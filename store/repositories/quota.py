@@ -106,6 +106,21 @@ async def enqueued_tokens(session: AsyncSession, project_id: str, model: str) ->
     return int(found or 0)
 
 
+async def live_models(session: AsyncSession, project_id: str) -> list[str]:
+    """The models that running batches of the project ask for."""
+    query = (
+        select(Batch.model)
+        .where(
+            Batch.project_id == project_id,
+            Batch.status == "in_progress",
+            Batch.model.is_not(None),
+        )
+        .distinct()
+        .order_by(Batch.model)
+    )
+    return [model for model in (await session.execute(query)).scalars() if model is not None]
+
+
 async def tokens_of_rows(session: AsyncSession, batch_id: str, statuses: list[str]) -> int:
     """Estimated prompt tokens of a batch's rows in some statuses."""
     found = await session.scalar(

@@ -29,6 +29,7 @@ PAGES = {
     "webhooks": ("webhooks", "#new-webhook"),
     "usage": ("usage", "main h1"),
     "projects": ("projects", "main table"),
+    "project": ("projects/proj_default", "#use"),
     "audit": ("audit", "main h1"),
     "engines": ("engines", "#engines-list article, #engines-list section >> nth=0"),
     "isolation": ("isolation?window=14d", "#isolation-tbt svg >> nth=0"),

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 
+from store.models import Project
+from store.repositories import engine as engines
 from store.session import Database
-from tests.fixtures.dashboard import Site
+from tests.fixtures.dashboard import Site, token_in
 from tests.fixtures.operator_site import operator_site
 
 
@@ -73,3 +75,39 @@ async def test_their_streams_are_read_like_the_pages(database: Database) -> None
                     if "</hx-partial>" in text:
                         break
                 assert f'id="{element}"' in text
+
+
+async def test_an_engine_is_drained_and_used_again(database: Database) -> None:
+    async with operator_site(database) as site, site.admin() as client:
+        (member,) = site.app.state.engines.members
+        async with database.unit_of_work() as work:
+            await engines.add(work, member.url)
+        token = token_in((await client.get("/admin/engines")).text)
+        fields = {"csrf_token": token, "url": member.url}
+        assert (await client.post("/admin/engines/drain", data=fields)).status_code == 303
+        page = (await client.get("/admin/engines")).text
+        assert "Nothing new is sent here" in page
+        assert "Use it again" in page
+        assert (await client.post("/admin/engines/resume", data=fields)).status_code == 303
+        assert "Nothing new is sent here" not in (await client.get("/admin/engines")).text
+        unknown = await client.post(
+            "/admin/engines/drain", data={**fields, "url": "http://nowhere:1"}
+        )
+        forged = await client.post("/admin/engines/drain", data={"url": member.url})
+        log = (await client.get("/admin/audit")).text
+    assert (unknown.status_code, forged.status_code) == (404, 403)
+    assert "engine.drained" in log
+    assert "engine.resumed" in log
+
+
+async def test_a_projects_use_stands_beside_its_limits(database: Database) -> None:
+    async with operator_site(database) as site, site.admin() as client:
+        async with database.unit_of_work() as work:
+            project = await work.get_one(Project, "proj_default")
+            project.live_batches = 4
+        page = (await client.get("/admin/projects/proj_default")).text
+    used = page[page.index('id="use"') : page.index('id="keys-title"')]
+    assert "3 <span" in used, "the site has three live batches"
+    assert "of 4" in used
+    assert 'value="75.0"' in used
+    assert "Prompt tokens waiting" in used

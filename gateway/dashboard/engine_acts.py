@@ -1,0 +1,40 @@
+"""What an operator can do with an engine: let it run empty, and use it again."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Form, Request
+from starlette.responses import RedirectResponse, Response
+
+from engine_adapter.wire.errors import NotFound
+from gateway.dashboard.access import CheckedForm, ManagerDep, ResourcesDep
+from gateway.tenants.actor import Action
+from store.repositories import engine as engines
+
+router = APIRouter(prefix="/engines", dependencies=[CheckedForm])
+
+
+@router.post("/drain")
+async def drain_engine(
+    request: Request, resources: ResourcesDep, admin: ManagerDep, url: Annotated[str, Form()]
+) -> Response:
+    """Send nothing new there; what runs may finish."""
+    async with resources.database.unit_of_work() as work:
+        if not await engines.drain(work, url):
+            raise NotFound("There is no such engine.")
+        await admin.actor(request).record(work, Action.ENGINE_DRAINED, url)
+    return RedirectResponse(f"{request.scope['root_path']}/engines", 303)
+
+
+@router.post("/resume")
+async def resume_engine(
+    request: Request, resources: ResourcesDep, admin: ManagerDep, url: Annotated[str, Form()]
+) -> Response:
+    """Use it again; batch rows go there at once."""
+    async with resources.database.unit_of_work() as work:
+        if not await engines.resume(work, url):
+            raise NotFound("There is no such engine.")
+        await admin.actor(request).record(work, Action.ENGINE_RESUMED, url)
+    await resources.queue.wake_dispatchers([url])
+    return RedirectResponse(f"{request.scope['root_path']}/engines", 303)
