@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
+from functools import partial
 
 from batch.collector import spare_collector
 from engine_adapter import tracing
 from gateway.app import create_app
 from gateway.observability.logs import configure_logging
+from gateway.observability.metrics import Metrics
+from gateway.observability.siblings import Siblings
+from gateway.processes import Process, serve_in_processes, share_of
 from gateway.server import GatewayServer, allow_files
 from gateway.settings import GatewaySettings
 from store.bounded_connection import ANSWER_LIMIT_S
@@ -20,17 +25,33 @@ def main() -> None:
     """Serve until SIGTERM or SIGINT; running requests get `shutdown_grace_s` to finish."""
     settings = GatewaySettings()
     configure_logging(settings.log_level, settings.log_format)
-    allow_files(settings.max_connections)
+    process = Process.of(sys.argv[1:])
+    if process is not None:
+        process.bind_life()
+        _serve(share_of(settings), process)
+        return
     try:
         asyncio.run(_check(settings))
     except WrongDatabase as wrong:
         sys.exit(str(wrong))
+    if settings.gateway_processes > 1:
+        sys.exit(serve_in_processes(settings))
+    _serve(settings, None)
+
+
+def _serve(settings: GatewaySettings, process: Process | None) -> None:
+    allow_files(settings.max_connections)
     tracing.start("gateway")
     app = create_app(settings)
+    sockets = None
+    if process is not None:
+        metrics: Metrics = app.state.metrics
+        metrics.siblings = Siblings(process.door, partial(metrics.of_process, process.number))
+        sockets = [socket.socket(fileno=process.listener)]
     app.openapi()  # a tenth of a second, which an open stream would feel: before there is any
     server = GatewayServer(app, settings)
     spare_collector()
-    server.run()
+    server.run(sockets)
     tracing.stop()
 
 
@@ -40,7 +61,8 @@ async def _check(settings: GatewaySettings) -> None:
     )
     try:
         await check_schema(database)
-        await check_room(database, settings.database_pool + settings.database_overflow)
+        each = settings.database_pool + settings.database_overflow
+        await check_room(database, each * settings.gateway_processes)
     finally:
         await database.dispose()
 

@@ -6,6 +6,7 @@ from engine_adapter.wire.usage import TokenUsage
 from gateway.admission import Admitted
 from gateway.auth.principal import Principal
 from gateway.auth.usage import UsageRecorder
+from gateway.limits.at_once import Place
 from gateway.limits.limiter import RateLimiter, Reservation
 
 
@@ -20,6 +21,7 @@ class Bill:
         admitted: Admitted,
         principal: Principal,
         reservation: Reservation,
+        place: Place,
         *,
         usage: UsageRecorder,
         limiter: RateLimiter,
@@ -27,6 +29,7 @@ class Bill:
         self._admitted = admitted
         self._principal = principal
         self._reservation = reservation
+        self._place = place
         self._usage = usage
         self._limiter = limiter
 
@@ -40,3 +43,4 @@ class Bill:
         used: TokenUsage = self._admitted.used()
         self._usage.add(self._principal, self._admitted.model, self._admitted.request_class, used)
         self._limiter.settle(self._reservation, used.total_tokens)
+        self._place.leave()

@@ -27,6 +27,7 @@ from gateway.engine_discovery import EngineDiscovery, KubernetesApi
 from gateway.engine_registry import EngineRegistry
 from gateway.history.recorder import HistoryRecorder
 from gateway.limits.assembly import make_limiter
+from gateway.limits.at_once import RequestsAtOnce
 from gateway.limits.reached import ReceiverLooks
 from gateway.limits.valkey import ValkeyBuckets
 from gateway.observability.metrics import Metrics
@@ -64,6 +65,8 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         stack.push_async_callback(broker.aclose)
         buckets = ValkeyBuckets(settings.broker_url)
         stack.push_async_callback(buckets.close)
+        at_once = RequestsAtOnce(settings.broker_url, metrics)
+        stack.push_async_callback(at_once.close)
         registry = EngineRegistry(database, settings.engines)
         pool = EnginePool(seen=registry.note, aliases=settings.aliases)
         if url := settings.chat_router_url:
@@ -99,7 +102,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.sender = Sender(settings.webhook_targets, clock, names)
         app.state.receiver_looks = ReceiverLooks(limiter)
         app.state.prompt_parts = PromptParts(
-            settings, admission, metrics, clock, pool, limiter, usage, keys
+            settings, admission, metrics, clock, pool, limiter, at_once, usage, keys
         )
 
         storage = app.state.storage = StorageWatch(database, clock)
@@ -108,7 +111,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         async with asyncio.TaskGroup() as group:
             stopping = asyncio.Event()
             probing = group.create_task(pool.run())
-            settling = group.create_task(limiter.run())
+            settling = [group.create_task(limiter.run()), group.create_task(at_once.run())]
             following = [
                 group.create_task(registry.follow(pool)),
                 group.create_task(storage.run()),
@@ -123,13 +126,18 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
                 _keep_books(stopping, usage.flush, registry.flush, keys.end_revoked, keys.note_uses)
             )
             try:
-                yield
+                async with AsyncExitStack() as told:
+                    if metrics.siblings is not None:
+                        await told.enter_async_context(metrics.siblings.answering())
+                    yield
             finally:
                 # The server cancels what outlives its grace and goes on at once; the engine
                 # must still be told.
                 await admission.drained(_ABORTS_S)
-                settling.cancel()
+                for settler in settling:
+                    settler.cancel()
                 await limiter.flush()
+                await at_once.flush()
                 probing.cancel()
                 for follower in following:
                     follower.cancel()

@@ -22,7 +22,8 @@ from gateway.bill import Bill
 from gateway.dependencies import principal_of
 from gateway.disconnect import ClientGone, while_connected
 from gateway.failover import Failover
-from gateway.limits.limiter import RateLimiter
+from gateway.limits.at_once import Place, RequestsAtOnce
+from gateway.limits.limiter import RateLimiter, Reservation
 from gateway.observability.metrics import Metrics
 from gateway.settings import GatewaySettings
 from gateway.stream_form import ChunkForm, StreamForm
@@ -41,6 +42,7 @@ class PromptParts:
     clock: Clock
     engines: EnginePool
     limiter: RateLimiter
+    at_once: RequestsAtOnce
     usage: UsageRecorder
     keys: KeyRing
 
@@ -117,7 +119,7 @@ async def deliver(
     bill = Bill(
         admitted,
         principal,
-        await parts.limiter.reserve(principal, admitted.tokens),
+        *await _reserve(parts, principal, admitted.tokens),
         usage=parts.usage,
         limiter=parts.limiter,
     )
@@ -156,3 +158,15 @@ async def deliver(
     if bill.headers:
         response.headers.update(bill.headers)
     return response
+
+
+async def _reserve(
+    parts: PromptParts, principal: Principal, tokens: int
+) -> tuple[Reservation, Place]:
+    """What a request takes of its limits: all of it, or nothing."""
+    place = await parts.at_once.enter(principal)
+    try:
+        return await parts.limiter.reserve(principal, tokens), place
+    except BaseException:
+        place.leave()
+        raise

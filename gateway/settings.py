@@ -14,6 +14,8 @@ class GatewaySettings(CommonSettings):
 
     host: str = "127.0.0.1"
     port: int = Field(default=8080, ge=0, le=65535)
+    gateway_processes: int = Field(default=1, ge=1, le=256)
+    """Processes of this gateway behind its port (COSERVE_GATEWAY_PROCESSES)."""
     secret: str = Field(default="", repr=False)
     """Signs dashboard sessions; empty: a random one, so that sessions end with the process."""
     body_limit_bytes: int = Field(default=16 * 1024 * 1024, ge=1024)

@@ -22,7 +22,7 @@ class Principal:
         key_name: The key's name, for the audit log.
         key_rates: The key's own limits.
         project_rates: Those of its project, which all its keys share.
-        concurrent_requests: How many requests of the project one gateway may have in flight.
+        concurrent_requests: How many requests of the project may be in flight at all gateways.
         models: The models that the project may ask for; none: all.
     """
 

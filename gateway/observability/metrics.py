@@ -20,6 +20,7 @@ from gateway.observability.dispatch_metrics import DispatchMetrics
 from gateway.observability.host_metrics import HostMetrics
 from gateway.observability.latency_metrics import LatencyMetrics
 from gateway.observability.runtime_metrics import RuntimeMetrics
+from gateway.observability.siblings import OfProcess, Siblings
 from gateway.observability.webhook_metrics import WebhookMetrics
 from gateway.observability.worker_metrics import WorkerMetrics
 
@@ -30,30 +31,35 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120
 
 
 class Metrics:
-    """One registry per app, so that two apps in a process do not share counters."""
+    """What this process counts, and what every process would say alike.
+
+    Registries of its own, so that two apps in a process do not share counters.
+    """
 
     def __init__(self, home: Path = Path(".coserve")) -> None:
         self.registry = CollectorRegistry()
+        self.seen_by_all = CollectorRegistry()
+        self.siblings: Siblings | None = None
         self.webhooks = WebhookMetrics()
-        self.registry.register(self.webhooks)
+        self.seen_by_all.register(self.webhooks)
         self.dispatch = DispatchMetrics()
-        self.registry.register(self.dispatch)
+        self.seen_by_all.register(self.dispatch)
         self.runtime = RuntimeMetrics()
-        self.registry.register(self.runtime)
+        self.seen_by_all.register(self.runtime)
         Gauge(
             "coserve_build_info",
             "Always 1; the label says which release this gateway is.",
             ["version"],
-            registry=self.registry,
+            registry=self.seen_by_all,
         ).labels(version("coserve")).set(1)
         self.latency = LatencyMetrics()
         self.registry.register(self.latency)
         self.workers = WorkerMetrics()
-        self.registry.register(self.workers)
+        self.seen_by_all.register(self.workers)
         self.batches = BatchMetrics()
-        self.registry.register(self.batches)
+        self.seen_by_all.register(self.batches)
         self.host = HostMetrics(home)
-        self.registry.register(self.host)
+        self.seen_by_all.register(self.host)
         ProcessCollector(registry=self.registry)
         self.http_requests = Counter(
             "coserve_http_requests",
@@ -83,7 +89,7 @@ class Metrics:
             "coserve_engine_up",
             "Whether an engine answers (1) or not (0).",
             ["engine"],
-            registry=self.registry,
+            registry=self.seen_by_all,
         )
         self.disconnects = Counter(
             "coserve_disconnects",
@@ -116,7 +122,7 @@ class Metrics:
             "coserve_storage_full",
             "Whether writes failed for want of room in the last half minute, by place.",
             ["store"],
-            registry=self.registry,
+            registry=self.seen_by_all,
         )
         self.usage_flush_failures = Counter(
             "coserve_usage_flush_failures",
@@ -126,4 +132,14 @@ class Metrics:
 
     def exposition(self) -> bytes:
         """All metrics in Prometheus' text format."""
-        return generate_latest(self.registry)
+        return generate_latest(self.seen_by_all) + generate_latest(self.registry)
+
+    def of_process(self, number: int) -> bytes:
+        """What this process counts, with its label."""
+        return generate_latest(OfProcess(self.registry, number))
+
+    async def gathered(self) -> bytes:
+        """All metrics, those of the other processes of this gateway too."""
+        if self.siblings is None:
+            return self.exposition()
+        return generate_latest(self.seen_by_all) + await self.siblings.gathered()

@@ -27,4 +27,4 @@ async def get_metrics(
     await metrics.dispatch.read(database)
     await metrics.workers.read(database)
     await metrics.batches.read(database, engines)
-    return Response(metrics.exposition(), media_type=_MEDIA_TYPE)
+    return Response(await metrics.gathered(), media_type=_MEDIA_TYPE)

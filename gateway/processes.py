@@ -1,0 +1,180 @@
+"""Several processes of one gateway behind one port (`COSERVE_GATEWAY_PROCESSES`, decision 0226).
+
+The parent serves nothing: it binds a socket of the port for each process, starts them, starts
+again what dies, and hands signals on. The kernel spreads connections over the sockets. A socket
+outlives its process, so who connects while one is started anew waits for it and is not refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import logging
+import math
+import os
+import secrets
+import signal
+import socket
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gateway.settings import GatewaySettings
+
+PAUSE_S: Final = 1.0
+"""Between a process' end and its next start."""
+
+_BACKLOG: Final = 2048
+_PR_SET_PDEATHSIG: Final = 1
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Process:
+    """What a process of several is told on its command line.
+
+    Attributes:
+        number: From 0; the label of its metrics.
+        listener: File descriptor of its socket.
+        parent: The parent's process id.
+        folder: Where each process answers the others for its metrics.
+    """
+
+    number: int
+    listener: int
+    parent: int
+    folder: Path
+
+    @classmethod
+    def of(cls, arguments: list[str]) -> Process | None:
+        """From a command line; none if the gateway is to be started whole."""
+        if not arguments:
+            return None
+        *numbers, folder = arguments
+        number, listener, parent = map(int, numbers)
+        return cls(number, listener, parent, Path(folder))
+
+    @property
+    def arguments(self) -> list[str]:
+        """Its command line."""
+        return [*map(str, (self.number, self.listener, self.parent)), str(self.folder)]
+
+    @property
+    def door(self) -> Path:
+        """The socket at which it tells its metrics; it is there once the process serves."""
+        return self.folder / f"{self.number}.sock"
+
+    def bind_life(self) -> None:
+        """End with the parent, however that ends."""
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != self.parent:
+            sys.exit(1)
+
+
+def share_of(settings: GatewaySettings) -> GatewaySettings:
+    """A process' part of what the whole gateway may have, rounded up."""
+    num = settings.gateway_processes
+    divided = {
+        name: math.ceil(getattr(settings, name) / num)
+        for name in (
+            "max_in_flight",
+            "max_connections",
+            "max_connections_per_address",
+            "unknown_keys_per_minute",
+            "bodies_limit_bytes",
+        )
+    }
+    divided["bodies_limit_bytes"] = max(divided["bodies_limit_bytes"], settings.body_limit_bytes)
+    return settings.model_copy(update=divided)
+
+
+class Gateway:
+    """The processes of one gateway, seen from their parent."""
+
+    def __init__(self, settings: GatewaySettings, folder: Path) -> None:
+        self._settings = settings
+        self._folder = folder
+        self._sockets = listen(settings.host, settings.port, settings.gateway_processes)
+        self._running: dict[int, asyncio.subprocess.Process] = {}
+        self._stopping = asyncio.Event()
+        # Sessions of the dashboard are known to every process.
+        secret = settings.secret or secrets.token_hex(32)
+        self._environment = os.environ | {"COSERVE_SECRET": secret}
+
+    async def run(self) -> int:
+        """Serve until a signal comes; the exit code."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop, number)
+        numbers = range(len(self._sockets))
+        codes = await asyncio.gather(*(self._keep(number) for number in numbers))
+        return max(codes)
+
+    async def _keep(self, number: int) -> int:
+        """Keep one process running; its exit code once the gateway stops."""
+        listener = self._sockets[number].fileno()
+        told = Process(number, listener, os.getpid(), self._folder)
+        while True:
+            told.door.unlink(missing_ok=True)
+            process = self._running[number] = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "gateway", *told.arguments,
+                env=self._environment, pass_fds=[listener], start_new_session=True,
+            )  # fmt: skip
+            code = await process.wait()
+            del self._running[number]
+            if self._stopping.is_set():
+                return abs(code)
+            logger.error("process %d of the gateway has ended with %d", number, code)
+            if not told.door.exists():
+                # It never served, and would not the next time either.
+                self._stop(signal.SIGTERM)
+                return abs(code) or 1
+            try:
+                async with asyncio.timeout(PAUSE_S):
+                    await self._stopping.wait()
+                return 0
+            except TimeoutError:
+                pass
+
+    def _stop(self, number: int) -> None:
+        if not self._stopping.is_set():
+            self._stopping.set()
+            # The processes close their own then; while one of ours is open, it would be listened
+            # at and nobody would answer.
+            asyncio.get_running_loop().call_later(self._settings.shutdown_delay_s, self._close)
+        for process in self._running.values():
+            process.send_signal(number)
+
+    def _close(self) -> None:
+        for one in self._sockets:
+            one.close()
+
+
+def listen(host: str, port: int, number: int) -> list[socket.socket]:
+    """So many listening sockets of one port."""
+    family, _, _, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    made = []
+    for _ in range(number):
+        one = socket.socket(family, socket.SOCK_STREAM)
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        one.bind(address)
+        one.listen(_BACKLOG)
+        address = one.getsockname()
+        made.append(one)
+    return made
+
+
+def serve_in_processes(settings: GatewaySettings) -> int:
+    """Run the gateway's processes to their end; the exit code."""
+    with tempfile.TemporaryDirectory(prefix="coserve-gateway-") as folder:
+
+        async def run() -> int:
+            return await Gateway(settings, Path(folder)).run()
+
+        return asyncio.run(run())
