@@ -13,6 +13,8 @@ import orjson
 from engine_adapter.client.base import EngineClient, EngineFacts
 from engine_adapter.wire.errors import EngineUnavailable
 from gateway.dashboard import wording
+from gateway.history.reading import EngineTime, History
+from gateway.history.recorder import PERIOD_S
 from gateway.history.series import kv_held
 
 READ_TIMEOUT_S = 3.0
@@ -178,6 +180,25 @@ class EngineHistory:
             {"label": "waiting", "y": [s.num_waiting for s in samples]},
         ]
         return orjson.dumps({"x": [s.at_s for s in samples], "series": series}).decode()
+
+
+def day_chart(history: History, url: str) -> str:
+    """An engine's tokens a second, online and harvested, as the JSON of a chart.
+
+    A point in which no gateway asked it is a gap.
+    """
+    online: list[float | None] = []
+    harvested: list[float | None] = []
+    for moment in history.moments:
+        engine = moment.engines.get(url, EngineTime())
+        covered_s = PERIOD_S * engine.asked
+        for line, tokens in ((online, engine.online_tokens), (harvested, engine.harvested_tokens)):
+            line.append(round(tokens / covered_s, 1) if covered_s else None)
+    series: list[dict[str, Any]] = [
+        {"label": "online", "y": online},
+        {"label": "harvested", "y": harvested},
+    ]
+    return orjson.dumps({"x": history.x, "series": series, "unit": "tok/s"}).decode()
 
 
 async def read_engine(client: EngineClient) -> EngineReading:

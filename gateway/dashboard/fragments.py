@@ -15,10 +15,12 @@ from urllib.parse import urlencode
 from batch.steer import MAX_PRIORITY, MIN_PRIORITY
 from engine_adapter.wire.errors import NotFound
 from gateway.batch_shapes import extensions
-from gateway.dashboard.engines import read_engines
+from gateway.dashboard.engines import day_chart, read_engines
 from gateway.dashboard.resources import Resources
 from gateway.dashboard.templating import render
 from gateway.dashboard.views import BatchView, EventView, FailedRowView, progress_chart
+from gateway.history.reading import WINDOWS
+from gateway.history.reading import read as read_history
 from store.repositories import batch_browser, overview
 from store.repositories import engine as engines
 from store.repositories.batch_browser import BatchFilter
@@ -172,6 +174,7 @@ class EnginesView:
         readings = await read_engines(resources.engines)
         async with resources.database.unit_of_work() as work:
             known = {one.url: one for one in await engines.states(work)}
+            day = await read_history(work, WINDOWS["24h"], ["engine"])
         at_s = resources.clock.now().timestamp()
         for reading in readings:
             resources.history.add(reading, at_s)
@@ -182,6 +185,7 @@ class EnginesView:
                 e=reading,
                 chart=resources.history.chart(reading.url),
                 known=known.get(reading.url),
+                day=day_chart(day, reading.url),
             )
             for number, reading in enumerate(readings)
         }

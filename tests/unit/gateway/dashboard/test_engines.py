@@ -4,6 +4,8 @@ import json
 import re
 from typing import Any
 
+import orjson
+
 from engine_adapter.client.base import EngineFacts
 from engine_adapter.client.fake import FakeEngineClient
 from engine_adapter.client.fake_engine import FakeEngine
@@ -12,9 +14,13 @@ from gateway.dashboard.engines import (
     MAX_SAMPLES,
     EngineHistory,
     EngineReading,
+    day_chart,
     read_engines,
 )
 from gateway.dashboard.templating import render
+from gateway.history.reading import EngineTime, History, Moment
+from gateway.history.recorder import PERIOD_S
+from gateway.history.series import ENGINE
 
 
 def reading(**runtime: Any) -> EngineReading:
@@ -83,7 +89,7 @@ def test_the_page_says_what_its_figures_count() -> None:
     shown = reading(
         page_tokens=1, free_pages=250, online_tokens=7, checkpointed_pages=5, parked_rows=3
     )
-    page = render("fragments/engine.html", number=0, e=shown, chart="{}", known=None)
+    page = render("fragments/engine.html", number=0, e=shown, chart="{}", known=None, day="{}")
     text = " ".join(re.sub(r"<[^>]+>", " ", page).split())
     assert "Requests now" in text
     assert "Parked 3" in text
@@ -141,3 +147,18 @@ async def test_engines_are_read_in_their_order_and_silence_is_no_error() -> None
     down.down = True
     readings = await read_engines([FakeEngineClient(down), FakeEngineClient(up)])
     assert [one.facts is not None for one in readings] == [False, True]
+
+
+def test_a_day_of_an_engine_is_drawn_with_its_gaps() -> None:
+    seen = [0.0] * len(ENGINE)
+    seen[ENGINE.index("asked")] = 2.0
+    seen[ENGINE.index("online_tokens")] = 50.0
+    seen[ENGINE.index("harvested_tokens")] = 200.0
+    moments = [Moment(0, engines={"http://e": EngineTime(seen)}), Moment(600)]
+    chart = orjson.loads(day_chart(History(moments), "http://e"))
+    assert chart["x"] == [0, 600]
+    covered_s = 2 * PERIOD_S
+    assert [one["y"] for one in chart["series"]] == [
+        [round(50 / covered_s, 1), None],
+        [round(200 / covered_s, 1), None],
+    ]
