@@ -6,12 +6,16 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import httpx
 import openai
+import orjson
 import pytest
 
 from engine_adapter.client.fake import FakeEngine, FakeSettings
 from engine_adapter.client.fake_server import serving
+from engine_adapter.wire.engine_errors import ENGINE_LOST
 from gateway.settings import GatewaySettings
 from store.repositories import engine as engines
 from store.session import Database
@@ -66,6 +70,19 @@ async def ask(gateway: Gateway, model: str) -> str:
             model=model, messages=[{"role": "user", "content": "hello"}]
         )
     return answer.model
+
+
+async def streamed(http: httpx.AsyncClient, body: Any, begun: asyncio.Semaphore) -> bytes:
+    """All that a stream gets; its first text is told of."""
+    received, told = b"", False
+    async with http.stream("POST", "/v1/chat/completions", json=body) as reply:
+        assert reply.status_code == 200
+        async for data in reply.aiter_bytes():
+            received += data
+            if not told and b'"content":" ' in received:
+                begun.release()
+                told = True
+    return received
 
 
 async def test_requests_go_where_their_model_is(fleet: Fleet) -> None:
@@ -131,6 +148,28 @@ async def test_a_request_that_never_reached_its_engine_goes_elsewhere(
             assert b'"error"' not in answer.content
     assert len(fleet.twin.received) == 20 * num_choices
     assert twin.open
+
+
+async def test_an_engine_killed_in_the_middle_of_streams_ends_them_with_an_error_event(
+    fleet: Fleet,
+) -> None:
+    body = fleet.gateway.chat("fake:tokens=40 fake:token_ms=100", stream=True)
+    async with fleet.gateway.http() as http, asyncio.TaskGroup() as group:
+        begun = asyncio.Semaphore(0)
+        streams = [group.create_task(streamed(http, body, begun)) for _ in range(12)]
+        for _ in streams:
+            await begun.acquire()
+        await fleet.mortal.kill()
+        answers = [await one for one in streams]
+        lost = [one for one in answers if not one.endswith(b"data: [DONE]\n\n")]
+        assert 1 <= len(lost) <= 11, "the other engine's streams go on"
+        for one in lost:
+            last = orjson.loads(one.strip().rpartition(b"data: ")[2])
+            assert last["error"]["message"] == ENGINE_LOST
+            assert one.count(b'"content":" ') >= 1
+        assert all(b"error" not in one for one in answers if one not in lost)
+        retried = [group.create_task(streamed(http, body, begun)) for _ in lost]
+        assert all([(await one).endswith(b"data: [DONE]\n\n") for one in retried])
 
 
 @pytest.mark.parametrize("stream", [False, True])
