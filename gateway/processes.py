@@ -100,9 +100,10 @@ class Gateway:
         self._sockets = listen(settings.host, settings.port, settings.gateway_processes)
         self._running: dict[int, asyncio.subprocess.Process] = {}
         self._stopping = asyncio.Event()
-        # Sessions of the dashboard are known to every process.
-        secret = settings.secret or secrets.token_hex(32)
-        self._environment = os.environ | {"COSERVE_SECRET": secret}
+        self._environment = dict(os.environ)
+        if not settings.secret:
+            # Sessions of the dashboard are known to every process.
+            self._environment["COSERVE_SECRET"] = secrets.token_hex(32)
 
     async def run(self) -> int:
         """Serve until a signal comes; the exit code."""

@@ -140,7 +140,8 @@ def test_chart_and_compose_run_the_same_parts() -> None:
 def test_no_container_may_do_more_than_it_needs(values: Path) -> None:
     for pod in pods(values):
         assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
-        assert pod["spec"]["automountServiceAccountToken"] is False
+        looks = values.stem == "discovered" and pod["spec"]["containers"][0]["name"] == "gateway"
+        assert pod["spec"]["automountServiceAccountToken"] is looks
         for box in pod["spec"]["containers"]:
             assert box["securityContext"]["readOnlyRootFilesystem"] is True
             assert box["securityContext"]["capabilities"] == {"drop": ["ALL"]}
@@ -192,6 +193,26 @@ def test_engines_that_register_know_where_and_have_time_to_drain() -> None:
     assert int(port) in {each["port"] for each in service["spec"]["ports"]}
     assert env["COSERVE_ENGINE_TOKEN_FILE"] == config["COSERVE_ENGINE_TOKEN_FILE"]
     assert float(env["COSERVE_ENGINE_DRAIN_S"]) < pod["terminationGracePeriodSeconds"]
+
+
+def test_gateways_alone_may_list_endpoints_where_engines_are_found_by_label() -> None:
+    values = CHART / "ci" / "discovered.yaml"
+    config = of_kind(values, "ConfigMap")["rel-coserve"]["data"]
+    assert config["COSERVE_ENGINE_SELECTOR"] == "app.kubernetes.io/component=engine"
+    (role,) = of_kind(values, "Role").values()
+    (rule,) = role["rules"]
+    assert (rule["resources"], rule["verbs"]) == (["endpointslices"], ["list"])
+    (binding,) = of_kind(values, "RoleBinding").values()
+    (subject,) = binding["subjects"]
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    with_token = [
+        pod["spec"]["containers"][0]["name"]
+        for pod in pods(values)
+        if pod["spec"]["automountServiceAccountToken"]
+    ]
+    assert with_token == ["gateway"]
+    assert subject["name"] in of_kind(values, "ServiceAccount")
+    assert not of_kind(WHOLE, "Role"), "nobody needs one without"
 
 
 def test_alerts_and_dashboards_are_those_of_the_operators() -> None:

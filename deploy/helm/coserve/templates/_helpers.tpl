@@ -95,7 +95,7 @@ volumeMounts:
 {{/* What every pod has. Call with (dict "root" $ "part" …). */}}
 {{- define "coserve.podBasics" -}}
 serviceAccountName: {{ include "coserve.serviceAccount" .root }}
-automountServiceAccountToken: false
+automountServiceAccountToken: {{ and (eq .part "gateway") (ne .root.Values.engineDiscovery.selector "") }}
 enableServiceLinks: false
 securityContext: {{- include "coserve.podSecurity" .root | nindent 2 }}
 {{- with .root.Values.imagePullSecrets }}
