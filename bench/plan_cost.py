@@ -1,6 +1,7 @@
 """CPU time of a scheduling decision at 256 running and 1,000 waiting requests.
 
     python -m bench.plan_cost
+    python -m bench.plan_cost --sizes    # every policy with 256 and with 1,024 requests running
 
 First snapshot, plan and check for every policy and four kinds of step, without an engine; then
 the whole decision with actuation, in the real scheduler (`bench/actuate_cost.py`, in the engine's
@@ -30,6 +31,7 @@ from engine_adapter.scheduling.targets import Slo
 ROOT = Path(__file__).resolve().parents[1]
 ENGINE_PYTHON = ROOT / ".venv-engine/bin/python"
 NUM_RUNNING, NUM_WAITING, STEPS = 256, 1000, 200
+SIZES, SIZE_STEPS = (256, 1024), 40
 TARGET_US = 1000.0
 K = Coefficients(4.6e-4, 0.0, 1.2e-5, 1.3e-7, 0.0, 0.07)
 MODEL = PolynomialModel(Coefficients(4.6e-4, 0.0, 1.2e-5, 0.0, 0.0, 0.07), K, K)
@@ -38,10 +40,10 @@ LIMITS = EngineLimits(
 )
 
 
-def roster(online_every: int, prefix_tokens: int) -> Roster:
+def roster(online_every: int, prefix_tokens: int, num_running: int = NUM_RUNNING) -> Roster:
     """A quarter of the running requests online, or none; 1,000 offline ones of 7 batches wait."""
     made = Roster()
-    for i in range(NUM_RUNNING):
+    for i in range(num_running):
         online = online_every and i % online_every == 0
         cls = RequestClass.ONLINE if online else RequestClass.OFFLINE
         row = RequestRow(f"running-{i:032d}", cls, 1000, 1000, batch_id=f"b{i % 3}")
@@ -60,18 +62,24 @@ def roster(online_every: int, prefix_tokens: int) -> Roster:
 
 
 def measure(
-    name: str, tbt_s: float, online_every: int, free_pages: int, prefix_tokens: int = 0
+    name: str,
+    tbt_s: float,
+    online_every: int,
+    free_pages: int,
+    prefix_tokens: int = 0,
+    num_running: int = NUM_RUNNING,
+    steps: int = STEPS,
 ) -> list[float]:
     """CPU seconds of each step; before each, the waiting queue changes by one row."""
-    rows = roster(online_every, prefix_tokens)
+    rows = roster(online_every, prefix_tokens, num_running)
     driver = Driver(create_policy(name, MODEL))
     resources = Resources(
-        page_tokens=16, host_page_tokens=16, total_pages=40_000, free_pages=free_pages,
-        host_total_pages=100_000, host_free_pages=50_000, total_slots=400, free_slots=144,
-        reserved_slots=100, copy_pages_per_step=64,
+        page_tokens=16, host_page_tokens=16, total_pages=max(40_000, 140 * num_running),
+        free_pages=free_pages, host_total_pages=100_000, host_free_pages=50_000,
+        total_slots=num_running + 144, free_slots=144, reserved_slots=100, copy_pages_per_step=64,
     )  # fmt: skip
     taken = []
-    for step in range(STEPS):
+    for step in range(steps):
         rid = f"waiting-{step:032d}"
         row = rows.finish(rid)
         assert row is not None
@@ -100,8 +108,27 @@ def in_the_engine() -> dict[str, Any]:
     return found
 
 
+def by_size() -> int:
+    """Every policy at two numbers of running requests, beside 1,000 that wait."""
+    measured: dict[str, Any] = {}
+    print(f"{'policy':16}" + "".join(f"{f'{num:,} running, p50 us':>24}" for num in SIZES))
+    for name in POLICIES:
+        medians = []
+        for num_running in SIZES:
+            taken = measure(name, 10.0, 4, 30_000, num_running=num_running, steps=SIZE_STEPS)
+            medians.append(round(taken[SIZE_STEPS // 2] * 1e6))
+            measured[f"{name}: {num_running} running"] = {
+                "min": round(taken[0] * 1e6),
+                "p50": medians[-1],
+            }
+        print(f"{name:16}" + "".join(f"{median:24}" for median in medians), flush=True)
+    return 0 if report("plan_cost_sizes", measured, {}) else 1
+
+
 def main() -> int:
     """Print the tables, keep them, and fail when the whole decision misses its target."""
+    if "--sizes" in sys.argv[1:]:
+        return by_size()
     kinds: dict[str, tuple[float, int, int, int]] = {
         "full step": (10.0, 4, 30_000, 0),
         "tight step": (1.05, 4, 30_000, 0),

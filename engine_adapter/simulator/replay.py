@@ -8,6 +8,7 @@ before the window until the last online request is answered.
 from __future__ import annotations
 
 import gc
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -68,6 +69,8 @@ class SimulatedLoad:
         offline_prefixes: What offline prompts share.
         output_bound: ``max_tokens`` of every request whose answer is no longer.
         predictor: Who expects the lengths of answers.
+        batch_windows_s: Of each batch, the time each of its rows may take; all batches have an
+            equal part of those outstanding.
     """
 
     online: Sequence[TraceRequest]
@@ -80,6 +83,7 @@ class SimulatedLoad:
     offline_prefixes: SharedPrefixes = SharedPrefixes()
     output_bound: int = 2048
     predictor: str = "history"
+    batch_windows_s: tuple[float, ...] = (math.inf,)
 
 
 def replay(
@@ -147,8 +151,8 @@ class Replay:
         self.engine.now_s = -load.lead_s  # instant 0 is the opening of the window
         for number, request in enumerate(load.online):
             self.arrive(number, request)
-        for _ in range(load.num_outstanding if load.offline is not None else 0):
-            self._feed()
+        for number in range(load.num_outstanding if load.offline is not None else 0):
+            self._feed(number % len(load.batch_windows_s))
 
     def arrive(self, number: int, request: TraceRequest) -> None:
         """An online request is on its way; its number is its name."""
@@ -226,8 +230,8 @@ class Replay:
                 engine.now_s = target_s
             progress(engine.now_s - before_s)
 
-    def _feed(self) -> None:
-        """One more offline request."""
+    def _feed(self, batch: int) -> None:
+        """One more offline request of a batch."""
         assert self._load.offline is not None
         lengths = next(self._load.offline, None)
         if lengths is None:
@@ -241,7 +245,8 @@ class Replay:
             input_tokens,
             input_tokens,
             arrival_at_s=self.engine.now_s,
-            batch_id="batch",
+            deadline_at_s=self.engine.now_s + self._load.batch_windows_s[batch],
+            batch_id=str(batch),
         )
         shared = self._load.offline_prefixes.of("offline", number, input_tokens)
         self._submit(row, shared, output_tokens)
@@ -256,7 +261,7 @@ class Replay:
         if row.is_online:
             self._open -= 1
         elif self._load.offline is not None:
-            self._feed()
+            self._feed(int(row.batch_id))
 
     def _counters(self) -> dict[str, float]:
         engine = self.engine

@@ -1,8 +1,9 @@
-"""Drive the real scheduler with a policy of coin throws, under SGLang's strict checks.
+"""Drive the real scheduler with a policy, coin throws by default, under SGLang's strict checks.
 
-``python coserving_random_run.py STEPS SEED OVERLAP PAGE_SIZE DTYPE``: requests of both classes
-come, go and are aborted while the policy parks, retracts, restores, cuts prompts anywhere and stops
-passes at random layers. Prints ``RESULTS {...}``; ends with an error if a check of SGLang fails.
+``python coserving_random_run.py STEPS SEED OVERLAP PAGE_SIZE DTYPE [POLICY]``: requests of both
+classes come, go and are aborted while the policy parks, retracts, restores, cuts prompts anywhere
+and stops passes at random layers. Prints ``RESULTS {...}``; ends with an error if a check of SGLang
+fails.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from sglang.srt.managers.schedule_batch import FINISH_ABORT
 
 from engine_adapter.scheduling.latency import Coefficients, PolynomialModel
 from engine_adapter.scheduling.policies.random_valid import RandomValid
+from engine_adapter.scheduling.policies.registry import create_policy
 from engine_adapter.scheduling.policies.settings import PolicySettings
 from tests.engine.scheduler_rig import NUM_LAYERS, Rig, prompt
 from tests.engine.scripted_policy import ScriptedPolicy
@@ -45,10 +47,15 @@ def compare_with_undisturbed(rig: Rig, sent: list[str]) -> int:
 def main() -> None:
     steps, seed, overlap = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "1"
     page_size, dtype = int(sys.argv[4]), sys.argv[5]
-    rig = Rig(overlap=overlap, dtype=dtype, kv_tokens=960, slots=8, page_size=page_size)
+    named = sys.argv[6] if len(sys.argv) > 6 else ""
+    kv_tokens = 480 if named else 960  # policies retract for want of room, coins without
+    rig = Rig(overlap=overlap, dtype=dtype, kv_tokens=kv_tokens, slots=8, page_size=page_size)
     guess = Coefficients(1e-4, 0.0, 1e-7, 0.0, 1e-4, 1e-3)
     settings = PolicySettings(safepoint_interval_s=1e-9)  # a safepoint before every layer
-    rig.use(RandomValid(PolynomialModel(guess, guess, guess), settings, seed=seed))
+    model = PolynomialModel(guess, guess, guess)
+    rig.use(
+        create_policy(named, model, settings) if named else RandomValid(model, settings, seed=seed)
+    )
     dice = random.Random(seed)
     sent: list[str] = []
 

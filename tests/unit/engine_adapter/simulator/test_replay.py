@@ -10,7 +10,7 @@ import pytest
 from engine_adapter.scheduling.derive import default_slo
 from engine_adapter.scheduling.policies.registry import NAMES, create_policy
 from engine_adapter.simulator.device import EngineSize, SimulatedDevice, find_device
-from engine_adapter.simulator.replay import SharedPrefixes, SimulatedLoad, replay
+from engine_adapter.simulator.replay import Replay, SharedPrefixes, SimulatedLoad, replay
 from engine_adapter.simulator.times import Noise
 from engine_adapter.workload.arrivals import poisson_arrivals
 from engine_adapter.workload.lengths import fixed_lengths
@@ -102,3 +102,14 @@ def test_shared_prefixes_bring_first_tokens_forward(device: SimulatedDevice) -> 
 def test_offline_rows_may_run_out(device: SimulatedDevice) -> None:
     run = play(device, "conserve_v2", load(offline=islice(fixed_lengths(700, 30), 45)))
     assert [record.done for record in run.result.offline] == [True] * 45
+
+
+def test_each_batch_keeps_its_part_of_the_outstanding_rows(device: SimulatedDevice) -> None:
+    made = load(batch_windows_s=(2.0, 9.0))
+    policy = create_policy("conserve_v2", device.model)
+    replayed = Replay(device, policy, made, default_slo(device.model), None)
+    replayed.run(0, lambda _: None)
+    rows = [track.row for track in replayed.engine.tracks.values() if not track.row.is_online]
+    assert {round(row.deadline_at_s - row.arrival_at_s, 6) for row in rows} == {2.0, 9.0}
+    open_rows = [row for row in replayed.engine.roster.rows.values() if not row.is_online]
+    assert sorted(row.batch_id for row in open_rows) == ["0"] * 20 + ["1"] * 20

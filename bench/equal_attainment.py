@@ -1,0 +1,287 @@
+"""All policies at equal attainment: offline tokens once chat's targets are met, simulated.
+
+    python -m bench.equal_attainment [--traces azure-conv] [--policies bros,xllm] [--page]
+
+Llama-3.1-8B on an H100, chat of a trace beside four batches of documents. Targets are a multiple of
+online-only's own P99 of TTFT and of gaps. Each policy is turned up until less than 99 % of first
+tokens or of gaps are in time: by the target of gaps it is shown where it knows targets, else by the
+offline requests that are outstanding. Figures are those of the last setting that met the targets,
+found by halving. Writes bench/results/equal_attainment.json, and
+with ``--page`` the tables and the plot of docs/which-policy.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from bench.reproduce.world import Job, Spread
+from engine_adapter.scheduling.policies.registry import create_policy
+from engine_adapter.scheduling.policies.settings import PolicySettings
+from engine_adapter.scheduling.targets import Slo
+from engine_adapter.simulator.device import EngineSize, SimulatedDevice, find_device
+from engine_adapter.simulator.replay import Replay, SimulatedLoad
+from engine_adapter.simulator.times import Noise
+from engine_adapter.workload.arrivals import gamma_arrivals
+from engine_adapter.workload.metrics import attained, percentile
+from engine_adapter.workload.summary import SystemRun, gaps_s, offline_rate, tpots_s, ttfts_s
+from engine_adapter.workload.traces import TraceRequest, read_trace
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "bench" / "results" / "equal_attainment.json"
+WORKLOADS = ROOT.parent / "shared" / "workloads" / "online"
+DEVICE = "h100-llama-3.1-8b"
+TRACES = {
+    "azure-conv": "azure2023_conv_0_40min.csv",
+    "burstgpt": "burstgpt1_day1_compressed_15min.csv",
+    "mooncake": "mooncake_conv_0_30min.csv",
+}
+LAWS = {
+    "azure-conv": (1.1, Job(Spread.by_p99(1195, 4122, 14050), Spread.by_p99(201, 598, 1000))),
+    "burstgpt": (4.5, Job(Spread.by_p99(544, 1960, 2126), Spread.by_p99(289, 1442, 2019))),
+    "mooncake": (1.1, Job(Spread(12870, 1.2, 100, 91305), Spread.by_p99(346, 1105, 2000))),
+}
+"""Without the traces: variation of gaps, and lengths by mean and P99 (Mooncake's spread by eye)."""
+
+DOCUMENTS = Job(Spread.by_p99(2573, 3932, 4046), Spread(300, 0.9, most=3333))
+"""Offline: arXiv articles and their summaries, by their mean."""
+
+WINDOW_S, LEAD_S = 120.0, 20.0
+BATCH_WINDOWS_S = (20.0, 40.0, 80.0, 120.0)
+OUTSTANDING = 256
+BUSY = 1 / 3
+"""Of the device's time that chat's tokens alone would take at their best price."""
+
+TARGET_SCALE = 1.5
+ENOUGH = 0.99
+SEEDS = (1, 2)
+Knob = tuple[float, int, int]
+"""Scale of the target of gaps that is shown, offline requests outstanding, tokens of a step."""
+
+SCALES = (0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.1, 1.2, 1.35, 1.5)
+SHARES = (2, 4, 8, 12, 16, 24, 32, 40, 48, 64, 80, 96, 128, 192, OUTSTANDING)
+TARGETED = ("conserve_v2", "conserve_v1", "xllm", "bros")
+WITHOUT_RULES = ("conserve_v2 - uncut", "conserve_v2 - uncut+chunks_first")
+COUNTED = (
+    "sarathi_p", "non_preemptive", "round_robin", "fastgen", "vllm", "vllm_swap", "orca",
+    "fastserve", "multires", "ecoserve",
+)  # fmt: skip
+STEP_TOKENS = 1024
+"""Of policies that count tokens: about half of the target of gaps."""
+Figures = dict[str, float]
+Cell = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Case:
+    """Chat of one trace with one seed."""
+
+    trace: str
+    seed: int
+    workloads: Path
+
+
+@cache
+def device_of(chunk_tokens: int) -> SimulatedDevice:
+    """The engine with a step of so many prompt tokens."""
+    return find_device(DEVICE, EngineSize(chunk_tokens=chunk_tokens, overhead_s=0.001))
+
+
+def chat(case: Case, device: SimulatedDevice) -> list[TraceRequest]:
+    """Requests of a window that keep the device a third busy; a short trace begins anew."""
+    dice = random.Random(f"chat/{case.seed}")
+    path = case.workloads / TRACES[case.trace]
+    longest = device.max_context
+    if path.is_file():
+        trace = read_trace(path)
+    else:
+        cv, law = LAWS[case.trace]
+        trace = [
+            TraceRequest(at_s, *law.draw(dice))
+            for at_s in gamma_arrivals(1.0, cv, 4000.0, case.seed)
+        ]
+    trace = [
+        TraceRequest(
+            r.arrival_s, min(longest * 3 // 4, r.input_tokens), min(longest // 4, r.output_tokens)
+        )
+        for r in trace
+    ]
+    work_s = mean(
+        r.input_tokens * device.prompt_token_s(r.input_tokens)
+        + r.output_tokens * device.output_token_s(r.input_tokens + r.output_tokens // 2)
+        for r in trace
+    )
+    span_s = trace[-1].arrival_s - trace[0].arrival_s
+    stretch = work_s / BUSY / (span_s / len(trace))
+    place, at_s, made = dice.randrange(len(trace)), 0.0, []
+    while at_s < WINDOW_S:
+        made.append(replace(trace[place], arrival_s=at_s))
+        place = (place + 1) % len(trace)
+        gap_s = trace[place].arrival_s - trace[place - 1].arrival_s if place else 1.0
+        at_s += gap_s * stretch
+    return made
+
+
+def documents(seed: int) -> Iterator[tuple[int, int]]:
+    """Lengths of offline requests without end."""
+    dice = random.Random(f"documents/{seed}")
+    while True:
+        yield DOCUMENTS.draw(dice)
+
+
+def play(case: Case, policy: str, knob: Knob, slo: Slo) -> tuple[SystemRun, Replay]:
+    """One run."""
+    scale, outstanding, chunk_tokens = knob
+    device = device_of(chunk_tokens)
+    offline = None if policy == "online_only" else documents(case.seed)
+    load = SimulatedLoad(
+        chat(case, device_of(2048)),
+        offline,
+        outstanding,
+        WINDOW_S,
+        LEAD_S,
+        batch_windows_s=BATCH_WINDOWS_S,
+    )
+    name, _, left_out = policy.partition(" - ")
+    without = frozenset(left_out.split("+") if left_out else ())
+    settings = PolicySettings(token_budget=chunk_tokens, without=without)
+    made = create_policy(name, device.model, settings)
+    noise = Noise(0.08, 0.4, f"{case.seed}/{policy}")
+    replayed = Replay(device, made, load, replace(slo, tbt_s=slo.tbt_s * scale), noise)
+    return replayed.run(0, lambda _: None), replayed
+
+
+def jain(shares: list[float]) -> float:
+    """Fairness: 1 if all have the same, 1/n if one has everything."""
+    squares = sum(share * share for share in shares)
+    return sum(shares) ** 2 / (len(shares) * squares) if squares else 0.0
+
+
+def measure(run: SystemRun, replayed: Replay, slo: Slo) -> Figures:
+    """What the page shows."""
+    ttft, gaps = ttfts_s(run), gaps_s(run)
+    served = [0.0] * len(BATCH_WINDOWS_S)
+    due = late = 0
+    for track in replayed.engine.tracks.values():
+        row = track.row
+        if row.is_online:
+            continue
+        served[int(row.batch_id)] += sum(0.0 <= at_s < WINDOW_S for at_s in track.times)
+        if 0.0 <= row.deadline_at_s < WINDOW_S:
+            due += 1
+            done = len(track.times) >= track.answer_tokens
+            late += not done or track.times[-1] > row.deadline_at_s
+    return {
+        "offline": offline_rate(run),
+        "ttft_ok": attained(ttft, slo.ttft_s) or 0.0,
+        "gap_ok": attained(gaps, slo.tbt_s) or 0.0,
+        "ttft_p99": percentile(ttft, 0.99),
+        "gap_p99": percentile(gaps, 0.99) if gaps else math.inf,
+        "pace_p99": percentile(tpots_s(run), 0.99),
+        "jain": jain(served),
+        "late": late / due if due else 0.0,
+    }
+
+
+def in_time(figures: Figures) -> bool:
+    """Whether a run met the targets."""
+    return min(figures["ttft_ok"], figures["gap_ok"]) >= ENOUGH
+
+
+@cache
+def targets(case: Case) -> tuple[Slo, Figures]:
+    """A multiple of online-only's own P99, and its figures."""
+    loose = Slo(1e3, 1e3)
+    run, replayed = play(case, "online_only", (1.0, 0, 2048), loose)
+    alone = measure(run, replayed, loose)
+    return Slo(alone["ttft_p99"] * TARGET_SCALE, alone["gap_p99"] * TARGET_SCALE), alone
+
+
+def knobs(policy: str) -> list[Knob]:
+    """Settings from the least harvest to the most."""
+    if policy.partition(" ")[0] in TARGETED:
+        return [(scale, OUTSTANDING, 2048) for scale in SCALES]
+    return [(1.0, share, STEP_TOKENS) for share in SHARES]
+
+
+def sweep(case: Case, policy: str) -> Cell:
+    """The last setting that meets the targets, and its figures."""
+    slo, alone = targets(case)
+    found = last_in_time(knobs(policy), lambda knob: measure(*play(case, policy, knob, slo), slo))
+    return {
+        "trace": case.trace,
+        "seed": case.seed,
+        "policy": policy,
+        "real": (case.workloads / TRACES[case.trace]).is_file(),
+        "targets_ms": [round(1e3 * slo.ttft_s, 1), round(1e3 * slo.tbt_s, 1)],
+        "alone": alone,
+        "knob": found[0] if found else None,
+        "figures": found[1] if found else None,
+    }
+
+
+def last_in_time(line: list[Knob], at: Callable[[Knob], Figures]) -> tuple[Knob, Figures] | None:
+    """By halving: the last setting of a line that meets the targets; None if the first does not."""
+    low, high, found = -1, len(line), None
+    while high - low > 1:
+        middle = (low + high) // 2
+        figures = at(line[middle])
+        if in_time(figures):
+            low, found = middle, (line[middle], figures)
+        else:
+            high = middle
+    return found
+
+
+def main() -> None:
+    """Sweep, write, print."""
+    asked = argparse.ArgumentParser(
+        prog="bench.equal_attainment", description=__doc__.split("\n")[0]
+    )
+    asked.add_argument("--traces", default=",".join(TRACES))
+    asked.add_argument("--policies", default=",".join((*TARGETED, *WITHOUT_RULES, *COUNTED)))
+    asked.add_argument("--seeds", default=",".join(map(str, SEEDS)))
+    asked.add_argument("--workloads", type=Path, default=WORKLOADS)
+    asked.add_argument("--processes", type=int, default=2)
+    asked.add_argument("--out", type=Path, default=RESULTS, help="cells are added to this file")
+    args = asked.parse_args()
+    wanted = [
+        (Case(trace, int(seed), args.workloads), policy)
+        for seed in args.seeds.split(",")
+        for trace in args.traces.split(",")
+        for policy in args.policies.split(",")
+    ]
+    kept: list[Cell] = json.loads(args.out.read_text()) if args.out.is_file() else []
+    with ProcessPoolExecutor(args.processes) as pool:
+        for task in [pool.submit(sweep, case, policy) for case, policy in wanted]:
+            cell = task.result()
+            kept = [old for old in kept if key(old) != key(cell)] + [cell]
+            print(line_of(cell), flush=True)
+            args.out.write_text(json.dumps(kept, indent=1) + "\n")
+
+
+def key(cell: Cell) -> tuple[str, int, str]:
+    """What a cell is about."""
+    return cell["trace"], cell["seed"], cell["policy"]
+
+
+def line_of(cell: Cell) -> str:
+    """One line of what came out."""
+    figures = cell["figures"]
+    if figures is None:
+        return f"{cell['trace']:11} {cell['policy']:15} no setting meets the targets"
+    values = "  ".join(f"{key} {value:.4g}" for key, value in figures.items())
+    return f"{cell['trace']:11} {cell['policy']:15} {cell['knob']}  {values}"
+
+
+if __name__ == "__main__":
+    main()
