@@ -29,7 +29,7 @@ NUM_LINES = 24
 
 
 @pytest.fixture
-def stack() -> Iterator[Up]:
+def own_stack() -> Iterator[Up]:
     place = Path(tempfile.mkdtemp(prefix="cse-"))
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -99,16 +99,17 @@ class Batch:
 
 
 @pytest.fixture
-def http(stack: Up) -> Iterator[httpx.Client]:
+def http(own_stack: Up) -> Iterator[httpx.Client]:
     """The API, for the admin key."""
-    key = stack.wait_until_ready(START_LIMIT_S)
+    key = own_stack.wait_until_ready(START_LIMIT_S)
     headers = {"Authorization": f"Bearer {key}"}
-    with httpx.Client(base_url=f"{stack.url}/v1", headers=headers, timeout=60) as client:
+    with httpx.Client(base_url=f"{own_stack.url}/v1", headers=headers, timeout=60) as client:
         yield client
 
 
 @pytest.mark.timeout(900)
-def test_idle_then_a_dead_engine_then_a_dead_supervisor(stack: Up, http: httpx.Client) -> None:
+def test_idle_then_a_dead_engine_then_a_dead_supervisor(own_stack: Up, http: httpx.Client) -> None:
+    stack = own_stack
     assert ask(http) == 200
 
     # A model seen for the first time is measured once, in idle time.
