@@ -34,7 +34,7 @@ class OnlineArrivals:
         self._last_s: float | None = None
 
     def update(self, snapshot: Snapshot) -> None:
-        """Take in the online rows that arrived since the last snapshot."""
+        """Take in the online requests that arrived since the last snapshot."""
         if self._last_s is not None:
             self._per_s *= math.exp(-max(0.0, snapshot.now_s - self._last_s) / RATE_HORIZON_S)
         self._last_s = snapshot.now_s
@@ -68,19 +68,20 @@ FREE_SHARE = 0.5
 
 
 def online_prefill_budget_s(builder: PlanBuilder, rows: list[RequestRow], decode_s: float) -> float:
-    """Bound for a step that computes online prompt tokens while online rows decode.
+    """Bound for a step that computes online prompt tokens while online requests decode.
 
-    Prompts are cut so that the gap of the decoding rows stays inside the TBT target, as in
+    Prompts are cut so that the gap of the decoding requests stays inside the TBT target, as in
     ConServe v2, as long as those that wait have their first token in half of the time that is left
     to their TTFT targets: requests that come meanwhile wait behind them. When one would not,
-    the cut is lifted: one long gap for the decoding rows costs less than a missed first
+    the cut is lifted: one long gap for the decoding requests costs less than a missed first
     token, and stretching a prompt over many steps pays the constant part of a step many times.
     For a prompt behind the oldest it is lifted only if it is in time then.
 
     Args:
-        builder: The step, with the online decode rows taken that share it.
-        rows: Online rows with prompt tokens left, oldest first.
-        decode_s: Time of the decode step that follows, if the decode rows have one of their own.
+        builder: The step, with the online decoding requests taken that share it.
+        rows: Online requests with prompt tokens left, oldest first.
+        decode_s: Time of the decode step that follows, if the decoding requests have one of their
+            own.
     """
     snapshot = builder.snapshot
     if not builder.has_decode and decode_s == 0.0:
@@ -108,7 +109,7 @@ def cut_budget_s(builder: PlanBuilder, rows: list[RequestRow], decode_s: float) 
 
 
 def _uncut_s(builder: PlanBuilder, num_tokens: int) -> float:
-    """Predicted time of so many prompt tokens and the decode rows of the step, uncut."""
+    """Predicted time of so many prompt tokens and the decoding requests of the step, uncut."""
     load = builder.load.copy()
     load.add_chunk(num_tokens, 0)
     return builder.model.predict(load)
@@ -151,8 +152,8 @@ def first_token_slack_s(builder: PlanBuilder, rows: Sequence[RequestRow]) -> flo
         T <= arrival + t_TTFT - now - T(what is left up to this prompt)
 
     Args:
-        builder: The step, with its online rows taken.
-        rows: Online rows that had prompt tokens left before it, oldest first.
+        builder: The step, with its online requests taken.
+        rows: Online requests that had prompt tokens left before it, oldest first.
     """
     snapshot = builder.snapshot
     slack_s = math.inf
@@ -176,7 +177,7 @@ def offline_only_budget_s(
     prompt_tokens: int,
     arrivals_per_s: float,
 ) -> float:
-    """Bound for a step without online rows.
+    """Bound for a step without online requests.
 
     One that cannot be stopped has to end early enough for a typical online prompt that arrives at
     its beginning:

@@ -27,11 +27,11 @@ from engine_adapter.scheduling.request import (
 )
 from engine_adapter.scheduling.snapshot import Column, ReadyRows, Snapshot
 
-# --- How many decode rows fit, found by sums and by halving instead of row by row.
+# --- How many decoding requests fit, found by sums and by halving instead of row by row.
 
 
 def with_rows(load: StepLoad, ready: ReadyRows, num_rows: int) -> StepLoad:
-    """The load with the first ``num_rows`` decode rows; each counts the token it computes."""
+    """The load with the first ``num_rows`` decoding requests; each counts the token it computes."""
     joined = load.copy()
     joined.decode_rows += num_rows
     joined.decode_context += ready.lengths.front(num_rows)
@@ -42,7 +42,7 @@ def with_rows(load: StepLoad, ready: ReadyRows, num_rows: int) -> StepLoad:
 def rows_that_fit(
     model: LatencyModel, load: StepLoad, ready: ReadyRows, most: int, bound_s: float
 ) -> tuple[int, StepLoad]:
-    """Most decode rows, from the front, with which a step stays within ``bound_s``.
+    """Most decoding requests, from the front, with which a step stays within ``bound_s``.
 
     Relies on what every latency model here guarantees: another row never makes a step shorter.
 
@@ -102,7 +102,7 @@ class Promises:
         coming: The same with the rows that rest in this step and give theirs up in the next.
         coming_pages: Device pages that those make available.
         coming_slots: Slots they give up.
-        owed_pages: Device pages that online rows need in the next step.
+        owed_pages: Device pages that online requests need in the next step.
         owed_slots: Slots they need.
     """
 
@@ -123,15 +123,15 @@ class Promises:
 
     @property
     def has_offline_slot(self) -> bool:
-        """Whether a waiting row that is not online could begin."""
+        """Whether a waiting request that is not online could begin."""
         return self.slots_left > 0 and self.offline_slots_left > 0
 
     def has_slot_for(self, row: RequestRow) -> bool:
-        """Whether this waiting row could begin."""
+        """Whether this waiting request could begin."""
         return self.slots_left > 0 if row.is_online else self.has_offline_slot
 
     def owe(self, num_pages: int, num_slots: int) -> None:
-        """Online rows get these in the next step, from what is left and what comes."""
+        """Online requests get these in the next step, from what is left and what comes."""
         self.owed_pages += num_pages
         self.owed_slots += num_slots
 
@@ -196,11 +196,11 @@ class PlanBuilder(Promises):
         return (budget_s - self.snapshot.overhead_s) / self._quantile
 
     def decode_pages(self, row: RequestRow) -> int:
-        """Device pages one more token of a decode row takes."""
+        """Device pages one more token of a decoding request takes."""
         return -(-(row.computed_tokens + 1) // self.page_tokens) - row.device_pages
 
     def next_pages(self, row: RequestRow) -> int:
-        """Device pages that the token after this step's takes, for a decode row of this step."""
+        """Device pages that the next step's token takes, for a decoding request of this step."""
         return pages_for(row.computed_tokens + 2, self.page_tokens) - pages_for(
             row.computed_tokens + 1, self.page_tokens
         )
@@ -362,7 +362,7 @@ class PlanBuilder(Promises):
 
     def untaken(self, ready: ReadyRows) -> ReadyRows:
         """Those of the rows the step has no act for yet."""
-        # Decode rows are decoded or retracted; other acts are for rows in other phases.
+        # Decoding requests are decoded or retracted; other acts are for rows in other phases.
         num_taken = self.num_online if ready.is_online else self.num_offline
         if not num_taken and not self.makes_room:
             return ready
@@ -403,7 +403,7 @@ class PlanBuilder(Promises):
 
     @property
     def has_decode(self) -> bool:
-        """Whether decode rows have been taken."""
+        """Whether decoding requests have been taken."""
         return bool(self._decode)
 
     def _may_mix(self, row: RequestRow) -> bool:

@@ -1,7 +1,7 @@
-"""Gives flex and offline rows what a step has left.
+"""Gives flex and offline requests what a step has left.
 
-Beside online rows the step is filled up to the TBT target. Without any, it is filled for
-throughput. In both cases decode rows come in priority order, and waiting rows begin as
+Beside online requests the step is filled up to the TBT target. Without any, it is filled for
+throughput. In both cases decoding requests come in priority order, and waiting requests begin as
 :mod:`~engine_adapter.scheduling.harvest` has it. Kinds of work that cannot share a step take
 turns (:mod:`~engine_adapter.scheduling.queue`).
 """
@@ -26,15 +26,15 @@ from engine_adapter.scheduling.queue import (
 from engine_adapter.scheduling.request import Phase, Release, RequestClass, RequestRow, pages_for
 from engine_adapter.scheduling.snapshot import ReadyRows
 
-# --- Which waiting offline rows a step begins, and which of them hold up those behind.
+# --- Which waiting offline requests a step begins, and which of them hold up those behind.
 #
 # A row is admitted only if its whole prompt has pages, with some kept back for the growth of the
 # rows already running and for the next online prompt: admitting more would only retract it again.
 # A row that does not fit holds up those behind it, or they would take the pages it waits for. It
 # is passed over only where their waiting would not help it:
 #
-# - online requests hold so much that it would not fit even with all offline rows gone;
-# - it cannot share a step with the online decode rows: it has one of its own in turn;
+# - online requests hold so much that it would not fit even with all offline requests gone;
+# - it cannot share a step with the online decoding requests: it has one of its own in turn;
 # - it begins behind so long a prefix that the step has no time for its tokens;
 # - nothing offline has moved for many steps, so nothing will end and make room.
 
@@ -44,7 +44,7 @@ MAX_PARTIAL_BESIDE_ONLINE = 4
 
 
 def decode_worth_s(builder: PlanBuilder, ready: ReadyRows, budget_s: float) -> float:
-    """Seconds that the decode rows which fit would cost where all offline slots decode together."""
+    """Seconds that the decoding requests which fit would cost if all offline slots decoded."""
     predict, resources = builder.model.predict, builder.snapshot.resources
     most = max(0, min(len(ready), builder.rows_left))
     bound_s = builder.bounded_s(budget_s)
@@ -60,7 +60,7 @@ def decode_worth_s(builder: PlanBuilder, ready: ReadyRows, budget_s: float) -> f
 
 
 class Admission:
-    """Begins waiting rows while a step has pages, slots and time for them.
+    """Begins waiting requests while a step has pages, slots and time for them.
 
     Args:
         builder: The step.
@@ -96,7 +96,7 @@ class Admission:
         self._no_time_from = math.inf
 
     def open(self, *, is_turn: bool = False) -> None:
-        """Begin with the online rows in the step, or left out of it for a turn."""
+        """Begin with the online requests in the step, or left out of it for a turn."""
         builder = self._builder
         self._is_turn, self._one_passed = is_turn, False
         self._beside_online = is_turn or builder.num_online > 0
@@ -106,16 +106,16 @@ class Admission:
         self._no_time_from = math.inf
 
     def may_begin(self) -> bool:
-        """Whether there is a slot; beside online rows prompts are finished before others are begun.
+        """Whether there is a slot; beside online requests prompts are finished before others begin.
 
-        Only a finished prompt becomes a decode row, which fills a step at the lowest price.
+        Only a finished prompt becomes a decoding request, which fills a step at the lowest price.
         """
         few = len(self._rows.offline_partial) < MAX_PARTIAL_BESIDE_ONLINE
         may = not self._beside_online or few or self._is_turn or self._turns.is_stalled
         return may and self._builder.has_offline_slot
 
     def admit(self, row: RequestRow, budget_s: float) -> bool:
-        """Take a waiting row's prompt tokens; False if nobody after it gets any.
+        """Take a waiting request's prompt tokens; False if nobody after it gets any.
 
         Behind rows that are passed over this is asked for a thousand of them: cheap answers first.
         """
@@ -135,7 +135,7 @@ class Admission:
             # Else rows that come right behind it would have each slot that one of them gives up.
             has_slot = self._turns.is_refused or builder.offline_slots_left > 1
             return has_slot and (self._decode_mixes or self._is_turn)
-        start = row.cached_tokens  # a waiting row's
+        start = row.cached_tokens  # a waiting request's
         if start >= self._no_time_from:
             return True
         if not self.has_time(row, budget_s):
@@ -148,7 +148,7 @@ class Admission:
         return taken == remaining
 
     def fetch(self, row: RequestRow) -> bool:
-        """Begin to bring a retracted row back; False if it does not fit, or may not begin now.
+        """Begin to bring a retracted request back; False if it does not fit, or may not begin now.
 
         What is left of it counts as promised: newer rows must not take the pages it waits for.
         """
@@ -163,7 +163,7 @@ class Admission:
         return True
 
     def is_for_another(self, row: RequestRow) -> bool:
-        """Whether a prompt belongs to another step: its turn, or one with the online rows."""
+        """Whether a prompt belongs to another step: its turn, or one with the online requests."""
         shares = self._may_share(row)
         if self._is_turn:
             return shares
@@ -209,7 +209,7 @@ class Admission:
         return 0 if row.holds_slot or not self._others_exist() else self._keep_pages
 
     def _room_tokens(self) -> int:
-        """Tokens that a waiting row may have at its end of prompt."""
+        """Tokens that a waiting request may have at its end of prompt."""
         builder = self._builder
         keep = self._keep_pages if self._others_exist() else 0
         return (builder.pages_left - keep) * builder.page_tokens
@@ -221,7 +221,7 @@ class Admission:
         return not self._beside_decode or (self._decode_mixes and row.can_mix)
 
     def _is_passed_over(self, num_tokens: int) -> bool:
-        """Whether so many tokens would not fit even if all offline rows were gone, or none goes."""
+        """Whether so many tokens would not fit if all offline requests were gone, or none goes."""
         if self._turns.is_stalled:
             return True
         if self._tokens_in_reach < 0:
@@ -252,7 +252,8 @@ class Harvester:
     ) -> None:
         """Bind the step under construction and the rows it may use.
 
-        With ``arrivals_per_s`` steps without online rows are only so long that stops waste little.
+        With ``arrivals_per_s`` steps without online requests are only so long that stops waste
+        little.
         """
         self._builder = builder
         self._rows = rows
@@ -271,9 +272,9 @@ class Harvester:
         )
 
     def fill_beside_online(self, budget_s: float, *, compares: bool = True) -> None:
-        """Algorithm 1, line 2 of v2: offline rows as long as they fit, the better filling first.
+        """Algorithm 1, line 2 of v2: offline requests while they fit, the better filling first.
 
-        Decode rows or prompt tokens come first, whichever would cost more elsewhere.
+        Decoding requests or prompt tokens come first, whichever would cost more elsewhere.
         """
         self._admission.open()
         chunks_first = (
@@ -287,20 +288,20 @@ class Harvester:
         self._turns.close(self._builder, self._rows)
 
     def fill_in_order(self, budget_s: float) -> None:
-        """Decode rows, then prompt tokens, up to the bound."""
+        """Decoding requests, then prompt tokens, up to the bound."""
         self._admission.open()
         self._take_decode(budget_s)
         self._take_chunks(budget_s)
         self._turns.close(self._builder, self._rows)
 
     def fill_turn(self, tbt_s: float) -> bool:
-        """A step of their own for prompts that cannot share one with the online decode rows.
+        """A step of their own for prompts that cannot share one with the online decoding requests.
 
         Args:
-            tbt_s: Bound of the gap that the online rows have; their decode step is part of it.
+            tbt_s: Bound of the gap that the online requests have; their decode step is part of it.
 
         Returns:
-            Whether they have one. If not, the online rows may be taken as if nothing was asked.
+            Whether they have one. If not, the online requests may be taken as if nothing was asked.
         """
         builder, online = self._builder, self._rows.online_decode
         num_pages = online.pages.total
@@ -320,9 +321,9 @@ class Harvester:
     def fill_alone(self) -> float:
         """Offline batching mode; returns the bound used.
 
-        Prompt tokens and decode rows share the step if one step is predicted to be no slower
-        than two. Otherwise prompts go first, since more decode rows share each later decode step,
-        and the two take turns: prompts that end without decoding would come first for ever.
+        Prompt tokens and decoding requests share the step if one step is predicted to be no slower
+        than two. Otherwise prompts go first, since more decoding requests share each later decode
+        step, and the two take turns: prompts that end without decoding would come first for ever.
         """
         builder, limits = self._builder, self._builder.snapshot.limits
         armed = self._settings.safepoints
@@ -347,7 +348,7 @@ class Harvester:
         return budget_s
 
     def order_prefetches(self) -> None:
-        """Bring retracted rows back while pages, slots and interconnect allow it."""
+        """Bring retracted requests back while pages, slots and interconnect allow it."""
         builder = self._builder
         for row in self._rows.prefetching:
             if row.rid in builder.taken or builder.prefetch(row):
@@ -426,7 +427,7 @@ class Harvester:
                 continue
             if builder.chunk(row, budget_s) < row.remaining_tokens:
                 return
-        # Pages one step freed for online rows are not given away in the same step.
+        # Pages one step freed for online requests are not given away in the same step.
         if builder.makes_room or not admission.may_begin():
             return
         room = flex_room(builder.snapshot, self._settings.flex_max_share)
@@ -439,7 +440,7 @@ class Harvester:
                 room -= 1
             if not admission.admit(row, budget_s):
                 return
-        # No offline row wants the rest: flex may have it.
+        # No offline request wants the rest: flex may have it.
         for row in beyond_share:
             if not admission.admit(row, budget_s):
                 return

@@ -1,10 +1,11 @@
 """Who gives up device pages, and in which order.
 
-ConServe v1 section 4.4 and v2 Algorithm 1: parked offline rows first, and among them those whose
-KV is already on the host, because dropping it loses nothing; then the row that is needed last.
-A row whose last step is not processed yet cannot be a victim. In the overlap loop that is every row
-that runs: one that an online request needs rests for a step, and gives its pages up in the next
-(decision 0092). What online rows are owed then is kept out of this step's offline work.
+ConServe v1 section 4.4 and v2 Algorithm 1: parked offline requests first, and among them those
+whose KV is already on the host, because dropping it loses nothing; then the row that is needed
+last. A row whose last step is not processed yet cannot be a victim. In the overlap loop that is
+every row that runs: one that an online request needs rests for a step, and gives its pages up in
+the next (decision 0092). What online requests are owed then is kept out of this step's offline
+work.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ def victim_order(rows: Iterable[RequestRow], host_page_tokens: int) -> list[Requ
 class VictimPool:
     """Retracts rows on demand until a step's needs are met.
 
-    A row may only displace less important ones: an online row displaces every offline row and,
-    when none is left, the online rows that came after it; an offline row displaces the offline
-    rows that come after it. Rows the step has taken are passed over.
+    A row may only displace less important ones: an online request displaces every offline request
+    and, when none is left, the online requests that came after it; an offline request displaces the
+    offline requests that come after it. Rows the step has taken are passed over.
 
     Args:
         builder: The step that needs room.
@@ -67,7 +68,7 @@ class VictimPool:
         """Retract until the builder has that many pages and slots left.
 
         Nobody is retracted when even all victims together would not be enough. Where they would be
-        with rows whose last result is on its way, the chosen rest, if it is for an online row.
+        with rows whose last result is on its way, the chosen rest, if it is for an online request.
 
         Args:
             beneficiary: The row that needs the room.
@@ -85,7 +86,7 @@ class VictimPool:
         return bool(chosen)
 
     def foresee(self, online: Sequence[RequestRow]) -> None:
-        """Let offline rows rest for what these decode rows of the step need in the next one.
+        """Let offline requests rest for what these decoding requests need in the next step.
 
         Without a result on its way a row gives way in the very step that needs its pages.
         """
@@ -146,11 +147,11 @@ class VictimPool:
                 yield row
 
 
-# --- Retracted online rows come back first, at the cost of offline rows.
+# --- Retracted online requests come back first, at the cost of offline requests.
 
 
 def fetch_online(builder: PlanBuilder, rows: RowsByRole) -> None:
-    """Order online rows back from the host.
+    """Order online requests back from the host.
 
     Args:
         builder: The step, with its online tokens taken and nothing offline.
@@ -168,7 +169,7 @@ def fetch_online(builder: PlanBuilder, rows: RowsByRole) -> None:
         if from_offline.make_room(row, num_pages, 0 if row.holds_slot else 1):
             builder.prefetch(row)
         elif row.holds_slot and from_all.make_room(row, num_pages):
-            # It holds pages nobody can use: newer online rows this step has not taken give way.
+            # It holds pages nobody can use: newer online requests this step has not taken give way.
             builder.prefetch(row)
 
 
@@ -186,7 +187,7 @@ def fetch_online(builder: PlanBuilder, rows: RowsByRole) -> None:
 #           threshold    none free
 #
 # Copies are capped by what the interconnect moves during one step; the rest waits. Rows that will
-# be retracted first are covered first. Online rows are covered when memory is nearly gone.
+# be retracted first are covered first. Online requests are covered when memory is nearly gone.
 
 
 def uncopied_pages(row: RequestRow, host_page_tokens: int) -> int:

@@ -1,9 +1,9 @@
-"""Gives online rows their tokens, reclaiming from offline rows what they lack.
+"""Gives online requests their tokens, reclaiming from offline requests what they lack.
 
-Decode rows first, all of them, then prompts from the oldest on. Where the executor cannot mix the
-two, or one mixed step is predicted to be slower than one of each, steps alternate, so that neither
-starves the other. Prompts may wait for a step of their own where sharing one would cost those in it
-more than it saves the others: a step of two prompts ends for both when both are done.
+Decoding requests first, all of them, then prompts from the oldest on. Where the executor cannot mix
+the two, or one mixed step is predicted to be slower than one of each, steps alternate, so that
+neither starves the other. Prompts may wait for a step of their own where sharing one would cost
+those in it more than it saves the others: a step of two prompts ends for both when both are done.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from engine_adapter.scheduling.snapshot import ReadyRows
 
 
 def take_all_decode(builder: PlanBuilder, rows: ReadyRows, victims: VictimPool) -> None:
-    """Take every decode row; out of pages, the least important rows make room."""
+    """Take every decoding request; out of pages, the least important rows make room."""
     ready = builder.untaken(rows)
     for row in ready.rows[builder.decode_run(ready, UNBOUNDED_S) :]:
         if row.rid in builder.taken or builder.decode(row, UNBOUNDED_S):
@@ -47,7 +47,7 @@ def take_prompts(builder: PlanBuilder, rows: Iterable[RequestRow], keep_pages: i
                 return
         taken = builder.chunk(row, UNBOUNDED_S, keep)
         if taken == 0 and builder.has_decode and not row.can_mix:
-            continue  # it waits for a step without decode rows, those behind it need not
+            continue  # it waits for a step without decoding requests, those behind it need not
         if taken < row.remaining_tokens:
             return
 
@@ -69,11 +69,11 @@ PromptBudget = Callable[[PlanBuilder, list[RequestRow], float], float]
 
 
 class OnlineFiller:
-    """Takes online rows into a step.
+    """Takes online requests into a step.
 
     Args:
-        prompt_budget: Bound of a step with online prompts, given the builder with its decode
-            rows taken, the prompts, oldest first, and the time of a decode step to come.
+        prompt_budget: Bound of a step with online prompts, given the builder with its decoding
+            requests taken, the prompts, oldest first, and the time of a decode step to come.
         fetches: The policy fetches rows whose KV is on the host; others compute them again.
     """
 
@@ -88,8 +88,8 @@ class OnlineFiller:
         """Fill the step; nothing offline may have been taken before.
 
         Returns:
-            Seconds of the decode rows' current gap that belong to another step: the prompts' step
-            before this one, or the decode step after this one. They are not to be harvested.
+            Seconds of the decoding requests' current gap that belong to another step: the prompts'
+            step before this one, or the decode step after this one. They are not to be harvested.
         """
         filling = rows.online_filling(fetches=self._fetches)
         if filling and rows.online_decode and self._must_separate(builder, rows, filling):
@@ -111,13 +111,13 @@ class OnlineFiller:
     def may_leave_out(self, rows: RowsByRole) -> bool:
         """Whether the next step may be one of offline prompts alone.
 
-        The online rows all decode, and no other step is part of their gap.
+        The online requests all decode, and no other step is part of their gap.
         """
         all_decode = len(rows.online_decode) == len(rows.online)
         return all_decode and not rows.online_waiting and self._gap_s == 0.0
 
     def leave_out(self) -> None:
-        """The step is one of offline prompts: it counts towards the gap of the online rows."""
+        """The step is one of offline prompts: it counts towards the gap of the online requests."""
         self._prefilled_alone = True
 
     def close(self, predicted_s: float) -> None:
@@ -160,7 +160,7 @@ class OnlineFiller:
     def _must_separate(
         self, builder: PlanBuilder, rows: RowsByRole, filling: list[RequestRow]
     ) -> bool:
-        """Whether the oldest prompt and the decode rows cannot or should not share a step."""
+        """Whether the oldest prompt and the decoding requests cannot or should not share a step."""
         oldest = filling[0]
         if not builder.snapshot.limits.can_mix or not oldest.can_mix:
             return True

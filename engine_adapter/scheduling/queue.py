@@ -1,10 +1,10 @@
-"""The order of flex and offline rows.
+"""The order of flex and offline requests.
 
-Slot holders: flex before offline, then deadline, then arrival. Waiting rows come sorted in the
-snapshot: the same order, but a retracted row before a new one of its class. On top of that every
-``1 / min_share``-th admission goes to the batch that was admitted least recently, so that a batch
-with a late deadline still moves. Rows of one batch stay in file order, where they tend to share a
-prefix.
+Slot holders: flex before offline, then deadline, then arrival. Waiting requests come sorted in the
+snapshot: the same order, but a retracted request before a new one of its class. On top of that
+every ``1 / min_share``-th admission goes to the batch that was admitted least recently, so that a
+batch with a late deadline still moves. Rows of one batch stay in file order, where they tend to
+share a prefix.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class RowsByRole:
     """Slot holders by what a step could do with them.
 
     Attributes:
-        online_decode: Online rows ready for their next token.
-        online_partial: Online rows with prompt tokens left.
-        online_waiting: Online rows without a slot.
-        offline_decode: Flex and offline rows ready for their next token, most important first.
-        offline_partial: Flex and offline rows with prompt tokens left, most important first.
+        online_decode: Online requests ready for their next token.
+        online_partial: Online requests with prompt tokens left.
+        online_waiting: Online requests without a slot.
+        offline_decode: Flex and offline requests ready for their next token, most important first.
+        offline_partial: Flex and offline requests with prompt tokens left, most important first.
         prefetching: Rows whose KV is coming back, online first.
         offline: All flex and offline slot holders, most important first.
     """
@@ -77,7 +77,7 @@ class RowsByRole:
         return self.online_decode.rows + self.online_partial + fetched
 
     def online_filling(self, *, fetches: bool) -> list[RequestRow]:
-        """Online rows with prompt tokens left, oldest first.
+        """Online requests with prompt tokens left, oldest first.
 
         Args:
             fetches: The policy fetches rows whose KV is on the host: they are not among these.
@@ -93,10 +93,10 @@ MAX_REMEMBERED = 256
 
 
 def flex_room(snapshot: Snapshot, max_share: float) -> int:
-    """Flex rows that may still get a slot while offline rows wait for one too."""
+    """Flex requests that may still get a slot while offline requests wait for one too."""
     resources = snapshot.resources
     allowed = int(max_share * (resources.total_slots - resources.reserved_slots))
-    # Flex rows come first among them.
+    # Flex requests come first among them.
     held = bisect_left(
         snapshot.offline_running, RequestClass.OFFLINE, key=lambda row: row.request_class
     )
@@ -119,7 +119,7 @@ class OfflineOrder:
         self._starved_row: RequestRow | None = None
 
     def waiting(self, snapshot: Snapshot) -> Iterator[RequestRow]:
-        """Waiting rows in admission order; stop consuming at the first that does not fit."""
+        """Waiting requests in admission order; stop consuming at the first that does not fit."""
         given: set[str] = set()
         for row in snapshot.offline_waiting:
             # Asked before each row: a step may admit many of them.
@@ -167,7 +167,7 @@ class OfflineOrder:
 
 
 def retracted_rows(rows: Sequence[RequestRow]) -> Iterator[RequestRow]:
-    """Retracted rows of a waiting queue in order, without looking at the others."""
+    """Retracted requests of a waiting queue in order, without looking at the others."""
     for request_class in (RequestClass.FLEX, RequestClass.OFFLINE):
         place = bisect_left(rows, request_class, key=lambda row: row.request_class)
         while place < len(rows):
@@ -182,16 +182,18 @@ def retracted_rows(rows: Sequence[RequestRow]) -> Iterator[RequestRow]:
 #
 # Two pairs can meet for which that holds:
 #
-# - offline prompts and online decode rows, where one of the two asks for log-probabilities or the
+# - offline prompts and online decoding requests, where one of the two asks for log-probabilities or
+#   the
 #   executor cannot mix: prompts get a step of their own after one in which they were passed over;
-# - offline prompts and offline decode rows, for the same reasons or because sharing does not pay:
-#   decode rows come first after a few steps of prompts that left them out.
+# - offline prompts and offline decoding requests, for the same reasons or because sharing does not
+#   pay:
+#   decoding requests come first after a few steps of prompts that left them out.
 
 
-# Steps in a row without anything offline, after which nobody waits for an offline row to end.
+# Steps in a row without anything offline, after which nobody waits for an offline request to end.
 STALLED_STEPS = 16
-# Steps of prompts in a row that decode rows wait for. Strictly in turn would cost 2 % of the tokens
-# on a CPU: more decode rows share a step after a few prompts.
+# Steps of prompts in a row that decoding requests wait for. Strictly in turn would cost 2 % of the
+# tokens on a CPU: more decoding requests share a step after a few prompts.
 PATIENT_STEPS = 4
 
 
@@ -199,10 +201,11 @@ class Turns:
     """What the last step left out, and the next one therefore begins with.
 
     Attributes:
-        prompts_owed: Beside online decode rows a prompt that cannot share a step with them came
-            before any other.
+        prompts_owed: Beside online decoding requests a prompt that cannot share a step with them
+            came before any other.
         is_refused: The newest turn of such a prompt had no room for it.
-        decode_owed: Offline decode rows were left out for offline prompts a few times in a row.
+        decode_owed: Offline decoding requests were left out for offline prompts a few times in a
+            row.
     """
 
     def __init__(self) -> None:
@@ -213,7 +216,7 @@ class Turns:
 
     @property
     def is_stalled(self) -> bool:
-        """Whether offline rows hold what others wait for and do not move beside online ones."""
+        """Whether offline requests hold what others wait for and do not move beside online ones."""
         return self._idle_steps >= STALLED_STEPS
 
     def pass_over(self, builder: PlanBuilder) -> None:
@@ -221,7 +224,7 @@ class Turns:
         self._passed_over = self._passed_over or not builder.has_chunks
 
     def close(self, builder: PlanBuilder, rows: RowsByRole) -> None:
-        """The step has its offline rows."""
+        """The step has its offline requests."""
         self.prompts_owed, self._passed_over = self._passed_over, False
         moved = builder.num_offline > 0 or not rows.offline
         self._idle_steps = 0 if moved else self._idle_steps + 1
@@ -229,7 +232,7 @@ class Turns:
         self.decode_owed = self._prompt_steps >= PATIENT_STEPS
 
     def _is_left_out(self, builder: PlanBuilder, rows: RowsByRole) -> bool:
-        """Whether decode rows have to wait for a step of prompts; one of many beside online rows.
+        """Whether decoding requests wait for a step of prompts; one of many beside online requests.
 
         There is seldom time for all of them there.
         """

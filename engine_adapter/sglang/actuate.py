@@ -1,7 +1,7 @@
 """Carry a plan out with SGLang's own parts: the only module that moves rows between states.
 
 Order, as the plan says: retracts, prefetches, checkpoints, then one batch over the chosen rows.
-Chunks come first in the batch and decode rows after them, which is SGLang's mixed layout.
+Chunks come first in the batch and decoding requests after them, which is SGLang's mixed layout.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _compose(scheduler: Any, plan: StepPlan) -> LaunchedStep | None:
 
 
 def _take_decodes(scheduler: Any, plan: StepPlan) -> tuple[list[LiveRow], list[int]]:
-    """The decode rows that have not ended since the snapshot, and their KV lengths with this step.
+    """The decoding requests not ended since the snapshot, and their KV lengths with this step.
 
     Only a retract processes results between snapshot and step, so only then a row can have ended.
     """
@@ -132,7 +132,7 @@ def _take_decodes(scheduler: Any, plan: StepPlan) -> tuple[list[LiveRow], list[i
 
 
 def _take_chunk(scheduler: Any, chunk: Chunk, grown: list[RequestRow]) -> ChunkSpan | None:
-    """Reserve the next prompt tokens of a row; a waiting row gets slot and prefix here.
+    """Reserve the next prompt tokens of a row; a waiting request gets slot and prefix here.
 
     ``grown`` is told of rows whose prefix hit is longer than the plan knew.
     """

@@ -1,8 +1,8 @@
-"""Incremental checkpoints: pages of a running row go to the host while it runs.
+"""Incremental checkpoints: pages of a running request go to the host while it runs.
 
 Only pages completed since the last call are copied (ConServe v1 section 4.4, v2 section 4.4), so a
 retract copies nothing but the tail of less than one page: the device pages are free at once. With
-the tail on the host the row later resumes as a decode row, bit for bit where it was.
+the tail on the host the row later resumes as a decoding request, bit for bit where it was.
 
     KV of a row    |page 0|page 1|page 2|tail |
     while running  | host | host |      |     |   checkpoint() copies page 2 when ordered

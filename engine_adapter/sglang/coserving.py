@@ -93,7 +93,7 @@ class CoServingScheduler(QueueingScheduler):
             return
         if online and not self.profiler.is_turn_beside_online():
             return
-        # Offline rows never leave the overlap loop without one; a cell must not wait for that.
+        # Offline requests never leave the overlap loop without one; a cell must not wait for that.
         self.process_pending_results()
         self.profiler.run_next(beside_online=bool(online))
         if self.profiler.profile is not None:
@@ -110,7 +110,7 @@ class CoServingScheduler(QueueingScheduler):
             self.last_batch = None
 
     def is_disable_overlap_for_batch(self, batch: Any, last_batch: Any) -> bool:
-        """Hand tokens of online rows out before a pass that may be stopped is launched.
+        """Hand tokens of online requests out before a pass that may be stopped is launched.
 
         Its launch takes as long as the pass: safepoints keep the host close to the device.
         """
@@ -195,7 +195,7 @@ class CoServingScheduler(QueueingScheduler):
     def _relay_forward_payload(self, future_indices: Any, batch_result: Any) -> None:
         """Relay sampled tokens by request slot, but not those of rows that were cut out.
 
-        A cut decode row computes the same token again: its input must stay where it is.
+        A cut decoding request computes the same token again: its input must stay where it is.
         """
         if self.safepoints.dropped_at_layer is None:
             super()._relay_forward_payload(future_indices, batch_result)

@@ -28,11 +28,11 @@ class Counters:
 
     Attributes:
         steps: Steps launched.
-        online_tokens: Tokens computed for online rows.
-        offline_tokens: Tokens computed for flex and offline rows.
-        flex_tokens: Those of ``offline_tokens`` that were computed for flex rows.
+        online_tokens: Tokens computed for online requests.
+        offline_tokens: Tokens computed for flex and offline requests.
+        flex_tokens: Those of ``offline_tokens`` that were computed for flex requests.
         aborts: Offline-only steps stopped between layers.
-        drops: Mixed steps that lost their offline rows between layers.
+        drops: Mixed steps that lost their offline requests between layers.
         undone_rows: Rows whose work in a stopped step was thrown away.
         parks: Rows left out of a step that could have run (row steps).
         parked_rows: Rows that the newest step left out; a gauge, no total.

@@ -2,7 +2,7 @@
 
 SGLang splits and merges batch objects and keeps the truth in their tensors. Here the truth is in
 the requests (``kv_committed_len`` and the request slot), and the batch is rebuilt whenever the set
-of rows changes: parked rows cost nothing, and a resumed row needs no path of its own. A batch
+of rows changes: parked requests cost nothing, and a resumed row needs no path of its own. A batch
 whose rows did not change is used again.
 """
 
@@ -81,7 +81,7 @@ class DecodeRows:
 
 
 def mix(batch: Any, decode_batch: Any) -> None:
-    """Add decode rows to a prefill batch as one-token chunks.
+    """Add decoding requests to a prefill batch as one-token chunks.
 
     SGLang derives the context of these rows from the length of their output, which is right only
     for rows that ran in the previous step; a row that was parked has no token on its way.

@@ -15,7 +15,7 @@ FLEX = RequestClass.FLEX
 
 @dataclass(slots=True, eq=False)
 class RowSpan:
-    """KV positions ``[start, end)`` one decode row computes in one step.
+    """KV positions ``[start, end)`` one decoding request computes in one step.
 
     Attributes:
         live: The row.
@@ -61,20 +61,20 @@ class ChunkSpan:
 class LaunchedStep:
     """One step between its composition and the processing of its result.
 
-    Batch order, as in ``batch.reqs``: chunks first, then decode rows.
+    Batch order, as in ``batch.reqs``: chunks first, then decoding requests.
 
     Attributes:
         plan: The plan it carries out.
         batch: SGLang's batch object.
         chunks: One per chunk.
-        decodes: The decode rows.
-        ends: KV length of each decode row after the step; it computes one token.
+        decodes: The decoding requests.
+        ends: KV length of each decoding request after the step; it computes one token.
         started_at_s: Launch, monotonic clock.
         measure: Gives the duration of the forward pass once its result is there.
         measured_s: What it gave.
         stopped_at_layer: Layer of an abort or a drop.
         flag_to_stop_s: Time from the stop word to the stop.
-        online_gap_s: Longest gap between two tokens of an online row that it gave one.
+        online_gap_s: Longest gap between two tokens of an online request that it gave one.
         dropped: Batch positions whose work was undone.
         lives: All rows, in batch order.
     """
@@ -109,7 +109,7 @@ class LaunchedStep:
 
     @property
     def offline_positions(self) -> list[int]:
-        """Batch positions of flex and offline rows."""
+        """Batch positions of flex and offline requests."""
         if self._offline_positions is None:
             self._offline_positions = [i for i, live in enumerate(self.lives) if not live.is_online]
         return self._offline_positions
@@ -139,7 +139,7 @@ class LaunchedStep:
         return num_tokens + num_decodes - sum(self.lives[i].is_online is online for i in dropped)
 
     def flex_tokens(self) -> int:
-        """Tokens computed and kept for flex rows."""
+        """Tokens computed and kept for flex requests."""
         flex = [i for i in self.offline_positions if self.lives[i].row.request_class == FLEX]
         num_chunks = len(self.chunks)
         return sum(

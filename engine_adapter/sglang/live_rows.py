@@ -7,7 +7,7 @@ more states than that, so this table owns every request that holds a slot::
           ▲                       │
           └───────retract─────────┘
 
-Being in the running step or parked makes no difference here: a parked row keeps slot and KV.
+Being in the running step or parked makes no difference here: a parked request keeps slot and KV.
 ``HoldingView`` shows the holding rows to those parts of SGLang that expect a running batch.
 """
 

@@ -17,10 +17,10 @@ from engine_adapter.sglang.settings import RuntimeSettings
 
 logger = logging.getLogger(__name__)
 # Until steps can be predicted, they are short and of one kind: prompt chunks of this size at most,
-# never beside decode rows, which some executors (a CPU's) pay for with seconds.
+# never beside decoding requests, which some executors (a CPU's) pay for with seconds.
 TOKENS_WHILE_MEASURING = 128
 ROOM_TURN_S, ROOM_EVERY_S = 180.0, 900.0
-"""So long no offline row is admitted while the measurement wants room, and how often again."""
+"""So long no offline request is admitted while the measurement wants room, and how often again."""
 
 
 class Planner:
@@ -66,7 +66,7 @@ class Planner:
 
     @property
     def tbt_share(self) -> float:
-        """Share of the TBT target that steps beside online rows are filled to."""
+        """Share of the TBT target that steps beside online requests are filled to."""
         steps = getattr(self.driver.policy, "steps", None)
         return 1.0 if steps is None else 1.0 / float(steps.quantile)
 
@@ -88,7 +88,7 @@ class Planner:
 
         Args:
             snapshot: The state to plan from.
-            make_room: The measurement of the profile wants slots and pages that offline rows
+            make_room: The measurement of the profile wants slots and pages that offline requests
                 hold: rows that run may end, and none is admitted for a while.
         """
         if self._measuring:

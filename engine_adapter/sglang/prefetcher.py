@@ -1,4 +1,4 @@
-"""Bring a retracted row back from the host and let it go on as if it had only been parked.
+"""Bring a retracted request back from the host and let it go on as if it had only been parked.
 
 Pages come back in the order and in the portions a plan asks for. Once all are there the row is
 rebuilt from its request: KV length, the last token in SGLang's relay buffer, and it decodes again.
@@ -131,8 +131,8 @@ class Prefetcher:
 def admit_as_decode_row(scheduler: Any, live: LiveRow) -> None:
     """Make a row that lost its place decode again, from its own last token.
 
-    SGLang clears ``is_retracted`` only when a row is prefilled; a decode row that still carries it
-    never emits again with the overlap loop.
+    SGLang clears ``is_retracted`` only when a row is prefilled; a decoding request that still
+    carries it never emits again with the overlap loop.
     """
     req = live.req
     req.is_retracted = False

@@ -29,7 +29,7 @@ REPEATS = 2
 ONLINE_STEPS_PER_CELL = 16
 """One gap in so many has a cell in it where online requests never leave a moment for one."""
 MISFITS = 4
-"""Rounds of the cells that are left, beside online rows and without room for any of them."""
+"""Rounds of the cells that are left, beside online requests and without room for any of them."""
 PATIENCE_S = 60.0
 """Rows that run get this long to make room by themselves; a short batch is over by then."""
 
@@ -77,7 +77,7 @@ class Profiler:
 
     @property
     def wants_room(self) -> bool:
-        """Whether cells have found no room for so long that offline rows should make some."""
+        """Whether cells have found no room for so long that offline requests should make some."""
         since_s = self._crowded_since_s
         return self.is_measuring and since_s is not None and time.monotonic() > since_s + PATIENCE_S
 
@@ -105,7 +105,7 @@ class Profiler:
         """Run one cell if there is room for it; True if one was run.
 
         A cell that does not fit now goes to the end of the line; one that could never fit is not
-        in the grid. Online rows do not make room, so the last few cells are given up where they
+        in the grid. Online requests do not make room, so the last few cells are given up where they
         find none beside them: the largest, that is, which need nearly all slots.
         """
         if not self._todo:
@@ -143,7 +143,7 @@ class Profiler:
         return self._settings.slo(default_slo(self.profile.model()))
 
     def token_costs(self) -> dict[str, float]:
-        """What tokens of offline rows take by the profile; empty while there is none."""
+        """What tokens of offline requests take by the profile; empty while there is none."""
         if self.profile is None:
             return {}
         slots = self._scheduler.snapshots.resources()

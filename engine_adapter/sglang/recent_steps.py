@@ -35,7 +35,8 @@ class RecentSteps:
     def to_plain(self, now_s: float) -> list[list[Any]]:
         """Oldest first.
 
-        Each: seconds since its launch, tokens kept of online, flex and offline rows, predicted ms,
+        Each: seconds since its launch, tokens kept of online, flex and offline requests, predicted
+            ms,
         measured ms, and the layer at which it was stopped or None.
         """
         return [[round(now_s - started_s, 3), *rest] for started_s, *rest in self._steps]

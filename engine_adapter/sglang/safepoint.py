@@ -3,9 +3,9 @@
 A pre-hook on every decoder layer looks at one word before every k-th layer of an armed step
 (ConServe v1 section 4.2, v2 section 4.3):
 
-- ABORT, a step without online rows: ``StepStopped`` is raised and unwinds the forward pass.
-- DROP, a mixed step: the offline rows are cut out of the hidden states and of the attention
-  metadata, and the pass goes on with the online rows.
+- ABORT, a step without online requests: ``StepStopped`` is raised and unwinds the forward pass.
+- DROP, a mixed step: the offline requests are cut out of the hidden states and of the attention
+  metadata, and the pass goes on with the online requests.
 
 The word carries the step id, so a word for another step is ignored, and it is never cleared. A
 step that is not armed pays one attribute test per layer.
@@ -73,7 +73,7 @@ class Safepoints:
 
     Attributes:
         word: The stop word.
-        dropped_at_layer: Layer at which the current step lost its offline rows, or None.
+        dropped_at_layer: Layer at which the current step lost its offline requests, or None.
         keep: Batch positions that survive a drop.
         num_checks: Safepoints looked at.
         check_cpu_s: Thread CPU time spent looking.

@@ -37,7 +37,7 @@ class RuntimeSettings:
         tpot_s: Target of the pace (``COSERVE_TPOT_MS``); None sets none.
         target_share: Share of the steps that shall end within what the targets leave them
             (``COSERVE_TARGET_PERCENTILE``).
-        reserved_slot_share: Share of request slots offline rows may never hold
+        reserved_slot_share: Share of request slots offline requests may never hold
             (``COSERVE_RESERVED_SLOT_SHARE``).
         host_kv_tokens: Size of the host checkpoint pool in tokens (``COSERVE_HOST_KV_TOKENS``);
             None takes twice the device pool, bounded by a quarter of the free memory.
@@ -46,8 +46,8 @@ class RuntimeSettings:
         profile_dir: Where profiles are stored (``COSERVE_PROFILE_DIR``).
         safepoints: Arm safepoints (``COSERVE_SAFEPOINTS``, 0 or 1; ablations).
         checkpoints: Checkpoint KV (``COSERVE_CHECKPOINTS``, 0 or 1; ablations).
-        isolation_pauses: Leave offline rows out for a second now and then, to measure what online
-            requests get without them (``COSERVE_ISOLATION_PAUSES``, 0 or 1).
+        isolation_pauses: Leave offline requests out for a second now and then, to measure what
+            online requests get without them (``COSERVE_ISOLATION_PAUSES``, 0 or 1).
         length_predictor: Who expects the lengths of answers (``COSERVE_LENGTH_PREDICTOR``).
     """
 

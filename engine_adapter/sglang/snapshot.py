@@ -108,8 +108,8 @@ class SnapshotTaker:
     def _copy_pages(self) -> int:
         """Host pages one step may copy.
 
-        Alone, offline rows pay for their own copies. Beside online rows all copies of a step stay
-        within a small part of the TBT target, at the measured price of a page.
+        Alone, offline requests pay for their own copies. Beside online requests all copies of a
+        step stay within a small part of the TBT target, at the measured price of a page.
         """
         s = self._scheduler
         if not s.rows.roster.has_online_running:

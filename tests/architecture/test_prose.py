@@ -57,8 +57,6 @@ def _words_not_used() -> re.Pattern[str]:
     return re.compile(rf"\b({'|'.join(map(re.escape, words))})(s|ed|ing|ion)?\b", re.IGNORECASE)
 
 
-# Still to be renamed: code whose requests are called rows in their names too.
-EXCEPTED_PACKAGES = ("engine_adapter/scheduling/", "engine_adapter/sglang/")
 _REQUESTS = re.compile(
     r"\b(?:online|offline|flex|decode|decoding|running|waiting|parked|retracted)\s+rows?\b",
     re.IGNORECASE,
@@ -88,7 +86,6 @@ def test_docstrings_call_requests_of_an_engine_requests(package: str) -> None:
     found = [
         f"{_name(source)}:{line}: {said[0]!r}"
         for source in (ROOT / package).rglob("*.py")
-        if not _name(source).startswith(EXCEPTED_PACKAGES)
         for line, text in _said_in(source)
         for said in _REQUESTS.finditer(text)
     ]

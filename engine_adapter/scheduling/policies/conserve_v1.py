@@ -1,10 +1,10 @@
 """ConServe v1: SLO-aware scheduling with whole-batch preemption (v1, Algorithms 1 and 2).
 
-The budget of a step is the TBT target when an online row decodes, else the TTFT target. Online
-requests are admitted as if offline work were not there; offline rows get what is left of the
-budget, decode rows before prompts. Without online work the step is filled without a budget and
-its safepoints are armed: an arrival that cannot wait aborts the whole step. Mixed steps are never
-armed. KV is checkpointed while rows run.
+The budget of a step is the TBT target when an online request decodes, else the TTFT target. Online
+requests are admitted as if offline work were not there; offline requests get what is left of the
+budget, decoding requests before prompts. Without online work the step is filled without a budget
+and its safepoints are armed: an arrival that cannot wait aborts the whole step. Mixed steps are
+never armed. KV is checkpointed while rows run.
 
 One deviation: a row that falls out of the budget keeps its pages until somebody needs them,
 instead of dropping those with a checkpoint at once. The order in which pages are reclaimed is the
@@ -35,11 +35,11 @@ from engine_adapter.scheduling.snapshot import Snapshot
 
 
 def step_budget_s(builder: PlanBuilder, gap_s: float) -> float:
-    """Algorithm 1, line 1: the TBT target if an online row decodes, else the TTFT target.
+    """Algorithm 1, line 1: the TBT target if an online request decodes, else the TTFT target.
 
     Args:
-        builder: The step, with its online rows taken.
-        gap_s: Part of the decoding rows' gap that another step takes.
+        builder: The step, with its online requests taken.
+        gap_s: Part of the decoding requests' gap that another step takes.
     """
     slo = builder.snapshot.slo
     return slo.tbt_s - gap_s if builder.has_decode or gap_s else slo.ttft_s

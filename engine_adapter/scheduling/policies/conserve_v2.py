@@ -3,17 +3,17 @@
 Every online request has a deadline for its next token: the TTFT target for the first, then the gap
 cap and, where there is a target for it, the pace. Each step, in this order:
 
-1. every online decode row;
+1. every online decoding request;
 2. online prompt tokens, cut to the gap cap unless a first token would be late by that;
-3. offline decode rows and prompt tokens, as long as the predicted end of the step, at the quantile
-   of measured over predicted time, is before the earliest deadline;
+3. offline decoding requests and prompt tokens, as long as the predicted end of the step, at the
+   quantile of measured over predicted time, is before the earliest deadline;
 4. without any online request, offline work alone, filled for throughput: the step is as long as
    Young's interval says.
 
-An arrival stops a step if its own first token would be late otherwise. Offline rows left out are
-parked with their KV. Pages for online rows come from parked offline rows, checkpointed ones first.
-Offline prompts that cannot share a step with the online decode rows have one of their own in turn,
-as online prompts have.
+An arrival stops a step if its own first token would be late otherwise. Offline requests left out
+are parked with their KV. Pages for online requests come from parked offline requests, checkpointed
+ones first. Offline prompts that cannot share a step with the online decoding requests have one of
+their own in turn, as online prompts have.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class ConserveV2(PolicyBase):
     def _fill_beside_online(
         self, builder: PlanBuilder, rows: RowsByRole, victims: VictimPool, harvester: Harvester
     ) -> tuple[float, float]:
-        """Steps 1 to 3; returns the bound used and the predicted time of the online rows alone."""
+        """Steps 1 to 3; returns the bound and the predicted time of the online requests alone."""
         online = self._online
         bound_s = next_token_slack_s(builder, rows.online_decode)
         if online.may_leave_out(rows) and harvester.fill_turn(bound_s):
@@ -116,7 +116,7 @@ class ConserveV2(PolicyBase):
 
         Args:
             builder: The step.
-            online_s: Predicted time of its online rows alone.
+            online_s: Predicted time of its online requests alone.
         """
         if not self.settings.safepoints or builder.num_offline == 0:
             return UNARMED

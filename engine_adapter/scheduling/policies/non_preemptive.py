@@ -1,7 +1,7 @@
 """Priority admission without preemption (ConServe v2, section 6.1, NP; v1's vLLM++).
 
-Online requests are admitted first; an offline row that runs is never left out and never loses its
-pages to an online request. Steps are bounded by the executor's chunk, not by time. This is the
+Online requests are admitted first; an offline request that runs is never left out and never loses
+its pages to an online request. Steps are bounded by the executor's chunk, not by time. This is the
 throughput an engine reaches when latency does not matter.
 """
 
@@ -31,10 +31,10 @@ class NonPreemptive(PolicyBase):
         self._last_was_prompts = False
 
     def plan(self, snapshot: Snapshot) -> StepPlan:
-        """All decode rows and as many prompt tokens as the chunk holds."""
+        """All decoding requests and as many prompt tokens as the chunk holds."""
         builder = self._builder(snapshot)
         rows = RowsByRole.of(snapshot)
-        # Only running out of pages for growth takes a row's pages, newest offline row first.
+        # Only running out of pages for growth takes a row's pages, newest offline request first.
         victims = VictimPool(builder, rows.offline, rows.online)
         decode = (rows.online_decode, rows.offline_decode)
         num_decode = len(rows.online_decode) + len(rows.offline_decode)

@@ -1,6 +1,6 @@
 """Online requests alone: the ideal the others are held against (ConServe v2, section 6.1, OO).
 
-Offline rows wait until no online request is live **and then still wait**: they never run.
+Offline requests wait until no online request is live **and then still wait**: they never run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from engine_adapter.scheduling.snapshot import Snapshot
 
 
 class OnlineOnly(PolicyBase):
-    """Serves online rows and nothing else."""
+    """Serves online requests and nothing else."""
 
     name = "online_only"
 
@@ -27,7 +27,7 @@ class OnlineOnly(PolicyBase):
         self._online = OnlineFiller(online_prefill_budget_s)
 
     def plan(self, snapshot: Snapshot) -> StepPlan:
-        """Online decode rows, then online prompts."""
+        """Online decoding requests, then online prompts."""
         builder = self._builder(snapshot)
         rows = RowsByRole.of(snapshot)
         self._online.take(builder, rows, VictimPool(builder, rows.offline, rows.online))

@@ -102,7 +102,7 @@ class RandomValid(PolicyBase):
             ):
                 return
         partial = rows.online_partial + rows.offline_partial
-        # Where nothing can be copied, a retracted row's last page stays on the host for ever.
+        # Where nothing can be copied, a retracted request's last page stays on the host for ever.
         fetches = snapshot.resources.copy_pages_per_step > 0
         for row in [*partial, *snapshot.online_waiting, *snapshot.offline_waiting]:
             if row.rid in builder.taken or (row.host_tokens and fetches):

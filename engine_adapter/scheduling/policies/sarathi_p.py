@@ -1,9 +1,9 @@
 """Chunked prefill with priority and preemption by discarding (ConServe v2, section 6.1, SP).
 
-Sarathi-Serve's rule, a fixed number of tokens per step with decode rows first, plus two classes:
-online rows are taken first, and an online row that lacks pages or a slot takes them from offline
-rows, whose KV is thrown away and computed again later. No latency model is needed, which is why
-an engine without a profile runs this policy.
+Sarathi-Serve's rule, a fixed number of tokens per step with decoding requests first, plus two
+classes: online requests are taken first, and an online request that lacks pages or a slot takes
+them from offline requests, whose KV is thrown away and computed again later. No latency model is
+needed, which is why an engine without a profile runs this policy.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class SarathiP(PolicyBase):
         self._online = OnlineFiller(lambda builder, rows, decode_s: UNBOUNDED_S)
 
     def plan(self, snapshot: Snapshot) -> StepPlan:
-        """Online rows, offline decode rows, offline prompts, up to the token budget."""
+        """Online requests, offline decoding requests, offline prompts, up to the token budget."""
         builder = self._builder(snapshot)
         rows = RowsByRole.of(snapshot)
         num_decode = len(rows.online_decode) + len(rows.offline_decode)

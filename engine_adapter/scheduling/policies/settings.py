@@ -21,19 +21,19 @@ class PolicySettings:
 
     Attributes:
         safepoints: Arm safepoints where the executor has them (ablation switch).
-        checkpoints: Copy KV of offline rows to the host while they run (ablation switch).
-        drop_mixed: Arm mixed steps too, dropping their offline rows on a stop.
+        checkpoints: Copy KV of offline requests to the host while they run (ablation switch).
+        drop_mixed: Arm mixed steps too, dropping their offline requests on a stop.
         safepoint_interval_s: Distance of safepoints; 0 means a tenth of the TTFT target.
         offline_step_factor: Longest armed offline-only step, in TTFT targets.
         typical_online_tokens: Prompt length assumed for the next online request until some have
             been seen.
-        growth_tokens: Output tokens per running row for which pages are kept back when another
-            offline row is admitted.
+        growth_tokens: Output tokens per running request for which pages are kept back when another
+            offline request is admitted.
         checkpoint_free_share: Share of free KV above which nothing is copied (ConServe v1: half).
-        checkpoint_online_share: Share of free KV below which online rows are copied too.
+        checkpoint_online_share: Share of free KV below which online requests are copied too.
         batch_min_share: Share of offline admissions that goes to the batch served least, so that
             no batch starves behind earlier deadlines.
-        flex_max_share: Most of the slots open to offline work that flex rows may hold.
+        flex_max_share: Most of the slots open to offline work that flex requests may hold.
         token_budget: Tokens per step of the policy that counts tokens instead of time.
         without: Rules left out, of :data:`RULES` (ablations).
     """
