@@ -107,7 +107,7 @@ bench-batch: setup-dev  ## 50,000 lines from upload to download, CPU and memory;
 
 lock: setup-dev  ## pin requirements/*.in with hashes again
 	@uv=$$($(PYTHON) -c 'from pathlib import Path; from coserve.setup.installer import get_uv; print(get_uv(Path.cwd()))' | tail -1); \
-	for name in service dev conformance; do \
+	for name in service dev conformance autobatcher; do \
 	  $$uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	    --no-header --custom-compile-command "make lock" requirements/$$name.in -o requirements/$$name.txt; done
 

@@ -1,6 +1,7 @@
 """What `make conformance` needs: official clients, their tests and validators, none of it ours.
 
-    .venv-conformance       the Python client, schemathesis, Node (requirements/conformance.txt)
+    .venv-conformance       the Python client, agents, schemathesis, Node (conformance.txt)
+    .venv-autobatcher       autobatcher (requirements/autobatcher.txt)
     .tools/conformance/     the Node client and Prism (tests/conformance/node); the tests of the
                             Python client, out of its source distribution (openai-sdist.txt)
 
@@ -30,6 +31,11 @@ def conformance_python(checkout: Path) -> Path:
     return checkout / ".venv-conformance" / "bin" / "python"
 
 
+def autobatcher_python(checkout: Path) -> Path:
+    """The interpreter of autobatcher, which wants an older official client."""
+    return checkout / ".venv-autobatcher" / "bin" / "python"
+
+
 def conformance_tools(checkout: Path) -> Path:
     """Where `node_modules` and `openai-python` lie."""
     return checkout / ".tools" / "conformance"
@@ -51,6 +57,7 @@ def set_up_conformance(checkout: Path) -> None:
         checkout / "requirements" / "conformance.txt",
         checkout / "requirements" / "openai-sdist.txt",
         checkout / "tests" / "conformance" / "node" / "package-lock.json",
+        checkout / "requirements" / "autobatcher.txt",
     ]
     wanted = hashlib.sha256(b"".join(lock.read_bytes() for lock in locks)).hexdigest()
     tools = conformance_tools(checkout)
@@ -60,18 +67,18 @@ def set_up_conformance(checkout: Path) -> None:
         return
     shutil.rmtree(tools, ignore_errors=True)
     tools.mkdir(parents=True)
-    _python_side(checkout, locks[0])
+    _python_side("clients and validators, Python", conformance_python(checkout), locks[0], checkout)
+    _python_side("autobatcher", autobatcher_python(checkout), locks[3], checkout)
     _node_side(checkout, locks[2].parent, tools)
     _client_tests(locks[1], tools)
     stamp.write_text(wanted)
 
 
-def _python_side(checkout: Path, lock: Path) -> None:
-    uv, env, venv = get_uv(checkout), installer_env(), checkout / ".venv-conformance"
-    with step("clients and validators, Python", grows=venv):
+def _python_side(name: str, python: Path, lock: Path, checkout: Path) -> None:
+    uv, env, venv = get_uv(checkout), installer_env(), python.parents[1]
+    with step(name, grows=venv):
         made: list[str | Path] = [uv, "venv", "--quiet", "--clear", "--python", sys.executable]
         run([*made, venv], "The environment could not be made", env=env)
-        python = conformance_python(checkout)
         argv: list[str | Path] = [uv, "pip", "sync", "--quiet", "--python", python]
         run([*argv, "--require-hashes", lock], "The packages could not be installed", env=env)
 

@@ -1,8 +1,8 @@
 """A relay that gives the placeholders of the Python client's own tests something to stand for.
 
 Those tests are written for a mock that answers anything: they ask for the file `file_id`, the batch
-`batch_id` and OpenAI's models. The relay puts a real key, object or model in the place of each
-placeholder and hands everything else through; replies are not touched.
+`batch_id`, the response `response_id` and OpenAI's models. The relay puts a real key, object or
+model in the place of each placeholder and hands everything else through; replies are not touched.
 """
 
 from __future__ import annotations
@@ -31,12 +31,14 @@ class _Arranger:
         self._headers = {"authorization": f"Bearer {live.key}"}
 
     async def relay(self, request: web.Request) -> web.StreamResponse:
-        parts = [await self._segment(part, request.path) for part in request.path.split("/")]
+        parts: list[str] = []
+        for part in request.path.split("/"):
+            parts.append(await self._segment(part, request.path, parts))
         body = await request.read()
         if request.content_type == "application/json" and body:
             body = orjson.dumps(await self._body(request.path, orjson.loads(body)))
         query = {
-            name: await self._value(request.path, name, value)
+            name: await self._value("/".join(parts), name, value)
             for name, value in request.query.items()
         }
         headers = {k: v for k, v in request.headers.items() if k.lower() not in _HOP}
@@ -54,11 +56,17 @@ class _Arranger:
                 await response.write(chunk)
             return response
 
-    async def _segment(self, part: str, path: str) -> str:
+    async def _segment(self, part: str, path: str, before: list[str]) -> str:
         if part == "file_id":
             return await self._new_file()
         if part == "batch_id":
             return await self._new_batch()
+        if part == "conv_123":
+            return await self._new_conversation()
+        if part == "msg_abc":
+            return await self._first_item("/".join(before))
+        if part == "response_id" or part.startswith("resp_"):
+            return await self._new_response(to_cancel=path.endswith("/cancel"))
         if part and path.removeprefix("/models/") == part:
             return self._live.model
         return part
@@ -67,6 +75,8 @@ class _Arranger:
         """The tests page with values that the API's description itself forbids."""
         if name == "limit" and value == "0":
             return "1"
+        if name == "after" and path.endswith("items"):
+            return await self._first_item(path)
         if name == "after":
             return await (self._new_file() if path == "/files" else self._new_batch())
         return value
@@ -77,6 +87,8 @@ class _Arranger:
             body["model"] = self._live.embedder if embeds else self._live.model
         if path == "/chat/completions" and not body.keys() & _LIMITS:
             body["max_tokens"] = 16  # a real engine would go on to the end of its context
+        if path == "/responses":
+            body = {"model": self._live.model, "input": "x", "max_output_tokens": 16, **body}
         if path == "/batches":
             body |= {"endpoint": _SERVED_ENDPOINT, "input_file_id": await self._new_file()}
         return body
@@ -105,6 +117,23 @@ class _Arranger:
             "coserve": {"paused": True},
         }
         return await self._made("/batches", json=body)
+
+    async def _new_response(self, *, to_cancel: bool) -> str:
+        body: dict[str, Any] = {"model": self._live.model, "input": "x", "max_output_tokens": 4}
+        if to_cancel:  # long enough that there is still something to cancel
+            body = {"model": self._live.model, "input": "fake:token_ms=100", "background": True}
+        return await self._made("/responses", json=body)
+
+    async def _new_conversation(self) -> str:
+        item = {"role": "user", "content": "x"}
+        return await self._made("/conversations", json={"items": [item]})
+
+    async def _first_item(self, path: str) -> str:
+        """The id of the first item of a list."""
+        url = f"{self._live.url}/v1{path}"
+        async with self._session.get(url, headers=self._headers) as answer:
+            answer.raise_for_status()
+            return str((await answer.json())["data"][0]["id"])
 
     async def _made(self, path: str, **request: Any) -> str:
         url = f"{self._live.url}/v1{path}"

@@ -12,11 +12,17 @@ from typing import Final
 import httpx
 
 from coserve.local.ports import free_port
-from coserve.setup.conformance import conformance_node, conformance_python, conformance_tools
+from coserve.setup.conformance import (
+    autobatcher_python,
+    conformance_node,
+    conformance_python,
+    conformance_tools,
+)
 from tests.conformance.arranger import arranged
 from tests.conformance.live_stack import Live
 from tests.conformance.results import Result, read_junit
 from tests.conformance.suites.sdk_selection import DESELECTED, SELECTED
+from tests.fixtures.response_events import ORDER
 from tests.fixtures.supervised import ROOT, wait_until
 
 HERE: Final = Path(__file__).parent
@@ -51,7 +57,7 @@ def _environment(live: Live, **more: str) -> dict[str, str]:
     """Ours without anything that could point a client elsewhere."""
     own = ("OPENAI_", "COSERVE_", "PYTEST_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(own)}
-    return {**kept, **live.environment(), **more}
+    return {**kept, **live.environment(), "CONFORMANCE_ORDER": str(ORDER), **more}
 
 
 def _pytest(config: Path, report: Path, root: Path = SUITES) -> list[str | Path]:
@@ -76,6 +82,31 @@ def node_client(live: Live, folder: Path) -> Result:
         SUITES / "node_scenarios.mjs",
     ]  # fmt: skip
     return _run("node client", argv, report, _environment(live, CONFORMANCE_TOOLS=str(TOOLS)))
+
+
+def agents(live: Live, folder: Path) -> Result:
+    """Agent frameworks at their defaults, each finishing a job with a call of a tool."""
+    report = folder / "agents.xml"
+    argv = [*_pytest(SUITES / "pytest.ini", report), SUITES / "agent_scenarios.py"]
+    return _run("agents", argv, report, _environment(live))
+
+
+def autobatcher(live: Live, folder: Path) -> Result:
+    """The same with autobatcher, which answers by background responses."""
+    report = folder / "autobatcher.xml"
+    argv = [*_pytest(SUITES / "pytest.ini", report), SUITES / "autobatcher_scenario.py"]
+    argv[0] = autobatcher_python(ROOT)
+    return _run("autobatcher", argv, report, _environment(live))
+
+
+def agents_node(live: Live, folder: Path) -> Result:
+    """The same with the AI SDK."""
+    report = folder / "agents_node.xml"
+    argv: list[str | Path] = [
+        _node(), "--test", "--test-reporter=junit", f"--test-reporter-destination={report}",
+        SUITES / "agent_scenarios.mjs",
+    ]  # fmt: skip
+    return _run("agents, Node", argv, report, _environment(live, CONFORMANCE_TOOLS=str(TOOLS)))
 
 
 def sdk_tests(live: Live, folder: Path) -> Result:
@@ -156,6 +187,9 @@ def _answers(url: str) -> bool:
 PARTS: Final[dict[str, Callable[[Live, Path], Result]]] = {
     "python": python_client,
     "node": node_client,
+    "agents": agents,
+    "agents-node": agents_node,
+    "autobatcher": autobatcher,
     "sdk": sdk_tests,
     "prism": validating_proxy,
     "schemathesis": schemathesis,

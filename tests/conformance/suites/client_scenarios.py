@@ -10,6 +10,7 @@ import json
 import os
 import time
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import openai
@@ -243,3 +244,39 @@ def test_the_synchronous_client(sync: OpenAI) -> None:
     assert sync.files.delete(file.id).deleted
     with pytest.raises(openai.BadRequestError):
         sync.batches.create(input_file_id="file-x", endpoint=CHAT, completion_window="24h")
+
+
+WEATHER: Final[dict[str, Any]] = {
+    "type": "function",
+    "name": "get_weather",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+}
+STREAMS: Final[dict[str, dict[str, Any]]] = {
+    "text": {"input": "Say hello.", "max_output_tokens": 64},
+    "cut": {"input": "Count to a hundred.", "max_output_tokens": 3},
+    "call": {"input": "Paris?", "tools": [WEATHER], "tool_choice": "required"},
+    "chosen call": {"input": "fake:call=get_weather", "tools": [WEATHER], "max_output_tokens": 64},
+    "failed": {"input": "fake:token_ms=20 fake:fail_after=2", "max_output_tokens": 64},
+    "background": {"input": "Say hello.", "max_output_tokens": 8, "background": True},
+}
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+async def test_events_of_a_response_come_in_the_documented_order(
+    client: AsyncOpenAI, kind: str
+) -> None:
+    order = json.loads(Path(os.environ["CONFORMANCE_ORDER"]).read_text())
+    state, number = "start", 0
+    stream = await client.responses.create(model=MODEL, stream=True, **STREAMS[kind])
+    async for event in stream:
+        assert event.sequence_number == number
+        number += 1
+        if event.type == "response.failed":
+            assert state not in ("start", "over")
+            state = "over"
+            continue
+        assert event.type in order[state], f"{event.type} in state {state}"
+        state = order[state][event.type]
+        if event.type == "response.output_item.added":
+            state = event.item.type
+    assert state == "over"

@@ -1,5 +1,6 @@
 // What a user does, with the official Node client (contract row Z-10).
 import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
 import { createRequire } from "node:module";
 import test from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -137,3 +138,37 @@ test("a batch from file to results", async () => {
   assert.ok(answered.every((one) => one.response.body.object === "chat.completion"));
   await assert.rejects(client.batches.cancel(batch.id), OpenAI.ConflictError);
 });
+
+const weather = {
+  type: "function", name: "get_weather", strict: false,
+  parameters: { type: "object", properties: { city: { type: "string" } } },
+};
+const streams = {
+  text: { input: "Say hello.", max_output_tokens: 64 },
+  cut: { input: "Count to a hundred.", max_output_tokens: 3 },
+  call: { input: "Paris?", tools: [weather], tool_choice: "required" },
+  "chosen call": { input: "fake:call=get_weather", tools: [weather], max_output_tokens: 64 },
+  failed: { input: "fake:token_ms=20 fake:fail_after=2", max_output_tokens: 64 },
+  background: { input: "Say hello.", max_output_tokens: 8, background: true },
+};
+
+for (const [kind, body] of Object.entries(streams)) {
+  test(`events of a response come in the documented order: ${kind}`, async () => {
+    const order = JSON.parse(await readFile(process.env.CONFORMANCE_ORDER, "utf8"));
+    let state = "start";
+    let number = 0;
+    for await (const event of await client.responses.create({ model, stream: true, ...body })) {
+      assert.equal(event.sequence_number, number);
+      number += 1;
+      if (event.type === "response.failed") {
+        assert.ok(!["start", "over"].includes(state));
+        state = "over";
+        continue;
+      }
+      assert.ok(event.type in order[state], `${event.type} in state ${state}`);
+      state = order[state][event.type];
+      if (event.type === "response.output_item.added") state = event.item.type;
+    }
+    assert.equal(state, "over");
+  });
+}

@@ -10,6 +10,10 @@ SELECTED: Final = (
     f"{_API}/chat/test_completions.py",
     f"{_API}/test_completions.py",
     f"{_API}/test_embeddings.py",
+    f"{_API}/test_responses.py",
+    f"{_API}/responses/test_input_items.py",
+    f"{_API}/test_conversations.py",
+    f"{_API}/conversations/test_items.py",
     f"{_API}/test_models.py",
     f"{_API}/test_files.py",
     f"{_API}/test_batches.py",
@@ -64,6 +68,25 @@ DESELECTED: Final[list[Left]] = [
         ),
         "reason": "sets suffix and best_of: 0, which are refused by name, and a logit_bias whose "
         "key is no token",
+    },
+    {
+        "tests": _both(
+            "test_responses.py",
+            "Responses",
+            "test_method_create_with_all_params_overload_1",
+            "test_method_create_with_all_params_overload_2",
+        ),
+        "reason": "sets prompt, context_management, moderation and access_programs, which are "
+        "refused by name, and a conversation beside previous_response_id",
+    },
+    {
+        "tests": _both(
+            "test_responses.py",
+            "Responses",
+            *_forms("compact"),
+            "test_method_compact_with_all_params",
+        ),
+        "reason": "contexts are not compacted here: 404",
     },
     {
         "tests": _both("test_models.py", "Models", *_forms("delete")),

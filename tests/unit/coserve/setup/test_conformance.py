@@ -12,6 +12,7 @@ LOCKS = (
     "requirements/conformance.txt",
     "requirements/openai-sdist.txt",
     "tests/conformance/node/package-lock.json",
+    "requirements/autobatcher.txt",
 )
 
 

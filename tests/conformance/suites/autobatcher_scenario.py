@@ -1,0 +1,32 @@
+"""autobatcher at its defaults finishes a job with a call of a tool, by background responses."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Final
+
+from autobatcher import BatchOpenAI
+
+URL: Final = f"{os.environ['CONFORMANCE_URL']}/v1"
+KEY: Final = os.environ["CONFORMANCE_KEY"]
+MODEL: Final = os.environ["CONFORMANCE_MODEL"]
+JOB: Final = "What is the weather in Paris? fake:call=get_weather"
+FORECAST: Final = "fake:text=18_degrees"
+ANSWER: Final = "18 degrees"
+
+
+async def test_autobatcher() -> None:
+    tool: dict[str, Any] = {
+        "type": "function",
+        "name": "get_weather",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+    }
+    async with BatchOpenAI(api_key=KEY, base_url=URL) as client:
+        question = [{"role": "user", "content": JOB}]
+        first = await client.responses.create(model=MODEL, input=question, tools=[tool])
+        call = first.output[-1]
+        assert (call.type, call.name) == ("function_call", "get_weather")
+        result = {"type": "function_call_output", "call_id": call.call_id, "output": FORECAST}
+        given = [*question, call.model_dump(exclude_none=True), result]
+        again = await client.responses.create(model=MODEL, input=given, tools=[tool])
+    assert again.output_text == ANSWER
