@@ -20,7 +20,7 @@ JOB: Final = "What is the weather in Paris? fake:call=get_weather"
 FORECAST: Final = "fake:text=18_degrees"
 ANSWER: Final = "18 degrees"
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+one_loop = pytest.mark.asyncio(loop_scope="module")
 """Frameworks keep their client from one job to the next, and it keeps its loop."""
 
 
@@ -32,6 +32,7 @@ def _defaults(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+@one_loop
 async def test_openai_agents() -> None:
     from agents import Agent, Runner, function_tool, set_tracing_disabled
 
@@ -50,6 +51,7 @@ async def test_openai_agents() -> None:
     assert result.final_output == ANSWER
 
 
+@one_loop
 async def test_openai_agents_streamed() -> None:
     from agents import Agent, Runner, function_tool, set_tracing_disabled
 
@@ -75,6 +77,7 @@ async def _read(_: Any, events: AsyncIterable[Any]) -> None:
         pass
 
 
+@one_loop
 async def test_pydantic_ai() -> None:
     from pydantic_ai import Agent
 
