@@ -13,6 +13,8 @@ import psycopg
 from sqlalchemy.exc import DBAPIError
 
 DISK_FULL: Final = "53100"
+DATABASE_ERRORS: Final = (DBAPIError, psycopg.Error)
+"""What a statement raises: SQLAlchemy's errors, and of a COPY the driver's own."""
 _REFUSED_CLASSES: Final = ("22", "54", "XX")
 """Data exceptions, program limits, and what the server calls internal: sizes it cannot allocate."""
 

@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import uvloop
-from sqlalchemy.exc import DBAPIError
 
 from batch import (
     arrivals,
@@ -38,7 +37,7 @@ from batch.worker.counted import counted
 from batch.worker.drain import DrainPipe
 from engine_adapter.client.http import HttpEngineClient
 from store.bounded_connection import ANSWER_LIMIT_S, WORK_LIMIT_S
-from store.failures import is_refused
+from store.failures import DATABASE_ERRORS, is_refused
 from store.repositories import engine as engines
 from store.schema import check_schema
 from store.session import Database
@@ -95,7 +94,7 @@ class Stages:
                 enqueued_token_limit=self._settings.batch_enqueued_tokens,
                 watchdog=True,
             )
-        except DBAPIError as error:
+        except DATABASE_ERRORS as error:
             if not is_refused(error):
                 raise
             logger.exception("the rows of %s cannot be stored", batch_id)
@@ -213,7 +212,7 @@ class Stages:
         try:
             async with counted(stage, database):
                 yield database
-        except (StorageFull, DBAPIError) as error:
+        except (StorageFull, *DATABASE_ERRORS) as error:
             place = full_place(error)
             if place is None:
                 raise
