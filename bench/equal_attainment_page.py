@@ -11,7 +11,7 @@ import json
 from statistics import mean
 from xml.sax.saxutils import escape
 
-from bench.equal_attainment import DEVICE, OUTSTANDING, RESULTS, ROOT, Cell
+from bench.equal_attainment import DEVICE, RESULTS, ROOT, STEP_TOKENS, Cell
 
 PAGE = ROOT / "docs" / "which-policy.md"
 PLOT = ROOT / "docs" / "images" / "which-policy.svg"
@@ -38,7 +38,7 @@ def by_policy(cells: list[Cell], trace: str) -> list[tuple[str, list[Cell]]]:
 
 def setting(cells: list[Cell]) -> str:
     """The settings found, seed by seed."""
-    if cells[0]["knob"][1] == OUTSTANDING:
+    if cells[0]["knob"][2] != STEP_TOKENS:
         return ", ".join(f"{cell['knob'][0]:g} × gap target" for cell in cells)
     return ", ".join(f"{cell['knob'][1]} outstanding" for cell in cells)
 
