@@ -13,11 +13,8 @@ from engine_adapter.scheduling.snapshot import ReadyRows, Snapshot
 # --- What online requests have been like: how long their prompts are, and how often one comes.
 
 
-RATE_HORIZON_S = 60.0
-
-
 class OnlineArrivals:
-    """Running means over online requests, for reserving room before the next one arrives.
+    """The running mean of online prompts, for reserving room before the next one arrives.
 
     Args:
         initial_tokens: Prompt length assumed until a request has been seen.
@@ -25,24 +22,18 @@ class OnlineArrivals:
     """
 
     def __init__(self, initial_tokens: int, weight: float = 0.1) -> None:
-        """Start from the assumption, and without arrivals."""
+        """Start from the assumption."""
         self._mean = float(initial_tokens)
         self._weight = weight
         self._last_sequence = -1
         self._count = 0
-        self._per_s = 0.0
-        self._last_s: float | None = None
 
     def update(self, snapshot: Snapshot) -> None:
         """Take in the online requests that arrived since the last snapshot."""
-        if self._last_s is not None:
-            self._per_s *= math.exp(-max(0.0, snapshot.now_s - self._last_s) / RATE_HORIZON_S)
-        self._last_s = snapshot.now_s
         newest = self._last_sequence
         for row in snapshot.online_waiting:
             if row.sequence > self._last_sequence:
                 self._count += 1
-                self._per_s += 1.0 / RATE_HORIZON_S
                 weight = max(self._weight, 1.0 / self._count)
                 self._mean += weight * (row.prompt_tokens - self._mean)
                 newest = max(newest, row.sequence)
@@ -53,18 +44,11 @@ class OnlineArrivals:
         """Expected length of the next prompt."""
         return max(1, round(self._mean))
 
-    @property
-    def per_s(self) -> float:
-        """Requests per second of late, the newest minute above all; 0 without any."""
-        return self._per_s
-
 
 # Behind so many prompts the next one is late in any case, and planning has its price.
 MAX_PROMPTS_WAITING = 32
 # Of the time that a prompt has left, what cutting it may take: others come meanwhile.
 CUT_SHARE = 0.5
-# Of the time that an arrival could wait, what offline steps take without counting it as a loss.
-FREE_SHARE = 0.5
 
 
 def online_prefill_budget_s(builder: PlanBuilder, rows: list[RequestRow], decode_s: float) -> float:
@@ -175,7 +159,6 @@ def offline_only_budget_s(
     stoppable: bool,
     longest_s: float,
     prompt_tokens: int,
-    arrivals_per_s: float,
 ) -> float:
     """Bound for a step without online requests.
 
@@ -184,15 +167,8 @@ def offline_only_budget_s(
 
         T <= w,  w = t_TTFT - T(prefill of a typical online prompt)
 
-    A stop throws away what the step has computed, so one that can be stopped is only so long that
-    little is lost. With a constant c per step and arrivals at rate a, of which those in the last w'
-    of it can wait, a step of length T keeps T - c - a (T - w')^2 / 2, and the most per second at
-
-        T = sqrt(w'^2 + 2 c / a)
-
-    which without w' is Young's interval between checkpoints (CACM 17:9, 1974). w' is half of w: a
-    wait costs the arrival something, too. No bound is less than the TBT target, under which nothing
-    useful fits.
+    One that can be stopped may last `longest_s`. No bound is less than the TBT target, under which
+    nothing useful fits.
 
     Args:
         snapshot: Targets and overhead.
@@ -200,16 +176,10 @@ def offline_only_budget_s(
         stoppable: Whether a safepoint can stop the step.
         longest_s: The longest step that can be stopped.
         prompt_tokens: Length of a typical online prompt.
-        arrivals_per_s: How often one comes; 0 where stops are not to be counted.
     """
-    prompt, least = StepLoad(), StepLoad()
+    if stoppable:
+        return longest_s
+    prompt = StepLoad()
     prompt.add_chunk(prompt_tokens, 0)
     room_s = snapshot.slo.ttft_s - model.predict(prompt) - snapshot.overhead_s
-    if not stoppable:
-        return max(room_s, snapshot.slo.tbt_s)
-    if arrivals_per_s <= 0.0:
-        return longest_s
-    least.add_chunk(1, 0)
-    free_s = max(0.0, FREE_SHARE * room_s)
-    best_s = math.sqrt(free_s**2 + 2.0 * model.predict(least) / arrivals_per_s)
-    return min(longest_s, max(best_s, snapshot.slo.tbt_s))
+    return max(room_s, snapshot.slo.tbt_s)

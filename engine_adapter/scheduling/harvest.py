@@ -239,7 +239,7 @@ MAX_TOO_SLOW = 8
 class Harvester:
     """Fills one step with offline work."""
 
-    def __init__(  # noqa: PLR0913
+    def __init__(
         self,
         builder: PlanBuilder,
         rows: RowsByRole,
@@ -248,13 +248,8 @@ class Harvester:
         turns: Turns,
         settings: PolicySettings,
         typical_online_tokens: int,
-        arrivals_per_s: float = 0.0,
     ) -> None:
-        """Bind the step under construction and the rows it may use.
-
-        With ``arrivals_per_s`` steps without online requests are only so long that stops waste
-        little.
-        """
+        """Bind the step under construction and the rows it may use."""
         self._builder = builder
         self._rows = rows
         self._victims = victims
@@ -262,7 +257,6 @@ class Harvester:
         self._turns = turns
         self._settings = settings
         self._typical = typical_online_tokens
-        self._arrivals_per_s = arrivals_per_s
         self._admission = Admission(
             builder,
             rows,
@@ -371,7 +365,6 @@ class Harvester:
             stoppable=stoppable,
             longest_s=self._settings.offline_step_factor * snapshot.slo.ttft_s,
             prompt_tokens=self._typical,
-            arrivals_per_s=self._arrivals_per_s,
         )
 
     def _take_decode(self, budget_s: float, *, at_least_one: bool = False) -> None:

@@ -7,8 +7,7 @@ cap and, where there is a target for it, the pace. Each step, in this order:
 2. online prompt tokens, cut to the gap cap unless a first token would be late by that;
 3. offline decoding requests and prompt tokens, as long as the predicted end of the step, at the
    quantile of measured over predicted time, is before the earliest deadline;
-4. without any online request, offline work alone, filled for throughput: the step is as long as
-   Young's interval says.
+4. without any online request, offline work alone, filled for throughput.
 
 An arrival stops a step if its own first token would be late otherwise. Offline requests left out
 are parked with their KV. Pages for online requests come from parked offline requests, checkpointed
@@ -72,7 +71,6 @@ class ConserveV2(PolicyBase):
             self._turns,
             self.settings,
             self._arrivals.prompt_tokens,
-            self._arrivals.per_s if self.has("young") else 0.0,
         )
         if rows.has_online:
             budget_s, online_s = self._fill_beside_online(builder, rows, victims, harvester)

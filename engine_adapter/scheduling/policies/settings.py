@@ -10,7 +10,6 @@ RULES = (
     "first_token",
     "uncut",
     "chunks_first",
-    "young",
 )
 """What an ablation can leave out, beside the switches below; docs/scheduler.md has them."""
 
