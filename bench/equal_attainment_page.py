@@ -16,7 +16,7 @@ from bench.equal_attainment import DEVICE, RESULTS, ROOT, STEP_TOKENS, Cell
 PAGE = ROOT / "docs" / "which-policy.md"
 PLOT = ROOT / "docs" / "images" / "which-policy.svg"
 BEGIN, END = "<!-- tables: python -m bench.equal_attainment_page -->", "<!-- end of tables -->"
-WIDTH, BAR, LEFT = 900, 16, 170
+WIDTH, BAR, LEFT = 900, 16, 220
 
 
 def averages(cells: list[Cell]) -> dict[str, float] | None:
