@@ -10,7 +10,6 @@ import typer
 
 from coserve.commands import batch_reading, batch_steering
 from coserve.commands.batch_terminal import (
-    DEFAULT_BASE_URL,
     ApiKey,
     BaseUrl,
     BatchId,
@@ -56,7 +55,7 @@ def submit(  # noqa: PLR0913
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Print the id of the batch alone.")
     ] = False,
-    base_url: BaseUrl = DEFAULT_BASE_URL,
+    base_url: BaseUrl = None,
     api_key: ApiKey = None,
 ) -> None:
     """Upload FILE, create a batch over it, and with --wait follow it and fetch its results.
@@ -121,7 +120,7 @@ def check(
 
 
 @app.command()
-def cancel(batch_id: BatchId, base_url: BaseUrl = DEFAULT_BASE_URL, api_key: ApiKey = None) -> None:
+def cancel(batch_id: BatchId, base_url: BaseUrl = None, api_key: ApiKey = None) -> None:
     """Cancel a batch; what is finished is kept and can be downloaded."""
     console = make_console()
     with make_client(base_url, api_key) as client, Refusals():
@@ -132,7 +131,7 @@ def cancel(batch_id: BatchId, base_url: BaseUrl = DEFAULT_BASE_URL, api_key: Api
 def download(
     batch_id: BatchId,
     directory: Folder = None,
-    base_url: BaseUrl = DEFAULT_BASE_URL,
+    base_url: BaseUrl = None,
     api_key: ApiKey = None,
 ) -> None:
     """Fetch the output and error files of a batch that is over."""

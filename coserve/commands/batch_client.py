@@ -11,6 +11,9 @@ from typing import Any, Self
 
 import httpx
 
+from coserve.local.lock import find_owner
+
+DEFAULT_ROOT_URL = "http://127.0.0.1:8080"
 TIMEOUT_S = 30.0
 UPLOAD_TIMEOUT_S = 600.0
 CHAT_TIMEOUT_S = 600.0
@@ -177,6 +180,16 @@ class BatchClient:
         return reply
 
 
+def find_base_url(given: str | None) -> str:
+    """The API's address: as given, or where the stack of the state directory listens."""
+    owner = None if given else find_owner(_home())
+    return given or f"{owner.url if owner and owner.url else DEFAULT_ROOT_URL}/v1"
+
+
+def _home() -> Path:
+    return Path(os.environ.get("COSERVE_HOME") or ".coserve")
+
+
 def find_key(given: str | None) -> str:
     """The API key: as given, or the admin key of the state directory.
 
@@ -185,7 +198,7 @@ def find_key(given: str | None) -> str:
     """
     if given:
         return given
-    path = Path(os.environ.get("COSERVE_HOME", ".coserve")) / "admin-key"
+    path = _home() / "admin-key"
     try:
         return path.read_text().strip()
     except OSError:

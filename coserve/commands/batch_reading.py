@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from coserve.commands.batch_terminal import (
-    DEFAULT_BASE_URL,
     ApiKey,
     BaseUrl,
     BatchId,
@@ -72,7 +71,7 @@ def list_batches(
     limit: Limit = 20,
     json: AsJson = False,
     filters: Filters = None,
-    base_url: BaseUrl = DEFAULT_BASE_URL,
+    base_url: BaseUrl = None,
     api_key: ApiKey = None,
 ) -> None:
     """List batches, newest first."""
@@ -83,7 +82,7 @@ def list_batches(
 def get(
     batch_id: BatchId,
     json: AsJson = False,
-    base_url: BaseUrl = DEFAULT_BASE_URL,
+    base_url: BaseUrl = None,
     api_key: ApiKey = None,
 ) -> None:
     """Show one batch: counts, pace, predicted end, its life so far, and every error of its file."""
@@ -104,7 +103,7 @@ def results(  # noqa: PLR0913
     offset: Annotated[int, typer.Option(min=0, help="Begin after this line.")] = 0,
     limit: Limit = 100_000,
     filters: Filters = None,
-    base_url: BaseUrl = DEFAULT_BASE_URL,
+    base_url: BaseUrl = None,
     api_key: ApiKey = None,
 ) -> None:
     """Print the result lines so far, as JSONL in the form of the output file."""

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from coserve.commands.batch_terminal import (
-    DEFAULT_BASE_URL,
     ApiKey,
     BaseUrl,
     BatchId,
@@ -26,14 +25,14 @@ def register(app: typer.Typer) -> None:
     app.command(context_settings={"ignore_unknown_options": True})(priority)
 
 
-def pause(batch_id: BatchId, base_url: BaseUrl = DEFAULT_BASE_URL, api_key: ApiKey = None) -> None:
-    """Start no more lines of a batch; what runs is finished, and its window goes on."""
+def pause(batch_id: BatchId, base_url: BaseUrl = None, api_key: ApiKey = None) -> None:
+    """Take a batch's lines off the engine for now; none is lost, and its window goes on."""
     console = make_console()
     with make_client(base_url, api_key) as client, Refusals():
         print_batch(console, client.pause(batch_id))
 
 
-def resume(batch_id: BatchId, base_url: BaseUrl = DEFAULT_BASE_URL, api_key: ApiKey = None) -> None:
+def resume(batch_id: BatchId, base_url: BaseUrl = None, api_key: ApiKey = None) -> None:
     """Let a paused batch go on."""
     console = make_console()
     with make_client(base_url, api_key) as client, Refusals():
@@ -43,7 +42,7 @@ def resume(batch_id: BatchId, base_url: BaseUrl = DEFAULT_BASE_URL, api_key: Api
 def priority(
     batch_id: BatchId,
     value: Annotated[int, typer.Argument(min=-100, max=100, help="Higher goes first.")],
-    base_url: BaseUrl = DEFAULT_BASE_URL,
+    base_url: BaseUrl = None,
     api_key: ApiKey = None,
 ) -> None:
     """Change a live batch's place among the batches of its project."""
@@ -52,7 +51,7 @@ def priority(
         print_batch(console, client.prioritize(batch_id, value))
 
 
-def retry(batch_id: BatchId, base_url: BaseUrl = DEFAULT_BASE_URL, api_key: ApiKey = None) -> None:
+def retry(batch_id: BatchId, base_url: BaseUrl = None, api_key: ApiKey = None) -> None:
     """Run the lines that failed, expired or were cancelled again, as a new batch."""
     console = make_console()
     with make_client(base_url, api_key) as client, Refusals():

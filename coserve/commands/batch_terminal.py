@@ -14,7 +14,11 @@ if TYPE_CHECKING:
     from coserve.commands.batch_client import BatchClient
 
 BaseUrl = Annotated[
-    str, typer.Option(envvar="COSERVE_BASE_URL", help="Where the API is, /v1 included.")
+    str | None,
+    typer.Option(
+        envvar="COSERVE_BASE_URL",
+        help="Where the API is, /v1 included. By default that of the stack that runs here.",
+    ),
 ]
 ApiKey = Annotated[
     str | None,
@@ -25,7 +29,6 @@ ApiKey = Annotated[
     ),
 ]
 BatchId = Annotated[str, typer.Argument(help="The id of a batch, batch_...")]
-DEFAULT_BASE_URL = "http://127.0.0.1:8080/v1"
 
 
 def make_console(*, quiet: bool = False) -> Console:
@@ -35,12 +38,12 @@ def make_console(*, quiet: bool = False) -> Console:
     return Console(soft_wrap=True, quiet=quiet)
 
 
-def make_client(base_url: str, api_key: str | None) -> BatchClient:
+def make_client(base_url: str | None, api_key: str | None) -> BatchClient:
     """The service; ends with status 1 where there is no key for it."""
-    from coserve.commands.batch_client import BatchClient, ServiceError, find_key
+    from coserve.commands.batch_client import BatchClient, ServiceError, find_base_url, find_key
 
     try:
-        return BatchClient(base_url, find_key(api_key))
+        return BatchClient(find_base_url(base_url), find_key(api_key))
     except ServiceError as missing:
         typer.echo(str(missing), err=True)
         raise typer.Exit(1) from None

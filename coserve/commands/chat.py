@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 
 from coserve.commands.batch_terminal import (
-    DEFAULT_BASE_URL,
     ApiKey,
     BaseUrl,
     Refusals,
@@ -26,7 +25,7 @@ def chat(  # noqa: PLR0913
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Of the answer.")] = None,
     temperature: Annotated[float | None, typer.Option(min=0.0, max=2.0)] = None,
     json: AsJson = False,
-    base_url: BaseUrl = DEFAULT_BASE_URL,
+    base_url: BaseUrl = None,
     api_key: ApiKey = None,
 ) -> None:
     """Ask one thing and print the answer while it comes; its latencies go to standard error."""

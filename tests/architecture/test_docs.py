@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
+from coserve.cli import app
 from tests.architecture.prose import blocks
 
 ROOT = Path(__file__).parents[2]
@@ -86,6 +89,42 @@ def test_every_policy_is_documented() -> None:
 @pytest.mark.parametrize("status", ["failed", "expired", "cancelling", "finalizing", "errored"])
 def test_every_status_is_documented(status: str) -> None:
     assert f"`{status}`" in _docs()
+
+
+def test_every_verb_of_the_command_line_is_documented() -> None:
+    page = (ROOT / "docs/cli.md").read_text()
+    # `coserve key create`, `list`: a word that stands for the noun before it.
+    rows = [re.findall(r"`([^`]+)`", line.split(" | ")[0]) for line in page.splitlines()]
+    named = {f"{noun[0].rpartition(' ')[0]} {code}" for noun in rows if noun for code in noun}
+    verbs = _verbs(typer.main.get_command(app), "coserve")
+    assert "coserve batch submit" in verbs
+    assert [verb for verb in verbs if verb not in page and verb not in named] == []
+
+
+def _verbs(command: Any, name: str) -> list[str]:
+    """Every verb that can be typed; Typer's groups have their own in `commands`."""
+    if not hasattr(command, "commands"):
+        return [name]
+    return [
+        verb for word, one in command.commands.items() for verb in _verbs(one, f"{name} {word}")
+    ]
+
+
+def test_bodies_that_a_page_sends_say_what_they_are() -> None:
+    calls = re.findall(r"^curl (?:.*\\\n)*.*$", _docs(), re.MULTILINE)
+    sending = [call for call in calls if " -d " in call]
+    assert sending
+    assert [call for call in sending if "Content-Type: application/json" not in call] == []
+
+
+def test_the_threat_model_names_tests_that_are_there() -> None:
+    text = (ROOT / "docs/security.md").read_text()
+    named = {
+        ROOT / "tests" / re.sub(r"^security/", "integration/security/", path)
+        for path in re.findall(r"`((?:unit|integration|security)/[\w/]+(?:\.py|/))`", text)
+    }
+    assert len(named) > 20
+    assert sorted(str(path) for path in named if not path.exists()) == []
 
 
 def test_decision_records_have_the_four_parts() -> None:

@@ -35,7 +35,7 @@ def documented() -> dict[str, set[str]]:
 
 
 def _page() -> str:
-    return (ROOT / "docs/cli.md").read_text()
+    return (ROOT / "docs/cli.md").read_text().partition("## For scripts")[2]
 
 
 def verbs_with_json() -> set[str]:

@@ -9,6 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from coserve.commands.batch import app
+from coserve.commands.batch_client import find_base_url
+from coserve.local.lock import HomeLock
 
 
 def line(custom_id: str, url: str = "/v1/chat/completions", **body: object) -> bytes:
@@ -94,3 +96,17 @@ def test_metadata_must_be_pairs(runner: CliRunner, tmp_path: Path) -> None:
     path.write_bytes(line("a"))
     result = runner.invoke(app, ["submit", str(path), "--metadata", "novalue", "--api-key", "k"])
     assert result.exit_code == 2
+
+
+@pytest.mark.usefixtures("runner")
+def test_the_service_is_the_one_that_runs_on_the_state_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert find_base_url(None) == "http://127.0.0.1:8080/v1"
+    home = tmp_path / "second-checkout"
+    monkeypatch.setenv("COSERVE_HOME", str(home))
+    lock = HomeLock(home, "http://127.0.0.1:9123")
+    assert find_base_url(None) == "http://127.0.0.1:9123/v1"
+    assert find_base_url("http://there/v1") == "http://there/v1"
+    lock.release()
+    assert find_base_url(None) == "http://127.0.0.1:8080/v1"
