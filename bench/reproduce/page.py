@@ -12,12 +12,15 @@ from bench.reproduce.figure import Cell, Experiment, Figure
 Found = Sequence[tuple[Experiment, list[Cell]]]
 HEAD = """# The papers' figures, reproduced
 
-For those who ask whether the policies here are the systems of the papers. `make reproduce` writes this page: each
-paper's set-up on the [engine in memory](simulate.md) with [step tables](gpu-tables.md), its number beside ours.
-Everything below is *simulated*; nothing here was measured on a GPU. What is held against a paper are ratios and
-orders: absolute numbers hold only on its GPU and model.
+For those who ask whether the policies here are the systems of the papers. Each paper's set-up was run again on the
+[engine in memory](simulate.md) with [step tables](gpu-tables.md), and its number stands beside ours. Everything below
+is *simulated*; nothing was measured on a GPU.
 
-Near means within 30 %, or inside the bound a paper claims. Where a paper contradicts itself both numbers are given.
+- Ratios and orders are compared. Absolute numbers hold only on a paper's own GPU and model.
+- *Near* means within 30 %, or inside the bound that a paper claims.
+- Where a paper contradicts itself both numbers are given.
+
+`make reproduce` writes this page; it is not edited by hand.
 """
 LEAST_SHOWN = 0.01
 

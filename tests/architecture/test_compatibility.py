@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures.compatibility import PROVEN_BY_CONFORMANCE, told_by_conformance
+from tests.fixtures.compatibility import HEAD, PROVEN_BY_CONFORMANCE, told_by_conformance
 from tests.integration.contract.rows import DECIDED_OTHERWISE, ROWS
 
 ROOT = Path(__file__).parents[2]
@@ -33,6 +33,7 @@ def _statuses() -> dict[str, str]:
 
 
 def test_the_page_has_every_row() -> None:
+    assert PAGE.read_text().startswith(HEAD)
     assert list(_statuses()) == list(ROWS)
 
 
