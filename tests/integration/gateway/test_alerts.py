@@ -64,14 +64,12 @@ def test_each_alert_has_its_page(alert: dict[str, Any]) -> None:
     page = ROOT / alert["annotations"]["runbook"]
     assert page == RUNBOOK / f"{alert['alert']}.md"
     text = page.read_text()
-    assert text.startswith(f"# {alert['alert']}\n")
+    severity = alert["labels"]["severity"]
+    assert text.startswith(f"# {alert['alert']}\n\n**{severity.capitalize()}.** ")
     assert "\n## Look\n" in text
     assert "\n## Do\n" in text
     index = (ROOT / "docs/operations/runbook.md").read_text()
-    assert (
-        f"| [{alert['alert']}](runbook/{alert['alert']}.md) | {alert['labels']['severity']} |"
-        in index
-    )
+    assert f"| [{alert['alert']}](runbook/{alert['alert']}.md) | {severity} |" in index
 
 
 def test_there_is_no_page_without_its_alert() -> None:
