@@ -75,9 +75,12 @@ def _parsed(given: str) -> tuple[str, str]:
 
 
 def _at(record: Record, path: str) -> Any:
+    """What stands at a dotted path; None where metadata, whose keys are its owner's, lacks it."""
     value: Any = record
     for name in path.split("."):
         if not isinstance(value, Mapping):
+            return None
+        if name not in value and value is record.get("metadata"):
             return None
         if name not in value:
             raise typer.BadParameter(f"--filter: no key {name!r} here; there are {_known(value)}")
