@@ -1,9 +1,8 @@
 """Makes GPU tables from the measured kernels of the package aiconfigurator-core.
 
-The package is an optional extra (``pip install "coserve[gpu-tables]"``); nothing else needs it. It
-answers how long each kernel of a static batch takes; a table keeps the sums over kernels that a
-step's time is made of (:mod:`engine_adapter.simulator.gpu_table`), smoothed so that more work never
-takes less time.
+The package is an optional extra (``gpu-tables``); nothing else needs it. It answers how long each
+kernel of a static batch takes; a table keeps the sums over kernels that a step's time is made of
+(:mod:`engine_adapter.simulator.gpu_table`), smoothed so that more work never takes less time.
 """
 
 from __future__ import annotations
@@ -147,7 +146,8 @@ class _Source:
             yaml = importlib.import_module("yaml")
         except ImportError as error:
             raise ImportRefusedError(
-                f'{PACKAGE} is missing ({error}): pip install "coserve[gpu-tables]"'
+                f"{PACKAGE} is missing ({error}). In the checkout: "
+                'uv pip install -e ".[gpu-tables]", with the uv of .venv/bin.'
             ) from error
         root = Path(str(package.__file__)).parent
         config = root / "model_configs" / f"{wanted.model.replace('/', '--')}_config.json"
