@@ -122,6 +122,7 @@ def up(
     try:
         engine = install_engine(settings)
     except KeyboardInterrupt:
+        say("\nStopped. What is installed stays; the same command goes on from there.")
         raise SystemExit(130) from None
     set_up_s = time.monotonic() - started_at + service_setup_s
     _run(settings, lock, engine, set_up_s)

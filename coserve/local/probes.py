@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from coserve.local.ports import free_port
+
 _REPLY_LIMIT_S = 5.0
 _BODY_LIMIT_BYTES = 65536
 
@@ -95,7 +97,10 @@ def why_port_unusable(host: str, port: int) -> str | None:
             probe.bind(address)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                return f"Port {port} on {host} is taken: set COSERVE_PORT to a free one."
+                return (
+                    f"Port {port} on {host} is taken: set COSERVE_PORT to a free one, "
+                    f"as in `COSERVE_PORT={free_port()} make run`."
+                )
             if error.errno == errno.EACCES:
                 return f"Port {port} needs more rights: set COSERVE_PORT to one above 1023."
             return f"{host} is no address of this machine: set COSERVE_HOST to one."

@@ -39,7 +39,11 @@ def main(argv):
     # Imported only now: these need the Python that was just checked for.
     from coserve.setup.verbs import run_verb
 
-    run_verb(argv[0], Path(__file__).resolve().parents[2])
+    try:
+        run_verb(argv[0], Path(__file__).resolve().parents[2])
+    except KeyboardInterrupt:
+        print("\nStopped. What is installed stays; the same command goes on from there.")
+        sys.exit(130)
 
 
 if __name__ == "__main__":

@@ -66,7 +66,10 @@ def run_verb(verb: str, checkout: Path) -> None:
     """Do `verb`; `run` does not return. Raises SetupFailed with one sentence."""
     started_at = time.monotonic()
     if verb == "run":
-        for line in first_start_lines(checkout, os.environ):
+        told = first_start_lines(checkout, os.environ)
+        if told:
+            _look_at_the_port(os.environ)
+        for line in told:
             print(line, flush=True)
     if verb in FROM_DEBIAN:
         FROM_DEBIAN[verb]()
@@ -87,9 +90,21 @@ def run_verb(verb: str, checkout: Path) -> None:
     if verb == "run":
         took_s = time.monotonic() - started_at
         coserve = checkout / ".venv" / "bin" / "coserve"
-        told = ["--service-setup-s", f"{took_s:.1f}"] if took_s > ALREADY_SET_UP_S else []
+        options = ["--service-setup-s", f"{took_s:.1f}"] if took_s > ALREADY_SET_UP_S else []
         sys.stdout.flush()
-        os.execv(coserve, [str(coserve), "up", *told])
+        os.execv(coserve, [str(coserve), "up", *options])
+
+
+def _look_at_the_port(environ: Mapping[str, str]) -> None:
+    """End now, and not after the installation, where the port is taken; `up` looks at the rest."""
+    from coserve.local.probes import why_port_unusable
+
+    port = environ.get("COSERVE_PORT") or "8080"
+    host = environ.get("COSERVE_HOST") or "127.0.0.1"
+    unusable = why_port_unusable(host, int(port)) if port.isdecimal() else None
+    if unusable:
+        print(unusable, file=sys.stderr)
+        sys.exit(2)
 
 
 def _set_up_engine(checkout: Path) -> None:

@@ -2,9 +2,68 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
+
 from coserve.setup.verbs import first_start_lines
+
+PACKAGE = Path(__file__).parents[4] / "coserve"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout with the set-up, and nothing set up."""
+    for part in ("__init__.py", "setup", "local"):
+        copy = shutil.copytree if (PACKAGE / part).is_dir() else shutil.copy
+        (tmp_path / "coserve").mkdir(exist_ok=True)
+        copy(PACKAGE / part, tmp_path / "coserve" / part)
+    (tmp_path / ".tools").mkdir()
+    return tmp_path
+
+
+def set_up(checkout: Path, verb: str, **environ: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "coserve.setup", verb],
+        cwd=checkout,
+        env={**os.environ, **environ},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_an_interrupt_is_told_not_traced(checkout: Path) -> None:
+    with (checkout / ".tools" / "setup.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        running = set_up(checkout, "dev")
+        assert running.stdout is not None
+        assert "waiting" in running.stdout.readline()
+        running.send_signal(signal.SIGINT)
+        said, errors = running.communicate()
+    assert running.returncode == 130
+    assert "goes on from there" in said
+    assert errors == ""
+
+
+def test_a_port_that_is_taken_ends_a_first_start_before_it_installs(checkout: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        running = set_up(checkout, "run", COSERVE_HOST="127.0.0.1", COSERVE_PORT=port)
+        said, errors = running.communicate()
+    assert running.returncode == 2
+    assert said == ""
+    assert f"Port {port} on 127.0.0.1 is taken" in errors
+    assert "make run" in errors
 
 
 def test_the_first_start_says_what_it_installs_and_how_long_it_takes(tmp_path: Path) -> None:
