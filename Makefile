@@ -11,10 +11,10 @@ BIN := .venv/bin
 
 help:  ## list the verbs, with how long each takes on two cores
 	@awk -F ':.*## ' '/^# ---/ {gsub(/^# -+ | -+$$/, ""); print "\n" $$0} \
-	  /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	  /^[a-z-]+:.*## / {printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # --- set up and run ------------------------------------------------------------------------
-run:  ## set up what is missing, start everything, print URLs and a key; Ctrl-C stops it; MODEL=folder or name (first time 2 min, then 30 s)
+run:  ## set up what is missing, start everything, stay until Ctrl-C; MODEL=folder or name (first time 2 min, then 30 s)
 	@$(if $(MODEL),COSERVE_MODEL="$(MODEL)") exec $(PYTHON) -m coserve.setup run
 
 setup:
