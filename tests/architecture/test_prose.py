@@ -117,6 +117,12 @@ def test_a_page_can_be_read_aloud(name: str) -> None:
     assert complaints(name) == []
 
 
+@pytest.mark.parametrize("name", sorted(_name(page) for page in (ROOT / "docs").glob("*.md")))
+def test_a_page_begins_with_who_needs_it(name: str) -> None:
+    lead = next(block.text for block in blocks(ROOT / name) if not block.heading)
+    assert re.match(r"For (?:every|operators|users|engineers|readers|those|doubters)", lead), lead
+
+
 def test_exceptions_are_only_pages_that_need_one() -> None:
     assert sorted(name for name in EXCEPTED if name not in PAGES or not complaints(name)) == []
 
