@@ -39,9 +39,22 @@ DUMP: Final = "database.dump"
 OWN_FILES: Final = ("admin-key", "secret")
 _CHUNK_BYTES: Final = 1 << 20
 
-NAMED_FILES: Final = (
-    "SELECT storage_key, size_bytes FROM files WHERE collected_at IS NULL ORDER BY storage_key"
-)
+# Long results lie in several objects (batch/files/parts.py), also while they are being written; the
+# parts of an upload that has not ended are no file yet.
+NAMED_OBJECTS: Final = """
+    SELECT CASE number WHEN 1 THEN key ELSE key || '-' || number END AS object, num_bytes
+    FROM (
+      SELECT f.storage_key, p.number, p.num_bytes
+      FROM files f, unnest(coalesce(f.part_bytes, ARRAY[f.size_bytes])) WITH ORDINALITY
+        AS p(num_bytes, number)
+      WHERE f.collected_at IS NULL
+      UNION ALL SELECT file_id, number, size_bytes FROM output_parts
+      UNION ALL
+      SELECT p.id, 1, p.size_bytes FROM upload_parts p JOIN uploads u ON u.id = p.upload_id
+      WHERE u.status = 'pending'
+    ) AS named(key, number, num_bytes)
+    ORDER BY object
+"""
 
 
 class BackupError(RuntimeError):
@@ -101,7 +114,7 @@ def _write(file: Any, home: Path, database_url: str, kept: Kept | None) -> Manif
         dump = Path(place) / DUMP
         with _snapshot(database_url) as (snapshot, connection):
             _run("pg_dump", database_url, f"--snapshot={snapshot}", "-Fc", f"--file={dump}")
-            named = connection.execute(NAMED_FILES).fetchall()
+            named = connection.execute(NAMED_OBJECTS).fetchall()
             schema = _one(connection, "SELECT version_num FROM alembic_version")
             num_batches = int(_one(connection, "SELECT count(*) FROM batches"))
         if kept is not None:
