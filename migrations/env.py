@@ -2,6 +2,7 @@
 
 Migrations run beside traffic: each in a transaction of its own, none of which waits for a table
 for longer than `LOCK_TIMEOUT` (whoever waits for a table makes everybody else wait behind it).
+One that fails never says what values it had.
 Indexes of large tables are made concurrently, outside of transactions (`migrations.indexes`).
 """
 
@@ -28,7 +29,7 @@ def _url() -> str:
 
 
 def _run() -> None:
-    engine = create_engine(_url(), poolclass=pool.NullPool)
+    engine = create_engine(_url(), poolclass=pool.NullPool, hide_parameters=True)
     with engine.connect() as connection:
         _wait_for_turn(connection)
         connection.execute(text(f"SET lock_timeout = '{LOCK_TIMEOUT}'"))

@@ -6,10 +6,14 @@ import asyncio
 import os
 import sys
 
+import pytest
 from alembic import command
 from alembic.config import Config
+from psycopg.errors import LockNotAvailable
 from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
 
+from store.schema import check_schema
 from store.session import Database
 from tests.integration.store.test_migrations import ALEMBIC
 
@@ -49,6 +53,21 @@ async def _waits_for_writers(database: Database) -> bool:
             )
         )
     return bool(num)
+
+
+async def test_one_that_would_have_to_wait_for_long_gives_up_and_may_be_repeated(
+    database: Database, database_url: str
+) -> None:
+    """Whoever waits for a table makes everybody else wait behind it."""
+    config = alembic_config(database_url)
+    await asyncio.to_thread(command.downgrade, config, "0024")
+    async with database.unit_of_work() as reader:
+        await reader.execute(text("SELECT count(*) FROM batch_events"))
+        with pytest.raises(OperationalError) as refused:
+            await asyncio.to_thread(command.upgrade, config, "head")
+        assert isinstance(refused.value.orig, LockNotAvailable)
+    await asyncio.to_thread(command.upgrade, config, "head")
+    await check_schema(database)
 
 
 async def test_two_that_start_at_once_migrate_once(database: Database, database_url: str) -> None:
