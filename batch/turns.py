@@ -7,12 +7,16 @@ for again by the sweep. Short stages need no turn (decision 0138).
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
+from sqlalchemy.ext.asyncio import AsyncSession
+
 from store.repositories import turn as turns
+from store.repositories import validation
 from store.session import Database
 
 LONG_BYTES: Final = 32 * 1024**2
@@ -20,7 +24,10 @@ LONG_LINES: Final = 5000
 """A stage of a batch with so large an input, or so many lines, is long."""
 
 IDLE_LIMIT_S: Final = 180.0
-"""Longer than a stage may take: whoever holds a turn for longer is stopped or cut off."""
+"""The server gives a turn to others that it has heard nothing of for this long."""
+
+BE_HEARD_S: Final = 30.0
+"""How often it hears of one."""
 
 logger = logging.getLogger(__name__)
 
@@ -39,4 +46,27 @@ async def turn(database: Database, batch_id: str) -> AsyncIterator[bool]:
         taken = await turns.try_take(session, project_id, idle_limit_s=IDLE_LIMIT_S)
         if not taken:
             logger.info("%s waits: another long stage of its project runs", batch_id)
-        yield taken
+        async with _heard(session):
+            yield taken
+
+
+@asynccontextmanager
+async def _heard(session: AsyncSession) -> AsyncIterator[None]:
+    """Let the server hear of a transaction that nobody else uses meanwhile."""
+    over = asyncio.Event()
+
+    async def be_heard() -> None:
+        while not over.is_set():
+            try:
+                async with asyncio.timeout(BE_HEARD_S):
+                    await over.wait()
+            except TimeoutError:
+                await validation.be_heard(session)
+
+    # No group: it would wrap the errors of the block, which callers tell apart.
+    hearing = asyncio.ensure_future(be_heard())
+    try:
+        yield
+    finally:
+        over.set()
+        await hearing

@@ -5,7 +5,8 @@ has none, and a validation that dies leaves none behind. It may run twice: a sec
 same time finds the validation taken, a later one finds another status.
 
 It may take as long as the batch's window (decision 0132): it looks now and then whether the batch
-still wants it, which also tells the server that it is alive.
+still wants it, which also tells the server that it is alive. While the file is read only an
+advisory lock is held, and no table: a migration need not wait for it.
 """
 
 from __future__ import annotations
@@ -77,32 +78,37 @@ async def validate(
         do (unknown batch, not validating, or another run is at it).
     """
     try:
-        async with db.unit_of_work() as session:
-            if not await validation.try_exclusive(session, batch_id, idle_limit_s=IDLE_LIMIT_S):
+        async with db.unit_of_work() as holder:
+            if not await validation.try_exclusive(holder, batch_id, idle_limit_s=IDLE_LIMIT_S):
                 return None
-            batch = await batches.find(session, batch_id)
-            if batch is None or batch.status != BatchStatus.VALIDATING:
-                return None
-            file = await session.get_one(File, batch.input_file_id)
-            embeds = batch.endpoint == EMBEDDINGS_PATH
-            served_models = await validation.served_models(session, batch.project_id, embeds=embeds)
+            async with db.unit_of_work() as session:
+                batch = await batches.find(session, batch_id)
+                if batch is None or batch.status != BatchStatus.VALIDATING:
+                    return None
+                file = await session.get_one(File, batch.input_file_id)
+                embeds = batch.endpoint == EMBEDDINGS_PATH
+                served_models = await validation.served_models(
+                    session, batch.project_id, embeds=embeds
+                )
             check = FileCheck(batch.endpoint, served_models=served_models)
-            watch = _Watch(session, batch_id, clock or SystemClock(), watchdog=watchdog)
+            watch = _Watch(db, holder, batch_id, clock or SystemClock(), watchdog=watchdog)
             report = await _read(file_store, file, check, watch)
-            await _check_quota(session, batch, report, enqueued_token_limit)
-            return await _conclude(session, batch_id, report)
+            async with db.unit_of_work() as session:
+                await _check_quota(session, batch, report, enqueued_token_limit)
+                return await _conclude(session, batch_id, report)
     except _Overtaken:
         logger.info("validation of %s was overtaken", batch_id)
         return None
 
 
 class _Watch:
-    """Whether to go on."""
+    """Whether to go on; `holder` has the lock, and is heard of at each look."""
 
     def __init__(
-        self, session: AsyncSession, batch_id: str, clock: Clock, *, watchdog: bool
+        self, db: Database, holder: AsyncSession, batch_id: str, clock: Clock, *, watchdog: bool
     ) -> None:
-        self._session = session
+        self._db = db
+        self._holder = holder
         self._batch_id = batch_id
         self._clock = clock
         self._watchdog = watchdog
@@ -119,8 +125,10 @@ class _Watch:
             return
         if self._watchdog:
             faulthandler.dump_traceback_later(IDLE_LIMIT_S, exit=True, file=_STDERR_FD)
-        if not await validation.is_wanted(self._session, self._batch_id):
-            raise _Overtaken
+        await validation.be_heard(self._holder)
+        async with self._db.unit_of_work() as session:
+            if not await validation.is_wanted(session, self._batch_id):
+                raise _Overtaken
         self._look_at_s = now_s + LOOK_S
 
     def end(self) -> None:

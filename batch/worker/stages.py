@@ -45,6 +45,9 @@ from store.session import Database
 logger = logging.getLogger(__name__)
 
 DISPATCH_POOL_SIZE = 4
+STAGE_POOL_SIZE = 3
+"""A turn, a validation's lock, and what it reads and writes."""
+
 DELIVER_POOL_SIZE = 4
 
 
@@ -198,7 +201,7 @@ class Stages:
 
     @asynccontextmanager
     async def _database(
-        self, stage: str, pool_size: int = 2, *, ask_first: bool = True
+        self, stage: str, pool_size: int = STAGE_POOL_SIZE, *, ask_first: bool = True
     ) -> AsyncIterator[Database]:
         """For one run of a stage, which is counted."""
         database = Database(

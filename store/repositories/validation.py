@@ -26,6 +26,15 @@ async def try_exclusive(session: AsyncSession, batch_id: str, *, idle_limit_s: f
     )
 
 
+async def be_heard(session: AsyncSession) -> None:
+    """Tell the server that whoever holds this transaction is alive.
+
+    Raises:
+        OperationalError: The server has ended it, and others may have what it held.
+    """
+    await session.execute(text("SELECT 1"))
+
+
 async def is_wanted(session: AsyncSession, batch_id: str) -> bool:
     """Whether a batch is still to be validated, and its window has not ended."""
     return bool(

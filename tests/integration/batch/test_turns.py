@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
+from batch import turns
 from batch.files import FileStore, make_file_store
 from batch.settings import BatchSettings
 from batch.turns import LONG_BYTES, LONG_LINES, turn
@@ -60,6 +62,19 @@ async def test_a_project_has_one_turn_for_long_stages(bench: Bench, database: Da
                 assert beside is allowed
     async with turn(database, second) as may_run:
         assert may_run
+
+
+async def test_a_turn_lasts_as_long_as_its_stage(
+    bench: Bench, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server would end it after a time without a word."""
+    monkeypatch.setattr(turns, "IDLE_LIMIT_S", 1.0)
+    monkeypatch.setattr(turns, "BE_HEARD_S", 0.1)
+    first, second = await _long(database, bench.file_store), await _long(database, bench.file_store)
+    async with turn(database, first):
+        await asyncio.sleep(2.0)
+        async with turn(database, second) as may_run:
+            assert not may_run
 
 
 async def test_many_lines_and_files_written_in_part_make_a_stage_long(

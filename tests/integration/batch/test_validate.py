@@ -202,6 +202,22 @@ async def test_a_cancel_does_not_wait_and_wins(database: Database, good: bool) -
     assert (batch.status, batch.errors, rows) == ("cancelling", None, [])
 
 
+async def test_no_table_is_locked_while_the_file_is_read(database: Database) -> None:
+    """A migration need not wait for a store however slow."""
+    store = PausedStore()
+    batch_id = await submit(database, store, line("a"))
+    async with asyncio.TaskGroup() as tasks:
+        reading = tasks.create_task(validate(database, store, batch_id))
+        await store.reading.wait()
+        async with database.unit_of_work() as session:
+            await session.execute(
+                text("LOCK batches, files, engines, projects IN ACCESS EXCLUSIVE MODE NOWAIT")
+            )
+        assert await validate(database, store, batch_id) is None, "the first one has it"
+        store.go_on.set()
+    assert reading.result() is BatchStatus.IN_PROGRESS
+
+
 class EndlessStore(MemoryFileStore):
     """A minute for each piece of a file without end; the batch is cancelled in the 100th minute."""
 
