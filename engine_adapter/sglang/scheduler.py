@@ -7,7 +7,7 @@ every step.
 
 from __future__ import annotations
 
-from engine_adapter.scheduling.policies.registry import POLICIES, TEST_POLICIES
+from engine_adapter.scheduling.policies.registry import POLICIES, TEST_POLICIES, TWO_POOLS
 from engine_adapter.sglang.reporting import ReportingScheduler
 from engine_adapter.sglang.settings import OFF, RuntimeSettings, SettingError, read_settings
 
@@ -19,6 +19,11 @@ def settings_at_start() -> RuntimeSettings:
         SettingError: With one sentence that says what to do.
     """
     settings = read_settings()
+    if settings.policy in TWO_POOLS:
+        raise SettingError(
+            f"COSERVE_POLICY is {settings.policy!r}, which takes two pools of engines; only "
+            "`coserve simulate` has them"
+        )
     if settings.is_on and settings.policy not in {*POLICIES, *TEST_POLICIES}:
         known = ", ".join([OFF, *sorted(POLICIES)])
         raise SettingError(f"COSERVE_POLICY is {settings.policy!r}; choose one of {known}")

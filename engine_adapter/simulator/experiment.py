@@ -10,13 +10,14 @@ from typing import Any
 
 from engine_adapter.host_cpu import cpu_name
 from engine_adapter.scheduling.derive import default_slo
-from engine_adapter.scheduling.policies.registry import create_policy
+from engine_adapter.scheduling.policies.registry import TWO_POOLS, create_policy
 from engine_adapter.scheduling.targets import Slo
 from engine_adapter.simulator.device import SimulatedDevice, find_device
 from engine_adapter.simulator.fleet import replay_fleet
 from engine_adapter.simulator.options import REFERENCE, Options
 from engine_adapter.simulator.replay import SimulatedLoad, replay
 from engine_adapter.simulator.times import Noise
+from engine_adapter.simulator.two_pools import replay_two_pools
 from engine_adapter.workload.arrivals import gamma_arrivals, on_off_arrivals
 from engine_adapter.workload.lengths import Lengths, fixed_lengths, read_lengths, sampled_lengths
 from engine_adapter.workload.metrics import queue_grows
@@ -144,6 +145,19 @@ class Experiment:
             offline_prefixes=options.offline_prefixes,
             predictor=options.predictor,
         )
+        if name in TWO_POOLS:
+            return replay_two_pools(
+                device,
+                lambda: create_policy(name, device.model),
+                load,
+                slo,
+                engines=options.fleet,
+                make_noise=lambda n: Noise(
+                    options.noise, options.noise_memory, f"{seed}/{name}/{n}"
+                ),
+                repeat=repeat,
+                progress=lambda seconds: progress(name, seconds),
+            )
         if options.fleet > 1:
             return replay_fleet(
                 device,

@@ -162,7 +162,7 @@ def replay_fleet(  # noqa: PLR0913
     finally:
         if collects:
             gc.enable()
-    return _merged([member.replay.result(repeat) for member in members])
+    return merged([member.replay.result(repeat) for member in members])
 
 
 def _run(members: list[Member], choose: Choice, load: SimulatedLoad, progress: Progress) -> None:
@@ -193,7 +193,8 @@ def _run(members: list[Member], choose: Choice, load: SimulatedLoad, progress: P
         member.replay.drain()
 
 
-def _merged(runs: list[SystemRun]) -> SystemRun:
+def merged(runs: list[SystemRun]) -> SystemRun:
+    """Runs of several engines as one; counts are added up."""
     first = runs[0]
     online = sorted(
         chain.from_iterable(run.result.online for run in runs), key=lambda r: r.scheduled_s

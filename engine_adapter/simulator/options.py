@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine_adapter.scheduling.policies.registry import COMPARED, NAMES
+from engine_adapter.scheduling.policies.registry import COMPARED, NAMES, TWO_POOLS
 from engine_adapter.simulator.device import EngineSize
 from engine_adapter.simulator.fleet import MOST_ENGINES, ROUTERS
 from engine_adapter.simulator.gpu_table import CUDA_GRAPH_ROWS, gpu_table_names
@@ -141,8 +141,11 @@ def parse_options(argv: list[str] | None = None) -> Options:
     _check(args)
     policies = tuple(name.strip().replace("-", "_") for name in args.policies.split(","))
     for name in policies:
-        if name not in NAMES:
-            raise ValueError(f"unknown policy {name!r}; choose among {', '.join(NAMES)}")
+        if name not in (*NAMES, *TWO_POOLS):
+            known = ", ".join((*NAMES, *TWO_POOLS))
+            raise ValueError(f"unknown policy {name!r}; choose among {known}")
+        if name in TWO_POOLS and args.fleet < 2:
+            raise ValueError(f"{name} has two pools of engines: --fleet has to be 2 or more")
     size = EngineSize(
         kv_tokens=args.kv_tokens,
         slots=args.slots,

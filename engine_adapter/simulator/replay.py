@@ -165,7 +165,7 @@ class Replay:
         )
         self._open += 1
         shared = self._load.online_prefixes.of("online", number, request.input_tokens)
-        self._submit(row, shared, request.output_tokens)
+        self.submit(row, shared, request.output_tokens)
 
     def advance(self, until_s: float) -> None:
         """Step to an instant; an engine with nothing to do waits for it."""
@@ -249,9 +249,10 @@ class Replay:
             batch_id=str(batch),
         )
         shared = self._load.offline_prefixes.of("offline", number, input_tokens)
-        self._submit(row, shared, output_tokens)
+        self.submit(row, shared, output_tokens)
 
-    def _submit(self, row: RequestRow, shared: tuple[str, int] | None, answer_tokens: int) -> None:
+    def submit(self, row: RequestRow, shared: tuple[str, int] | None, answer_tokens: int) -> None:
+        """A request arrives; ``shared`` is what its prompt begins with, see SharedPrefixes."""
         self._answers[row.rid] = answer_tokens
         context = self._device.max_context - row.prompt_tokens
         row.max_output_tokens = max(answer_tokens, min(self._load.output_bound, context))

@@ -9,6 +9,7 @@ from engine_adapter.scheduling.policies.base import SchedulingPolicy
 from engine_adapter.scheduling.policies.bros import Bros
 from engine_adapter.scheduling.policies.conserve_v1 import ConserveV1
 from engine_adapter.scheduling.policies.conserve_v2 import ConserveV2
+from engine_adapter.scheduling.policies.distserve import DistServe
 from engine_adapter.scheduling.policies.ecoserve import EcoServe, EcoServeD, EcoServeSd, EcoServeSdo
 from engine_adapter.scheduling.policies.fastgen import FastGen
 from engine_adapter.scheduling.policies.fastserve import FastServe
@@ -36,6 +37,8 @@ POLICIES: dict[str, Maker] = {policy.name: policy for policy in (*_OFFERED, *_PA
 NAMES = tuple(POLICIES)
 COMPARED = tuple(policy.name for policy in _OFFERED)
 """What a comparison runs unless told otherwise."""
+# Need two pools of engines: the simulator has them, one engine is none.
+TWO_POOLS: dict[str, Maker] = {DistServe.name: DistServe}
 # Valid and senseless: for driving an engine through its corners, never for serving.
 TEST_POLICIES = {RandomValid.name: RandomValid}
 
@@ -50,7 +53,8 @@ def create_policy(
     """
     if name in POLICIES:
         return POLICIES[name](model, settings)
-    if name in TEST_POLICIES:
-        return TEST_POLICIES[name](model, settings)
+    for others in (TWO_POOLS, TEST_POLICIES):
+        if name in others:
+            return others[name](model, settings)
     known = ", ".join(sorted(POLICIES))
     raise ValueError(f"unknown policy {name!r}; choose one of {known}")

@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 from engine_adapter.scheduling.driver import Driver
 from engine_adapter.scheduling.latency import Coefficients, PolynomialModel
 from engine_adapter.scheduling.plan import StepPlan
-from engine_adapter.scheduling.policies.registry import POLICIES, TEST_POLICIES, create_policy
+from engine_adapter.scheduling.policies.registry import (
+    POLICIES,
+    TEST_POLICIES,
+    TWO_POOLS,
+    create_policy,
+)
 from engine_adapter.scheduling.request import RequestClass, RequestRow, pages_for
 from engine_adapter.scheduling.snapshot import EngineLimits
 from engine_adapter.scheduling.targets import Slo
@@ -20,7 +25,7 @@ from engine_adapter.simulator.run import run
 from engine_adapter.simulator.shape import EngineShape
 from engine_adapter.simulator.times import ProfiledTimes
 
-ALL = sorted(POLICIES) + sorted(TEST_POLICIES)
+ALL = sorted(POLICIES) + sorted(TWO_POOLS) + sorted(TEST_POLICIES)
 K = Coefficients(4e-4, 0.0, 1e-5, 1e-7, 1e-4, 0.05)
 MODEL = PolynomialModel(Coefficients(4e-4, 0.0, 1e-5, 0.0, 0.0, 0.05), K, K)
 SLO = Slo(ttft_s=0.4, tbt_s=0.09)
