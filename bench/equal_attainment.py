@@ -16,7 +16,7 @@ import argparse
 import json
 import math
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
@@ -25,12 +25,14 @@ from statistics import mean
 from typing import Any
 
 from bench.reproduce.world import Job, Spread
-from engine_adapter.scheduling.policies.registry import create_policy
+from engine_adapter.scheduling.policies.registry import TWO_POOLS, create_policy
 from engine_adapter.scheduling.policies.settings import PolicySettings
 from engine_adapter.scheduling.targets import Slo
 from engine_adapter.simulator.device import EngineSize, SimulatedDevice, find_device
 from engine_adapter.simulator.replay import Replay, SimulatedLoad
+from engine_adapter.simulator.shape import Track
 from engine_adapter.simulator.times import Noise
+from engine_adapter.simulator.two_pools import Journey, TwoPools
 from engine_adapter.workload.arrivals import gamma_arrivals
 from engine_adapter.workload.metrics import attained, percentile
 from engine_adapter.workload.summary import SystemRun, gaps_s, offline_rate, tpots_s, ttfts_s
@@ -73,12 +75,13 @@ TARGETED = ("conserve_v2", "conserve_v1", "xllm", "bros")
 WITHOUT_RULES = ("conserve_v2 - uncut", "conserve_v2 - uncut+chunks_first")
 COUNTED = (
     "sarathi_p", "non_preemptive", "round_robin", "fastgen", "vllm", "vllm_swap", "orca",
-    "fastserve", "multires", "ecoserve",
+    "fastserve", "multires", "ecoserve", "distserve",
 )  # fmt: skip
 STEP_TOKENS = 1024
 """Of policies that count tokens: about half of the target of gaps."""
 Figures = dict[str, float]
 Cell = dict[str, Any]
+Tracks = Sequence[Track] | Sequence[Journey]
 
 
 @dataclass(frozen=True)
@@ -138,26 +141,35 @@ def documents(seed: int) -> Iterator[tuple[int, int]]:
         yield DOCUMENTS.draw(dice)
 
 
-def play(case: Case, policy: str, knob: Knob, slo: Slo) -> tuple[SystemRun, Replay]:
-    """One run."""
+def play(case: Case, policy: str, knob: Knob, slo: Slo) -> tuple[SystemRun, Tracks]:
+    """One run, and what is known of each of its requests."""
     scale, outstanding, chunk_tokens = knob
     device = device_of(chunk_tokens)
     offline = None if policy == "online_only" else documents(case.seed)
+    online = chat(case, device_of(2048))
+    if policy in TWO_POOLS:  # twice the chat on twice the GPUs
+        online += chat(replace(case, seed=case.seed + 100), device_of(2048))
+        online.sort(key=lambda request: request.arrival_s)
+        outstanding *= 2
     load = SimulatedLoad(
-        chat(case, device_of(2048)),
-        offline,
-        outstanding,
-        WINDOW_S,
-        LEAD_S,
-        batch_windows_s=BATCH_WINDOWS_S,
+        online, offline, outstanding, WINDOW_S, LEAD_S, batch_windows_s=BATCH_WINDOWS_S
     )
     name, _, left_out = policy.partition(" - ")
     without = frozenset(left_out.split("+") if left_out else ())
     settings = PolicySettings(token_budget=chunk_tokens, without=without)
+    shown, seed = replace(slo, tbt_s=slo.tbt_s * scale), f"{case.seed}/{policy}"
+    if policy in TWO_POOLS:
+        pools = TwoPools(
+            device,
+            lambda: create_policy(name, device.model, settings),
+            load,
+            shown,
+            make_noise=lambda n: Noise(0.08, 0.4, f"{seed}/{n}"),
+        )
+        return pools.replay(), list(pools.journeys.values())
     made = create_policy(name, device.model, settings)
-    noise = Noise(0.08, 0.4, f"{case.seed}/{policy}")
-    replayed = Replay(device, made, load, replace(slo, tbt_s=slo.tbt_s * scale), noise)
-    return replayed.run(0, lambda _: None), replayed
+    replayed = Replay(device, made, load, shown, Noise(0.08, 0.4, seed))
+    return replayed.run(0, lambda _: None), list(replayed.engine.tracks.values())
 
 
 def jain(shares: list[float]) -> float:
@@ -166,12 +178,12 @@ def jain(shares: list[float]) -> float:
     return sum(shares) ** 2 / (len(shares) * squares) if squares else 0.0
 
 
-def measure(run: SystemRun, replayed: Replay, slo: Slo) -> Figures:
+def measure(run: SystemRun, tracks: Tracks, slo: Slo, engines: int = 1) -> Figures:
     """What the page shows."""
     ttft, gaps = ttfts_s(run), gaps_s(run)
     served = [0.0] * len(BATCH_WINDOWS_S)
     due = late = 0
-    for track in replayed.engine.tracks.values():
+    for track in tracks:
         row = track.row
         if row.is_online:
             continue
@@ -181,7 +193,7 @@ def measure(run: SystemRun, replayed: Replay, slo: Slo) -> Figures:
             done = len(track.times) >= track.answer_tokens
             late += not done or track.times[-1] > row.deadline_at_s
     return {
-        "offline": offline_rate(run),
+        "offline": offline_rate(run) / engines,
         "ttft_ok": attained(ttft, slo.ttft_s) or 0.0,
         "gap_ok": attained(gaps, slo.tbt_s) or 0.0,
         "ttft_p99": percentile(ttft, 0.99),
@@ -201,8 +213,7 @@ def in_time(figures: Figures) -> bool:
 def targets(case: Case) -> tuple[Slo, Figures]:
     """A multiple of online-only's own P99, and its figures."""
     loose = Slo(1e3, 1e3)
-    run, replayed = play(case, "online_only", (1.0, 0, 2048), loose)
-    alone = measure(run, replayed, loose)
+    alone = measure(*play(case, "online_only", (1.0, 0, 2048), loose), loose)
     return Slo(alone["ttft_p99"] * TARGET_SCALE, alone["gap_p99"] * TARGET_SCALE), alone
 
 
@@ -216,7 +227,10 @@ def knobs(policy: str) -> list[Knob]:
 def sweep(case: Case, policy: str) -> Cell:
     """The last setting that meets the targets, and its figures."""
     slo, alone = targets(case)
-    found = last_in_time(knobs(policy), lambda knob: measure(*play(case, policy, knob, slo), slo))
+    engines = 2 if policy in TWO_POOLS else 1
+    found = last_in_time(
+        knobs(policy), lambda knob: measure(*play(case, policy, knob, slo), slo, engines)
+    )
     return {
         "trace": case.trace,
         "seed": case.seed,

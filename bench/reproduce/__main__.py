@@ -12,6 +12,7 @@ import sys
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
+from typing import Any
 
 from bench.reproduce import bros, conserve, ecoserve
 from bench.reproduce.figure import Cell, Experiment
@@ -21,7 +22,17 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "reproduction.md"
 IMAGES = ROOT / "docs" / "images"
 RESULTS = ROOT / "bench" / "results" / "reproduction.json"
-ALL = (*conserve.EXPERIMENTS, *ecoserve.EXPERIMENTS, ecoserve.CAUSES, *bros.EXPERIMENTS)
+ALL = (
+    *conserve.EXPERIMENTS,
+    *ecoserve.EXPERIMENTS,
+    ecoserve.CAUSES,
+    ecoserve.GIVING_WAY,
+    *bros.EXPERIMENTS,
+)
+
+Run = dict[str, Any]
+Found = dict[str, dict[int, Run]]
+"""By experiment and seed: the figures, and the time they took."""
 
 
 def key(experiment: Experiment) -> str:
@@ -38,43 +49,58 @@ def one(index: int, seed: int) -> tuple[int, int, Cell, float]:
 def main() -> int:
     """Run, write, and say how much is near."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="experiments whose name holds this")
+    parser.add_argument(
+        "--only", default="", help="experiments whose name holds this; the rest stay"
+    )
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--dry", action="store_true", help="print, write nothing")
     args = parser.parse_args()
     seeds = [int(seed) for seed in args.seeds.split(",")]
     chosen = [i for i, one_of in enumerate(ALL) if args.only in key(one_of)]
-    begun = time.monotonic()
-    cells: dict[int, dict[int, Cell]] = {index: {} for index in chosen}
+    found = stored(seeds)
+    for index in chosen:
+        found.pop(key(ALL[index]), None)
     with ProcessPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
         tasks = [pool.submit(one, index, seed) for seed in seeds for index in chosen]
         for task in as_completed(tasks):
             index, seed, cell, taken_s = task.result()
-            cells[index][seed] = cell
+            made = found.setdefault(key(ALL[index]), {})
+            made[seed] = {"cell": cell, "taken_s": taken_s}
             if not args.dry:
-                write(cells, seeds, time.monotonic() - begun)  # what is there so far
+                write(found, seeds)  # what is there so far
             sys.stderr.write(f"{key(ALL[index])}, seed {seed}: {taken_s:.0f} s\n")
-    found = write(cells, seeds, time.monotonic() - begun, dry=args.dry)
-    sys.stdout.write(found)
+    sys.stdout.write(write(found, seeds, dry=args.dry))
     return 0
 
 
-def write(
-    cells: dict[int, dict[int, Cell]], seeds: list[int], taken_s: float, *, dry: bool = False
-) -> str:
+def stored(seeds: list[int]) -> Found:
+    """What earlier runs on these seeds found; a run with --only leaves the rest as it was."""
+    if not RESULTS.is_file():
+        return {}
+    kept: dict[str, dict[str, Run]] = json.loads(RESULTS.read_text())
+    known = {key(experiment) for experiment in ALL}
+    return {
+        name: {int(seed): run for seed, run in runs.items() if int(seed) in seeds}
+        for name, runs in kept.items()
+        if name in known
+    }
+
+
+def write(found: Found, seeds: list[int], *, dry: bool = False) -> str:
     """The page, its plots and the figures behind them; returns the page."""
-    found = [
-        (ALL[index], [made[seed] for seed in seeds if seed in made])
-        for index, made in cells.items()
-        if made
-    ]
-    text = page(found, seeds, taken_s)
+    shown, taken_s = [], 0.0
+    for experiment in ALL:
+        runs = found.get(key(experiment), {})
+        taken_s += sum(run["taken_s"] for run in runs.values())
+        if runs:
+            cells = [runs[seed]["cell"] for seed in seeds if seed in runs]
+            shown.append((experiment, cells))
+    text = page(shown, seeds, taken_s)
     if not dry:
         PAGE.write_text(text)
-        for name, drawn in plots(found).items():
+        for name, drawn in plots(shown).items():
             (IMAGES / name).write_text(drawn)
-        kept = {key(experiment): made for experiment, made in found}
-        RESULTS.write_text(json.dumps({"seeds": seeds, "cells": kept}, indent=1) + "\n")
+        RESULTS.write_text(json.dumps(found, indent=1) + "\n")
     return text
 
 

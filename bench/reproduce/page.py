@@ -49,7 +49,7 @@ def page(found: Found, seeds: Sequence[int], taken_s: float) -> str:
     made = f"{counts[0]}" if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
     summary = (
         f"\n**{near} of {num} figures are near, {kept} of {orders} orders hold.** Each experiment ran with\n"
-        f"{made} of the seeds {', '.join(map(str, seeds))}, in {taken_s:.0f} seconds on two cores.\n"
+        f"{made} of the seeds {', '.join(map(str, seeds))}; together {taken_s / 60.0:.0f} minutes of one core.\n"
     )
     return HEAD + summary + "\n".join(parts)
 
@@ -94,6 +94,7 @@ def _raw(cells: list[Cell]) -> str:
     """Means of each system, for experiments that no paper has."""
     keys = ("jct_mean", "ttft_mean", "tbt_mean", "throughput", "retracts", "recomputed")
     shown = [key for key in keys if all(key in figures for figures in cells[0].values())]
+    shown = shown or list(next(iter(cells[0].values())))
     lines = [
         f"| | {' | '.join(key.replace('_', ' ') for key in shown)} |",
         "|---" * (len(shown) + 1) + "|",

@@ -14,6 +14,7 @@ from engine_adapter.scheduling.plan import (
     Checkpoint,
     Chunk,
     Prefetch,
+    Retract,
     Safepoints,
     StepPlan,
 )
@@ -23,6 +24,7 @@ from engine_adapter.scheduling.request import (
     RequestClass,
     RequestRow,
     new_pages,
+    pages_cut,
     pages_for,
 )
 from engine_adapter.scheduling.snapshot import Column, ReadyRows, Snapshot
@@ -183,6 +185,7 @@ class PlanBuilder(Promises):
         self._decode: list[str] = []
         self._prefill: list[Chunk] = []
         self._retracts: list[str] = []
+        self._cuts: list[Retract] = []
         self._resting: set[str] = set()
         self._checkpoints: list[Checkpoint] = []
         self._prefetches: list[Prefetch] = []
@@ -299,6 +302,26 @@ class PlanBuilder(Promises):
         self.host_left -= 2
         return gained
 
+    def cut(self, row: RequestRow, num_pages: int) -> int:
+        """Take the last device pages of ``row``: as many as asked for, a few more, or all but one.
+
+        Returns:
+            The device pages gained; 0 if its end cannot be taken alone, or the copies do not fit.
+        """
+        host_page = self.snapshot.resources.host_page_tokens
+        block = math.lcm(host_page, self.page_tokens)
+        kept = max(block, (row.computed_tokens - num_pages * self.page_tokens) // block * block)
+        moved, claimed = pages_cut(row, kept, host_page)
+        if kept >= row.computed_tokens or moved > self.copy_left or claimed > self.host_left:
+            return 0
+        gained = row.device_pages - pages_for(kept, self.page_tokens)
+        self.pages_left += gained
+        self.copy_left -= moved
+        self.host_left -= claimed
+        self._cuts.append(Retract(row.rid, kept))
+        self._taken.add(row.rid)
+        return gained
+
     def rest(self, row: RequestRow) -> None:
         """Leave the row out of this step: it gives its pages up once its last result is there."""
         self._resting.add(row.rid)
@@ -352,6 +375,7 @@ class PlanBuilder(Promises):
             prefill=tuple(self._prefill),
             parks=parks,
             retracts=tuple(self._retracts),
+            cuts=tuple(self._cuts),
             checkpoints=tuple(self._checkpoints),
             prefetches=tuple(self._prefetches),
             safepoints=safepoints,
@@ -384,8 +408,8 @@ class PlanBuilder(Promises):
 
     @property
     def makes_room(self) -> bool:
-        """Whether rows give their pages up in this step, or rest in order to do so."""
-        return bool(self._retracts or self._resting)
+        """Whether rows give pages up in this step, or rest in order to do so."""
+        return bool(self._retracts or self._cuts or self._resting)
 
     @property
     def is_empty(self) -> bool:

@@ -28,6 +28,7 @@ from engine_adapter.scheduling.request import (
     RequestClass,
     RequestRow,
     new_pages,
+    pages_cut,
     pages_for,
 )
 from engine_adapter.scheduling.snapshot import Snapshot
@@ -90,6 +91,7 @@ class _Check:
         self.num_online = 0
         self.num_offline = 0
         self.unmixable: str | None = None
+        self.to_host = self.copies = 0  # of those that are cut: pages claimed, pages moved
 
     def fail(self, reason: str) -> PlanRejected:
         return PlanRejected(self.plan.step_id, reason)
@@ -110,6 +112,7 @@ class _Check:
         self.check_decode()
         self.check_prefill()
         self.check_retracts()
+        self.check_cuts()
         self.check_prefetches()
         self.check_parks()
         self.check_checkpoints()
@@ -135,7 +138,7 @@ class _Check:
         self.pages += online.pages.total + offline.pages.front(num_offline)
         self.num_online += len(online)
         self.num_offline += num_offline
-        if plan.prefill or plan.retracts or plan.prefetches or plan.parks:
+        if plan.prefill or plan.retracts or plan.cuts or plan.prefetches or plan.parks:
             self.seen.update(plan.decode)
         if plan.prefill and not (online.can_mix and offline.can_mix):
             taken = chain(online.rows, offline.rows[:num_offline])
@@ -197,6 +200,24 @@ class _Check:
             if not row.is_online:
                 self.offline_slots -= 1
 
+    def check_cuts(self) -> None:
+        resources = self.snapshot.resources
+        if self.plan.cuts and not self.snapshot.limits.cuts:
+            raise self.fail("the executor takes all of a request's pages or none")
+        for cut in self.plan.cuts:
+            row = self.claim(cut.rid, "cut")
+            if not row.holds_slot or row.shared:
+                raise self.fail(f"cut of {row.rid}, which has no end of its own to give")
+            if row.in_flight or row.host_pages_pending:
+                raise self.fail(f"cut of {row.rid}, whose last step or copy is under way")
+            kept = cut.keep_tokens
+            if kept % resources.host_page_tokens or not 0 < kept < row.computed_tokens:
+                raise self.fail(f"cut of {row.rid} to {kept} tokens")
+            self.pages -= row.device_pages - pages_for(kept, self.page_tokens)
+            moved, claimed = pages_cut(row, kept, resources.host_page_tokens)
+            self.copies += moved
+            self.to_host += claimed
+
     def check_prefetches(self) -> None:
         resources = self.snapshot.resources
         for order in self.plan.prefetches:
@@ -229,8 +250,8 @@ class _Check:
     def check_checkpoints(self) -> None:
         resources = self.snapshot.resources
         retracted = set(self.plan.retracts)
-        copies = sum(order.num_pages for order in self.plan.prefetches)
-        to_host = 0
+        copies = self.copies + sum(order.num_pages for order in self.plan.prefetches)
+        to_host, ordered = self.to_host, 0
         for order in self.plan.checkpoints:
             row = self.snapshot.rows.get(order.rid)
             if row is None or not row.holds_slot or order.rid in retracted:
@@ -246,12 +267,13 @@ class _Check:
                     f"checkpoint of {order.rid} up to token {end}, "
                     f"of which {row.computed_tokens} are computed"
                 )
-            to_host += order.num_pages
+            ordered += order.num_pages
+        to_host += ordered
         if to_host > resources.host_free_pages:
             raise self.fail(f"{to_host} pages for a host pool with {resources.host_free_pages}")
-        if copies + to_host > resources.copy_pages_per_step:
+        if copies + ordered > resources.copy_pages_per_step:
             raise self.fail(
-                f"{copies + to_host} page copies in a step that hides "
+                f"{copies + ordered} page copies in a step that hides "
                 f"{resources.copy_pages_per_step}"
             )
 

@@ -61,6 +61,17 @@ class Prefetch:
 
 
 @dataclass(frozen=True, slots=True)
+class Retract:
+    """Take device pages of ``rid`` from its end; the first ``keep_tokens`` stay, as does its slot.
+
+    What is not on the host is copied there first. The row is fetched again before it goes on.
+    """
+
+    rid: str
+    keep_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class Safepoints:
     """Whether the step may be stopped between layers, and how often it looks."""
 
@@ -72,7 +83,7 @@ class Safepoints:
 class StepPlan:
     """Everything that changes with one step.
 
-    Applied in this order: retracts, prefetches, checkpoints, then the forward pass over
+    Applied in this order: retracts, cuts, prefetches, checkpoints, then the forward pass over
     ``decode`` and ``prefill``. Rows that hold a slot and are named nowhere keep their KV and wait;
     those among them that decoded or prefilled before are listed in ``parks``.
 
@@ -82,6 +93,7 @@ class StepPlan:
         prefill: Prompt tokens to compute, online first.
         parks: Slot holders able to run that are left out of this step.
         retracts: Rows that give up slot and device pages.
+        cuts: Rows that give up their last device pages alone.
         checkpoints: Copies to the host pool.
         prefetches: Copies back from it.
         safepoints: Armed mode while the step runs.
@@ -96,6 +108,7 @@ class StepPlan:
     prefill: tuple[Chunk, ...] = ()
     parks: tuple[str, ...] = ()
     retracts: tuple[str, ...] = ()
+    cuts: tuple[Retract, ...] = ()
     checkpoints: tuple[Checkpoint, ...] = ()
     prefetches: tuple[Prefetch, ...] = ()
     safepoints: Safepoints = Safepoints()
@@ -128,6 +141,7 @@ class StepPlan:
             "prefill": [[c.rid, c.num_tokens] for c in self.prefill],
             "parks": list(self.parks),
             "retracts": list(self.retracts),
+            **({"cuts": [[c.rid, c.keep_tokens] for c in self.cuts]} if self.cuts else {}),
             "checkpoints": [[c.rid, c.from_page, c.num_pages] for c in self.checkpoints],
             "prefetches": [[p.rid, p.from_page, p.num_pages] for p in self.prefetches],
             "safepoints": [str(self.safepoints.mode), self.safepoints.interval_s],
@@ -146,6 +160,7 @@ class StepPlan:
             prefill=tuple(Chunk(*chunk) for chunk in plain["prefill"]),
             parks=tuple(plain["parks"]),
             retracts=tuple(plain["retracts"]),
+            cuts=tuple(Retract(*cut) for cut in plain.get("cuts", ())),
             checkpoints=tuple(Checkpoint(*order) for order in plain["checkpoints"]),
             prefetches=tuple(Prefetch(*order) for order in plain["prefetches"]),
             safepoints=Safepoints(SafepointMode(mode), interval_s),

@@ -41,11 +41,13 @@ class Ranked:
         rank: Place of a request; the smallest comes first.
         reserve: Tokens in all that a request must have room for to begin, and keeps room for.
         swaps: Who gives way is copied to the host and fetched; otherwise computed again.
+        cuts: Who is not online gives up its last pages alone, where the engine can take them.
 
     Attributes:
         holders: Slot holders in their order.
         mixes: Whether any of them may share a step with any other.
         budget_s: Bound of a step with prompt tokens; none by default.
+        fetch_keeps: Device pages that fetching leaves free while something else runs.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Ranked:
         reserve: Reserve = whole_prompt,
         *,
         swaps: bool = False,
+        cuts: bool = False,
     ) -> None:
         """Put the slot holders in order; nothing is taken yet."""
         self.builder = builder
@@ -63,6 +66,8 @@ class Ranked:
         self._reserve = reserve
         resources = self.snapshot.resources
         self.swaps = swaps and resources.copy_pages_per_step > 0
+        self.cuts = cuts and self.snapshot.limits.cuts and resources.copy_pages_per_step > 0
+        self.fetch_keeps = 0
         self._host_page = resources.host_page_tokens
         self.holders = sorted(self.snapshot.running, key=rank)
         limits = self.snapshot.limits
@@ -85,7 +90,7 @@ class Ranked:
         ready = [row for row in ready if row.rid not in builder.taken][: builder.rows_left]
         needed = sum(map(builder.decode_pages, ready))
         while ready and needed > builder.pages_left:
-            if not self._give_way(after=ready[0]):
+            if not self._give_way(after=ready[0], num_pages=needed - builder.pages_left):
                 # All that run have a result on the way: the last rests, and can be taken from then.
                 needed -= builder.decode_pages(ready.pop())
             gone = builder.taken
@@ -177,14 +182,15 @@ class Ranked:
 
     def _displace(self, row: RequestRow, num_pages: int) -> None:
         target = self.builder.pages_left + num_pages
-        while self.builder.pages_left < target:
-            if not self._give_way(after=row):
+        while (missing := target - self.builder.pages_left) > 0:
+            if not self._give_way(after=row, num_pages=missing):
                 return
 
-    def _give_way(self, after: RequestRow, *, needs_slot: bool = False) -> bool:
+    def _give_way(self, after: RequestRow, *, needs_slot: bool = False, num_pages: int = 0) -> bool:
         """Retract the last slot holder behind ``after`` that can be; False if none can.
 
-        Swapped, it rests until its pages are on the host, and is copied meanwhile.
+        Swapped, it rests until its pages are on the host, and is copied meanwhile. Where ends can
+        be taken alone, it gives up as many pages as are wanted and keeps the rest.
         """
         builder, rank = self.builder, self._rank(after)
         for row in reversed(self.holders):
@@ -192,6 +198,8 @@ class Ranked:
                 return False
             if row.rid in builder.taken or row.in_flight or row.host_pages_pending:
                 continue
+            if self._cut(row, num_pages):
+                return True
             pages = uncopied_pages(row, self._host_page) if self.swaps else 0
             # Each that is retracted in this step may take two pages for its tail, and first.
             if pages > 0 and builder.host_left >= pages + 2 * len(self.holders):
@@ -204,6 +212,11 @@ class Ranked:
             return True
         return False
 
+    def _cut(self, row: RequestRow, num_pages: int) -> bool:
+        if not self.cuts or not num_pages or row.is_online or row.shared:
+            return False
+        return self.builder.cut(row, num_pages) > 0
+
     # --- what must not stand still -------------------------------------------------------------
 
     def go_on(self, waiting: Iterable[RequestRow] = ()) -> None:
@@ -211,7 +224,7 @@ class Ranked:
         builder = self.builder
         fetching = [row for row in self.holders if row.phase is Phase.PREFETCHING]
         fetched = [row for row in fetching if row.rid not in builder.taken]
-        moving = sum(builder.prefetch(row) > 0 for row in fetched)
+        moving = sum(builder.prefetch(row, self.fetch_keeps) > 0 for row in fetched)
         if not builder.is_empty or moving:
             return
         for row in [*self.holders, *waiting]:

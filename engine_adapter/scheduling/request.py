@@ -207,3 +207,12 @@ def new_pages(row: RequestRow, num_tokens: int, page_tokens: int) -> int:
     """
     pages = -(-(row.start_tokens + num_tokens) // page_tokens) - row.device_pages
     return pages if pages > 0 else 0
+
+
+def pages_cut(row: RequestRow, keep_tokens: int, host_page_tokens: int) -> tuple[int, int]:
+    """Host pages moved, and claimed, when all of a row but its first tokens leaves the device."""
+    on_host = pages_for(row.computed_tokens, host_page_tokens)
+    # Of one that lost its end before, what is left need not be on the host, claimed as it is.
+    noted = 0 if row.phase is Phase.PREFETCHING else row.host_pages
+    moved = on_host - max(noted, keep_tokens // host_page_tokens)
+    return moved, max(0, on_host - row.host_pages)

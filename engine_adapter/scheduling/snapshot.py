@@ -148,6 +148,7 @@ class EngineLimits:
         decode_safepoints: A step of offline decoding requests alone can be aborted and undone; with
             prompt tokens beside them it is ``prefill_safepoints`` that counts.
         row_drop: The offline requests of a mixed step can be dropped between layers.
+        cuts: The end of a request's KV can be taken and its beginning kept; the simulator can.
         num_layers: Decoder layers, for turning an interval in seconds into layers.
     """
 
@@ -157,6 +158,7 @@ class EngineLimits:
     prefill_safepoints: bool = False
     decode_safepoints: bool = False
     row_drop: bool = False
+    cuts: bool = False
     num_layers: int = 1
 
 

@@ -142,6 +142,7 @@ def table_device(
             prefill_safepoints=True,
             decode_safepoints=not size.row_buckets,
             row_drop=True,
+            cuts=True,
             num_layers=table.num_layers,
         ),
     )
@@ -167,6 +168,7 @@ def profile_device(name: str, profile: Profile, size: EngineSize) -> SimulatedDe
             prefill_safepoints=True,
             decode_safepoints=not profile.decode_row_steps,
             row_drop=True,
+            cuts=True,
             num_layers=profile.num_layers,
         ),
     )

@@ -53,6 +53,7 @@ class MemoryEngine:
         num_steps: Steps that computed something.
         num_stops: Steps that an arrival stopped.
         num_retracts: Rows that lost slot and pages.
+        num_cuts: Rows that lost their last pages alone.
         num_parks: Times a running request was left out of a step.
         busy_s: Time spent in steps.
     """
@@ -94,6 +95,7 @@ class MemoryEngine:
         self.num_steps = 0
         self.num_stops = 0
         self.num_retracts = 0
+        self.num_cuts = 0
         self.num_parks = 0
         self.busy_s = 0.0
         self._kv = KvMover(self.roster, self.pool, shape.page_copy_s)
@@ -187,6 +189,9 @@ class MemoryEngine:
         rows, kv = self.roster.rows, self._kv
         for rid in plan.retracts:
             self._retract(rows[rid])
+        for cut in plan.cuts:
+            self.num_cuts += 1
+            kv.cut(rows[cut.rid], cut.keep_tokens, self.now_s)
         for order in plan.prefetches:
             kv.prefetch(rows[order.rid], order.num_pages, self.now_s)
         for copy in plan.checkpoints:

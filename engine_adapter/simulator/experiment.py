@@ -17,7 +17,7 @@ from engine_adapter.simulator.fleet import replay_fleet
 from engine_adapter.simulator.options import REFERENCE, Options
 from engine_adapter.simulator.replay import SimulatedLoad, replay
 from engine_adapter.simulator.times import Noise
-from engine_adapter.simulator.two_pools import replay_two_pools
+from engine_adapter.simulator.two_pools import TwoPools
 from engine_adapter.workload.arrivals import gamma_arrivals, on_off_arrivals
 from engine_adapter.workload.lengths import Lengths, fixed_lengths, read_lengths, sampled_lengths
 from engine_adapter.workload.metrics import queue_grows
@@ -71,10 +71,10 @@ class Experiment:
         self.runs: list[SystemRun] = []
         self.targets: dict[int, Targets] = {}
         self._clipped = {"inputs": 0, "outputs": 0}
-        self._trace = self._read_trace(options.trace) if options.trace else None
+        self._windows = self._read_trace(options.trace) if options.trace else []
         self._lengths = self._read_lengths(options.offline_lengths)
         longest = options.input_tokens + options.output_tokens
-        if self._trace is None and longest > self.device.max_context:
+        if not self._windows and longest > self.device.max_context:
             raise ValueError(
                 f"--input-tokens and --output-tokens make {longest} tokens, more than the "
                 f"{self.device.max_context} of the engine's context"
@@ -136,7 +136,7 @@ class Experiment:
         targets = self.targets.get(repeat)
         slo = Slo(targets.ttft_s, targets.tbt_s) if targets else default_slo(device.model)
         load = SimulatedLoad(
-            online=self._online(seed),
+            online=self._online(seed, repeat),
             offline=None if name == REFERENCE else self._offline(seed),
             num_outstanding=options.outstanding,
             duration_s=options.duration_s,
@@ -146,7 +146,7 @@ class Experiment:
             predictor=options.predictor,
         )
         if name in TWO_POOLS:
-            return replay_two_pools(
+            return TwoPools(
                 device,
                 lambda: create_policy(name, device.model),
                 load,
@@ -155,9 +155,7 @@ class Experiment:
                 make_noise=lambda n: Noise(
                     options.noise, options.noise_memory, f"{seed}/{name}/{n}"
                 ),
-                repeat=repeat,
-                progress=lambda seconds: progress(name, seconds),
-            )
+            ).replay(repeat, lambda seconds: progress(name, seconds))
         if options.fleet > 1:
             return replay_fleet(
                 device,
@@ -199,10 +197,10 @@ class Experiment:
             options.tbt_ms / MS if options.tbt_ms else measured.tbt_s,
         )
 
-    def _online(self, seed: int) -> list[TraceRequest]:
+    def _online(self, seed: int, repeat: int) -> list[TraceRequest]:
         options = self.options
-        if self._trace is not None:
-            return self._trace
+        if self._windows:
+            return self._windows[repeat % len(self._windows)]
         rate_per_s = options.rate_per_s / options.scale
         if options.on_off_s:
             arrivals = on_off_arrivals(rate_per_s, options.on_off_s, seed, options.cv)
@@ -216,7 +214,8 @@ class Experiment:
             return fixed_lengths(*self._lengths[0])
         return sampled_lengths(self._lengths, seed)
 
-    def _read_trace(self, path: Path) -> list[TraceRequest]:
+    def _read_trace(self, path: Path) -> list[list[TraceRequest]]:
+        """The window of each repeat; one for all of them unless they are spread."""
         options, longest = self.options, self.device.max_context
         requests = read_trace(path)
         if options.clip:
@@ -228,8 +227,14 @@ class Experiment:
             }
         else:
             check_context(path, requests, longest)
-        cut = window(requests, options.trace_start_s, options.duration_s / options.scale)
-        return stretch(cut, options.scale)
+        first_s, length_s = options.trace_start_s, options.duration_s / options.scale
+        begins = [first_s]
+        if options.spread and options.repeats > 1:
+            room_s = max(0.0, requests[-1].arrival_s - first_s - length_s)
+            number = options.repeats
+            begins = [first_s + room_s * i / (number - 1) for i in range(number)]
+        cuts = [window(requests, begin_s, length_s) for begin_s in begins]
+        return [stretch(cut, options.scale) for cut in cuts]
 
     def _read_lengths(self, path: Path | None) -> list[Lengths]:
         options, longest = self.options, self.device.max_context

@@ -44,6 +44,7 @@ class KvMover:
         self._in: deque[_Copy] = deque()
         self._fetching: dict[str, int] = {}
         self._retracts: dict[str, int] = {}
+        self._cut: set[str] = set()  # their end is on the host, their beginning need not be
 
     def checkpoint(self, row: RequestRow, num_pages: int, now_s: float) -> None:
         """Begin a copy to the host."""
@@ -60,12 +61,39 @@ class KvMover:
             row.host_pages_pending -= undone
             self.pool.host.truncate(row.rid, row.host_pages + row.host_pages_pending)
 
+    def cut(self, row: RequestRow, keep_tokens: int, now_s: float) -> None:
+        """Free the last device pages, copied first where the host lacks them.
+
+        The host pool is charged for the whole request, as its pages are numbered from the
+        beginning; the copies are those of the end alone.
+        """
+        page = self.pool.host_page_tokens
+        kept, total = keep_tokens // page, -(-row.computed_tokens // page)
+        if row.phase is Phase.PREFETCHING:
+            copied = total - kept if row.rid in self._cut else 0
+            self._lose_track(row)  # of what is being fetched
+        else:
+            copied = total - max(row.host_pages, kept)
+            self.pool.take_host(row, total - row.host_pages)
+            row.host_pages, row.host_tokens = total, row.computed_tokens
+            self._cut.add(row.rid)
+        if row.phase is Phase.DECODE:
+            row.fill_tokens = row.prompt_tokens + row.output_tokens
+        self._order(self._out, row, copied, now_s)
+        self.pool.resize(row, keep_tokens)
+        row.computed_tokens, row.prefetched_pages = keep_tokens, kept
+        row.phase = Phase.PREFETCHING
+
     def retract(self, row: RequestRow) -> None:
         """Free the device pages; an unfinished tail page is copied first."""
         if row.in_flight or row.host_pages_pending:
             raise RuntimeError(f"{row.rid} was retracted with a step or a copy under way")
         was_decoding = row.phase is Phase.DECODE
         page = self.pool.host_page_tokens
+        if row.rid in self._cut:
+            self._cut.discard(row.rid)
+            if row.computed_tokens >= 2 * page:  # too much to copy with the retract, as below
+                self.pool.release_host(row)
         tail = row.computed_tokens - row.host_pages * page
         num_pages = -(-tail // page)
         # As the runtime does: the unfinished page, and one that the very last step completed.
@@ -77,8 +105,7 @@ class KvMover:
         self.pool.release_device(row)
         self.roster.retract(row.rid)
         self.pool.prefixes.wait_again(row)
-        self._fetching.pop(row.rid, None)
-        self._retracts[row.rid] = self._retracts.get(row.rid, 0) + 1
+        self._lose_track(row)
         if was_decoding:
             row.fill_tokens = row.prompt_tokens + row.output_tokens
 
@@ -122,6 +149,11 @@ class KvMover:
         self.pool.prefixes.forget(row)
         self._fetching.pop(row.rid, None)
         self._retracts.pop(row.rid, None)
+        self._cut.discard(row.rid)
+
+    def _lose_track(self, row: RequestRow) -> None:
+        self._fetching.pop(row.rid, None)
+        self._retracts[row.rid] = self._retracts.get(row.rid, 0) + 1
 
     def _order(self, queue: deque[_Copy], row: RequestRow, num_pages: int, now_s: float) -> None:
         begins_s = max(now_s, queue[-1].done_at_s) if queue else now_s
@@ -139,6 +171,10 @@ class KvMover:
         row.prefetched_pages = 0
         behind = row.fill_tokens - row.computed_tokens
         row.phase = Phase.DECODE if behind == 1 and row.output_tokens else Phase.PREFILL
+        if row.rid in self._cut:  # its beginning never was on the host, so its end is no prefix
+            self._cut.discard(row.rid)
+            self.pool.release_host(row)
+            return
         # A tail page that is not full will be written again; it leaves the host copy.
         row.host_pages = row.computed_tokens // page
         self.pool.host.truncate(row.rid, row.host_pages)

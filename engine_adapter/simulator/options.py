@@ -30,6 +30,7 @@ class Options:
     lead_s: float
     trace: Path | None
     trace_start_s: float
+    spread: bool
     scale: float
     clip: bool
     rate_per_s: float
@@ -93,6 +94,7 @@ def _online(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--online", help="trace CSV: arrival_s,input_tokens,output_tokens")
     add("--online-start", type=float, default=0.0, help="second of the trace to start at")
+    add("--spread", action="store_true", help="repeats are windows spread over the trace")
     add("--scale", type=float, default=1.0, help="stretch of arrivals; 2 halves the rate")
     add("--clip", action="store_true", help="shorten requests that are beyond the context")
     add("--rate", type=float, default=8.0, help="requests per second without a trace")
@@ -164,6 +166,7 @@ def parse_options(argv: list[str] | None = None) -> Options:
         lead_s=args.lead,
         trace=find_workload(args.online, "online"),
         trace_start_s=args.online_start,
+        spread=args.spread,
         scale=args.scale,
         clip=args.clip,
         rate_per_s=args.rate,
@@ -213,6 +216,8 @@ def _check(args: argparse.Namespace) -> None:
             raise ValueError(f"{option} has to be above 0")
     if not 1 <= args.fleet <= MOST_ENGINES:
         raise ValueError(f"--fleet is {args.fleet}; it has to be 1 to {MOST_ENGINES} engines")
+    if args.spread and not args.online:
+        raise ValueError("--spread spreads windows over a trace: give one with --online")
     if args.router not in ROUTERS:
         raise ValueError(f"unknown router {args.router!r}; choose among {', '.join(ROUTERS)}")
     simulated_predictor(args.predictor, len)

@@ -274,6 +274,7 @@ class Replay:
             "restored_tokens": engine.restored_tokens,
             "stops": engine.num_stops,
             "retracts": engine.num_retracts,
+            "cuts": engine.num_cuts,
             "parks": engine.num_parks,
             "busy_s": engine.busy_s,
         }

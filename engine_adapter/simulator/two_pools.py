@@ -70,17 +70,72 @@ class Journey:
 
 
 class TwoPools:
-    """The engines and the requests between them."""
+    """The engines and the requests between them.
 
-    def __init__(self, load: SimulatedLoad, prefill: list[PoolEngine], decode: list[PoolEngine]):
-        """Every engine is idle; offline requests are outstanding from the beginning."""
+    Attributes:
+        journeys: Every request that arrived, by id.
+    """
+
+    def __init__(
+        self,
+        device: SimulatedDevice,
+        make_policy: Callable[[], SchedulingPolicy],
+        load: SimulatedLoad,
+        slo: Slo,
+        *,
+        engines: int = 2,
+        make_noise: Callable[[int], Noise] | None = None,
+    ) -> None:
+        """Every engine is idle; offline requests are outstanding from the beginning.
+
+        Args:
+            device: What every engine runs on.
+            make_policy: A fresh policy for each engine.
+            load: What arrives.
+            slo: Targets shown to the policies.
+            engines: How many; half of them, rounded up, compute prompts.
+            make_noise: Factors on step times, by engine.
+
+        Raises:
+            ValueError: If there are less than two engines.
+        """
+        if engines < 2:
+            raise ValueError(f"distserve has two pools: there are {engines} engines, not 2 or more")
+        noises = [make_noise(number) if make_noise else None for number in range(engines)]
+        empty = replace(load, online=(), offline=None)
+        members = [PoolEngine(device, make_policy(), empty, slo, noise) for noise in noises]
+        num_prefill = (engines + 1) // 2
+        self._prefill, self._decode = members[:num_prefill], members[num_prefill:]
         self._load = load
-        self._prefill, self._decode = prefill, decode
         self._place = self._num_offline = 0
         self.journeys: dict[str, Journey] = {}
         self._handed: deque[Journey] = deque()  # computed, and no decode engine has room to note it
         for number in range(load.num_outstanding if load.offline is not None else 0):
             self._feed(number % len(load.batch_windows_s), -load.lead_s)
+
+    def replay(self, repeat: int = 0, progress: Progress = lambda _: None) -> SystemRun:
+        """The whole load; online requests that are under way at its end may end."""
+        load, at_s = self._load, -self._load.lead_s
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            for end_s in (0.0, load.duration_s):
+                while at_s < end_s:
+                    before_s, at_s = at_s, min(end_s, at_s + TICK_S)
+                    self.advance(at_s)
+                    progress(at_s - before_s)
+                for engine in self.engines:
+                    (engine.close if end_s else engine.open)()
+            while self.is_answering and at_s < load.duration_s + load.drain_s:
+                at_s += TICK_S
+                self.advance(at_s)
+        finally:
+            if collects:
+                gc.enable()
+        run = merged([engine.result(repeat) for engine in self.engines])
+        records = [self.record(journey, at_s) for journey in self.journeys.values()]
+        online, offline = ([r for r in records if r.online is side] for side in (True, False))
+        return replace(run, result=replace(run.result, online=online, offline=offline))
 
     @property
     def engines(self) -> list[PoolEngine]:
@@ -192,59 +247,3 @@ class TwoPools:
             given_up_s=now_s if failed else None,
             done=done,
         )
-
-
-def replay_two_pools(  # noqa: PLR0913
-    device: SimulatedDevice,
-    make_policy: Callable[[], SchedulingPolicy],
-    load: SimulatedLoad,
-    slo: Slo,
-    *,
-    engines: int,
-    make_noise: Callable[[int], Noise] | None = None,
-    repeat: int = 0,
-    progress: Progress = lambda _: None,
-) -> SystemRun:
-    """Run a load through both pools; half of the engines, rounded up, compute prompts.
-
-    Raises:
-        ValueError: If there are less than two engines.
-    """
-    if engines < 2:
-        raise ValueError(f"distserve has two pools: --fleet is {engines}, it has to be 2 or more")
-    noises = [make_noise(number) if make_noise else None for number in range(engines)]
-    empty = replace(load, online=(), offline=None)
-    members = [PoolEngine(device, make_policy(), empty, slo, noise) for noise in noises]
-    num_prefill = (engines + 1) // 2
-    pools = TwoPools(load, members[:num_prefill], members[num_prefill:])
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        now_s = _run(pools, load, progress)
-    finally:
-        if collects:
-            gc.enable()
-    run = merged([member.result(repeat) for member in members])
-    records = [pools.record(journey, now_s) for journey in pools.journeys.values()]
-    online, offline = ([r for r in records if r.online is side] for side in (True, False))
-    result = replace(run.result, online=online, offline=offline)
-    return replace(run, result=result)
-
-
-def _run(pools: TwoPools, load: SimulatedLoad, progress: Progress) -> float:
-    at_s = -load.lead_s
-    for begin_s, end_s in ((-load.lead_s, 0.0), (0.0, load.duration_s)):
-        if begin_s == 0.0:
-            for engine in pools.engines:
-                engine.open()
-        at_s = begin_s
-        while at_s < end_s:
-            before_s, at_s = at_s, min(end_s, at_s + TICK_S)
-            pools.advance(at_s)
-            progress(at_s - before_s)
-    for engine in pools.engines:
-        engine.close()
-    while pools.is_answering and at_s < load.duration_s + load.drain_s:
-        at_s += TICK_S
-        pools.advance(at_s)
-    return at_s

@@ -44,6 +44,13 @@ def test_a_setting_is_refused_before_anything_is_loaded(
     assert "conserve_v1" in reason
 
 
+def test_a_policy_for_two_pools_of_engines(
+    engine_python: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    reason = last_word(engine_python, tiny_model, tmp_path, COSERVE_POLICY="distserve")
+    assert reason.startswith("COSERVE_POLICY is 'distserve', which takes two pools of engines; ")
+
+
 def test_a_target_that_nothing_can_meet(
     engine_python: Path, tiny_model: Path, tmp_path: Path
 ) -> None:

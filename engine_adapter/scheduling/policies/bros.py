@@ -11,8 +11,11 @@ step later too. The batch grows by one request a step and falls back when the bo
 TCP's window does (section 4.3). Copies are lazy (section 5): a best-effort request is copied to the
 host when its memory is wanted, not before.
 
-Not here: two requests in one block of memory, from its two ends (section 5). A page of SGLang's
-pool holds one token, so no block has a free end; whole requests give way instead of their blocks.
+In the paper a real-time request fills a block from the left and a best-effort one from the right,
+and takes over slot by slot (section 5). Here a page holds one token: any free slot is anyone's, and
+a real-time request that finds none takes the last ones of a best-effort request, block by block.
+That keeps the rest and is fetched before it goes on. An engine that takes all of a request's pages
+or none (SGLang) lets whole requests give way.
 """
 
 from __future__ import annotations
@@ -33,12 +36,15 @@ FIRST_BATCH = 32
 """B0: requests of a step to begin with, and after a bound was hit."""
 GROWTH = 1
 AVERAGE_WEIGHT = 0.1
+BLOCK = 16
+"""Tokens that each decoding request may still get before anyone who was cut is fetched."""
 
 
 class Bros(PolicyBase):
     """Residual time decides."""
 
     name = "bros"
+    cuts = True
 
     def __init__(self, model: LatencyModel, settings: PolicySettings | None = None) -> None:
         """Start with a small batch."""
@@ -77,7 +83,9 @@ class Bros(PolicyBase):
                 return (0, residuals[row.rid], row.sequence)
             return (1, not row.holds_slot, row.host_tokens, row.sequence)
 
-        ranked = Ranked(builder, rank, self._room, swaps=True)
+        ranked = Ranked(builder, rank, self._room, swaps=True, cuts=self.cuts)
+        if ranked.cuts:
+            ranked.fetch_keeps = BLOCK * len(snapshot.online_ready)
         urgent = sorted(real_time, key=rank)
         best_effort = sorted(snapshot.offline_waiting, key=rank)
         builder.rows_left = min(builder.rows_left, self.batch)
@@ -167,7 +175,9 @@ class Bros(PolicyBase):
             self._decode_best_effort(ranked, bound_s)
         if ranked.mixes or not builder.has_decode:
             begun = [row for row in ranked.holders if not row.is_online]
-            ranked.take_prompts(waiting, begun=begun)
+            # Who lost pages comes back before anyone begins.
+            are_whole = not any(row.phase is Phase.PREFETCHING for row in begun)
+            ranked.take_prompts(waiting if are_whole else [], begun=begun)
         if not decode_first and not builder.has_chunks:
             self._decode_best_effort(ranked, bound_s)
 

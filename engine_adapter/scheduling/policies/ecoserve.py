@@ -2,26 +2,27 @@
 
 Algorithm 1, every step. A request is a prompt task until its first token, then an answer task that
 waits, with its KV, until memory for all of its expected answer is set aside for it. Prompts fill
-what decoding leaves of the step; answers fill memory. In steps, each on top of the one before:
+what decoding leaves of the step; answers fill memory. While an answer finds none, prompts begin in
+the reserve alone. In steps, each on top of the one before:
 
 - ``ecoserve_d``: the two queues, and exact allocation: expected length times 1 + PADDING, in
   blocks, of a pool less RESERVE, which is for prompts and for answers that grow beyond it.
-- ``ecoserve_sd``: answers of one expected length begin and end together; others are chosen only
-  when such a group has ended (time-synced batching, section 3.2).
+- ``ecoserve_sd``: answers of one expected length begin and end together; once memory is full others
+  are chosen only when such a group has ended (time-synced batching, section 3.2).
 - ``ecoserve_sdo``: both queues by deadline range, then memory held, then length, the longest first;
   the last gap gets the task that fits it best (section 3.4).
 - ``ecoserve``: an answer uses the second half of its memory late, so an answer that ends before
-  that is lent it, and lends its own second half likewise (KVC pipelining, section 3.3). One that
-  is late gives way.
+  that is lent it; the second quarter, the second eighth and what guests use late likewise (KVC
+  pipelining, section 3.3). What a guest leaves in time is lent again. One that is late gives way.
 
-Where the paper divides an overdue expectation ("predicted minus generated") a block is the least.
-Nobody here is first because he is online; deadlines say it, from ``ecoserve_sdo`` on.
+An overdue expectation ("predicted minus generated") is a block. Nobody is first for being online;
+deadlines say it, from ``ecoserve_sdo`` on.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from engine_adapter.scheduling.builder import UNBOUNDED_S
 from engine_adapter.scheduling.latency import LatencyModel
@@ -50,8 +51,10 @@ class EcoServeD(PolicyBase):
         super().__init__(model, settings)
         self._ends: dict[str, int] = {}  # tokens up to which a running answer has memory
         self._group: dict[str, int] = {}  # of a running answer: those that began with it
+        self._spans: dict[str, int] = {}  # tokens that were set aside for it when it began
         self._loans: dict[str, tuple[str, int]] = {}  # guest -> host and where that needs it back
         self._num_groups = 0
+        self._is_full = False  # some answer found no memory when answers were last chosen
         self._last_was_prompts = False
 
     def plan(self, snapshot: Snapshot) -> StepPlan:
@@ -61,12 +64,15 @@ class EcoServeD(PolicyBase):
         ranked = Ranked(builder, self._place, self._end, swaps=True)
         answers = [row for row in ranked.holders if row.phase is Phase.DECODE]
         queue = [row for row in answers if row.rid not in self._ends]
-        if queue and (ended or not self.synced or not self._ends):
+        if self.pipelined:
+            self._lend(list(queue), snapshot)
+            queue = [row for row in queue if row.rid not in self._ends]
+        self._is_full &= bool(queue)
+        if queue and (ended or not self.synced or not self._is_full):
             self._begin(self._in_order(queue, snapshot), snapshot)
         running = [row for row in answers if row.rid in self._ends]
         ranked.holders.sort(key=self._place)
-        decode_first = ranked.mixes or self._last_was_prompts
-        if decode_first:
+        if ranked.mixes or self._last_was_prompts:
             ranked.take_decode(running)
         waiting = [*snapshot.online_waiting, *snapshot.offline_waiting]
         if ranked.mixes or not builder.has_decode:
@@ -108,26 +114,21 @@ class EcoServeD(PolicyBase):
             else:
                 self._stop(rid)
         for guest, (host, limit) in list(self._loans.items()):
-            owner = snapshot.rows.get(host)
-            if host not in self._ends or owner is None:
+            if host not in self._ends:
                 self._loans.pop(guest)  # the memory is free now, so it is the guest's
-            elif owner.computed_tokens >= limit:
+            elif snapshot.rows[host].computed_tokens >= limit:
                 self._stop(guest)
         return bool(before - set(self._group.values()))
 
     def _stop(self, rid: str) -> None:
-        self._ends.pop(rid, None)
-        self._group.pop(rid, None)
-        self._loans.pop(rid, None)
+        for kept in (self._ends, self._spans, self._group, self._loans):
+            kept.pop(rid, None)
 
     def _unclaimed(self, snapshot: Snapshot) -> int:
         """Tokens of the pool that nobody holds and nobody has set aside."""
         resources, rows = snapshot.resources, snapshot.rows
-        owed = sum(
-            max(0, end - rows[rid].computed_tokens)
-            for rid, end in self._ends.items()
-            if rid not in self._loans
-        )
+        hosts = [(rid, end) for rid, end in self._ends.items() if rid not in self._loans]
+        owed = sum(max(0, end - rows[rid].computed_tokens) for rid, end in hosts)
         return resources.available_pages * resources.page_tokens - owed
 
     # --- answers -----------------------------------------------------------------------------
@@ -138,57 +139,52 @@ class EcoServeD(PolicyBase):
         return max(BLOCK, pages_for(int(padded) - row.output_tokens, BLOCK) * BLOCK)
 
     def _begin(self, queue: Sequence[RequestRow], snapshot: Snapshot) -> None:
-        """Answers in order, group by group, until memory is filled; then guests of each."""
+        """Answers in order, group by group, until memory is filled."""
         room = self._unclaimed(snapshot) - self._reserve_tokens(snapshot)
         groups: dict[int, list[RequestRow]] = {}
         for row in queue:
             groups.setdefault(self._left(row) if self.synced else row.sequence, []).append(row)
-        hosts: list[RequestRow] = []
+        self._is_full = False
         for members in groups.values():
             self._num_groups += 1
             for row in members:
                 left = self._left(row)
                 if left > room:
+                    self._is_full = True
                     break
                 room -= left
                 self._start(row, left)
-                hosts.append(row)
-        if self.ordered and room >= BLOCK:
-            rest = [row for row in queue if row.rid not in self._ends]
-            best = self._closest(rest, room)
-            if best is not None:
-                self._start(best, self._left(best))
-                hosts.append(best)
-        if self.pipelined and hosts:
-            rest = [row for row in queue if row.rid not in self._ends]
-            rest.sort(key=lambda row: (self._left(row), row.sequence))
-            for host in hosts:
-                self._lend(host, self._left(host), rest)
+        rest = [row for row in queue if row.rid not in self._ends and self._left(row) <= room]
+        if self.ordered and rest:  # the longest that fits the gap
+            best = max(rest, key=lambda row: (self._left(row), -row.sequence))
+            self._start(best, self._left(best))
 
     def _start(self, row: RequestRow, left: int) -> None:
         self._ends[row.rid] = row.computed_tokens + left
+        self._spans[row.rid] = left
         self._group[row.rid] = self._num_groups
 
-    def _closest(self, rows: Iterable[RequestRow], room: int) -> RequestRow | None:
-        """The longest answer that fits the gap."""
-        fitting = sorted(rows, key=lambda row: (self._left(row), -row.sequence))
-        place = bisect_right(fitting, room, key=self._left)
-        return fitting[place - 1] if place else None
+    def _lend(self, rest: list[RequestRow], snapshot: Snapshot) -> None:
+        """Lend the second half, quarter, eighth ... of what each running answer has set aside.
 
-    def _lend(self, host: RequestRow, span: int, rest: list[RequestRow]) -> None:
-        """Lend the second half of the next ``span`` tokens of a host, and so on in both halves.
-
-        A guest must have ended, less a buffer, when the host comes to the half it was lent.
+        A guest must have ended, less a buffer, when its host comes to what it was lent.
         """
-        half = span // 2
-        place = bisect_right(rest, half - self.buffer * span, key=self._left)
-        if not place:
-            return
-        guest = rest.pop(place - 1)
-        self._start(guest, self._left(guest))
-        self._loans[guest.rid] = (host.rid, host.computed_tokens + half)
-        self._lend(host, half, rest)
-        self._lend(guest, self._left(guest), rest)
+        rest.sort(key=lambda row: (self._left(row), row.sequence))
+        lent, hosts = set(self._loans.values()), list(self._ends)
+        for host in hosts:  # grows: guests lend too
+            size = self._spans[host] // 2
+            limit = self._ends[host] - size
+            while size >= BLOCK and rest:
+                until = limit - snapshot.rows[host].computed_tokens
+                fits = min(size, until) - 2.0 * self.buffer * size
+                place = bisect_right(rest, fits, key=self._left)
+                if place and (host, limit) not in lent:
+                    guest = rest.pop(place - 1)
+                    self._start(guest, self._left(guest))
+                    self._loans[guest.rid] = (host, limit)
+                    hosts.append(guest.rid)
+                size //= 2
+                limit -= size
 
     # --- prompts and order -------------------------------------------------------------------
 
@@ -197,8 +193,10 @@ class EcoServeD(PolicyBase):
     ) -> None:
         builder = ranked.builder
         builder.chunk_left = max(builder.page_tokens, builder.chunk_left - num_running)
-        held = sum(row.computed_tokens for row in ranked.holders if row.rid not in self._ends)
-        room = self._reserve_tokens(snapshot) - held
+        room = self._unclaimed(snapshot)
+        if self._is_full:  # what is left is the reserve, less what those that wait hold of it
+            held = sum(row.computed_tokens for row in ranked.holders if row.rid not in self._ends)
+            room = min(room, self._reserve_tokens(snapshot) - held)
         chosen: list[RequestRow] = []
         for row in self._in_order(waiting, snapshot):
             if room <= 0 or (chosen and row.fill_tokens > min(room, builder.chunk_left)):
@@ -210,8 +208,8 @@ class EcoServeD(PolicyBase):
         ranked.take_prompts(chosen, whole=True)
 
     def _reserve_tokens(self, snapshot: Snapshot) -> int:
-        resources = snapshot.resources
-        return int(self.reserve * resources.total_pages * resources.page_tokens)
+        pages = snapshot.resources.total_pages
+        return int(self.reserve * pages * snapshot.resources.page_tokens)
 
     def _in_order(self, rows: Sequence[RequestRow], snapshot: Snapshot) -> list[RequestRow]:
         if not self.ordered:

@@ -39,6 +39,7 @@ ABLE = EngineLimits(
     prefill_safepoints=True,
     decode_safepoints=True,
     row_drop=True,
+    cuts=True,
     num_layers=10,
 )
 

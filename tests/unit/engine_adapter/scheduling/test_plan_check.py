@@ -14,6 +14,7 @@ from engine_adapter.scheduling.plan import (
     Checkpoint,
     Chunk,
     Prefetch,
+    Retract,
     SafepointMode,
     Safepoints,
     StepPlan,
@@ -71,6 +72,10 @@ def test_a_good_plan_passes(full: World) -> None:
         ({"prefill": (Chunk("p1", 69),)}, "chunk of 69 tokens for p1, which has 68 left"),
         ({"prefill": (Chunk("p1", 0),)}, "chunk of 0 tokens"),
         ({"prefill": (Chunk("p1", 10),)}, "chunk of p1 ends at 42, inside a page"),
+        ({"cuts": (Retract("w1", 16),)}, "cut of w1, which has no end of its own to give"),
+        ({"cuts": (Retract("d2", 16),)}, "cut of d2, whose last step or copy is under way"),
+        ({"cuts": (Retract("d1", 20),)}, "cut of d1 to 20 tokens"),
+        ({"cuts": (Retract("d1", 112),)}, "cut of d1 to 112 tokens"),
         ({"retracts": ("w1",)}, "retract of w1, which holds no slot"),
         ({"retracts": ("d2",)}, "retract of d2, whose last step is not processed"),
         ({"prefetches": (Prefetch("w1", 0, 1),)}, "prefetch of w1, which is in phase WAITING"),
@@ -141,6 +146,22 @@ def test_the_executor_has_limits(full: World) -> None:
     full.limit(can_mix=False, max_batch_rows=9)
     with pytest.raises(PlanRejected, match="decode rows and prompt tokens in one step"):
         check_plan(StepPlan(3, decode=("d1",), prefill=(Chunk("p1", 16),)), full.snapshot())
+
+
+def test_an_end_alone_is_taken_where_the_executor_can(full: World) -> None:
+    cut = StepPlan(1, prefill=(Chunk("p1", 68),), cuts=(Retract("d1", 32),))
+    full.have(free_pages=1, evictable_pages=0)
+    check_plan(cut, full.snapshot())  # five pages of d1 for five of p1
+    full.have(free_pages=0, evictable_pages=0)
+    check_plan(replace(cut, step_id=2), full.snapshot())
+    with pytest.raises(PlanRejected, match="1 pages promised, 0 available"):
+        check_plan(replace(cut, step_id=3, cuts=(Retract("d1", 48),)), full.snapshot())
+    full.have(host_free_pages=6)
+    with pytest.raises(PlanRejected, match="7 pages for a host pool with 6"):
+        check_plan(replace(cut, step_id=4), full.snapshot())
+    full.limit(cuts=False)
+    with pytest.raises(PlanRejected, match="takes all of a request's pages or none"):
+        check_plan(replace(cut, step_id=5), full.snapshot())
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ from engine_adapter.scheduling.plan import (
     Arrival,
     Chunk,
     Decision,
+    Prefetch,
+    Retract,
     RunningStep,
     SafepointMode,
     Safepoints,
@@ -120,7 +122,7 @@ def test_an_unarmed_step_runs_to_its_end(model: PolynomialModel) -> None:
 
 
 def test_checkpoint_retract_restore_loses_nothing(model: PolynomialModel) -> None:
-    from engine_adapter.scheduling.plan import Checkpoint, Prefetch
+    from engine_adapter.scheduling.plan import Checkpoint
 
     e = engine(model)
     a = row("a")
@@ -158,6 +160,46 @@ def test_a_retract_copies_the_last_page_and_one_just_completed(model: Polynomial
     assert (long.host_pages, long.host_tokens) == (0, 0)
 
 
+def test_an_end_that_was_taken_is_fetched_and_the_beginning_was_never_gone(
+    model: PolynomialModel,
+) -> None:
+    e = engine(model)
+    a = row("a")
+    a.max_output_tokens = 9
+    e.submit(a)
+    e.snapshot()
+    e.apply(StepPlan(0, prefill=(Chunk("a", 90),)))
+    e.outcomes()
+    free = e.pool.free_pages
+    e.apply(StepPlan(1, cuts=(Retract("a", 48),)))
+    assert (a.phase, a.computed_tokens, a.device_pages) == (Phase.PREFETCHING, 48, 3)
+    assert e.pool.free_pages == free + 3
+    e.apply(StepPlan(2, prefetches=(Prefetch("a", 3, 3),)))
+    assert (a.phase, a.computed_tokens, a.host_pages) == (Phase.DECODE, 90, 0)
+    assert (e.restored_tokens, e.recomputed_tokens, e.num_cuts) == (42, 0, 1)
+    assert e.pool.host_free_pages == e.pool.host_total_pages
+
+
+@pytest.mark.parametrize(("kept", "on_host"), [((48,), 0), ((48, 16), 90)])
+def test_a_request_without_its_end_gives_way(
+    model: PolynomialModel, kept: tuple[int, ...], on_host: int
+) -> None:
+    """A short beginning is copied with the retract; a long one is lost, and the end with it."""
+    e = engine(model)
+    a = row("a")
+    e.submit(a)
+    e.snapshot()
+    e.apply(StepPlan(0, prefill=(Chunk("a", 90),)))
+    e.outcomes()
+    for number, tokens in enumerate(kept, start=1):
+        e.apply(StepPlan(number, cuts=(Retract("a", tokens),)))
+        assert a.computed_tokens == tokens
+    e.apply(StepPlan(9, retracts=("a",)))
+    assert (a.phase, a.computed_tokens, a.host_tokens) == (Phase.RETRACTED, 0, on_host)
+    assert e.pool.free_pages == e.pool.total_pages
+    assert e.pool.host_free_pages == e.pool.host_total_pages - (6 if on_host else 0)
+
+
 def test_a_page_given_out_twice_is_noticed(model: PolynomialModel) -> None:
     e = engine(model, total_pages=5)
     e.submit(row("a"))
@@ -181,7 +223,7 @@ def test_an_idle_engine_waits_for_the_next_arrival(model: PolynomialModel) -> No
 
 
 def test_copies_take_their_time_on_the_link(model: PolynomialModel) -> None:
-    from engine_adapter.scheduling.plan import Checkpoint, Prefetch
+    from engine_adapter.scheduling.plan import Checkpoint
 
     e = engine(model, page_copy_s=0.010)
     a, b = row("a"), row("b")

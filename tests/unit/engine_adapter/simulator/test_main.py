@@ -48,9 +48,20 @@ def test_a_trace_is_replayed(tmp_path: Path) -> None:
     assert rows[0].split(",")[4] == "110"
 
 
+def test_repeats_are_spread_over_a_trace(tmp_path: Path) -> None:
+    trace = tmp_path / "t.csv"
+    trace.write_text(HEADER + "".join(f"{i / 10},{100 + i},9\n" for i in range(601)))
+    argv = [*QUICK, "--online", str(trace), "--policies", "online-only", "--spread"]
+    assert main([*argv, "--repeats", "3", "--out", str(tmp_path / "out")]) == 0
+    rows = [row.split(",") for row in (tmp_path / "out/requests.csv").read_text().splitlines()[1:]]
+    first = {row[1]: int(row[4]) for row in reversed(rows)}
+    assert sorted(first.values()) == [100, 380, 660]  # at 0, 28 and 56 s of a minute
+
+
 @pytest.mark.parametrize(
     ("argv", "sentence"),
     [
+        (["--spread"], "--spread spreads windows over a trace"),
         (["--device", "z80"], "no device 'z80'"),
         (["--policies", "fifo"], "unknown policy 'fifo'; choose among online_only"),
         (["--online", "nowhere"], "no workload 'nowhere'"),

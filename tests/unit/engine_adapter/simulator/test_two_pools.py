@@ -11,7 +11,7 @@ from engine_adapter.scheduling.policies.registry import create_policy
 from engine_adapter.simulator.device import EngineSize, SimulatedDevice, find_device
 from engine_adapter.simulator.options import parse_options
 from engine_adapter.simulator.replay import SimulatedLoad, replay
-from engine_adapter.simulator.two_pools import replay_two_pools
+from engine_adapter.simulator.two_pools import TwoPools
 from engine_adapter.workload.arrivals import poisson_arrivals
 from engine_adapter.workload.lengths import fixed_lengths
 from engine_adapter.workload.summary import SystemRun, gaps_s, offline_rate
@@ -32,13 +32,13 @@ def load(**changed: object) -> SimulatedLoad:
 
 
 def play(device: SimulatedDevice, made: SimulatedLoad, engines: int = 2) -> SystemRun:
-    return replay_two_pools(
+    return TwoPools(
         device,
         lambda: create_policy("distserve", device.model),
         made,
         default_slo(device.model),
         engines=engines,
-    )
+    ).replay()
 
 
 @pytest.mark.parametrize("engines", [2, 3, 5])
@@ -78,5 +78,5 @@ def test_kv_that_finds_no_room_waits_and_goes_on(device: SimulatedDevice) -> Non
 def test_one_engine_is_refused(device: SimulatedDevice) -> None:
     with pytest.raises(ValueError, match="distserve has two pools of engines: --fleet"):
         parse_options(["--policies", "distserve"])
-    with pytest.raises(ValueError, match="--fleet is 1, it has to be 2 or more"):
+    with pytest.raises(ValueError, match="there are 1 engines, not 2 or more"):
         play(device, load(), engines=1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from engine_adapter.scheduling.driver import Driver
 from engine_adapter.scheduling.latency import Coefficients, PolynomialModel
 from engine_adapter.scheduling.plan import StepPlan
@@ -105,3 +107,26 @@ def test_missed_targets_stop_nobody_for_ever() -> None:
     add(engine, "b", OFFLINE, 50, 5)
     run(engine, driver, until_s=120.0)
     assert len(engine.finished) == 61
+
+
+def test_a_best_effort_request_gives_up_its_end_and_keeps_its_beginning() -> None:
+    """Where an engine cannot take an end alone, the whole request gives way."""
+    counted = {}
+    for cuts in (True, False):
+        engine, _, driver = world(600)
+        engine.shape = replace(engine.shape, limits=replace(engine.shape.limits, cuts=cuts))
+        for i in range(4):
+            add(engine, f"b{i}", OFFLINE, 120, 60)
+        steps(engine, driver, 6)
+        for i in range(4):
+            add(engine, f"r{i}", ONLINE, 100, 20, engine.now_s)
+        run(engine, driver, until_s=60.0)
+        assert len(engine.finished) == 8
+        assert engine.pool.free_pages == engine.pool.total_pages
+        assert engine.pool.host_free_pages == engine.pool.host_total_pages
+        assert all(not engine.tracks[f"r{i}"].losses for i in range(4))
+        counted[cuts] = (engine.num_cuts, engine.num_retracts, engine.restored_tokens)
+    assert counted[True][0] > 0
+    assert counted[False][0] == 0
+    assert counted[True][1] < counted[False][1]
+    assert counted[True][2] < counted[False][2]

@@ -65,6 +65,7 @@ shapes = st.builds(
         prefill_safepoints=st.booleans(),
         decode_safepoints=st.booleans(),
         row_drop=st.booleans(),
+        cuts=st.booleans(),
         num_layers=st.just(10),
     ),
 )
