@@ -10,6 +10,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SUITE = """
+import subprocess
+import sys
 import time
 import pytest
 
@@ -23,7 +25,7 @@ def outer(inner):
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_with_both(outer, number):
-    pass
+    subprocess.run([sys.executable, "-c", "while __import__('time').process_time() < 0.4: pass"])
 """
 
 
@@ -44,7 +46,9 @@ def test_files_and_fixtures_are_listed_with_their_own_seconds(tmp_path: Path) ->
     listed = {
         name: (float(seconds), int(count))
         for seconds, count, name in re.findall(
-            r"^ *([\d.]+) s +(\d+) (?:tests|made)  (\S+)$", run.stdout, re.MULTILINE
+            r"^ *([\d.]+) s(?: +[\d.]+ cpu)? +(\d+) (?:tests|made)  (\S+)$",
+            run.stdout,
+            re.MULTILINE,
         )
     }
     names = {name.rpartition("/")[2]: spent for name, spent in listed.items()}
@@ -54,3 +58,7 @@ def test_files_and_fixtures_are_listed_with_their_own_seconds(tmp_path: Path) ->
     assert names["inner"][0] >= 2.4
     assert names["outer"][0] >= 2.4
     assert names["test_one.py"][0] >= 2.4
+    # Of processors only what worked, in the test's process or in one that it waited for.
+    used = re.findall(r"s +([\d.]+) cpu +2 tests  \S*(test_\w+\.py)$", run.stdout, re.MULTILINE)
+    assert sorted(name for _, name in used) == ["test_one.py", "test_two.py"]
+    assert all(float(cpu_s) >= 0.8 for cpu_s, _ in used)
