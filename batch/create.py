@@ -5,6 +5,7 @@ Quick whatever the size of the file: its lines are read by the validation stage.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -21,6 +22,7 @@ from engine_adapter.wire.errors import InvalidRequest
 from store.models import Batch, File
 from store.repositories import batch as batches
 from store.repositories import file as files
+from store.repositories import webhook_endpoint
 
 MAX_METADATA_PAIRS: Final = 16
 MAX_METADATA_KEY_CHARS: Final = 64
@@ -42,6 +44,8 @@ async def create(
     _check(request)
     await check_batch(session, project_id)
     file = await find_input(session, project_id, request.input_file_id)
+    if request.coserve is not None:
+        await _check_receivers(session, project_id, request.coserve.webhook_endpoints or ())
     expires_after = request.output_expires_after
     batch = await batches.add(
         session,
@@ -57,6 +61,7 @@ async def create(
     batch.traceparent = tracing.traceparent()
     if request.coserve is not None:
         batch.priority = request.coserve.priority
+        batch.webhook_endpoints = request.coserve.webhook_endpoints
         if request.coserve.paused:
             await pause(session, project_id, batch.id)
     await session.flush()
@@ -94,6 +99,20 @@ def check_endpoint(endpoint: str) -> None:
     if endpoint not in ENDPOINTS:
         raise InvalidRequest(
             f"The endpoint must be one of {', '.join(ENDPOINTS)}.", param="endpoint"
+        )
+
+
+async def _check_receivers(
+    session: AsyncSession, project_id: str, endpoint_ids: Collection[str]
+) -> None:
+    if not endpoint_ids:
+        return
+    wanted = set(endpoint_ids)
+    known = await webhook_endpoint.known(session, project_id, filter(may_be_id, wanted))
+    if unknown := min(wanted - known, default=None):
+        raise InvalidRequest(
+            f"No webhook endpoint found with id '{unknown[:64]}'.",
+            param="coserve.webhook_endpoints",
         )
 
 

@@ -25,6 +25,9 @@ MIN_PACED_ROWS: Final = 8
 RANGE_MARGIN: Final = 0.1
 """A pace that never varied is believed to this share (shown by `python -m bench.finish_range`)."""
 
+RANGE_DOUBT: Final = 0.3
+"""So much wider is a range while everything is open: what is to come was not seen."""
+
 QUIET_S: Final = 30.0
 MAX_PREDICTION: Final = timedelta(days=365)
 
@@ -43,6 +46,23 @@ class WaitingReason(StrEnum):
     QUEUED = "queued"
 
 
+class RowsAtEngines(BaseModel):
+    """Rows of a batch that are with engines.
+
+    Attributes:
+        rows: How many, as the database knows it.
+        decoding: Of them those that get tokens or whose prompt is read; null where no engine says
+            it, like the next two.
+        parked: Left out of the newest step, with their KV kept.
+        queued: Waiting there, or on their way.
+    """
+
+    rows: int
+    decoding: int | None = None
+    parked: int | None = None
+    queued: int | None = None
+
+
 class BatchExtension(BaseModel):
     """The `coserve` object of a batch; every key is always there.
 
@@ -54,6 +74,8 @@ class BatchExtension(BaseModel):
         warning: Said to people where it is not.
         tokens_per_s: Prompt and completion tokens over the last results.
         rows_per_s: Lines over the last results.
+        at_engine: What its rows do there; null unless it is `in_progress`.
+        webhook_endpoints: Those that hear of its end; null: all of its project.
         waiting_reason: One of `WaitingReason`; null while lines are being finished, and at the end.
     """
 
@@ -67,6 +89,8 @@ class BatchExtension(BaseModel):
     paused: bool
     priority: int
     retry_of: str | None
+    webhook_endpoints: list[str] | None = None
+    at_engine: RowsAtEngines | None = None
 
 
 def extend(
@@ -107,6 +131,8 @@ def extend(
         paused=batch.paused_at is not None,
         priority=batch.priority,
         retry_of=batch.retry_of,
+        webhook_endpoints=batch.webhook_endpoints,
+        at_engine=None if reading is None else RowsAtEngines(rows=reading.num_leased),
     )
 
 
@@ -145,8 +171,10 @@ def _range(
         return None
     num_open = batch.num_total - batch.num_completed - batch.num_failed
     paces = (rows_per_s, *reading.other_paces)
-    # What it varied by so far it may vary by again, to either side.
-    varied = max(paces) / min(paces) * (1 + RANGE_MARGIN)
+    # What it varied by so far it may vary by again, to either side; while all is open, twice.
+    open_share = num_open / max(1, batch.num_total)
+    doubt = 1 + RANGE_MARGIN + RANGE_DOUBT * open_share
+    varied = (max(paces) / min(paces) * doubt) ** (1 + open_share)
     ends = (
         num_open / max(paces) / varied,
         min(num_open / min(paces) * varied, MAX_PREDICTION / timedelta(seconds=1)),
@@ -180,11 +208,11 @@ def _waiting_reason(
         return None
     if batch.expires_at <= now:
         return WaitingReason.FINALIZING
-    if batch.paused_at is not None and not reading.has_leased:
+    if batch.paused_at is not None and not reading.num_leased:
         return WaitingReason.PAUSED
     if batch.num_completed + batch.num_failed >= batch.num_total:
         return WaitingReason.FINALIZING
-    if reading.has_leased:
+    if reading.num_leased:
         since = reading.last_result_at or batch.in_progress_at or now
         quiet = (now - since).total_seconds() > QUIET_S
         return WaitingReason.AT_ENGINE if quiet else None

@@ -88,6 +88,7 @@ async def retry_failed(
     )
     retry.retry_of = source.id
     retry.priority = source.priority
+    retry.webhook_endpoints = source.webhook_endpoints
     num_rows = await rows.copy(session, source.id, retry.id, statuses=UNANSWERED)
     moved = await move(
         session,

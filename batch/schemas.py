@@ -176,6 +176,7 @@ class CreateOptions(BaseModel):
 
     priority: int = 0
     paused: bool = False
+    webhook_endpoints: Annotated[list[str] | None, Field(max_length=100)] = None
 
 
 class CreateBatch(BaseModel):

@@ -80,6 +80,10 @@ _FILL = (
     FROM generate_series(1, :num / 500) k, generate_series(0, 29) d,
          unnest(ARRAY['online', 'flex', 'offline']) class
     """,
+    """
+    UPDATE projects SET live_batches = 100, batches_per_hour = 1000, stored_bytes = 1000000000,
+                        batch_enqueued_token_limit = 100000000 WHERE id = :project
+    """,
 )
 
 PAGES = {

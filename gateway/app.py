@@ -26,6 +26,7 @@ from gateway.middleware.trailing_slash import TrailingSlashMiddleware
 from gateway.observability.metrics import Metrics
 from gateway.routes import (
     batch_check,
+    batch_events,
     batch_results,
     batch_steering,
     batches,
@@ -66,6 +67,7 @@ API_ROUTERS: tuple[APIRouter, ...] = (
     batches.router,
     batch_steering.router,
     batch_check.router,
+    batch_events.router,
     batch_results.router,
     organization_projects.router,
     organization_keys.router,

@@ -9,6 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from batch.extension import BatchExtension, extend
 from batch.schemas import BatchObject
 from engine_adapter.client.pool import EnginePool
+from gateway.at_engines import at_engines
 from store.models import Batch
 from store.repositories import file as files
 from store.repositories import progress
@@ -44,7 +45,12 @@ async def extensions(
     service = await progress.read_service(session)
     now = await files.now(session)
     models_up = {model.id for model in engines.models() if model.up}
-    return [
+    said = [
         extend(batch, readings.get(batch.id), service, now=now, models_up=models_up)
         for batch in batches
     ]
+    for batch, one in zip(batches, said, strict=True):
+        reported = at_engines(engines.members, batch.id)
+        if one.at_engine is not None and reported is not None:
+            one.at_engine = reported.fitted(one.at_engine.rows)
+    return said

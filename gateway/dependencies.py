@@ -22,6 +22,7 @@ from gateway.limits.reached import ReceiverLooks
 from gateway.observability.metrics import Metrics
 from gateway.settings import GatewaySettings
 from gateway.storage_watch import StorageWatch
+from gateway.tenants.actor import Actor, api_actor
 from store.session import Database
 
 
@@ -89,6 +90,14 @@ async def principal_of(request: Request) -> Principal:
 
 
 PrincipalDep = Annotated[Principal, Depends(principal_of)]
+
+
+async def _actor(request: Request, principal: PrincipalDep) -> Actor:
+    return api_actor(request, principal)
+
+
+ActorDep = Annotated[Actor, Depends(_actor)]
+"""Whose acts a batch's timeline and the audit log name."""
 
 
 def _allowed(permission: Permission) -> Callable[..., Awaitable[Principal]]:

@@ -100,6 +100,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         names = ReceiverNames(settings.webhook_servers)
         stack.push_async_callback(names.close)
         app.state.sender = Sender(settings.webhook_targets, clock, names)
+        app.state.limiter, app.state.at_once = limiter, at_once
         app.state.receiver_looks = ReceiverLooks(limiter)
         app.state.prompt_parts = PromptParts(
             settings, admission, metrics, clock, pool, limiter, at_once, usage, keys

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -38,8 +38,21 @@ _UNREACHED: Final = {
 }
 
 
+Note = Callable[[AsyncSession, WebhookEndpoint], Awaitable[None]]
+"""What is written in the transaction of an act."""
+
+
+async def _nothing(session: AsyncSession, endpoint: WebhookEndpoint) -> None:
+    del session, endpoint
+
+
 async def create(
-    database: Database, sender: Sender, project_id: str, request: CreateWebhookEndpoint
+    database: Database,
+    sender: Sender,
+    project_id: str,
+    request: CreateWebhookEndpoint,
+    *,
+    note: Note = _nothing,
 ) -> WebhookEndpoint:
     """A new endpoint with a secret of its own.
 
@@ -52,7 +65,7 @@ async def create(
     async with database.unit_of_work() as session:
         if await endpoints.count(session, project_id) >= MAX_ENDPOINTS:
             raise InvalidRequest(f"A project may have at most {MAX_ENDPOINTS} webhook endpoints.")
-        return await endpoints.add(
+        made = await endpoints.add(
             session,
             project_id=project_id,
             name=request.name,
@@ -60,6 +73,8 @@ async def create(
             event_types=event_types,
             secret=signature.new_key(),
         )
+        await note(session, made)
+        return made
 
 
 async def find(
@@ -84,6 +99,8 @@ async def update(
     project_id: str,
     endpoint_id: str,
     request: UpdateWebhookEndpoint,
+    *,
+    note: Note = _nothing,
 ) -> WebhookEndpoint:
     """Change what is given. Another URL gives a disabled endpoint a new chance.
 
@@ -109,6 +126,7 @@ async def update(
             endpoint.updated_at = await files.now(session)
         if "url" in changed:
             endpoint.failing_since_at = endpoint.disabled_at = None
+        await note(session, endpoint)
         return endpoint
 
 

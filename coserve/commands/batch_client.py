@@ -110,11 +110,18 @@ class BatchClient:
         """Run a batch's unanswered lines again; returns the batch that does."""
         return self._call("POST", f"/batches/{batch_id}/retry")
 
+    def events(self, batch_id: str) -> Iterator[dict[str, Any]]:
+        """What happened to a batch, oldest first, read page by page as far as it is wanted."""
+        yield from self._every(f"/batches/{batch_id}/events")
+
     def newest(self) -> Iterator[dict[str, Any]]:
         """Every batch, newest first, read page by page as far as it is wanted."""
+        yield from self._every("/batches")
+
+    def _every(self, path: str) -> Iterator[dict[str, Any]]:
         after: dict[str, str] = {}
         while True:
-            page = self._call("GET", "/batches", params={"limit": PAGE, **after})
+            page = self._call("GET", path, params={"limit": PAGE, **after})
             yield from page["data"]
             if not page["has_more"]:
                 return

@@ -1,4 +1,4 @@
-"""`coserve batch list|get|results`."""
+"""`coserve batch list|get|events|results`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from coserve.commands.batch_terminal import (
     BaseUrl,
     BatchId,
     Refusals,
+    detail_words,
     make_client,
     make_console,
     print_batch,
@@ -49,6 +50,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands to `coserve batch`."""
     app.command(name="list")(list_batches)
     app.command()(get)
+    app.command()(events)
     app.command()(results)
 
 
@@ -64,6 +66,15 @@ _COLUMNS: Columns = {
     "total": _count("total"),
     "model": text("model"),
     "made": instant("created_at"),
+}
+
+
+_EVENT_COLUMNS: Columns = {
+    "when": instant("created_at"),
+    "what": text("event"),
+    "who": lambda event: event["actor"] or "coserve",
+    "status": text("to_status"),
+    "detail": lambda event: detail_words(event) or "-",
 }
 
 
@@ -88,10 +99,24 @@ def get(
     """Show one batch: counts, pace, predicted end, its life so far, and every error of its file."""
     with make_client(base_url, api_key) as client, Refusals():
         batch = client.get(batch_id)
+        batch["events"] = [*client.events(batch_id)]
     if json:
         print_json(batch)
     else:
         print_batch(make_console(), batch, whole=True)
+
+
+def events(
+    batch_id: BatchId,
+    limit: Limit = 1000,
+    json: AsJson = False,
+    filters: Filters = None,
+    base_url: BaseUrl = None,
+    api_key: ApiKey = None,
+) -> None:
+    """Show what happened to a batch and who did it, oldest first."""
+    with make_client(base_url, api_key) as client, Refusals():
+        show_list(_EVENT_COLUMNS, client.events(batch_id), json=json, limit=limit, filters=filters)
 
 
 def results(  # noqa: PLR0913

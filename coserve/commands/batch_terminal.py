@@ -106,29 +106,32 @@ def state_words(batch: dict[str, Any]) -> list[str]:
     return words
 
 
-_LIFE = (
-    "created_at",
-    "in_progress_at",
-    "finalizing_at",
-    "completed_at",
-    "failed_at",
-    "cancelling_at",
-    "cancelled_at",
-    "expired_at",
-)
-
-
 def _facts(batch: dict[str, Any]) -> Iterator[str]:
     ours = batch.get("coserve") or {}
     yield f"model {batch['model'] or 'not known yet'}, {batch['endpoint']}"
+    if there := ours.get("at_engine"):
+        states = ", ".join(
+            f"{there[name]} {name}"
+            for name in ("decoding", "parked", "queued")
+            if there[name] is not None
+        )
+        open_rows = batch["request_counts"]["total"] - sum(
+            batch["request_counts"][name] for name in ("completed", "failed")
+        )
+        yield (
+            f"at the engine: {there['rows']}{f' ({states})' if states else ''}, "
+            f"waiting: {open_rows - there['rows']}"
+        )
     yield f"priority {ours.get('priority', 0)}, window {batch['completion_window']}"
     if ours.get("retry_of"):
         yield f"runs again what {ours['retry_of']} left unanswered"
     for key, value in (batch["metadata"] or {}).items():
         yield f"metadata {key}={value}"
-    for name in _LIFE:
-        if batch[name] is not None:
-            yield f"{name.removesuffix('_at').replace('_', ' ')}: {_when(batch[name])}"
+    for event in batch.get("events") or ():
+        detail = detail_words(event)
+        what = event["event"].replace("_", " ")
+        by = f" by {event['actor']}" if event["actor"] else ""
+        yield f"{what}{by}: {_when(event['created_at'])}" + (f" ({detail})" if detail else "")
     yield f"window ends: {_when(batch['expires_at'])}"
     usage = batch["usage"]
     if usage:
@@ -140,6 +143,12 @@ def _facts(batch: dict[str, Any]) -> Iterator[str]:
     for kind in ("input", "output", "error"):
         if batch[f"{kind}_file_id"]:
             yield f"{kind} file: {batch[f'{kind}_file_id']}"
+
+
+def detail_words(event: dict[str, Any]) -> str:
+    """What goes with an event, in words."""
+    said = (event["detail"] or {}).items()
+    return ", ".join(f"{name.removeprefix('num_').replace('_', ' ')}: {it}" for name, it in said)
 
 
 def _when(unix_s: int) -> str:

@@ -5,13 +5,18 @@ Gateways and dispatchers read the registry every second; nothing is restarted.
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
 
 import typer
 
+from coserve.commands.host import host_actor
 from coserve.commands.listing import AsJson, Columns, Filters, Limit, show_list, text
 from coserve.commands.transaction import in_transaction
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncSession
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -33,7 +38,7 @@ def add(url: Url) -> None:
     from store.repositories import engine as engines
 
     address = _address(url)
-    in_transaction(lambda session: engines.add(session, address))
+    _act("added", address, lambda session: engines.add(session, address))
     typer.echo(f"{address} is used as soon as it answers.")
 
 
@@ -45,6 +50,7 @@ def list_(json: AsJson = False, limit: Limit = 1000, filters: Filters = None) ->
     records = [
         {
             "url": one.url,
+            "name": engines.called(one.url, one.name),
             "model": one.model,
             "from": "registered" if one.added else "ENGINE_URLS",
             "state": "draining" if one.draining else "in use",
@@ -54,6 +60,7 @@ def list_(json: AsJson = False, limit: Limit = 1000, filters: Filters = None) ->
     ]
     columns: Columns = {
         "engine": text("url"),
+        "name": text("name"),
         "model": lambda one: one["model"] or "not known yet",
         "from": text("from"),
         "state": text("state"),
@@ -68,7 +75,7 @@ def drain(url: Url) -> None:
     from store.repositories import engine as engines
 
     address = _address(url)
-    _need(in_transaction(lambda session: engines.drain(session, address)), address)
+    _need(_act("drained", address, lambda session: engines.drain(session, address)), address)
     typer.echo(f"{address} gets nothing new. `coserve engine list` shows what is left there.")
 
 
@@ -78,8 +85,24 @@ def resume(url: Url) -> None:
     from store.repositories import engine as engines
 
     address = _address(url)
-    _need(in_transaction(lambda session: engines.resume(session, address)), address)
+    _need(_act("resumed", address, lambda session: engines.resume(session, address)), address)
     typer.echo(f"{address} is in use.")
+
+
+@app.command()
+def name(
+    url: Url,
+    name: Annotated[str, typer.Argument(help="What people call it; empty: by its address.")],
+) -> None:
+    """Give an engine a name, which dashboard and lists show beside its address."""
+    from store.repositories import engine as engines
+
+    address = _address(url)
+    if not engines.is_name(name):
+        typer.echo(f"A name has up to {engines.MAX_NAME_CHARS} printable characters.", err=True)
+        raise typer.Exit(2)
+    _need(_act("named", address, lambda session: engines.name(session, address, name)), address)
+    typer.echo(f"{address} is called {engines.called(address, name)}.")
 
 
 @app.command()
@@ -88,13 +111,31 @@ def remove(url: Url) -> None:
     from store.repositories import engine as engines
 
     address = _address(url)
-    if not in_transaction(lambda session: engines.remove(session, address)):
+    if not _act("removed", address, lambda session: engines.remove(session, address)):
         typer.echo(
             f"{address} is not registered. One of ENGINE_URLS can be drained, and taken out there.",
             err=True,
         )
         raise typer.Exit(1)
     typer.echo(f"{address} is removed.")
+
+
+def _act(word: str, address: str, work: Callable[[AsyncSession], Awaitable[bool | None]]) -> bool:
+    """Do it, and note it in the audit log in the same transaction; false where nothing was done.
+
+    Engines are everybody's: the entry is in the log of the first organisation.
+    """
+    from gateway.tenants.actor import Action
+    from store.models import DEFAULT_ORGANIZATION_ID
+
+    async def noted(session: AsyncSession) -> bool:
+        if await work(session) is False:
+            return False
+        actor = host_actor(DEFAULT_ORGANIZATION_ID)
+        await actor.record(session, Action(f"engine.{word}"), address)
+        return True
+
+    return in_transaction(noted)
 
 
 def _need(known: bool, address: str) -> None:

@@ -29,6 +29,11 @@ LITTLE_DISK_BYTES, NO_DISK_BYTES = 10 * GIB, GIB
 LITTLE_MEMORY_BYTES = 4 * GIB
 _NVIDIA = ("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader")
 _NVIDIA_LIMIT_S = 20.0
+_ASK_TORCH: Final = (
+    "import torch; print(torch.version.cuda,"
+    " torch.cuda.device_count() if torch.cuda.is_available() else 0)"
+)
+_TORCH_LIMIT_S: Final = 60.0
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,8 @@ def examine(case: Case) -> Iterator[Finding]:
     yield _cpu()
     yield _gpu()
     yield _engine_environment(case)
+    if has_cuda() and not case.settings.engine_urls:
+        yield cuda(engine_python(case.checkout))
     yield asyncio.run(_database(case))
     said = _statusz(case.owner)
     yield _broker(case, said)
@@ -146,6 +153,30 @@ def _gpu() -> Finding:
         said = (done.stderr or done.stdout).strip().splitlines() or ["it failed"]
         return Finding("GPU", "bad", f"nvidia-smi: {said[0]}", "Repair the NVIDIA driver.")
     return Finding("GPU", "good", "; ".join(done.stdout.strip().splitlines()))
+
+
+def cuda(python: Path) -> Finding:
+    """Whether torch of the engine's packages can use the GPU through this driver."""
+    if not python.exists():
+        return Finding("CUDA", "unknown", "the engine's packages are not installed")
+    try:
+        done = subprocess.run(
+            [python, "-c", _ASK_TORCH],
+            capture_output=True,
+            text=True,
+            timeout=_TORCH_LIMIT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Finding("CUDA", "bad", f"torch: {type(error).__name__}", "make setup-engine")
+    if done.returncode != 0:
+        said = done.stderr.strip().splitlines() or ["it failed"]
+        return Finding("CUDA", "bad", f"torch: {said[-1]}", "make setup-engine")
+    needs, _, devices = done.stdout.strip().partition(" ")
+    if devices == "0":
+        fix = f"Install an NVIDIA driver that serves CUDA {needs}."
+        return Finding("CUDA", "bad", f"torch wants CUDA {needs} and finds no device", fix)
+    return Finding("CUDA", "good", f"torch has CUDA {needs} and finds {devices} device(s)")
 
 
 def _engine_environment(case: Case) -> Finding:

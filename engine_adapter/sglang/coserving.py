@@ -55,7 +55,7 @@ class CoServingScheduler(QueueingScheduler):
             self._unsettled = None
         self.sync_queue()
         self.reap_aborted()
-        self.counters.parked_rows = 0
+        self._note_parked(())
         step = self._plan_step() if len(self.rows) else None
         copied_s = self._copies_cpu_s() - copied_s
         self.counters.plan_cpu_s += time.thread_time() - started_s - copied_s
@@ -79,8 +79,13 @@ class CoServingScheduler(QueueingScheduler):
         step = actuate(self, plan)
         if step is not None:
             self.counters.parks += len(plan.parks)
-            self.counters.parked_rows = len(plan.parks)
+            self._note_parked(plan.parks)
         return step
+
+    def _note_parked(self, rids: tuple[str, ...]) -> None:
+        """The newest step leaves these out."""
+        self.parked = frozenset(rids)
+        self.counters.parked_rows = len(self.parked)
 
     def _measure(self) -> None:
         """Run a cell of the profile unless a first token waits; switch when the last one is done.

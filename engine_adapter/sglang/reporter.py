@@ -8,6 +8,7 @@ from typing import Any
 from engine_adapter.scheduling.policies.settings import PolicySettings
 from engine_adapter.scheduling.request import Phase, RequestClass
 from engine_adapter.scheduling.snapshot import Resources
+from engine_adapter.sglang.batch_states import states_by_batch
 
 
 class Reporter:
@@ -41,6 +42,7 @@ class Reporter:
             "decoding": sum(row.phase is Phase.DECODE for row in holding),
             "prefilling": sum(row.phase is Phase.PREFILL for row in holding),
             "restoring": sum(row.phase is Phase.PREFETCHING for row in holding),
+            "by_batch": states_by_batch((live.row for live in s.rows), s.parked),
             "free_slots": resources.free_slots,
             "flex_room": self._flex_room(resources),
             "harvested_share": s.counters.offline_tokens / max(1, tokens),

@@ -47,6 +47,7 @@ def install_parts(scheduler: Any) -> None:
     scheduler.device_clock = device_clock(scheduler)
     scheduler.pass_gap = PassGap()
     scheduler.rows = LiveRows()
+    scheduler.parked = frozenset()
     scheduler.holding_view = HoldingView(scheduler.rows)
     scheduler.running_batch = scheduler.holding_view
     scheduler.decode_rows = DecodeRows(scheduler)

@@ -53,11 +53,6 @@ class Principal:
             models=None if project.models is None else frozenset(project.models),
         )
 
-    @property
-    def actor(self) -> str:
-        """What the timeline of a batch calls it."""
-        return f"{self.key_name} (api)"
-
     def may_use(self, model: str) -> bool:
         """Whether its project may ask for this model."""
         return self.models is None or model in self.models

@@ -1,4 +1,4 @@
-"""What an operator can do with an engine: let it run empty, and use it again."""
+"""What an operator can do with an engine: name it, let it run empty, and use it again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Request
 from starlette.responses import RedirectResponse, Response
 
-from engine_adapter.wire.errors import NotFound
+from engine_adapter.wire.errors import InvalidRequest, NotFound
 from gateway.dashboard.access import CheckedForm, ManagerDep, ResourcesDep
 from gateway.tenants.actor import Action
 from store.repositories import engine as engines
@@ -24,6 +24,27 @@ async def drain_engine(
         if not await engines.drain(work, url):
             raise NotFound("There is no such engine.")
         await admin.actor(request).record(work, Action.ENGINE_DRAINED, url)
+    return RedirectResponse(f"{request.scope['root_path']}/engines", 303)
+
+
+@router.post("/name")
+async def name_engine(
+    request: Request,
+    resources: ResourcesDep,
+    admin: ManagerDep,
+    url: Annotated[str, Form()],
+    name: Annotated[str, Form()] = "",
+) -> Response:
+    """Call it something; an empty name calls it by its address again."""
+    name = name.strip()
+    if not engines.is_name(name):
+        raise InvalidRequest(f"A name has up to {engines.MAX_NAME_CHARS} printable characters.")
+    async with resources.database.unit_of_work() as work:
+        if not await engines.name(work, url, name):
+            raise NotFound("There is no such engine.")
+        await admin.actor(request).record(
+            work, Action.ENGINE_NAMED, url, detail={"changes_requested": {"name": name}}
+        )
     return RedirectResponse(f"{request.scope['root_path']}/engines", 303)
 
 

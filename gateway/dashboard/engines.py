@@ -43,7 +43,14 @@ _TOTALS = {
     "checkpointed_pages": "Host pages written (16 tokens each)",
 }
 
-UNSAID = ("live.", "stops_by_layer.", "isolation.ttft.", "isolation.tbt.", "recent_steps")
+UNSAID = (
+    "live.",
+    "by_batch.",
+    "stops_by_layer.",
+    "isolation.ttft.",
+    "isolation.tbt.",
+    "recent_steps",
+)
 
 
 @dataclass(frozen=True)

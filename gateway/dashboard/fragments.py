@@ -175,6 +175,7 @@ class EnginesView:
         async with resources.database.unit_of_work() as work:
             known = {one.url: one for one in await engines.states(work)}
             day = await read_history(work, WINDOWS["24h"], ["engine"])
+        called = {url: engines.called(url, one.name) for url, one in known.items()}
         at_s = resources.clock.now().timestamp()
         for reading in readings:
             resources.history.add(reading, at_s)
@@ -185,6 +186,7 @@ class EnginesView:
                 e=reading,
                 chart=resources.history.chart(reading.url),
                 known=known.get(reading.url),
+                called=called.get(reading.url) or engines.called(reading.url, None),
                 day=day_chart(day, reading.url),
             )
             for number, reading in enumerate(readings)
@@ -194,7 +196,8 @@ class EnginesView:
             listed=items,
             list_id="engines-list",
             list_html=render("fragments/engines_list.html", items=items),
-            statuses={r.url: r.state[0] for r in readings},
+            facts={"names": called},
+            statuses={called.get(r.url, r.url): r.state[0] for r in readings},
         )
 
 

@@ -26,8 +26,9 @@ from gateway.history.reading import (
     Window,
     read,
 )
+from gateway.history.recorder import PERIOD_S
 from gateway.observability.latency_metrics import targets_of
-from store.repositories import overview, stage_count
+from store.repositories import engine, overview, stage_count
 from store.repositories import webhook_overview as webhooks
 
 MAX_BATCHES: Final = 12
@@ -48,6 +49,7 @@ class LatencyCard:
         now: Share in time over the last minute.
         window: Likewise over the window.
         beside_s: P90 in the engine beside batch work; `apart_s` without.
+        compared: The chart of both over time; empty where neither is known.
     """
 
     of: str
@@ -59,6 +61,7 @@ class LatencyCard:
     window: float | None
     beside_s: float | None
     apart_s: float | None
+    compared: str
 
     @property
     def name(self) -> str:
@@ -101,11 +104,12 @@ class OverviewView:
             said = await extensions(work, resources.engine_pool, [row.batch for row in due])
             receivers = await webhooks.endpoints(work, self.project_id, limit=MAX_ENDPOINTS)
             stages = await stage_count.totals(work)
+            names = await engine.names(work)
         members = resources.engine_pool.members
         batches = [BatchView(row, one) for row, one in zip(due, said, strict=True)]
         now = recent.last(NOW_S)
         wrong = [
-            *troubles.of_engines(members),
+            *troubles.of_engines(members, names),
             *troubles.of_targets(now),
             *troubles.of_batches(batches),
             *troubles.of_receivers(
@@ -131,6 +135,7 @@ class OverviewView:
             "now": now,
             "recent": now.all_engines,
             "shares": memory_shares(now.all_engines),
+            "harvest": harvested_shares(whole.all_engines),
             "tokens": tokens_chart(history),
             "memory": memory_chart(history),
             "batches": batches,
@@ -139,10 +144,10 @@ class OverviewView:
             "good_share": troubles.GOOD_SHARE,
             "fair_share": troubles.FAIR_SHARE,
         }
-        names = ("wrong", "figures", "latency", "work", "batches")
+        parts = ("wrong", "figures", "latency", "work", "batches")
         return Fragments(
             whole={
-                f"overview-{n}": render(f"fragments/overview_{n}.html", **values) for n in names
+                f"overview-{n}": render(f"fragments/overview_{n}.html", **values) for n in parts
             },
             statuses={one.what: "wrong now" for one in wrong},
         )
@@ -154,6 +159,19 @@ def memory_shares(engines: EngineTime) -> tuple[float | None, float | None]:
         engines.kv_held / engines.kv_samples if engines.kv_samples else None,
         engines.host_held / engines.host_samples if engines.host_samples else None,
     )
+
+
+def harvested_shares(engines: EngineTime) -> tuple[float | None, float | None]:
+    """Harvested tokens of all that engines could have computed, and of all that they did.
+
+    Could: at the pace of their steps, all the time that they were up.
+    """
+    all_tokens = engines.online_tokens + engines.harvested_tokens
+    up_s = PERIOD_S * engines.up
+    if not all_tokens or not up_s:
+        return None, None
+    of_done = engines.harvested_tokens / all_tokens
+    return of_done * min(1.0, engines.step_s / up_s), of_done
 
 
 def tokens_chart(history: History) -> str:
@@ -190,22 +208,24 @@ def _latency_card(
     targets = [target for m in members if (target := targets_of(m.facts)[place])]
     target_s = min(targets, default=None)
     whole = history.whole()
-    chart = _chart(
-        history.x,
-        {f"P{p}": history.quantiles_ms(series, p / 100) for p in (50, 90, 99)},
-        unit="ms",
-        **({} if target_s is None else {"target": round(1000 * target_s, 1)}),
-    )
+    line = {} if target_s is None else {"target": round(1000 * target_s, 1)}
+    percentiles = {f"P{p}": history.quantiles_ms(series, p / 100) for p in (50, 90, 99)}
+    both = {
+        "P90 beside batch work": history.quantiles_ms(f"beside:{of}", 0.9),
+        "P90 without": history.quantiles_ms(f"apart:{of}", 0.9),
+    }
+    known = any(one is not None for values in both.values() for one in values)
     return LatencyCard(
         of=of,
         target_s=target_s,
-        chart=chart,
+        chart=_chart(history.x, percentiles, unit="ms", **line),
         num=whole.of(series).num,
         p90_s=whole.of(series).quantile_s(0.9),
         now=recent.last(NOW_S).of(series).share_in_time,
         window=whole.of(series).share_in_time,
         beside_s=whole.of(f"beside:{of}").quantile_s(0.9),
         apart_s=whole.of(f"apart:{of}").quantile_s(0.9),
+        compared=_chart(history.x, both, unit="ms", **line) if known else "",
     )
 
 

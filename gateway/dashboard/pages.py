@@ -234,7 +234,7 @@ async def new_batch_page(
         service=json.dumps(service),
         min_priority=MIN_PRIORITY,
         max_priority=MAX_PRIORITY,
-        num_webhooks=len(receivers),
+        receivers=receivers,
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Form, Request
-from sqlalchemy.ext.asyncio import AsyncSession
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from engine_adapter.wire.errors import ApiError, InvalidRequest
@@ -14,12 +13,11 @@ from gateway.auth.scopes import SCOPES
 from gateway.dashboard.access import Admin, AdminDep, CheckedForm, ManagerDep, ResourcesDep
 from gateway.dashboard.pages import page
 from gateway.dashboard.resources import Resources
+from gateway.dashboard.use import use_of
 from gateway.tenants import projects as acts
-from store.models import Project
 from store.models.key import WRITE_SCOPES
 from store.repositories import key as keys
 from store.repositories import project as projects
-from store.repositories import quota
 
 router = APIRouter(prefix="/projects")
 
@@ -150,7 +148,7 @@ async def project_page(
             work, admin.organization_id, project_id=project.id, include_revoked=True
         )
         now = await keys.instant_after(work, 0)
-        used = await _use(work, project, resources.settings.batch_enqueued_tokens)
+        used = await use_of(work, resources, project)
     every = [key for key, _ in found]
     ended = [one for one in every if one.revoked_at or (one.expires_at and one.expires_at <= now)]
     return page(
@@ -173,35 +171,6 @@ async def project_page(
         own_key_id=admin.key.id,
         now=now,
     )
-
-
-async def _use(
-    work: AsyncSession, project: Project, default_tokens: int | None
-) -> list[tuple[str, int, int | None, float | None]]:
-    """What of it counts against limits: its name, how much there is, the limit, percent of it."""
-    models = await quota.live_models(work, project.id)
-    tokens = project.batch_enqueued_token_limit
-    found = [
-        ("Live batches", await quota.live_batches(work, project.id), project.live_batches),
-        (
-            "Batches of the last hour",
-            await quota.batches_of_hour(work, project.id),
-            project.batches_per_hour,
-        ),
-        ("Stored bytes", await quota.stored_bytes(work, project.id), project.stored_bytes),
-    ]
-    found += [
-        (
-            f"Prompt tokens waiting, {model}",
-            await quota.enqueued_tokens(work, project.id, model),
-            default_tokens if tokens is None else tokens,
-        )
-        for model in models
-    ]
-    return [
-        (name, num, limit, None if not limit else min(100.0, 100 * num / limit))
-        for name, num, limit in found
-    ]
 
 
 def go_to_project(request: Request, project_id: str) -> RedirectResponse:

@@ -16,6 +16,8 @@ from engine_adapter.client.pool import EnginePool
 from gateway.dashboard.engines import EngineHistory
 from gateway.dashboard.session import SessionSigner
 from gateway.dashboard.throttle import LoginThrottle
+from gateway.limits.at_once import RequestsAtOnce
+from gateway.limits.limiter import RateLimiter
 from gateway.limits.reached import ReceiverLooks
 from gateway.serving import PromptParts
 from gateway.settings import GatewaySettings
@@ -82,6 +84,18 @@ class Resources:
         """Counts looks for webhook receivers that found none."""
         looks: ReceiverLooks = self.state.receiver_looks
         return looks
+
+    @property
+    def limiter(self) -> RateLimiter:
+        """Where limits a minute are kept."""
+        limiter: RateLimiter = self.state.limiter
+        return limiter
+
+    @property
+    def at_once(self) -> RequestsAtOnce:
+        """Where requests in flight of limited projects are counted."""
+        at_once: RequestsAtOnce = self.state.at_once
+        return at_once
 
     @property
     def prompt_parts(self) -> PromptParts:

@@ -12,6 +12,7 @@ from gateway.dashboard.engines import EngineReading, read_engines
 from gateway.dashboard.fragments import Fragments
 from gateway.dashboard.resources import Resources
 from gateway.dashboard.templating import render
+from store.repositories import engine as engines
 
 NUM_STEPS: Final = 200
 CLASSES: Final = ("online", "flex", "offline")
@@ -111,6 +112,7 @@ class EngineSteps:
 
     reading: EngineReading
     steps: Sequence[Step] = field(default_factory=list)
+    name: str = ""
 
     @property
     def target_ms(self) -> float | None:
@@ -169,11 +171,17 @@ class SchedulerView:
     async def read(self, resources: Resources) -> Fragments:
         """See `View`."""
         readings = await read_engines(resources.engines)
+        async with resources.database.unit_of_work() as work:
+            names = await engines.names(work)
         items = {
             f"steps-{number}": render(
                 "fragments/steps.html",
                 number=number,
-                e=EngineSteps(reading, steps_of(reading.runtime.get("recent_steps"))),
+                e=EngineSteps(
+                    reading,
+                    steps_of(reading.runtime.get("recent_steps")),
+                    names.get(reading.url, ""),
+                ),
                 num_steps=NUM_STEPS,
             )
             for number, reading in enumerate(readings)

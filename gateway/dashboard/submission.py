@@ -29,8 +29,10 @@ from gateway.tenants.actor import Action
 
 router = APIRouter()
 
-FIELDS = frozenset({"endpoint", "completion_window", "priority", "metadata", "paused"})
+FIELDS = frozenset({"endpoint", "completion_window", "priority", "metadata", "paused", "webhook"})
 """Ours, before the file; the others belong to the upload."""
+
+NOBODY = "nobody"
 
 
 @router.post("/batches")
@@ -114,8 +116,17 @@ class _Submission:
             endpoint=said.get("endpoint", ""),
             completion_window=said.get("completion_window") or "24h",
             metadata=_pairs(said.get("metadata", "")),
-            coserve=CreateOptions(priority=priority, paused=bool(said.get("paused"))),
+            coserve=CreateOptions(
+                priority=priority,
+                paused=bool(said.get("paused")),
+                webhook_endpoints=_receivers(said.get("webhook", "")),
+            ),
         )
+
+
+def _receivers(choice: str) -> list[str] | None:
+    """Who hears of the end: everybody, nobody, or one endpoint by its id."""
+    return None if choice == "" else [] if choice == NOBODY else [choice]
 
 
 def _pairs(text: str) -> dict[str, str] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from engine_adapter.client.pool import Member
@@ -57,17 +57,23 @@ def attainment_tone(share: float | None) -> str:
     return "good" if share >= GOOD_SHARE else "warn" if share >= FAIR_SHARE else "bad"
 
 
-def of_engines(members: Sequence[Member]) -> Iterator[Trouble]:
-    """Engines that are lost, or none at all, and those whose scheduler errs."""
+def of_engines(members: Sequence[Member], names: Mapping[str, str]) -> Iterator[Trouble]:
+    """Engines that are lost, or none at all, and those whose scheduler errs.
+
+    Args:
+        members: Every engine in use.
+        names: What those that have a name are called, by address.
+    """
     if not members:
         cause = "ENGINE_URLS names none, and none was registered."
         yield Trouble("bad", "There is no engine", cause, "/engines", "Engines")
     for member in members:
+        name = names.get(member.url, member.url)
         if not member.up:
-            what = f"The engine at {member.url} is lost"
+            what = f"The engine {name} is lost"
             yield Trouble("bad", what, member.why or "It does not answer.", "/engines", "Engines")
         elif member.facts is not None and member.facts.reported("policy_errors"):
-            what = f"The scheduling policy of {member.url} errs"
+            what = f"The scheduling policy of {name} errs"
             cause = (
                 f"{member.facts.reported('policy_errors')} steps were planned by a plainer policy; "
                 f"the newest error: {member.facts.reported('last_policy_error')}"

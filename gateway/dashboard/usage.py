@@ -1,4 +1,4 @@
-"""What an organisation used: a picture per day; per project, key, model and class; as CSV."""
+"""What an organisation used: by day, by project, key, model and class, beside limits; as CSV."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from gateway.dashboard.access import Admin, AdminDep, ResourcesDep
 from gateway.dashboard.drawing import bars, nice_top
 from gateway.dashboard.pages import page
 from gateway.dashboard.resources import Resources
+from gateway.dashboard.use import use_of
+from store.models import Project
 from store.repositories import key as keys
 from store.repositories import project as projects
 from store.repositories import usage
@@ -25,6 +27,15 @@ router = APIRouter()
 
 SPANS = {1: "Today", 7: "7 days", 30: "30 days", 90: "90 days"}
 CLASSES = ("online", "flex", "offline")
+SHARED_BY = {
+    "project_id": "By project",
+    "key_id": "By key",
+    "model": "By model",
+    "request_class": "By class",
+}
+MAX_SHARES = 8
+MAX_LIMITED = 50
+"""Projects whose use is counted for the page; each has a page of its own."""
 CSV_COLUMNS = (
     "day",
     "project_id",
@@ -50,6 +61,7 @@ class _Used:
     lines: Sequence[UsageLine]
     key_names: Mapping[str, str]
     project_names: Mapping[str, str]
+    projects: Sequence[Project]
 
 
 @router.get("/usage")
@@ -68,6 +80,11 @@ async def usage_page(
         sums[group] = sums.get(group, UsageCount()) + line.count
         by_class[group[-1]] = by_class.get(group[-1], UsageCount()) + line.count
     total = sum(map(_tokens, sums.values()))
+    async with resources.database.snapshot() as work:
+        limited = [
+            (project, await use_of(work, resources, project, only_limited=True))
+            for project in used.projects[:MAX_LIMITED]
+        ]
     rows = [
         (group, count, 100 * _tokens(count) / total if total else 0.0)
         for group, count in sorted(sums.items(), key=lambda item: -_tokens(item[1]))
@@ -80,6 +97,8 @@ async def usage_page(
         admin=admin,
         rows=rows,
         by_class=by_class,
+        shares=_shares(used),
+        limited=[(project, uses) for project, uses in limited if uses],
         picture=_picture(used),
         key_names=used.key_names,
         project_names=used.project_names,
@@ -137,7 +156,29 @@ async def _read(resources: Resources, admin: Admin, days: int) -> _Used:
         lines,
         {key.id: key.name for key, _ in every_key},
         {project.id: project.name for project in every_project},
+        [project for project in every_project if project.archived_at is None],
     )
+
+
+def _shares(used: _Used) -> list[tuple[str, list[tuple[str, int, float]]]]:
+    """For each kind of owner the largest with their tokens and percent of all, and the rest."""
+    names: dict[str, Mapping[str, str]] = {
+        "project_id": used.project_names,
+        "key_id": used.key_names,
+    }
+    total = sum(_tokens(line.count) for line in used.lines)
+    found = []
+    for column, title in SHARED_BY.items():
+        sums: dict[str, int] = {}
+        for line in used.lines:
+            name = names.get(column, {}).get(line.group[column], line.group[column]) or "unknown"
+            sums[name] = sums.get(name, 0) + _tokens(line.count)
+        ordered = sorted(sums.items(), key=lambda item: -item[1])
+        shown = ordered[:MAX_SHARES]
+        if rest := sum(num for _, num in ordered[MAX_SHARES:]):
+            shown.append((f"{len(ordered) - MAX_SHARES} others", rest))
+        found.append((title, [(name, num, 100 * num / max(1, total)) for name, num in shown]))
+    return found
 
 
 def _picture(used: _Used) -> dict[str, object]:

@@ -124,6 +124,20 @@ class BatchView:
         return max(0, self.batch.num_total - self.num_finished - self.source.num_running)
 
     @property
+    def there(self) -> list[tuple[str, str, int]]:
+        """Its rows at engines: tone, state and how many; one part where no engine says which."""
+        there = self.said.at_engine
+        if not self.live or there is None or there.decoding is None:
+            parts = [("run", "at the engine", self.source.num_running if self.live else 0)]
+        else:
+            parts = [
+                ("run", "decoding", there.decoding),
+                ("parked", "parked", there.parked or 0),
+                ("queued", "queued there", there.queued or 0),
+            ]
+        return [part for part in parts if part[2]]
+
+    @property
     def num_answered(self) -> int:
         """Rows that ran to a success or an error, not closed by a cancel or the window."""
         return self.num_finished - self.batch.num_stopped
@@ -148,7 +162,7 @@ class BatchView:
             ("good", "succeeded", self.batch.num_completed),
             ("bad", "failed", self.num_failed),
             ("warn", "stopped", self.batch.num_stopped),
-            ("run", "at the engine", self.source.num_running if self.live else 0),
+            *self.there,
         )
         found, begin = [], 0.0
         for tone, name, num in parts:

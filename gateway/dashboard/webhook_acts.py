@@ -36,13 +36,15 @@ async def create_endpoint(
     wanted = CreateWebhookEndpoint(name=name.strip(), url=url.strip(), event_types=event_types)
     try:
         async with resources.receiver_looks.look(project_id):
-            made = await endpoints.create(resources.database, resources.sender, project_id, wanted)
+            made = await endpoints.create(
+                resources.database,
+                resources.sender,
+                project_id,
+                wanted,
+                note=admin.actor(request).noting(Action.WEBHOOK_CREATED),
+            )
     except ApiError as refused:
         return await webhooks_page(request, resources, admin, refused=refused)
-    async with resources.database.unit_of_work() as work:
-        await admin.actor(request).record(
-            work, Action.WEBHOOK_CREATED, made.id, project_id=project_id
-        )
     return await webhooks_page(request, resources, admin, secret=signature.shown(made.secret))
 
 

@@ -34,6 +34,9 @@ _SCRIPT: Final = """
 local clock = redis.call('TIME')
 local now = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000)
 local hold = tonumber(ARGV[3])
+if ARGV[1] == 'count' then
+  return redis.call('ZCOUNT', KEYS[1], now, '+inf')
+end
 if ARGV[1] == 'leave' then
   redis.call('ZREM', KEYS[1], unpack(ARGV, 4))
   return 1
@@ -97,6 +100,13 @@ class RequestsAtOnce:
             )
         self._held.setdefault(project_id, set()).add(name)
         return Place(lambda: self._leave(project_id, name))
+
+    async def in_flight(self, project_id: str) -> int | None:
+        """How many requests of a limited project are in flight; none where nobody knows."""
+        try:
+            return await self._run("count", project_id, 0, [])
+        except _UNREACHABLE:
+            return None
 
     async def run(self) -> None:
         """Tell of what has left, and that the rest is still here, for ever."""

@@ -35,7 +35,7 @@ from gateway.limits.buckets import (
     remaining,
     wait_us,
 )
-from gateway.limits.rates import Limit, Rates, duration
+from gateway.limits.rates import Kind, Limit, Rates, duration
 from gateway.observability.metrics import Metrics
 
 logger = logging.getLogger(__name__)
@@ -131,6 +131,23 @@ class RateLimiter:
             ),
             buckets,
         )
+
+    async def used(self, project_id: str, rates: Rates) -> dict[Kind, tuple[int, int]]:
+        """How much of a project's limits a minute is used now: kind -> used, limit."""
+        project = rates.over(self._project_default)
+        found: tuple[tuple[Kind, int | None], ...] = (
+            ("requests", project.requests_per_minute),
+            ("tokens", project.tokens_per_minute),
+        )
+        limits = {kind: limit for kind, limit in found if limit is not None}
+        if not any(limits.values()):
+            return {kind: (0, limit) for kind, limit in limits.items()}
+        charges = [Charge(f"coserve:rate:{project_id}:{kind}", 0) for kind in limits]
+        _, taken = await self.take(charges)
+        return {
+            kind: (limit - remaining(backlog_us, limit), limit)
+            for (kind, limit), backlog_us in zip(limits.items(), taken.backlogs_us, strict=True)
+        }
 
     def settle(self, reservation: Reservation, used: int) -> None:
         """Count the tokens really used; the rest of what was reserved flows back at once."""

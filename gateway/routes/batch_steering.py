@@ -8,7 +8,15 @@ from batch import rerun, steer
 from batch.errors import BatchNotFound
 from batch.schemas import BatchObject, ChangePriority, may_be_id
 from gateway.batch_shapes import shape
-from gateway.dependencies import DatabaseDep, EnginesDep, PrincipalDep, QueueDep, SettingsDep
+from gateway.dependencies import (
+    ActorDep,
+    DatabaseDep,
+    EnginesDep,
+    PrincipalDep,
+    QueueDep,
+    SettingsDep,
+)
+from gateway.tenants.actor import Action
 
 router = APIRouter(tags=["batches"])
 
@@ -17,13 +25,15 @@ router = APIRouter(tags=["batches"])
 async def pause_batch(
     batch_id: str,
     principal: PrincipalDep,
+    actor: ActorDep,
     database: DatabaseDep,
     engines: EnginesDep,
 ) -> BatchObject:
     """Run no line of a live batch for now; its window goes on."""
     _check_id(batch_id)
-    async with database.unit_of_work(actor=principal.actor) as session:
+    async with database.unit_of_work(actor=actor.named) as session:
         batch = await steer.pause(session, principal.project_id, batch_id)
+        await actor.record(session, Action.BATCH_PAUSED, batch.id, project_id=batch.project_id)
         return await shape(session, engines, batch)
 
 
@@ -31,14 +41,16 @@ async def pause_batch(
 async def resume_batch(
     batch_id: str,
     principal: PrincipalDep,
+    actor: ActorDep,
     database: DatabaseDep,
     engines: EnginesDep,
     queue: QueueDep,
 ) -> BatchObject:
     """Let a paused batch go on."""
     _check_id(batch_id)
-    async with database.unit_of_work(actor=principal.actor) as session:
+    async with database.unit_of_work(actor=actor.named) as session:
         batch = await steer.resume(session, principal.project_id, batch_id)
+        await actor.record(session, Action.BATCH_RESUMED, batch.id, project_id=batch.project_id)
         answer = await shape(session, engines, batch)
     await queue.wake_dispatchers(engines.open_urls)
     await queue.enqueue_finalize(batch_id)
@@ -50,13 +62,21 @@ async def change_priority(
     batch_id: str,
     body: ChangePriority,
     principal: PrincipalDep,
+    actor: ActorDep,
     database: DatabaseDep,
     engines: EnginesDep,
 ) -> BatchObject:
     """Change a live batch's place among those of its project."""
     _check_id(batch_id)
-    async with database.unit_of_work(actor=principal.actor) as session:
+    async with database.unit_of_work(actor=actor.named) as session:
         batch = await steer.prioritize(session, principal.project_id, batch_id, body.priority)
+        await actor.record(
+            session,
+            Action.BATCH_UPDATED,
+            batch.id,
+            project_id=batch.project_id,
+            detail={"changes_requested": {"priority": body.priority}},
+        )
         return await shape(session, engines, batch)
 
 
@@ -64,6 +84,7 @@ async def change_priority(
 async def retry_batch(
     batch_id: str,
     principal: PrincipalDep,
+    actor: ActorDep,
     database: DatabaseDep,
     engines: EnginesDep,
     queue: QueueDep,
@@ -71,13 +92,20 @@ async def retry_batch(
 ) -> BatchObject:
     """Run the unanswered lines of a batch that is over again, as a batch of their own."""
     _check_id(batch_id)
-    async with database.unit_of_work(actor=principal.actor) as session:
+    async with database.unit_of_work(actor=actor.named) as session:
         batch = await rerun.retry_failed(
             session,
             principal.project_id,
             batch_id,
             key_id=principal.key_id,
             enqueued_token_limit=settings.batch_enqueued_tokens,
+        )
+        await actor.record(
+            session,
+            Action.BATCH_RETRIED,
+            batch_id,
+            project_id=batch.project_id,
+            detail={"data": {"new_batch_id": batch.id}},
         )
         answer = await shape(session, engines, batch)
     await queue.wake_dispatchers(engines.open_urls)

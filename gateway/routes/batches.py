@@ -12,8 +12,9 @@ from batch.errors import BatchNotFound
 from batch.schemas import BatchList, BatchObject, CreateBatch, may_be_id
 from batch.states import BatchStatus
 from gateway.batch_shapes import shape, shapes
-from gateway.dependencies import DatabaseDep, EnginesDep, PrincipalDep, QueueDep
+from gateway.dependencies import ActorDep, DatabaseDep, EnginesDep, PrincipalDep, QueueDep
 from gateway.sliced import ListResponse, dumped
+from gateway.tenants.actor import Action
 from store.repositories import batch as batches
 
 router = APIRouter(tags=["batches"])
@@ -23,13 +24,14 @@ router = APIRouter(tags=["batches"])
 async def create_batch(
     body: CreateBatch,
     principal: PrincipalDep,
+    actor: ActorDep,
     database: DatabaseDep,
     engines: EnginesDep,
     queue: QueueDep,
     idempotency_key: Annotated[str | None, Header()] = None,
 ) -> BatchObject:
     """Create a batch; its file is read later, by a worker."""
-    async with database.unit_of_work(actor=principal.actor) as session:
+    async with database.unit_of_work(actor=actor.named) as session:
         batch, is_new = await idempotency.create_batch(
             session,
             principal.project_id,
@@ -37,6 +39,14 @@ async def create_batch(
             key_id=principal.key_id,
             key=idempotency.check_key(idempotency_key),
         )
+        if is_new:
+            await actor.record(
+                session,
+                Action.BATCH_CREATED,
+                batch.id,
+                project_id=batch.project_id,
+                detail={"data": {"input_file_id": batch.input_file_id}},
+            )
         answer = await shape(session, engines, batch)
     if is_new:
         await queue.enqueue_validate(batch.id)
@@ -93,6 +103,7 @@ async def get_batch(
 async def cancel_batch(
     batch_id: str,
     principal: PrincipalDep,
+    actor: ActorDep,
     database: DatabaseDep,
     engines: EnginesDep,
     queue: QueueDep,
@@ -100,8 +111,9 @@ async def cancel_batch(
     """Stop a live batch; what is finished is kept and delivered."""
     if not may_be_id(batch_id):
         raise BatchNotFound(batch_id[:64])
-    async with database.unit_of_work(actor=principal.actor) as session:
+    async with database.unit_of_work(actor=actor.named) as session:
         batch = await cancel.cancel(session, principal.project_id, batch_id)
+        await actor.record(session, Action.BATCH_CANCELLED, batch.id, project_id=batch.project_id)
         answer = await shape(session, engines, batch)
     await queue.enqueue_finalize(batch_id)
     return answer

@@ -17,12 +17,13 @@ from batch.files.parts import check_there, stream_file
 from batch.project_limits import check_storage
 from batch.schemas import FileDeleted, FileList, FileObject, may_be_id
 from engine_adapter.wire.errors import ApiError
-from gateway.dependencies import DatabaseDep, FileStoreDep, PrincipalDep
+from gateway.dependencies import ActorDep, DatabaseDep, FileStoreDep, PrincipalDep
 from gateway.error_handlers import error_response
 from gateway.multipart import MultipartForm
 from gateway.ranges import content_disposition, read_range
 from gateway.refusal import LingeringResponse
 from gateway.sliced import ListResponse, dumped
+from gateway.tenants.actor import Action
 from store.models import File
 from store.models.file import FILE_PURPOSES
 from store.repositories import file as files
@@ -180,13 +181,24 @@ async def get_file_content(
 
 @router.delete("/files/{file_id}")
 async def delete_file(
-    file_id: str, principal: PrincipalDep, database: DatabaseDep, file_store: FileStoreDep
+    file_id: str,
+    principal: PrincipalDep,
+    actor: ActorDep,
+    database: DatabaseDep,
+    file_store: FileStoreDep,
 ) -> FileDeleted:
     """Delete a file that no live batch reads."""
     if not may_be_id(file_id):
         raise FileNotFound(file_id[:64])
     async with database.unit_of_work() as session:
         file = await collect.delete_file(session, principal.project_id, file_id)
+        await actor.record(
+            session,
+            Action.FILE_DELETED,
+            file.id,
+            project_id=file.project_id,
+            detail={"data": {"filename": file.filename}},
+        )
     await parts.delete_file(file_store, file)
     return FileDeleted(id=file.id)
 

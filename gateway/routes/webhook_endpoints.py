@@ -22,12 +22,14 @@ from batch.webhooks.schemas import (
     WebhookEventTypes,
 )
 from gateway.dependencies import (
+    ActorDep,
     ClockDep,
     DatabaseDep,
     PrincipalDep,
     ReceiverLooksDep,
     SenderDep,
 )
+from gateway.tenants.actor import Action
 from store.repositories import webhook_endpoint
 
 router = APIRouter(tags=["webhooks"])
@@ -44,13 +46,15 @@ async def list_event_types(principal: PrincipalDep) -> WebhookEventTypes:
 async def create_endpoint(
     body: CreateWebhookEndpoint,
     principal: PrincipalDep,
+    actor: ActorDep,
     database: DatabaseDep,
     sender: SenderDep,
     looks: ReceiverLooksDep,
 ) -> WebhookEndpointWithSecret:
     """A new endpoint; its secret is shown here and never again."""
     async with looks.look(principal.project_id):
-        made = await endpoints.create(database, sender, principal.project_id, body)
+        note = actor.noting(Action.WEBHOOK_CREATED)
+        made = await endpoints.create(database, sender, principal.project_id, body, note=note)
     return WebhookEndpointWithSecret.of(made)
 
 
@@ -90,6 +94,7 @@ async def update_endpoint(
     webhook_endpoint_id: str,
     body: UpdateWebhookEndpoint,
     principal: PrincipalDep,
+    actor: ActorDep,
     database: DatabaseDep,
     sender: SenderDep,
     looks: ReceiverLooksDep,
@@ -97,18 +102,29 @@ async def update_endpoint(
     """Change what is given."""
     async with looks.look(principal.project_id):
         changed = await endpoints.update(
-            database, sender, principal.project_id, webhook_endpoint_id, body
+            database,
+            sender,
+            principal.project_id,
+            webhook_endpoint_id,
+            body,
+            note=actor.noting(Action.WEBHOOK_UPDATED),
         )
     return WebhookEndpointObject.of(changed)
 
 
 @router.delete("/webhook_endpoints/{webhook_endpoint_id}")
 async def delete_endpoint(
-    webhook_endpoint_id: str, principal: PrincipalDep, database: DatabaseDep
+    webhook_endpoint_id: str, principal: PrincipalDep, actor: ActorDep, database: DatabaseDep
 ) -> WebhookEndpointDeleted:
     """Remove it, with what was on its way there."""
     async with database.unit_of_work() as session:
         await endpoints.delete(session, principal.project_id, webhook_endpoint_id)
+        await actor.record(
+            session,
+            Action.WEBHOOK_DELETED,
+            webhook_endpoint_id,
+            project_id=principal.project_id,
+        )
     return WebhookEndpointDeleted(id=webhook_endpoint_id)
 
 
@@ -116,6 +132,7 @@ async def delete_endpoint(
 async def rotate_secret(
     webhook_endpoint_id: str,
     principal: PrincipalDep,
+    actor: ActorDep,
     database: DatabaseDep,
     body: RotateSecret | None = None,
 ) -> WebhookEndpointWithSecret:
@@ -125,20 +142,25 @@ async def rotate_secret(
         rotated = await endpoints.rotate_secret(
             session, principal.project_id, webhook_endpoint_id, keep_old=keep_old
         )
+        await actor.noting(Action.WEBHOOK_ROTATED)(session, rotated)
     return WebhookEndpointWithSecret.of(rotated)
 
 
 @router.post("/webhook_endpoints/{webhook_endpoint_id}/test")
-async def test_endpoint(
+async def test_endpoint(  # noqa: PLR0913
     webhook_endpoint_id: str,
     body: TestWebhookEndpoint,
     principal: PrincipalDep,
+    actor: ActorDep,
     database: DatabaseDep,
     sender: SenderDep,
     looks: ReceiverLooksDep,
     clock: ClockDep,
 ) -> WebhookEndpointTested:
     """Send a sample event now; what the receiver answers is the result, whatever it is."""
+    async with database.unit_of_work() as session:
+        found = await endpoints.find(session, principal.project_id, webhook_endpoint_id)
+        await actor.noting(Action.WEBHOOK_TESTED)(session, found)
     async with looks.look(principal.project_id):
         status = await endpoints.test(
             database,

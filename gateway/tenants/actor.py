@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal
@@ -11,6 +11,7 @@ from fastapi import Request
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from gateway.auth.principal import Principal
+from store.models import WebhookEndpoint
 from store.repositories import audit
 
 
@@ -25,6 +26,7 @@ class Action(StrEnum):
     KEY_UPDATED = "api_key.updated"
     KEY_ROTATED = "api_key.rotated"
     KEY_DELETED = "api_key.deleted"
+    FILE_DELETED = "file.deleted"
     BATCH_CREATED = "batch.created"
     BATCH_CANCELLED = "batch.cancelled"
     BATCH_PAUSED = "batch.paused"
@@ -34,8 +36,14 @@ class Action(StrEnum):
     BATCH_FILE_DOWNLOADED = "batch.file_downloaded"
     BATCH_ROW_READ = "batch.row_read"
     WEBHOOK_CREATED = "webhook_endpoint.created"
+    WEBHOOK_UPDATED = "webhook_endpoint.updated"
+    WEBHOOK_ROTATED = "webhook_endpoint.secret_rotated"
+    WEBHOOK_DELETED = "webhook_endpoint.deleted"
     WEBHOOK_TESTED = "webhook_endpoint.tested"
     WEBHOOK_REPLAYED = "webhook_delivery.replayed"
+    ENGINE_ADDED = "engine.added"
+    ENGINE_NAMED = "engine.named"
+    ENGINE_REMOVED = "engine.removed"
     ENGINE_DRAINED = "engine.drained"
     ENGINE_RESUMED = "engine.resumed"
     LOGIN = "login.succeeded"
@@ -90,9 +98,26 @@ class Actor:
             detail=detail,
         )
 
+    def noting(self, action: Action) -> Callable[[AsyncSession, WebhookEndpoint], Awaitable[None]]:
+        """What appends the entry of an act on an endpoint, in whose transaction it is called.
+
+        Its name and not its address, which may hold a token.
+        """
+
+        async def note(session: AsyncSession, endpoint: WebhookEndpoint) -> None:
+            await self.record(
+                session,
+                action,
+                endpoint.id,
+                project_id=endpoint.project_id,
+                detail={"data": {"name": endpoint.name}},
+            )
+
+        return note
+
 
 def api_actor(request: Request, principal: Principal) -> Actor:
-    """The actor of a request to the administration API."""
+    """The actor of a request to the API."""
     return Actor(
         organization_id=principal.organization_id,
         source="api",

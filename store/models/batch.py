@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, text
+from sqlalchemy import ARRAY, BigInteger, CheckConstraint, ForeignKey, Index, Text, text
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
@@ -94,6 +94,8 @@ class Batch(Base):
     """Ours; a flag beside the status: no new row is claimed while it is set."""
     retry_of: Mapped[str | None] = mapped_column(ForeignKey("batches.id"), unique=True)
     """Ours; the batch whose unanswered lines this one runs again. A batch has one retry at most."""
+    webhook_endpoints: Mapped[list[str] | None] = mapped_column(ARRAY(Text))
+    """Ours; which of its project's endpoints hear of its end; null: all of them."""
     response_id: Mapped[str | None]
     """Set where it has one line, that of a background response: then its project sees no batch."""
 

@@ -21,6 +21,8 @@ class Engine(Base):
     __tablename__ = "engines"
 
     url: Mapped[str] = mapped_column(Text, primary_key=True)
+    name: Mapped[str | None]
+    """What an operator calls it; null: by its address."""
     model: Mapped[str | None]
     context_tokens: Mapped[int | None]
     facts: Mapped[dict[str, Any] | None] = mapped_column(JSONB(none_as_null=True))

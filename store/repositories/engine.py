@@ -19,6 +19,9 @@ GONE_S = 60.0
 """One that is silent for so long is removed; it comes back by beating."""
 
 
+MAX_NAME_CHARS = 64
+
+
 @dataclass(frozen=True, slots=True)
 class EngineEntry:
     """An engine that the service uses.
@@ -41,6 +44,7 @@ class EngineState:
     """
 
     url: str
+    name: str | None
     model: str | None
     added: bool
     draining: bool
@@ -158,6 +162,27 @@ async def resume(session: AsyncSession, url: str) -> bool:
     return await _change(session, url, draining_at=None)
 
 
+def is_name(text: str) -> bool:
+    """Whether an engine may be called so."""
+    return len(text) <= MAX_NAME_CHARS and (text.isprintable() and text == text.strip())
+
+
+def called(url: str, name: str | None) -> str:
+    """What an engine is called: its name, or its host and port where it has none."""
+    return name or url.partition("://")[2] or url
+
+
+async def name(session: AsyncSession, url: str, text: str) -> bool:
+    """Call an engine something, or by its address again; whether it is known."""
+    return await _change(session, url, name=text or None)
+
+
+async def names(session: AsyncSession) -> dict[str, str]:
+    """What every known engine is called, by its address."""
+    found = await session.execute(select(Engine.url, Engine.name))
+    return {url: called(url, name) for url, name in found}
+
+
 async def remove(session: AsyncSession, url: str) -> bool:
     """Take an engine off the registry; whether it was there.
 
@@ -176,7 +201,7 @@ async def states(session: AsyncSession) -> list[EngineState]:
     found = await session.execute(
         text(
             """
-            SELECT e.url, e.model, e.added_at IS NOT NULL AS added,
+            SELECT e.url, e.name, e.model, e.added_at IS NOT NULL AS added,
                    e.draining_at IS NOT NULL AS draining,
                    CASE WHEN d.id IS NOT NULL THEN
                      (SELECT count(*) FROM batch_rows r

@@ -38,6 +38,19 @@ async def append(
     await session.flush()
 
 
+async def page(
+    session: AsyncSession, batch_id: str, *, after_id: int, limit: int
+) -> Sequence[BatchEvent]:
+    """A batch's events that came after one, oldest first."""
+    found = await session.execute(
+        select(BatchEvent)
+        .where(BatchEvent.batch_id == batch_id, BatchEvent.id > after_id)
+        .order_by(BatchEvent.id)
+        .limit(limit)
+    )
+    return found.scalars().all()
+
+
 async def of_batch(session: AsyncSession, batch_id: str) -> Sequence[BatchEvent]:
     """A batch's events, oldest first."""
     found = await session.execute(

@@ -41,7 +41,7 @@ class BatchReading:
         paced_tokens: Prompt and completion tokens of those, about.
         paced_s: How long they took; none before there is a result.
         last_result_at: When the newest came.
-        has_leased: Whether rows are with a dispatcher.
+        num_leased: Rows that are with a dispatcher.
         has_ready: Whether rows could be claimed this moment.
         other_paces: Rows per second over longer and shorter stretches up to now, which say how
             much it varies.
@@ -53,7 +53,7 @@ class BatchReading:
     paced_tokens: int
     paced_s: float | None
     last_result_at: datetime | None
-    has_leased: bool
+    num_leased: int
     has_ready: bool
     other_paces: Sequence[float] = ()
 
@@ -123,13 +123,14 @@ async def read_batches(
             SELECT b.id AS batch_id, statement_timestamp() AS now,
                    p.num_rows AS num_paced, p.num_tokens AS paced_tokens,
                    extract(epoch FROM p.took)::float8 AS paced_s, p.last_at AS last_result_at,
-                   EXISTS (SELECT 1 FROM batch_rows r
-                           WHERE r.batch_id = b.id AND r.status = 'leased') AS has_leased,
+                   COALESCE(l.num, 0) AS num_leased,
                    EXISTS (SELECT 1 FROM batch_rows r
                            WHERE r.batch_id = b.id AND r.status = 'pending'
                              AND {READY}) AS has_ready,
                    COALESCE(o.paces, '{{}}') AS other_paces
             FROM batches b CROSS JOIN LATERAL ({_PACE}) p CROSS JOIN LATERAL ({_OTHER_PACES}) o
+            LEFT JOIN (SELECT batch_id, count(*) AS num FROM batch_rows
+                       WHERE status = 'leased' GROUP BY batch_id) l ON l.batch_id = b.id
             WHERE b.id = ANY(:ids) AND b.status = 'in_progress'
             """
         ),

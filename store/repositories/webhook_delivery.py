@@ -79,6 +79,7 @@ async def publish(
               SELECT w.id FROM webhook_endpoints w
               WHERE w.project_id = b.project_id AND w.disabled_at IS NULL
                 AND :event_type = ANY(w.event_types)
+                AND (b.webhook_endpoints IS NULL OR w.id = ANY(b.webhook_endpoints))
               FOR KEY SHARE SKIP LOCKED) w
             WHERE b.id = :batch_id
             ON CONFLICT (endpoint_id, batch_event_id) DO NOTHING

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from sqlalchemy import func, select, text, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -52,6 +52,14 @@ async def get(
     if lock:
         query = query.with_for_update(key_share=True).execution_options(populate_existing=True)
     return (await session.execute(query)).scalar_one_or_none()
+
+
+async def known(session: AsyncSession, project_id: str, endpoint_ids: Iterable[str]) -> set[str]:
+    """Those of some ids that are endpoints of the project."""
+    query = select(WebhookEndpoint.id).where(
+        WebhookEndpoint.project_id == project_id, WebhookEndpoint.id.in_(list(endpoint_ids))
+    )
+    return set((await session.execute(query)).scalars())
 
 
 async def page(

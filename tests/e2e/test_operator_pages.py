@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 from playwright.async_api import Browser, expect
+from sqlalchemy import text
 
 from engine_adapter.client.fake import FakeEngineClient
 from engine_adapter.client.fake_engine import FakeEngine
+from store.repositories import engine as engines
 from store.session import Database
 from tests.e2e.test_dashboard_layout import logged_in, overflows
 from tests.fixtures.batches import add_batch, line
@@ -25,6 +27,8 @@ PAGES = {
     "overview": ("?window=24h", "#chart-ttft canvas"),
     "scheduler": ("scheduler", "#steps-0 svg >> nth=0"),
     "batches": ("batches", "#batches-list tbody tr >> nth=0"),
+    "batch": ("", "#batch-progress svg"),
+    "playground": ("playground", "main form"),
     "new-batch": ("batches/new", "#upload-form"),
     "webhooks": ("webhooks", "#new-webhook"),
     "usage": ("usage", "main h1"),
@@ -47,9 +51,13 @@ async def test_a_page_fits_and_can_be_used_by_all(
     chromium: Browser, running: Site, name: str
 ) -> None:
     path, drawn = PAGES[name]
+    if name == "batch":
+        async with running.bench.database.unit_of_work() as session:
+            newest = "SELECT id FROM batches ORDER BY created_at DESC LIMIT 1"
+            path = f"batches/{await session.scalar(text(newest))}"
     async with logged_in(chromium, running, path.partition("?")[0]) as page:
         await page.goto(f"{running.url}/admin/{path}")
-        for width in (390, 1600):
+        for width in (390, 800, 1440):
             assert await overflows(page, width) == []
             await expect(page.locator(drawn)).to_be_visible()
             await screenshot(page, f"{name}-{width}")
@@ -144,3 +152,15 @@ async def test_a_whole_file_is_checked_before_it_is_sent(
         await page.get_by_role("button", name="Upload and start").click()
         await expect(page.locator("#priority")).to_contain_text("7")
         await expect(page.locator("#batch-facts")).to_contain_text("blue")
+
+
+async def test_an_engine_is_given_a_name(chromium: Browser, running: Site) -> None:
+    (member,) = running.app.state.engines.members
+    async with running.bench.database.unit_of_work() as session:
+        await engines.add(session, member.url)
+    async with logged_in(chromium, running, "engines") as page:
+        await page.get_by_role("button", name="Name an engine").click()
+        await page.get_by_label("Name; empty: its address").fill("rack 2")
+        assert await barriers(page) == []
+        await page.get_by_role("button", name="Name it").click()
+        await expect(page.get_by_role("heading", name="rack 2")).to_be_visible()

@@ -266,10 +266,19 @@ def park(rig: Rig) -> dict[str, Any]:
         names = ["a", "b", "c"]
         return Wishes(park={names[rig.step % 3]}, chunk={"a": 17, "b": 23})
 
+    states: list[list[int]] = []
+
+    def look(rig: Rig) -> None:
+        for live in rig.scheduler.rows:
+            live.row.batch_id = "" if live.is_online else "batch_1"
+        states.extend(counters(rig)["by_batch"].values())
+
     rig.use(ScriptedPolicy(wish))
-    run_and_compare(rig, jobs, expected, lambda rig: None)
+    run_and_compare(rig, jobs, expected, look)
     events = gained(before, counters(rig), "parks")
     events["partials"] = most_partial[0]
+    assert all(sum(one) <= 3 for one in states), "the online request is of no batch"
+    assert any(one[0] == 2 and one[1] == 1 for one in states), "two decode beside a parked one"
     assert events["parks"] > 10, events
     assert events["partials"] >= 2, events
     return events

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from prometheus_client import CollectorRegistry
 
 from coserve.setup.promtool import find_promtool
+from gateway.observability.metrics import Metrics
 from tests.integration.gateway.conftest import MODEL, Online
 
 ROOT = Path(__file__).parents[3]
@@ -52,6 +55,102 @@ def test_promtool_finds_each_alert_right() -> None:
         text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+Series = list[dict[str, str]]
+
+
+async def scrapes(online: Online) -> tuple[Series, Series]:
+    """The same service as one gateway of one process has it, and as two of two processes each do.
+
+    What every process would say alike is there once a gateway; what each counts is a quarter in
+    each of the four.
+    """
+    await exported(online)
+    metrics: Metrics = online.app.state.metrics
+    one, many = [], []
+    for registry, is_shared in ((metrics.seen_by_all, True), (metrics.registry, False)):
+        for number, (name, labels, grows) in enumerate(samples_of(registry)):
+            step = 4 * (number % 7 + 1)
+            one.append(series(name, {**labels, "instance": "a"}, step, grows=grows))
+            for instance in ("a", "b"):
+                there = {**labels, "instance": instance}
+                if is_shared:
+                    many.append(series(name, there, step, grows=grows))
+                    continue
+                many += [
+                    series(name, {**there, "process": process}, step // 4, grows=grows)
+                    for process in ("0", "1")
+                ]
+    return one, many
+
+
+def samples_of(registry: CollectorRegistry) -> Iterator[tuple[str, dict[str, str], bool]]:
+    for family in registry.collect():
+        for sample in family.samples:
+            grows = family.type in ("counter", "histogram", "summary")
+            yield sample.name, dict(sample.labels), grows
+
+
+def series(name: str, labels: dict[str, str], step: int, *, grows: bool) -> dict[str, str]:
+    told = ", ".join(f"{key}={json.dumps(value)}" for key, value in labels.items())
+    start = "0" if grows else str(step)
+    return {"series": f"{name}{{{told}}}", "values": f"{start}+{step if grows else 0}x240"}
+
+
+def answers(program: str, folder: Path, told: Series, asked: list[str]) -> dict[str, str]:
+    """What each query comes to, as promtool tells it where nothing was expected; those that do."""
+    up = [{"series": f'up{{job="coserve", instance="{one}"}}', "values": "1x240"} for one in "ab"]
+    plan = {
+        "rule_files": [str(OPS / "prometheus" / "coserve.rules.yml")],
+        "evaluation_interval": "1m",
+        "tests": [
+            {
+                "interval": "30s",
+                "input_series": [*told, *up],
+                "promql_expr_test": [
+                    {"expr": query, "eval_time": "2h", "exp_samples": []} for query in asked
+                ],
+            }
+        ],
+    }
+    path = folder / "plan.yml"
+    path.write_text(yaml.safe_dump(plan))
+    done = subprocess.run([program, "test", "rules", path], capture_output=True, text=True)
+    said = done.stdout + done.stderr
+    found = dict(re.findall(r'expr: (".*"), time: 2h,\s*exp: nil\s*got: (.*)', said))
+    return {query: found[json.dumps(query)] for query in asked if json.dumps(query) in found}
+
+
+def rounded(said: str) -> str:
+    """With fewer digits than a sum of four differs from a whole in."""
+    return re.sub(r"\d+\.\d+(?:[eE][+-]?\d+)?", lambda one: f"{float(one[0]):.6g}", said)
+
+
+async def test_several_gateways_and_processes_come_to_the_same(
+    online: Online, tmp_path: Path
+) -> None:
+    program = find_promtool(ROOT)
+    if program is None:
+        pytest.skip("no promtool: `make setup-promtool`")
+    asked = [rule["expr"] for rule in rules()]
+    asked += [
+        query.replace("$__rate_interval", "5m").replace("$model", ".*").replace("$engine", ".*")
+        for one in DASHBOARDS
+        for query in queries(one)
+        if "label_values" not in query
+    ]
+    # Of those that are silent on any service that is well, the part before the threshold is asked.
+    asked = [re.sub(r" (?:[<>]=?|==) [0-9.]+", "", query) for query in asked]
+    # A disk is its host's: those of two hosts are two.
+    asked = [query for query in asked if not query.startswith("coserve_disk_bytes")]
+    one, many = await scrapes(online)
+    alone = answers(program, tmp_path, one, asked)
+    together = answers(program, tmp_path, many, asked)
+    assert len(alone) > 30
+    assert {query: rounded(said) for query, said in together.items()} == {
+        query: rounded(said) for query, said in alone.items()
+    }
 
 
 def test_each_alert_is_tried_by_promtool() -> None:

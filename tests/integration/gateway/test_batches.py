@@ -90,6 +90,8 @@ async def test_a_new_batch(api: Api) -> None:
         "paused": False,
         "priority": 0,
         "retry_of": None,
+        "webhook_endpoints": None,
+        "at_engine": None,
     }
 
 

@@ -44,7 +44,7 @@ def reading(**changes: Any) -> BatchReading:
         "paced_tokens": 4950,
         "paced_s": 50.0,
         "last_result_at": NOW - seconds(1),
-        "has_leased": True,
+        "num_leased": 3,
         "has_ready": True,
     }
     return BatchReading(**values | changes)
@@ -52,7 +52,7 @@ def reading(**changes: Any) -> BatchReading:
 
 def waiting(**changes: Any) -> BatchReading:
     fresh = {"num_paced": 0, "paced_tokens": 0, "paced_s": None, "last_result_at": None}
-    return reading(**fresh | {"has_leased": False} | changes)
+    return reading(**fresh | {"num_leased": 0} | changes)
 
 
 def service(**changes: Any) -> ServiceReading:
@@ -80,17 +80,29 @@ def test_a_batch_is_predicted_by_its_own_pace() -> None:
 
 def test_a_range_is_as_wide_as_the_pace_has_varied() -> None:
     steady = said(batch(), reading())
+    wide = (1.1 + 0.3 * 0.9) ** 1.9
     assert steady.predicted_finish_range == (
-        NOW_S + int(900 / 1.98 / 1.1),
-        NOW_S + int(900 / 1.98 * 1.1),
+        NOW_S + int(900 / 1.98 / wide),
+        NOW_S + int(900 / 1.98 * wide),
     )
     varied = said(batch(), reading(other_paces=(0.99, 1.5)))
     assert varied.predicted_finish_at == steady.predicted_finish_at, "the range alone widens"
+    wider = (2 * (1.1 + 0.3 * 0.9)) ** 1.9
     assert varied.predicted_finish_range == (
-        NOW_S + int(900 / 1.98 / 2.2),
-        NOW_S + int(900 / 0.99 * 2.2),
+        NOW_S + int(900 / 1.98 / wider),
+        NOW_S + int(900 / 0.99 * wider),
     )
     assert said(batch(), waiting(), service(past_bytes_per_s=20.0)).predicted_finish_range is None
+
+
+def test_a_range_narrows_as_rows_are_answered() -> None:
+    widths = []
+    for num_completed in (100, 500, 900, 980):
+        found = said(batch(num_completed=num_completed), reading()).predicted_finish_range
+        assert found is not None
+        num_open = 990 - num_completed
+        widths.append((found[1] - found[0]) / num_open)
+    assert widths == sorted(widths, reverse=True)
 
 
 def test_an_infeasible_window_is_said() -> None:
@@ -140,8 +152,8 @@ def test_without_its_engine_a_batch_is_not_predicted() -> None:
         (batch(expires_at=NOW), reading(), service(), "finalizing"),
         (batch(), reading(), service(), None),
         (batch(), reading(last_result_at=NOW - seconds(31)), service(), "at_engine"),
-        (batch(), waiting(has_leased=True), service(), "at_engine"),
-        (batch(in_progress_at=NOW), waiting(has_leased=True), service(), None),
+        (batch(), waiting(num_leased=3), service(), "at_engine"),
+        (batch(in_progress_at=NOW), waiting(num_leased=3), service(), None),
         (batch(paused_at=NOW), waiting(), service(), "paused"),
         (batch(model="away"), waiting(), service(), "engine_unavailable"),
         (batch(), waiting(has_ready=False), service(), "backing_off"),

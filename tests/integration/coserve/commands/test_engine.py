@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 from typer.testing import CliRunner
@@ -53,6 +54,28 @@ def test_an_engine_is_added_drained_resumed_and_removed(cli: CliRunner, database
     assert cli.invoke(app, ["engine", "remove", URL]).exit_code == 1
     assert cli.invoke(app, ["engine", "add", URL]).exit_code == 0
     assert in_use(database_url) == [static, EngineEntry(URL, draining=False)]
+
+
+def audited(cli: CliRunner) -> list[tuple[str, str]]:
+    """What was done, the oldest first, and through which door."""
+    found = cli.invoke(app, ["audit", "--json"]).stdout.splitlines()
+    entries = [json.loads(one) for one in reversed(found)]
+    return [(one["type"], one["coserve"]["source"]) for one in entries]
+
+
+def test_an_engine_has_a_name(cli: CliRunner) -> None:
+    cli.invoke(app, ["engine", "add", URL])
+    assert cli.invoke(app, ["engine", "name", URL, "rack 2"]).exit_code == 0
+    assert "rack 2" in cli.invoke(app, ["engine", "list"]).stdout
+    assert "engine-2:30000" in cli.invoke(app, ["engine", "name", URL, ""]).stdout
+    for wrong in ("x" * 65, " a", "a\tb"):
+        assert cli.invoke(app, ["engine", "name", URL, wrong]).exit_code == 2
+    cli.invoke(app, ["engine", "drain", URL])
+    cli.invoke(app, ["engine", "resume", URL])
+    cli.invoke(app, ["engine", "remove", URL])
+    assert cli.invoke(app, ["engine", "remove", URL]).exit_code == 1
+    words = ("added", "named", "named", "drained", "resumed", "removed")
+    assert audited(cli) == [(f"engine.{word}", "cli") for word in words]
 
 
 def test_an_engine_of_the_settings_can_be_drained_but_not_removed(

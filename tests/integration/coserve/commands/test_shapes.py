@@ -138,6 +138,18 @@ async def test_batches(api: Api, tmp_path: Path) -> None:
     assert lower.exit_code == 0, lower.output
     got = orjson.loads((await coserve_batch(api, "get", batch_id, "--json")).stdout)
     assert got["coserve"]["priority"] == -10
+    listed = await coserve_batch(api, "events", batch_id, "--json")
+    happened = [orjson.loads(each) for each in listed.stdout.splitlines()]
+    assert happened == got["events"]
+    assert [(one["event"], one["actor"]) for one in happened] == [
+        ("created", "mine (api)"),
+        ("priority_changed", "mine (api)"),
+    ]
+    assert set(happened[0]) == documented()["batch events"]
+    few = await coserve_batch(api, "events", batch_id, "--json", "--filter", "event=prio*")
+    assert [orjson.loads(each) for each in few.stdout.splitlines()] == happened[1:]
+    assert "mine (api)" in (await coserve_batch(api, "events", batch_id)).stdout
+    assert "priority changed by mine (api)" in (await coserve_batch(api, "get", batch_id)).stdout
     assert (await coserve_batch(api, "priority", batch_id, "--no-such", "1")).exit_code == 2
 
 

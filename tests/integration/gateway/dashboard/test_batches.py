@@ -19,6 +19,7 @@ from store.models import Batch
 from store.session import Database
 from tests.fixtures.batches import MODEL, add_batch, add_project, add_validating, line, read_batch
 from tests.fixtures.dashboard import Site, token_in
+from tests.fixtures.webhooks import add_endpoint
 
 pytestmark = pytest.mark.usefixtures("site")
 
@@ -135,6 +136,32 @@ async def test_a_form_says_window_priority_metadata_and_pause(site: Site) -> Non
     assert batch.batch_metadata == {"team": "blue", "run": "a=b"}
     assert batch.paused_at is not None
     assert "Nobody is told of its end" in page
+
+
+async def test_a_form_says_who_hears_of_the_end(site: Site) -> None:
+    endpoint = await add_endpoint(site.bench.database, "http://127.0.0.1:1/")
+    wanted = {"": None, "nobody": [], endpoint.id: [endpoint.id]}
+    async with site.admin() as client:
+        page = (await client.get("/admin/batches/new")).text
+        assert f'<option value="{endpoint.id}">Only test</option>' in page
+        said = {
+            "csrf_token": token_in(page),
+            "purpose": "batch",
+            "endpoint": "/v1/chat/completions",
+        }
+        files = {"file": ("mine.jsonl", line("a"))}
+        for choice, endpoints in wanted.items():
+            made = await client.post(
+                "/admin/batches", data={**said, "webhook": choice}, files=files
+            )
+            batch_id = made.headers["location"].rpartition("/")[2]
+            assert (await read_batch(site.bench.database, batch_id)).webhook_endpoints == endpoints
+            shown = (await client.get(made.headers["location"])).text
+            assert ("nobody hears of its end" in shown) == (choice == "nobody")
+        refused = await client.post(
+            "/admin/batches", data={**said, "webhook": "we_unknown"}, files=files
+        )
+    assert (refused.status_code, "No webhook endpoint found" in refused.text) == (400, True)
 
 
 async def test_a_script_gets_the_address_instead_of_a_redirect(site: Site) -> None:

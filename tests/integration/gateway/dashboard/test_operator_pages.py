@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 
+from gateway.limits.buckets import Charge, cost_us
 from store.models import Project
 from store.repositories import engine as engines
+from store.repositories import usage
+from store.repositories.usage import UsageCount, UsageKey
 from store.session import Database
 from tests.fixtures.dashboard import Site, token_in
 from tests.fixtures.operator_site import operator_site
@@ -100,6 +103,34 @@ async def test_an_engine_is_drained_and_used_again(database: Database) -> None:
     assert "engine.resumed" in log
 
 
+async def test_rows_at_the_engine_are_told_apart(database: Database) -> None:
+    async with operator_site(database) as site, site.admin() as client:
+        said = (await client.get("/admin/batches")).text
+    told = "18 succeeded, 2 failed, 14 decoding, 6 parked, 6 queued there, 14 waiting"
+    assert told in said, "two rows came since the engine said what it has"
+
+
+async def test_an_engine_is_called_by_its_name(database: Database) -> None:
+    async with operator_site(database, troubled=True) as site, site.admin() as client:
+        (member,) = site.app.state.engines.members
+        async with database.unit_of_work() as work:
+            await engines.add(work, member.url)
+        found = (await client.get("/admin/engines")).text
+        assert f"<h2>{member.url.partition('://')[2]} " in found, "by its address at first"
+        fields = {"csrf_token": token_in(found), "url": member.url}
+        for name, status in ((" rack 2 ", 303), ("x" * 65, 400), ("a\nb", 400)):
+            reply = await client.post("/admin/engines/name", data={**fields, "name": name})
+            assert reply.status_code == status, name
+        assert "<h2>rack 2 " in (await client.get("/admin/engines")).text
+        assert "rack 2" in (await client.get("/admin/scheduler")).text
+        overview = (await client.get("/admin/")).text
+        log = (await client.get("/admin/audit?action=engine.named")).text
+        unknown = {**fields, "url": "http://nowhere:1", "name": "a"}
+        assert (await client.post("/admin/engines/name", data=unknown)).status_code == 404
+    assert "The engine rack 2 is lost" in overview
+    assert "name: rack 2" in log
+
+
 async def test_a_projects_use_stands_beside_its_limits(database: Database) -> None:
     async with operator_site(database) as site, site.admin() as client:
         async with database.unit_of_work() as work:
@@ -111,3 +142,30 @@ async def test_a_projects_use_stands_beside_its_limits(database: Database) -> No
     assert "of 4" in used
     assert 'value="75.0"' in used
     assert "Prompt tokens waiting" in used
+
+
+async def test_usage_has_shares_and_limits_beside_use(database: Database) -> None:
+    async with operator_site(database) as site, site.admin() as client:
+        async with database.unit_of_work() as work:
+            project = await work.get_one(Project, "proj_default")
+            project.live_batches, project.requests_per_minute = 3, 60
+            project.tokens_per_minute = 0
+            for model, num in (("large", 750), ("small", 250)):
+                used = UsageKey("proj_default", site.key_id, model, "online")
+                await usage.add(work, {used: UsageCount(1, num, 0, 0)})
+        limit = Charge("coserve:rate:proj_default:requests", cost_us(60, 60))
+        await site.app.state.limiter.take([limit])
+        said = (await client.get("/admin/usage")).text
+    shares = said[said.index('id="shares"') : said.index('id="usage"')]
+    for title in ("By project", "By key", "By model", "By class"):
+        assert f"<h2>{title}</h2>" in shares
+    assert '75.0 % <span class="sub-inline">750</span>' in shares
+    assert 'value="25.0" class="run" aria-label="small, of all tokens"' in shares
+    limits = said[said.index('id="limits"') :]
+    assert '3 <span class="sub-inline">of 3</span>' in limits
+    assert 'class="bad" aria-label="Live batches of Default, of its limit"' in limits
+    found = re.search(r'Requests a minute</dt><dd>(\d+) <span class="sub-inline">of 60', limits)
+    assert found
+    assert 0 < int(found[1]) <= 60, "what was taken flows back in a minute"
+    assert 'Tokens a minute</dt><dd>0 <span class="sub-inline">of 0</span>' in limits
+    assert "Stored bytes" not in limits, "it has no limit"

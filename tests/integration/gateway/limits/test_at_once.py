@@ -47,6 +47,7 @@ async def test_two_gateways_count_together(broker_url: str, project: Principal) 
             with pytest.raises(RateLimited, match="2 requests in flight"):
                 await each.enter(project)
         await other.enter(replace(project, project_id=new_id("proj_")))
+        assert await one.in_flight(project.project_id) == 2
         first.leave()
         await one.flush()
         await other.enter(project)

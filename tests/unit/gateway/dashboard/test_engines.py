@@ -89,7 +89,15 @@ def test_the_page_says_what_its_figures_count() -> None:
     shown = reading(
         page_tokens=1, free_pages=250, online_tokens=7, checkpointed_pages=5, parked_rows=3
     )
-    page = render("fragments/engine.html", number=0, e=shown, chart="{}", known=None, day="{}")
+    page = render(
+        "fragments/engine.html",
+        number=0,
+        e=shown,
+        chart="{}",
+        known=None,
+        called="e",
+        day="{}",
+    )
     text = " ".join(re.sub(r"<[^>]+>", " ", page).split())
     assert "Requests now" in text
     assert "Parked 3" in text

@@ -17,10 +17,11 @@ def moment(met: float, missed: float) -> Moment:
 
 def test_a_lost_engine_says_why() -> None:
     lost = Member(FakeEngineClient(url="http://e:1"), up=False, why="Connection refused.")
-    (found,) = troubles.of_engines([lost])
+    (found,) = troubles.of_engines([lost], {"http://e:1": "rack 2"})
+    assert found.what == "The engine rack 2 is lost"
     assert (found.tone, found.cause, found.path) == ("bad", "Connection refused.", "/engines")
-    assert not [*troubles.of_engines([Member(FakeEngineClient(), up=True)])]
-    assert [one.what for one in troubles.of_engines([])] == ["There is no engine"]
+    assert not [*troubles.of_engines([Member(FakeEngineClient(), up=True)], {})]
+    assert [one.what for one in troubles.of_engines([], {})] == ["There is no engine"]
 
 
 def test_targets_are_missed_below_the_threshold_and_not_by_chance() -> None:

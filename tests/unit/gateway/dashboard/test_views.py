@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from batch.extension import BatchExtension, WaitingReason
+from batch.extension import BatchExtension, RowsAtEngines, WaitingReason
 from batch.states import BatchStatus
 from gateway.dashboard.templating import render
 from gateway.dashboard.views import (
@@ -177,6 +177,29 @@ def test_an_unknown_event_is_still_said() -> None:
     assert (shown.label, shown.detail, shown.tone) == ("Row reaped", "rows: 3", "idle")
 
 
+def test_rows_at_the_engine_are_said_by_what_they_do() -> None:
+    there = RowsAtEngines(rows=20, decoding=12, parked=5, queued=3)
+    shown = view(num_completed=50, num_running=20, said={"at_engine": there})
+    assert [(part[1], part[2], part[3], part[4]) for part in shown.segments] == [
+        ("succeeded", 50, 0.0, 50.0),
+        ("decoding", 12, 50.0, 12.0),
+        ("parked", 5, 62.0, 5.0),
+        ("queued there", 3, 67.0, 3.0),
+    ]
+    row = " ".join(re.sub(r"<[^>]+>", "", render("fragments/batch_row.html", b=shown)).split())
+    assert "50 of 100 · 12 decoding · 5 parked · 3 queued there" in row
+    progress = render("fragments/batch_progress.html", b=shown)
+    assert "50 succeeded, 12 decoding, 5 parked, 3 queued there, 30 waiting" in progress
+    assert '<dd id="count-there">20<span class="sub">' in progress
+
+
+def test_an_engine_that_does_not_say_which_leaves_one_part() -> None:
+    shown = view(num_running=20)
+    assert shown.there == [("run", "at the engine", 20)]
+    ended = view("completed", num_completed=100, completed_at=NOW)
+    assert [part[1] for part in ended.segments] == ["succeeded"]
+
+
 def test_the_chart_goes_from_zero_to_now() -> None:
     shown = view(num_total=4, num_completed=3, in_progress_at=NOW - timedelta(seconds=5))
     together = NOW - timedelta(seconds=2)
@@ -234,7 +257,7 @@ def test_the_chart_does_not_jump_at_a_cancel() -> None:
 
 def test_rows_that_a_dispatcher_holds_are_at_the_engine_not_running() -> None:
     progress = render("fragments/batch_progress.html", b=view(num_running=119))
-    assert "<dt>At the engine</dt><dd>119</dd>" in progress
+    assert '<dt>At the engine</dt><dd id="count-there">119</dd>' in progress
     assert "Running" not in progress
     event = BatchEvent(event="in_progress", detail=None, created_at=NOW)
     assert EventView.of(event).label == "Validated, rows go to the engine"

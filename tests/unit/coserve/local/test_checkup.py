@@ -1,0 +1,35 @@
+"""Whether the engine's torch gets on with the GPU, by what a Python says that stands in for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from coserve.local.checkup import cuda
+
+
+def python_that(tmp_path: Path, does: str) -> Path:
+    made = tmp_path / "python"
+    made.write_text(f"#!/bin/sh\n{does}\n")
+    made.chmod(0o755)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("does", "state", "found", "fix"),
+    [
+        ("echo '13.0 2'", "good", "torch has CUDA 13.0 and finds 2 device(s)", ""),
+        ("echo '13.0 0'", "bad", "torch wants CUDA 13.0 and finds no device", "driver"),
+        ("echo 'No module named torch' >&2; exit 1", "bad", "No module named torch", "setup"),
+    ],
+)
+def test_what_torch_says(tmp_path: Path, does: str, state: str, found: str, fix: str) -> None:
+    said = cuda(python_that(tmp_path, does))
+    assert said.state == state
+    assert found in said.found
+    assert fix in said.fix
+
+
+def test_without_the_packages_nothing_is_known(tmp_path: Path) -> None:
+    assert cuda(tmp_path / "python").state == "unknown"
