@@ -99,10 +99,6 @@ class CommonSettings(ServiceSettings):
 class BatchSettings(CommonSettings):
     """What the workers and beat need to know."""
 
-    batch_dispatchers: int = Field(default=0, ge=0, le=256)
-    """Processes of the dispatch worker, one for each engine at work; 0: one more than ENGINE_URLS
-    names, and at least 4."""
-
     batch_max_in_flight: int = Field(default=256, ge=1, le=4096)
     """Most rows one dispatcher has at its engine at once."""
 

@@ -16,6 +16,7 @@ from celery.platforms import SecurityWarning
 
 from batch.queue import GC_FILES, SWEEP, TASK_ROUTES
 from batch.settings import BatchSettings
+from batch.worker.growth import Growth
 
 # As whom a worker runs is the operator's choice; the warning is no line of a log.
 warnings.filterwarnings("ignore", category=SecurityWarning)
@@ -67,6 +68,7 @@ def make_app(settings: BatchSettings | None = None) -> Celery:
         beat_max_loop_interval=SWEEP_PERIOD_S,
         beat_cron_starting_deadline=None,
     )
+    app.steps["worker"].add(Growth)
     return app
 
 

@@ -7,14 +7,12 @@ from dataclasses import dataclass, field
 
 from batch.queue import DISPATCH_QUEUE, STAGES_QUEUE, SWEEP_QUEUE
 from batch.settings import BatchSettings
+from batch.worker.growth import FIRST_PROCESSES, worker_name
 
 APP = "batch.worker.app"
 NUM_STAGE_PROCESSES = 4
 """One for webhook deliveries, which wait for strangers; one for the collection; one for the long
 stages of a project (batch/turns.py). So one is left for everybody else."""
-
-MIN_DISPATCHERS = 4
-"""Room for engines that are registered while the worker runs."""
 
 
 @dataclass(frozen=True)
@@ -35,13 +33,13 @@ class Command:
 def worker_commands(settings: BatchSettings) -> list[Command]:
     """The workers: no stage ever waits behind a dispatcher, nor the sweep behind long stages.
 
-    A spare dispatch process takes an engine over at once when a stopped one still has its place.
+    That of the dispatchers grows with the engines it serves (batch/worker/growth.py).
     """
-    num_dispatch = settings.batch_dispatchers or max(MIN_DISPATCHERS, len(settings.engines) + 1)
+    del settings  # none of these depends on any
     return [
-        _worker("worker-dispatch", DISPATCH_QUEUE, num_dispatch),
-        _worker("worker-stages", STAGES_QUEUE, NUM_STAGE_PROCESSES),
-        _worker("worker-sweep", SWEEP_QUEUE, 1),
+        _worker(DISPATCH_QUEUE, FIRST_PROCESSES),
+        _worker(STAGES_QUEUE, NUM_STAGE_PROCESSES),
+        _worker(SWEEP_QUEUE, 1),
     ]
 
 
@@ -51,7 +49,8 @@ def beat_command(settings: BatchSettings) -> Command:
     return Command("beat", (*_celery(), "beat", "--loglevel=WARNING", "--pidfile="))
 
 
-def _worker(name: str, queue: str, num_processes: int) -> Command:
+def _worker(queue: str, num_processes: int) -> Command:
+    name = worker_name(queue)
     # Gossip, mingle and the worker heartbeat talk to other workers; nobody here listens.
     argv = (
         *_celery(),

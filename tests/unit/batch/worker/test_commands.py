@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import pytest
-
 from batch.settings import BatchSettings
 from batch.worker.app import (
     STAGE_SOFT_LIMIT_S,
@@ -12,24 +10,17 @@ from batch.worker.app import (
 from batch.worker.commands import beat_command, worker_commands
 
 
-def test_dispatchers_have_a_worker_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ENGINE_URLS", "http://one,http://two")
+def test_dispatchers_have_a_worker_of_their_own() -> None:
     dispatch, stages, sweep = worker_commands(BatchSettings())
     assert "--queues=dispatch" in dispatch.argv
-    assert "--concurrency=4" in dispatch.argv, "room for engines that are registered later"
     assert "--queues=stages" in stages.argv
     assert "--queues=sweep" in sweep.argv
+    assert [one.name for one in (dispatch, stages, sweep)] == [
+        "worker-dispatch",
+        "worker-stages",
+        "worker-sweep",
+    ]
     assert "beat" in beat_command(BatchSettings()).argv
-
-
-@pytest.mark.parametrize(("given", "num"), [("0", 7), ("2", 2)])
-def test_an_engine_has_a_process_and_one_is_spare(
-    monkeypatch: pytest.MonkeyPatch, given: str, num: int
-) -> None:
-    monkeypatch.setenv("ENGINE_URLS", ",".join(f"http://{n}" for n in range(6)))
-    monkeypatch.setenv("COSERVE_BATCH_DISPATCHERS", given)
-    dispatch, *_ = worker_commands(BatchSettings())
-    assert f"--concurrency={num}" in dispatch.argv
 
 
 def test_no_stage_may_outlast_the_visibility_timeout() -> None:
