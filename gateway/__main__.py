@@ -49,7 +49,7 @@ def _serve(settings: GatewaySettings, process: Process | None) -> None:
         metrics.siblings = Siblings(process.door, partial(metrics.of_process, process.number))
         sockets = [socket.socket(fileno=process.listener)]
     app.openapi()  # a tenth of a second, which an open stream would feel: before there is any
-    server = GatewayServer(app, settings)
+    server = GatewayServer(app, settings, process.beat if process is not None else None)
     spare_collector()
     server.run(sockets)
     tracing.stop()

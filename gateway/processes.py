@@ -1,8 +1,9 @@
 """Several processes of one gateway behind one port (`COSERVE_GATEWAY_PROCESSES`, decision 0226).
 
 The parent serves nothing: it binds a socket of the port for each process, starts them, starts
-again what dies, and hands signals on. The kernel spreads connections over the sockets. A socket
-outlives its process, so who connects while one is started anew waits for it and is not refused.
+again what dies or hangs, and hands signals on. The kernel spreads connections over the sockets. A
+socket outlives its process, so who connects while one is started anew waits for it and is not
+refused.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import signal
 import socket
 import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -25,6 +27,11 @@ from gateway.settings import GatewaySettings
 
 PAUSE_S: Final = 1.0
 """Between a process' end and its next start."""
+
+LOOK_S: Final = 1.0
+HUNG_LOOKS: Final = 20
+"""A process whose loop has not run for so many looks of its parent hangs. Looks, not seconds: where
+the whole host stood still, none of them was missed."""
 
 _BACKLOG: Final = 2048
 _PR_SET_PDEATHSIG: Final = 1
@@ -66,6 +73,17 @@ class Process:
     def door(self) -> Path:
         """The socket at which it tells its metrics; it is there once the process serves."""
         return self.folder / f"{self.number}.sock"
+
+    def beat(self) -> None:
+        """Say that its loop runs: the parent looks when the door was last touched."""
+        with suppress(OSError):
+            os.utime(self.door)
+
+    def beaten_at_ns(self) -> int | None:
+        """When it last said so; none before it serves."""
+        with suppress(OSError):
+            return self.door.stat().st_mtime_ns
+        return None
 
     def bind_life(self) -> None:
         """End with the parent, however that ends."""
@@ -124,7 +142,7 @@ class Gateway:
                 sys.executable, "-m", "gateway", *told.arguments,
                 env=self._environment, pass_fds=[listener], start_new_session=True,
             )  # fmt: skip
-            code = await process.wait()
+            code = await self._until_it_ends(told, process)
             del self._running[number]
             if self._stopping.is_set():
                 return abs(code)
@@ -139,6 +157,21 @@ class Gateway:
                 return 0
             except TimeoutError:
                 pass
+
+    async def _until_it_ends(self, told: Process, process: asyncio.subprocess.Process) -> int:
+        """Its exit code; one that hangs is killed, but for when it is to end by itself."""
+        ending = asyncio.ensure_future(process.wait())
+        seen_ns, num_silent = None, 0
+        while not (await asyncio.wait([ending], timeout=LOOK_S))[0]:
+            beaten_ns = told.beaten_at_ns()
+            is_silent = beaten_ns is not None and beaten_ns == seen_ns
+            num_silent = num_silent + 1 if is_silent and not self._stopping.is_set() else 0
+            seen_ns = beaten_ns
+            if num_silent >= HUNG_LOOKS:
+                logger.error("process %d of the gateway hangs", told.number)
+                process.kill()
+                break
+        return await ending
 
     def _stop(self, number: int) -> None:
         if not self._stopping.is_set():

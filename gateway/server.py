@@ -7,6 +7,7 @@ import math
 import resource
 import signal
 import time
+from collections.abc import Callable
 from types import FrameType
 
 import uvicorn
@@ -24,11 +25,20 @@ _SPARE_FILES = 512
 
 
 class GatewayServer(uvicorn.Server):
-    """A server of one app; says on `app.state.stopping` when its end has come."""
+    """A server of one app; says on `app.state.stopping` when its end has come.
 
-    def __init__(self, app: FastAPI, settings: GatewaySettings) -> None:
+    Args:
+        app: The app.
+        settings: Its settings.
+        beat: Called each second, for who wants to know that its loop runs.
+    """
+
+    def __init__(
+        self, app: FastAPI, settings: GatewaySettings, beat: Callable[[], None] | None = None
+    ) -> None:
         super().__init__(_config(app, settings))
         self._app = app
+        self._beat = beat
         self._delay_s = settings.shutdown_delay_s
         self._exit_at_s = math.inf
 
@@ -55,6 +65,8 @@ class GatewayServer(uvicorn.Server):
             self.should_exit = True
         if counter % _TICKS_PER_SECOND == 0:
             sweep(self.server_state.connections, asyncio.get_running_loop().time())
+            if self._beat is not None:
+                self._beat()
         return await super().on_tick(counter)
 
 

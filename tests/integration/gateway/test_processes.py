@@ -203,6 +203,25 @@ async def test_a_killed_process_takes_its_own_streams_along_and_comes_back(
         assert killed.pid not in {child.pid for child in running.children}
 
 
+async def test_a_process_that_hangs_is_replaced(running: Running) -> None:
+    begun = asyncio.Semaphore(0)
+    hung, other = running.children
+    async with running.caller() as http, asyncio.TaskGroup() as group:
+        streams = [group.create_task(stream(http, begun)) for _ in range(32)]
+        for _ in streams:
+            await begun.acquire()
+        hung.suspend()
+        answers = [await one for one in streams]
+        assert any(is_whole(one) for one in answers), "the other process' streams go on"
+        assert None in answers, "a stream of the one that hangs breaks, it does not wait for ever"
+        again = [await stream(http, begun) for _ in range(8)]
+        assert all(map(is_whole, again))
+    await until_both_answer(running)
+    assert other.pid in {child.pid for child in running.children}
+    assert hung.pid not in {child.pid for child in running.children}
+    assert "of the gateway hangs" in running.log.read_text()
+
+
 async def test_the_processes_end_with_their_parent(running: Running) -> None:
     children = running.children
     assert len(children) == 2
