@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final
 
 from opentelemetry import trace
@@ -24,6 +24,7 @@ from engine_adapter import log_lines
 ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 HEADER: Final = "traceparent"
 
+_NO_SPAN: Final = nullcontext(trace.INVALID_SPAN)
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
 _provider: Any = None
 
@@ -78,8 +79,9 @@ def fail(span: Span, error: BaseException) -> None:
     span.set_attribute("error.type", type(error).__name__)
 
 
-@contextmanager
-def span(name: str, kind: SpanKind, facts: Facts, parent: str | None = None) -> Iterator[Span]:
+def span(
+    name: str, kind: SpanKind, facts: Facts, parent: str | None = None
+) -> AbstractContextManager[Span]:
     """A span over the block; what begins in it is below it.
 
     Args:
@@ -88,9 +90,11 @@ def span(name: str, kind: SpanKind, facts: Facts, parent: str | None = None) -> 
         facts: Attributes.
         parent: A `traceparent` of elsewhere; by default the span around this one.
     """
-    if _provider is None:
-        yield trace.INVALID_SPAN
-        return
+    return _NO_SPAN if _provider is None else _span(name, kind, facts, parent)
+
+
+@contextmanager
+def _span(name: str, kind: SpanKind, facts: Facts, parent: str | None) -> Iterator[Span]:
     made = begin(name, kind, facts, parent)
     with trace.use_span(made, record_exception=False, set_status_on_exception=False):
         try:

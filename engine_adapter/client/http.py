@@ -111,7 +111,9 @@ class HttpEngineClient:
             raise
 
     def _facts_of(self, call: EngineCall) -> tracing.Facts:
-        """What a span says of a call."""
+        """What a span says of a call, if there are any."""
+        if not tracing.is_on():
+            return {}
         return {
             "server.address": self._url,
             "url.path": call.path,

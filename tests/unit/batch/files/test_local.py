@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
 import stat
@@ -9,11 +10,15 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from batch.errors import StorageFull
-from batch.files import file_store_from_url
+from batch.files import file_store_from_url, local
+from batch.files.base import ByteRange
 from batch.files.local import LocalFileStore
 from batch.files.memory import MemoryFileStore
 
@@ -46,6 +51,26 @@ async def test_objects_are_private(tmp_path: Path) -> None:
     [path] = files_below(tmp_path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) & 0o077 == 0
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=12))
+def test_ranges_that_are_read_together_are_those_that_were_asked_for(
+    asked: list[tuple[int, int]],
+) -> None:
+    content = bytes(range(80))
+    ranges = [ByteRange(offset, length) for offset, length in asked]
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local, "_NEAR_BYTES", 3)
+        patch.setattr(local, "_RUN_BYTES", 25)
+        store = LocalFileStore(Path(folder))
+
+        async def run() -> list[bytes]:
+            await store.put("file-1", chunks(content))
+            return await store.read_ranges("file-1", ranges)
+
+        found = asyncio.run(run())
+    assert found == [content[offset : offset + length] for offset, length in asked]
 
 
 async def test_a_process_killed_while_writing_leaves_only_what_is_discarded(
