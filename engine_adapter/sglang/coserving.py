@@ -23,13 +23,12 @@ from sglang.srt.managers.utils import GenerationBatchResult
 from engine_adapter.scheduling.derive import safepoint_layers
 from engine_adapter.scheduling.plan import Outcome, SafepointMode
 from engine_adapter.scheduling.request import Phase
-from engine_adapter.sglang.actuate import actuate, settle
+from engine_adapter.sglang.actuate import actuate, settle, undo_positions
 from engine_adapter.sglang.cuda_pass import host_computes
-from engine_adapter.sglang.launched_step import LaunchedStep
 from engine_adapter.sglang.queueing import QueueingScheduler
-from engine_adapter.sglang.runtime_parts import adopt_profile
-from engine_adapter.sglang.safepoint import StepStopped
-from engine_adapter.sglang.undo_rows import undo_positions
+from engine_adapter.sglang.rows import LaunchedStep
+from engine_adapter.sglang.runtime import adopt_profile
+from engine_adapter.sglang.safepoints import StepStopped
 
 logger = logging.getLogger(__name__)
 

@@ -32,8 +32,8 @@ from sglang.srt.managers.io_struct import (
 
 from engine_adapter.scheduling.plan import Arrival, Decision, RunningStep, SafepointMode
 from engine_adapter.scheduling.request import RequestClass
-from engine_adapter.sglang.row_class import classify
-from engine_adapter.sglang.safepoint import StopWord
+from engine_adapter.sglang.rows import classify
+from engine_adapter.sglang.safepoints import StopWord
 
 logger = logging.getLogger(__name__)
 SWITCH_INTERVAL_S = 0.0005

@@ -12,7 +12,7 @@ from engine_adapter.scheduling.policies.base import SchedulingPolicy
 from engine_adapter.scheduling.policies.registry import UNPROFILED_POLICY, create_policy
 from engine_adapter.scheduling.policies.settings import PolicySettings
 from engine_adapter.scheduling.snapshot import Snapshot
-from engine_adapter.sglang.counters import Counters
+from engine_adapter.sglang.report import Counters
 from engine_adapter.sglang.settings import RuntimeSettings
 
 logger = logging.getLogger(__name__)

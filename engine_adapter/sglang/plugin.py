@@ -16,8 +16,7 @@ TARGET = "sglang.srt.managers.scheduler.Scheduler"
 
 def register() -> None:
     """Hook the scheduler class; ends the process when this SGLang is not the one we know."""
-    from engine_adapter.sglang.last_word import refuse, repeat_at_the_end
-    from engine_adapter.sglang.settings import SettingError
+    from engine_adapter.sglang.settings import SettingError, refuse, repeat_at_the_end
 
     repeat_at_the_end()
     try:
@@ -28,13 +27,13 @@ def register() -> None:
             refuse("; ".join(broken))
         from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
-        from engine_adapter.sglang import grammar_guard, seeded_sampling, token_bytes
-        from engine_adapter.sglang.scheduler import CoServeScheduler
+        from engine_adapter.sglang import guards
+        from engine_adapter.sglang.scheduler import scheduler_class
 
-        grammar_guard.install()
-        seeded_sampling.install()
-        HookRegistry.register(TARGET, CoServeScheduler, HookType.REPLACE)
-        HookRegistry.register(token_bytes.TARGET, token_bytes.with_bytes, HookType.AFTER)
+        guards.guard_grammars()
+        guards.honour_seeds()
+        HookRegistry.register(TARGET, scheduler_class(), HookType.REPLACE)
+        HookRegistry.register(guards.TOKEN_TEXTS, guards.with_bytes, HookType.AFTER)
     except SettingError as error:
         refuse(str(error))
     except Exception:  # noqa: BLE001 - SGLang would swallow it and start without us

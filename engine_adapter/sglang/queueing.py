@@ -21,14 +21,45 @@ from engine_adapter.prediction.base import Asked, LengthPredictor
 from engine_adapter.scheduling.plan import RunningStep
 from engine_adapter.scheduling.request import RequestRow
 from engine_adapter.sglang.actuate import retract_rows, settle
-from engine_adapter.sglang.cached_prefix import cached_tokens
-from engine_adapter.sglang.launched_step import LaunchedStep
-from engine_adapter.sglang.live_rows import LiveRow
-from engine_adapter.sglang.modes import refuse_unsupported_modes, refuse_unsupported_pools
-from engine_adapter.sglang.reporting import GRAMMAR_POLL_S, ReportingScheduler
-from engine_adapter.sglang.row_class import classify
-from engine_adapter.sglang.runtime_parts import install_parts
+from engine_adapter.sglang.contract import refuse_unsupported_modes, refuse_unsupported_pools
+from engine_adapter.sglang.rows import LaunchedStep, LiveRow, classify
+from engine_adapter.sglang.runtime import install_parts
+from engine_adapter.sglang.scheduler import GRAMMAR_POLL_S, ReportingScheduler
 from engine_adapter.sglang.settings import ending_in_one_sentence, read_settings
+
+# --- How much of a prompt the prefix tree holds, asked without touching the tree.
+#
+# SGLang's own match splits nodes and notes accesses, so only the scheduler's thread may call it.
+# The monitor asks from a thread of its own, while a step runs, to charge an arrival only for what
+# it has still to compute. The walk here reads and changes nothing. The scheduler may change the
+# tree in between: an answer is then off by one node, which costs at most one needless or one
+# missing stop.
+
+
+def cached_tokens(tree: Any, key: Any) -> int:
+    """Tokens at the front of ``key`` whose KV the tree holds.
+
+    Args:
+        tree: SGLang's ``RadixCache``.
+        key: A ``RadixKey``; its limit is kept.
+    """
+    key = key.page_aligned(tree.page_size)
+    node, found = tree.root_node, 0
+    while len(key) > 0:
+        child = node.children.get(key.child_key(tree.page_size))
+        if child is None:
+            break
+        held = child.key
+        matched = held.match(key, page_size=tree.page_size)
+        found += matched
+        if matched < len(held):
+            break
+        key = key[matched:]
+        node = child
+    return found
+
+
+# --- The scheduler.
 
 IDLE_POLL_S = 1.0
 # A look into the prefix tree takes some 50 us, and the next step waits for it.

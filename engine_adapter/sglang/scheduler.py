@@ -7,9 +7,47 @@ every step.
 
 from __future__ import annotations
 
+import time
+from typing import Any
+
+from sglang.srt.managers.scheduler import Scheduler
+
 from engine_adapter.scheduling.policies.registry import POLICIES, TEST_POLICIES, TWO_POOLS
-from engine_adapter.sglang.reporting import ReportingScheduler
+from engine_adapter.sglang.contract import PINNED_VERSION, broken_runtime_promises
+from engine_adapter.sglang.report import live_ids
 from engine_adapter.sglang.settings import OFF, RuntimeSettings, SettingError, read_settings
+
+GRAMMAR_POLL_S = 0.002
+
+
+class ReportingScheduler(Scheduler):
+    """SGLang's scheduler, reporting what the service has to know."""
+
+    def maybe_sleep_on_idle(self) -> None:
+        """Sleep while idle, but not while a grammar is being compiled.
+
+        SGLang sleeps for up to a second then: the grammar comes from a thread, not from a socket
+        that would wake the scheduler, and the first token of structured output comes that late.
+        """
+        if self.grammar_manager.has_waiting_grammars():
+            time.sleep(GRAMMAR_POLL_S)
+            return
+        super().maybe_sleep_on_idle()
+
+    def get_internal_state(self, recv_req: Any) -> Any:
+        """SGLang's state and, under `coserve`, ours: `/server_info` -> `internal_states[0]`."""
+        reply = super().get_internal_state(recv_req)
+        reply.internal_state["coserve"] = {
+            "version": PINNED_VERSION,
+            "plugin": "live",
+            "live": live_ids(self),
+            **self.coserve_state(),
+        }
+        return reply
+
+    def coserve_state(self) -> dict[str, Any]:
+        """What the runtime says about itself."""
+        return {"policy": OFF}
 
 
 def settings_at_start() -> RuntimeSettings:
@@ -34,8 +72,6 @@ def scheduler_class() -> type[ReportingScheduler]:
     """The class for this process."""
     if not settings_at_start().is_on:
         return ReportingScheduler
-    from engine_adapter.sglang.runtime_contract import broken_runtime_promises
-
     if broken := broken_runtime_promises():
         raise SettingError(
             f"this SGLang is not the one the plugin was written for ({'; '.join(broken)}): "
@@ -44,6 +80,3 @@ def scheduler_class() -> type[ReportingScheduler]:
     from engine_adapter.sglang.coserving import CoServingScheduler
 
     return CoServingScheduler
-
-
-CoServeScheduler = scheduler_class()

@@ -1,21 +1,85 @@
 """Settings of the runtime inside the engine process, read from the environment.
 
-Standard library only: the engine's environment does not have the service's dependencies. Every
-refusal is one sentence that says what to do.
+Every refusal is one sentence that says what to do, and ends the engine. The engine's environment
+does not have the service's dependencies.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import sys
+import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import NoReturn
 
 from engine_adapter.prediction.registry import DEFAULT_PREDICTOR
+from engine_adapter.refusal import EXIT_REFUSED, sentence
 from engine_adapter.scheduling.targets import Slo
-from engine_adapter.sglang.last_word import refuse
+
+# --- End this process with one sentence, and have the engine's server end with it too.
+#
+# Most refusals happen in a scheduler process: it has seen the model and the memory. SGLang's server
+# notices that the process died, prints a traceback and ends with its own status; the sentence would
+# drown. So the scheduler leaves it in a file, and the server, whatever ends it, repeats it last.
+
+# Set by the server for the processes it starts; no setting, so it does not begin with COSERVE_.
+_FILE = "_COSERVE_LAST_WORD"
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+
+
+def refuse(reason: str) -> NoReturn:
+    """Say why the engine cannot start, and end the process at once.
+
+    SGLang logs and goes on when a plugin raises, and signals its parent when a scheduler does.
+    """
+    line = sentence(reason) + "\n"
+    sys.stderr.write(line)
+    sys.stderr.flush()
+    path = os.environ.get(_FILE)
+    if path and path != str(_file_of_this_process()):
+        _leave(Path(path), line)
+    os._exit(EXIT_REFUSED)
+
+
+def _leave(path: Path, line: str) -> None:
+    """Write the file unless another rank has: the first word counts, and no link is followed."""
+    with suppress(OSError), os.fdopen(os.open(path, _NEW, 0o600), "w") as file:
+        file.write(line)
+
+
+def _file_of_this_process() -> Path:
+    return Path(tempfile.gettempdir()) / f"coserve-last-word-{os.getpid()}"
+
+
+def repeat_at_the_end() -> None:
+    """In the engine's first process: if a child of it refuses to start, say so last."""
+    if _FILE in os.environ:
+        return
+    path = _file_of_this_process()
+    path.unlink(missing_ok=True)  # of an older process with this number
+    os.environ[_FILE] = str(path)
+    before = sys.excepthook
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        try:
+            line = path.read_text()
+            path.unlink()
+        except OSError:
+            before(kind, error, trace)
+            return
+        sys.stderr.write(line)
+        sys.stderr.flush()
+        os._exit(EXIT_REFUSED)  # the children have been ended by SGLang
+
+    sys.excepthook = hook
+
+
+# --- What the environment says.
 
 OFF = "off"
 DEFAULT_POLICY = "conserve_v2"
@@ -162,3 +226,37 @@ def _switch(env: Mapping[str, str], name: str) -> bool:
     if text not in ("0", "1"):
         raise SettingError(f"{name} is {text!r}; give 0 or 1")
     return text == "1"
+
+
+# --- Memory the host pool may take: of the machine, and of the container we are in.
+
+CGROUP = Path("/sys/fs/cgroup")
+
+
+def most_bytes(budget: int, *, pinned: bool) -> int:
+    """The largest block that takes no more than the budget.
+
+    torch's allocator of pinned memory rounds a block up to a power of two.
+    """
+    return 1 << (budget.bit_length() - 1) if pinned and budget > 0 else budget
+
+
+def free_bytes(cgroup: Path = CGROUP) -> int:
+    """What can be allocated without swapping and without the container being killed.
+
+    Args:
+        cgroup: Folder of this container's control group (version 2), or of none.
+    """
+    import psutil  # of the engine's environment
+
+    available = int(psutil.virtual_memory().available)
+    try:
+        limit = (cgroup / "memory.max").read_text().strip()
+        if limit == "max":
+            return available
+        used = int((cgroup / "memory.current").read_text())
+        fields = dict(line.split() for line in (cgroup / "memory.stat").read_text().splitlines())
+        # File pages that nobody has used for a while are given back first.
+        return max(0, min(available, int(limit) - used + int(fields.get("inactive_file", 0))))
+    except (OSError, ValueError):
+        return available

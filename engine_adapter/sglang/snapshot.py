@@ -13,8 +13,8 @@ from engine_adapter.scheduling.request import Phase, SharedPages
 from engine_adapter.scheduling.snapshot import EngineLimits, Resources, Snapshot, reserved_slots
 from engine_adapter.scheduling.targets import Slo
 from engine_adapter.sglang.cuda_pass import captured_rows
-from engine_adapter.sglang.host_pool import HOST_PAGE_TOKENS
-from engine_adapter.sglang.live_rows import LiveRow
+from engine_adapter.sglang.kv import HOST_PAGE_TOKENS
+from engine_adapter.sglang.rows import LiveRow
 
 UNBOUNDED_PAGES = 1 << 20
 COPY_SHARE = 0.05

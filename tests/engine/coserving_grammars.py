@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerFast
 
 from engine_adapter.scheduling.request import Phase
 from engine_adapter.scheduling.snapshot import Snapshot
-from engine_adapter.sglang import grammar_guard
+from engine_adapter.sglang import guards
 from tests.engine.scenario_steps import counters, flush, gained, stopped_layers
 from tests.engine.scheduler_rig import VOCAB, Rig, prompt
 from tests.engine.scripted_policy import ScriptedPolicy, Wishes
@@ -43,7 +43,7 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
 
 def grammar(rig: Rig) -> dict[str, Any]:
     """A JSON row beside a plain one: parked, retracted and restored, its passes stopped."""
-    grammar_guard.install()
+    guards.guard_grammars()
     tokenizer = byte_tokenizer()
     manager = rig.scheduler.grammar_manager
     manager.grammar_backend = XGrammarGrammarBackend(

@@ -12,7 +12,7 @@ from typing import Any
 from engine_adapter.sglang import profiler as profiling
 from engine_adapter.sglang.planner import Planner
 from engine_adapter.sglang.profiler import Profiler
-from engine_adapter.sglang.runtime_parts import model_before_profile
+from engine_adapter.sglang.runtime import model_before_profile
 from tests.engine.scenario_steps import NEW, flush, undisturbed
 from tests.engine.scheduler_rig import Rig, prompt
 

@@ -16,7 +16,7 @@ from sglang.srt.models.phimoe import PhiMoEDecoderLayer
 from sglang.srt.models.qwen2 import Qwen2DecoderLayer
 from sglang.srt.models.qwen3 import Qwen3DecoderLayer
 
-from engine_adapter.sglang.safepoint import Safepoints
+from engine_adapter.sglang.safepoints import Safepoints
 from engine_adapter.sglang.settings import SettingError
 
 

@@ -21,10 +21,14 @@ import zmq  # noqa: E402
 from sglang.srt.mem_cache.base_prefix_cache import InsertParams, MatchPrefixParams  # noqa: E402
 from sglang.srt.mem_cache.radix_cache import RadixCache, RadixKey  # noqa: E402
 
-from engine_adapter.sglang.cached_prefix import cached_tokens  # noqa: E402
 from engine_adapter.sglang.monitor import Monitor  # noqa: E402
-from engine_adapter.sglang.rank_agreement import WORDS_BYTES, RankAgreement  # noqa: E402
-from engine_adapter.sglang.row_drop import PENDING_REDUCE, cut_forward_batch  # noqa: E402
+from engine_adapter.sglang.queueing import cached_tokens  # noqa: E402
+from engine_adapter.sglang.safepoints import (  # noqa: E402  # noqa: E402
+    PENDING_REDUCE,
+    WORDS_BYTES,
+    RankAgreement,
+    cut_forward_batch,
+)
 
 HIDDEN = 4
 

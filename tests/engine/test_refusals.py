@@ -77,7 +77,7 @@ def test_a_page_size_that_does_not_fit_the_host_pages(
 def test_a_plugin_that_breaks_at_import_ends_the_process(engine_python: Path) -> None:
     code = (
         "import sys\n"
-        "sys.modules['engine_adapter.sglang.live_ids'] = None\n"
+        "sys.modules['engine_adapter.sglang.report'] = None\n"
         "from engine_adapter.sglang.plugin import register\n"
         "register()\n"
         "print('registered')\n"
@@ -93,12 +93,12 @@ def test_a_plugin_that_breaks_at_import_ends_the_process(engine_python: Path) ->
 PROMISES = """
 import json
 from engine_adapter.cpu_compat import plugin as cpu
-from engine_adapter.sglang import runtime_contract as contract
+from engine_adapter.sglang import contract as contract
 from engine_adapter.source_digests import changed_sources
 
 found = {"as it is": contract.broken_runtime_promises() + changed_sources(cpu.REPLACED)}
-symbol = next(iter(contract.SIGNATURES))
-contract.SIGNATURES = {symbol: ("self", "more")}
+symbol = next(iter(contract.RUNTIME_SIGNATURES))
+contract.RUNTIME_SIGNATURES = {symbol: ("self", "more")}
 contract.FIELDS = {name: ("gone",) for name in list(contract.FIELDS)[:1]}
 contract.SOURCES = {name: "0" * 16 for name in list(contract.SOURCES)[:1]}
 found["otherwise"] = contract.broken_runtime_promises()

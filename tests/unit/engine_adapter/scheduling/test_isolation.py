@@ -11,8 +11,8 @@ from engine_adapter.scheduling.isolation import PAUSE_EVERY_S, PAUSE_S, Isolatio
 from engine_adapter.scheduling.latency import PolynomialModel
 from engine_adapter.scheduling.request import Phase
 from engine_adapter.scheduling.targets import Slo
-from engine_adapter.sglang.counters import Counters
 from engine_adapter.sglang.planner import Planner
+from engine_adapter.sglang.report import Counters
 from engine_adapter.sglang.settings import RuntimeSettings
 
 if TYPE_CHECKING:

@@ -1,12 +1,20 @@
-"""The contract with SGLang, where there is no SGLang; the engine tests check it where there is."""
+"""What is taken for granted about SGLang, and the ways of running it that are refused."""
 
 from __future__ import annotations
 
 from importlib.util import find_spec
+from types import SimpleNamespace
 
 import pytest
 
-from engine_adapter.sglang.contract import PINNED_VERSION, broken_promises
+from engine_adapter.sglang.contract import (
+    PINNED_VERSION,
+    REQUIRED,
+    broken_promises,
+    refuse_unsupported_modes,
+    refuse_unsupported_pools,
+)
+from engine_adapter.sglang.settings import SettingError
 
 
 @pytest.mark.skipif(find_spec("sglang") is not None, reason="the engine's environment")
@@ -18,3 +26,102 @@ def test_the_pin_is_the_frozen_version(pytestconfig: pytest.Config) -> None:
     for name in ("engine-cpu.txt", "engine-cpu.in", "engine-cuda.in"):
         listed = (pytestconfig.rootpath / "requirements" / name).read_text()
         assert f"sglang=={PINNED_VERSION}" in listed, name
+
+
+# --- Unsupported ways of running SGLang are refused by the name of their argument.
+
+
+def test_the_plain_mode_is_accepted() -> None:
+    refuse_unsupported_modes(SimpleNamespace(**REQUIRED))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("pp_size", 2),
+        ("dp_size", 2),
+        ("nnodes", 2),
+        ("enable_dp_attention", True),
+        ("disaggregation_mode", "decode"),
+        ("speculative_algorithm", "EAGLE"),
+        ("dllm_algorithm", "LowConfidence"),
+        ("enable_pdmux", True),
+        ("enable_hisparse", True),
+        ("enable_lora", True),
+        ("enable_streaming_session", True),
+        ("enable_hierarchical_cache", True),
+        ("enable_lora_overlap_loading", True),
+        ("enable_priority_scheduling", True),
+        ("disable_radix_cache", True),
+        ("enable_two_batch_overlap", True),
+        ("moe_a2a_backend", "deepep"),
+        ("attn_cp_size", 2),
+        ("dcp_size", 2),
+        ("enable_prefill_cp", True),
+        ("enable_lmcache", True),
+        ("enable_flexkv", True),
+        ("radix_cache_backend", "other"),
+    ],
+)
+def test_other_modes_are_refused(name: str, value: object) -> None:
+    with pytest.raises(SettingError) as refused:
+        refuse_unsupported_modes(SimpleNamespace(**{**REQUIRED, name: value}))
+    assert "--" + name.replace("_", "-") in str(refused.value)
+    assert "COSERVE_POLICY=off" in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+HEADS = SimpleNamespace(k_buffer=[], v_buffer=[])
+
+
+class RadixCache:
+    """Named like SGLang's plain prefix tree."""
+
+
+class HiRadixCache:
+    """Named like another of its trees."""
+
+
+def scheduler_with(pool: SimpleNamespace, **flags: object) -> SimpleNamespace:
+    plain = {
+        "tree_cache": RadixCache(),
+        "is_hybrid_swa": False,
+        "is_hybrid_ssm": False,
+        "is_generation": True,
+        "truncation_align_size": None,
+    }
+    allocator = SimpleNamespace(get_kvcache=lambda: pool)
+    return SimpleNamespace(**{**plain, **flags}, token_to_kv_pool_allocator=allocator)
+
+
+def test_attention_that_wants_prompts_cut_elsewhere_is_refused() -> None:
+    with pytest.raises(SettingError, match="multiples of 4096 tokens") as refused:
+        refuse_unsupported_pools(scheduler_with(HEADS, truncation_align_size=4096))
+    assert "--attention-backend fa3" in str(refused.value)
+    assert "COSERVE_POLICY=off" in str(refused.value)
+
+
+@pytest.mark.parametrize("flag", ["is_hybrid_swa", "is_hybrid_ssm"])
+def test_other_pools_are_refused(flag: str) -> None:
+    refuse_unsupported_pools(scheduler_with(HEADS))
+    with pytest.raises(SettingError):
+        refuse_unsupported_pools(scheduler_with(HEADS, **{flag: True}))
+
+
+def test_another_prefix_tree_is_refused() -> None:
+    with pytest.raises(SettingError, match="HiRadixCache") as refused:
+        refuse_unsupported_pools(scheduler_with(HEADS, tree_cache=HiRadixCache()))
+    assert "COSERVE_POLICY=off" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("pool", "word"),
+    [
+        (SimpleNamespace(kv_buffer=[]), "latent"),
+        (SimpleNamespace(**vars(HEADS), k_scale_buffer=[object()]), "scales"),
+    ],
+)
+def test_kv_of_another_form_is_refused(pool: SimpleNamespace, word: str) -> None:
+    with pytest.raises(SettingError, match=word) as refused:
+        refuse_unsupported_pools(scheduler_with(pool))
+    assert "COSERVE_POLICY=off" in str(refused.value)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from engine_adapter.scheduling.request import RequestClass
-from engine_adapter.sglang.row_class import classify
+from engine_adapter.sglang.rows import classify
 from engine_adapter.wire.errors import InvalidRequest
 from engine_adapter.wire.fields import (
     CHAT_FIELDS,

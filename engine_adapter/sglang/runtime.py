@@ -6,6 +6,7 @@ import dataclasses
 import logging
 from typing import Any
 
+from sglang.srt.managers.scheduler_components.output_streamer import SchedulerOutputStreamer
 from sglang.srt.mem_cache.evict_policy import PriorityStrategy
 
 from engine_adapter.prediction.registry import create_predictor
@@ -13,27 +14,36 @@ from engine_adapter.scheduling.attained import AttainedLatency
 from engine_adapter.scheduling.isolation import Isolation, Pauses
 from engine_adapter.scheduling.latency import Coefficients, PolynomialModel
 from engine_adapter.scheduling.targets import Slo
-from engine_adapter.sglang.checkpointer import Checkpointer
-from engine_adapter.sglang.counters import Counters
+from engine_adapter.sglang.actuate import DecodeRows
 from engine_adapter.sglang.cuda_pass import device_clock, pass_stream
-from engine_adapter.sglang.decode_rows import DecodeRows
-from engine_adapter.sglang.host_memory import free_bytes, most_bytes
-from engine_adapter.sglang.host_pool import HOST_PAGE_TOKENS, HostPool
-from engine_adapter.sglang.live_rows import HoldingView, LiveRows, PendingPrefill
-from engine_adapter.sglang.pass_gap import PassGap
+from engine_adapter.sglang.kv import HOST_PAGE_TOKENS, Checkpointer, HostPool, Prefetcher
 from engine_adapter.sglang.planner import Planner
-from engine_adapter.sglang.prefetcher import Prefetcher
 from engine_adapter.sglang.profiler import Profiler
-from engine_adapter.sglang.rank_agreement import RankAgreement
-from engine_adapter.sglang.recent_steps import RecentSteps
-from engine_adapter.sglang.reporter import Reporter
-from engine_adapter.sglang.safepoint import Safepoints
-from engine_adapter.sglang.settings import RuntimeSettings, SettingError
+from engine_adapter.sglang.report import Counters, PassGap, RecentSteps, Reporter
+from engine_adapter.sglang.rows import HoldingView, LiveRows, PendingPrefill
+from engine_adapter.sglang.safepoints import RankAgreement, Safepoints
+from engine_adapter.sglang.settings import RuntimeSettings, SettingError, free_bytes, most_bytes
 from engine_adapter.sglang.snapshot import SnapshotTaker
-from engine_adapter.sglang.streamer import RowStreamer
 
 logger = logging.getLogger(__name__)
 DEFAULT_SLO = Slo(ttft_s=0.5, tbt_s=0.2)
+
+
+class RowStreamer(SchedulerOutputStreamer):
+    """Skips every row whose chunk was not its last one.
+
+    SGLang has one half-prefilled request at a time and its streamer can skip one; co-serving has
+    several.
+    """
+
+    skipped: frozenset[int] = frozenset()
+
+    def stream_output(
+        self, reqs: list[Any], return_logprob: bool, skip_req: Any | None = None
+    ) -> None:
+        """Stream the requests that are not skipped."""
+        shown = [req for req in reqs if id(req) not in self.skipped]
+        super().stream_output(shown, return_logprob, skip_req)
 
 
 def install_parts(scheduler: Any) -> None:

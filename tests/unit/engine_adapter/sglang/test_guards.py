@@ -1,14 +1,21 @@
-"""Sizes at which a grammar is not compiled; each limit from both sides."""
+"""Sizes at which a grammar is not compiled; tokens that hold part of a character."""
 
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from engine_adapter.sglang import schema_limits as limits
-from engine_adapter.sglang.schema_limits import pattern_refusal, schema_refusal
+from engine_adapter.sglang import guards
+from engine_adapter.sglang.guards import (
+    PartialText,
+    pattern_refusal,
+    raw_bytes,
+    schema_refusal,
+    with_bytes,
+)
 
 
 def nested(levels: int) -> dict[str, Any]:
@@ -27,10 +34,10 @@ def properties(count: int) -> dict[str, Any]:
     [
         {},
         {"type": "object", "properties": {"city": {"type": "string", "maxLength": 1000}}},
-        properties(limits.MAX_PROPERTIES),
+        properties(guards.MAX_PROPERTIES),
         nested(60),
-        {"enum": list(range(limits.MAX_ENUM_VALUES))},
-        {"type": "string", "maxLength": limits.MAX_COUNTED_CHARS},
+        {"enum": list(range(guards.MAX_ENUM_VALUES))},
+        {"type": "string", "maxLength": guards.MAX_COUNTED_CHARS},
         {"type": "string", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"},
         {"properties": "not an object", "enum": 3, "pattern": 7, "maxLength": "x"},
     ],
@@ -42,14 +49,14 @@ def test_what_is_let_through(schema: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("schema", "why"),
     [
-        (properties(limits.MAX_PROPERTIES + 1), "1000 properties"),
+        (properties(guards.MAX_PROPERTIES + 1), "1000 properties"),
         (nested(100), "64 levels"),
-        ({"enum": list(range(limits.MAX_ENUM_VALUES + 1))}, "2000 enum values"),
+        ({"enum": list(range(guards.MAX_ENUM_VALUES + 1))}, "2000 enum values"),
         ({"maxLength": 15_000, "items": {"minLength": 5_001}}, "add up to more than 20000"),
         ({"maxLength": 1e300}, "add up to more than 20000"),
         ({"items": [{"pattern": "(a{1,40}){1,40}"}]}, "multiply to more than 1000"),
         ({"patternProperties": {"a{2000}": {}}}, "multiply to more than 1000"),
-        ({"title": "x" * limits.MAX_SCHEMA_CHARS}, "65536 characters"),
+        ({"title": "x" * guards.MAX_SCHEMA_CHARS}, "65536 characters"),
     ],
 )
 def test_what_is_refused(schema: dict[str, Any], why: str) -> None:
@@ -80,3 +87,32 @@ def test_patterns_let_through(pattern: str) -> None:
 @pytest.mark.parametrize("pattern", ["a{1001}", "(a{10}){10,101}", "a{99999999999}", "x" * 1025])
 def test_patterns_refused(pattern: str) -> None:
     assert pattern_refusal(pattern) is not None
+
+
+# --- Tokens that hold part of a character tell their own bytes.
+
+BYTE_OF = {"ð": 0xF0, "Ł": 0x9F, "a": 0x61}
+
+
+@pytest.mark.parametrize(
+    ("token", "raw"),
+    [("ðŁ", b"\xf0\x9f"), ("<0xE2>", b"\xe2"), ("aŁ", b"a\x9f"), ("<other>", None), (None, None)],
+)
+def test_an_entry_of_either_kind_of_vocabulary(token: str | None, raw: bytes | None) -> None:
+    assert raw_bytes(token, BYTE_OF) == raw
+
+
+def test_only_what_is_no_whole_text_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guards, "byte_of_char", lambda: BYTE_OF)
+    names = {7: "ðŁ", 8: "<special>"}
+    manager = SimpleNamespace(tokenizer=SimpleNamespace(convert_ids_to_tokens=names.__getitem__))
+    found = [(-0.5, 3, "whole"), (-1.0, 7, "\ufffd"), (-2.0, 8, "\ufffd"), (-3.0, 9, None)]
+    told = with_bytes(found, manager, [], [], decode_to_text=True)
+    assert told == found, "the texts are as they were"
+    texts = [text for _, _, text in told if text is not None]
+    assert [text.encode() for text in texts] == [b"whole", b"\xf0\x9f", "\ufffd".encode()]
+    assert json.dumps(texts[1]) == '"\\ufffd"'
+
+
+def test_other_encodings_are_the_texts() -> None:
+    assert PartialText.of("\ufffd", b"\xf0").encode("utf-16-le") == "\ufffd".encode("utf-16-le")

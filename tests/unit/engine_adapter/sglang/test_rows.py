@@ -1,13 +1,50 @@
-"""The table of live requests, and what SGLang is shown of it."""
+"""Class, deadline and batch of a request; the table of live ones, as SGLang sees it."""
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from engine_adapter.scheduling.request import Phase, RequestClass, RequestRow
-from engine_adapter.sglang.live_rows import HoldingView, LiveRow, LiveRows, PendingPrefill
+from engine_adapter.sglang.rows import HoldingView, LiveRow, LiveRows, PendingPrefill, classify
+
+
+@pytest.mark.parametrize("priority", [None, 0, 7])
+def test_no_negative_priority_is_online(priority: int | None) -> None:
+    assert classify(priority, {"coserve": {"class": "offline"}}).request_class is (
+        RequestClass.ONLINE
+    )
+
+
+def test_offline_with_deadline_and_batch() -> None:
+    found = classify(-10, {"coserve": {"deadline_in_s": 3600, "batch": "batch_1"}})
+    assert found.request_class is RequestClass.OFFLINE
+    assert found.deadline_in_s == 3600.0
+    assert found.batch_id == "batch_1"
+
+
+@pytest.mark.parametrize(
+    ("priority", "params"), [(-1, None), (-10, {"coserve": {"class": "flex"}})]
+)
+def test_flex(priority: int, params: Any) -> None:
+    assert classify(priority, params).request_class is RequestClass.FLEX
+
+
+@pytest.mark.parametrize(
+    "params",
+    [None, "x", {}, {"coserve": 3}, {"coserve": {"deadline_in_s": "soon"}},
+     {"coserve": {"deadline_in_s": math.nan}}],
+)  # fmt: skip
+def test_malformed_detail_never_makes_a_request_online(params: Any) -> None:
+    found = classify(-10, params)
+    assert found.request_class is RequestClass.OFFLINE
+    assert found.deadline_in_s == math.inf
+
+
+# --- The table of live requests.
 
 
 def live(rid: str, request_class: RequestClass = RequestClass.OFFLINE, prompt: int = 40) -> LiveRow:

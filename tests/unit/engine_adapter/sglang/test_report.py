@@ -1,4 +1,4 @@
-"""Which requests an engine reports as live."""
+"""Counters, the mean gap between passes, and which requests are reported as live."""
 
 from __future__ import annotations
 
@@ -6,7 +6,55 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-from engine_adapter.sglang.live_ids import live_ids
+import pytest
+
+from engine_adapter.scheduling.request import Phase, RequestClass, RequestRow
+from engine_adapter.sglang.report import (
+    COLD_STEPS,
+    LONGEST_GAP_S,
+    Counters,
+    PassGap,
+    live_ids,
+    states_by_batch,
+)
+
+
+def test_the_first_steps_say_nothing_about_the_machine() -> None:
+    assert not Counters().is_warm
+    assert not Counters(steps=COLD_STEPS - 1).is_warm
+    assert Counters(steps=COLD_STEPS).is_warm
+
+
+def test_stops_are_added_up_by_layer() -> None:
+    counters = Counters()
+    counters.stopped(3, 0.25, 2)
+    counters.stopped(3, 0.5, 1)
+    counters.stopped(7, 0.125, 1)
+    plain = counters.to_plain()
+    assert plain["stops_by_layer"] == {
+        "3": {"num": 2, "sum_s": 0.75},
+        "7": {"num": 1, "sum_s": 0.125},
+    }
+    assert (plain["undone_rows"], plain["stop_layers"]) == (4, [3, 3, 7])
+
+
+def test_gaps_between_passes_are_averaged() -> None:
+    gap = PassGap()
+    gap.started(0.0)
+    assert gap.mean_s == 0.0
+    gap.ended(1.0)
+    gap.started(1.004)
+    assert gap.mean_s == pytest.approx(0.004)
+    gap.ended(2.0)
+    gap.started(2.014)
+    assert gap.mean_s == pytest.approx(0.005)
+
+
+def test_idle_time_is_no_gap() -> None:
+    gap = PassGap()
+    gap.ended(1.0)
+    gap.started(1.0 + LONGEST_GAP_S + 0.001)
+    assert gap.mean_s == 0.0
 
 
 @dataclass
@@ -86,3 +134,34 @@ def test_classes_come_from_the_private_fields() -> None:
         "d": "flex",
         "e": "flex",
     }
+
+
+# --- What the requests of each batch do.
+
+
+def row(rid: str, batch_id: str, phase: Phase) -> RequestRow:
+    made = RequestRow(
+        rid=rid,
+        request_class=RequestClass.OFFLINE if batch_id else RequestClass.ONLINE,
+        prompt_tokens=8,
+        fill_tokens=8,
+        max_output_tokens=8,
+        arrival_at_s=0.0,
+        batch_id=batch_id,
+    )
+    made.phase = phase
+    return made
+
+
+def test_each_batch_has_its_requests_by_state() -> None:
+    rows = [
+        row("a", "batch_1", Phase.DECODE),
+        row("b", "batch_1", Phase.DECODE),
+        row("c", "batch_1", Phase.PREFILL),
+        row("d", "batch_1", Phase.WAITING),
+        row("e", "batch_1", Phase.RETRACTED),
+        row("f", "batch_2", Phase.DECODE),
+        row("g", "", Phase.DECODE),
+    ]
+    assert states_by_batch(rows, {"b", "g"}) == {"batch_1": [2, 1, 2], "batch_2": [1, 0, 0]}
+    assert states_by_batch([], ()) == {}

@@ -1,0 +1,360 @@
+"""What one request could break or bend in stock SGLang 0.5.16, put right whatever the policy.
+
+Grammars that end or starve an engine, seeds of single requests, bytes of tokens.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import re
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any, Final
+
+# --- How large a JSON schema or a pattern may be, so that compiling it cannot starve the engine.
+#
+# A grammar is compiled on the engine's own cores. Measured with one thread and a vocabulary of
+# 49,152: 1,000 optional properties take 2 s, a string of at most 10,000 characters 2.4 s, and a few
+# nested repetitions take minutes. OpenAI's service has limits of the same kind.
+
+MAX_SCHEMA_CHARS = 65_536
+MAX_DEPTH = 64
+MAX_PROPERTIES = 1_000
+MAX_ENUM_VALUES = 2_000
+MAX_COUNTED_CHARS = 20_000
+MAX_PATTERN_CHARS = 1_024
+MAX_GRAMMAR_CHARS = 16_384
+MAX_PATTERN_REPEATS = 1_000
+
+_BOUNDED = re.compile(r"\{(\d+)(?:,(\d*))?\}")
+
+
+def schema_refusal(text: str) -> str | None:
+    """Why a schema is too large, or None.
+
+    Args:
+        text: The schema as JSON; what is no JSON is left to the compiler to refuse.
+    """
+    if len(text) > MAX_SCHEMA_CHARS:
+        return f"the schema has more than {MAX_SCHEMA_CHARS} characters"
+    try:
+        schema = json.loads(text)
+    except RecursionError:
+        return f"the schema is nested more than {MAX_DEPTH} levels deep"
+    except json.JSONDecodeError:
+        return None
+    return _Count().refusal(schema)
+
+
+def pattern_refusal(pattern: str) -> str | None:
+    """Why a regular expression is too large, or None.
+
+    The bounds of all its repetitions are multiplied, as if each were inside the one before.
+    """
+    if len(pattern) > MAX_PATTERN_CHARS:
+        return f"a pattern has more than {MAX_PATTERN_CHARS} characters"
+    return _repeats_refusal(pattern)
+
+
+def grammar_refusal(text: str) -> str | None:
+    """Why a grammar in EBNF is too large, or None; its repetitions are counted as a pattern's."""
+    if len(text) > MAX_GRAMMAR_CHARS:
+        return f"the grammar has more than {MAX_GRAMMAR_CHARS} characters"
+    return _repeats_refusal(text)
+
+
+def _repeats_refusal(pattern: str) -> str | None:
+    repeats = 1
+    for least, most in _BOUNDED.findall(pattern):
+        # A longer number is too large whatever it is, and slow to read.
+        digits = most or least
+        repeats *= max(1, int(digits)) if len(digits) < 10 else MAX_PATTERN_REPEATS + 1
+        if repeats > MAX_PATTERN_REPEATS:
+            return f"the repetitions of a pattern multiply to more than {MAX_PATTERN_REPEATS}"
+    return None
+
+
+class _Count:
+    """What one schema adds up to. The walk takes no part of it for harmless: it visits all."""
+
+    def __init__(self) -> None:
+        self._properties = 0
+        self._enum_values = 0
+        self._counted_chars = 0
+
+    def refusal(self, schema: Any) -> str | None:
+        todo = [(schema, 0)]
+        while todo:
+            part, depth = todo.pop()
+            if depth > 3 * MAX_DEPTH:  # an object in an object is two levels of JSON, or three
+                return f"the schema is nested more than {MAX_DEPTH} levels deep"
+            if isinstance(part, dict):
+                refused = self._look_at(part)
+                if refused:
+                    return refused
+                todo.extend((value, depth + 1) for value in part.values())
+            elif isinstance(part, list):
+                todo.extend((value, depth + 1) for value in part)
+        return None
+
+    def _look_at(self, part: dict[str, Any]) -> str | None:
+        for name in ("properties", "patternProperties"):
+            if isinstance(part.get(name), dict):
+                self._properties += len(part[name])
+        if isinstance(part.get("enum"), list):
+            self._enum_values += len(part["enum"])
+        for name in ("maxLength", "minLength"):
+            length = part.get(name)
+            if isinstance(length, int | float) and length > 0:
+                self._counted_chars += int(min(length, MAX_COUNTED_CHARS + 1))
+        if self._properties > MAX_PROPERTIES:
+            return f"the schema has more than {MAX_PROPERTIES} properties"
+        if self._enum_values > MAX_ENUM_VALUES:
+            return f"the schema has more than {MAX_ENUM_VALUES} enum values"
+        if self._counted_chars > MAX_COUNTED_CHARS:
+            return f"minLength and maxLength add up to more than {MAX_COUNTED_CHARS}"
+        patterns = [part.get("pattern")]
+        if isinstance(part.get("patternProperties"), dict):
+            patterns += part["patternProperties"]
+        for pattern in patterns:
+            refused = pattern_refusal(pattern) if isinstance(pattern, str) else None
+            if refused:
+                return refused
+        return None
+
+
+# --- Structured output that cannot stop the engine: stock SGLang can be ended by one request.
+#
+# - A schema nothing can satisfy leaves a row without a single allowed token; sampling from such a
+#   row raises, and the exception ends the scheduler. Here the row is opened instead: whatever is
+#   sampled then breaks the grammar, and SGLang ends that request alone.
+# - Compiling a huge grammar takes minutes on every core. Here it is refused by its size, and the
+#   compiler gets few threads.
+
+COMPILER_THREADS = 1
+COMPILATIONS_AT_ONCE = 2
+_ALL_ALLOWED = -1  # 32 bits set
+
+
+def guard_grammars() -> None:
+    """Guard SGLang's grammar backend in this process."""
+    from sglang.srt.constrained import xgrammar_backend as backend
+
+    backend.GrammarCompiler = functools.partial(
+        backend.GrammarCompiler, max_threads=COMPILER_THREADS
+    )
+    kind = backend.XGrammarGrammarBackend
+    kind.__init__ = _with_few_threads(kind.__init__)
+    invalid = backend.InvalidGrammarObject
+    kind.dispatch_json = _limited(kind.dispatch_json, schema_refusal, invalid)
+    kind.dispatch_structural_tag = _limited(kind.dispatch_structural_tag, schema_refusal, invalid)
+    kind.dispatch_regex = _limited(kind.dispatch_regex, pattern_refusal, invalid)
+    kind.dispatch_ebnf = _limited(kind.dispatch_ebnf, grammar_refusal, invalid)
+    grammar = backend.XGrammarGrammar
+    grammar.fill_vocab_mask = _never_empty(grammar.fill_vocab_mask)
+
+
+def _with_few_threads(init: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(init)
+    def wrapped(self: Any, *args: Any, **kwargs: Any) -> None:
+        init(self, *args, **kwargs)
+        self.executor.shutdown(wait=False)
+        self.executor = ThreadPoolExecutor(COMPILATIONS_AT_ONCE, "grammar")
+
+    return wrapped
+
+
+def _limited(
+    dispatch: Callable[[Any, str], Any], refusal: Callable[[str], str | None], invalid: Any
+) -> Callable[[Any, str], Any]:
+    @functools.wraps(dispatch)
+    def wrapped(self: Any, key_string: str) -> Any:
+        refused = refusal(key_string)
+        return invalid(refused) if refused else dispatch(self, key_string)
+
+    return wrapped
+
+
+def _never_empty(fill: Callable[[Any, Any, int], None]) -> Callable[[Any, Any, int], None]:
+    @functools.wraps(fill)
+    def wrapped(self: Any, vocab_mask: Any, idx: int) -> None:
+        fill(self, vocab_mask, idx)
+        row = vocab_mask[idx]
+        if not row.any():
+            row.fill_(_ALL_ALLOWED)
+
+    return wrapped
+
+
+# --- Seeds: the same request with a seed gives the same answer beside any others.
+#
+# Stock SGLang looks at a request's seed only where the whole engine samples deterministically, by a
+# kernel for GPUs. With torch's own sampling (any CPU engine) a seeded row is drawn here, from its
+# own probabilities by a number made of its seed and its place in the sequence alone. So neither
+# neighbours nor a preemption turn it; rows without a seed are drawn as before. Other sampling
+# backends take no seeds, and the service refuses them there.
+
+NO_SEED: Final = -(1 << 63)
+BACKEND: Final = "pytorch"
+
+
+def honour_seeds() -> None:
+    """Have SGLang's sampler honour seeds in this process."""
+    from sglang.srt.layers.sampler import Sampler
+    from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
+
+    made: Any = SamplingBatchInfo
+    made.from_schedule_batch = classmethod(_with_seeds(SamplingBatchInfo.from_schedule_batch))
+    sampler: Any = Sampler
+    sampler._sample_from_probs = _seeded_rows_apart(sampler._sample_from_probs)
+
+
+def _with_seeds(make: Callable[..., Any]) -> Callable[..., Any]:
+    def from_schedule_batch(_: type, batch: Any, vocab_size: int) -> Any:
+        import torch
+        from sglang.srt.runtime_context import get_server_args
+
+        info = make(batch, vocab_size)
+        if info.sampling_seed is None and get_server_args().sampling_backend == BACKEND:
+            # Merged batches need a value for each row, so there is one for those without a seed.
+            seeds = [_seed_of(req.sampling_params.sampling_seed) for req in batch.reqs]
+            info.sampling_seed = torch.tensor(seeds, dtype=torch.int64, device=batch.device)
+        return info
+
+    return from_schedule_batch
+
+
+def _seed_of(seed: int | None) -> int:
+    return NO_SEED if seed is None else max(seed, NO_SEED + 1)
+
+
+def _seeded_rows_apart(sample: Callable[..., Any]) -> Callable[..., Any]:
+    """`_sample_from_probs`, by which every row is drawn, and then those with a seed by it."""
+
+    @functools.wraps(sample)
+    def wrapped(self: Any, probs: Any, info: Any, positions: Any, simple: bool) -> Any:
+        from sglang.srt.runtime_context import get_server_args
+
+        seeds = info.sampling_seed
+        if seeds is None or get_server_args().enable_deterministic_inference:
+            return sample(self, probs, info, positions, simple)
+        rows = (seeds != NO_SEED).nonzero().view(-1).tolist()
+        chosen = {row: _chosen(probs[row], info, row, int(positions[row])) for row in rows}
+        info.sampling_seed = None
+        try:
+            ids = sample(self, probs, info, positions, simple)
+        finally:
+            info.sampling_seed = seeds
+        for row, token in chosen.items():
+            ids[row] = token
+        return ids
+
+    return wrapped
+
+
+def _chosen(probs: Any, info: Any, row: int, position: int) -> int:
+    """The token of one row: the one whose share of [0, 1) holds its number.
+
+    Which filters the row asks for decides the order of the shares, never those of other rows.
+    """
+    import torch
+
+    top_k, top_p = int(info.top_ks[row]), float(info.top_ps[row])
+    min_p = float(info.min_ps[row])
+    tokens = None
+    shares = probs.double()
+    if top_k < len(probs) or top_p < 1 or min_p > 0:
+        shares, tokens = shares.sort(descending=True, stable=True)
+        before = shares.cumsum(0) - shares
+        out = (before > top_p) | (shares < shares[0] * min_p)
+        out[top_k:] = True
+        shares = shares.masked_fill(out, 0.0)
+    ends = shares.cumsum(0)
+    at = seeded_number(int(info.sampling_seed[row]), position) * ends[-1]
+    index = int(torch.searchsorted(ends, at, right=True))
+    return index if tokens is None else int(tokens[index])
+
+
+def seeded_number(seed: int, position: int) -> float:
+    """A number in [0, 1), as if by chance."""
+    digest = hashlib.blake2b(struct.pack("<qq", seed, position), digest_size=8).digest()
+    return int.from_bytes(digest, "little") / (1 << 64) * (1 - 1e-12)
+
+
+# --- The bytes of a token that is no whole text: a part of an emoji, say.
+#
+# SGLang tells a token's text, and as its `bytes` the UTF-8 of that text. Of a token that holds part
+# of a character the text is the replacement character, and its three bytes say nothing. OpenAI's
+# `bytes` are the token's own, so that a reader may join them (contract row E-12).
+
+TOKEN_TEXTS: Final = (
+    "sglang.srt.managers.tokenizer_manager.TokenizerManager.detokenize_logprob_tokens"
+)
+REPLACEMENT: Final = "\ufffd"
+_FALLBACK: Final = re.compile(r"<0x([0-9A-F]{2})>")
+
+
+class PartialText(str):
+    """The text of a token, encoded as the token's own bytes."""
+
+    __slots__ = ("raw",)
+
+    raw: bytes
+
+    @classmethod
+    def of(cls, text: str, raw: bytes) -> PartialText:
+        """`text`, which stands for `raw`."""
+        made = cls(text)
+        made.raw = raw
+        return made
+
+    def encode(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
+        """The token's bytes, which is what SGLang asks for."""
+        return self.raw if encoding == "utf-8" else super().encode(encoding, errors)
+
+
+def with_bytes(
+    found: Sequence[tuple[float, int, str | None]], manager: Any, *_: Any, **__: Any
+) -> list[tuple[float, int, str | None]]:
+    """What SGLang found of some tokens, with the texts that are not whole told apart."""
+    return [
+        (value, token_id, _told(manager.tokenizer, token_id, text))
+        for value, token_id, text in found
+    ]
+
+
+def _told(tokenizer: Any, token_id: int, text: str | None) -> str | None:
+    if text is None or REPLACEMENT not in text:
+        return text
+    raw = raw_bytes(tokenizer.convert_ids_to_tokens(token_id), byte_of_char())
+    return text if raw is None else PartialText.of(text, raw)
+
+
+def raw_bytes(token: str | None, byte_of: Mapping[str, int]) -> bytes | None:
+    """The bytes of a vocabulary's entry; none where it is of neither kind that has such tokens.
+
+    Args:
+        token: The entry: of bytes that are written as printable characters, or `<0xF0>`.
+        byte_of: Which byte each of these characters stands for.
+    """
+    if token is None:
+        return None
+    fallback = _FALLBACK.fullmatch(token)
+    if fallback is not None:
+        return bytes([int(fallback[1], 16)])
+    try:
+        return bytes(byte_of[char] for char in token)
+    except KeyError:
+        return None
+
+
+@cache
+def byte_of_char() -> dict[str, int]:
+    """Of the alphabet that all byte-level vocabularies share."""
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+    return {char: byte for byte, char in bytes_to_unicode().items()}

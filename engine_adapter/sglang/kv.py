@@ -1,0 +1,335 @@
+"""KV on the host: pages of running requests go there, retracted requests come back from there."""
+
+from __future__ import annotations
+
+import time
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from sglang.srt.managers.overlap_utils import RelayPayload
+from sglang.srt.managers.schedule_batch import ReqKvInfo
+from sglang.srt.mem_cache.base_prefix_cache import MatchPrefixParams
+from sglang.srt.mem_cache.common import evict_from_tree_cache
+from sglang.srt.mem_cache.radix_cache import RadixKey
+
+from coserve_kernels.launch import page_mover
+from engine_adapter.scheduling.host_ledger import HostLedger
+from engine_adapter.scheduling.plan import Checkpoint, Prefetch
+from engine_adapter.scheduling.request import Phase
+from engine_adapter.sglang.cuda_pass import pass_stream
+from engine_adapter.sglang.rows import LiveRow, LiveRows
+
+# --- Host memory for KV checkpoints: fixed pages of 16 tokens, all layers of a token together.
+#
+# A host page is one contiguous block ``[2, layers, page tokens, heads, head dim]`` (keys, then
+# values), so on CUDA a run of pages is one transfer. The pool is allocated once and never grows;
+# when it is full nothing more is checkpointed and a retract falls back to recomputation
+# (:mod:`engine_adapter.scheduling.host_ledger`).
+
+HOST_PAGE_TOKENS = 16
+
+
+class HostPool:
+    """Pages for KV checkpoints.
+
+    Attributes:
+        ledger: Which page belongs to which request.
+        page_bytes: Size of one page.
+    """
+
+    def __init__(self, kv_pool: Any, num_pages: int, compute_stream: Any = None) -> None:
+        """Allocate ``num_pages`` pages shaped like the device pool's tokens.
+
+        Args:
+            kv_pool: SGLang's multi-head KV pool (``k_buffer`` and ``v_buffer`` per layer).
+            num_pages: Capacity in pages.
+            compute_stream: Stream of the forward passes on CUDA; None: the current one.
+
+        Raises:
+            ValueError: If the pool is not multi-head attention with equal key and value shapes.
+        """
+        self._keys = list(kv_pool.k_buffer)
+        self._values = list(kv_pool.v_buffer)
+        shape = self._keys[0].shape[1:]
+        if len(shape) != 2 or self._values[0].shape[1:] != shape:
+            raise ValueError(
+                "KV checkpoints need a multi-head attention pool with equal key and value shapes; "
+                "start this model with COSERVE_POLICY=off"
+            )
+        pinned = self._keys[0].device.type == "cuda"
+        self._pages = torch.empty(
+            (num_pages, 2, len(self._keys), HOST_PAGE_TOKENS, *shape),
+            dtype=self._keys[0].dtype,
+            pin_memory=pinned,
+        )
+        self.ledger = HostLedger(num_pages)
+        self.page_bytes = self._pages[0].numel() * self._pages.element_size() if num_pages else 0
+        self._mover = page_mover(self._keys, self._values, self._pages, compute_stream)
+
+    def store(self, slots: torch.Tensor, pages: list[int]) -> None:
+        """Copy device KV to host pages.
+
+        Args:
+            slots: Device slots of consecutive tokens, int64; the last page may be partly filled.
+            pages: Host pages to fill, ``ceil(len(slots) / 16)`` of them.
+        """
+        self._mover.store(slots, pages)
+
+    def load(self, slots: torch.Tensor, pages: list[int], first_token: int = 0) -> None:
+        """Copy host pages back to the device.
+
+        Args:
+            slots: Device slots to fill, int64, consecutive tokens.
+            pages: Host pages to read.
+            first_token: Offset of the first token inside the first page.
+        """
+        self._mover.load(slots, pages, first_token)
+
+    def tokens(self, pages: list[int], num_tokens: int) -> torch.Tensor:
+        """Content of the pages, shape [2, layers, num_tokens, heads, head dim]; for tests."""
+        self._mover.wait()
+        block = self._pages[torch.tensor(pages, dtype=torch.int64)]
+        flat = block.permute(1, 2, 0, 3, 4, 5).flatten(2, 3)
+        return flat[:, :, :num_tokens]
+
+    def device_tokens(self, slots: torch.Tensor) -> torch.Tensor:
+        """Device KV in the same shape as :meth:`tokens`; for tests."""
+        return torch.stack(
+            [
+                torch.stack([layer[slots] for layer in self._keys]),
+                torch.stack([layer[slots] for layer in self._values]),
+            ]
+        ).cpu()
+
+
+# --- Incremental checkpoints: pages of a running request go to the host while it runs.
+#
+# Only pages completed since the last call are copied (ConServe v1 section 4.4, v2 section 4.4), so
+# a retract copies nothing but the tail of less than one page: the device pages are free at once.
+# With the tail on the host the row later resumes as a decoding request, bit for bit where it was.
+#
+#     KV of a row    |page 0|page 1|page 2|tail |
+#     while running  | host | host |      |     |   checkpoint() copies page 2 when ordered
+#     at a retract   | host | host | host |host |   park_tail() adds the last, partly filled page
+
+
+class Checkpointer:
+    """Copies pages of live rows to the host pool.
+
+    Attributes:
+        num_pages_stored: Pages copied so far, tails included.
+        cpu_s: Thread CPU time spent here.
+    """
+
+    def __init__(self, scheduler: Any, pool: HostPool) -> None:
+        """Checkpoint rows of this scheduler into ``pool``."""
+        self._scheduler = scheduler
+        self._pool = pool
+        self.num_pages_stored = 0
+        self.cpu_s = 0.0
+
+    def checkpoint(self, orders: tuple[Checkpoint, ...], rows: LiveRows) -> None:
+        """Copy the ordered pages; a row that is gone or a full pool skips its order."""
+        if not orders:
+            return
+        started_s = time.thread_time()
+        slots: list[torch.Tensor] = []
+        pages: list[int] = []
+        ledger = self._pool.ledger
+        for order in orders:
+            live = rows.get(order.rid)
+            held = ledger.held(order.rid)
+            if live is None or not live.row.holds_slot or order.from_page != held:
+                continue
+            last_page = min(order.from_page + order.num_pages, _written(live) // HOST_PAGE_TOKENS)
+            new = ledger.extend(order.rid, last_page - order.from_page)
+            if not new:
+                continue
+            begin, end = order.from_page * HOST_PAGE_TOKENS, last_page * HOST_PAGE_TOKENS
+            slots.append(self._slots(live, begin, end))
+            pages += new
+            live.row.host_tokens = end
+            live.row.host_pages = last_page
+        if pages:
+            self._pool.store(torch.cat(slots), pages)
+            self.num_pages_stored += len(pages)
+        self.cpu_s += time.thread_time() - started_s
+
+    def park_tail(self, live: LiveRow) -> None:
+        """Copy the last tokens of a row that is about to be retracted, if they are few.
+
+        Few means the partly filled page and at most the page before it, which may have been
+        completed by the very last step. With more missing the row is a candidate for
+        recomputation and a retract copies nothing. The row has no step under way.
+        """
+        length, have = _written(live), live.row.host_tokens
+        if not 0 < length - have < 2 * HOST_PAGE_TOKENS:
+            return
+        ledger = self._pool.ledger
+        new = ledger.extend(live.rid, -(-(length - have) // HOST_PAGE_TOKENS))
+        if not new:
+            return
+        started_s = time.thread_time()
+        self._pool.store(self._slots(live, have, length), new)
+        live.row.host_tokens = length
+        live.row.host_pages = ledger.held(live.rid)
+        self.num_pages_stored += len(new)
+        self.cpu_s += time.thread_time() - started_s
+
+    def drop_tail(self, live: LiveRow) -> None:
+        """Forget a partly filled page: the row runs again and its tail grows."""
+        full_pages = live.row.host_tokens // HOST_PAGE_TOKENS
+        self._pool.ledger.truncate(live.rid, full_pages)
+        live.row.host_tokens = full_pages * HOST_PAGE_TOKENS
+        live.row.host_pages = full_pages
+
+    def forget(self, live: LiveRow) -> None:
+        """Release every host page of a row: it is over, or is computed anew."""
+        self._pool.ledger.drop(live.rid)
+        live.row.host_tokens = 0
+        live.row.host_pages = 0
+
+    def _slots(self, live: LiveRow, begin: int, end: int) -> torch.Tensor:
+        table = self._scheduler.req_to_token_pool.req_to_token
+        return table[live.req.req_pool_idx, begin:end].long()
+
+
+def _written(live: LiveRow) -> int:
+    """Tokens whose KV is final: every launched step wrote its slots in stream order."""
+    return int(live.req.kv_committed_len)
+
+
+# --- Bring a retracted request back from the host and let it go on as if it had only been parked.
+#
+# Pages come back in the order and in the portions a plan asks for. Once all are there the row is
+# rebuilt from its request: KV length, the last token in SGLang's relay buffer, and it decodes
+# again. No prefill kernel runs, nothing is computed twice, and the KV is the one that was written
+# before: greedy output is the same bit for bit, in bfloat16 too.
+
+
+class Prefetcher:
+    """Restores rows from the host pool.
+
+    Attributes:
+        num_tokens_restored: Tokens copied back.
+        num_rows_restored: Rows that re-entered with everything they had computed.
+        cpu_s: Thread CPU time spent here.
+    """
+
+    def __init__(self, scheduler: Any, pool: HostPool) -> None:
+        """Restore rows of this scheduler out of ``pool``."""
+        self._scheduler = scheduler
+        self._pool = pool
+        self.num_tokens_restored = 0
+        self.num_rows_restored = 0
+        self.cpu_s = 0.0
+
+    def prefetch(self, orders: tuple[Prefetch, ...], rows: LiveRows) -> None:
+        """Carry out restore orders; the driver has checked slots and pages."""
+        if not orders:
+            return
+        started_s = time.thread_time()
+        for order in orders:
+            live = rows.get(order.rid)
+            if live is None:
+                continue
+            if order.from_page == 0:
+                self._take_slot(live, rows, order.num_pages * HOST_PAGE_TOKENS)
+            self._restore(live, order.from_page + order.num_pages)
+            if live.row.prefetched_pages >= self._pool.ledger.held(live.rid):
+                self._re_enter(live)
+        self.cpu_s += time.thread_time() - started_s
+
+    def _take_slot(self, live: LiveRow, rows: LiveRows, promised_tokens: int) -> None:
+        """Give the row a slot and lock the part of its prefix the tree still has.
+
+        No more than the promised tokens are locked: locked pages are no longer available.
+        """
+        s, req = self._scheduler, live.req
+        req._refresh_fill_ids()
+        key = RadixKey(
+            token_ids=req.full_untruncated_fill_ids,
+            extra_key=req.extra_key,
+            limit=min(promised_tokens, live.row.host_tokens),
+        )
+        match = s.tree_cache.match_prefix(MatchPrefixParams(key=key, req=req))
+        req.prefix_indices = match.device_indices
+        req.last_node = req.last_host_node = match.last_device_node
+        limit = req.cache_protected_len = len(req.prefix_indices)
+        s.tree_cache.inc_lock_ref(req.last_node)
+        if s.req_to_token_pool.alloc([req]) is None:
+            raise RuntimeError(f"no request slot for the restore of {live.rid}")
+        if limit:
+            s.req_to_token_pool.write((req.req_pool_idx, slice(0, limit)), req.prefix_indices)
+        req.kv = ReqKvInfo(kv_allocated_len=limit, swa_evicted_seqlen=0)
+        req.kv_committed_len = limit
+        s.waiting_queue.remove(req)
+        rows.start(live, Phase.PREFETCHING)
+        live.row.computed_tokens = limit
+        live.row.device_pages = -(-limit // s.page_size)
+        live.row.prefetched_pages = 0
+
+    def _restore(self, live: LiveRow, up_to_page: int) -> None:
+        s, req = self._scheduler, live.req
+        begin = req.kv_committed_len
+        end = min(up_to_page * HOST_PAGE_TOKENS, live.row.host_tokens)
+        live.row.prefetched_pages = up_to_page
+        if end <= begin:
+            return
+        # Whole device pages: the tail of the row grows into the last one.
+        num_slots = -(-end // s.page_size) * s.page_size - begin
+        evict_from_tree_cache(s.tree_cache, num_slots)
+        slots = s.token_to_kv_pool_allocator.alloc(num_slots)
+        if slots is None:
+            raise RuntimeError(f"no KV slots for the restore of {live.rid}")
+        slots = slots[: end - begin].to(torch.int64)
+        first_page = begin // HOST_PAGE_TOKENS
+        pages = self._pool.ledger.pages(live.rid, first_page, up_to_page - first_page)
+        self._pool.load(slots, pages, begin - first_page * HOST_PAGE_TOKENS)
+        s.req_to_token_pool.write((req.req_pool_idx, slice(begin, end)), slots.to(torch.int32))
+        req.kv.kv_allocated_len = end
+        req.kv_committed_len = end
+        live.row.computed_tokens = end
+        live.row.device_pages = -(-end // s.page_size)
+        self.num_tokens_restored += end - begin
+
+    def _re_enter(self, live: LiveRow) -> None:
+        s, req, row = self._scheduler, live.req, live.row
+        end = req.kv_committed_len
+        req._refresh_fill_ids()
+        req.set_extend_range(end, end)
+        req.already_computed = end
+        s.checkpointer.drop_tail(live)
+        if req.output_ids and end == row.fill_tokens - 1:
+            row.phase = Phase.DECODE
+            self.num_rows_restored += 1
+            admit_as_decode_row(s, live)
+        else:
+            row.phase = Phase.PREFILL
+            req.prefix_indices = s.req_to_token_pool.req_to_token[req.req_pool_idx, :end].long()
+
+
+def admit_as_decode_row(scheduler: Any, live: LiveRow) -> None:
+    """Make a row that lost its place decode again, from its own last token.
+
+    SGLang clears ``is_retracted`` only when a row is prefilled; a decoding request that still
+    carries it never emits again with the overlap loop.
+    """
+    req = live.req
+    req.is_retracted = False
+    slot = torch.tensor([req.req_pool_idx], dtype=torch.int64, device=scheduler.device)
+    token = torch.tensor([req.output_ids[-1]], dtype=torch.int64, device=scheduler.device)
+    with _behind_passes(scheduler, slot, token):
+        scheduler.future_map.stash(slot, RelayPayload(bonus_tokens=token))
+
+
+def _behind_passes(scheduler: Any, *inputs: torch.Tensor) -> AbstractContextManager[Any]:
+    """Run after the launched pass: it relays the last token of whoever had the slot before."""
+    stream = pass_stream(scheduler)
+    if scheduler.device != "cuda" or stream is None:
+        return nullcontext()
+    stream.wait_stream(torch.cuda.current_stream())
+    for tensor in inputs:
+        tensor.record_stream(stream)
+    return torch.cuda.stream(stream)

@@ -1,0 +1,434 @@
+"""Places between decoder layers where a running step may stop.
+
+A pre-hook on every decoder layer looks at one word before every k-th layer of an armed step
+(ConServe v1 section 4.2, v2 section 4.3):
+
+- ABORT, a step without online requests: ``StepStopped`` is raised and unwinds the forward pass.
+- DROP, a mixed step: the offline requests are cut out of the hidden states and of the attention
+  metadata, and the pass goes on with the online requests.
+
+The word carries the step id, so a word for another step is ignored, and it is never cleared. A
+step that is not armed pays one attribute test per layer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import mmap
+import os
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from sglang.srt.utils import broadcast_pyobj
+
+from engine_adapter.scheduling.plan import SafepointMode, StepPlan
+from engine_adapter.sglang.cuda_pass import eager_when_armed, guard_segments, run_ahead
+from engine_adapter.sglang.settings import SettingError
+
+# --- Tensor parallelism: rank 0 decides, the other ranks do the same (one node).
+#
+# Measured times, arrivals and copies differ between ranks, so nothing that depends on them may be
+# decided twice. Per step one plan travels from rank 0 to the others beside SGLang's own broadcast
+# of requests. Inside an armed step every rank passes a safepoint only after rank 0 has said for
+# that safepoint whether the pass goes on: words in shared memory, written by rank 0 alone::
+#
+#     progress              = step id << 16 | layer << 1 | stop   the safepoint rank 0 passed last
+#     stopped[step id % 64] = step id << 16 | layer << 1 | 1      where a step stopped
+#
+# A rank that is late reads the word of its own step: rank 0 may be in a later one, and may have
+# stopped that too. It cannot be 64 steps ahead, since every step's plan is agreed upon.
+#
+# No rank passes a safepoint rank 0 has not passed, so all ranks stop before the same layer and no
+# collective operation is left half entered.
+
+PROGRESS, STOPPED, STOPPED_WORDS = 0, 8, 64
+WORDS_BYTES = STOPPED + 8 * STOPPED_WORDS
+GIVE_UP_S = 120.0
+
+
+class RankAgreement:
+    """What one rank needs to act like rank 0.
+
+    Attributes:
+        rank: Rank in the tensor-parallel group.
+        size: Ranks in the group.
+    """
+
+    def __init__(self, scheduler: Any) -> None:
+        """Join the group of this scheduler.
+
+        Raises:
+            ValueError: If the ranks are spread over several nodes.
+        """
+        self.rank = scheduler.ps.tp_rank
+        self.size = scheduler.ps.tp_size
+        self._group = scheduler.tp_cpu_group
+        self._source = scheduler.tp_group.ranks[0]
+        self._global_rank = scheduler.tp_group.rank
+        self._words: mmap.mmap | None = None
+        if self.size == 1:
+            return
+        if scheduler.server_args.nnodes > 1:
+            raise ValueError("co-serving needs all tensor-parallel ranks on one node")
+        path = Path("/dev/shm") / f"coserve-{os.getuid()}-{scheduler.nccl_port}"
+        self._words = _shared_words(path)
+        self.lowest(0)  # every rank has opened the file
+        if self.rank == 0:
+            path.unlink()
+
+    def share(self, plan: StepPlan | None) -> StepPlan:
+        """Rank 0's plan, on every rank.
+
+        Args:
+            plan: The plan on rank 0, None elsewhere.
+        """
+        if self.size == 1:
+            assert plan is not None
+            return plan
+        sent = [plan.to_plain()] if plan is not None else []
+        received = broadcast_pyobj(sent, self._global_rank, self._group, src=self._source)
+        return plan if plan is not None else StepPlan.from_plain(received[0])
+
+    def lowest(self, number: int) -> int:
+        """The smallest of the numbers the ranks give."""
+        if self.size == 1:
+            return number
+        tensor = torch.tensor([number], dtype=torch.int64)
+        torch.distributed.all_reduce(tensor, torch.distributed.ReduceOp.MIN, group=self._group)
+        return int(tensor[0])
+
+    def at_safepoint(self, step_id: int, layer: int, stop: bool) -> bool:
+        """Whether the pass stops before ``layer``; the same answer on every rank.
+
+        Args:
+            step_id: The running step.
+            layer: The layer that would be computed next.
+            stop: What rank 0 saw; ignored elsewhere.
+
+        Raises:
+            TimeoutError: If rank 0 says nothing for two minutes.
+        """
+        if self._words is None:
+            return stop
+        word = step_id << 16 | layer << 1
+        if self.rank == 0:
+            if stop:
+                self._write(_stopped(step_id), word | 1)
+            self._write(PROGRESS, word | int(stop))
+            return stop
+        deadline_s = time.monotonic() + GIVE_UP_S
+        while True:
+            # Steps and layers only grow: rank 0 is here or beyond.
+            if self._read(PROGRESS) >= word:
+                return self._read(_stopped(step_id)) == word | 1
+            if time.monotonic() > deadline_s:
+                raise TimeoutError(f"rank 0 did not reach layer {layer} of step {step_id}")
+            time.sleep(0)
+
+    def _write(self, offset: int, word: int) -> None:
+        assert self._words is not None
+        struct.pack_into("=q", self._words, offset, word)
+
+    def _read(self, offset: int) -> int:
+        assert self._words is not None
+        word: int = struct.unpack_from("=q", self._words, offset)[0]
+        return word
+
+
+def _stopped(step_id: int) -> int:
+    """Where the stop of a step is kept, as an offset in bytes."""
+    return STOPPED + 8 * (step_id % STOPPED_WORDS)
+
+
+def _shared_words(path: Path) -> mmap.mmap:
+    """Aligned words that every rank maps; eight aligned bytes are read and written whole."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    with contextlib.closing(os.fdopen(descriptor, "r+b")) as file:
+        os.ftruncate(file.fileno(), WORDS_BYTES)
+        return mmap.mmap(file.fileno(), WORDS_BYTES)
+
+
+# --- Cut rows out of a forward pass that is under way (ConServe v2, section 4.3).
+
+PER_ROW_TENSORS = (
+    "req_pool_indices",
+    "seq_lens",
+    "seq_lens_cpu",
+    "orig_seq_lens",
+    "extend_seq_lens",
+    "extend_prefix_lens",
+)
+PER_ROW_LISTS = (
+    "extend_seq_lens_cpu",
+    "extend_prefix_lens_cpu",
+    "extend_logprob_start_lens_cpu",
+    "lora_ids",
+    "rids",
+)
+PER_TOKEN_TENSORS = ("input_ids", "out_cache_loc")
+PENDING_REDUCE = "_sglang_needs_allreduce_fusion"
+"""SGLang's mark on hidden states whose sum over the ranks is left to the next layer's norm."""
+
+
+def cut_forward_batch(
+    forward_batch: Any,
+    positions: torch.Tensor,
+    hidden: torch.Tensor,
+    residual: torch.Tensor | None,
+    keep: list[int],
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """Keep only some rows of a batch between two layers.
+
+    Args:
+        forward_batch: Changed in place.
+        positions: Position of every token, shape [tokens], or [3, tokens] with three axes (mrope).
+        hidden: Hidden states, shape [tokens, hidden]; a sum over ranks may be pending on them.
+        residual: Residual stream of the same shape, or None before the first layer.
+        keep: Row indices that stay, ascending.
+
+    Returns:
+        Positions, hidden states and residual of the rows that stay.
+    """
+    device = hidden.device
+    rows_cpu = torch.tensor(keep, dtype=torch.int64)
+    rows = rows_cpu.to(device)
+    tokens = _tokens_of(forward_batch, keep).to(device)
+
+    for name in PER_ROW_TENSORS:
+        value = getattr(forward_batch, name, None)
+        if value is not None:
+            setattr(forward_batch, name, value[rows if value.device == device else rows_cpu])
+    for name in PER_ROW_LISTS:
+        value = getattr(forward_batch, name, None)
+        if value is not None:
+            setattr(forward_batch, name, [value[i] for i in keep])
+    for name in PER_TOKEN_TENSORS:
+        setattr(forward_batch, name, getattr(forward_batch, name)[tokens])
+
+    forward_batch.positions = positions[..., tokens]
+    axes = getattr(forward_batch, "mrope_positions", None)
+    if axes is not None:
+        forward_batch.mrope_positions = axes[..., tokens]
+    forward_batch.batch_size = len(keep)
+    if forward_batch.seq_lens_cpu is not None:
+        forward_batch.seq_lens_sum = int(forward_batch.seq_lens_cpu.sum())
+    if forward_batch.extend_seq_lens is not None:
+        lengths = forward_batch.extend_seq_lens
+        forward_batch.extend_num_tokens = int(tokens.numel())
+        forward_batch.extend_start_loc = torch.cumsum(lengths, 0, dtype=lengths.dtype) - lengths
+    return (
+        forward_batch.positions,
+        _cut_hidden(hidden, tokens),
+        residual[tokens] if residual is not None else None,
+    )
+
+
+def _cut_hidden(hidden: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    """Indexing makes a tensor without SGLang's mark: unmarked, the sum would never be taken."""
+    kept = hidden[tokens]
+    if getattr(hidden, PENDING_REDUCE, False):
+        setattr(kept, PENDING_REDUCE, True)
+    return kept
+
+
+def _tokens_of(forward_batch: Any, keep: list[int]) -> torch.Tensor:
+    """Token indices of these rows; a decode batch has one token per row."""
+    lengths = forward_batch.extend_seq_lens_cpu
+    if lengths is None:
+        return torch.tensor(keep, dtype=torch.int64)
+    starts = [0]
+    for length in lengths:
+        starts.append(starts[-1] + int(length))
+    return torch.cat([torch.arange(starts[i], starts[i + 1]) for i in keep])
+
+
+# --- The hooks.
+
+LAYER_ARGUMENTS = ("positions", "hidden_states", "forward_batch", "residual")
+
+
+class StepStopped(BaseException):
+    """Unwinds the forward pass of an aborted step; no error, so that nobody on the way logs one."""
+
+    def __init__(self, layer: int) -> None:
+        """Stopped before ``layer``."""
+        super().__init__(f"stopped before layer {layer}")
+        self.layer = layer
+
+
+@dataclass(slots=True)
+class StopWord:
+    """Written by the monitor's thread, read at safepoints: one step id and its instant."""
+
+    step_id: int = -1
+    raised_at_s: float = 0.0
+
+    def raise_for(self, step_id: int) -> None:
+        """Ask step ``step_id`` to stop; the id is written last because it is what is read."""
+        self.raised_at_s = time.monotonic()
+        self.step_id = step_id
+
+
+def _check_layer(layer: Any) -> None:
+    """Rows are cut out of what a decoder layer is called with: it has to be what is expected.
+
+    Raises:
+        SettingError: If the layer takes something else.
+    """
+    found = tuple(inspect.signature(layer.forward).parameters)[: len(LAYER_ARGUMENTS)]
+    if found != LAYER_ARGUMENTS:
+        raise SettingError(
+            f"{type(layer).__name__} takes {', '.join(found)} and not {', '.join(LAYER_ARGUMENTS)}:"
+            " rows cannot be dropped between its layers; start with COSERVE_POLICY=off for this"
+            " model"
+        )
+
+
+class Safepoints:
+    """Hooks of one model runner.
+
+    Attributes:
+        word: The stop word.
+        dropped_at_layer: Layer at which the current step lost its offline requests, or None.
+        keep: Batch positions that survive a drop.
+        num_checks: Safepoints looked at.
+        check_cpu_s: Thread CPU time spent looking.
+    """
+
+    def __init__(self, model_runner: Any, agreement: RankAgreement) -> None:
+        """Hook every decoder layer of the runner's model.
+
+        Raises:
+            SettingError: If the model does not keep its decoder layers in ``model.layers``, or they
+                take other arguments than most do.
+        """
+        self.word = StopWord()
+        self.dropped_at_layer: int | None = None
+        self.num_checks = 0
+        self.check_cpu_s = 0.0
+        self._runner = model_runner
+        self._agreement = agreement
+        self._mode = SafepointMode.NONE
+        self._step_id = -1
+        self._every = 1
+        self.keep: list[int] = []
+        self._positions: torch.Tensor | None = None
+        layers = getattr(getattr(model_runner.model, "model", None), "layers", None)
+        if layers is None:
+            raise SettingError(
+                "safepoints need decoder layers in model.model.layers; "
+                "start with COSERVE_POLICY=off for this model"
+            )
+        for layer in layers:
+            _check_layer(layer)
+        self.num_layers = len(layers)
+        for i, layer in enumerate(layers):
+            layer.register_forward_pre_hook(self._hook(i))
+        # On other ranks the words of rank 0 bound the launches.
+        self._run_ahead = run_ahead(model_runner) if agreement.rank == 0 else None
+        guarded = guard_segments(model_runner, self.num_layers, self._between_segments)
+        eager_modes = {SafepointMode.DROP} if guarded else {SafepointMode.DROP, SafepointMode.ABORT}
+        eager_when_armed(model_runner, lambda: self._mode in eager_modes)
+        self._scatter_logits_after_drop()
+
+    def arm(self, mode: SafepointMode, step_id: int, every_layers: int, keep: list[int]) -> None:
+        """Arm the next forward pass.
+
+        Args:
+            mode: What a stop does; NONE disarms.
+            step_id: Only a word with this id stops the pass.
+            every_layers: Distance of safepoints in layers.
+            keep: Batch positions that survive a drop.
+        """
+        self._step_id = step_id
+        self._every = every_layers
+        self.keep = keep
+        self._positions = None
+        self.dropped_at_layer = None
+        if self._run_ahead is not None:
+            self._run_ahead.begin()
+        self._mode = mode
+
+    def disarm(self) -> None:
+        """No safepoints until the next ``arm``."""
+        self._mode = SafepointMode.NONE
+        self.dropped_at_layer = None
+
+    def _hook(self, i: int) -> Callable[[Any, tuple[Any, ...]], tuple[Any, ...] | None]:
+        def hook(_module: Any, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+            if self._mode is SafepointMode.NONE:
+                return None
+            if self._positions is not None:
+                # The model's loop still holds the positions of the full batch.
+                return (self._positions, *args[1:])
+            if i == 0 or i % self._every:
+                return None
+            if self._mode is SafepointMode.DROP and len(args) != len(LAYER_ARGUMENTS):
+                return None  # called by keyword: there is nothing to cut the rows out of
+            return self._look(i, args)
+
+        return hook
+
+    def _between_segments(self, layer: int) -> None:
+        if self._mode is SafepointMode.NONE or layer % self._every:
+            return
+        if self._must_stop(layer):
+            raise StepStopped(layer)
+
+    def _look(self, i: int, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        if not self._must_stop(i):
+            return None
+        if self._mode is SafepointMode.ABORT:
+            raise StepStopped(i)
+        positions, hidden, forward_batch, residual = args
+        positions, hidden, residual = cut_forward_batch(
+            forward_batch, positions, hidden, residual, self.keep
+        )
+        # Attention backends plan per batch: plan again for the rows that are left.
+        self._runner.attn_backend.init_forward_metadata(forward_batch)
+        self._positions = positions
+        self.dropped_at_layer = i
+        return (positions, hidden, forward_batch, residual)
+
+    def _must_stop(self, layer: int) -> bool:
+        """Whether this pass ends, or loses rows, here; every rank answers alike."""
+        started_s = time.thread_time()
+        seen = (
+            self._stop_asked()
+            if self._run_ahead is None
+            else self._run_ahead.at_safepoint(self._stop_asked)
+        )
+        stop = self._agreement.at_safepoint(self._step_id, layer, seen)
+        self.num_checks += 1
+        self.check_cpu_s += time.thread_time() - started_s
+        return stop
+
+    def _stop_asked(self) -> bool:
+        return self.word.step_id == self._step_id
+
+    def _scatter_logits_after_drop(self) -> None:
+        """Bring the logits of a cut batch back to full height.
+
+        Sampling and result processing then see the batch they know; the zero rows are sampled and
+        their tokens ignored.
+        """
+        runner = self._runner
+        forward = runner.forward
+
+        def forward_full_height(forward_batch: Any, *args: Any, **kwargs: Any) -> Any:
+            height = forward_batch.batch_size
+            output = forward(forward_batch, *args, **kwargs)
+            if self.dropped_at_layer is not None:
+                logits = output.logits_output.next_token_logits
+                full = logits.new_zeros((height, logits.shape[1]))
+                full[torch.tensor(self.keep, device=logits.device)] = logits
+                output.logits_output.next_token_logits = full
+            return output
+
+        runner.forward = forward_full_height
