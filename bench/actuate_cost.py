@@ -68,8 +68,8 @@ def instrument(rig: Rig, clock: Clock) -> list[bool]:
     """Put clocks around the parts of a decision; returns which steps were the wanted ones."""
     s = rig.scheduler
     wanted: list[bool] = []
-    s.snapshots.take = clock.around("snapshot_us", s.snapshots.take)
-    s.planner.begin = clock.around("plan_and_check_us", s.planner.begin)
+    s.runtime.snapshots.take = clock.around("snapshot_us", s.runtime.snapshots.take)
+    s.runtime.planner.begin = clock.around("plan_and_check_us", s.runtime.planner.begin)
     runtime: Any = coserving
     runtime.actuate = clock.around("actuate_us", runtime.actuate)
     kind: Any = ScheduleBatch
@@ -79,7 +79,9 @@ def instrument(rig: Rig, clock: Clock) -> list[bool]:
     def plan_step() -> Any:
         step = whole()
         full = step is not None and len(step.plan.decode) == NUM_ONLINE + NUM_OFFLINE
-        wanted.append(full and not step.plan.prefill and s.rows.roster.num_waiting >= NUM_WAITING)
+        wanted.append(
+            full and not step.plan.prefill and s.runtime.rows.roster.num_waiting >= NUM_WAITING
+        )
         return step
 
     s._plan_step = plan_step
@@ -90,7 +92,7 @@ def main() -> None:
     """Run the steps and print the figures."""
     rig = Rig(overlap=True, kv_tokens=100_000, slots=NUM_ONLINE + NUM_OFFLINE)
     s = rig.scheduler
-    s.planner.use_model(PolynomialModel(K, K, K))
+    s.runtime.planner.use_model(PolynomialModel(K, K, K))
     clock = Clock()
     wanted = instrument(rig, clock)
 

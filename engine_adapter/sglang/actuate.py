@@ -6,7 +6,7 @@ Chunks come first in the batch and decoding requests after them, which is SGLang
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from sglang.srt.managers.schedule_batch import ScheduleBatch, release_req
@@ -25,6 +25,9 @@ from engine_adapter.scheduling.plan import Chunk, StepPlan
 from engine_adapter.scheduling.request import Phase, RequestRow
 from engine_adapter.sglang.rows import ChunkSpan, LaunchedStep, LiveRow
 
+if TYPE_CHECKING:
+    from engine_adapter.sglang.queueing import QueueingScheduler
+
 # --- Decode batches built from requests, so that any subset of rows may run in any step.
 #
 # SGLang splits and merges batch objects and keeps the truth in their tensors. Here the truth is in
@@ -36,7 +39,7 @@ from engine_adapter.sglang.rows import ChunkSpan, LaunchedStep, LiveRow
 class DecodeRows:
     """Builds decode batches and keeps the last one."""
 
-    def __init__(self, scheduler: Any) -> None:
+    def __init__(self, scheduler: QueueingScheduler) -> None:
         """Build batches for this scheduler."""
         self._scheduler = scheduler
         self._last: Any = None
@@ -170,40 +173,40 @@ _REPLAY = {
 DECODE = Phase.DECODE
 
 
-def actuate(scheduler: Any, plan: StepPlan) -> LaunchedStep | None:
+def actuate(scheduler: QueueingScheduler, plan: StepPlan) -> LaunchedStep | None:
     """Bring the engine from the snapshot's state to the plan's; None if nothing is computed."""
     if plan.retracts:
         retract_rows(scheduler, plan.retracts)
     if plan.prefetches:
-        scheduler.prefetcher.prefetch(plan.prefetches, scheduler.rows)
+        scheduler.runtime.prefetcher.prefetch(plan.prefetches, scheduler.runtime.rows)
     if plan.checkpoints:
-        scheduler.checkpointer.checkpoint(plan.checkpoints, scheduler.rows)
+        scheduler.runtime.checkpointer.checkpoint(plan.checkpoints, scheduler.runtime.rows)
     return _compose(scheduler, plan)
 
 
-def retract_rows(scheduler: Any, rids: tuple[str, ...]) -> None:
+def retract_rows(scheduler: QueueingScheduler, rids: tuple[str, ...]) -> None:
     """Take slot and device pages away from these rows and queue them again.
 
     A row whose result is still on its way is retracted after that result: its last token would be
     lost otherwise.
     """
-    if any((live := scheduler.rows.get(rid)) and live.pending for rid in rids):
+    if any((live := scheduler.runtime.rows.get(rid)) and live.pending for rid in rids):
         scheduler.process_pending_results()
     for rid in rids:
-        live = scheduler.rows.get(rid)
+        live = scheduler.runtime.rows.get(rid)
         if live is not None and live.row.holds_slot and not live.req.finished():
             _retract(scheduler, live)
-    scheduler.decode_rows.forget()
+    scheduler.runtime.decode_rows.forget()
 
 
-def _retract(scheduler: Any, live: LiveRow) -> None:
+def _retract(scheduler: QueueingScheduler, live: LiveRow) -> None:
     req = live.req
     if req.input_token_logprobs is not None:
         # Half of the prompt's log-probabilities, which SGLang forgets here: all of it is computed
         # again, since a row that went on from its KV would have the other half alone.
-        scheduler.checkpointer.forget(live)
+        scheduler.runtime.checkpointer.forget(live)
     elif live.row.phase is not Phase.PREFETCHING:
-        scheduler.checkpointer.park_tail(live)
+        scheduler.runtime.checkpointer.park_tail(live)
     live.had_tokens = max(live.had_tokens, req.kv_committed_len)
     release_req(
         req=req,
@@ -214,15 +217,15 @@ def _retract(scheduler: Any, live: LiveRow) -> None:
         tree_cache=scheduler.tree_cache,
         hisparse_coordinator=None,
     )
-    scheduler.rows.retract(live)
+    scheduler.runtime.rows.retract(live)
     # A row whose KV is lost is prefilled with everything it has said; the last chunk goes on.
     live.row.fill_tokens = len(req.origin_input_ids) + len(req.output_ids)
     scheduler.waiting_queue.append(req)
     req.time_stats.set_wait_queue_entry_time()
-    scheduler.counters.retracts += 1
+    scheduler.runtime.counters.retracts += 1
 
 
-def settle(scheduler: Any, step: LaunchedStep) -> None:
+def settle(scheduler: QueueingScheduler, step: LaunchedStep) -> None:
     """Book what the last launched step computed, before anything new is composed.
 
     The KV of a chunk that is not the last one goes into the prefix tree, as SGLang does with its
@@ -236,7 +239,7 @@ def settle(scheduler: Any, step: LaunchedStep) -> None:
             scheduler.stash_chunked_request(req)
 
 
-def _compose(scheduler: Any, plan: StepPlan) -> LaunchedStep | None:
+def _compose(scheduler: QueueingScheduler, plan: StepPlan) -> LaunchedStep | None:
     grown: list[RequestRow] = []
     taken = [_take_chunk(scheduler, chunk, grown) for chunk in plan.prefill]
     for row in grown:  # only now: what is expected of a row must not change under its plan
@@ -246,7 +249,7 @@ def _compose(scheduler: Any, plan: StepPlan) -> LaunchedStep | None:
     if not chunks and not decodes:
         return None
     decode_batch = (
-        scheduler.decode_rows.prepare([live.req for live in decodes]) if decodes else None
+        scheduler.runtime.decode_rows.prepare([live.req for live in decodes]) if decodes else None
     )
     batch = decode_batch
     if chunks:
@@ -256,13 +259,13 @@ def _compose(scheduler: Any, plan: StepPlan) -> LaunchedStep | None:
     return LaunchedStep(plan, batch, chunks, decodes, ends)
 
 
-def _take_decodes(scheduler: Any, plan: StepPlan) -> tuple[list[LiveRow], list[int]]:
+def _take_decodes(scheduler: QueueingScheduler, plan: StepPlan) -> tuple[list[LiveRow], list[int]]:
     """The decoding requests not ended since the snapshot, and their KV lengths with this step.
 
     Only a retract processes results between snapshot and step, so only then a row can have ended.
     """
     # Hundreds of rows in a full step: few passes, each without a branch.
-    by_id, page_size = scheduler.rows.by_id, scheduler.page_size
+    by_id, page_size = scheduler.runtime.rows.by_id, scheduler.page_size
     if plan.retracts:
         found = [by_id[rid] for rid in plan.decode if rid in by_id]
         lives = [
@@ -279,12 +282,14 @@ def _take_decodes(scheduler: Any, plan: StepPlan) -> tuple[list[LiveRow], list[i
     return lives, ends
 
 
-def _take_chunk(scheduler: Any, chunk: Chunk, grown: list[RequestRow]) -> ChunkSpan | None:
+def _take_chunk(
+    scheduler: QueueingScheduler, chunk: Chunk, grown: list[RequestRow]
+) -> ChunkSpan | None:
     """Reserve the next prompt tokens of a row; a waiting request gets slot and prefix here.
 
     ``grown`` is told of rows whose prefix hit is longer than the plan knew.
     """
-    live = scheduler.rows.get(chunk.rid)
+    live = scheduler.runtime.rows.get(chunk.rid)
     if live is None or live.req.finished() or live.req.to_finish is not None:
         # SGLang ends an aborted prompt only with its last chunk; here it is reaped before.
         return None
@@ -300,10 +305,10 @@ def _take_chunk(scheduler: Any, chunk: Chunk, grown: list[RequestRow]) -> ChunkS
         if row.cached_tokens >= promised_end:
             return None  # more is cached than the plan meant to compute: plan it again
         scheduler.tree_cache.inc_lock_ref(req.last_node)
-        scheduler.rows.start(live, Phase.PREFILL)
+        scheduler.runtime.rows.start(live, Phase.PREFILL)
         # It is computed anew, so what the host holds of it is over: a tail page kept there would
         # stand before pages checkpointed later, half filled.
-        scheduler.checkpointer.forget(live)
+        scheduler.runtime.checkpointer.forget(live)
     else:
         req.init_next_round_input()
     start = len(req.prefix_indices)
@@ -328,7 +333,7 @@ def _take_chunk(scheduler: Any, chunk: Chunk, grown: list[RequestRow]) -> ChunkS
     return span
 
 
-def _prefill_batch(scheduler: Any, chunks: list[ChunkSpan]) -> Any:
+def _prefill_batch(scheduler: QueueingScheduler, chunks: list[ChunkSpan]) -> Any:
     reqs = [span.live.req for span in chunks]
     fresh = {id(span.live.req) for span in chunks if span.fresh}
     if fresh:
@@ -366,7 +371,7 @@ def _prefill_batch(scheduler: Any, chunks: list[ChunkSpan]) -> Any:
 # only by later work on the same stream; copies on other streams wait for an event.
 
 
-def undo_positions(scheduler: Any, step: LaunchedStep, positions: list[int]) -> None:
+def undo_positions(scheduler: QueueingScheduler, step: LaunchedStep, positions: list[int]) -> None:
     """Undo the rows at these batch positions of ``step``."""
     requeued: list[LiveRow] = []
     for i in positions:
@@ -382,7 +387,7 @@ def undo_positions(scheduler: Any, step: LaunchedStep, positions: list[int]) -> 
             if span.fresh:
                 _release_slot(scheduler, req)
                 phase = Phase.RETRACTED if req.retracted_stain else Phase.WAITING
-                scheduler.rows.undo_start(span.live, phase)
+                scheduler.runtime.rows.undo_start(span.live, phase)
                 span.live.row.cached_tokens = span.start
                 requeued.append(span.live)
                 continue
@@ -394,7 +399,7 @@ def undo_positions(scheduler: Any, step: LaunchedStep, positions: list[int]) -> 
     scheduler.waiting_queue[:0] = [live.req for live in requeued]
 
 
-def _free_tail(scheduler: Any, req: Any, start: int, end: int) -> None:
+def _free_tail(scheduler: QueueingScheduler, req: Any, start: int, end: int) -> None:
     """Give back the KV slots ``[start, end)``; a page shared with older tokens stays."""
     page = scheduler.page_size
     first_free = -(-start // page) * page
@@ -416,7 +421,7 @@ def _undo_chunk(req: Any, span: ChunkSpan) -> None:
     req._cache_breakdown_computed = span.breakdown_computed
 
 
-def _release_slot(scheduler: Any, req: Any) -> None:
+def _release_slot(scheduler: QueueingScheduler, req: Any) -> None:
     """The row started in this step: unlock its prefix and give the slot back."""
     scheduler.tree_cache.dec_lock_ref(req.last_node)
     scheduler.req_to_token_pool.free(req)

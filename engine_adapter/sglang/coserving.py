@@ -27,7 +27,6 @@ from engine_adapter.sglang.actuate import actuate, settle, undo_positions
 from engine_adapter.sglang.cuda_pass import host_computes
 from engine_adapter.sglang.queueing import QueueingScheduler
 from engine_adapter.sglang.rows import LaunchedStep
-from engine_adapter.sglang.runtime import adopt_profile
 from engine_adapter.sglang.safepoints import StepStopped
 
 logger = logging.getLogger(__name__)
@@ -44,47 +43,47 @@ class CoServingScheduler(QueueingScheduler):
 
     def get_next_batch_to_run(self, running_batch: Any, last_batch: Any) -> Any:
         """Plan the next step and build its batch."""
-        if self.profiler.is_measuring:
+        if self.runtime.profiler.is_measuring:
             self._measure()
         started_s, copied_s = time.thread_time(), self._copies_cpu_s()
         self._abort_on_waiting_timeout()
-        self._abort_on_running_timeout(self.holding_view)
+        self._abort_on_running_timeout(self.runtime.holding_view)
         if self._unsettled is not None:
             settle(self, self._unsettled)
             self._unsettled = None
         self.sync_queue()
         self.reap_aborted()
         self._note_parked(())
-        step = self._plan_step() if len(self.rows) else None
+        step = self._plan_step() if len(self.runtime.rows) else None
         copied_s = self._copies_cpu_s() - copied_s
-        self.counters.plan_cpu_s += time.thread_time() - started_s - copied_s
-        if step is None and len(self.rows) and not self._has_pending_result():
+        self.runtime.counters.plan_cpu_s += time.thread_time() - started_s - copied_s
+        if step is None and len(self.runtime.rows) and not self._has_pending_result():
             self.wait_for_work(0.005)
         self._next_step = step
         return NextBatchPlan(
-            batch_to_run=step.batch if step else None, running_batch=self.holding_view
+            batch_to_run=step.batch if step else None, running_batch=self.runtime.holding_view
         )
 
     def _copies_cpu_s(self) -> float:
-        return float(self.checkpointer.cpu_s + self.prefetcher.cpu_s)
+        return float(self.runtime.checkpointer.cpu_s + self.runtime.prefetcher.cpu_s)
 
     def _plan_step(self) -> LaunchedStep | None:
         plan = None
-        if self.agreement.rank == 0:
-            make_room = self.profiler.wants_room
-            snapshot = self.pauses.apply(self.snapshots.take())
-            plan = self.planner.begin(snapshot, make_room=make_room)
-        plan = self.agreement.share(plan)
+        if self.runtime.agreement.rank == 0:
+            make_room = self.runtime.profiler.wants_room
+            snapshot = self.runtime.pauses.apply(self.runtime.snapshots.take())
+            plan = self.runtime.planner.begin(snapshot, make_room=make_room)
+        plan = self.runtime.agreement.share(plan)
         step = actuate(self, plan)
         if step is not None:
-            self.counters.parks += len(plan.parks)
+            self.runtime.counters.parks += len(plan.parks)
             self._note_parked(plan.parks)
         return step
 
     def _note_parked(self, rids: tuple[str, ...]) -> None:
         """The newest step leaves these out."""
-        self.parked = frozenset(rids)
-        self.counters.parked_rows = len(self.parked)
+        self.runtime.parked = frozenset(rids)
+        self.runtime.counters.parked_rows = len(self.runtime.parked)
 
     def _measure(self) -> None:
         """Run a cell of the profile unless a first token waits; switch when the last one is done.
@@ -92,16 +91,15 @@ class CoServingScheduler(QueueingScheduler):
         Every rank counts the same steps, and so runs the same cells at the same time.
         """
         waiting = any((req.priority or 0) >= 0 for req in self.waiting_queue)
-        online = [live.row for live in self.rows if live.is_online]
+        online = [live.row for live in self.runtime.rows if live.is_online]
         if waiting or any(row.phase is not Phase.DECODE for row in online):
             return
-        if online and not self.profiler.is_turn_beside_online():
+        if online and not self.runtime.profiler.is_turn_beside_online():
             return
         # Offline requests never leave the overlap loop without one; a cell must not wait for that.
         self.process_pending_results()
-        self.profiler.run_next(beside_online=bool(online))
-        if self.profiler.profile is not None:
-            adopt_profile(self)
+        self.runtime.profiler.run_next(beside_online=bool(online))
+        self.runtime.adopt_profile()
 
     def process_pending_results(self) -> None:
         """Process launched results now instead of after the next launch.
@@ -142,32 +140,32 @@ class CoServingScheduler(QueueingScheduler):
             live.launched()
         self._arm(step)
         step.started_at_s = time.monotonic()
-        self.pass_gap.started(step.started_at_s)
-        started, cpu_s = self.device_clock.start(), time.thread_time()
+        self.runtime.pass_gap.started(step.started_at_s)
+        started, cpu_s = self.runtime.device_clock.start(), time.thread_time()
         self.publish_step(step)
         try:
             result = super().run_batch(batch, pp_proxy_tensors)
         except StepStopped as stop:
             self._note_stop(step, stop.layer)
-            self.counters.aborts += 1
+            self.runtime.counters.aborts += 1
             undo_positions(self, step, list(range(len(step.lives))))
-            self.decode_rows.forget()
+            self.runtime.decode_rows.forget()
             result = StoppedResult()
         else:
-            if self.safepoints.dropped_at_layer is not None:
-                self._note_stop(step, self.safepoints.dropped_at_layer)
-                self.counters.drops += 1
+            if self.runtime.safepoints.dropped_at_layer is not None:
+                self._note_stop(step, self.runtime.safepoints.dropped_at_layer)
+                self.runtime.counters.drops += 1
                 undo_positions(self, step, step.offline_positions)
-                self.decode_rows.forget()
+                self.runtime.decode_rows.forget()
         finally:
-            self.counters.step_cpu_s += time.thread_time() - cpu_s
-            self.safepoints.disarm()
+            self.runtime.counters.step_cpu_s += time.thread_time() - cpu_s
+            self.runtime.safepoints.disarm()
             if self.monitor is not None:
                 self.monitor.retire()
-        step.measure = self.device_clock.stop(started)
+        step.measure = self.runtime.device_clock.stop(started)
         if host_computes(self):  # elsewhere the device works on while the host is in between
-            self.pass_gap.ended(time.monotonic())
-            self.snapshots.overhead_s = self.pass_gap.mean_s
+            self.runtime.pass_gap.ended(time.monotonic())
+            self.runtime.snapshots.overhead_s = self.runtime.pass_gap.mean_s
         self._launched[batch.forward_iter] = step
         return result
 
@@ -187,24 +185,26 @@ class CoServingScheduler(QueueingScheduler):
             elif mode is SafepointMode.DROP and not _can_cut(step.batch):
                 mode = SafepointMode.NONE
         every = safepoint_layers(
-            step.plan.safepoints.interval_s, step.plan.predicted_s, self.safepoints.num_layers
+            step.plan.safepoints.interval_s,
+            step.plan.predicted_s,
+            self.runtime.safepoints.num_layers,
         )
-        self.safepoints.arm(mode, step.plan.step_id, every, keep)
+        self.runtime.safepoints.arm(mode, step.plan.step_id, every, keep)
 
     def _note_stop(self, step: LaunchedStep, layer: int) -> None:
         step.stopped_at_layer = layer
-        step.flag_to_stop_s = time.monotonic() - self.safepoints.word.raised_at_s
-        self.counters.stopped(layer, step.flag_to_stop_s, len(step.offline_positions))
+        step.flag_to_stop_s = time.monotonic() - self.runtime.safepoints.word.raised_at_s
+        self.runtime.counters.stopped(layer, step.flag_to_stop_s, len(step.offline_positions))
 
     def _relay_forward_payload(self, future_indices: Any, batch_result: Any) -> None:
         """Relay sampled tokens by request slot, but not those of rows that were cut out.
 
         A cut decoding request computes the same token again: its input must stay where it is.
         """
-        if self.safepoints.dropped_at_layer is None:
+        if self.runtime.safepoints.dropped_at_layer is None:
             super()._relay_forward_payload(future_indices, batch_result)
             return
-        kept = torch.tensor(self.safepoints.keep, device=future_indices.device)
+        kept = torch.tensor(self.runtime.safepoints.keep, device=future_indices.device)
         whole = batch_result.next_token_ids
         if isinstance(whole, torch.Tensor):
             batch_result.next_token_ids = whole[kept]
@@ -220,7 +220,7 @@ class CoServingScheduler(QueueingScheduler):
             super().process_batch_result(batch, result)
             return
         if step.offline_positions:
-            self.isolation.offline_ran(time.monotonic())
+            self.runtime.isolation.offline_ran(time.monotonic())
         if isinstance(result, StoppedResult):
             self.maybe_send_health_check_signal()
             self._finish_step(step)
@@ -232,13 +232,13 @@ class CoServingScheduler(QueueingScheduler):
         self.output_streamer.skipped = frozenset(id(s.live.req) for s in middle)
         super().process_batch_result(batch, result)
         self.output_streamer.skipped = frozenset()
-        now_s, slo = time.monotonic(), self.snapshots.slo
+        now_s, slo = time.monotonic(), self.runtime.snapshots.slo
         for live in [step.lives[i] for i in kept]:
             live.processed()
             if live.is_online and len(live.req.output_ids) > live.row.output_tokens:
                 times_s = now_s, live.row.arrival_at_s, live.last_token_at_s
-                self.attained.token(*times_s)
-                self.isolation.token(*times_s, slo)
+                self.runtime.attained.token(*times_s)
+                self.runtime.isolation.token(*times_s, slo)
                 if live.last_token_at_s is not None:
                     step.online_gap_s = max(step.online_gap_s, now_s - live.last_token_at_s)
                 else:
@@ -252,7 +252,7 @@ class CoServingScheduler(QueueingScheduler):
 
     def _finish_step(self, step: LaunchedStep) -> None:
         step.measured_s = step.measure()
-        counters = self.counters
+        counters = self.runtime.counters
         outcome = Outcome(
             step_id=step.plan.step_id,
             measured_s=step.measured_s,
@@ -273,9 +273,9 @@ class CoServingScheduler(QueueingScheduler):
         counters.recomputed_online_tokens += step.recomputed_tokens(online=True)
         counters.step_s += step.measured_s
         counters.predicted_s += step.plan.predicted_s
-        self.recent_steps.add(step, outcome, flex_tokens)
-        if self.agreement.rank == 0:
-            self.planner.end(outcome)
+        self.runtime.recent_steps.add(step, outcome, flex_tokens)
+        if self.runtime.agreement.rank == 0:
+            self.runtime.planner.end(outcome)
 
 
 def _can_cut(batch: Any) -> bool:

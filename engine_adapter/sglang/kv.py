@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from sglang.srt.managers.overlap_utils import RelayPayload
@@ -19,6 +19,9 @@ from engine_adapter.scheduling.plan import Checkpoint, Prefetch
 from engine_adapter.scheduling.request import Phase
 from engine_adapter.sglang.cuda_pass import pass_stream
 from engine_adapter.sglang.rows import LiveRow, LiveRows
+
+if TYPE_CHECKING:
+    from engine_adapter.sglang.queueing import QueueingScheduler
 
 # --- Host memory for KV checkpoints: fixed pages of 16 tokens, all layers of a token together.
 #
@@ -122,7 +125,7 @@ class Checkpointer:
         cpu_s: Thread CPU time spent here.
     """
 
-    def __init__(self, scheduler: Any, pool: HostPool) -> None:
+    def __init__(self, scheduler: QueueingScheduler, pool: HostPool) -> None:
         """Checkpoint rows of this scheduler into ``pool``."""
         self._scheduler = scheduler
         self._pool = pool
@@ -217,7 +220,7 @@ class Prefetcher:
         cpu_s: Thread CPU time spent here.
     """
 
-    def __init__(self, scheduler: Any, pool: HostPool) -> None:
+    def __init__(self, scheduler: QueueingScheduler, pool: HostPool) -> None:
         """Restore rows of this scheduler out of ``pool``."""
         self._scheduler = scheduler
         self._pool = pool
@@ -300,7 +303,7 @@ class Prefetcher:
         req._refresh_fill_ids()
         req.set_extend_range(end, end)
         req.already_computed = end
-        s.checkpointer.drop_tail(live)
+        s.runtime.checkpointer.drop_tail(live)
         if req.output_ids and end == row.fill_tokens - 1:
             row.phase = Phase.DECODE
             self.num_rows_restored += 1
@@ -310,7 +313,7 @@ class Prefetcher:
             req.prefix_indices = s.req_to_token_pool.req_to_token[req.req_pool_idx, :end].long()
 
 
-def admit_as_decode_row(scheduler: Any, live: LiveRow) -> None:
+def admit_as_decode_row(scheduler: QueueingScheduler, live: LiveRow) -> None:
     """Make a row that lost its place decode again, from its own last token.
 
     SGLang clears ``is_retracted`` only when a row is prefilled; a decoding request that still
@@ -324,7 +327,9 @@ def admit_as_decode_row(scheduler: Any, live: LiveRow) -> None:
         scheduler.future_map.stash(slot, RelayPayload(bonus_tokens=token))
 
 
-def _behind_passes(scheduler: Any, *inputs: torch.Tensor) -> AbstractContextManager[Any]:
+def _behind_passes(
+    scheduler: QueueingScheduler, *inputs: torch.Tensor
+) -> AbstractContextManager[Any]:
     """Run after the launched pass: it relays the last token of whoever had the slot before."""
     stream = pass_stream(scheduler)
     if scheduler.device != "cuda" or stream is None:

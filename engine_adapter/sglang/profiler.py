@@ -11,7 +11,7 @@ import time
 from array import array
 from collections import deque
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sglang
 import torch
@@ -29,13 +29,16 @@ from engine_adapter.sglang.actuate import DecodeRows, mix
 from engine_adapter.sglang.cuda_pass import captured_rows, emulated_pass, host_computes
 from engine_adapter.sglang.settings import RuntimeSettings
 
+if TYPE_CHECKING:
+    from engine_adapter.sglang.queueing import QueueingScheduler
+
 # --- Run one made-up step on the real model runner and time it.
 #
 # The rows of a cell have KV slots and a request slot but no content worth keeping: the time of a
 # pass does not depend on it. Everything is given back before the function returns.
 
 
-def fits(scheduler: Any, cell: Cell) -> bool:
+def fits(scheduler: QueueingScheduler, cell: Cell) -> bool:
     """Whether the cell can run beside what is in use on the device now.
 
     Pages of the prefix cache that no row uses are room, as they are for SGLang's own rows.
@@ -47,7 +50,7 @@ def fits(scheduler: Any, cell: Cell) -> bool:
     )
 
 
-def run_cell(scheduler: Any, cell: Cell) -> Sample:
+def run_cell(scheduler: QueueingScheduler, cell: Cell) -> Sample:
     """Time one pass over the cell's rows; the cell must fit."""
     evict_from_tree_cache(scheduler.tree_cache, _tokens(scheduler, cell))
     chunk_reqs = [_row(scheduler, c, p) for p, c in cell.chunks]
@@ -66,12 +69,12 @@ def run_cell(scheduler: Any, cell: Cell) -> Sample:
     return Sample(cell.decode, cell.chunks, measured_s)
 
 
-def _tokens(scheduler: Any, cell: Cell) -> int:
+def _tokens(scheduler: QueueingScheduler, cell: Cell) -> int:
     """KV tokens the cell takes at most: rows end within pages."""
     return int(cell.num_tokens + cell.num_rows * scheduler.page_size)
 
 
-def _timed_pass(scheduler: Any, batch: Any) -> float:
+def _timed_pass(scheduler: QueueingScheduler, batch: Any) -> float:
     # On a CPU this thread computes: its own time is what a quiet machine would need, and what
     # neighbours add shows up as drift. On a GPU the thread waits, so wall time it is.
     clock = time.thread_time if host_computes(scheduler) else time.monotonic
@@ -91,7 +94,7 @@ def _timed_pass(scheduler: Any, batch: Any) -> float:
     return measured_s
 
 
-def _row(scheduler: Any, context: int, num_tokens: int) -> Any:
+def _row(scheduler: QueueingScheduler, context: int, num_tokens: int) -> Any:
     params = SamplingParams(max_new_tokens=8, temperature=0.0, ignore_eos=True)
     params.normalize(None)
     # 7 is a token of every vocabulary; its embedding is as good as any other.
@@ -108,7 +111,7 @@ def _row(scheduler: Any, context: int, num_tokens: int) -> Any:
     return req
 
 
-def _hold(scheduler: Any, req: Any) -> None:
+def _hold(scheduler: QueueingScheduler, req: Any) -> None:
     """Make the row look like one that has been prefilled."""
     length = len(req.prefix_indices)
     scheduler.req_to_token_pool.alloc([req])
@@ -121,7 +124,7 @@ def _hold(scheduler: Any, req: Any) -> None:
     scheduler.future_map.stash(slot, RelayPayload(bonus_tokens=token))
 
 
-def _prefill(scheduler: Any, reqs: list[Any]) -> Any:
+def _prefill(scheduler: QueueingScheduler, reqs: list[Any]) -> Any:
     batch = ScheduleBatch.init_new(
         reqs,
         scheduler.req_to_token_pool,
@@ -135,7 +138,7 @@ def _prefill(scheduler: Any, reqs: list[Any]) -> Any:
     return batch
 
 
-def _give_back(scheduler: Any, req: Any) -> None:
+def _give_back(scheduler: QueueingScheduler, req: Any) -> None:
     allocator = scheduler.token_to_kv_pool_allocator
     if req.kv is None:
         allocator.free(req.prefix_indices)
@@ -166,7 +169,7 @@ class Profiler:
         profile: The profile in use, once there is one.
     """
 
-    def __init__(self, scheduler: Any, settings: RuntimeSettings) -> None:
+    def __init__(self, scheduler: QueueingScheduler, settings: RuntimeSettings) -> None:
         """Load the stored profile of this engine, or prepare to measure one."""
         self._scheduler = scheduler
         self._settings = settings
@@ -180,7 +183,7 @@ class Profiler:
         self._crowded_since_s: float | None = None
         self.state = "measuring"
         self.profile: Profile | None = find_profile(self._key, self._folder)
-        if not scheduler.agreement.lowest(int(self.profile is not None)):
+        if not scheduler.runtime.agreement.lowest(int(self.profile is not None)):
             self.profile = None  # ranks measure together, or none of them does
         if self.profile is not None:
             self.state = "stored"
@@ -270,7 +273,7 @@ class Profiler:
         """What tokens of offline requests take by the profile; empty while there is none."""
         if self.profile is None:
             return {}
-        slots = self._scheduler.snapshots.resources()
+        slots = self._scheduler.runtime.snapshots.resources()
         num_rows = max(1, (slots.total_slots - slots.reserved_slots) // 2)
         prompt_s, answer_s = token_costs(self.profile.model(), decode_rows=num_rows)
         return {"prompt_s": prompt_s, "answer_s": answer_s}
@@ -281,11 +284,11 @@ class Profiler:
         self.profile = Profile.from_fit(
             self._key,
             fit,
-            num_layers=self._scheduler.safepoints.num_layers,
+            num_layers=self._scheduler.runtime.safepoints.num_layers,
             measured_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         )
         self.state = "ready"
-        if self._scheduler.agreement.rank:
+        if self._scheduler.runtime.agreement.rank:
             return
         try:
             path = save_profile(self.profile, self._folder)
@@ -294,7 +297,7 @@ class Profiler:
             logger.warning("coserve: the profile could not be stored: %s", error)
 
 
-def profile_key(scheduler: Any) -> ProfileKey:
+def profile_key(scheduler: QueueingScheduler) -> ProfileKey:
     """What a profile of this engine is valid for."""
     args = scheduler.server_args
     if torch.cuda.is_available() and scheduler.device != "cpu":
@@ -311,7 +314,7 @@ def profile_key(scheduler: Any) -> ProfileKey:
     )
 
 
-def _executor(scheduler: Any) -> str:
+def _executor(scheduler: QueueingScheduler) -> str:
     """What may change under the same name, between two starts of the same SGLang."""
     args, model = scheduler.server_args, scheduler.model_config
     graphs = captured_rows(scheduler.tp_worker.model_runner)

@@ -17,13 +17,13 @@ from sglang.srt.mem_cache.base_prefix_cache import MatchPrefixParams
 from sglang.srt.mem_cache.common import release_kv_cache
 from sglang.srt.mem_cache.radix_cache import RadixKey
 
-from engine_adapter.prediction.base import Asked, LengthPredictor
+from engine_adapter.prediction.base import Asked
 from engine_adapter.scheduling.plan import RunningStep
 from engine_adapter.scheduling.request import RequestRow
 from engine_adapter.sglang.actuate import retract_rows, settle
 from engine_adapter.sglang.contract import refuse_unsupported_modes, refuse_unsupported_pools
 from engine_adapter.sglang.rows import LaunchedStep, LiveRow, classify
-from engine_adapter.sglang.runtime import install_parts
+from engine_adapter.sglang.runtime import Runtime
 from engine_adapter.sglang.scheduler import GRAMMAR_POLL_S, ReportingScheduler
 from engine_adapter.sglang.settings import ending_in_one_sentence, read_settings
 
@@ -72,7 +72,7 @@ class QueueingScheduler(ReportingScheduler):
     waiting_queue: Any
     ipc_channels: Any
     monitor: Any = None
-    predictor: LengthPredictor
+    runtime: Runtime
     _queue_touched = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -88,7 +88,7 @@ class QueueingScheduler(ReportingScheduler):
         self.result_queue: Any = ()
         with ending_in_one_sentence():
             refuse_unsupported_pools(self)
-            install_parts(self)
+            Runtime(self)
 
     # --- arrivals --------------------------------------------------------------------------
 
@@ -101,14 +101,16 @@ class QueueingScheduler(ReportingScheduler):
         if self.grammar_manager.has_waiting_grammars():
             for req in self.grammar_manager.get_ready_grammar_requests():
                 self._add_request_to_queue(req)
-        roster = self.rows.roster
+        roster = self.runtime.rows.roster
         if len(self.waiting_queue) == roster.num_waiting and not self._queue_touched:
             return
         self._queue_touched = False
         # The request, not its id: in a pause an aborted id may be sent again before this looks.
         waiting = {id(req) for req in self.waiting_queue}
         gone = [
-            live for live in self.rows if not live.row.holds_slot and id(live.req) not in waiting
+            live
+            for live in self.runtime.rows
+            if not live.row.holds_slot and id(live.req) not in waiting
         ]
         for live in gone:
             self.forget_row(live)
@@ -116,8 +118,8 @@ class QueueingScheduler(ReportingScheduler):
         for req in self.waiting_queue:
             if req.to_finish is not None:
                 refused.append(req)
-            elif req.rid not in self.rows:
-                self.rows.add(LiveRow(req, self._row_of(req)))
+            elif req.rid not in self.runtime.rows:
+                self.runtime.rows.add(LiveRow(req, self._row_of(req)))
         if refused:
             self._answer_refused(refused)
 
@@ -142,7 +144,7 @@ class QueueingScheduler(ReportingScheduler):
             can_mix=mixable,
         )
         asked = Asked.about(row, req.sampling_params.temperature)
-        row.expected_output_tokens = self.predictor.expect(asked)
+        row.expected_output_tokens = self.runtime.predictor.expect(asked)
         return row
 
     def _expected_hit(self, req: Any) -> int:
@@ -155,8 +157,8 @@ class QueueingScheduler(ReportingScheduler):
         Rows of a batch come together, often before the first of them is computed. Without this each
         would lose its first chunk to a plan that counts on computing the prefix once more.
         """
-        for other in self.rows.roster.waiting_like(row, HITS_AT_ONCE):
-            other.cached_tokens = self._expected_hit(self.rows.by_id[other.rid].req)
+        for other in self.runtime.rows.roster.waiting_like(row, HITS_AT_ONCE):
+            other.cached_tokens = self._expected_hit(self.runtime.rows.by_id[other.rid].req)
 
     def _answer_refused(self, refused: list[Any]) -> None:
         """Requests SGLang refused at the door (too long, bad grammar): answer without a pass.
@@ -166,7 +168,7 @@ class QueueingScheduler(ReportingScheduler):
         ids = {id(req) for req in refused}
         self.waiting_queue = [req for req in self.waiting_queue if id(req) not in ids]
         for req in refused:
-            live = self.rows.get(req.rid)
+            live = self.runtime.rows.get(req.rid)
             if live is not None and live.req is req:
                 self.forget_row(live)
             req.finished_reason, req.to_finish = req.to_finish, None
@@ -179,19 +181,19 @@ class QueueingScheduler(ReportingScheduler):
         req, row = live.req, live.row
         if not isinstance(req.finished_reason, FINISH_ABORT):
             asked = Asked.about(row, req.sampling_params.temperature)
-            self.predictor.learn(asked, len(req.output_ids))
+            self.runtime.predictor.learn(asked, len(req.output_ids))
 
     def forget_row(self, live: LiveRow) -> None:
         """A request is over: release what the host still holds of it."""
-        if self.rows.get(live.rid) is live:
-            self.checkpointer.forget(live)
-            self.rows.forget(live.rid)
+        if self.runtime.rows.get(live.rid) is live:
+            self.runtime.checkpointer.forget(live)
+            self.runtime.rows.forget(live.rid)
 
     def reap_aborted(self) -> None:
         """End aborted rows that no launched step will end, without another forward pass."""
         aborted = [
             live
-            for live in self.rows.holding.values()
+            for live in self.runtime.rows.holding.values()
             if live.req.to_finish is not None and not live.pending
         ]
         for live in aborted:
@@ -201,7 +203,7 @@ class QueueingScheduler(ReportingScheduler):
             # An ordinary last output: SGLang's abort message has no usage of the prompt.
             self.output_streamer.stream_output([req], req.return_logprob)
             self.forget_row(live)
-            self.counters.reaped_rows += 1
+            self.runtime.counters.reaped_rows += 1
 
     def abort_request(self, recv_req: Any) -> None:
         """Abort by id; the view shows SGLang parked and half-prefilled rows too."""
@@ -218,10 +220,10 @@ class QueueingScheduler(ReportingScheduler):
         if self._unsettled is not None:
             settle(self, self._unsettled)
             self._unsettled = None
-        retract_rows(self, tuple(self.rows.holding))
+        retract_rows(self, tuple(self.runtime.rows.holding))
         # Weights may change in such a pause: SGLang promises that all KV is computed again.
-        for live in self.rows:
-            self.checkpointer.forget(live)
+        for live in self.runtime.rows:
+            self.runtime.checkpointer.forget(live)
         self.last_batch = None
         self.cur_batch_for_debug = None
         self.metrics_reporter.last_gen_throughput = 0.0
@@ -231,7 +233,7 @@ class QueueingScheduler(ReportingScheduler):
         """Flush when idle; the decode batch kept for reuse points at freed slots afterwards."""
         flushed = super().flush_cache(empty_cache)
         if flushed:
-            self.decode_rows.forget()
+            self.runtime.decode_rows.forget()
         return bool(flushed)
 
     # --- idle and reports ------------------------------------------------------------------
@@ -257,7 +259,7 @@ class QueueingScheduler(ReportingScheduler):
 
     def judge(self, arrival: Any, step: RunningStep) -> Any:
         """Ask the policy about an arrival; runs on the monitor's thread."""
-        return self.planner.at_arrival(arrival, step)
+        return self.runtime.planner.at_arrival(arrival, step)
 
     def publish_step(self, step: LaunchedStep) -> None:
         """Tell the monitor what runs from now on."""
@@ -274,8 +276,8 @@ class QueueingScheduler(ReportingScheduler):
                 num_offline_rows=num_offline,
                 num_online_rows=len(step.lives) - num_offline,
                 safepoints=plan.safepoints,
-                queued_online_tokens=self.snapshots.waiting_online_tokens(),
-                slo=self.snapshots.slo,
+                queued_online_tokens=self.runtime.snapshots.waiting_online_tokens(),
+                slo=self.runtime.snapshots.slo,
             )
         )
 
@@ -294,7 +296,7 @@ class QueueingScheduler(ReportingScheduler):
 
     def maybe_sleep_on_idle(self) -> None:
         """Idle without spinning: SGLang's poller cannot wait on the monitor's queue."""
-        if self.profiler.is_measuring:
+        if self.runtime.profiler.is_measuring:
             return
         compiling = self.grammar_manager.has_waiting_grammars()
         self.wait_for_work(GRAMMAR_POLL_S if compiling else IDLE_POLL_S)
@@ -305,7 +307,7 @@ class QueueingScheduler(ReportingScheduler):
 
     def coserve_state(self) -> dict[str, Any]:
         """Counters and gauges as plain data."""
-        return self.reporter.to_plain()
+        return self.runtime.reporter.to_plain()
 
 
 def _prompt_key(ids: Any, extra_key: str | None) -> RadixKey:

@@ -1,4 +1,4 @@
-"""Build the runtime's parts beside a scheduler that has just been constructed by SGLang."""
+"""The runtime's parts, built beside a scheduler that SGLang has just constructed."""
 
 from __future__ import annotations
 
@@ -46,64 +46,90 @@ class RowStreamer(SchedulerOutputStreamer):
         super().stream_output(shown, return_logprob, skip_req)
 
 
-def install_parts(scheduler: Any) -> None:
-    """Give the scheduler rows, planner, safepoints, checkpoints, monitor and reports."""
-    settings: RuntimeSettings = scheduler.coserve_settings
-    scheduler.counters = Counters()
-    scheduler.predictor = create_predictor(settings.length_predictor)
-    scheduler.attained = AttainedLatency()
-    scheduler.isolation, scheduler.pauses = Isolation(), Pauses(on=settings.isolation_pauses)
-    scheduler.recent_steps = RecentSteps()
-    scheduler.device_clock = device_clock(scheduler)
-    scheduler.pass_gap = PassGap()
-    scheduler.rows = LiveRows()
-    scheduler.parked = frozenset()
-    scheduler.holding_view = HoldingView(scheduler.rows)
-    scheduler.running_batch = scheduler.holding_view
-    scheduler.decode_rows = DecodeRows(scheduler)
-    scheduler.agreement = RankAgreement(scheduler)
-    scheduler.safepoints = Safepoints(scheduler.tp_worker.model_runner, scheduler.agreement)
-    scheduler.host_pool = _host_pool(scheduler, settings)
-    scheduler.checkpointer = Checkpointer(scheduler, scheduler.host_pool)
-    scheduler.prefetcher = Prefetcher(scheduler, scheduler.host_pool)
-    slo = settings.slo(DEFAULT_SLO)
-    scheduler.snapshots = SnapshotTaker(
-        scheduler, slo, settings.reserved_slot_share, scheduler.safepoints.num_layers
-    )
-    scheduler.profiler = Profiler(scheduler, settings)
-    scheduler.planner = Planner(
-        settings, scheduler.counters, model_before_profile(), measuring=True
-    )
-    if scheduler.profiler.profile is not None:
-        adopt_profile(scheduler)
-    scheduler.reporter = Reporter(scheduler)
-    _show_rows_to_sglang(scheduler)
-    if scheduler.monitor is not None:
-        scheduler.monitor.start(scheduler.safepoints.word)
+class Runtime:
+    """The parts that co-serving puts beside SGLang's scheduler; they find each other here.
+
+    Attributes:
+        counters: What was done so far.
+        predictor: Expects the lengths of answers.
+        attained: Newest latencies of online requests.
+        isolation: What online requests get with and without offline work.
+        pauses: Steps without offline work, for comparison.
+        recent_steps: The newest steps.
+        device_clock: Takes the time of passes.
+        pass_gap: Time between passes.
+        rows: All live requests.
+        parked: Ids that the newest step left out.
+        holding_view: Those with a slot, as SGLang's running batch.
+        decode_rows: Builds decode batches.
+        agreement: Keeps the ranks together.
+        safepoints: Where a pass may stop.
+        host_pool: Pages for KV on the host.
+        checkpointer: Copies there.
+        prefetcher: Copies back.
+        snapshots: Takes the state for the policy.
+        profiler: Measures steps.
+        planner: Asks the policy.
+        reporter: Says all this as plain data.
+    """
+
+    def __init__(self, scheduler: Any) -> None:
+        """Give a scheduler that SGLang has just constructed its parts."""
+        scheduler.runtime = self
+        settings: RuntimeSettings = scheduler.coserve_settings
+        self.counters = Counters()
+        self.predictor = create_predictor(settings.length_predictor)
+        self.attained = AttainedLatency()
+        self.isolation, self.pauses = Isolation(), Pauses(on=settings.isolation_pauses)
+        self.recent_steps = RecentSteps()
+        self.device_clock = device_clock(scheduler)
+        self.pass_gap = PassGap()
+        self.rows = LiveRows()
+        self.parked: frozenset[str] = frozenset()
+        self.holding_view = HoldingView(self.rows)
+        self.decode_rows = DecodeRows(scheduler)
+        self.agreement = RankAgreement(scheduler)
+        self.safepoints = Safepoints(scheduler.tp_worker.model_runner, self.agreement)
+        self.host_pool = _host_pool(scheduler, settings, self.agreement)
+        self.checkpointer = Checkpointer(scheduler, self.host_pool)
+        self.prefetcher = Prefetcher(scheduler, self.host_pool)
+        slo, num_layers = settings.slo(DEFAULT_SLO), self.safepoints.num_layers
+        self.snapshots = SnapshotTaker(scheduler, slo, settings.reserved_slot_share, num_layers)
+        self.profiler = Profiler(scheduler, settings)
+        self.planner = Planner(settings, self.counters, model_before_profile(), measuring=True)
+        self.reporter = Reporter(scheduler)
+        self.adopt_profile()
+        _show_rows_to_sglang(scheduler, self)
+        if scheduler.monitor is not None:
+            scheduler.monitor.start(self.safepoints.word)
+
+    def adopt_profile(self) -> None:
+        """Plan with the chosen policy and the profile's model; derive the targets nobody set.
+
+        Without a profile the plain policy goes on.
+        """
+        profile, slo = self.profiler.profile, self.profiler.slo()
+        if profile is None or slo is None:
+            return
+        self.planner.use_model(profile.model())
+        self.snapshots.slo = slo
+        logger.info(
+            "coserve: policy %s, TTFT target %.0f ms, TBT target %.0f ms, profile %s",
+            self.planner.policy_name,
+            slo.ttft_s * 1000.0,
+            slo.tbt_s * 1000.0,
+            self.profiler.state,
+        )
 
 
-def adopt_profile(scheduler: Any) -> None:
-    """Plan with the chosen policy and the profile's model; derive the targets nobody set."""
-    profile, slo = scheduler.profiler.profile, scheduler.profiler.slo()
-    scheduler.planner.use_model(profile.model())
-    scheduler.snapshots.slo = slo
-    logger.info(
-        "coserve: policy %s, TTFT target %.0f ms, TBT target %.0f ms, profile %s",
-        scheduler.planner.policy_name,
-        slo.ttft_s * 1000.0,
-        slo.tbt_s * 1000.0,
-        scheduler.profiler.state,
-    )
-
-
-def _show_rows_to_sglang(scheduler: Any) -> None:
+def _show_rows_to_sglang(scheduler: Any, runtime: Runtime) -> None:
     """Point SGLang's observers at every row that holds a slot, once each."""
-    view = scheduler.holding_view
+    view = scheduler.running_batch = runtime.holding_view
     checker = scheduler.invariant_checker
     checker.get_running_batch = lambda: view
     checker.get_last_batch = lambda: view
     scheduler.load_inquirer = dataclasses.replace(
-        scheduler.load_inquirer, get_chunked_req=lambda: PendingPrefill(scheduler.rows)
+        scheduler.load_inquirer, get_chunked_req=lambda: PendingPrefill(runtime.rows)
     )
     old = scheduler.output_streamer
     streamer = RowStreamer(**{f.name: getattr(old, f.name) for f in dataclasses.fields(old)})
@@ -115,7 +141,7 @@ def _show_rows_to_sglang(scheduler: Any) -> None:
     scheduler.tree_cache.eviction_strategy = PriorityStrategy()
 
 
-def _host_pool(scheduler: Any, settings: RuntimeSettings) -> HostPool:
+def _host_pool(scheduler: Any, settings: RuntimeSettings, agreement: RankAgreement) -> HostPool:
     kv_pool = scheduler.token_to_kv_pool_allocator.get_kvcache()
     if HOST_PAGE_TOKENS % scheduler.page_size:
         raise SettingError(
@@ -125,7 +151,7 @@ def _host_pool(scheduler: Any, settings: RuntimeSettings) -> HostPool:
     token_bytes = 2 * len(kv_pool.k_buffer) * kv_pool.k_buffer[0][0].numel()
     token_bytes *= kv_pool.k_buffer[0].element_size()
     # Every rank has a pool of its own in the same memory.
-    memory = free_bytes() // scheduler.agreement.size
+    memory = free_bytes() // agreement.size
     is_pinned = scheduler.device == "cuda"
     tokens = settings.host_kv_tokens
     if tokens is None:
@@ -138,7 +164,7 @@ def _host_pool(scheduler: Any, settings: RuntimeSettings) -> HostPool:
             f"give at most {most_bytes(memory, pinned=is_pinned) // token_bytes}"
         )
     # Pools of the same size on every rank: a page id means the same tokens everywhere.
-    num_pages = scheduler.agreement.lowest(tokens // HOST_PAGE_TOKENS)
+    num_pages = agreement.lowest(tokens // HOST_PAGE_TOKENS)
     return HostPool(kv_pool, num_pages, pass_stream(scheduler))
 
 

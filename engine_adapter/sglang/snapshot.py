@@ -7,7 +7,7 @@ requests and with ten thousand.
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
 from engine_adapter.scheduling.request import Phase, SharedPages
 from engine_adapter.scheduling.snapshot import EngineLimits, Resources, Snapshot, reserved_slots
@@ -15,6 +15,9 @@ from engine_adapter.scheduling.targets import Slo
 from engine_adapter.sglang.cuda_pass import captured_rows
 from engine_adapter.sglang.kv import HOST_PAGE_TOKENS
 from engine_adapter.sglang.rows import LiveRow
+
+if TYPE_CHECKING:
+    from engine_adapter.sglang.queueing import QueueingScheduler
 
 UNBOUNDED_PAGES = 1 << 20
 COPY_SHARE = 0.05
@@ -30,7 +33,9 @@ class SnapshotTaker:
         overhead_s: Time a step takes outside the forward pass.
     """
 
-    def __init__(self, scheduler: Any, slo: Slo, reserved_share: float, num_layers: int) -> None:
+    def __init__(
+        self, scheduler: QueueingScheduler, slo: Slo, reserved_share: float, num_layers: int
+    ) -> None:
         """Look at ``scheduler``."""
         self._scheduler = scheduler
         self.slo = slo
@@ -55,9 +60,9 @@ class SnapshotTaker:
         self._step_id += 1
         resources = self.resources()
         if self._may_need_a_retract(resources):
-            for live in self._scheduler.rows.holding.values():
+            for live in self._scheduler.runtime.rows.holding.values():
                 live.row.shared = _shared_with_others(self._scheduler, live)
-        self._last = self._scheduler.rows.roster.snapshot(
+        self._last = self._scheduler.runtime.rows.roster.snapshot(
             step_id=self._step_id,
             now_s=time.monotonic(),
             slo=self.slo,
@@ -73,7 +78,7 @@ class SnapshotTaker:
         Few are free, or one step may want most of them: a chunk beside a token for each row, or a
         row that is fetched back whole.
         """
-        rows = self._scheduler.rows
+        rows = self._scheduler.runtime.rows
         chunk_pages = -(-self.limits.max_chunk_tokens // resources.page_tokens)
         step_pages = chunk_pages + self._total_slots
         return (
@@ -89,7 +94,7 @@ class SnapshotTaker:
         total = s.max_total_num_tokens // page
         free = s.token_to_kv_pool_allocator.available_size() // page
         evictable = s.tree_cache.evictable_size() // page
-        pool = s.host_pool
+        pool = s.runtime.host_pool
         return Resources(
             page_tokens=page,
             host_page_tokens=HOST_PAGE_TOKENS,
@@ -112,11 +117,11 @@ class SnapshotTaker:
         step stay within a small part of the TBT target, at the measured price of a page.
         """
         s = self._scheduler
-        if not s.rows.roster.has_online_running:
+        if not s.runtime.rows.roster.has_online_running:
             return UNBOUNDED_PAGES
-        copier = s.checkpointer
+        copier = s.runtime.checkpointer
         page_s = copier.cpu_s / copier.num_pages_stored if copier.num_pages_stored else 0.0
-        link_s = max(1, s.host_pool.page_bytes) / LINK_BYTES_PER_S
+        link_s = max(1, s.runtime.host_pool.page_bytes) / LINK_BYTES_PER_S
         return max(1, int(COPY_SHARE * self.slo.tbt_s / max(page_s, link_s)))
 
     def waiting_online_tokens(self) -> int:
@@ -129,7 +134,7 @@ class SnapshotTaker:
         )
 
 
-def _shared_with_others(scheduler: Any, live: LiveRow) -> tuple[SharedPages, ...]:
+def _shared_with_others(scheduler: QueueingScheduler, live: LiveRow) -> tuple[SharedPages, ...]:
     """Pages of the row's path in the prefix tree that somebody else has locked too."""
     node, found = live.req.last_node, []
     root = getattr(scheduler.tree_cache, "root_node", None)

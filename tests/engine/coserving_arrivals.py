@@ -35,16 +35,16 @@ def slots_for_online(rig: Rig) -> dict[str, Any]:
     def script(rig: Rig) -> None:
         s = rig.scheduler
         if rig.step == 12:
-            assert s.rows.roster.num_waiting > 0, "offline rows left the queue empty"
-            started["held"] = len(s.rows.holding)
+            assert s.runtime.rows.roster.num_waiting > 0, "offline rows left the queue empty"
+            started["held"] = len(s.runtime.rows.holding)
             rig.submit("on", prompt(60, 30), 4, priority=0)
         if rig.step == 13:
-            started["online"] = int(s.rows["on"].row.holds_slot)
+            started["online"] = int(s.runtime.rows["on"].row.holds_slot)
 
     for i in range(20):
         rig.submit(f"o{i}", prompt(70 + i, 20), 30)
     rig.run(script)
-    share = rig.scheduler.snapshots.resources().reserved_slots
+    share = rig.scheduler.runtime.snapshots.resources().reserved_slots
     assert started == {"held": 16 - share, "online": 1}, (started, share)
     flush(rig)
     return started
@@ -55,13 +55,13 @@ def every_slot(rig: Rig) -> dict[str, Any]:
     jobs = {f"o{i}": (prompt(200 + i, 20), -10) for i in range(16)}
     expected = undisturbed(rig, jobs) | undisturbed(rig, {"on": (prompt(220, 30), 0)})
     before = counters(rig)
-    snapshots = rig.scheduler.snapshots
+    snapshots = rig.scheduler.runtime.snapshots
     reserved, snapshots._reserved_slots = snapshots._reserved_slots, 0
     rig.use(conserve())
     seen: dict[str, int] = {}
 
     def script(rig: Rig) -> None:
-        rows = rig.scheduler.rows
+        rows = rig.scheduler.runtime.rows
         if len(rows.holding) == 16 and "came" not in seen:
             seen["came"] = rig.step
             rig.submit("on", prompt(220, 30), NEW, priority=0)
@@ -113,8 +113,8 @@ def monitor_stops(rig: Rig) -> dict[str, Any]:
     arrived_at_s: list[float] = []
 
     def note_arrival(rig: Rig) -> None:
-        if "on" in rig.scheduler.rows and not arrived_at_s:
-            arrived_at_s.append(rig.scheduler.rows["on"].row.arrival_at_s)
+        if "on" in rig.scheduler.runtime.rows and not arrived_at_s:
+            arrived_at_s.append(rig.scheduler.runtime.rows["on"].row.arrival_at_s)
 
     def arrive(_module: Any, _args: Any) -> None:
         step = rig.scheduler._unsettled

@@ -60,7 +60,7 @@ def aborts(rig: Rig) -> dict[str, Any]:
     def script(rig: Rig) -> None:
         s = rig.scheduler
         if rig.step == 14:
-            seen["phases"] = [s.rows[r].row.phase.name for r in "abc"]
+            seen["phases"] = [s.runtime.rows[r].row.phase.name for r in "abc"]
             seen["loads"] = s.load_inquirer.get_loads().num_running_reqs
             seen["live"] = live_ids(s)
             seen["host"] = counters(rig)["host_free_pages"]

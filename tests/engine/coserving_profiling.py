@@ -28,17 +28,19 @@ def length(i: int) -> int:
 def measuring(rig: Rig) -> Iterator[dict[str, Any]]:
     """An engine that has no profile yet; filled with what became of it at the end."""
     s = rig.scheduler
-    before = s.profiler, s.planner, s.snapshots.slo
+    before = s.runtime.profiler, s.runtime.planner, s.runtime.snapshots.slo
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         settings = dataclasses.replace(s.coserve_settings, profile_dir=Path(folder))
-        s.profiler = Profiler(s, settings)
-        s.planner = Planner(settings, s.counters, model_before_profile(), measuring=True)
-        assert s.planner.policy_name == "sarathi_p"
+        s.runtime.profiler = Profiler(s, settings)
+        s.runtime.planner = Planner(
+            settings, s.runtime.counters, model_before_profile(), measuring=True
+        )
+        assert s.runtime.planner.policy_name == "sarathi_p"
         yield found
-        found.update(s.profiler.progress(), policy=s.planner.policy_name)
+        found.update(s.runtime.profiler.progress(), policy=s.runtime.planner.policy_name)
         found["stored"] = [path.name for path in Path(folder).iterdir()]
-    s.profiler, s.planner, s.snapshots.slo = before
+    s.runtime.profiler, s.runtime.planner, s.runtime.snapshots.slo = before
     flush(rig)
     assert (found["state"], found["policy"]) == ("ready", "conserve_v2"), found
     assert len(found["stored"]) == 1, found
@@ -56,9 +58,9 @@ def measures_beside_a_queue(rig: Rig) -> dict[str, Any]:
     names: list[str] = []
 
     def keep_the_queue_full(rig: Rig) -> None:
-        if s.profiler.wants_room and not asked:
-            asked.append(s.profiler.progress()["cells_done"])
-        while s.profiler.is_measuring and len(s.waiting_queue) < QUEUED:
+        if s.runtime.profiler.wants_room and not asked:
+            asked.append(s.runtime.profiler.progress()["cells_done"])
+        while s.runtime.profiler.is_measuring and len(s.waiting_queue) < QUEUED:
             names.append(f"more{len(names)}")
             ids, priority = jobs[f"q{len(names) % QUEUED}"]
             rig.submit(names[-1], ids, length(len(names)), priority=priority)
@@ -82,10 +84,10 @@ def measures_beside_a_chat(rig: Rig) -> dict[str, Any]:
     alone: list[int] = []
 
     def keep_chatting(rig: Rig) -> None:
-        live = [row for row in s.rows.roster.rows.values() if row.is_online]
-        if names and not live and s.profiler.is_measuring:
+        live = [row for row in s.runtime.rows.roster.rows.values() if row.is_online]
+        if names and not live and s.runtime.profiler.is_measuring:
             alone.append(rig.step)
-        if s.profiler.is_measuring and not any(row.output_tokens < NEW - 8 for row in live):
+        if s.runtime.profiler.is_measuring and not any(row.output_tokens < NEW - 8 for row in live):
             names.append(f"chat{len(names)}")
             rig.submit(names[-1], prompt(220, 60), NEW, priority=0)
 

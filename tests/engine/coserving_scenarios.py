@@ -38,7 +38,7 @@ def abort_prefill(rig: Rig) -> dict[str, Any]:
     layers = iter([1, 3, 5, 2])
 
     def script(rig: Rig) -> None:
-        next_id = rig.scheduler.snapshots._step_id + 1
+        next_id = rig.scheduler.runtime.snapshots._step_id + 1
         # every other prefill step is stopped, so that each chunk is stopped and then computed
         if rig.step % 2 == 1 and (layer := next(layers, None)):
             rig.stop_at[next_id] = layer
@@ -63,7 +63,7 @@ def abort_decode(rig: Rig) -> dict[str, Any]:
 
     def script(rig: Rig) -> None:
         if rig.step in layers:
-            rig.stop_at[rig.scheduler.snapshots._step_id + 1] = layers[rig.step]
+            rig.stop_at[rig.scheduler.runtime.snapshots._step_id + 1] = layers[rig.step]
 
     run_and_compare(rig, jobs, expected, script)
     events = {"layers": stopped_layers(before, counters(rig))}
@@ -103,7 +103,7 @@ def _drop(
 
     def script(rig: Rig) -> None:
         if rig.step in layers:
-            rig.stop_at[rig.scheduler.snapshots._step_id + 1] = layers[rig.step]
+            rig.stop_at[rig.scheduler.runtime.snapshots._step_id + 1] = layers[rig.step]
 
     run_and_compare(rig, jobs, expected, script)
     after = counters(rig)
@@ -126,13 +126,13 @@ def restore(rig: Rig) -> dict[str, Any]:
 
     def kv_of(live: Any, num_tokens: int) -> Any:
         table = rig.scheduler.req_to_token_pool.req_to_token
-        return rig.scheduler.host_pool.device_tokens(
+        return rig.scheduler.runtime.host_pool.device_tokens(
             table[live.req.req_pool_idx, :num_tokens].long()
         )
 
     def wish(snapshot: Snapshot) -> Wishes:
         row = snapshot.rows.get("off")
-        live = rig.scheduler.rows.get("off")
+        live = rig.scheduler.runtime.rows.get("off")
         if live is not None and row is not None and row.phase is Phase.RETRACTED and not saved:
             saved["kv"] = written.pop()
             kv_lengths.append(row.host_tokens)

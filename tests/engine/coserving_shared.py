@@ -19,7 +19,7 @@ from tests.engine.scheduler_rig import Rig, prompt
 
 def shared_by_all(rig: Rig) -> dict[str, Any]:
     """KV 2048. Rows that share most of their KV: no single retract frees it, all of them do."""
-    rig.scheduler.snapshots.slo = Slo(0.02, 0.02)
+    rig.scheduler.runtime.snapshots.slo = Slo(0.02, 0.02)
     rig.use(conserve())
     head = prompt(5, 700)
     for i in range(3):
@@ -54,7 +54,7 @@ def shared_beside_chat(rig: Rig) -> dict[str, Any]:
 
     Where the two share steps it would, if pages were counted row by row.
     """
-    rig.scheduler.snapshots.slo = Slo(0.02, 0.02)
+    rig.scheduler.runtime.snapshots.slo = Slo(0.02, 0.02)
     rig.use(conserve())
     head = prompt(5, 700)
     for i in range(3):

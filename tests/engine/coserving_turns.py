@@ -54,7 +54,7 @@ class Watched:
 
 def turn_beside_chat(rig: Rig) -> dict[str, Any]:
     """A row with log-probabilities begins while a chat decodes; a stop throws its turn away."""
-    rig.scheduler.snapshots.slo = Slo(1.0, 0.5)
+    rig.scheduler.runtime.snapshots.slo = Slo(1.0, 0.5)
 
     def start_logprobs() -> None:
         request = rig.request("lp", prompt(52, 60), 24)
@@ -82,7 +82,7 @@ def turn_beside_chat(rig: Rig) -> dict[str, Any]:
         if rig.step == 5:
             start_logprobs()
         if rig.step == 6:
-            rig.scheduler.rows["lp"].row.arrival_at_s -= 60.0  # it has waited for a minute
+            rig.scheduler.runtime.rows["lp"].row.arrival_at_s -= 60.0  # it has waited for a minute
         if rig.step > 6 and not chat_had and rig.reqs["lp"].output_ids:
             chat_had.append(len(rig.reqs["chat"].output_ids))
 

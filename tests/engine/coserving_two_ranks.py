@@ -48,16 +48,16 @@ def lead(rig: Rig) -> dict[str, Any]:
 
     def kv_of_a() -> Any:
         """What this rank holds of the row: its heads, shape [2, layers, tokens, ...]."""
-        req = rig.scheduler.rows.get("rough-a").req
+        req = rig.scheduler.runtime.rows.get("rough-a").req
         table = rig.scheduler.req_to_token_pool.req_to_token
         slots = table[req.req_pool_idx, : req.kv_committed_len].long()
-        return rig.scheduler.host_pool.device_tokens(slots).clone()
+        return rig.scheduler.runtime.host_pool.device_tokens(slots).clone()
 
     def wish(snapshot: Snapshot) -> Wishes:
         if state["phase"] == "calm":
             return Wishes()
         online = {f"rough-{rid}" for rid in ("on", "on2")}
-        late = online if rig.scheduler.counters.aborts < 6 else set()
+        late = online if rig.scheduler.runtime.counters.aborts < 6 else set()
         row = snapshot.rows.get("rough-a")
         retract = set()
         due = 5 * (state["retracted"] + 1)
@@ -78,7 +78,7 @@ def lead(rig: Rig) -> dict[str, Any]:
     def script(rig: Rig) -> None:
         live = [r for r in rig.reqs.values() if not r.finished()]
         if state["phase"] == "rough" and rig.step % 2 and state["stops"] < len(layers):
-            rig.stop_at[rig.scheduler.snapshots._step_id + 1] = layers[state["stops"]]
+            rig.stop_at[rig.scheduler.runtime.snapshots._step_id + 1] = layers[state["stops"]]
             state["stops"] += 1
         if len(rig.reqs) == len(JOBS) and not live and state["phase"] == "calm":
             state["phase"] = "rough"
