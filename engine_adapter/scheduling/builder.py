@@ -19,6 +19,7 @@ from engine_adapter.scheduling.plan import (
     StepPlan,
 )
 from engine_adapter.scheduling.request import (
+    SLOT_PHASES,
     Phase,
     Release,
     RequestClass,
@@ -29,15 +30,18 @@ from engine_adapter.scheduling.request import (
 )
 from engine_adapter.scheduling.snapshot import Column, ReadyRows, Snapshot
 
+ONLINE = RequestClass.ONLINE
+
 # --- How many decoding requests fit, found by sums and by halving instead of row by row.
 
 
 def with_rows(load: StepLoad, ready: ReadyRows, num_rows: int) -> StepLoad:
     """The load with the first ``num_rows`` decoding requests; each counts the token it computes."""
     joined = load.copy()
+    context, square = ready.front(num_rows)
     joined.decode_rows += num_rows
-    joined.decode_context += ready.lengths.front(num_rows)
-    joined.decode_square += ready.squares.front(num_rows)
+    joined.decode_context += context
+    joined.decode_square += square
     return joined
 
 
@@ -130,7 +134,8 @@ class Promises:
 
     def has_slot_for(self, row: RequestRow) -> bool:
         """Whether this waiting request could begin."""
-        return self.slots_left > 0 if row.is_online else self.has_offline_slot
+        is_online = row.request_class is ONLINE
+        return self.slots_left > 0 if is_online else self.has_offline_slot
 
     def owe(self, num_pages: int, num_slots: int) -> None:
         """Online requests get these in the next step, from what is left and what comes."""
@@ -147,13 +152,12 @@ class Promises:
     def take_slot(self, row: RequestRow) -> None:
         """Promise a slot to the row."""
         self.slots_left -= 1
-        if not row.is_online:
+        if row.request_class is not ONLINE:
             self.offline_slots_left -= 1
 
 
 UNARMED = Safepoints()
 UNBOUNDED_S = math.inf
-ONLINE = RequestClass.ONLINE
 
 
 class PlanBuilder(Promises):
@@ -243,7 +247,7 @@ class PlanBuilder(Promises):
 
     def _may_join(self, ready: ReadyRows) -> int:
         """How many rows from the front may share the step, pages and time aside."""
-        room = max(0, min(len(ready), self.rows_left))
+        room = max(0, min(len(ready.rows), self.rows_left))
         if not self._prefill or room == 0:
             return room
         if self.has_unmixable or not self.snapshot.limits.can_mix:
@@ -259,9 +263,10 @@ class PlanBuilder(Promises):
         """
         if self.rows_left <= 0 or (self._decode and not self._may_mix(row)):
             return 0
-        if not row.holds_slot and not self.has_slot_for(row):
+        holds_slot = row.phase in SLOT_PHASES
+        if not holds_slot and not self.has_slot_for(row):
             return 0
-        start = row.start_tokens
+        start = row.computed_tokens if holds_slot else row.cached_tokens
         remaining = row.fill_tokens - start
         limit = min(remaining, self.chunk_left)
         room_pages = self.pages_left - keep_pages + row.device_pages
@@ -280,7 +285,7 @@ class PlanBuilder(Promises):
         if num_tokens == 0:
             return 0
         self.pages_left -= new_pages(row, num_tokens, self.page_tokens)
-        if not row.holds_slot:
+        if row.phase not in SLOT_PHASES:
             self.take_slot(row)
         self.chunk_left -= num_tokens
         self.load.add_chunk(num_tokens, row.start_tokens)
@@ -294,7 +299,7 @@ class PlanBuilder(Promises):
         self.coming.add(row)
         self.pages_left += gained
         self.slots_left += 1
-        if not row.is_online:
+        if row.request_class is not ONLINE:
             self.offline_slots_left += 1
         self._retracts.append(row.rid)
         self._taken.add(row.rid)

@@ -120,7 +120,7 @@ class _Check:
         self.check_safepoints()
 
     def ran(self, row: RequestRow) -> None:
-        if row.is_online:
+        if row.request_class is ONLINE:
             self.num_online += 1
         else:
             self.num_offline += 1
@@ -129,14 +129,15 @@ class _Check:
 
     def check_decode(self) -> None:
         plan, online, offline = self.plan, self.snapshot.online_ready, self.snapshot.offline_ready
-        num_offline = len(plan.decode) - len(online)
+        num_online = len(online.rows)
+        num_offline = len(plan.decode) - num_online
         if num_offline < 0 or plan.decode != online.rids + offline.rids[:num_offline]:
             self.check_decode_rows()
             return
         # The usual step: every ready online request, and offline ones from the front. Ids and
         # phases hold then, none is there twice, and the snapshot has counted what they take.
         self.pages += online.pages.total + offline.pages.front(num_offline)
-        self.num_online += len(online)
+        self.num_online += num_online
         self.num_offline += num_offline
         if plan.prefill or plan.retracts or plan.cuts or plan.prefetches or plan.parks:
             self.seen.update(plan.decode)
@@ -175,16 +176,17 @@ class _Check:
             row = self.claim(chunk.rid, "prefill")
             if row.phase in (Phase.DECODE, Phase.PREFETCHING):
                 raise self.fail(f"prefill of {row.rid}, which is in phase {row.phase.name}")
-            if not 1 <= chunk.num_tokens <= row.remaining_tokens:
+            start = row.start_tokens
+            remaining = row.fill_tokens - start
+            if not 1 <= chunk.num_tokens <= remaining:
                 raise self.fail(
-                    f"chunk of {chunk.num_tokens} tokens for {row.rid}, "
-                    f"which has {row.remaining_tokens} left"
+                    f"chunk of {chunk.num_tokens} tokens for {row.rid}, which has {remaining} left"
                 )
-            end = row.start_tokens + chunk.num_tokens
-            if chunk.num_tokens < row.remaining_tokens and end % page_tokens:
+            end = start + chunk.num_tokens
+            if chunk.num_tokens < remaining and end % page_tokens:
                 raise self.fail(f"chunk of {row.rid} ends at {end}, inside a page")
             self.pages += new_pages(row, chunk.num_tokens, page_tokens)
-            if not row.holds_slot:
+            if row.phase not in SLOT_PHASES:
                 self.take_slot(row)
             self.ran(row)
 
@@ -279,7 +281,7 @@ class _Check:
 
     def take_slot(self, row: RequestRow) -> None:
         self.slots += 1
-        if not row.is_online:
+        if row.request_class is not ONLINE:
             self.offline_slots += 1
 
     def check_totals(self) -> None:

@@ -11,9 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from engine_adapter.scheduling.budget import offline_only_budget_s
 from engine_adapter.scheduling.builder import UNBOUNDED_S, PlanBuilder, rows_that_fit, with_rows
-from engine_adapter.scheduling.latency import StepLoad
+from engine_adapter.scheduling.latency import LatencyModel, StepLoad
 from engine_adapter.scheduling.memory import VictimPool
 from engine_adapter.scheduling.policies.settings import PolicySettings
 from engine_adapter.scheduling.queue import (
@@ -24,7 +23,7 @@ from engine_adapter.scheduling.queue import (
     retracted_rows,
 )
 from engine_adapter.scheduling.request import Phase, Release, RequestClass, RequestRow, pages_for
-from engine_adapter.scheduling.snapshot import ReadyRows
+from engine_adapter.scheduling.snapshot import ReadyRows, Snapshot
 
 # --- Which waiting offline requests a step begins, and which of them hold up those behind.
 #
@@ -39,6 +38,7 @@ from engine_adapter.scheduling.snapshot import ReadyRows
 # - nothing offline has moved for many steps, so nothing will end and make room.
 
 
+FLEX, WAITING = RequestClass.FLEX, Phase.WAITING
 MAX_PROMPTS_COMPARED = 4
 MAX_PARTIAL_BESIDE_ONLINE = 4
 
@@ -46,7 +46,7 @@ MAX_PARTIAL_BESIDE_ONLINE = 4
 def decode_worth_s(builder: PlanBuilder, ready: ReadyRows, budget_s: float) -> float:
     """Seconds that the decoding requests which fit would cost if all offline slots decoded."""
     predict, resources = builder.model.predict, builder.snapshot.resources
-    most = max(0, min(len(ready), builder.rows_left))
+    most = max(0, min(len(ready.rows), builder.rows_left))
     bound_s = builder.bounded_s(budget_s)
     taken, beside = rows_that_fit(builder.model, builder.load, ready, most, bound_s)
     if not taken:
@@ -54,7 +54,7 @@ def decode_worth_s(builder: PlanBuilder, ready: ReadyRows, budget_s: float) -> f
     length = (beside.decode_context - builder.load.decode_context) // taken
     slots = resources.total_slots - resources.reserved_slots
     by_pages = resources.total_pages * resources.page_tokens // length
-    num_rows = max(1, len(ready), min(slots, by_pages))
+    num_rows = max(1, len(ready.rows), min(slots, by_pages))
     together = StepLoad(num_rows, num_rows * length, num_rows * length * length)
     return taken * predict(together) / together.decode_rows
 
@@ -93,7 +93,7 @@ class Admission:
         self._is_turn = self._one_passed = False
         self._beside_online = self._beside_decode = self._decode_mixes = False
         self._pages_offered, self._tokens_in_reach = 0, -1
-        self._no_time_from = math.inf
+        self._no_time_from, self._no_time_room = math.inf, -1
 
     def open(self, *, is_turn: bool = False) -> None:
         """Begin with the online requests in the step, or left out of it for a turn."""
@@ -103,7 +103,7 @@ class Admission:
         self._beside_decode = is_turn or builder.has_decode
         self._decode_mixes = builder.snapshot.limits.can_mix and self._rows.online_decode.can_mix
         self._pages_offered, self._tokens_in_reach = builder.pages_left, -1
-        self._no_time_from = math.inf
+        self._no_time_from, self._no_time_room = math.inf, -1
 
     def may_begin(self) -> bool:
         """Whether there is a slot; beside online requests prompts are finished before others begin.
@@ -119,14 +119,24 @@ class Admission:
 
         Behind rows that are passed over this is asked for a thousand of them: cheap answers first.
         """
+        if (
+            row.cached_tokens >= self._no_time_from
+            and row.fill_tokens <= self._no_time_room
+            and row.phase is WAITING
+            and row.can_mix
+        ):
+            return True  # like the one before it, of which the step had no time for a token
         builder = self._builder
         if builder.chunk_left <= 0 or builder.rows_left <= 0:
             return False
         if row.rid in builder.taken or (self._one_passed and not row.can_mix):
             return True
         fetched = row.phase is Phase.RETRACTED and row.host_tokens > 0
-        num_tokens = row.host_tokens if fetched else row.fill_tokens
-        if num_tokens > self._room_tokens():
+        num_tokens, room_tokens = (
+            row.host_tokens if fetched else row.fill_tokens,
+            self._room_tokens(),
+        )
+        if num_tokens > room_tokens:
             return self._is_passed_over(num_tokens)
         if fetched:
             return self.fetch(row)
@@ -140,7 +150,9 @@ class Admission:
             return True
         if not self.has_time(row, budget_s):
             self._no_time_from = start
+            self._no_time_room = -1 if self._is_turn or not row.can_mix else room_tokens
             return start > 0
+        self._no_time_room = -1  # what is taken now is no longer there
         remaining = row.remaining_tokens
         taken = builder.chunk(row, budget_s, self._keep_for(row))
         if taken:
@@ -158,6 +170,7 @@ class Admission:
         before = builder.pages_left
         if builder.prefetch(row) == 0:
             return False
+        self._no_time_room = -1
         whole = pages_for(row.host_tokens, builder.page_tokens) - row.device_pages
         self._keep_pages += whole - (before - builder.pages_left)
         return True
@@ -232,6 +245,32 @@ class Admission:
         return num_tokens > self._tokens_in_reach
 
 
+def offline_only_budget_s(
+    snapshot: Snapshot,
+    model: LatencyModel,
+    *,
+    stoppable: bool,
+    longest_s: float,
+    prompt_tokens: int,
+) -> float:
+    """Bound for a step without online requests.
+
+    One that cannot be stopped has to end early enough for a typical online prompt that arrives at
+    its beginning:
+
+        T <= w,  w = t_TTFT - T(prefill of a typical online prompt)
+
+    One that can be stopped may last `longest_s`. No bound is less than the TBT target, under which
+    nothing useful fits.
+    """
+    if stoppable:
+        return longest_s
+    prompt = StepLoad()
+    prompt.add_chunk(prompt_tokens, 0)
+    room_s = snapshot.slo.ttft_s - model.predict(prompt) - snapshot.overhead_s
+    return max(room_s, snapshot.slo.tbt_s)
+
+
 # Rows further down the order may be cheaper and still fit; looking at all of them costs time.
 MAX_TOO_SLOW = 8
 
@@ -301,7 +340,7 @@ class Harvester:
         num_pages = online.pages.total
         if not self._turns.prompts_owed or builder.pages_left < num_pages:
             return False
-        decode_s = builder.model.predict(with_rows(StepLoad(), online, len(online)))
+        decode_s = builder.model.predict(with_rows(StepLoad(), online, len(online.rows)))
         builder.pages_left -= num_pages  # for the step after this one
         self._admission.open(is_turn=True)
         self._take_chunks(tbt_s - decode_s - builder.snapshot.overhead_s)
@@ -426,7 +465,7 @@ class Harvester:
         room = flex_room(builder.snapshot, self._settings.flex_max_share)
         beyond_share: list[RequestRow] = []
         for row in self._order.waiting(builder.snapshot):
-            if row.request_class == RequestClass.FLEX:
+            if row.request_class is FLEX:
                 if room <= 0:
                     beyond_share.append(row)
                     continue
@@ -455,6 +494,6 @@ class Harvester:
         if not self._rows.offline_decode or not builder.snapshot.limits.can_mix:
             return False
         ready = builder.untaken(self._rows.offline_decode)
-        decode = with_rows(StepLoad(), ready, len(ready))
-        mixed = with_rows(builder.load, ready, len(ready))
+        decode = with_rows(StepLoad(), ready, len(ready.rows))
+        mixed = with_rows(builder.load, ready, len(ready.rows))
         return predict(mixed) <= predict(builder.load) + predict(decode)

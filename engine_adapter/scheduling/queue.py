@@ -31,6 +31,7 @@ class RowsByRole:
         offline_decode: Flex and offline requests ready for their next token, most important first.
         offline_partial: Flex and offline requests with prompt tokens left, most important first.
         prefetching: Rows whose KV is coming back, online first.
+        online: Online slot holders.
         offline: All flex and offline slot holders, most important first.
     """
 
@@ -40,41 +41,38 @@ class RowsByRole:
     offline_decode: ReadyRows
     offline_partial: list[RequestRow]
     prefetching: list[RequestRow]
+    online: list[RequestRow]
     offline: list[RequestRow]
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> RowsByRole:
         """Split the snapshot's rows."""
         online, offline = snapshot.online_running, snapshot.offline_running
-        decode = (snapshot.online_ready, snapshot.offline_ready)
-        if len(decode[0]) + len(decode[1]) == len(online) + len(offline):
+        online_decode, offline_decode = snapshot.online_ready, snapshot.offline_ready
+        waiting = list(snapshot.online_waiting)
+        num_ready = len(online_decode.rows) + len(offline_decode.rows)
+        if num_ready == len(online) + len(offline):
             # The usual full step: there is nothing else to look for.
-            return cls(decode[0], [], list(snapshot.online_waiting), decode[1], [], [], [*offline])
+            rows = online_decode.rows
+            return cls(online_decode, [], waiting, offline_decode, [], [], rows, [*offline])
+        partial = [row for row in online if row.phase is Phase.PREFILL]
+        prefetching = [row for row in (*online, *offline) if row.phase is Phase.PREFETCHING]
+        fetched = [row for row in prefetching if row.request_class is RequestClass.ONLINE]
         return cls(
-            online_decode=decode[0],
-            online_partial=[row for row in online if row.phase is Phase.PREFILL],
-            online_waiting=list(snapshot.online_waiting),
-            offline_decode=decode[1],
+            online_decode=online_decode,
+            online_partial=partial,
+            online_waiting=waiting,
+            offline_decode=offline_decode,
             offline_partial=[row for row in offline if row.phase is Phase.PREFILL],
-            prefetching=[row for row in (*online, *offline) if row.phase is Phase.PREFETCHING],
+            prefetching=prefetching,
+            online=online_decode.rows + partial + fetched,
             offline=list(offline),
         )
 
     @property
     def has_online(self) -> bool:
         """Whether any online request is live."""
-        return bool(
-            self.online_decode
-            or self.online_partial
-            or self.online_waiting
-            or (self.prefetching and self.prefetching[0].is_online)
-        )
-
-    @property
-    def online(self) -> list[RequestRow]:
-        """Online slot holders."""
-        fetched = [row for row in self.prefetching if row.is_online]
-        return self.online_decode.rows + self.online_partial + fetched
+        return bool(self.online or self.online_waiting)
 
     def online_filling(self, *, fetches: bool) -> list[RequestRow]:
         """Online requests with prompt tokens left, oldest first.
@@ -121,9 +119,11 @@ class OfflineOrder:
     def waiting(self, snapshot: Snapshot) -> Iterator[RequestRow]:
         """Waiting requests in admission order; stop consuming at the first that does not fit."""
         given: set[str] = set()
+        every, asked = self._every, -1
         for row in snapshot.offline_waiting:
-            # Asked before each row: a step may admit many of them.
-            if self._every and (self._admissions + 1) % self._every == 0:
+            # Asked once for each row that is admitted: a step may admit many of them.
+            if every and self._admissions != asked and (self._admissions + 1) % every == 0:
+                asked = self._admissions
                 starved = self._starved(snapshot, given)
                 if starved is not None and starved.rid not in given:
                     given.add(starved.rid)

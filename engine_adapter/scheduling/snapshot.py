@@ -96,6 +96,10 @@ class ReadyRows:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def front(self, num_rows: int) -> tuple[int, int]:
+        """What lengths and squares of the first ``num_rows`` add up to."""
+        return self.lengths.front(num_rows), self.squares.front(num_rows)
+
 
 @dataclass(frozen=True, slots=True)
 class Resources:

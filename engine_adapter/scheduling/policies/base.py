@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from engine_adapter.scheduling.builder import PlanBuilder
-from engine_adapter.scheduling.latency import LatencyModel, StepLoad
-from engine_adapter.scheduling.level import CalibratedModel, StepLevel
+from engine_adapter.scheduling.latency import CalibratedModel, LatencyModel, StepLevel, StepLoad
 from engine_adapter.scheduling.plan import (
     Arrival,
     Decision,

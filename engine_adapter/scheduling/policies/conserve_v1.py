@@ -13,13 +13,11 @@ paper's, and nothing has to be fetched back when nobody needed them.
 
 from __future__ import annotations
 
-from engine_adapter.scheduling.budget import OnlineArrivals, cut_budget_s
 from engine_adapter.scheduling.builder import UNARMED, PlanBuilder
 from engine_adapter.scheduling.harvest import Harvester
-from engine_adapter.scheduling.latency import LatencyModel
-from engine_adapter.scheduling.level import StepLevel
+from engine_adapter.scheduling.latency import LatencyModel, StepLevel
 from engine_adapter.scheduling.memory import VictimPool, fetch_online, order_checkpoints
-from engine_adapter.scheduling.online import OnlineFiller
+from engine_adapter.scheduling.online import OnlineArrivals, OnlineFiller, cut_budget_s
 from engine_adapter.scheduling.plan import (
     Arrival,
     Decision,

@@ -17,18 +17,18 @@ their own in turn, as online prompts have.
 
 from __future__ import annotations
 
-from engine_adapter.scheduling.budget import (
+from engine_adapter.scheduling.builder import UNARMED, PlanBuilder
+from engine_adapter.scheduling.harvest import Harvester
+from engine_adapter.scheduling.latency import LatencyModel
+from engine_adapter.scheduling.memory import VictimPool, fetch_online, order_checkpoints
+from engine_adapter.scheduling.online import (
     OnlineArrivals,
+    OnlineFiller,
     cut_budget_s,
     first_token_slack_s,
     next_token_slack_s,
     online_prefill_budget_s,
 )
-from engine_adapter.scheduling.builder import UNARMED, PlanBuilder
-from engine_adapter.scheduling.harvest import Harvester
-from engine_adapter.scheduling.latency import LatencyModel
-from engine_adapter.scheduling.memory import VictimPool, fetch_online, order_checkpoints
-from engine_adapter.scheduling.online import OnlineFiller
 from engine_adapter.scheduling.plan import (
     Arrival,
     Decision,

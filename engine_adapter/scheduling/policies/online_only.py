@@ -5,10 +5,9 @@ Offline requests wait until no online request is live **and then still wait**: t
 
 from __future__ import annotations
 
-from engine_adapter.scheduling.budget import online_prefill_budget_s
 from engine_adapter.scheduling.latency import LatencyModel
 from engine_adapter.scheduling.memory import VictimPool
-from engine_adapter.scheduling.online import OnlineFiller
+from engine_adapter.scheduling.online import OnlineFiller, online_prefill_budget_s
 from engine_adapter.scheduling.plan import StepPlan
 from engine_adapter.scheduling.policies.base import PolicyBase
 from engine_adapter.scheduling.policies.settings import PolicySettings

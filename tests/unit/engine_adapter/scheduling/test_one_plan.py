@@ -14,8 +14,8 @@ from engine_adapter.scheduling.policies.registry import create_policy
 from engine_adapter.scheduling.request import Phase
 
 PACKAGE = str(Path(sys.modules[Driver.__module__].__file__ or "").parent)
-MOST_FILES = 14
-MOST_CALLS = 200
+MOST_FILES = 12
+MOST_CALLS = 120
 
 
 def walk(act: Callable[[], Any]) -> tuple[set[str], int]:

@@ -1,20 +1,194 @@
-"""Which online prompts share a step: the oldest, and as many behind it as there is room for."""
+"""How long a step may take for online requests, and which of their tokens it takes."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import pytest
 
+from engine_adapter.scheduling.builder import PlanBuilder
 from engine_adapter.scheduling.driver import Driver
+from engine_adapter.scheduling.harvest import offline_only_budget_s
 from engine_adapter.scheduling.latency import PolynomialModel
+from engine_adapter.scheduling.online import (
+    OnlineArrivals,
+    first_token_slack_s,
+    next_token_slack_s,
+    online_prefill_budget_s,
+)
 from engine_adapter.scheduling.policies.conserve_v2 import ConserveV2
 from engine_adapter.scheduling.policies.online_only import OnlineOnly
+from engine_adapter.scheduling.queue import RowsByRole
 from engine_adapter.scheduling.request import Phase
 from engine_adapter.scheduling.targets import Slo
 
 if TYPE_CHECKING:
     from tests.unit.engine_adapter.conftest import World
+
+
+def test_the_typical_prompt_is_a_mean_of_what_arrived(world: World) -> None:
+    arrivals = OnlineArrivals(256)
+    assert arrivals.prompt_tokens == 256
+    world.online("a", prompt=100)
+    arrivals.update(world.snapshot())
+    arrivals.update(world.snapshot())  # seen already
+    assert arrivals.prompt_tokens == 100
+    world.online("b", prompt=200)
+    arrivals.update(world.snapshot())
+    assert arrivals.prompt_tokens == 150
+
+
+class TestOfflineOnlyBudget:
+    """A step takes 10 ms plus 1 ms per token."""
+
+    @staticmethod
+    def budget_s(
+        world: World,
+        model: PolynomialModel,
+        *,
+        stoppable: bool = True,
+        prompt_tokens: int = 90,
+    ) -> float:
+        world.slo = Slo(ttft_s=1.0, tbt_s=0.05)
+        return offline_only_budget_s(
+            world.snapshot(),
+            model,
+            stoppable=stoppable,
+            longest_s=2.0,
+            prompt_tokens=prompt_tokens,
+        )
+
+    @pytest.mark.parametrize(("prompt_tokens", "expected_s"), [(90, 0.9), (2000, 0.05)])
+    def test_a_step_that_cannot_be_stopped_leaves_room_for_a_prompt(
+        self, world: World, model: PolynomialModel, prompt_tokens: int, expected_s: float
+    ) -> None:
+        budget_s = self.budget_s(world, model, stoppable=False, prompt_tokens=prompt_tokens)
+        assert budget_s == pytest.approx(expected_s)
+
+    def test_a_step_that_can_be_stopped_may_last(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        assert self.budget_s(world, model) == 2.0
+
+
+class TestNextToken:
+    """One decode row with 5 tokens delivered, the sixth is next; it is second 10."""
+
+    def slack_s(
+        self, world: World, model: PolynomialModel, first_at_s: float, tpot_s: float
+    ) -> float:
+        world.slo = Slo(ttft_s=1.0, tbt_s=0.2, tpot_s=tpot_s)
+        world.now_s = 10.0
+        row = world.online("a", phase=Phase.DECODE, first_token_at_s=first_at_s)
+        row.computed_tokens += 4
+        snapshot = world.snapshot()
+        return next_token_slack_s(PlanBuilder(snapshot, model), snapshot.online_ready)
+
+    def test_without_a_pace_the_gap_cap_is_the_deadline(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        assert self.slack_s(world, model, 9.0, math.inf) == 0.2
+
+    def test_tokens_that_came_early_bank_time(self, world: World, model: PolynomialModel) -> None:
+        assert self.slack_s(world, model, 9.65, 0.1) == pytest.approx(0.15)
+
+    def test_the_gap_cap_bounds_what_is_spent_at_once(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        assert self.slack_s(world, model, 9.99, 0.1) == pytest.approx(0.2)
+
+    def test_who_is_late_falls_no_further_behind(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        assert self.slack_s(world, model, 5.0, 0.1) == pytest.approx(0.1)
+
+
+class TestPromptBudget:
+    """A step takes 10 ms plus 1 ms per token, beside one decode row; it is second 10.
+
+    Targets are 1 s and 50 ms, so that a cut step holds 32 prompt tokens (whole pages).
+    """
+
+    def budget_s(self, world: World, model: PolynomialModel, *prompts: tuple[int, float]) -> float:
+        """For prompts of so many tokens that arrived at these instants."""
+        world.slo = Slo(ttft_s=1.0, tbt_s=0.05)
+        world.now_s = 10.0
+        world.online("decodes", phase=Phase.DECODE)
+        for i, (num_tokens, at_s) in enumerate(prompts):
+            world.online(f"prompt-{i}", prompt=num_tokens, arrival_at_s=at_s)
+        builder = PlanBuilder(world.snapshot(), model)
+        rows = RowsByRole.of(builder.snapshot)
+        assert builder.decode_run(rows.online_decode, math.inf) == 1
+        return online_prefill_budget_s(builder, rows.online_filling(fetches=True), 0.0)
+
+    def test_cut_to_the_tbt_target_while_there_is_time(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        assert self.budget_s(world, model, (64, 9.5), (64, 9.5)) == 0.05
+
+    @pytest.mark.parametrize(("num_tokens", "expected_s"), [(160, 0.05), (192, math.inf)])
+    def test_cutting_leaves_half_of_the_time_to_those_that_come_meanwhile(
+        self, world: World, model: PolynomialModel, num_tokens: int, expected_s: float
+    ) -> None:
+        # Five and six cut steps of 50 ms, of half a second.
+        assert self.budget_s(world, model, (num_tokens, 9.5)) == expected_s
+
+    def test_uncut_when_the_oldest_would_be_late(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        assert self.budget_s(world, model, (64, 9.05)) == math.inf
+
+    def test_uncut_when_one_behind_would_be_late_only_if_cut(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        # 364 tokens: 12 cut steps of 50 ms, or 375 ms at once.
+        assert self.budget_s(world, model, (64, 9.5), (300, 9.5)) == math.inf
+
+    def test_cut_when_the_one_behind_is_late_anyway(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        assert self.budget_s(world, model, (64, 9.5), (300, 9.2)) == 0.05
+
+
+class TestFirstTokenSlack:
+    """A step takes 10 ms plus 1 ms per token; the TTFT target is a second, it is second 10."""
+
+    def slack_s(self, world: World, model: PolynomialModel, *taken: tuple[str, int]) -> float:
+        world.slo = Slo(ttft_s=1.0, tbt_s=0.05)
+        world.now_s = 10.0
+        builder = PlanBuilder(world.snapshot(), model)
+        rows = RowsByRole.of(builder.snapshot).online_filling(fetches=True)
+        for rid, num_tokens in taken:
+            row = next(row for row in rows if row.rid == rid)
+            builder.chunk_left = num_tokens
+            assert builder.chunk(row, math.inf) == num_tokens
+        return first_token_slack_s(builder, rows)
+
+    def test_nobody_waits(self, world: World, model: PolynomialModel) -> None:
+        world.online("on", phase=Phase.DECODE)
+        assert self.slack_s(world, model) == math.inf
+
+    def test_a_finished_prompt_has_its_token_at_the_end(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        world.online("on", prompt=64, arrival_at_s=9.4)
+        assert self.slack_s(world, model, ("on", 64)) == pytest.approx(0.4)
+
+    def test_what_is_left_of_prompts_comes_after_the_step_oldest_first(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        world.online("first", prompt=64, arrival_at_s=9.4)
+        world.online("second", prompt=64, arrival_at_s=9.5)
+        world.online("third", prompt=100, arrival_at_s=9.5)
+        # 32 tokens of the first are left, then all of the second, then all of the third.
+        assert self.slack_s(world, model, ("first", 32)) == pytest.approx(
+            min(0.4 - 0.042, 0.5 - 0.106, 0.5 - 0.206)
+        )
+
+    def test_a_late_one_leaves_nothing(self, world: World, model: PolynomialModel) -> None:
+        world.online("late", prompt=64, arrival_at_s=8.0)
+        assert self.slack_s(world, model, ("late", 64)) == pytest.approx(-1.0)
 
 
 def begun(world: World, policy: ConserveV2 | OnlineOnly) -> list[tuple[str, int]]:
