@@ -168,12 +168,22 @@ class PlanBuilder(Promises):
         model: Predicts durations.
         quantile: Measured over predicted time that nearly all steps keep below; what budgets are
             divided by.
+        first_quantile: The same for deadlines of first tokens, if it is another.
+        pace_quantile: The same for those of the pace.
 
     Attributes:
         load: Sums over the rows taken so far.
     """
 
-    def __init__(self, snapshot: Snapshot, model: LatencyModel, quantile: float = 1.0) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        model: LatencyModel,
+        quantile: float = 1.0,
+        *,
+        first_quantile: float | None = None,
+        pace_quantile: float | None = None,
+    ) -> None:
         """Open an empty step."""
         super().__init__(snapshot)
         self.snapshot = snapshot
@@ -184,6 +194,8 @@ class PlanBuilder(Promises):
         self.num_offline = 0
         self.has_unmixable = False
         self._quantile = quantile
+        self.first_quantile = quantile if first_quantile is None else first_quantile
+        self.pace_quantile = quantile if pace_quantile is None else pace_quantile
         self._taken: set[str] = set()
         self._taken_runs: list[tuple[str, ...]] = []
         self._decode: list[str] = []
@@ -201,6 +213,13 @@ class PlanBuilder(Promises):
     def bounded_s(self, budget_s: float) -> float:
         """What may be predicted of a step that is to end within the budget."""
         return (budget_s - self.snapshot.overhead_s) / self._quantile
+
+    def budget_of(self, slack_s: float, quantile: float) -> float:
+        """The budget whose bound is that of a slack with a quantile of its own."""
+        if quantile == self._quantile:
+            return slack_s
+        overhead_s = self.snapshot.overhead_s
+        return overhead_s + (slack_s - overhead_s) * self._quantile / quantile
 
     def decode_pages(self, row: RequestRow) -> int:
         """Device pages one more token of a decoding request takes."""

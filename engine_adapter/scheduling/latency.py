@@ -363,15 +363,20 @@ class StepLevel:
 
     Attributes:
         level: What the profile's predictions are multiplied with.
-        quantile: Measured over predicted time that ``share`` of the steps keep below; at least 1.
-        share: As the targets ask for, see :attr:`Slo.share`.
     """
 
     def __init__(self, *, level: bool = True, quantile: bool = True) -> None:
         """Start as profiled."""
-        self.level = self.quantile = 1.0
-        self.share = 0.98
+        self.level = 1.0
+        self._quantiles: dict[float, float] = {}
         self._follows = (level, quantile)
+
+    def quantile(self, share: float) -> float:
+        """Measured over predicted time that this share of the steps keeps below; at least 1.
+
+        It is followed from when it is first asked for.
+        """
+        return self._quantiles.setdefault(share, 1.0)
 
     def observe(self, step: FinishedStep) -> None:
         """Take in one finished step; steps that say nothing about the model are skipped."""
@@ -383,11 +388,10 @@ class StepLevel:
             ratio = min(HIGHEST_LEVEL, max(LOWEST_LEVEL, ratio))
             self.level += LEVEL_WEIGHT * (ratio - self.level)
         if self._follows[1]:
-            is_longer = measured_s > self.quantile * predicted_s
-            change = (
-                QUANTILE_PACE * self.share if is_longer else -QUANTILE_PACE * (1.0 - self.share)
-            )
-            self.quantile = min(MOST_QUANTILE, max(1.0, self.quantile * (1.0 + change)))
+            for share, quantile in list(self._quantiles.items()):
+                is_longer = measured_s > quantile * predicted_s
+                change = QUANTILE_PACE * share if is_longer else -QUANTILE_PACE * (1.0 - share)
+                self._quantiles[share] = min(MOST_QUANTILE, max(1.0, quantile * (1.0 + change)))
 
 
 class CalibratedModel:

@@ -133,7 +133,7 @@ def next_token_slack_s(builder: PlanBuilder, rows: ReadyRows) -> float:
         if row.first_token_at_s >= 0.0:
             num_tokens = row.computed_tokens - row.prompt_tokens + 1
             due_s = row.first_token_at_s + num_tokens * slo.tpot_s - snapshot.now_s
-            slack_s = min(slack_s, due_s)
+            slack_s = min(slack_s, builder.budget_of(due_s, builder.pace_quantile))
     return max(slack_s, min(slo.tpot_s, slo.tbt_s))
 
 
@@ -159,7 +159,7 @@ def first_token_slack_s(builder: PlanBuilder, rows: Sequence[RequestRow]) -> flo
             left.add_chunk(row.remaining_tokens - num_taken, row.start_tokens + num_taken)
             due_s -= builder.model.predict(left) + snapshot.overhead_s
         slack_s = min(slack_s, due_s)
-    return slack_s
+    return builder.budget_of(slack_s, builder.first_quantile)
 
 
 # --- Steps bounded by a count of tokens instead of a time: what the baselines do.

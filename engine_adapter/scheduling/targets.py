@@ -15,13 +15,17 @@ class Slo:
         tbt_s: Longest gap between two tokens of one request, in seconds.
         tpot_s: Pace: from the first token on, the mean gap of a request; infinite without such a
             target.
-        share: Share of the steps that shall end within what these targets leave them.
+        ttft_share: Share of the steps that shall end within what first tokens leave them.
+        tbt_share: The same for gaps.
+        tpot_share: The same for the pace.
     """
 
     ttft_s: float
     tbt_s: float
     tpot_s: float = math.inf
-    share: float = 0.98
+    ttft_share: float = 0.98
+    tbt_share: float = 0.98
+    tpot_share: float = 0.98
 
     def __post_init__(self) -> None:
         """Refuse targets no engine could meet.
@@ -37,8 +41,10 @@ class Slo:
                 )
         if not self.tpot_s > 0.0:
             raise ValueError(f"SLO tpot_s is {self.tpot_s!r}; give a positive number of seconds")
-        if not 0.5 <= self.share < 1.0:
-            raise ValueError(f"SLO share is {self.share!r}; give at least 0.5, and less than 1")
+        for name in ("ttft_share", "tbt_share", "tpot_share"):
+            share = getattr(self, name)
+            if not 0.5 <= share < 1.0:
+                raise ValueError(f"SLO {name} is {share!r}; give at least 0.5, and less than 1")
 
     def scaled(self, factor: float) -> Slo:
         """The same targets, loosened (factor above 1) or tightened (below 1)."""

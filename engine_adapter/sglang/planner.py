@@ -12,6 +12,7 @@ from engine_adapter.scheduling.policies.base import SchedulingPolicy
 from engine_adapter.scheduling.policies.registry import UNPROFILED_POLICY, create_policy
 from engine_adapter.scheduling.policies.settings import PolicySettings
 from engine_adapter.scheduling.snapshot import Snapshot
+from engine_adapter.scheduling.targets import Slo
 from engine_adapter.sglang.report import Counters
 from engine_adapter.sglang.settings import RuntimeSettings
 
@@ -68,7 +69,8 @@ class Planner:
     def tbt_share(self) -> float:
         """Share of the TBT target that steps beside online requests are filled to."""
         steps = getattr(self.driver.policy, "steps", None)
-        return 1.0 if steps is None else 1.0 / float(steps.quantile)
+        share = self._settings.slo(Slo(1.0, 1.0)).tbt_share
+        return 1.0 if steps is None else 1.0 / float(steps.quantile(share))
 
     def use(self, policy: SchedulingPolicy) -> None:
         """Plan with another policy from the next step on."""

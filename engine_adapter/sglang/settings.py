@@ -99,8 +99,10 @@ class RuntimeSettings:
             profile.
         tbt_s: TBT target (``COSERVE_TBT_MS``); None derives it from the profile.
         tpot_s: Target of the pace (``COSERVE_TPOT_MS``); None sets none.
-        target_share: Share of the steps that shall end within what the targets leave them
-            (``COSERVE_TARGET_PERCENTILE``).
+        ttft_share: Share of the steps that shall end within what first tokens leave them
+            (``COSERVE_TTFT_PERCENTILE``).
+        tbt_share: The same for gaps (``COSERVE_TBT_PERCENTILE``).
+        tpot_share: The same for the pace (``COSERVE_TPOT_PERCENTILE``).
         reserved_slot_share: Share of request slots offline requests may never hold
             (``COSERVE_RESERVED_SLOT_SHARE``).
         host_kv_tokens: Size of the host checkpoint pool in tokens (``COSERVE_HOST_KV_TOKENS``);
@@ -119,7 +121,9 @@ class RuntimeSettings:
     ttft_s: float | None = None
     tbt_s: float | None = None
     tpot_s: float | None = None
-    target_share: float = 0.98
+    ttft_share: float = 0.98
+    tbt_share: float = 0.98
+    tpot_share: float = 0.98
     reserved_slot_share: float = 0.25
     host_kv_tokens: int | None = None
     safepoint_interval_s: float = 0.0
@@ -135,7 +139,9 @@ class RuntimeSettings:
             self.ttft_s or derived.ttft_s,
             self.tbt_s or derived.tbt_s,
             self.tpot_s or derived.tpot_s,
-            self.target_share,
+            self.ttft_share,
+            self.tbt_share,
+            self.tpot_share,
         )
 
     @property
@@ -156,11 +162,6 @@ def read_settings(environ: Mapping[str, str] | None = None) -> RuntimeSettings:
         raise SettingError(
             f"COSERVE_RESERVED_SLOT_SHARE is {share}; give a share of at least 0 and below 1"
         )
-    percentile = _number(env, "COSERVE_TARGET_PERCENTILE", 98.0)
-    if not 50.0 <= percentile < 100.0:
-        raise SettingError(
-            f"COSERVE_TARGET_PERCENTILE is {percentile}; give at least 50, and less than 100"
-        )
     tokens = env.get("COSERVE_HOST_KV_TOKENS")
     if tokens is not None and not tokens.isdigit():
         raise SettingError(
@@ -171,7 +172,9 @@ def read_settings(environ: Mapping[str, str] | None = None) -> RuntimeSettings:
         ttft_s=_milliseconds(env, "COSERVE_TTFT_MS"),
         tbt_s=_milliseconds(env, "COSERVE_TBT_MS"),
         tpot_s=_milliseconds(env, "COSERVE_TPOT_MS"),
-        target_share=percentile / 100.0,
+        ttft_share=_percentile(env, "COSERVE_TTFT_PERCENTILE"),
+        tbt_share=_percentile(env, "COSERVE_TBT_PERCENTILE"),
+        tpot_share=_percentile(env, "COSERVE_TPOT_PERCENTILE"),
         reserved_slot_share=share,
         host_kv_tokens=None if tokens is None else int(tokens),
         safepoint_interval_s=(_milliseconds(env, "COSERVE_SAFEPOINT_MS") or 0.0),
@@ -210,6 +213,13 @@ def _number(env: Mapping[str, str], name: str, default: float) -> float:
     if not math.isfinite(value):
         raise SettingError(f"{name} is {text!r}; give a number")
     return value
+
+
+def _percentile(env: Mapping[str, str], name: str) -> float:
+    percentile = _number(env, name, 98.0)
+    if not 50.0 <= percentile < 100.0:
+        raise SettingError(f"{name} is {percentile}; give at least 50, and less than 100")
+    return percentile / 100.0
 
 
 def _milliseconds(env: Mapping[str, str], name: str) -> float | None:

@@ -66,15 +66,21 @@ class PolicyBase:
         return Decision.CONTINUE
 
     def _builder(self, snapshot: Snapshot) -> PlanBuilder:
-        self.steps.share = snapshot.slo.share
-        return PlanBuilder(snapshot, self.model, self.steps.quantile)
+        slo, quantile = snapshot.slo, self.steps.quantile
+        return PlanBuilder(
+            snapshot,
+            self.model,
+            quantile(slo.tbt_share),
+            first_quantile=quantile(slo.ttft_share),
+            pace_quantile=quantile(slo.tpot_share),
+        )
 
     def _interval_s(self, snapshot: Snapshot) -> float:
         return self.settings.safepoint_interval_s or snapshot.slo.ttft_s / 10.0
 
 
 def online_cannot_wait(
-    model: LatencyModel, quantile: float, arrival: Arrival, step: RunningStep
+    model: LatencyModel, steps: StepLevel, arrival: Arrival, step: RunningStep
 ) -> bool:
     """Whether waiting for the running step would cost the arrival its TTFT target.
 
@@ -92,6 +98,7 @@ def online_cannot_wait(
         return False
     if step.safepoints.mode is SafepointMode.NONE:
         return False
+    quantile = steps.quantile(step.slo.ttft_share)
     expected_s = step.predicted_s * quantile
     remaining_s = expected_s - (arrival.at_s - step.started_at_s)
     if remaining_s < 0.0:

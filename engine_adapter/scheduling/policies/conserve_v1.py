@@ -95,7 +95,7 @@ class ConserveV1(PolicyBase):
 
     def at_arrival(self, arrival: Arrival, step: RunningStep) -> Decision:
         """Algorithm 2; only pure-offline steps carry safepoints."""
-        if online_cannot_wait(self.model, self.steps.quantile, arrival, step):
+        if online_cannot_wait(self.model, self.steps, arrival, step):
             return Decision.STOP_AT_NEXT_SAFEPOINT
         return Decision.CONTINUE
 

@@ -105,7 +105,7 @@ class ConserveV2(PolicyBase):
 
     def at_arrival(self, arrival: Arrival, step: RunningStep) -> Decision:
         """Algorithm 2."""
-        if online_cannot_wait(self.model, self.steps.quantile, arrival, step):
+        if online_cannot_wait(self.model, self.steps, arrival, step):
             return Decision.STOP_AT_NEXT_SAFEPOINT
         return Decision.CONTINUE
 

@@ -72,7 +72,7 @@ def one_by_one(name: str) -> SchedulingPolicy:
     plain = type(create_policy(name, MODEL))
 
     def builder(self: PolicyBase, snapshot: Snapshot) -> PlanBuilder:
-        return OneByOne(snapshot, self.model, self.steps.quantile)
+        return OneByOne(snapshot, self.model, self.steps.quantile(snapshot.slo.tbt_share))
 
     policy: SchedulingPolicy = type(f"OneByOne{name}", (plain,), {"_builder": builder})(MODEL)
     return policy

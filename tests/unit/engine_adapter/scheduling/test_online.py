@@ -104,6 +104,22 @@ class TestNextToken:
         assert self.slack_s(world, model, 5.0, 0.1) == pytest.approx(0.1)
 
 
+def test_each_target_has_a_quantile_of_its_own(world: World, model: PolynomialModel) -> None:
+    """Gaps may be planned up to the target, first tokens up to half of what is left."""
+    world.slo = Slo(ttft_s=1.0, tbt_s=0.2, tpot_s=0.1)
+    world.now_s = 10.0
+    world.online("decodes", phase=Phase.DECODE, first_token_at_s=9.95).computed_tokens += 1
+    world.online("waits", prompt=64, arrival_at_s=9.4)
+    snapshot = world.snapshot()
+    builder = PlanBuilder(snapshot, model, 1.0, first_quantile=2.0, pace_quantile=1.25)
+    # The third token is due in 150 ms.
+    slack_s = next_token_slack_s(builder, snapshot.online_ready)
+    assert builder.bounded_s(slack_s) == pytest.approx(0.15 / 1.25)
+    waiting = RowsByRole.of(snapshot).online_filling(fetches=True)
+    # 400 ms are left, less the prompt's own 74 ms in the step after this one.
+    assert builder.bounded_s(first_token_slack_s(builder, waiting)) == pytest.approx(0.326 / 2)
+
+
 class TestPromptBudget:
     """A step takes 10 ms plus 1 ms per token, beside one decode row; it is second 10.
 

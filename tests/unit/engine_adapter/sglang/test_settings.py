@@ -43,7 +43,9 @@ def test_values_are_read_in_their_units() -> None:
             "COSERVE_TTFT_MS": "450",
             "COSERVE_TBT_MS": "62.5",
             "COSERVE_TPOT_MS": "40",
-            "COSERVE_TARGET_PERCENTILE": "90",
+            "COSERVE_TTFT_PERCENTILE": "90",
+            "COSERVE_TBT_PERCENTILE": "99",
+            "COSERVE_TPOT_PERCENTILE": "95",
             "COSERVE_SAFEPOINT_MS": "40",
             "COSERVE_HOST_KV_TOKENS": "0",
             "COSERVE_HOME": "/state",
@@ -52,7 +54,7 @@ def test_values_are_read_in_their_units() -> None:
     )
     assert settings.ttft_s == pytest.approx(0.45)
     assert settings.tbt_s == pytest.approx(0.0625)
-    assert settings.slo(Slo(9.0, 9.0)) == Slo(0.45, 0.0625, 0.04, 0.9)
+    assert settings.slo(Slo(9.0, 9.0)) == Slo(0.45, 0.0625, 0.04, 0.9, 0.99, 0.95)
     assert RuntimeSettings().slo(Slo(9.0, 8.0)) == Slo(9.0, 8.0)
     assert settings.safepoint_interval_s == pytest.approx(0.04)
     assert settings.host_kv_tokens == 0
@@ -68,7 +70,9 @@ def test_values_are_read_in_their_units() -> None:
         ("COSERVE_TBT_MS", "-5", "positive number of milliseconds"),
         ("COSERVE_TTFT_MS", "soon", "give a number"),
         ("COSERVE_TPOT_MS", "0", "positive number of milliseconds"),
-        ("COSERVE_TARGET_PERCENTILE", "100", "less than 100"),
+        ("COSERVE_TTFT_PERCENTILE", "100", "less than 100"),
+        ("COSERVE_TBT_PERCENTILE", "40", "at least 50"),
+        ("COSERVE_TPOT_PERCENTILE", "all", "give a number"),
         ("COSERVE_TTFT_MS", "nan", "give a number"),
         ("COSERVE_RESERVED_SLOT_SHARE", "1", "at least 0 and below 1"),
         ("COSERVE_HOST_KV_TOKENS", "many", "whole number of tokens"),
