@@ -82,7 +82,7 @@ def make_device(name: str) -> SimulatedDevice:
     return find_device(name, EngineSize(overhead_s=0.001))
 
 
-def _requests(case: Case, device: SimulatedDevice, workloads: Path) -> list[TraceRequest]:
+def online_requests(case: Case, device: SimulatedDevice, workloads: Path) -> list[TraceRequest]:
     """Requests that keep the device a third busy, from a place in the trace that the seed picks."""
     on_cpu = case.device.startswith("cpu")
     longest = device.max_context
@@ -122,7 +122,8 @@ def _requests(case: Case, device: SimulatedDevice, workloads: Path) -> list[Trac
     return [replace(r, arrival_s=r.arrival_s * stretch) for r in made]
 
 
-def _offline(case: Case) -> Iterator[Lengths]:
+def offline_lengths(case: Case) -> Iterator[Lengths]:
+    """Prompt and answer of one offline request after another."""
     dice = random.Random(f"offline/{case.seed}")
     inputs, outputs = (384, 48) if case.device.startswith("cpu") else (2048, 160)
     longest = 3000 if case.device.startswith("cpu") else 24000
@@ -133,7 +134,8 @@ def _offline(case: Case) -> Iterator[Lengths]:
         )
 
 
-def _p99(run: SystemRun) -> dict[str, float]:
+def p99s(run: SystemRun) -> dict[str, float]:
+    """What online requests got; P99 unless said otherwise."""
     return {
         "ttft_s": percentile(ttfts_s(run), 0.99),
         "gap_s": percentile(gaps_s(run), 0.99),
@@ -147,24 +149,24 @@ def run_case(
 ) -> dict[str, Any]:
     """Every system over one case, figures as ratios to `online_only`; offline in tokens/s."""
     device = make_device(case.device)
-    online = _requests(case, device, workloads)
+    online = online_requests(case, device, workloads)
     duration_s = online[-1].arrival_s
     load = SimulatedLoad(online, None, 256, duration_s, duration_s / 10, max(60.0, duration_s / 4))
     slo = Slo(1e3, 1e3)
 
     def play(policy: str, settings: PolicySettings, slo: Slo) -> SystemRun:
-        offline = None if policy == "online_only" else _offline(case)
+        offline = None if policy == "online_only" else offline_lengths(case)
         noise = Noise(0.08, 0.4, f"{case.seed}/{policy}")
         made = create_policy(policy, device.model, settings)
         return replay(device, made, replace(load, offline=offline), slo, noise=noise)
 
-    base = _p99(play("online_only", PolicySettings(), slo))
+    base = p99s(play("online_only", PolicySettings(), slo))
     slo = Slo(base["ttft_s"], base["gap_s"], PACE * base["tpot_s"])
     found: dict[str, Any] = {}
     for name, (policy, settings) in systems.items():
         own = slo if name.endswith(WITH_PACE) else replace(slo, tpot_s=float("inf"))
         run = play(policy, settings, own)
-        seen = _p99(run)
+        seen = p99s(run)
         waits, gaps = ttfts_s(run), gaps_s(run)
         found[name] = {
             **{key: seen[key] / base[key] for key in seen},

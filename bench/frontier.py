@@ -1,0 +1,209 @@
+"""The frontier: offline tokens over what chat's first tokens and gaps become, simulated.
+
+    python -m bench.frontier [--devices h200-llama-3.1-8b] [--loads azure-conv,burstgpt] [--seeds 101]
+
+Chat is that of bench.ablation; its own P99 of first tokens and of gaps, without offline work, are
+1. `conserve_v2` is shown targets of a half to three times these. Stock engines know no targets:
+admission by priority without preemption (`non_preemptive`) is shown with 4 to 256 offline requests
+outstanding, which is what an operator of one can turn. Writes bench/results/frontier.json and the
+plot of docs/scheduler.md, and fails if a point of stock lies above our line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from bench.ablation import (
+    NUM_FOR_RULES,
+    WORKLOADS,
+    Case,
+    make_device,
+    offline_lengths,
+    online_requests,
+    p99s,
+)
+from engine_adapter.scheduling.policies.registry import create_policy
+from engine_adapter.scheduling.targets import Slo
+from engine_adapter.simulator.replay import SimulatedLoad, replay
+from engine_adapter.simulator.times import Noise
+from engine_adapter.workload.summary import SystemRun
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "bench" / "results" / "frontier.json"
+PLOT = ROOT / "docs" / "images" / "frontier.svg"
+OURS, STOCK = "conserve_v2", "non_preemptive"
+SCALES = (0.5, 0.7, 0.85, 1.0, 1.25, 1.6, 2.2, 3.0)
+OUTSTANDING = (4, 8, 16, 32, 64, 128, 256)
+WIDTH, HEIGHT, MARGIN, MOST_RATIO = 430, 300, 46, 4.0
+AXES = {"ttft_s": "P99 of first tokens", "gap_s": "P99 of gaps"}
+
+
+@dataclass(frozen=True)
+class Point:
+    """One setting of one policy: its figures over online-only's, and offline tokens a second."""
+
+    policy: str
+    setting: float
+    ttft_s: float
+    gap_s: float
+    offline: float
+
+
+def sweep(case: Case, workloads: Path) -> list[Point]:
+    """Every setting over one case."""
+    device = make_device(case.device)
+    online = online_requests(case, device, workloads)
+    duration_s = online[-1].arrival_s
+    load = SimulatedLoad(online, None, 256, duration_s, duration_s / 10, max(60.0, duration_s / 4))
+
+    def play(policy: str, slo: Slo, outstanding: int) -> SystemRun:
+        offline = offline_lengths(case) if outstanding else None
+        noise = Noise(0.08, 0.4, f"{case.seed}/{policy}")
+        made = create_policy(policy, device.model)
+        shown = replace(load, offline=offline, num_outstanding=outstanding)
+        return replay(device, made, shown, slo, noise=noise)
+
+    base = p99s(play("online_only", Slo(1e3, 1e3), 0))
+    targets = Slo(base["ttft_s"], base["gap_s"])
+
+    def point(policy: str, setting: float, run: SystemRun) -> Point:
+        seen = p99s(run)
+        offline = run.counters["offline_tokens"] / duration_s
+        ratios = (seen[axis] / base[axis] for axis in AXES)
+        return Point(policy, setting, *ratios, offline)
+
+    ours = [point(OURS, scale, play(OURS, targets.scaled(scale), 256)) for scale in SCALES]
+    stock = [point(STOCK, num, play(STOCK, targets, num)) for num in OUTSTANDING]
+    return ours + stock
+
+
+def averages(cells: list[list[Point]]) -> list[Point]:
+    """Means over cases, setting by setting; offline as a share of the most that stock gives."""
+    found: list[Point] = []
+    most = [max(point.offline for point in cell if point.policy == STOCK) for cell in cells]
+    for same in zip(*cells, strict=True):
+        share = mean(point.offline / top for point, top in zip(same, most, strict=True))
+        ttft_s, gap_s = (mean(getattr(point, axis) for point in same) for axis in AXES)
+        found.append(Point(same[0].policy, same[0].setting, ttft_s, gap_s, share))
+    return found
+
+
+def above(points: list[Point], axis: str) -> list[Point]:
+    """Points of stock with more offline work than our line has at the same ratio."""
+    line = sorted((getattr(p, axis), p.offline) for p in points if p.policy == OURS)
+    return [
+        point
+        for point in points
+        if point.policy == STOCK and point.offline > _at(line, getattr(point, axis))
+    ]
+
+
+def _at(line: list[tuple[float, float]], ratio: float) -> float:
+    """The most our line gives up to that ratio, straight between its points."""
+    best = 0.0
+    for (left, low), (right, high) in pairwise(line):
+        if ratio >= right:
+            best = max(best, low, high)
+        elif ratio >= left:
+            best = max(best, low + (high - low) * (ratio - left) / (right - left))
+    return best
+
+
+WIDE, HIGH = WIDTH - MARGIN - 10, HEIGHT - 2 * MARGIN
+LINES = {
+    OURS: ("coserve, targets swept", "#1f77b4", 16),
+    STOCK: ("stock, rows swept", "#d62728", 32),
+}
+
+
+def _spot(left: float, ratio: float, share: float) -> tuple[float, float]:
+    x = left + WIDE * min(1.0, ratio / MOST_RATIO)
+    return round(x, 1), round(MARGIN + HIGH * (1.1 - share) / 1.1, 1)
+
+
+def _panel(points: list[Point], axis: str, left: int) -> list[str]:
+    """One axis: a frame, its numbers, our line, and both policies' points."""
+    parts = [
+        f'<rect x="{left}" y="{MARGIN}" width="{WIDE}" height="{HIGH}" fill="none" stroke="#888"/>',
+        f'<text x="{left + WIDE / 2}" y="{HEIGHT - 10}" text-anchor="middle">'
+        f"{AXES[axis]}, over chat alone</text>",
+    ]
+    for ratio in range(int(MOST_RATIO) + 1):
+        x, y = _spot(left, ratio, 0.0)
+        parts.append(f'<text x="{x}" y="{y + 14}" text-anchor="middle">{ratio}</text>')
+    for share in (0.25, 0.5, 0.75, 1.0):
+        x, y = _spot(left, 0.0, share)
+        parts.append(f'<text x="{x - 4}" y="{y + 4}" text-anchor="end">{share:.0%}</text>')
+    for policy, (name, colour, y) in LINES.items():
+        mine = [_spot(left, getattr(p, axis), p.offline) for p in points if p.policy == policy]
+        if policy == OURS:
+            path = " ".join(f"{x},{y}" for x, y in sorted(mine))
+            parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}"/>')
+        parts += [f'<circle cx="{x}" cy="{y}" r="3.5" fill="{colour}"/>' for x, y in mine]
+        parts.append(f'<text x="{left}" y="{y}" fill="{colour}">{name}</text>')
+    return parts
+
+
+def plot(points: list[Point]) -> str:
+    """Both axes side by side, as SVG."""
+    width = len(AXES) * (WIDTH + 20)
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{HEIGHT}" '
+        'font-family="sans-serif" font-size="11">'
+    )
+    panels = [
+        part
+        for number, axis in enumerate(AXES)
+        for part in _panel(points, axis, MARGIN + number * (WIDTH + 20))
+    ]
+    return "\n".join(
+        [head, f'<rect width="{width}" height="{HEIGHT}" fill="white"/>', *panels, "</svg>", ""]
+    )
+
+
+def main() -> int:
+    """Sweep, write down, draw."""
+    asked = argparse.ArgumentParser(prog="bench.frontier", description=__doc__.split("\n")[0])
+    asked.add_argument("--workloads", type=Path, default=WORKLOADS)
+    asked.add_argument("--devices", default="h200-llama-3.1-8b,h100-llama-3.1-8b")
+    asked.add_argument("--loads", default="azure-conv,burstgpt")
+    asked.add_argument("--seeds", default="101,102")
+    asked.add_argument("--processes", type=int, default=2)
+    args = asked.parse_args()
+    cases = [
+        Case(device, load, int(seed), NUM_FOR_RULES)
+        for device in args.devices.split(",")
+        for load in args.loads.split(",")
+        for seed in args.seeds.split(",")
+    ]
+    with ProcessPoolExecutor(args.processes) as pool:
+        cells = list(pool.map(sweep, cases, [args.workloads] * len(cases)))
+    points = averages(cells)
+    higher = {axis: above(points, axis) for axis in AXES}
+    written: dict[str, Any] = {
+        "cases": [[case.device, case.load, case.seed] for case in cases],
+        "points": [vars(point) for point in points],
+        "stock_above": {axis: [vars(p) for p in found] for axis, found in higher.items()},
+    }
+    RESULTS.write_text(json.dumps(written, indent=1) + "\n")
+    PLOT.write_text(plot(points))
+    for point in points:
+        print(
+            f"{point.policy:15} {point.setting:6g}  offline {point.offline:6.1%}  "
+            f"P99 ttft {point.ttft_s:5.2f}  gap {point.gap_s:5.2f}"
+        )
+    for axis, found in higher.items():
+        print(f"{AXES[axis]}: {len(found)} points of stock above our line")
+    return 1 if any(higher.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
