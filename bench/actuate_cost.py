@@ -113,7 +113,9 @@ def figures(clock: Clock, wanted: list[bool]) -> dict[str, Any]:
     """Minimum, median and 95th percentile over the full steps."""
     num = sum(wanted)
     found: dict[str, Any] = {"steps": num}
-    for name, taken in clock.taken.items():
+    whole, sglang = (clock.taken[name][-num:] for name in ("decision_us", "of_which_sglang_us"))
+    own = [all_s - its_s for all_s, its_s in zip(whole, sglang, strict=True)]
+    for name, taken in {**clock.taken, "own_us": own}.items():
         full = sorted(taken[-num:])  # once full, every step is: the last ones of each clock
         found[name] = {
             "min": round(full[0] * 1e6),

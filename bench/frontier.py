@@ -1,6 +1,6 @@
 """The frontier: offline tokens over what chat's first tokens and gaps become, simulated.
 
-    python -m bench.frontier [--devices h200-llama-3.1-8b] [--loads azure-conv,burstgpt] [--seeds 101]
+    python -m bench.frontier [--devices h200-llama-3.1-8b] [--loads azure-conv] [--seeds 101]
 
 Chat is that of bench.ablation; its own P99 of first tokens and of gaps, without offline work, are
 1. `conserve_v2` is shown targets of a half to three times these. Stock engines know no targets:
@@ -77,8 +77,8 @@ def sweep(case: Case, workloads: Path) -> list[Point]:
     def point(policy: str, setting: float, run: SystemRun) -> Point:
         seen = p99s(run)
         offline = run.counters["offline_tokens"] / duration_s
-        ratios = (seen[axis] / base[axis] for axis in AXES)
-        return Point(policy, setting, *ratios, offline)
+        ttft_s, gap_s = (seen[axis] / base[axis] for axis in AXES)
+        return Point(policy, setting, ttft_s, gap_s, offline)
 
     ours = [point(OURS, scale, play(OURS, targets.scaled(scale), 256)) for scale in SCALES]
     stock = [point(STOCK, num, play(STOCK, targets, num)) for num in OUTSTANDING]

@@ -2,16 +2,19 @@
 
     python -m bench.plan_cost
     python -m bench.plan_cost --sizes    # every policy with 256 and with 1,024 requests running
+    python -m bench.plan_cost --policies conserve_v2
 
 First snapshot, plan and check for every policy and four kinds of step, without an engine; then
 the whole decision with actuation, in the real scheduler (`bench/actuate_cost.py`, in the engine's
 environment). Microseconds of thread CPU time per step: a neighbour on the same core makes them
-longer, so the minimum is printed beside median and 95th percentile. The target is the median of
-the whole decision: 1 ms.
+longer, so the minimum is printed beside median and 95th percentile. Targets are 0.5 ms for the
+median of our own part of the whole decision (SGLang's `prepare_for_decode` is paid without us
+too), and 1 ms for the default policy's plan over the worst of the queues.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -22,7 +25,7 @@ from typing import Any
 from bench.report import report
 from engine_adapter.scheduling.driver import Driver
 from engine_adapter.scheduling.latency import Coefficients, PolynomialModel
-from engine_adapter.scheduling.policies.registry import POLICIES, create_policy
+from engine_adapter.scheduling.policies.registry import DEFAULT_POLICY, POLICIES, create_policy
 from engine_adapter.scheduling.request import Phase, RequestClass, RequestRow, pages_for
 from engine_adapter.scheduling.roster import Roster
 from engine_adapter.scheduling.snapshot import EngineLimits, Resources
@@ -32,7 +35,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ENGINE_PYTHON = ROOT / ".venv-engine/bin/python"
 NUM_RUNNING, NUM_WAITING, STEPS = 256, 1000, 200
 SIZES, SIZE_STEPS = (256, 1024), 40
-TARGET_US = 1000.0
+TARGET_US, WORST_TARGET_US = 500.0, 1000.0
 K = Coefficients(4.6e-4, 0.0, 1.2e-5, 1.3e-7, 0.0, 0.07)
 MODEL = PolynomialModel(Coefficients(4.6e-4, 0.0, 1.2e-5, 0.0, 0.0, 0.07), K, K)
 LIMITS = EngineLimits(
@@ -127,8 +130,13 @@ def by_size() -> int:
 
 def main() -> int:
     """Print the tables, keep them, and fail when the whole decision misses its target."""
-    if "--sizes" in sys.argv[1:]:
+    asked = argparse.ArgumentParser(prog="bench.plan_cost", description=__doc__.split("\n")[0])
+    asked.add_argument("--sizes", action="store_true", help="256 and 1,024 running")
+    asked.add_argument("--policies", default=",".join(POLICIES))
+    args = asked.parse_args()
+    if args.sizes:
         return by_size()
+    chosen = args.policies.split(",")
     kinds: dict[str, tuple[float, int, int, int]] = {
         "full step": (10.0, 4, 30_000, 0),
         "tight step": (1.05, 4, 30_000, 0),
@@ -137,7 +145,7 @@ def main() -> int:
     }
     measured: dict[str, Any] = {}
     print(f"{'policy':16}{'kind':28}{'min us':>8}{'p50 us':>8}{'p95 us':>8}")
-    for name in POLICIES:
+    for name in chosen:
         for kind, load in kinds.items():
             taken = measure(name, *load)
             row = {
@@ -150,9 +158,12 @@ def main() -> int:
     engine = in_the_engine()
     measured["engine, conserve_v2, full decode step"] = engine
     targets = {}
+    if worst := [row["p50"] for name, row in measured.items() if name.startswith(DEFAULT_POLICY)]:
+        measured["worst_queue_p50_us"] = max(worst)
+        targets["worst_queue_p50_us"] = (WORST_TARGET_US, False)
     if engine:
-        measured["decision_p50_us"] = engine["decision_us"]["p50"]
-        targets = {"decision_p50_us": (TARGET_US, False)}
+        measured["own_decision_p50_us"] = engine["own_us"]["p50"]
+        targets["own_decision_p50_us"] = (TARGET_US, False)
     return 0 if report("plan_cost", measured, targets) else 1
 
 

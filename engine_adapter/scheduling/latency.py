@@ -18,6 +18,7 @@ from dataclasses import astuple, dataclass
 from typing import Protocol
 
 from engine_adapter.scheduling.plan import FinishedStep, StepKind
+from engine_adapter.scheduling.targets import DEFAULT_SHARE
 
 # --- The sums over a step's rows that its duration depends on.
 #
@@ -368,13 +369,13 @@ class StepLevel:
     def __init__(self, *, level: bool = True, quantile: bool = True) -> None:
         """Start as profiled."""
         self.level = 1.0
-        self._quantiles: dict[float, float] = {}
+        self._quantiles = {DEFAULT_SHARE: 1.0}
         self._follows = (level, quantile)
 
     def quantile(self, share: float) -> float:
         """Measured over predicted time that this share of the steps keeps below; at least 1.
 
-        It is followed from when it is first asked for.
+        A share other than the usual one is followed from when it is first asked for.
         """
         return self._quantiles.setdefault(share, 1.0)
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+DEFAULT_SHARE = 0.98
+"""Of the steps that shall end in time, unless said otherwise."""
+
 
 @dataclass(frozen=True, slots=True)
 class Slo:
@@ -23,9 +26,9 @@ class Slo:
     ttft_s: float
     tbt_s: float
     tpot_s: float = math.inf
-    ttft_share: float = 0.98
-    tbt_share: float = 0.98
-    tpot_share: float = 0.98
+    ttft_share: float = DEFAULT_SHARE
+    tbt_share: float = DEFAULT_SHARE
+    tpot_share: float = DEFAULT_SHARE
 
     def __post_init__(self) -> None:
         """Refuse targets no engine could meet.

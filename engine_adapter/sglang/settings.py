@@ -107,8 +107,8 @@ class RuntimeSettings:
             (``COSERVE_RESERVED_SLOT_SHARE``).
         host_kv_tokens: Size of the host checkpoint pool in tokens (``COSERVE_HOST_KV_TOKENS``);
             None takes twice the device pool, bounded by a quarter of the free memory.
-        safepoint_interval_s: Distance of safepoints (``COSERVE_SAFEPOINT_MS``); 0 is a tenth of
-            the TTFT target.
+        safepoint_interval_s: Distance of safepoints (``COSERVE_SAFEPOINT_MS``); 0 leaves it to the
+            policy.
         profile_dir: Where profiles are stored (``COSERVE_PROFILE_DIR``).
         safepoints: Arm safepoints (``COSERVE_SAFEPOINTS``, 0 or 1; ablations).
         checkpoints: Checkpoint KV (``COSERVE_CHECKPOINTS``, 0 or 1; ablations).

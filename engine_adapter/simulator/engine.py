@@ -382,7 +382,10 @@ class MemoryEngine:
                 continue
             if plan.safepoints.mode is SafepointMode.NONE:
                 continue
-            interval_s = plan.safepoints.interval_s
+            # No closer than two layers lie; a shape of one layer does not say how close that is.
+            layers = self.shape.limits.num_layers
+            layer_s = duration_s / layers if layers > 1 else 0.0
+            interval_s = max(plan.safepoints.interval_s, layer_s)
             passed = math.floor((at_s - step.started_at_s) / interval_s) + 1
             stop_s = step.started_at_s + passed * interval_s
             return stop_s if stop_s < end_s else None

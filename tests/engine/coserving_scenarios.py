@@ -269,7 +269,7 @@ def park(rig: Rig) -> dict[str, Any]:
     states: list[list[int]] = []
 
     def look(rig: Rig) -> None:
-        for live in rig.scheduler.rows:
+        for live in rig.scheduler.runtime.rows:
             live.row.batch_id = "" if live.is_online else "batch_1"
         states.extend(counters(rig)["by_batch"].values())
 

@@ -76,6 +76,7 @@ class PolicyBase:
         )
 
     def _interval_s(self, snapshot: Snapshot) -> float:
+        """Distance of safepoints, as the first version has it."""
         return self.settings.safepoint_interval_s or snapshot.slo.ttft_s / 10.0
 
 

@@ -42,6 +42,12 @@ from engine_adapter.scheduling.policies.settings import PolicySettings
 from engine_adapter.scheduling.queue import OfflineOrder, RowsByRole, Turns
 from engine_adapter.scheduling.snapshot import Snapshot
 
+SAFEPOINT_INTERVAL_S = 0.004
+"""An arrival has the device some milliseconds after it asked; a look costs microseconds."""
+
+WORTH_A_STOP_S = 0.010
+"""A pass that may be stopped is launched layer by layer: for less than this it is not worth it."""
+
 
 class ConserveV2(PolicyBase):
     """Token-level co-serving with parking, row drop and incremental checkpoints."""
@@ -110,7 +116,7 @@ class ConserveV2(PolicyBase):
         return Decision.CONTINUE
 
     def _safepoints(self, builder: PlanBuilder, online_s: float) -> Safepoints:
-        """Arm the step if a stop would save more than the way to the next safepoint.
+        """Arm the step if a stop would save enough.
 
         Args:
             builder: The step.
@@ -119,8 +125,9 @@ class ConserveV2(PolicyBase):
         if not self.settings.safepoints or builder.num_offline == 0:
             return UNARMED
         limits = builder.snapshot.limits
-        interval_s = self._interval_s(builder.snapshot)
-        if builder.predicted_s() - online_s <= interval_s:
+        given_s = self.settings.safepoint_interval_s
+        interval_s = given_s or SAFEPOINT_INTERVAL_S
+        if builder.predicted_s() - online_s <= (given_s or WORTH_A_STOP_S):
             return UNARMED
         if builder.num_online:
             droppable = limits.row_drop and (builder.has_chunks or limits.decode_safepoints)

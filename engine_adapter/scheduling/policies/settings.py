@@ -22,7 +22,8 @@ class PolicySettings:
         safepoints: Arm safepoints where the executor has them (ablation switch).
         checkpoints: Copy KV of offline requests to the host while they run (ablation switch).
         drop_mixed: Arm mixed steps too, dropping their offline requests on a stop.
-        safepoint_interval_s: Distance of safepoints; 0 means a tenth of the TTFT target.
+        safepoint_interval_s: Distance of safepoints, and what a stop has to save; 0 leaves both to
+            the policy.
         offline_step_factor: Longest armed offline-only step, in TTFT targets.
         typical_online_tokens: Prompt length assumed for the next online request until some have
             been seen.

@@ -19,6 +19,7 @@ from engine_adapter.scheduling.plan import (
 )
 from engine_adapter.scheduling.policies.registry import create_policy
 from engine_adapter.scheduling.request import Phase, RequestClass, RequestRow
+from engine_adapter.scheduling.snapshot import EngineLimits
 from engine_adapter.scheduling.targets import Slo
 from engine_adapter.simulator.engine import MemoryEngine
 from engine_adapter.simulator.run import Stuck, run
@@ -67,8 +68,13 @@ def stop_always(arrival: Arrival, step: RunningStep) -> Decision:
     return Decision.STOP_AT_NEXT_SAFEPOINT
 
 
-def test_an_arrival_stops_an_armed_step_at_the_next_safepoint(model: PolynomialModel) -> None:
-    e = MemoryEngine(EngineShape(), Slo(1.0, 0.1), ProfiledTimes(model), stop_always)
+@pytest.mark.parametrize(("num_layers", "stopped_at_s"), [(1, 0.030), (5, 0.040)])
+def test_an_arrival_stops_an_armed_step_at_the_next_safepoint(
+    model: PolynomialModel, num_layers: int, stopped_at_s: float
+) -> None:
+    """Every 10 ms, but never inside a layer: of five, each takes 20 ms."""
+    shape = EngineShape(limits=EngineLimits(num_layers=num_layers))
+    e = MemoryEngine(shape, Slo(1.0, 0.1), ProfiledTimes(model), stop_always)
     e.submit(row("off"))
     e.submit(row("on", RequestClass.ONLINE, at_s=0.025))
     e.snapshot()
@@ -80,7 +86,7 @@ def test_an_arrival_stops_an_armed_step_at_the_next_safepoint(model: PolynomialM
             predicted_s=0.1,
         )
     )
-    assert e.now_s == pytest.approx(0.030)
+    assert e.now_s == pytest.approx(stopped_at_s)
     [outcome] = e.outcomes()
     assert (outcome.dropped, outcome.offline_tokens) == (("off",), 0)
     off = e.roster.rows["off"]

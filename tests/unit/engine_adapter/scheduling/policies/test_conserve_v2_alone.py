@@ -40,7 +40,7 @@ class TestOfflineAlone:
         plan = plan_of(world, model)
         assert plan.prefill == (Chunk("new", 512),)
         assert plan.decode == ("d",)
-        assert plan.safepoints == Safepoints(SafepointMode.ABORT, 0.1)
+        assert plan.safepoints == Safepoints(SafepointMode.ABORT, 0.004)
 
     def test_unarmed_steps_leave_room_for_an_online_prompt(
         self, world: World, model: PolynomialModel

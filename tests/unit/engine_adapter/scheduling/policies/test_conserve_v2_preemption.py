@@ -102,7 +102,7 @@ class TestSafepoints:
         world.slo = Slo(ttft_s=0.2, tbt_s=0.050)
         world.online("on", phase=DECODE)
         world.offline("new", prompt=500)
-        assert plan_of(world, model).safepoints == Safepoints(SafepointMode.DROP, 0.02)
+        assert plan_of(world, model).safepoints == Safepoints(SafepointMode.DROP, 0.004)
 
     def test_so_do_decode_steps_where_that_can_be_undone(
         self, world: World, model: PolynomialModel
@@ -111,7 +111,7 @@ class TestSafepoints:
         world.online("on", phase=DECODE)
         for i in range(11):
             world.offline(f"off{i}", phase=DECODE)
-        assert plan_of(world, model).safepoints == Safepoints(SafepointMode.DROP, 0.01)
+        assert plan_of(world, model).safepoints == Safepoints(SafepointMode.DROP, 0.004)
         world.limit(decode_safepoints=False)
         assert plan_of(world, model).safepoints.mode is SafepointMode.NONE
 
@@ -121,8 +121,17 @@ class TestSafepoints:
         world.slo = Slo(ttft_s=0.1, tbt_s=0.050)
         world.online("on", phase=DECODE)
         for i in range(9):
-            world.offline(f"off{i}", phase=DECODE)  # 9 of 20 ms, interval 10 ms
+            world.offline(f"off{i}", phase=DECODE)  # 9 of 20 ms
         assert plan_of(world, model).safepoints.mode is SafepointMode.NONE
+
+    def test_a_distance_that_is_set_is_what_a_stop_has_to_save_too(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        world.online("on", phase=DECODE)
+        for i in range(9):
+            world.offline(f"off{i}", phase=DECODE)
+        close = PolicySettings(safepoint_interval_s=0.001)
+        assert plan_of(world, model, close).safepoints == Safepoints(SafepointMode.DROP, 0.001)
 
     @pytest.mark.parametrize(
         "settings",
@@ -136,12 +145,7 @@ class TestSafepoints:
         world.offline("new", prompt=500)
         assert plan_of(world, model, settings).safepoints.mode is SafepointMode.NONE
 
-    def test_short_and_purely_online_steps_pay_nothing(
-        self, world: World, model: PolynomialModel
-    ) -> None:
-        world.offline("d", phase=DECODE)  # 11 ms, interval 100 ms
-        assert plan_of(world, model).safepoints.mode is SafepointMode.NONE
-        world.roster.finish("d")
+    def test_purely_online_steps_pay_nothing(self, world: World, model: PolynomialModel) -> None:
         world.online("on", prompt=500)
         assert plan_of(world, model).safepoints.mode is SafepointMode.NONE
 

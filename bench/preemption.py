@@ -1,0 +1,148 @@
+"""How soon an arriving chat has the device: real scheduler, real monitor, an emulated H200.
+
+    python -m bench.preemption
+
+SGLang's scheduler runs with co-serving in one process of the engine's environment, on the passes of
+a GPU's step table (docs/emulated-device.md). Long offline prompts keep the device busy. Another
+thread sends a chat through the scheduler's socket every quarter of a second, at no fixed place of a
+pass. Of each pass that one of them stops, two times are taken: from the sending of the chat to the
+safepoint at which the pass gave way, and from the monitor's word to there. The target is the 99th
+percentile of the first: 5 ms.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from bisect import bisect_right
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+ENGINE_PYTHON = ROOT / ".venv-engine/bin/python"
+TABLE = "h200-llama-3.1-8b"
+TARGET_MS = 5.0
+NUM_CHATS = 240
+EVERY_S = 0.25
+TTFT_MS, TBT_MS = 40, 40
+CHUNK_TOKENS = 4096
+OFFLINE_TOKENS, OFFLINE_OUTSTANDING = 3000, 24
+VOCABULARY = 2048
+"""An emulated answer is made of tokens from 256 on."""
+
+
+def in_the_engine() -> None:
+    """Run the scheduler and print the figures; does not return."""
+    sys.path.insert(0, str(ROOT))
+    from tests.engine.engine_scripts import ENGINE_ENV
+
+    strict = {name: "0" for name in ENGINE_ENV if "CHECK" in name}
+    os.environ |= {
+        **ENGINE_ENV,
+        **strict,  # SGLang's own checks of each step are not what is measured
+        "COSERVE_EMULATED": TABLE,
+        "COSERVE_TTFT_MS": str(TTFT_MS),
+        "COSERVE_TBT_MS": str(TBT_MS),
+        "COSERVE_HOST_KV_TOKENS": "0",
+    }
+    from engine_adapter.emulated.model_dir import write_model_dir
+    from engine_adapter.simulator.device import EngineSize, find_device
+    from engine_adapter.simulator.gpu_table import load_gpu_table
+    from tests.engine.scheduler_rig import Rig, prompt
+
+    folder = Path(tempfile.mkdtemp(prefix="coserve-preemption-"))
+    config = {"vocab_size": VOCABULARY, "bos_token_id": 0, "eos_token_id": 1}
+    (folder / "config.json").write_text(json.dumps(config))
+    model = write_model_dir(load_gpu_table(TABLE), folder, folder)
+    rig = Rig(
+        model=model,
+        kv_tokens=200_000,
+        slots=64,
+        chunk_tokens=CHUNK_TOKENS,
+        load_format="dummy",
+        context_length=8192,
+    )
+    s = rig.scheduler
+    s.runtime.planner.use_model(find_device(TABLE, EngineSize()).model)
+    sent_at_s: list[float] = []
+    stops: list[tuple[float, float]] = []
+    note = s._note_stop
+
+    def note_stop(step: Any, layer: int) -> None:
+        stops.append((time.monotonic(), s.runtime.safepoints.word.raised_at_s))
+        note(step, layer)
+
+    s._note_stop = note_stop
+    made = iter(range(1_000_000))
+
+    def feed(rig: Rig) -> None:
+        while len(s.waiting_queue) < OFFLINE_OUTSTANDING:
+            number = next(made)
+            rig.submit(f"offline-{number}", prompt(number, OFFLINE_TOKENS), 4)
+        if len(sent_at_s) == NUM_CHATS and time.monotonic() > sent_at_s[-1] + 1.0:
+            print("STOPS " + json.dumps(_figures(sent_at_s, stops)), flush=True)
+            os._exit(0)  # the offline queue never ends
+
+    def send() -> None:
+        dice = random.Random(7)
+        time.sleep(2.0)
+        for number in range(NUM_CHATS):
+            time.sleep(EVERY_S * (0.5 + dice.random()))
+            request = rig.request(f"chat-{number}", prompt(-1 - number, 200), 4, priority=0)
+            sent_at_s.append(time.monotonic())
+            rig.send(request)
+
+    threading.Thread(target=send, daemon=True).start()
+    rig.run(feed, limit=1_000_000)
+
+
+def _figures(sent_at_s: list[float], stops: list[tuple[float, float]]) -> dict[str, Any]:
+    """Milliseconds from the newest chat sent before a stop's word, and from the word."""
+    whole = sorted(
+        1e3 * (free_at_s - sent_at_s[bisect_right(sent_at_s, word_at_s) - 1])
+        for free_at_s, word_at_s in stops
+    )
+    word = sorted(1e3 * (free_at_s - word_at_s) for free_at_s, word_at_s in stops)
+    return {
+        "chats": len(sent_at_s),
+        "stops": len(stops),
+        "arrival_to_free_ms": _of(whole),
+        "word_to_free_ms": _of(word),
+    }
+
+
+def _of(taken: list[float]) -> dict[str, float]:
+    at = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+    found = {
+        name: taken[min(len(taken) - 1, int(share * len(taken)))] for name, share in at.items()
+    }
+    return {name: round(ms, 2) for name, ms in {**found, "worst": taken[-1]}.items()}
+
+
+def main() -> int:
+    """Run the engine's part, keep the figures, and fail when the target is missed."""
+    from bench.report import report
+
+    done = subprocess.run(
+        [str(ENGINE_PYTHON), __file__, "--engine"], capture_output=True, text=True, check=False
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("STOPS ")]
+    if not lines:
+        raise RuntimeError(f"the engine's part ended with {done.returncode}: {done.stderr[-2000:]}")
+    measured: dict[str, Any] = json.loads(lines[-1].removeprefix("STOPS "))
+    measured["arrival_to_free_p99_ms"] = measured["arrival_to_free_ms"]["p99"]
+    return (
+        0 if report("preemption", measured, {"arrival_to_free_p99_ms": (TARGET_MS, False)}) else 1
+    )
+
+
+if __name__ == "__main__":
+    if "--engine" in sys.argv[1:]:
+        in_the_engine()
+    sys.exit(main())
