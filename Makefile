@@ -96,7 +96,7 @@ soak: setup-dev setup-engine  ## a batch under waves of online streams: every an
 conformance: setup-dev setup-conformance  ## official clients and validators against a live stack (5 min; ENGINE=real: with SGLang)
 	$(BIN)/python -m tests.conformance $(if $(filter real,$(ENGINE)),--engine real)
 
-bench: setup-dev  ## the service-side benchmarks: upload, validation, dispatch, slow clients
+bench: setup-dev  ## the service-side benchmarks: upload, validation, dispatch, slow clients (5 min)
 	$(BIN)/python -m bench
 
 reproduce: setup-dev  ## the papers' figures again, simulated; writes docs/reproduction.md (2 min)
