@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,16 @@ def test_bodies_that_a_page_sends_say_what_they_are() -> None:
     sending = [call for call in calls if " -d " in call]
     assert sending
     assert [call for call in sending if "Content-Type: application/json" not in call] == []
+
+
+def test_what_the_tour_leaves_in_a_checkout_is_none_of_its_files() -> None:
+    pages = (ROOT / "README.md").read_text() + (ROOT / "docs/tutorial.md").read_text()
+    made = {*re.findall(r"[\w.]+\.jsonl", pages), "requests.output.jsonl", "requests.errors.jsonl"}
+    made |= {f"{name}/" for name in re.findall(r"-m venv (\w+)", pages)}
+    assert {"client/", "requests.jsonl"} <= made
+    asked = ["git", "check-ignore", "--no-index", *sorted(made)]
+    ignored = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    assert set(ignored.split()) == made
 
 
 def test_the_threat_model_names_tests_that_are_there() -> None:
