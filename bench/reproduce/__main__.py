@@ -12,7 +12,6 @@ import sys
 import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
-from typing import Any
 
 from bench.reproduce import bros, conserve, ecoserve
 from bench.reproduce.figure import Cell, Experiment
@@ -30,9 +29,8 @@ ALL = (
     *bros.EXPERIMENTS,
 )
 
-Run = dict[str, Any]
-Found = dict[str, dict[int, Run]]
-"""By experiment and seed: the figures, and the time they took."""
+Found = dict[str, dict[int, Cell]]
+"""Figures by experiment and seed."""
 
 
 def key(experiment: Experiment) -> str:
@@ -41,9 +39,9 @@ def key(experiment: Experiment) -> str:
 
 
 def one(index: int, seed: int) -> tuple[int, int, Cell, float]:
-    """One experiment on one seed; what a process of the pool runs."""
-    begun = time.monotonic()
-    return index, seed, ALL[index].run(seed), time.monotonic() - begun
+    """One experiment on one seed and its processor time; what a process of the pool runs."""
+    begun = time.process_time()
+    return index, seed, ALL[index].run(seed), time.process_time() - begun
 
 
 def main() -> int:
@@ -65,7 +63,7 @@ def main() -> int:
         for task in as_completed(tasks):
             index, seed, cell, taken_s = task.result()
             made = found.setdefault(key(ALL[index]), {})
-            made[seed] = {"cell": cell, "taken_s": taken_s}
+            made[seed] = cell
             if not args.dry:
                 write(found, seeds)  # what is there so far
             sys.stderr.write(f"{key(ALL[index])}, seed {seed}: {taken_s:.0f} s\n")
@@ -77,25 +75,24 @@ def stored(seeds: list[int]) -> Found:
     """What earlier runs on these seeds found; a run with --only leaves the rest as it was."""
     if not RESULTS.is_file():
         return {}
-    kept: dict[str, dict[str, Run]] = json.loads(RESULTS.read_text())
+    kept: dict[str, dict[str, Cell]] = json.loads(RESULTS.read_text())
     known = {key(experiment) for experiment in ALL}
     return {
-        name: {int(seed): run for seed, run in runs.items() if int(seed) in seeds}
-        for name, runs in kept.items()
+        name: {int(seed): cell for seed, cell in made.items() if int(seed) in seeds}
+        for name, made in kept.items()
         if name in known
     }
 
 
 def write(found: Found, seeds: list[int], *, dry: bool = False) -> str:
     """The page, its plots and the figures behind them; returns the page."""
-    shown, taken_s = [], 0.0
+    shown = []
     for experiment in ALL:
-        runs = found.get(key(experiment), {})
-        taken_s += sum(run["taken_s"] for run in runs.values())
-        if runs:
-            cells = [runs[seed]["cell"] for seed in seeds if seed in runs]
+        made = found.get(key(experiment), {})
+        cells = [made[seed] for seed in seeds if seed in made]
+        if cells:
             shown.append((experiment, cells))
-    text = page(shown, seeds, taken_s)
+    text = page(shown, seeds)
     if not dry:
         PAGE.write_text(text)
         for name, drawn in plots(shown).items():

@@ -31,7 +31,7 @@ def mean(figure: Figure, cells: list[Cell]) -> tuple[float, float, float]:
     return sum(values) / len(values), min(values), max(values)
 
 
-def page(found: Found, seeds: Sequence[int], taken_s: float) -> str:
+def page(found: Found, seeds: Sequence[int]) -> str:
     """The whole page."""
     near = num = orders = kept = 0
     parts: list[str] = []
@@ -49,7 +49,7 @@ def page(found: Found, seeds: Sequence[int], taken_s: float) -> str:
     made = f"{counts[0]}" if counts[0] == counts[-1] else f"{counts[0]} to {counts[-1]}"
     summary = (
         f"\n**{near} of {num} figures are near, {kept} of {orders} orders hold.** Each experiment ran with\n"
-        f"{made} of the seeds {', '.join(map(str, seeds))}; together {taken_s / 60.0:.0f} minutes of one core.\n"
+        f"{made} of the seeds {', '.join(map(str, seeds))}.\n"
     )
     return HEAD + summary + "\n".join(parts)
 

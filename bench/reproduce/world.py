@@ -309,7 +309,7 @@ def sustained_rate(
     quiet: Unloaded,
     *,
     tolerance: float = 2.0,
-    rounds: int = 5,
+    rounds: int = 4,
 ) -> float:
     """Highest rate at which the mean normalised latency is within a multiple of the unloaded."""
     low, high = 0.0, most
