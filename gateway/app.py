@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, FastAPI
 from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.exceptions import ExceptionMiddleware
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from batch.dry_run import DryRuns
 from engine_adapter import tracing
@@ -17,13 +17,14 @@ from gateway.direct_route import DirectRoute
 from gateway.error_handlers import install_error_handlers
 from gateway.lifespan import lifespan
 from gateway.metrics_access import may_read_metrics
-from gateway.middleware.access_log import AccessLogMiddleware
-from gateway.middleware.body_limit import BodyLimitMiddleware
+from gateway.middleware.access_log import AccessLog, AccessLogMiddleware
+from gateway.middleware.body_limit import BodyLimitMiddleware, BodyLimits
 from gateway.middleware.boundary import BoundaryMiddleware
 from gateway.middleware.request_id import RequestIdMiddleware
 from gateway.middleware.tracing import TracingMiddleware
 from gateway.middleware.trailing_slash import TrailingSlashMiddleware
 from gateway.observability.metrics import Metrics
+from gateway.prompt_door import PromptDoor
 from gateway.routes import (
     batch_check,
     batch_events,
@@ -85,6 +86,15 @@ class Gateway(FastAPI):
     is `BoundaryMiddleware`'s work, not wanted, and `BodyLimitMiddleware`'s.
     """
 
+    prompt_door: PromptDoor
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI: prompts go by a door of their own."""
+        if self.prompt_door.is_for(scope):
+            await self.prompt_door(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
+
     def build_middleware_stack(self) -> ASGIApp:
         """From the inside to the outside, once, before the first request."""
         app: ASGIApp = AsyncExitStackMiddleware(self.router)
@@ -111,7 +121,8 @@ def create_app(settings: GatewaySettings | None = None) -> FastAPI:
     app.state.metrics = Metrics(settings.home)
     app.state.dry_runs = DryRuns()
     install_error_handlers(app)
-    app.router.routes += _prompt_routes()
+    prompts = _prompt_routes()
+    app.router.routes += prompts
     for router in API_ROUTERS[len(PROMPT_ROUTERS) :]:
         app.include_router(router, prefix="/v1")
         # Clients whose base URL lacks /v1 (contract row T-01).
@@ -121,7 +132,10 @@ def create_app(settings: GatewaySettings | None = None) -> FastAPI:
     app.include_router(metrics.router, dependencies=[Depends(may_read_metrics)])
     describe(app)
     app.mount("/admin", make_dashboard(app.state, secret=settings.secret or None))
-    _add_middleware(app, settings)
+    bodies = BodyLimits(settings.body_limit_bytes, settings.bodies_limit_bytes)
+    log = AccessLog(app.state.metrics)
+    app.prompt_door = PromptDoor(app, prompts, bodies, log)
+    _add_middleware(app, settings, bodies, log)
     return app
 
 
@@ -143,13 +157,11 @@ def _prompt_routes() -> list[DirectRoute]:
     ]
 
 
-def _add_middleware(app: FastAPI, settings: GatewaySettings) -> None:
+def _add_middleware(
+    app: FastAPI, settings: GatewaySettings, bodies: BodyLimits, log: AccessLog
+) -> None:
     """From the inside to the outside."""
-    app.add_middleware(
-        BodyLimitMiddleware,
-        limit_bytes=settings.body_limit_bytes,
-        total_limit_bytes=settings.bodies_limit_bytes,
-    )
+    app.add_middleware(BodyLimitMiddleware, limits=bodies)
     app.add_middleware(TrailingSlashMiddleware)
     app.add_middleware(
         CORSMiddleware,
@@ -172,7 +184,7 @@ def _add_middleware(app: FastAPI, settings: GatewaySettings) -> None:
         ],
     )
     app.add_middleware(BoundaryMiddleware)
-    app.add_middleware(AccessLogMiddleware, metrics=app.state.metrics)
+    app.add_middleware(AccessLogMiddleware, log=log)
     if tracing.is_on():
         app.add_middleware(TracingMiddleware)
     app.add_middleware(RequestIdMiddleware)

@@ -37,6 +37,7 @@ from engine_adapter.wire.errors import (
     TargetTooLong,
     error_body,
 )
+from gateway.disconnect import WHEN_GONE
 from gateway.strangers import ConnectionCount
 from gateway.transport import HeadWithBody
 
@@ -82,7 +83,7 @@ class GuardedProtocol(HttpToolsProtocol):
     """uvicorn's protocol with limits.
 
     Invariants: `_head_due` is finite exactly while a head is awaited or incomplete; `_in_body`
-    while a body is; both only before the request is complete.
+    while a body is; both only before the request is complete. `_told` is called once at most.
     """
 
     limits: ClassVar[ConnectionLimits] = ConnectionLimits()
@@ -97,7 +98,8 @@ class GuardedProtocol(HttpToolsProtocol):
         self._body_from = self._heard_at = self._looked_at = self.loop.time()
         self._num_body = 0
         self._stalled_at: float | None = None
-        self._dropping = False
+        self._dropping = self._gone = False
+        self._told: Callable[[], None] | None = None
         self._refusal: ApiError | None = None
         _set_options(transport.get_extra_info("socket"), self.limits)
         peer = transport.get_extra_info("peername")
@@ -110,6 +112,22 @@ class GuardedProtocol(HttpToolsProtocol):
         """The connection is gone."""
         self.limits.per_address.closed(self._address)
         super().connection_lost(exc)
+        self._tell_gone()
+
+    def when_gone(self, then: Callable[[], None] | None) -> None:
+        """See `gateway.disconnect.WhenGone`: the request being served is told by a call, no task.
+
+        There is one at a time: those that are pipelined wait for the one ahead of them.
+        """
+        self._told = then
+        if self._gone:
+            self._tell_gone()
+
+    def _tell_gone(self) -> None:
+        self._gone = True
+        told, self._told = self._told, None
+        if told is not None:
+            told()
 
     def data_received(self, data: bytes) -> None:
         """Bytes have come."""
@@ -150,6 +168,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._num_raw = self._num_body = 0
         self._begun, self._in_body = False, True
         self._body_from = self._heard_at = self._looked_at = self.loop.time()
+        self.scope["state"][WHEN_GONE] = self.when_gone
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -234,6 +253,7 @@ class GuardedProtocol(HttpToolsProtocol):
             # What works for this request learns that its client is gone.
             cycle.disconnected = True
             cycle.message_event.set()
+            self._tell_gone()
             self.flow.resume_writing()
             if cycle.response_started or self.pipeline:
                 self._cut(what)

@@ -3,40 +3,65 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar, cast
 
-from starlette.types import Receive
+from starlette.types import Receive, Scope
 
 T = TypeVar("T")
+WhenGone = Callable[[Callable[[], None] | None], None]
+"""Sets what a connection calls when it is gone, at once if it is already; or nothing any more."""
+
+WHEN_GONE: Final = "when_gone"
+"""Its name in a scope's state."""
 
 
 class ClientGone(Exception):
     """The caller went away before the answer's end."""
 
 
-async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+def when_gone_of(scope: Scope) -> WhenGone | None:
+    """The connection's word of its end, where the server is ours."""
+    found: WhenGone | None = scope["state"].get(WHEN_GONE)
+    return found
+
+
+async def while_connected(
+    receive: Receive, work: Coroutine[Any, Any, T], when_gone: WhenGone | None = None
+) -> T:
     """Do `work` unless the caller goes away; then it is cancelled, and its clean-up awaited.
 
     The request's body must have been read: the next message is the caller's going away. The work
-    runs in the caller's task, beside one task that listens: a task more would cost every request
-    two turns of the event loop, and so would waiting for the listener's end.
+    runs in the caller's task. Our own connections say by themselves that they are gone; with any
+    other server, one more task listens.
+
+    Args:
+        receive: The server's.
+        work: What is done.
+        when_gone: The connection's, if it is ours (`when_gone_of`).
 
     Raises:
         ClientGone: The caller went away.
     """
     task = cast("asyncio.Task[Any]", asyncio.current_task())
-    gone = done = False
+    begun = gone = done = False
 
-    async def listen() -> None:
+    def end() -> None:
         nonlocal gone
-        while (await receive())["type"] != "http.disconnect":
-            pass
-        if not done:
+        if not done and not gone:
             gone = True
-            task.cancel()
+            if begun:
+                task.cancel()
 
-    listener = asyncio.get_running_loop().create_task(listen())
+    listener = None
+    if when_gone is None:
+        listener = asyncio.get_running_loop().create_task(_listen(receive, end))
+    else:
+        when_gone(end)
+        if gone:
+            work.close()
+            raise ClientGone
+    begun = True
     try:
         return await work
     except asyncio.CancelledError:
@@ -48,7 +73,16 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
         raise
     finally:
         done = True
-        listener.cancel()
+        if listener is not None:
+            listener.cancel()
+        elif when_gone is not None:
+            when_gone(None)
         if gone:
             # The work ended in spite of its cancellation: what it made counts.
             task.uncancel()
+
+
+async def _listen(receive: Receive, then: Callable[[], None]) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    then()

@@ -9,14 +9,17 @@ import signal
 import time
 from collections.abc import Callable
 from types import FrameType
+from typing import Any, cast
 
 import uvicorn
 from fastapi import FastAPI
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from gateway.connection import ConnectionLimits, guarded, sweep
 from gateway.observability.metrics import Metrics
 from gateway.settings import GatewaySettings
-from gateway.strangers import ConnectionCount
+from gateway.strangers import ConnectionCount, TrustedProxies
 
 IDLE_CONNECTION_S = 75
 _TICKS_PER_SECOND = 10
@@ -70,6 +73,27 @@ class GatewayServer(uvicorn.Server):
         return await super().on_tick(counter)
 
 
+class Forwarded:
+    """The app; where a header says for whom the sender stands, uvicorn sees whether to believe it.
+
+    uvicorn's own place for this weighs the sender's address before it looks for such a header.
+    """
+
+    def __init__(self, app: ASGIApp, proxies: TrustedProxies) -> None:
+        self._app = app
+        trusted = [str(network) for network in proxies.networks]
+        # The same protocol, which uvicorn and starlette each have types of their own for.
+        weighed = ProxyHeadersMiddleware(cast("Any", app), trusted)
+        self._weighed = cast("ASGIApp", weighed)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        forwarded = scope["type"] == "http" and any(
+            name.startswith(b"x-forwarded-") for name, _ in scope["headers"]
+        )
+        await (self._weighed if forwarded else self._app)(scope, receive, send)
+
+
 def _config(app: FastAPI, settings: GatewaySettings) -> uvicorn.Config:
     metrics: Metrics = app.state.metrics
     limits = ConnectionLimits(
@@ -81,7 +105,7 @@ def _config(app: FastAPI, settings: GatewaySettings) -> uvicorn.Config:
         on_cut=lambda what: metrics.connections_cut.labels(what).inc(),
     )
     return uvicorn.Config(
-        app,
+        Forwarded(app, settings.proxies),
         host=settings.host,
         port=settings.port,
         http=guarded(limits),
@@ -90,7 +114,7 @@ def _config(app: FastAPI, settings: GatewaySettings) -> uvicorn.Config:
         access_log=False,
         log_config=None,
         server_header=False,
-        forwarded_allow_ips=[str(network) for network in settings.proxies.networks],
+        proxy_headers=False,
         timeout_keep_alive=IDLE_CONNECTION_S,
         timeout_graceful_shutdown=math.ceil(settings.shutdown_grace_s),
     )

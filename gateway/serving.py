@@ -20,7 +20,7 @@ from gateway.auth.principal import Principal
 from gateway.auth.usage import UsageRecorder
 from gateway.bill import Bill
 from gateway.dependencies import principal_of
-from gateway.disconnect import ClientGone, while_connected
+from gateway.disconnect import ClientGone, when_gone_of, while_connected
 from gateway.failover import Failover
 from gateway.limits.at_once import Place, RequestsAtOnce
 from gateway.limits.limiter import RateLimiter, Reservation
@@ -149,7 +149,7 @@ async def deliver(
 
     try:
         with parts.admission.room(admitted):
-            response = await while_connected(request.receive, work())
+            response = await while_connected(request.receive, work(), when_gone_of(request.scope))
     except ClientGone:
         parts.metrics.disconnects.inc()
         response = Response(status_code=CLIENT_CLOSED_REQUEST)

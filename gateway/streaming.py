@@ -29,7 +29,7 @@ from gateway.admission import Admission, Admitted, Choice
 from gateway.auth.keys import KeyRing
 from gateway.auth.principal import Principal
 from gateway.bill import Bill
-from gateway.disconnect import ClientGone, while_connected
+from gateway.disconnect import ClientGone, when_gone_of, while_connected
 from gateway.error_handlers import error_response
 from gateway.failover import Failover
 from gateway.observability.latency_metrics import targets_of
@@ -98,7 +98,8 @@ class StreamedReply(Response):
         self._server_send = scope["state"]["server_send"]
         try:
             with self._admission.room(self._admitted):
-                await while_connected(receive, self._respond(scope, receive, send))
+                work = self._respond(scope, receive, send)
+                await while_connected(receive, work, when_gone_of(scope))
         except ClientGone:
             self._metrics.disconnects.inc()
         finally:

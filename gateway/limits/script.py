@@ -48,8 +48,11 @@ class Script:
             OSError: There is no connection.
         """
         rest = (len(keys), *keys, *arguments)
-        async with asyncio.timeout(self._timeout_s):
-            await self._room.acquire()
+        if self._room.locked():
+            async with asyncio.timeout(self._timeout_s):
+                await self._room.acquire()
+        else:
+            await self._room.acquire()  # waits for nobody
         try:
             return await self._ask("EVALSHA", self._sha, *rest)
         except NoScriptError:

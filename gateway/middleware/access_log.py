@@ -33,35 +33,16 @@ def route_of(scope: Scope) -> str:
     return "unmatched" if path is None else f"{mounted}{path.removeprefix('/v1')}"
 
 
-class AccessLogMiddleware:
+class AccessLog:
     """Logs JSON: id, key, method, path, status, duration. Never headers, bodies or queries."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self._app = app
+    def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._series: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._lines = AccessLines()
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            self._lines.write()  # the lifespan has ended
-            return
-        status = 0
-
-        async def send_and_note(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        try:
-            await self._app(scope, receive, send_and_note)
-        finally:
-            self._note(scope, status)
-
-    def _note(self, scope: Scope, status: int) -> None:
+    def note(self, scope: Scope, status: int) -> None:
+        """A response has ended."""
         took_s = time.perf_counter() - scope["state"]["started_at"]
         requests, seconds = self._series_of(scope["method"], route_of(scope), status)
         requests.inc()
@@ -82,6 +63,10 @@ class AccessLogMiddleware:
         line.update(tracing.ids())
         self._lines.add(line)
 
+    def write(self) -> None:
+        """Write what is still gathered."""
+        self._lines.write()
+
     def _series_of(self, method: str, route: str, status: int) -> tuple[Counter, Histogram]:
         """As many as there are series in the registry: looking them up there is dearer."""
         known = self._series.get((method, route, status))
@@ -91,3 +76,30 @@ class AccessLogMiddleware:
                 self._metrics.http_seconds.labels(route),
             )
         return known
+
+
+class AccessLogMiddleware:
+    """Notes every request that passes."""
+
+    def __init__(self, app: ASGIApp, log: AccessLog) -> None:
+        self._app = app
+        self._log = log
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            self._log.write()  # the lifespan has ended
+            return
+        status = 0
+
+        async def send_and_note(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_and_note)
+        finally:
+            self._log.note(scope, status)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 
 from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from engine_adapter.client.base import (
@@ -34,55 +35,97 @@ PROMPT_PATHS = frozenset(
 SMALL_BODY_BYTES = 128 * 1024
 
 
-class BodyLimitMiddleware:
-    """Refuses by the announced length, or as soon as more has come than is allowed.
+class BodyLimits:
+    """What one body may have, and all bodies of prompts together.
 
-    Invariant: `_held_bytes` is what the requests in progress have sent to `PROMPT_PATHS`.
+    Invariant: `held_bytes` is what the requests in progress have sent to `PROMPT_PATHS`.
     """
 
-    def __init__(self, app: ASGIApp, *, limit_bytes: int, total_limit_bytes: int) -> None:
-        self._app = app
+    def __init__(self, limit_bytes: int, total_limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
-        self._total_limit_bytes = total_limit_bytes
-        self._held_bytes = 0
+        self.total_limit_bytes = total_limit_bytes
+        self.held_bytes = 0
+
+    def of(self, scope: Scope, receive: Receive) -> CountedBody:
+        """The body of one request."""
+        with_prompt = scope["path"] in PROMPT_PATHS
+        limit = self._limit_bytes if with_prompt else min(self._limit_bytes, SMALL_BODY_BYTES)
+        return CountedBody(self, receive, limit, is_held=with_prompt)
+
+
+class CountedBody:
+    """One body as it comes; `release` it once its response has ended."""
+
+    __slots__ = ("_is_held", "_limit_bytes", "_limits", "_num_bytes", "_receive")
+
+    def __init__(
+        self, limits: BodyLimits, receive: Receive, limit_bytes: int, *, is_held: bool
+    ) -> None:
+        self._limits = limits
+        self._receive = receive
+        self._limit_bytes = limit_bytes
+        self._is_held = is_held
+        self._num_bytes = 0
+
+    def refusal(self, scope: Scope) -> Response | None:
+        """The response to a body that announces too much."""
+        announced = _content_length(scope)
+        if announced is None or 0 <= announced <= self._limit_bytes:
+            return None
+        error: ApiError = self._too_large()
+        if announced < 0:
+            error = InvalidRequest("The Content-Length header is not a number.")
+        return LingeringResponse(error_response(error), Request(scope, self._receive))
+
+    async def receive(self) -> Message:
+        """ASGI's next message.
+
+        Raises:
+            PayloadTooLarge: More has come than one body may have.
+            Overloaded: More has come than all may have.
+        """
+        message = await self._receive()
+        if message["type"] == "http.request":
+            length = len(message.get("body", b""))
+            self._num_bytes += length
+            if self._is_held:
+                self._limits.held_bytes += length
+            if self._num_bytes > self._limit_bytes:
+                raise self._too_large()
+            if self._limits.held_bytes > self._limits.total_limit_bytes:
+                raise Overloaded("Too many large requests are in progress.")
+        return message
+
+    def release(self) -> None:
+        """Nothing built from it lives any more."""
+        if self._is_held:
+            self._limits.held_bytes -= self._num_bytes
+
+    def _too_large(self) -> PayloadTooLarge:
+        return PayloadTooLarge(f"The request body is larger than {self._limit_bytes:,} bytes.")
+
+
+class BodyLimitMiddleware:
+    """Refuses by the announced length, or as soon as more has come than is allowed."""
+
+    def __init__(self, app: ASGIApp, limits: BodyLimits) -> None:
+        self._app = app
+        self._limits = limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
         if scope["type"] != "http" or _reads_by_itself(scope["path"]):
             await self._app(scope, receive, send)
             return
-        with_prompt = scope["path"] in PROMPT_PATHS
-        limit = self._limit_bytes if with_prompt else min(self._limit_bytes, SMALL_BODY_BYTES)
-        too_large = PayloadTooLarge(f"The request body is larger than {limit:,} bytes.")
-        announced = _content_length(scope)
-        if announced is not None and (announced < 0 or announced > limit):
-            error: ApiError = too_large
-            if announced < 0:
-                error = InvalidRequest("The Content-Length header is not a number.")
-            refusal = LingeringResponse(error_response(error), Request(scope, receive))
+        body = self._limits.of(scope, receive)
+        refusal = body.refusal(scope)
+        if refusal is not None:
             await refusal(scope, receive, send)
             return
-        num_bytes = 0
-
-        async def receive_counted() -> Message:
-            nonlocal num_bytes
-            message = await receive()
-            if message["type"] == "http.request":
-                length = len(message.get("body", b""))
-                num_bytes += length
-                if with_prompt:
-                    self._held_bytes += length
-                if num_bytes > limit:
-                    raise too_large
-                if self._held_bytes > self._total_limit_bytes:
-                    raise Overloaded("Too many large requests are in progress.")
-            return message
-
         try:
-            await self._app(scope, receive_counted, send)
+            await self._app(scope, body.receive, send)
         finally:
-            if with_prompt:
-                self._held_bytes -= num_bytes
+            body.release()
 
 
 def _reads_by_itself(path: str) -> bool:

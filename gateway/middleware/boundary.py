@@ -5,12 +5,19 @@ from __future__ import annotations
 import logging
 
 from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from engine_adapter.wire.errors import InternalError
 from gateway.error_handlers import error_response
 
 logger = logging.getLogger(__name__)
+
+
+def unexpected(scope: Scope) -> Response:
+    """The response to a request in whose way a defect came; call it in an `except` block."""
+    logger.exception("unexpected error in %s", scope["state"].get("request_id"))
+    return error_response(InternalError("The server had an error while processing your request."))
 
 
 class BoundaryMiddleware:
@@ -38,8 +45,7 @@ class BoundaryMiddleware:
             return
         except Exception:
             # Everything: a caller must get the envelope whatever the defect is.
-            logger.exception("unexpected error in %s", scope["state"].get("request_id"))
+            response = unexpected(scope)
             if started:
                 raise
-            error = InternalError("The server had an error while processing your request.")
-            await error_response(error)(scope, receive, send)
+            await response(scope, receive, send)

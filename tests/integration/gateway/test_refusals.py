@@ -155,6 +155,12 @@ async def test_a_browser_may_ask(online: Online) -> None:
         assert preflight.headers["access-control-allow-origin"] == "*"
         refused = await http.get("/v1/models", headers={"origin": "https://example.org"})
         assert "x-request-id" in refused.headers["access-control-expose-headers"]
+        headers = {"origin": "https://example.org", "authorization": f"Bearer {online.key}"}
+        body = online.chat("fake:text=yes")
+        answered = await http.post("/v1/chat/completions", json=body, headers=headers)
+        assert answered.json()["choices"][0]["message"]["content"] == "yes"
+        assert answered.headers["access-control-allow-origin"] == "*"
+        assert answered.headers["x-request-id"].startswith("req_")
 
 
 @pytest.mark.contract("T-20", "M-06", "S-15")

@@ -24,6 +24,7 @@ from gateway.connection import (
     guarded,
     sweep,
 )
+from gateway.disconnect import ClientGone, when_gone_of, while_connected
 from gateway.strangers import ConnectionCount
 from tests.fixtures.online import Server
 
@@ -37,6 +38,8 @@ class Served:
     server: Server
     cuts: list[str] = field(default_factory=list)
     streams_ended: int = 0
+    num_begun: int = 0
+    num_gone: int = 0
 
     async def say(self, data: bytes) -> bytes:
         """Send and read to the end."""
@@ -65,7 +68,22 @@ async def serving(max_connections: int = 100, per_address: int = 100) -> AsyncIt
 
         return StreamingResponse(endless())
 
-    app = Starlette(routes=[Route("/", length, methods=["GET", "POST"]), Route("/flood", flood)])
+    async def held(request: Request) -> PlainTextResponse:
+        await request.body()
+        served.num_begun += 1
+        work = asyncio.Event().wait()
+        try:
+            await while_connected(request.receive, work, when_gone_of(request.scope))
+        except ClientGone:
+            served.num_gone += 1
+        return PlainTextResponse("nobody reads this")
+
+    routes = [
+        Route("/", length, methods=["GET", "POST"]),
+        Route("/flood", flood),
+        Route("/held", held, methods=["GET", "POST"]),
+    ]
+    app = Starlette(routes=routes)
     cuts: list[str] = []
     limits = ConnectionLimits(
         SHORT_S, SHORT_S, SHORT_S, max_connections, ConnectionCount(per_address), cuts.append
@@ -181,6 +199,25 @@ async def test_a_reader_that_stalls_is_cut_and_its_stream_ends() -> None:
             await until(lambda: served.cuts == ["reading"])
             await until(lambda: served.streams_ended == 1)
             await until(lambda: not served.server.server_state.connections)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /held HTTP/1.1\r\nhost: t\r\n\r\n",
+        b"POST /held HTTP/1.1\r\nhost: t\r\ncontent-length: 2\r\n\r\nab",
+        b"GET /held HTTP/1.1\r\nhost: t\r\n\r\n" + GET + b"\r\n",
+    ],
+    ids=["without a body", "with one", "with a request behind it"],
+)
+async def test_the_request_learns_that_its_caller_has_gone(sent: bytes) -> None:
+    async with serving() as served:
+        _, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        writer.write(sent)
+        await until(lambda: served.num_begun == 1)
+        assert served.num_gone == 0
+        writer.close()
+        await until(lambda: served.num_gone == 1)
 
 
 async def test_a_kept_connection_has_its_limit_for_the_next_head() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 from starlette.types import Message
@@ -64,3 +65,68 @@ async def test_being_cancelled_ourselves_is_not_the_caller_going() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+class Connection:
+    """One of ours: it says by a call that its caller has hung up."""
+
+    def __init__(self, *, gone: bool = False) -> None:
+        self.gone = gone
+        self.told: Callable[[], None] | None = None
+
+    def when_gone(self, then: Callable[[], None] | None) -> None:
+        self.told = then
+        if self.gone and then is not None:
+            then()
+
+    def hang_up(self) -> None:
+        self.gone = True
+        assert self.told is not None
+        self.told()
+
+
+async def never() -> Message:
+    raise AssertionError("nobody listens where the connection speaks")
+
+
+async def test_a_connection_of_ours_says_it_without_a_task() -> None:
+    connection, steps = Connection(), []
+    tasks = asyncio.all_tasks()
+
+    async def work() -> None:
+        try:
+            steps.append("started")
+            assert asyncio.all_tasks() == tasks
+            asyncio.get_running_loop().call_soon(connection.hang_up)
+            await asyncio.sleep(60)
+        finally:
+            steps.append("cleaned up")
+
+    with pytest.raises(ClientGone):
+        await while_connected(never, work(), connection.when_gone)
+    assert steps == ["started", "cleaned up"]
+    assert connection.told is None
+
+
+async def test_a_connection_that_was_gone_before() -> None:
+    async def work() -> None:
+        raise AssertionError("not begun")
+
+    with pytest.raises(ClientGone):
+        await while_connected(never, work(), Connection(gone=True).when_gone)
+    await asyncio.sleep(0)  # no cancellation is left behind
+
+
+async def test_a_result_counts_though_the_connection_has_gone() -> None:
+    connection = Connection()
+
+    async def work() -> int:
+        asyncio.get_running_loop().call_soon(connection.hang_up)
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            return 42
+        return 0
+
+    assert await while_connected(never, work(), connection.when_gone) == 42
+    await asyncio.sleep(0)  # no cancellation is left behind

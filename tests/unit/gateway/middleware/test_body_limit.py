@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from engine_adapter.wire.errors import ApiError
 from gateway.error_handlers import error_response
-from gateway.middleware.body_limit import SMALL_BODY_BYTES, BodyLimitMiddleware
+from gateway.middleware.body_limit import SMALL_BODY_BYTES, BodyLimitMiddleware, BodyLimits
 from gateway.middleware.request_id import RequestIdMiddleware
 
 LIMIT = SMALL_BODY_BYTES * 2
@@ -29,7 +29,7 @@ async def client() -> AsyncIterator[httpx.AsyncClient]:
         routes=[Route(path, length, methods=["POST"]) for path in (PROMPT, "/x", "/v1/files")],
         exception_handlers={ApiError: lambda _, error: error_response(error)},
     )
-    app.add_middleware(BodyLimitMiddleware, limit_bytes=LIMIT, total_limit_bytes=2 * LIMIT)
+    app.add_middleware(BodyLimitMiddleware, limits=BodyLimits(LIMIT, 2 * LIMIT))
     app.add_middleware(RequestIdMiddleware)
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://t") as made:
