@@ -109,7 +109,7 @@ async def execute(  # noqa: PLR0913
         body=read_body(raw_line),
         rid=rid,
         request_class=RequestClass.OFFLINE,
-        deadline_at=batch.expires_at,
+        deadline_at=batch.due_at,
         # Not the time left in the window: that ends by the database's clock, not by this host's.
         timeout_s=limits.timeout_s,
         request_id=f"req_{rid}",

@@ -241,7 +241,7 @@ class RowSource:
                 batch_id=batch.id,
                 project_id=batch.project_id,
                 priority=batch.priority,
-                expires_at=batch.expires_at,
+                due_at=batch.due_at,
                 num_waiting=0 if batch.id in self._exhausted else batch.num_open,
                 num_in_flight=num_in_flight.get(batch.id, 0),
             )

@@ -36,7 +36,7 @@ class Demand:
     batch_id: str
     project_id: str
     priority: int
-    expires_at: datetime
+    due_at: datetime
     num_waiting: int
     num_in_flight: int
 
@@ -93,7 +93,7 @@ def _fill(num_free: int, held: dict[str, int], wanted: dict[str, int], turn: int
 
 
 def _inside_project(num_places: int, batches: Iterable[Demand]) -> dict[str, int]:
-    order = sorted(batches, key=lambda d: (-d.priority, d.expires_at, d.batch_id))
+    order = sorted(batches, key=lambda d: (-d.priority, d.due_at, d.batch_id))
     num_held = sum(d.num_in_flight for d in order)
     num_all = num_places + num_held
     top = sum(d.priority == order[0].priority for d in order)

@@ -31,6 +31,8 @@ class LiveBatch:
 
     Attributes:
         num_open: Rows without a result, leased ones included.
+        due_at: By when its rows are wanted, for the order among all rows at an engine: the end of
+            its window; for a background response its creation, which is before any other.
         storage_key: Where the input file's bytes are.
         key_id: The key that created it, for the account.
         model: What its lines ask for; none for a batch validated before that was kept.
@@ -43,7 +45,7 @@ class LiveBatch:
     endpoint: str
     priority: int
     num_open: int
-    expires_at: datetime
+    due_at: datetime
     storage_key: str
     key_id: str | None = None
     model: str | None = None
@@ -190,7 +192,9 @@ async def live(session: AsyncSession, model: str) -> list[LiveBatch]:
             """
             SELECT b.id, b.project_id, b.endpoint, b.priority,
                    b.num_total - b.num_completed - b.num_failed AS num_open,
-                   b.expires_at, f.storage_key, b.key_id, b.model,
+                   CASE WHEN b.response_id IS NULL THEN b.expires_at ELSE b.created_at END
+                       AS due_at,
+                   f.storage_key, b.key_id, b.model,
                    b.completion_tokens::float8 / NULLIF(b.num_completed, 0) AS answer_tokens,
                    b.traceparent
             FROM batches b JOIN files f ON f.id = b.input_file_id

@@ -74,7 +74,11 @@ class Live:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run something in the gateway's thread."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(30)
+        return self.schedule(work).result(30)
+
+    def schedule(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Let something run in the gateway's thread meanwhile."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def create_batch(self, lines: list[bytes], **more: Any) -> str:
         """Upload the lines and create their batch."""

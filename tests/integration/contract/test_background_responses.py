@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any
 
 import orjson
@@ -11,7 +15,7 @@ from batch.collect import collect_files
 from batch.finalize import finalize
 from batch.queue import FINALIZE
 from engine_adapter.client.http import HttpEngineClient
-from tests.fixtures.batches import Bench, end_window
+from tests.fixtures.batches import PATIENCE_S, Bench, end_window, until_status
 from tests.fixtures.response_events import EventReader, check_response, read_stream
 from tests.integration.contract.conftest import MODEL, Live, error_of
 
@@ -62,6 +66,34 @@ def process(live: Live, made: dict[str, Any]) -> dict[str, Any]:
 
     live.run(work())
     return get(live, made)
+
+
+@contextmanager
+def dispatched(live: Live) -> Iterator[Future[Any]]:
+    """A dispatcher at work beside the block; it ends when nothing is left to do."""
+
+    async def work() -> None:
+        client = HttpEngineClient(live.engine_url)
+        await Bench(live.database, file_store=live.gateway.app.state.file_store).dispatch(client)
+        await client.close()
+
+    future = live.schedule(work())
+    yield future
+    future.result(PATIENCE_S)
+
+
+async def finalized(live: Live, made: dict[str, Any]) -> None:
+    """End the batch of a response once its row has its result."""
+    batch_id = await _batch_of(live, made["id"])
+    await until_status(live.database, batch_id, "finalizing")
+    await finalize(live.database, live.gateway.app.state.file_store, batch_id)
+
+
+def wait_for(true: Callable[[], bool]) -> None:
+    until_s = time.monotonic() + PATIENCE_S
+    while not true():
+        assert time.monotonic() < until_s
+        time.sleep(0.02)
 
 
 def test_p_26_queued_then_completed(live: Live) -> None:
@@ -162,6 +194,20 @@ def test_p_28_cancelled_before_it_has_begun(live: Live) -> None:
     assert (last["type"], last["response"]["status"]) == ("response.incomplete", "cancelled")
 
 
+def test_p_28_cancelled_while_the_engine_makes_it(live: Live) -> None:
+    made = begin(live, "never made fake:tokens=10 fake:token_ms=60000")
+    with live.http() as http, dispatched(live) as dispatching:
+        wait_for(lambda: reached_the_engine(live, "never made") and bool(live.engine.running))
+        assert get(live, made)["status"] == "in_progress"
+        cancelled = http.post(f"{RESPONSES}/{made['id']}/cancel").json()
+        check_response(cancelled)
+        assert (cancelled["status"], cancelled["output"]) == ("cancelled", [])
+        dispatching.result(PATIENCE_S)  # its only row was stopped
+        wait_for(lambda: not live.engine.running)
+    live.run(finalize(live.database, live.gateway.app.state.file_store, batch_of(live, made)))
+    assert get(live, made) == cancelled
+
+
 def test_p_28_what_has_ended_cannot_be_cancelled(live: Live) -> None:
     made = begin(live)
     process(live, made)
@@ -214,6 +260,46 @@ def test_p_30_going_on_from_one(live: Live) -> None:
         assert [item.role for item in items if item.type == "message"] == ["user", "assistant"]
 
 
+def test_p_26_another_project_sees_none_of_it(live: Live) -> None:
+    made = begin(live, "fake:text=private")
+    path = f"{RESPONSES}/{made['id']}"
+    own = live.http()
+    for is_over in (False, True):
+        if is_over:
+            process(live, made)
+        with live.http(live.other_key) as http:
+            for reply in (
+                http.get(path),
+                http.get(path, params={"stream": "true"}),
+                http.get(f"{path}/input_items"),
+                http.post(f"{path}/cancel"),
+                http.delete(path),
+            ):
+                assert error_of(reply, 404)["param"] == "response_id"
+            body = {"model": MODEL, "input": "x", "previous_response_id": made["id"]}
+            for more in ({}, {"background": True}):
+                error_of(http.post(RESPONSES, json={**body, **more}), 404)
+    with own as http:
+        assert http.get(path).json()["output"][0]["content"][0]["text"] == "private"
+
+
+def test_p_27_streamed_later_while_the_engine_makes_it(live: Live) -> None:
+    """Begun without a stream; who comes later reads all of its events, up to an end to come."""
+    made = begin(live, "fake:text=later fake:token_ms=200")
+    reader = EventReader()
+    with live.http() as http, dispatched(live):
+        wait_for(lambda: reached_the_engine(live, "fake:text=later"))
+        with http.stream("GET", f"{RESPONSES}/{made['id']}", params={"stream": "true"}) as reply:
+            for line in reply.iter_lines():
+                if not line.startswith("data: "):
+                    continue
+                reader.feed(orjson.loads(line.removeprefix("data: ")))
+                if reader.kinds[-1] == "response.in_progress":
+                    # Written by the dispatcher, then by who finalizes.
+                    live.schedule(finalized(live, made))
+    assert reader.finish()["output"][0]["content"][0]["text"] == "later"
+
+
 def test_p_31_wrong_ones_are_refused_before_anything_is_stored(live: Live) -> None:
     async def num_batches() -> int:
         async with live.database.unit_of_work() as session:
@@ -245,6 +331,13 @@ def test_p_31_it_goes_before_batches(live: Live) -> None:
     own, others = live.run(priorities())
     assert own > max(others, 100)
     process(live, made)
+
+
+def test_p_31_an_engine_is_told_that_it_was_due_before_any_batch(live: Live) -> None:
+    process(live, begin(live, "fake:text=due"))
+    (sent,) = [one for one in live.engine.received if "fake:text=due" in str(one)]
+    assert sent["custom_params"]["coserve"]["class"] == "offline"
+    assert sent["custom_params"]["coserve"]["deadline_in_s"] == 0
 
 
 def test_p_31_finalization_is_asked_for_by_the_dispatcher(live: Live) -> None:
