@@ -166,6 +166,7 @@ class EngineFacts:
         embeds: It makes embeddings, and no text; else text and no embeddings.
         tool_call_parser: What it finds tool calls with, by SGLang's name; empty without one.
         seeds: The seed of a request decides what is drawn.
+        reads_images: Its model reads images beside text.
         raw: Everything else it reported, for the dashboard.
     """
 
@@ -178,6 +179,7 @@ class EngineFacts:
     embeds: bool = False
     tool_call_parser: str = ""
     seeds: bool = True
+    reads_images: bool = False
     raw: Mapping[str, Any] = field(default_factory=dict)
 
     @property

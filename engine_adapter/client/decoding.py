@@ -135,6 +135,7 @@ def decode_facts(info: Any, models: Any, model_info: Any) -> EngineFacts:
         flex_room=(state.get("coserve") or {}).get("flex_room"),
         embeds=model_info.get("is_generation") is False,
         seeds=_takes_seeds(info),
+        reads_images=bool(model_info.get("has_image_understanding")),
         tool_call_parser=str(info.get("tool_call_parser") or ""),
         raw={"coserve": state.get("coserve") or {}, "device": info.get("device") or ""},
     )

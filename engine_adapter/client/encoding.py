@@ -19,6 +19,7 @@ from engine_adapter.wire.fields import (
     engine_fields,
     private_fields,
 )
+from engine_adapter.wire.images import has_images, text_only
 from engine_adapter.wire.tool_prompt import tells_of_calls, with_tools
 
 _ENGINE_ROLES = {"developer": "system"}
@@ -36,7 +37,9 @@ def depends_on_engine(call: EngineCall) -> bool:
         return True
     if call.path != CHAT_PATH:
         return False
-    return bool(body.get("tools")) or any(map(tells_of_calls, body.get("messages", ())))
+    if body.get("tools") or has_images(body):
+        return True
+    return any(map(tells_of_calls, body.get("messages", ())))
 
 
 def engine_body(
@@ -54,6 +57,8 @@ def engine_body(
     """
     if facts is not None and not facts.seeds:
         _refuse_seed(call.body)
+    if facts is not None and not facts.reads_images and call.path == CHAT_PATH:
+        text_only(call.body)
     if call.path == CHAT_PATH:
         body = engine_fields(call.body, CHAT_FIELDS)
         # Templates know "system"; "developer" is its newer name (contract row C-10).

@@ -34,6 +34,7 @@ class FakeSettings:
         plugin: It says that our scheduler runs in it.
         sampling_backend: The one it says it has; the real ones but `pytorch` take no seeds.
         tool_call_parser: The one it says it has; it makes no calls with it.
+        reads_images: It says that its model does.
     """
 
     model: str = "fake-model"
@@ -46,6 +47,7 @@ class FakeSettings:
     plugin: bool = True
     tool_call_parser: str = ""
     sampling_backend: str = "pytorch"
+    reads_images: bool = False
 
 
 class Refused(Exception):
@@ -130,7 +132,11 @@ class FakeEngine:
 
     def model_info(self) -> dict[str, Any]:
         """What `/model_info` says."""
-        return {"model_path": self.settings.model, "is_generation": not self.settings.embeds}
+        return {
+            "model_path": self.settings.model,
+            "is_generation": not self.settings.embeds,
+            "has_image_understanding": self.settings.reads_images,
+        }
 
     def script(self, path: str, body: Mapping[str, Any]) -> Script:
         """The answer to a body.

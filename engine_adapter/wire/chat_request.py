@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from engine_adapter.wire import rules
+from engine_adapter.wire import images, rules
 from engine_adapter.wire.rules import Rule
 from engine_adapter.wire.shared_rules import SHARED, check_shared
 from engine_adapter.wire.tool_calls import choice_of
@@ -25,6 +25,7 @@ def check_chat(body: Mapping[str, Any]) -> None:
     rules.check_fields(body, _FIELDS)
     check_shared(body)
     rules.required(body, "messages")
+    images.check_number(body)
     if body.get("top_logprobs") is not None and not body.get("logprobs"):
         raise rules.wrong("top_logprobs", "only allowed when 'logprobs' is true")
     _check_tool_choice(body)
@@ -56,11 +57,20 @@ def _message(name: str, value: Any) -> None:
         if role == "assistant":
             return
         raise rules.wrong_type(f"{name}.content", "a string or an array of parts")
-    rules.array_of(_part, min_items=1)(f"{name}.content", content)
+    part = _user_part if role == "user" else _part
+    rules.array_of(part, min_items=1)(f"{name}.content", content)
+
+
+def _user_part(name: str, value: Any) -> None:
+    """Text or an image; whether the model reads images is asked of its engine."""
+    if type(value) is dict and value.get("type") == images.IMAGE_PART:
+        images.check_image(f"{name}.{images.IMAGE_PART}", value.get(images.IMAGE_PART))
+    else:
+        _part(name, value)
 
 
 def _part(name: str, value: Any) -> None:
-    """Text only: the served models read nothing else."""
+    """Text only."""
     rules.obj(name, value)
     kind = value.get("type")
     if type(kind) is not str:

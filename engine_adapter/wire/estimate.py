@@ -19,6 +19,7 @@ from engine_adapter.client.base import (
     RESPONSES_PATH,
 )
 from engine_adapter.wire.completion_request import DEFAULT_MAX_TOKENS
+from engine_adapter.wire.images import IMAGE_PART, IMAGE_TOKENS
 from engine_adapter.wire.responses.call import chat_call
 
 ASCII_CHARS_PER_TOKEN: Final = 4
@@ -68,6 +69,8 @@ def _content_tokens(content: Any) -> int:
     if isinstance(content, str):
         return text_tokens(content)
     if isinstance(content, Mapping):
+        if content.get("type") == IMAGE_PART:
+            return IMAGE_TOKENS
         return text_tokens(str(content.get("text") or content.get("refusal") or ""))
     if isinstance(content, list):
         if content and isinstance(content[0], int):

@@ -17,13 +17,14 @@ from typing import Any, Final
 
 import orjson
 
-from engine_adapter.wire import rules
+from engine_adapter.wire import images, rules
 from engine_adapter.wire.errors import InvalidRequest
 
 Item = dict[str, Any]
 
 MAX_ITEMS: Final = 4096
 ITEM_REFERENCE: Final = "item_reference"
+INPUT_IMAGE: Final = "input_image"
 
 _ROLES: Final = ("user", "system", "developer", "assistant")
 _TEXT_KEYS: Final = {
@@ -68,11 +69,25 @@ def _check_message(name: str, value: Mapping[str, Any]) -> None:
         return
     if content is None:
         raise rules.wrong_type(f"{name}.content", "a string or an array of parts")
-    rules.array_of(_check_part)(f"{name}.content", content)
+    part = _check_user_part if value["role"] == "user" else _check_part
+    rules.array_of(part)(f"{name}.content", content)
+
+
+def _check_user_part(name: str, value: Any) -> None:
+    """Text or an image; whether the model reads images is asked of its engine."""
+    if type(value) is not dict or value.get("type") != INPUT_IMAGE:
+        _check_part(name, value)
+        return
+    if value.get("file_id") is not None:
+        what = "images of stored files are not read: give a data URL as 'image_url'"
+        raise rules.wrong(f"{name}.file_id", what, "unsupported_content")
+    images.check_url(f"{name}.image_url", value.get("image_url"))
+    if value.get("detail") is not None:
+        rules.one_of("auto", "low", "high")(f"{name}.detail", value["detail"])
 
 
 def _check_part(name: str, value: Any) -> None:
-    """Text only: the served models read nothing else."""
+    """Text only."""
     rules.obj(name, value)
     kind = value.get("type")
     if type(kind) is not str:
@@ -182,6 +197,8 @@ def _whole_content(role: str, content: str | Sequence[Mapping[str, Any]]) -> lis
 def _whole_part(part: Mapping[str, Any], kind: str) -> Item:
     if part["type"] == "refusal":
         return dict(part)
+    if part["type"] == INPUT_IMAGE:
+        return {**part, "detail": part.get("detail") or "auto"}
     more = {"annotations": part.get("annotations") or []} if kind == "output_text" else {}
     return {**part, "type": kind, **more}
 
@@ -219,7 +236,11 @@ def messages_of(items: Iterable[Mapping[str, Any]], instructions: str | None) ->
 
 
 def _add_message(messages: list[Item], item: Mapping[str, Any], thoughts: str) -> None:
-    role, text = item["role"], _text(item["content"])
+    role, content = item["role"], item["content"]
+    if any(part["type"] == INPUT_IMAGE for part in content):
+        messages.append({"role": role, "content": [_chat_part(part) for part in content]})
+        return
+    text = _text(content)
     only_first = all(message["role"] in _FIRST for message in messages)
     if role in _FIRST and messages and only_first:
         messages[-1]["content"] += f"\n\n{text}"
@@ -228,6 +249,13 @@ def _add_message(messages: list[Item], item: Mapping[str, Any], thoughts: str) -
         messages.append({**made, "reasoning_content": thoughts} if thoughts else made)
     else:
         messages.append({"role": role, "content": text})
+
+
+def _chat_part(part: Mapping[str, Any]) -> Item:
+    if part["type"] != INPUT_IMAGE:
+        return {"type": "text", "text": _text([part])}
+    url = {"url": part["image_url"], "detail": part["detail"]}
+    return {"type": images.IMAGE_PART, images.IMAGE_PART: url}
 
 
 def _open_turn(messages: list[Item], thoughts: str) -> Item:

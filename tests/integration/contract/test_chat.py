@@ -91,12 +91,24 @@ def test_c_11_content_as_parts(live: Live) -> None:
         body: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": parts}]}
         reply = http.post(CHAT, json=body)
         assert reply.json()["choices"][0]["message"]["content"] == "one"
-        parts[0] = {"type": "image_url", "image_url": {"url": "data:,"}}  # type: ignore[dict-item]
+        parts[0] = {"type": "input_audio"}
         error = error_of(http.post(CHAT, json=body), 400)
     assert (error["param"], error["code"]) == (
         "messages[0].content[0].type",
         "unsupported_content",
     )
+
+
+def test_c_11_an_image_for_a_model_that_reads_none(live: Live) -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    parts = [{"type": "text", "text": "What is this?"}, image]
+    asked = {"model": MODEL, "messages": [{"role": "user", "content": parts}]}
+    with live.http() as http:
+        for stream in (False, True):
+            error = error_of(http.post(CHAT, json={**asked, "stream": stream}), 400)
+            assert error["param"] == "messages[0].content[1].type"
+            assert error["code"] == "unsupported_content"
+            assert "text only" in error["message"]
 
 
 RANGES = (

@@ -87,9 +87,13 @@ def test_p_03_text_and_items_as_input(live: Live) -> None:
     messages = live.engine.received[-1]["messages"]
     assert messages[0] == {"role": "system", "content": "i\n\nd"}
     assert [message["role"] for message in messages[1:]] == ["user", "assistant", "user"]
-    image = [{"role": "user", "content": [{"type": "input_image", "image_url": "data:,"}]}]
-    error = error_of(ask(live, image), 400)
+    audio = [{"role": "user", "content": [{"type": "input_audio"}]}]
+    error = error_of(ask(live, audio), 400)
     assert (error["param"], error["code"]) == ("input[0].content[0].type", "unsupported_content")
+    url = "data:image/png;base64,AAAA"
+    image = [{"role": "user", "content": [{"type": "input_image", "image_url": url}]}]
+    error = error_of(ask(live, image), 400)
+    assert (error["param"], error["code"]) == ("input", "unsupported_content")
 
 
 def test_p_04_calls_and_their_outputs(live: Live) -> None:

@@ -59,7 +59,7 @@ REFUSED = [
     ({"messages": [{"role": "user", "content": []}]}, "messages[0].content"),
     (
         {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
-        "messages[0].content[0].type",
+        "messages[0].content[0].image_url",
     ),
     (
         {"messages": [{"role": "user", "content": [{"type": "text"}]}]},

@@ -44,7 +44,7 @@ def chat(**more: Any) -> dict[str, Any]:
         ("input[0].content", {"input": [{"role": "user"}]}),
         ("input[0].content[0].type", {"input": [{"role": "user", "content": [{}]}]}),
         (
-            "input[0].content[0].type",
+            "input[0].content[0].image_url",
             {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},
         ),
         ("input[0].type", {"input": [{"type": "web_search_call", "id": "x"}]}),

@@ -1,0 +1,97 @@
+"""Images in messages: data URLs of a few kinds, for models that read them (decision 0148).
+
+An address of an image is refused: an engine would fetch it from inside the operator's network.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from engine_adapter.wire import rules
+from engine_adapter.wire.errors import InvalidRequest
+
+IMAGE_PART: Final = "image_url"
+MAX_IMAGES: Final = 16
+"""In one request."""
+MAX_IMAGE_BYTES: Final = 8 * 1024 * 1024
+"""Of one image, once decoded."""
+IMAGE_TOKENS: Final = 1024
+"""About what one takes of a prompt; models differ, and the engine's own count is what is paid."""
+
+_HEAD: Final = re.compile(r"data:image/(png|jpeg|webp|gif);base64,", re.IGNORECASE)
+_LONGEST_HEAD: Final = 32
+_CODE: Final = "unsupported_content"
+
+
+def check_image(name: str, value: Any) -> None:
+    """The `image_url` of a part.
+
+    Raises:
+        InvalidRequest: It is none, too large, or somewhere else.
+    """
+    rules.obj(name, value)
+    check_url(f"{name}.url", value.get("url"))
+    if value.get("detail") is not None:
+        rules.one_of("auto", "low", "high")(f"{name}.detail", value["detail"])
+
+
+def check_url(name: str, url: Any) -> None:
+    """A data URL with an image.
+
+    Raises:
+        InvalidRequest: It is none, too large, or the address of one.
+    """
+    rules.string()(name, url)
+    head = _HEAD.match(url[:_LONGEST_HEAD])
+    if head is None:
+        what = "images are given as data URLs (data:image/png;base64,…; png, jpeg, webp or gif)"
+        raise rules.wrong(name, f"{what}; addresses are not fetched", _CODE)
+    if (len(url) - head.end()) * 3 // 4 > MAX_IMAGE_BYTES:
+        raise rules.wrong(name, f"an image may have {MAX_IMAGE_BYTES:,} bytes at most")
+    try:
+        binascii.a2b_base64(url[head.end() :], strict_mode=True)
+    except (binascii.Error, ValueError):
+        raise rules.wrong(name, "its data is not valid base64") from None
+
+
+def check_number(body: Mapping[str, Any]) -> None:
+    """Refuse more images than one request may have.
+
+    Raises:
+        InvalidRequest: Naming the messages.
+    """
+    if sum(1 for _ in _images(body)) > MAX_IMAGES:
+        raise rules.wrong("messages", f"may have {MAX_IMAGES} images at most")
+
+
+def has_images(body: Mapping[str, Any]) -> bool:
+    """Whether a checked chat body has an image."""
+    return next(_images(body), None) is not None
+
+
+def text_only(body: Mapping[str, Any]) -> None:
+    """Refuse images, for a model that reads none.
+
+    Raises:
+        InvalidRequest: Naming the first of them.
+    """
+    first = next(_images(body), None)
+    if first is not None:
+        raise InvalidRequest(
+            "This model reads text only: leave the image out, or ask a model that reads images.",
+            param=first,
+            code=_CODE,
+        )
+
+
+def _images(body: Mapping[str, Any]) -> Iterator[str]:
+    """Where a body's images are: the path of each part's type."""
+    for i, message in enumerate(body.get("messages") or ()):
+        content = message.get("content")
+        if type(content) is list:
+            for k, part in enumerate(content):
+                if part.get("type") == IMAGE_PART:
+                    yield f"messages[{i}].content[{k}].type"

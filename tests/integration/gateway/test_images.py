@@ -1,0 +1,67 @@
+"""Images before an engine whose model reads them."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine_adapter.client.fake import FakeEngine, FakeSettings
+from engine_adapter.client.fake_server import serving
+from gateway.settings import GatewaySettings
+from store.session import Database
+from tests.fixtures.online import Gateway, running_gateway
+
+MODEL = "sees"
+URL = "data:image/png;base64," + b64encode(b"no real picture").decode()
+
+
+@pytest.fixture
+async def seeing(
+    database: Database, database_url: str, broker_url: str, tmp_path: Path
+) -> AsyncIterator[tuple[Gateway, FakeEngine]]:
+    engine = FakeEngine(FakeSettings(model=MODEL, reads_images=True))
+    async with serving(engine) as engine_url:
+        settings = GatewaySettings(
+            database_url=database_url,
+            broker_url=broker_url,
+            engine_urls=engine_url,
+            home=tmp_path,
+        )
+        async with running_gateway(database, settings, MODEL) as gateway:
+            yield gateway, engine
+
+
+@pytest.mark.contract("C-11", "P-03")
+async def test_they_reach_the_engine_as_they_are(seeing: tuple[Gateway, FakeEngine]) -> None:
+    gateway, engine = seeing
+    shown = {"type": "image_url", "image_url": {"url": URL, "detail": "low"}}
+    content: list[Any] = [{"type": "text", "text": "fake:text=a_cat"}, shown]
+    async with gateway.client() as client:
+        reply = await client.chat.completions.create(
+            model=MODEL, messages=[{"role": "user", "content": content}]
+        )
+        assert reply.choices[0].message.content == "a cat"
+        assert engine.received[-1]["messages"] == [{"role": "user", "content": content}]
+        made = await client.responses.create(
+            model=MODEL,
+            input=[
+                {
+                    "role": "user",
+                    "content": [
+                        {"type": "input_text", "text": "fake:text=a_cat"},
+                        {"type": "input_image", "image_url": URL, "detail": "low"},
+                    ],
+                }
+            ],
+        )
+        assert made.output_text == "a cat"
+        assert engine.received[-1]["messages"] == [{"role": "user", "content": content}]
+        again = await client.responses.create(
+            model=MODEL, input="fake:text=yes", previous_response_id=made.id
+        )
+    assert again.output_text == "yes"
+    assert engine.received[-1]["messages"][0]["content"] == content
