@@ -25,6 +25,10 @@ LIMITS = {
     "requests_per_minute": "Requests a minute",
     "tokens_per_minute": "Tokens a minute",
     "batch_enqueued_token_limit": "Prompt tokens waiting in batches, per model",
+    "concurrent_requests": "Online requests at once",
+    "live_batches": "Live batches",
+    "batches_per_hour": "Batches an hour",
+    "stored_bytes": "Stored bytes",
 }
 
 
@@ -59,22 +63,16 @@ async def one_project(
 
 
 @router.post("/{project_id}", dependencies=[CheckedForm])
-async def update_project(  # noqa: PLR0913
+async def update_project(
     request: Request,
     resources: ResourcesDep,
     admin: ManagerDep,
     project_id: str,
     name: Annotated[str, Form()] = "",
-    requests_per_minute: Annotated[str, Form()] = "",
-    tokens_per_minute: Annotated[str, Form()] = "",
-    batch_enqueued_token_limit: Annotated[str, Form()] = "",
 ) -> Response:
-    """Rename a project and set all its limits; an empty field is no limit."""
-    given = {
-        "requests_per_minute": requests_per_minute,
-        "tokens_per_minute": tokens_per_minute,
-        "batch_enqueued_token_limit": batch_enqueued_token_limit,
-    }
+    """Rename a project and set the limits that the form has; an empty field is no limit."""
+    form = await request.form()
+    given = {column: str(form[column]) for column in LIMITS if column in form}
     try:
         limits = {column: read_number(text, LIMITS[column]) for column, text in given.items()}
         async with resources.database.unit_of_work() as work:

@@ -60,7 +60,13 @@ async def test_a_project_is_made_limited_and_archived(site: Site) -> None:
         assert reply.status_code == 303
         path = reply.headers["location"]
         done = await send(
-            client, path, name="Find", requests_per_minute="", tokens_per_minute="9,000"
+            client,
+            path,
+            name="Find",
+            requests_per_minute="",
+            tokens_per_minute="9,000",
+            live_batches="7",
+            stored_bytes="0",
         )
         assert done.status_code == 303
         page = (await client.get(path)).text

@@ -187,7 +187,7 @@ def test_rows_at_the_engine_are_said_by_what_they_do() -> None:
         ("queued there", 3, 67.0, 3.0),
     ]
     row = " ".join(re.sub(r"<[^>]+>", "", render("fragments/batch_row.html", b=shown)).split())
-    assert "50 of 100 · 12 decoding · 5 parked · 3 queued there" in row
+    assert "50 of 100 12 decoding 5 parked 3 queued there" in row
     progress = render("fragments/batch_progress.html", b=shown)
     assert "50 succeeded, 12 decoding, 5 parked, 3 queued there, 30 waiting" in progress
     assert '<dd id="count-there">20<span class="sub">' in progress
