@@ -1,6 +1,6 @@
 """Forced stops, retracts and restores on two tensor-parallel ranks, over gloo on one CPU.
 
-``python coserving_two_ranks.py OVERLAP DTYPE`` starts the second rank itself. Rank 0 plans and is
+``python coserving_two_ranks.py OVERLAP DTYPE`` forks the second rank itself. Rank 0 plans and is
 told when to stop; rank 1 has to do the same at the same layers, or a collective operation hangs and
 the run ends by its timeout. What both did is compared.
 """
@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
-import subprocess
 import sys
 import tempfile
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -107,25 +106,29 @@ def summary(rig: Rig) -> dict[str, Any]:
 
 def main() -> None:
     overlap, dtype = sys.argv[1] == "1", sys.argv[2]
-    if len(sys.argv) > 3:
-        ports, model = pickle.loads(Path(sys.argv[3]).read_bytes())
-        rig = Rig(overlap=overlap, dtype=dtype, rank=1, ports=ports, model=model, tp_size=2)
-        rig.run()
-        print("RANK1 " + json.dumps(summary(rig)))
-        return
     folder = Path(tempfile.mkdtemp(prefix="coserve-ranks-"))
     model = tiny_llama(folder / "model")
     ports = PortArgs.init_new(ServerArgs(model_path=str(model), device="cpu", tp_size=2))
-    shared = folder / "ports"
-    shared.write_bytes(pickle.dumps((ports, model)))
-    command = [sys.executable, __file__, *sys.argv[1:], str(shared)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
-        rig = Rig(overlap=overlap, dtype=dtype, rank=0, ports=ports, model=model, tp_size=2)
-        led = lead(rig)
-        out, _ = other.communicate(timeout=60)
-    lines = [line for line in out.splitlines() if line.startswith("RANK1 ")]
-    assert lines, "rank 1 did not finish"
-    followed = json.loads(lines[-1].removeprefix("RANK1 "))
+
+    def rig_of(rank: int) -> Rig:
+        return Rig(overlap=overlap, dtype=dtype, rank=rank, ports=ports, model=model, tp_size=2)
+
+    reading, writing = os.pipe()
+    if os.fork() == 0:
+        try:
+            rig = rig_of(1)
+            rig.run()
+            os.write(writing, json.dumps(summary(rig)).encode())
+        except BaseException:  # noqa: BLE001 - a fork ends here, whatever happens
+            traceback.print_exc()
+        finally:
+            os._exit(0)
+    os.close(writing)
+    led = lead(rig_of(0))
+    with os.fdopen(reading) as told:
+        said = told.read()
+    assert said, "rank 1 did not finish"
+    followed = json.loads(said)
     assert followed == led, f"rank 1 did {followed}, rank 0 did {led}"
     del led["outputs"]
     print("RESULTS " + json.dumps(led))

@@ -1,13 +1,21 @@
-"""Run a script in the engine's venv and read what it reports."""
+"""Run a script in the engine's venv and read what it reports.
+
+Scripts run in forks of one process that has imported SGLang (`warm_process.py`).
+"""
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import subprocess
 import tempfile
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+from tests.fixtures import processor
 
 ROOT = Path(__file__).resolve().parents[2]
 ENGINE_PYTHON = ROOT / ".venv-engine" / "bin" / "python"
@@ -26,18 +34,65 @@ ENGINE_ENV = {
 }
 
 
-def run_script(name: str, *args: object, timeout_s: float = LIMIT_S - 20.0) -> dict[str, Any]:
-    """Run ``tests/engine/NAME`` and return the object of its last ``RESULTS`` line."""
+@cache
+def _warm() -> subprocess.Popen[str]:
+    """The process that forks: one in each process of the test run."""
+    process = subprocess.Popen(
+        [str(ENGINE_PYTHON), str(Path(__file__).with_name("warm_process.py"))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **ENGINE_ENV},
+    )
+    atexit.register(process.communicate)  # the end of its input is its end
+    return process
+
+
+def run_forked(
+    script: Path,
+    *args: object,
+    limit_s: float = LIMIT_S - 20.0,
+    env: Mapping[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run a script where SGLang is imported already; `env` is set before it begins."""
+    warm = _warm()
+    assert warm.stdin is not None
+    assert warm.stdout is not None
     # Scripts end with their schedulers still running, so what they leave is removed here.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        done = subprocess.run(
-            [str(ENGINE_PYTHON), str(Path(__file__).with_name(name)), *map(str, args)],
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            env={**os.environ, **ENGINE_ENV, "TMPDIR": folder},
-            check=False,
-        )
+        stdout, stderr = Path(folder) / "stdout", Path(folder) / "stderr"
+        argv = [str(script), *map(str, args)]
+        order = {
+            "argv": argv,
+            "env": {"TMPDIR": folder, **(env or {})},
+            "stdout": str(stdout),
+            "stderr": str(stderr),
+            "limit_s": limit_s,
+        }
+        warm.stdin.write(json.dumps(order) + "\n")
+        warm.stdin.flush()
+        line = warm.stdout.readline()
+        assert line, "the process that has imported SGLang has ended (above: why)"
+        told = json.loads(line)
+        processor.count(told["cpu_s"])
+        return subprocess.CompletedProcess(argv, told["code"], _text(stdout), _text(stderr))
+
+
+def run_code(code: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """The same with a few lines that are no file."""
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as script:
+        script.write(code)
+        script.flush()
+        return run_forked(Path(script.name), env=env)
+
+
+def _text(path: Path) -> str:
+    return path.read_text(errors="replace") if path.exists() else ""
+
+
+def run_script(name: str, *args: object) -> dict[str, Any]:
+    """Run ``tests/engine/NAME`` and return the object of its last ``RESULTS`` line."""
+    done = run_forked(Path(__file__).with_name(name), *args)
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULTS ")]
     assert lines, f"{name} ended with {done.returncode}: {done.stderr[-4000:]}"
     found: dict[str, Any] = json.loads(lines[-1].removeprefix("RESULTS "))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from engine_adapter.liveness import EngineNotProven, verify_engine
 from engine_adapter.refusal import EXIT_REFUSED
 from engine_adapter.scheduling.request import RequestClass
 from engine_adapter.wire.rid import new_rid
+from tests.engine.engine_scripts import run_code
 from tests.fixtures.engine import START_LIMIT_S, RunningEngine, running_engine, tiny_settings
 from tests.fixtures.tiny_model import CONTEXT_TOKENS
 
@@ -253,27 +253,33 @@ async def test_an_idle_engine_needs_almost_no_cpu(
     assert share < 0.05
 
 
-async def test_an_engine_without_the_plugin_is_refused(
+async def test_a_plugin_sglang_cannot_even_import_is_not_ready(
     engine_python: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
+    """SGLang logs it and starts stock; whoever asks for the word finds no one there."""
+    broken = tmp_path / "broken" / "engine_adapter" / "sglang"
+    broken.mkdir(parents=True)
+    for folder in (broken.parent, broken):
+        # The rest of the package is the real one.
+        (folder / "__init__.py").write_text(
+            "import pkgutil\n__path__ = pkgutil.extend_path(__path__, __name__)\n"
+        )
+    (broken / "plugin.py").write_text("raise RuntimeError('half written')\n")
     settings = tiny_settings(engine_python, tiny_model)
     with (
-        running_engine(settings, tmp_path, SGLANG_PLUGINS="coserve_cpu") as stock,
+        running_engine(settings, tmp_path, PYTHONPATH=str(tmp_path / "broken")) as stock,
         pytest.raises(EngineNotProven, match="runs without coserve's scheduler plugin"),
     ):
         await verify_engine(stock.url, stock.model, START_LIMIT_S)
 
 
-def test_another_sglang_ends_the_process(engine_python: Path) -> None:
+def test_another_sglang_ends_the_process() -> None:
     """SGLang swallows what a plugin raises, so the plugin ends the process itself."""
-    code = (
+    done = run_code(
         "import engine_adapter.sglang.contract as contract\n"
         "contract.PINNED_VERSION = '0.4.2'\n"
         "from engine_adapter.sglang.plugin import register\n"
         "register()\n"
-    )
-    done = subprocess.run(
-        [engine_python, "-P", "-c", code], capture_output=True, text=True, check=False
     )
     assert done.returncode == EXIT_REFUSED
     assert "SGLang 0.5.16 is installed, this plugin was written for 0.4.2" in done.stderr

@@ -25,7 +25,7 @@ def run_with_triton(script: str, *args: object, env: dict[str, str]) -> dict[str
         [ENGINE_PYTHON, Path(__file__).with_name(script), *map(str, args)],
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=280,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path), "OMP_NUM_THREADS": "1", **env},
         check=False,
     )

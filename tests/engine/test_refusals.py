@@ -11,10 +11,9 @@ import pytest
 
 from engine_adapter.cpu_compat.plugin import EXIT_UNFIXED
 from engine_adapter.engine_process import engine_command
-from engine_adapter.liveness import EngineNotProven, verify_engine
 from engine_adapter.refusal import EXIT_REFUSED, PREFIX, reason_in
-from tests.engine.engine_scripts import ENGINE_ENV, run_script
-from tests.fixtures.engine import START_LIMIT_S, running_engine, tiny_settings
+from tests.engine.engine_scripts import run_code, run_forked, run_script
+from tests.fixtures.engine import START_LIMIT_S, tiny_settings
 
 pytestmark = pytest.mark.thorough
 
@@ -44,18 +43,14 @@ def test_a_setting_is_refused_before_anything_is_loaded(
     assert "conserve_v1" in reason
 
 
-def test_a_policy_for_two_pools_of_engines(
-    engine_python: Path, tiny_model: Path, tmp_path: Path
-) -> None:
-    reason = last_word(engine_python, tiny_model, tmp_path, COSERVE_POLICY="distserve")
-    assert reason.startswith("COSERVE_POLICY is 'distserve', which takes two pools of engines; ")
-
-
-def test_a_target_that_nothing_can_meet(
-    engine_python: Path, tiny_model: Path, tmp_path: Path
-) -> None:
-    reason = last_word(engine_python, tiny_model, tmp_path, COSERVE_TTFT_MS="0")
-    assert reason == "COSERVE_TTFT_MS is 0.0; give a positive number of milliseconds"
+def test_a_policy_for_two_pools_of_engines() -> None:
+    code = "from engine_adapter.sglang.plugin import register\nregister()\n"
+    done = run_code(code, COSERVE_POLICY="distserve")
+    assert done.returncode == EXIT_REFUSED
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(
+        PREFIX + "COSERVE_POLICY is 'distserve', which takes two pools of engines; "
+    )
 
 
 def test_what_only_the_scheduler_can_know_ends_the_server_the_same_way(
@@ -67,23 +62,20 @@ def test_what_only_the_scheduler_can_know_ends_the_server_the_same_way(
     assert "give at most " in reason
 
 
-def test_a_page_size_that_does_not_fit_the_host_pages(
-    engine_python: Path, tiny_model: Path, tmp_path: Path
-) -> None:
-    reason = last_word(engine_python, tiny_model, tmp_path, "--page-size", "32")
-    assert reason.startswith("the KV page size is 32; give --page-size 1, 2, 4, 8 or 16 ")
+def test_a_page_size_that_does_not_fit_the_host_pages() -> None:
+    done = run_forked(Path(__file__).with_name("coserving_scenarios.py"), "1", "float32", 32)
+    assert done.returncode == EXIT_REFUSED, done.stderr[-3000:]
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(PREFIX + "the KV page size is 32; give --page-size 1, 2, 4, 8 or 16 ")
 
 
-def test_a_plugin_that_breaks_at_import_ends_the_process(engine_python: Path) -> None:
-    code = (
+def test_a_plugin_that_breaks_at_import_ends_the_process() -> None:
+    done = run_code(
         "import sys\n"
         "sys.modules['engine_adapter.sglang.report'] = None\n"
         "from engine_adapter.sglang.plugin import register\n"
         "register()\n"
         "print('registered')\n"
-    )
-    done = subprocess.run(
-        [engine_python, "-P", "-c", code], capture_output=True, text=True, check=False
     )
     assert done.returncode == EXIT_REFUSED
     assert "registered" not in done.stdout
@@ -106,11 +98,8 @@ print("RESULTS " + json.dumps(found))
 """
 
 
-def test_every_kind_of_change_in_sglang_is_one_sentence(engine_python: Path) -> None:
-    done = subprocess.run(
-        [engine_python, "-P", "-c", PROMISES], capture_output=True, text=True, check=False,
-        env={**os.environ, **ENGINE_ENV},
-    )  # fmt: skip
+def test_every_kind_of_change_in_sglang_is_one_sentence() -> None:
+    done = run_code(PROMISES)
     found = json.loads(done.stdout.splitlines()[-1].removeprefix("RESULTS "))
     assert found["as it is"] == []
     assert len(found["otherwise"]) == 3
@@ -120,40 +109,16 @@ def test_every_kind_of_change_in_sglang_is_one_sentence(engine_python: Path) -> 
         assert words in sentence
 
 
-def test_cpu_fixes_that_do_not_fit_end_the_process(engine_python: Path) -> None:
-    code = (
+def test_cpu_fixes_that_do_not_fit_end_the_process() -> None:
+    done = run_code(
         "from engine_adapter.cpu_compat import plugin\n"
         "plugin.REPLACED = {name: '0' * 16 for name in plugin.REPLACED}\n"
         "plugin.register()\n"
         "print('registered')\n"
     )
-    done = subprocess.run(
-        [engine_python, "-P", "-c", code], capture_output=True, text=True, check=False,
-        env={**os.environ, **ENGINE_ENV},
-    )  # fmt: skip
     assert done.returncode == EXIT_UNFIXED
     assert "registered" not in done.stdout
     assert "CPU fixes do not fit this SGLang: the source of " in done.stderr
-
-
-async def test_a_plugin_sglang_cannot_even_import_is_not_ready(
-    engine_python: Path, tiny_model: Path, tmp_path: Path
-) -> None:
-    """SGLang logs it and starts stock; whoever asks for the word finds no one there."""
-    broken = tmp_path / "broken" / "engine_adapter" / "sglang"
-    broken.mkdir(parents=True)
-    for folder in (broken.parent, broken):
-        # The rest of the package is the real one.
-        (folder / "__init__.py").write_text(
-            "import pkgutil\n__path__ = pkgutil.extend_path(__path__, __name__)\n"
-        )
-    (broken / "plugin.py").write_text("raise RuntimeError('half written')\n")
-    settings = tiny_settings(engine_python, tiny_model)
-    with (
-        running_engine(settings, tmp_path, PYTHONPATH=str(tmp_path / "broken")) as stock,
-        pytest.raises(EngineNotProven, match="runs without coserve's scheduler plugin"),
-    ):
-        await verify_engine(stock.url, stock.model, START_LIMIT_S)
 
 
 def test_models_whose_layers_take_something_else_are_refused() -> None:

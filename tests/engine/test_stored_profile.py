@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from engine_adapter.liveness import verify_engine
-from tests.engine.test_refusals import last_word
+from engine_adapter.refusal import EXIT_REFUSED, PREFIX
+from tests.engine.engine_scripts import run_forked, run_script
 from tests.fixtures.engine import START_LIMIT_S, RunningEngine, running_engine, tiny_settings
 
 pytestmark = pytest.mark.thorough
@@ -57,14 +57,11 @@ async def test_a_profile_is_measured_once_and_its_targets_are_printed(
         assert line in second.log.read_text(errors="replace")
 
 
-@pytest.mark.timeout(600)
-async def test_a_profile_of_another_device_is_refused(
-    engine: RunningEngine, engine_python: Path, tiny_model: Path, tmp_path: Path
-) -> None:
-    await measured(engine)
-    stored = stored_by(engine)
-    plain = json.loads(stored.read_text())
-    device, plain["key"]["device"] = plain["key"]["device"], "NVIDIA H100"
-    (tmp_path / stored.name).write_text(json.dumps(plain))
-    reason = last_word(engine_python, tiny_model, tmp_path, COSERVE_PROFILE_DIR=str(tmp_path))
-    assert f"was measured for device 'NVIDIA H100' instead of {device!r}; run " in reason
+def test_a_profile_of_another_device_is_refused(tmp_path: Path) -> None:
+    """By the scheduler; how its sentence becomes the server's last is in `test_refusals.py`."""
+    device = run_script("foreign_profile.py", tmp_path)["device"]
+    done = run_forked(Path(__file__).with_name("foreign_profile.py"), tmp_path)
+    assert done.returncode == EXIT_REFUSED, done.stderr[-3000:]
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(PREFIX + "profile ")
+    assert f"was measured for device 'NVIDIA H100' instead of {device!r}; run " in last
