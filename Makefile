@@ -61,7 +61,7 @@ docs: setup-dev  ## serve these pages as a site at http://127.0.0.1:8000, built 
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 # Several tests at once; those that share an engine in one process (tests/fixtures/order.py).
-PYTEST := $(BIN)/pytest -n logical --maxprocesses 4 --dist loadgroup --no-loadscope-reorder
+PYTEST := $(BIN)/pytest -n auto --dist loadgroup --no-loadscope-reorder
 
 test: setup-dev setup-helm setup-engine setup-kernels  ## set up if needed, run all but the thorough tests
 	$(PYTEST) tests -m "not thorough"

@@ -69,6 +69,7 @@ async def test_a_batch_from_upload_to_download(
     await expect(row).to_contain_text("completed")
 
 
+@pytest.mark.thorough
 async def test_a_batch_is_cancelled_after_a_question(
     installation: Installation, visit: Visit, tmp_path: Path
 ) -> None:
@@ -88,6 +89,7 @@ async def test_a_batch_is_cancelled_after_a_question(
     await expect(page.get_by_role("button", name="Cancel batch")).to_have_count(0)
 
 
+@pytest.mark.thorough
 async def test_a_batch_is_paused_preferred_resumed_and_its_failed_rows_run_again(
     installation: Installation, visit: Visit, tmp_path: Path
 ) -> None:
@@ -130,6 +132,7 @@ async def test_a_batch_is_paused_preferred_resumed_and_its_failed_rows_run_again
     await expect(page.get_by_role("button", name="Run failed rows again")).to_have_count(0)
 
 
+@pytest.mark.thorough
 async def test_a_wrong_file_is_told_so_before_and_after_its_upload(
     installation: Installation, visit: Visit, tmp_path: Path
 ) -> None:
@@ -152,6 +155,7 @@ async def test_a_wrong_file_is_told_so_before_and_after_its_upload(
     await expect(errors).to_contain_text("same as that of line 1")
 
 
+@pytest.mark.thorough
 async def test_the_page_outlives_a_restart_of_the_gateway(
     installation: Installation, visit: Visit
 ) -> None:
@@ -176,6 +180,7 @@ async def test_the_page_outlives_a_restart_of_the_gateway(
     ]
 
 
+@pytest.mark.thorough
 async def test_it_can_be_used_by_keyboard_in_the_dark_and_left(
     installation: Installation, visit: Visit
 ) -> None:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Page, expect
 from sqlalchemy import text
 
 from engine_adapter.client.fake import FakeEngineClient
@@ -21,7 +21,7 @@ from tests.fixtures.operator_site import operator_site
 
 __all__ = ["site"]
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.thorough]
 
 PAGES = {
     "overview": ("?window=24h", "#chart-ttft canvas"),
@@ -40,33 +40,49 @@ PAGES = {
 }
 
 
+NUM_PARTS = 4
+"""So many sites and browsers for all pages: making both takes as long as a look."""
+
+
 @pytest.fixture
 async def running(database: Database) -> AsyncIterator[Site]:
     async with operator_site(database) as site:
         yield site
 
 
-@pytest.mark.parametrize("name", PAGES)
-async def test_a_page_fits_and_can_be_used_by_all(
-    chromium: Browser, running: Site, name: str
-) -> None:
-    path, drawn = PAGES[name]
-    if name == "batch":
-        async with running.bench.database.unit_of_work() as session:
-            newest = "SELECT id FROM batches ORDER BY created_at DESC LIMIT 1"
-            path = f"batches/{await session.scalar(text(newest))}"
-    async with logged_in(chromium, running, path.partition("?")[0]) as page:
-        await page.goto(f"{running.url}/admin/{path}")
-        for width in (390, 800, 1440):
-            assert await overflows(page, width) == []
-            await expect(page.locator(drawn)).to_be_visible()
-            await screenshot(page, f"{name}-{width}")
-            assert await barriers(page) == []
-        await page.get_by_role("button", name="Switch between light and dark").click()
-        await page.reload()  # colours on their way to others are not what is read
+async def path_of(site: Site, name: str) -> str:
+    """Below /admin; the page of a batch is that of the newest."""
+    if name != "batch":
+        return PAGES[name][0]
+    async with site.bench.database.unit_of_work() as session:
+        newest = "SELECT id FROM batches ORDER BY created_at DESC LIMIT 1"
+        return f"batches/{await session.scalar(text(newest))}"
+
+
+async def look_at(page: Page, url: str, name: str) -> None:
+    """One page in every width and in the dark."""
+    drawn = PAGES[name][1]
+    await page.goto(url)
+    for width in (390, 800, 1440):
+        assert await overflows(page, width) == [], name
         await expect(page.locator(drawn)).to_be_visible()
-        assert await barriers(page) == []
-        await screenshot(page, f"{name}-dark")
+        await screenshot(page, f"{name}-{width}")
+        assert await barriers(page) == [], name
+    await page.get_by_role("button", name="Switch between light and dark").click()
+    await page.reload()  # colours on their way to others are not what is read
+    await expect(page.locator(drawn)).to_be_visible()
+    assert await barriers(page) == [], name
+    await screenshot(page, f"{name}-dark")
+
+
+@pytest.mark.parametrize("part", range(NUM_PARTS))
+async def test_every_page_fits_and_can_be_used_by_all(
+    chromium: Browser, running: Site, part: int
+) -> None:
+    for name in [*PAGES][part::NUM_PARTS]:
+        path = await path_of(running, name)
+        async with logged_in(chromium, running, path.partition("?")[0]) as page:
+            await look_at(page, f"{running.url}/admin/{path}", name)
 
 
 async def test_troubles_are_first(chromium: Browser, database: Database) -> None:

@@ -13,7 +13,7 @@ from tests.fixtures.drawn import barriers, screenshot
 from tests.fixtures.installation import Installation
 from tests.fixtures.visit import Visit
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.thorough]
 
 
 async def test_one_chat_streams_and_is_measured(visit: Visit, installation: Installation) -> None:

@@ -6,10 +6,13 @@ import asyncio
 from collections import Counter
 
 import httpx
+import pytest
 
 from tests.fixtures.batches import PATIENCE_S, line
 from tests.fixtures.dashboard import log_in
 from tests.fixtures.installation import Installation
+
+pytestmark = pytest.mark.thorough
 
 NUM_BATCHES = 30
 NUM_WRITERS = 3

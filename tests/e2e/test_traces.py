@@ -17,6 +17,8 @@ from tests.fixtures.installation import Installation
 
 pytest.importorskip("opentelemetry.sdk", reason="make setup-dev installs the SDK")
 
+pytestmark = pytest.mark.thorough
+
 CANARY = "zq9-the-prompt-nobody-else-may-see"
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 CALLER = "b7ad6b7169203331"

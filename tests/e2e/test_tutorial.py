@@ -17,6 +17,7 @@ def _python_blocks() -> list[str]:
     return re.findall(r"```python\n(.*?)```", (ROOT / "docs/tutorial.md").read_text(), re.DOTALL)
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 def test_the_tutorial_does_what_it_says(
     stack: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from openai import AsyncOpenAI
 
 from tests.fixtures.batches import line
 from tests.fixtures.installation import Installation
 from tests.fixtures.receiver import receiving
+
+pytestmark = pytest.mark.thorough
 
 
 async def test_a_completed_batch_is_heard_of_even_if_the_receiver_fails_first(

@@ -40,7 +40,14 @@ ENGINES = {
     ("1", "bfloat16", 1): BFLOAT16,
     ("0", "bfloat16", 16): BFLOAT16,
 }
-RUNS = [(*engine, name) for engine, names in ENGINES.items() for name in names]
+SHORTER = {("1", "float32", 1), ("0", "bfloat16", 16)}
+"""What every run of the tests shows: the two that differ in everything."""
+
+RUNS = [
+    pytest.param(*engine, name, marks=[] if engine in SHORTER else [pytest.mark.thorough])
+    for engine, names in ENGINES.items()
+    for name in names
+]
 
 
 @cache

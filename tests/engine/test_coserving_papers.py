@@ -11,7 +11,7 @@ import pytest
 from engine_adapter.host_cpu import matmul_dtype
 from tests.engine.engine_scripts import LIMIT_S, run_script
 
-pytestmark = pytest.mark.timeout(LIMIT_S)
+pytestmark = [pytest.mark.timeout(LIMIT_S), pytest.mark.thorough]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ from store.session import Database
 from tests.fixtures.engine import START_LIMIT_S, running_engine, tiny_settings
 from tests.fixtures.online import running_gateway
 
+pytestmark = pytest.mark.thorough
+
 POLICY_OFF = {"COSERVE_POLICY": "off"}
 
 

@@ -18,6 +18,8 @@ from engine_adapter.simulator.gpu_table import CUDA_GRAPH_ROWS, GpuTimes, load_g
 from tests.engine.test_stored_profile import MEASURED_IN_S
 from tests.fixtures.engine import START_LIMIT_S, TOKENIZER, running_engine, tiny_settings
 
+pytestmark = pytest.mark.thorough
+
 TABLE = "h100-llama-3.1-8b"
 
 

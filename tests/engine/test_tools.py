@@ -47,7 +47,9 @@ def caller(engine_python: Path, folder: Path, says: str) -> Path:
     return target
 
 
-@pytest.fixture(scope="module", params=["no parser", "qwen"])
+@pytest.fixture(
+    scope="module", params=["no parser", pytest.param("qwen", marks=pytest.mark.thorough)]
+)
 def engine(
     request: pytest.FixtureRequest, engine_python: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningEngine]:
