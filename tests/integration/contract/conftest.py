@@ -29,9 +29,9 @@ from store.repositories import key as keys
 from store.repositories import project as projects
 from store.session import Database
 from tests.fixtures.batches import Bench
+from tests.fixtures.databases import TEMPLATE
 from tests.fixtures.online import Gateway, running_gateway
 from tests.fixtures.receiver import LOOPBACK
-from tests.fixtures.servers import TEMPLATE
 
 MODEL = "org/fake-model"
 CHAT: Final = "/v1/chat/completions"

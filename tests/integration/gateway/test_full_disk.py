@@ -30,7 +30,7 @@ from tests.fixtures.batches import (
     line,
     read_batch,
 )
-from tests.fixtures.servers import TEMPLATE
+from tests.fixtures.databases import TEMPLATE
 from tests.fixtures.small_disk import SmallDisk, small_disk
 from tests.integration.gateway.conftest import MODEL, Online
 
