@@ -17,6 +17,7 @@ import psycopg
 import pytest
 
 from coserve.local.ports import free_port
+from coserve.local.snapshot import parts_of
 from tests.fixtures.supervised import Up, clean_environment, processes_of, wait_until
 
 pytestmark = pytest.mark.thorough
@@ -56,11 +57,13 @@ def test_crashed_parts_come_back_and_an_interrupt_ends_everything(
         os.kill(victim, signal.SIGKILL)
 
     def all_back() -> bool:
-        seen = json.loads(stack.run("status", "--json").stdout)["parts"]
+        seen = parts_of(stack.home)
         return len(seen) == len(parts) and all(part["state"] == "ready" for part in seen)
 
     wait_until(lambda: stack.said().count("starting it again") >= len(parts), "crashes are told")
     wait_until(all_back, "all parts are back")
+    shown = json.loads(stack.run("status", "--json").stdout)["parts"]
+    assert {(part["name"], part["state"]) for part in shown} == {(name, "ready") for name in parts}
     stack.wait_until_ready()
     assert "Gateway ended (exit code 137)" in stack.said().replace("The gateway", "Gateway")
 
@@ -80,19 +83,9 @@ def test_nothing_outlives_a_killed_supervisor_and_a_new_start_works(
     first.end(signal.SIGKILL)
     second = up(ENGINE_URLS=address)  # at once: the children of the first may still be ending
     assert second.wait_until_ready() == key
-    assert second.end(signal.SIGTERM) < STOP_LIMIT_S
-    assert second.process.returncode == 0, second.said()
-    assert second.left() == []
-    assert first.left() == []
-
-
-def test_all_children_of_a_killed_supervisor_end_within_seconds(
-    up: Callable[..., Up], start_engine: Callable[..., str]
-) -> None:
-    stack = up(ENGINE_URLS=start_engine())
-    stack.wait_until_ready()
-    stack.end(signal.SIGKILL)
-    assert wait_until(lambda: stack.left() == [], "all ended", 20) < 8
+    wait_until(lambda: first.tree_left() == [], "nothing of the first lives", 20)
+    second.end(signal.SIGKILL)
+    assert wait_until(lambda: second.left() == [], "all ended within seconds", 20) < 8
 
 
 def test_a_stop_in_the_middle_of_the_start_leaves_nothing(

@@ -16,26 +16,28 @@ import httpx
 import orjson
 import pytest
 
-from tests.fixtures.supervised import ROOT, Up, wait_until
+from tests.fixtures.engine import TINY_MODEL
+from tests.fixtures.supervised import Up, wait_until
 
 pytestmark = pytest.mark.thorough
 
-MODEL = ROOT / ".coserve/models/SmolLM2-135M-Instruct"
 START_LIMIT_S = 300.0
 IDLE_LIMIT = 0.25
 """Of one core, the whole stack. Far above its need (docs/running.md): it finds a spin."""
-IDLE_LOOK_S = 20.0
-NUM_LINES = 24
+IDLE_LOOK_S = 10.0
+NUM_LINES = 16
+NUM_SHORT = 2
+LONG_TOKENS = 1800
+"""At a step each the engine is at it for many seconds: it dies with most of them begun."""
 
 
 @pytest.fixture
-def own_stack() -> Iterator[Up]:
+def own_stack(tiny_model: Path) -> Iterator[Up]:
     place = Path(tempfile.mkdtemp(prefix="cse-"))
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    settings = {"COSERVE_MODEL": str(MODEL)} if (MODEL / "config.json").is_file() else {}
-    up = Up(place / "home", port, **settings)
+    up = Up(place / "home", port, COSERVE_MODEL=str(tiny_model))
     yield up
     if up.process.poll() is None:
         up.process.kill()
@@ -46,7 +48,7 @@ def own_stack() -> Iterator[Up]:
 
 def ask(http: httpx.Client) -> int:
     body = {
-        "model": MODEL.name,
+        "model": TINY_MODEL,
         "messages": [{"role": "user", "content": "Say hello."}],
         "max_tokens": 4,
     }
@@ -57,7 +59,7 @@ def ask(http: httpx.Client) -> int:
 
 
 class Batch:
-    """Lines of many lengths, the longest of which take the engine a while."""
+    """A few short lines, and many that take the engine a while."""
 
     def __init__(self, http: httpx.Client) -> None:
         self._http = http
@@ -73,9 +75,9 @@ class Batch:
 
     def _line(self, number: int) -> dict[str, Any]:
         body = {
-            "model": MODEL.name,
+            "model": TINY_MODEL,
             "messages": [{"role": "user", "content": f"Tell a story of {number} ships."}],
-            "max_tokens": 4 + 8 * number,
+            "max_tokens": 4 if number < NUM_SHORT else LONG_TOKENS,
             "ignore_eos": True,
         }
         url = "/v1/chat/completions"
@@ -124,10 +126,10 @@ def test_idle_then_a_dead_engine_then_a_dead_supervisor(own_stack: Up, http: htt
     victim = stack.pid_of("engine")
     assert victim is not None
     batch = Batch(http)
-    wait_until(lambda: batch.num_done() >= 2, "the shortest lines are done", START_LIMIT_S)
+    wait_until(lambda: batch.num_done() >= NUM_SHORT, "the shortest lines are done", START_LIMIT_S)
     os.kill(victim, signal.SIGKILL)
     finished = batch.results()
-    assert 2 <= finished.count(b"\n") < NUM_LINES, "there was nothing to lose"
+    assert NUM_SHORT <= finished.count(b"\n") < NUM_LINES, "there was nothing to lose"
     wait_until(lambda: "The engine ended (exit code 137)" in stack.said(), "the crash is told")
     wait_until(lambda: ask(http) == 503, "no engine is a 503", 30)
     wait_until(lambda: ask(http) == 200, "the engine is back", START_LIMIT_S)

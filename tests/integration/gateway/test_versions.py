@@ -152,7 +152,7 @@ async def test_two_versions_share_the_newer_ones_tables(
         old_commands, new_commands = commands(old_root, env), commands(ROOT, env)
         with ExitStack() as running:
             running.enter_context(workers([old_gateway], logs["old"], old_root))
-            running.enter_context(workers([new_gateway], logs["new"]))
+            running.enter_context(workers([new_gateway], logs["new"], ROOT))
             old_workers: Workers = running.enter_context(
                 workers(old_commands, logs["old"], old_root)
             )
@@ -160,7 +160,7 @@ async def test_two_versions_share_the_newer_ones_tables(
             await until_ready(new_url)
             async with client(old_url) as old, client(new_url) as new:
                 await through((new, old, "old-workers-"))
-                running.enter_context(workers(new_commands, logs["new"]))
+                running.enter_context(workers(new_commands, logs["new"], ROOT))
                 await through((old, new, "both-a-"), (new, old, "both-b-"))
                 await asyncio.to_thread(old_workers.stop, PATIENCE_S)
                 await through((old, new, "new-workers-"))

@@ -27,6 +27,7 @@ from gateway.settings import GatewaySettings
 from store.models import DEFAULT_PROJECT_ID
 from store.repositories import key as keys
 from store.session import Database
+from tests.fixtures.forked import ForkedProcess
 from tests.integration.gateway.test_process import until_ready
 
 MODEL = "org/fake-model"
@@ -103,7 +104,7 @@ class Outside:
 
     port: int
     key: str
-    process: asyncio.subprocess.Process
+    process: ForkedProcess
     log: Path
     engine: FakeEngine
 
@@ -148,18 +149,14 @@ async def outside(
             "COSERVE_PORT": str(port),
             **outside_settings,
         }
-        with log.open("wb") as out:
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "gateway", cwd=ROOT, env=environment, stdout=out, stderr=out
-            )
+        process = ForkedProcess((sys.executable, "-m", "gateway"), env=environment, log=log)
         try:
             gateway = Outside(port, key, process, log, engine)
             await until_ready(gateway.url)
             yield gateway
         finally:
-            if process.returncode is None:
-                process.terminate()
-            await process.wait()
+            process.terminate()
+            await asyncio.to_thread(process.wait)
 
 
 def chat(prompt: str = CANARY, **more: Any) -> dict[str, Any]:

@@ -52,7 +52,7 @@ async def test_no_secret_is_logged_or_answered(outside: Outside) -> None:
     async with httpx.AsyncClient(base_url=outside.url) as http:
         await http.get("/v1/models", headers={"authorization": f"Basic {outside.key}"})
     outside.process.send_signal(signal.SIGTERM)
-    await outside.process.wait()
+    await asyncio.to_thread(outside.process.wait)
     log = outside.log.read_bytes()
     lines = [orjson.loads(line) for line in log.splitlines()]
     assert all({"at", "level", "part", "logger", "message"} <= set(line) for line in lines)

@@ -15,7 +15,7 @@ from batch.worker.commands import worker_commands
 from coserve.commands import worker_check
 from coserve.commands.worker_check import answers, pool_runs, worker_name
 from tests.fixtures.batches import PATIENCE_S, until
-from tests.fixtures.workers import workers
+from tests.fixtures.workers import ROOT, workers
 
 
 async def test_a_worker_is_well_while_it_and_its_pool_run(
@@ -27,7 +27,7 @@ async def test_a_worker_is_well_while_it_and_its_pool_run(
     settings = BatchSettings()
     app = make_app(settings)
     sweep = next(one for one in worker_commands(settings) if one.name == "worker-sweep")
-    with workers([sweep], tmp_path / "log") as started:
+    with workers([sweep], tmp_path / "log", root=ROOT) as started:
         process = psutil.Process(started.processes["worker-sweep"].pid)
         name = worker_name(process.pid)
         assert name is not None

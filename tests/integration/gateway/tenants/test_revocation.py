@@ -21,7 +21,8 @@ from engine_adapter.client.fake_server import serving
 from store.models import DEFAULT_PROJECT_ID
 from store.repositories import key as keys
 from store.session import Database
-from tests.integration.gateway.test_process import ROOT, until_ready
+from tests.fixtures.forked import ForkedProcess
+from tests.integration.gateway.test_process import until_ready
 
 LIMIT_S = 5.0
 """Promised in docs/tenants.md."""
@@ -54,17 +55,18 @@ class Two:
 @asynccontextmanager
 async def gateway_process(environment: dict[str, str]) -> AsyncIterator[str]:
     port = free_port()
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "gateway", cwd=ROOT, env=environment | {"COSERVE_PORT": str(port)}
+    process = ForkedProcess(
+        (sys.executable, "-m", "gateway"),
+        env=environment | {"COSERVE_PORT": str(port)},
+        log=Path(environment["COSERVE_HOME"]) / f"gateway-{port}.log",
     )
     url = f"http://127.0.0.1:{port}"
     try:
         await until_ready(url)
         yield url
     finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
+        process.kill()
+        await asyncio.to_thread(process.wait)
 
 
 @pytest.fixture
