@@ -66,7 +66,7 @@ PYTEST := $(BIN)/pytest -n auto --dist loadgroup --no-loadscope-reorder
 test: setup-dev setup-helm setup-engine setup-kernels  ## set up if needed, run all but the thorough tests
 	$(PYTEST) tests -m "not thorough"
 
-test-all: setup-dev setup-helm setup-engine setup-kernels  ## every test, the thorough ones too: 24 minutes on 2 cores
+test-all: setup-dev setup-helm setup-engine setup-kernels  ## every test, the thorough ones too; the end says what took how long
 	$(PYTEST) tests
 
 # A test that fails beside thousands of others and passes alone is named, not hidden; four of them are no accident.
