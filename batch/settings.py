@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
+from batch.broker import Broker
 from batch.secret_files import ServiceSettings
 from batch.webhooks.names import checked_servers
 from batch.webhooks.targets import TargetPolicy
@@ -45,6 +46,10 @@ class CommonSettings(ServiceSettings):
     broker_url: str = Field(
         default="redis://127.0.0.1:6379/0", validation_alias="BROKER_URL", repr=False
     )
+    broker_ca: str = ""
+    """File of the authority that signed the broker's certificate (COSERVE_BROKER_CA); empty: one
+    that the host trusts."""
+
     engine_urls: Annotated[str, NoDecode] = Field(
         default="http://127.0.0.1:30000", validation_alias="ENGINE_URLS"
     )
@@ -67,6 +72,19 @@ class CommonSettings(ServiceSettings):
     """Name servers that are asked for webhooks' hosts, comma separated
     (COSERVE_WEBHOOK_NAMESERVERS); none: the host's own."""
 
+    @field_validator("broker_url")
+    @classmethod
+    def _is_broker(cls, url: str) -> str:
+        Broker(url).check()
+        return url
+
+    @field_validator("broker_ca")
+    @classmethod
+    def _is_authority(cls, path: str) -> str:
+        if path and not Path(path).is_file():
+            raise ValueError("there is no such file")
+        return path
+
     @field_validator("webhook_nameservers")
     @classmethod
     def _are_servers(cls, servers: str) -> str:
@@ -78,6 +96,11 @@ class CommonSettings(ServiceSettings):
     def _are_networks(cls, networks: str) -> str:
         TargetPolicy.of(networks)
         return networks
+
+    @property
+    def broker(self) -> Broker:
+        """Where the broker is."""
+        return Broker(self.broker_url, self.broker_ca)
 
     @property
     def webhook_targets(self) -> TargetPolicy:

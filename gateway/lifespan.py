@@ -8,12 +8,10 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 
 from fastapi import FastAPI
-from redis.asyncio import Redis
 
 from batch.clock import SystemClock
 from batch.files import make_file_store
 from batch.queue import CeleryQueue
-from batch.settings import BatchSettings
 from batch.storage import DATABASE
 from batch.webhooks.names import ReceiverNames
 from batch.webhooks.sender import Sender
@@ -57,15 +55,13 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
             limit_s=ANSWER_LIMIT_S,
         )
         stack.push_async_callback(database.dispose)
-        broker = Redis.from_url(
-            settings.broker_url,
-            socket_timeout=_BROKER_PROBE_S,
-            socket_connect_timeout=_BROKER_PROBE_S,
+        broker = settings.broker.client(
+            socket_timeout=_BROKER_PROBE_S, socket_connect_timeout=_BROKER_PROBE_S
         )
         stack.push_async_callback(broker.aclose)
-        buckets = ValkeyBuckets(settings.broker_url)
+        buckets = ValkeyBuckets(settings.broker)
         stack.push_async_callback(buckets.close)
-        at_once = RequestsAtOnce(settings.broker_url, metrics)
+        at_once = RequestsAtOnce(settings.broker, metrics)
         stack.push_async_callback(at_once.close)
         registry = EngineRegistry(database, settings.engines)
         pool = EnginePool(seen=registry.note, aliases=settings.aliases)
@@ -80,7 +76,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
             discovery = EngineDiscovery(api, database)
         usage = UsageRecorder(database, metrics)
         limiter = make_limiter(buckets, settings, metrics)
-        celery = make_celery(BatchSettings.model_validate({"BROKER_URL": settings.broker_url}))
+        celery = make_celery(settings)
         stack.callback(celery.close)
 
         app.state.database = database

@@ -15,7 +15,7 @@ from celery import Celery
 from celery.platforms import SecurityWarning
 
 from batch.queue import GC_FILES, SWEEP, TASK_ROUTES
-from batch.settings import BatchSettings
+from batch.settings import BatchSettings, CommonSettings
 from batch.worker.growth import Growth
 
 # As whom a worker runs is the operator's choice; the warning is no line of a log.
@@ -29,11 +29,13 @@ SWEEP_PERIOD_S: Final = 3.0
 GC_PERIOD_S: Final = 600.0
 
 
-def make_app(settings: BatchSettings | None = None) -> Celery:
+def make_app(settings: CommonSettings | None = None) -> Celery:
     """A configured app. Connects to nothing until it is used."""
     settings = settings or BatchSettings()
-    app = Celery("coserve", broker=settings.broker_url, set_as_current=False)
+    broker = settings.broker.celery()
+    app = Celery("coserve", broker=broker["broker_url"], set_as_current=False)
     app.conf.update(
+        broker_use_ssl=broker["broker_use_ssl"],
         include=["batch.worker.tasks"],
         task_routes=TASK_ROUTES,
         task_default_queue="stages",
@@ -58,6 +60,7 @@ def make_app(settings: BatchSettings | None = None) -> Celery:
             "socket_timeout": 30,
             "socket_connect_timeout": 5,
             "socket_keepalive": True,
+            **broker["options"],
         },
         beat_schedule={
             "sweep": _every(SWEEP, SWEEP_PERIOD_S),

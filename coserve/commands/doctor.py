@@ -17,6 +17,7 @@ def doctor(json: AsJson = False) -> None:
     """Look at host, disk, memory, GPU, packages, database, broker and engines; 1 if one is bad."""
     from dataclasses import asdict
 
+    from batch.settings import BatchSettings
     from coserve.local import postgres
     from coserve.local.checkup import Case, examine
     from coserve.local.lock import find_owner
@@ -30,7 +31,7 @@ def doctor(json: AsJson = False) -> None:
         checkout=CHECKOUT,
         owner=owner,
         database_url=settings.database_url or running_url,
-        broker_url=settings.broker_url,
+        broker=BatchSettings().broker if settings.broker_url else None,
     )
     findings = list(examine(case))
     if json:

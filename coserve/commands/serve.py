@@ -61,20 +61,6 @@ def _beat_is_main_process() -> bool:
     return b"celery" in argv and b"beat" in argv
 
 
-async def _broker_answers(url: str) -> bool:
-    import redis.asyncio
-    from redis.exceptions import RedisError
-
-    client = redis.asyncio.Redis.from_url(url)
-    try:
-        async with asyncio.timeout(_CHECK_LIMIT_S):
-            return bool(await client.ping())
-    except (RedisError, OSError, TimeoutError):
-        return False
-    finally:
-        await client.aclose()
-
-
 def _worker_is_well(settings: BatchSettings) -> bool:
     """Of this container's worker."""
     from batch.worker.app import make_app
@@ -104,7 +90,7 @@ def serve(
     elif part is ServedPart.WORKER_CHECK:
         raise typer.Exit(0 if _worker_is_well(batch) else 1)
     elif part is ServedPart.BEAT_CHECK:
-        healthy = _beat_is_main_process() and asyncio.run(_broker_answers(batch.broker_url))
+        healthy = _beat_is_main_process() and not asyncio.run(batch.broker.fault(_CHECK_LIMIT_S))
         raise typer.Exit(0 if healthy else 1)
     else:
         # Beat keeps its schedule in the working directory: one that is ours to write to.

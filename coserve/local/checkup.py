@@ -17,6 +17,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from batch.broker import Broker
 from coserve.local.lock import Owner
 from coserve.local.probes import http_get, why_port_unusable
 from coserve.settings import LocalSettings
@@ -34,6 +35,7 @@ _ASK_TORCH: Final = (
     " torch.cuda.device_count() if torch.cuda.is_available() else 0)"
 )
 _TORCH_LIMIT_S: Final = 60.0
+_BROKER_LIMIT_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -57,14 +59,14 @@ class Case:
 
     Attributes:
         database_url: Of the running stack or of DATABASE_URL; none while there is no database.
-        broker_url: Where one was given.
+        broker: Where one was given.
     """
 
     settings: LocalSettings
     checkout: Path
     owner: Owner | None
     database_url: str | None
-    broker_url: str | None
+    broker: Broker | None
 
 
 def examine(case: Case) -> Iterator[Finding]:
@@ -233,19 +235,12 @@ def _statusz(owner: Owner | None) -> Mapping[str, Any]:
 def _broker(case: Case, said: Mapping[str, Any]) -> Finding:
     if "broker" in said:
         return _told("broker", said["broker"], "coserve logs valkey", "it answers the gateway")
-    if case.broker_url is None:
+    if case.broker is None:
         return Finding("broker", "unknown", "nothing runs here; make run starts one")
-    import redis
-    from redis.exceptions import RedisError
-
-    client = redis.Redis.from_url(case.broker_url, socket_timeout=5, socket_connect_timeout=5)
-    try:
-        client.ping()
-    except (RedisError, OSError) as error:
-        found = f"it does not answer ({type(error).__name__})"
-        return Finding("broker", "bad", found, "Start it, or correct BROKER_URL.")
-    finally:
-        client.close()
+    if fault := asyncio.run(case.broker.fault(_BROKER_LIMIT_S)):
+        return Finding(
+            "broker", "bad", f"it does not answer ({fault})", "Start it, or correct BROKER_URL."
+        )
     return Finding("broker", "good", "it answers")
 
 

@@ -17,6 +17,7 @@ from typing import Final
 
 from redis.exceptions import RedisError
 
+from batch.broker import Broker
 from engine_adapter.wire.errors import RateLimited
 from gateway.auth.principal import Principal
 from gateway.limits.limiter import RETRY_S
@@ -74,8 +75,8 @@ class RequestsAtOnce:
     no entry.
     """
 
-    def __init__(self, url: str, metrics: Metrics, *, hold_s: float = HOLD_S) -> None:
-        self._script = Script(url, _SCRIPT)
+    def __init__(self, broker: Broker, metrics: Metrics, *, hold_s: float = HOLD_S) -> None:
+        self._script = Script(broker, _SCRIPT)
         self._metrics = metrics
         self._hold_s = hold_s
         self._held: dict[str, set[str]] = {}

@@ -12,8 +12,10 @@ from contextlib import suppress
 from hashlib import sha1
 from typing import Any, Final
 
-from redis.asyncio import Connection, ConnectionPool
+from redis.asyncio import Connection
 from redis.exceptions import ConnectionError, NoScriptError, ResponseError
+
+from batch.broker import Broker
 
 MAX_CONNECTIONS: Final = 8
 """Each is used for a fraction of a millisecond; further requests wait their turn."""
@@ -29,13 +31,11 @@ class Script:
     is closed.
     """
 
-    def __init__(self, url: str, text: str, *, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, broker: Broker, text: str, *, timeout_s: float = TIMEOUT_S) -> None:
         self._text = text
         self._timeout_s = timeout_s
         self._sha = sha1(text.encode(), usedforsecurity=False).hexdigest()
-        self._factory = ConnectionPool.from_url(
-            url, socket_timeout=None, socket_connect_timeout=timeout_s
-        )
+        self._factory = broker.pool(socket_timeout=None, socket_connect_timeout=timeout_s)
         self._idle: list[Connection] = []
         self._room = asyncio.Semaphore(MAX_CONNECTIONS)
 
@@ -62,7 +62,11 @@ class Script:
             self._room.release()
 
     async def close(self) -> None:
-        """Close what is idle."""
+        """Close what is idle, and the way to new ones."""
+        await self._drop_idle()
+        await self._factory.disconnect()
+
+    async def _drop_idle(self) -> None:
         while self._idle:
             with suppress(OSError):
                 await self._idle.pop().disconnect(nowait=True)
@@ -75,7 +79,7 @@ class Script:
                 raise
             except (ConnectionError, OSError):
                 # The server has closed it since it was last used; the others are no better.
-                await self.close()
+                await self._drop_idle()
         made: Connection = self._factory.make_connection()  # type: ignore[no-untyped-call]
         return await self._ask_over(made, command)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from batch.broker import Broker
 from gateway.limits.buckets import LOST_BACKLOG_US, MAX_BACKLOG_US, PERIOD_US, Charge, Taken
 from gateway.limits.script import TIMEOUT_S, Script
 
@@ -60,8 +61,8 @@ return after
 class ValkeyBuckets:
     """Buckets on a server; raises what `Script.run` raises when it cannot be reached."""
 
-    def __init__(self, url: str, *, timeout_s: float = TIMEOUT_S) -> None:
-        self._script = Script(url, _SCRIPT, timeout_s=timeout_s)
+    def __init__(self, broker: Broker, *, timeout_s: float = TIMEOUT_S) -> None:
+        self._script = Script(broker, _SCRIPT, timeout_s=timeout_s)
 
     async def take(self, charges: Sequence[Charge]) -> Taken:
         """See `Buckets.take`."""

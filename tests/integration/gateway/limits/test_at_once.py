@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 
+from batch.broker import Broker
 from coserve.local.ports import free_port
 from engine_adapter.wire.errors import RateLimited
 from gateway.auth.principal import Principal
@@ -19,7 +20,7 @@ from store.types import new_id
 
 @asynccontextmanager
 async def gateway(url: str, hold_s: float = 30) -> AsyncIterator[RequestsAtOnce]:
-    made = RequestsAtOnce(url, Metrics(), hold_s=hold_s)
+    made = RequestsAtOnce(Broker(url), Metrics(), hold_s=hold_s)
     try:
         yield made
     finally:
@@ -79,7 +80,7 @@ async def test_what_is_served_on_stays_counted(broker_url: str, project: Princip
 
 async def test_without_valkey_everybody_counts_alone(project: Principal) -> None:
     metrics = Metrics()
-    away = RequestsAtOnce(f"redis://127.0.0.1:{free_port()}/0", metrics)
+    away = RequestsAtOnce(Broker(f"redis://127.0.0.1:{free_port()}/0"), metrics)
     for place in [await away.enter(project) for _ in range(3)]:
         place.leave()
     await away.flush()

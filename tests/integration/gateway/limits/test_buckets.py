@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from redis.asyncio import Redis
 
+from batch.broker import Broker
 from gateway.limits.buckets import (
     LOST_BACKLOG_US,
     MAX_BACKLOG_US,
@@ -32,7 +33,7 @@ async def client(broker_url: str) -> AsyncIterator[Redis]:
 
 @pytest.fixture
 async def shared(broker_url: str) -> AsyncIterator[ValkeyBuckets]:
-    made = ValkeyBuckets(broker_url, timeout_s=PATIENCE_S)
+    made = ValkeyBuckets(Broker(broker_url), timeout_s=PATIENCE_S)
     yield made
     await made.close()
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from batch.broker import Broker
 from coserve.local import valkey
 from coserve.local.process import ManagedProcess
 from engine_adapter.wire.errors import RateLimited
@@ -39,7 +40,7 @@ async def made() -> AsyncIterator[Callable[[str], ValkeyBuckets]]:
     buckets: list[ValkeyBuckets] = []
 
     def make(url: str) -> ValkeyBuckets:
-        buckets.append(ValkeyBuckets(url, timeout_s=PATIENCE_S))
+        buckets.append(ValkeyBuckets(Broker(url), timeout_s=PATIENCE_S))
         return buckets[-1]
 
     yield make

@@ -1,0 +1,146 @@
+"""The broker behind Sentinels, and over TLS: real servers, the product's own clients."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from redis.exceptions import RedisError
+
+from batch.broker import Broker
+from batch.files import make_file_store
+from batch.settings import BatchSettings
+from batch.worker.app import make_app
+from engine_adapter.client.fake_engine import FakeEngine, FakeSettings
+from engine_adapter.client.fake_server import serving
+from gateway.limits.buckets import Charge
+from gateway.limits.valkey import ValkeyBuckets
+from store.session import Database
+from tests.fixtures.batches import PATIENCE_S, add_validating, line, until_status
+from tests.fixtures.sentinels import ValkeyGroup, valkey_group
+from tests.fixtures.workers import installation, workers
+
+pytestmark = pytest.mark.timeout(400)
+
+
+@pytest.fixture
+def group(servers_home: Path, tmp_path: Path) -> Iterator[ValkeyGroup]:
+    with valkey_group(tmp_path / "valkey") as made:
+        yield made
+
+
+async def test_limits_follow_the_master(group: ValkeyGroup) -> None:
+    buckets = ValkeyBuckets(Broker(group.url), timeout_s=PATIENCE_S)
+    charge = [Charge("k", 1)]
+    assert (await buckets.take(charge)).allowed
+    await group.lose_master()
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                assert (await buckets.take(charge)).allowed
+                break
+            except (RedisError, OSError):
+                await asyncio.sleep(0.1)
+    assert await Broker(group.url).fault(PATIENCE_S) == ""
+    await buckets.close()
+
+
+async def test_batches_go_on_when_the_master_is_lost(
+    group: ValkeyGroup,
+    database: Database,
+    database_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with serving(FakeEngine(FakeSettings())) as engine_url:
+        for name, value in {
+            "DATABASE_URL": database_url,
+            "BROKER_URL": group.url,
+            "ENGINE_URLS": engine_url,
+            "COSERVE_HOME": str(tmp_path),
+        }.items():
+            monkeypatch.setenv(name, value)
+        settings = BatchSettings()
+        store = make_file_store(settings)
+        lines = [line(f"r{n}") for n in range(20)]
+        with workers(installation(settings), tmp_path / "log"):
+            before = await add_validating(database, store, lines)
+            await until_status(database, before, "completed")
+            await group.lose_master()
+            # Nobody sends a message for it: beat and the sweep reach each other by the new master.
+            after = await add_validating(database, store, lines)
+            await until_status(database, after, "completed")
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """Of 127.0.0.1, signed by itself; its key stands before it."""
+    key, made, both = tmp_path / "key.pem", tmp_path / "made.pem", tmp_path / "both.pem"
+    subprocess.run(
+        [
+            "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
+            "-nodes", "-days", "2", "-subj", "/CN=valkey", "-addext", "subjectAltName=IP:127.0.0.1",
+            "-keyout", key, "-out", made,
+        ],
+        check=True,
+        capture_output=True,
+    )  # fmt: skip
+    both.write_text(key.read_text() + made.read_text())
+    return both
+
+
+@asynccontextmanager
+async def encrypted(url: str, certificate: Path) -> AsyncIterator[str]:
+    """The same server over TLS: its build here has none, so a relay before it ends the TLS."""
+    to = urlsplit(url)
+
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(65536):
+                writer.write(data)
+                await writer.drain()
+        except OSError:
+            pass
+        finally:
+            writer.close()
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, to_there = await asyncio.open_connection(to.hostname, to.port)
+        await asyncio.gather(copy(reader, to_there), copy(there, writer))
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    server = await asyncio.start_server(relay, "127.0.0.1", 0, ssl=context)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        yield f"rediss://:{to.password}@127.0.0.1:{port}/0"
+
+
+async def test_a_certificate_of_ones_own_authority(broker_url: str, certificate: Path) -> None:
+    async with encrypted(broker_url, certificate) as url:
+        assert await Broker(url, str(certificate)).fault(PATIENCE_S) == ""
+        assert await Broker(url).fault(PATIENCE_S) == "ConnectionError", "nobody vouches for it"
+        elsewhere = url.replace("127.0.0.1", "localhost")
+        assert await Broker(elsewhere, str(certificate)).fault(PATIENCE_S) == "ConnectionError"
+
+        buckets = ValkeyBuckets(Broker(url, str(certificate)), timeout_s=PATIENCE_S)
+        assert (await buckets.take([Charge("k", 1)])).allowed
+        await buckets.close()
+
+        settings = BatchSettings.model_validate({"BROKER_URL": url, "broker_ca": str(certificate)})
+
+        def there_and_back() -> object:
+            app = make_app(settings)
+            with app.connection_for_write() as connection:
+                connection.ensure_connection(max_retries=1)
+                with connection.SimpleQueue("test") as queue:
+                    queue.put({"said": 1})
+                    return queue.get(timeout=PATIENCE_S).payload
+
+        assert await asyncio.to_thread(there_and_back) == {"said": 1}
