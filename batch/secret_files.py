@@ -22,6 +22,7 @@ from pydantic_settings import (
 SECRETS = frozenset(
     {
         "DATABASE_URL",
+        "DATABASE_REPLICA_URL",
         "BROKER_URL",
         "COSERVE_SECRET",
         "COSERVE_METRICS_TOKEN",

@@ -20,6 +20,7 @@ from gateway.auth.scopes import check_scope
 from gateway.auth.usage import UsageRecorder
 from gateway.limits.reached import ReceiverLooks
 from gateway.observability.metrics import Metrics
+from gateway.replica import Readings
 from gateway.settings import GatewaySettings
 from gateway.storage_watch import StorageWatch
 from gateway.tenants.actor import Actor, api_actor
@@ -32,6 +33,10 @@ def _settings(request: Request) -> GatewaySettings:
 
 def _database(request: Request) -> Database:
     return cast(Database, request.app.state.database)
+
+
+def _readings(request: Request) -> Readings:
+    return cast(Readings, request.app.state.readings)
 
 
 def _engines(request: Request) -> EnginePool:
@@ -117,6 +122,8 @@ async def _session(
 
 SettingsDep = Annotated[GatewaySettings, Depends(_settings)]
 DatabaseDep = Annotated[Database, Depends(_database)]
+ReadingsDep = Annotated[Readings, Depends(_readings)]
+"""For lists, which may be some seconds old."""
 EnginesDep = Annotated[EnginePool, Depends(_engines)]
 FileStoreDep = Annotated[FileStore, Depends(_file_store)]
 QueueDep = Annotated[Queue, Depends(_queue)]

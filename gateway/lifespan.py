@@ -29,6 +29,7 @@ from gateway.limits.at_once import RequestsAtOnce
 from gateway.limits.reached import ReceiverLooks
 from gateway.limits.valkey import ValkeyBuckets
 from gateway.observability.metrics import Metrics
+from gateway.replica import Readings
 from gateway.serving import PromptParts
 from gateway.settings import GatewaySettings
 from gateway.storage_watch import StorageWatch
@@ -55,6 +56,16 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
             limit_s=ANSWER_LIMIT_S,
         )
         stack.push_async_callback(database.dispose)
+        replica = None
+        if settings.database_replica_url:
+            replica = Database(
+                settings.database_replica_url,
+                pool_size=settings.database_pool,
+                max_overflow=settings.database_overflow,
+                prepares=settings.database_prepares,
+                limit_s=ANSWER_LIMIT_S,
+            )
+            stack.push_async_callback(replica.dispose)
         broker = settings.broker.client(
             socket_timeout=_BROKER_PROBE_S, socket_connect_timeout=_BROKER_PROBE_S
         )
@@ -93,6 +104,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.file_store = make_file_store(settings)
         app.state.queue = CeleryQueue(celery)
         clock = app.state.clock = SystemClock()
+        readings = app.state.readings = Readings(database, replica, clock)
         names = ReceiverNames(settings.webhook_servers)
         stack.push_async_callback(names.close)
         app.state.sender = Sender(settings.webhook_targets, clock, names)
@@ -112,6 +124,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
             following = [
                 group.create_task(registry.follow(pool)),
                 group.create_task(storage.run()),
+                group.create_task(readings.run()),
             ]
             if settings.engine_selector:
                 following.append(group.create_task(discovery.run()))

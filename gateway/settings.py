@@ -14,6 +14,10 @@ class GatewaySettings(CommonSettings):
 
     host: str = "127.0.0.1"
     port: int = Field(default=8080, ge=0, le=65535)
+    database_replica_url: str = Field(
+        default="", validation_alias="DATABASE_REPLICA_URL", repr=False
+    )
+    """A replica of the database, for lists and the dashboard's sums; empty: the database itself."""
     gateway_processes: int = Field(default=1, ge=1, le=256)
     """Processes of this gateway behind its port (COSERVE_GATEWAY_PROCESSES)."""
     secret: str = Field(default="", repr=False)

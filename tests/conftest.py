@@ -16,6 +16,7 @@ pytest_plugins = [
     "tests.fixtures.order",
     "tests.fixtures.pgbouncer",
     "tests.fixtures.servers",
+    "tests.fixtures.postgres_replica",
     "tests.fixtures.stack",
     "tests.fixtures.s3_server",
     "tests.fixtures.supervised",

@@ -82,7 +82,7 @@ class BatchesView:
 
     async def read(self, resources: Resources) -> Fragments:
         """See `View`."""
-        async with resources.database.snapshot() as work:
+        async with resources.readings.snapshot() as work:
             rows, has_more = await batch_browser.page(
                 work, self.organization_id, self.wanted, after=self.after, limit=PAGE_ROWS
             )

@@ -127,7 +127,7 @@ class IsolationView:
     async def read(self, resources: Resources) -> Fragments:
         """See `View`."""
         window = WINDOWS[self.window]
-        async with resources.database.snapshot() as work:
+        async with resources.readings.snapshot() as work:
             whole = (await read(work, window, SERIES)).whole()
         members = [one for one in resources.engine_pool.members if one.up]
         values: dict[str, Any] = {

@@ -95,7 +95,7 @@ class OverviewView:
     async def read(self, resources: Resources) -> Fragments:
         """See `View`."""
         window = WINDOWS[self.window]
-        async with resources.database.snapshot() as work:
+        async with resources.readings.snapshot() as work:
             history = await read(work, window, SERIES)
             recent = history
             if window.step_s > NOW_S // 2:

@@ -19,6 +19,7 @@ from gateway.dashboard.throttle import LoginThrottle
 from gateway.limits.at_once import RequestsAtOnce
 from gateway.limits.limiter import RateLimiter
 from gateway.limits.reached import ReceiverLooks
+from gateway.replica import Readings
 from gateway.serving import PromptParts
 from gateway.settings import GatewaySettings
 from gateway.storage_watch import StorageWatch
@@ -54,6 +55,12 @@ class Resources:
         """The process's database handle."""
         database: Database = self.state.database
         return database
+
+    @property
+    def readings(self) -> Readings:
+        """Where sums and lists are read, which may be some seconds old."""
+        readings: Readings = self.state.readings
+        return readings
 
     @property
     def full_places(self) -> list[str]:

@@ -146,7 +146,7 @@ async def _read(resources: Resources, admin: Admin, days: int) -> _Used:
     span = days if days in SPANS else 7
     until = resources.clock.now().date() + timedelta(days=1)
     first = until - timedelta(days=span)
-    async with resources.database.unit_of_work() as work:
+    async with resources.readings.snapshot() as work:
         lines = await usage.report(work, admin.organization_id, since=first, until=until)
         every_key = await keys.page(work, admin.organization_id, include_revoked=True)
         every_project = await projects.page(work, admin.organization_id, include_archived=True)

@@ -12,7 +12,14 @@ from batch.errors import BatchNotFound
 from batch.schemas import BatchList, BatchObject, CreateBatch, may_be_id
 from batch.states import BatchStatus
 from gateway.batch_shapes import shape, shapes
-from gateway.dependencies import ActorDep, DatabaseDep, EnginesDep, PrincipalDep, QueueDep
+from gateway.dependencies import (
+    ActorDep,
+    DatabaseDep,
+    EnginesDep,
+    PrincipalDep,
+    QueueDep,
+    ReadingsDep,
+)
 from gateway.sliced import ListResponse, dumped
 from gateway.tenants.actor import Action
 from store.repositories import batch as batches
@@ -56,13 +63,13 @@ async def create_batch(
 @router.get("/batches", response_model=BatchList)
 async def list_batches(
     principal: PrincipalDep,
-    database: DatabaseDep,
+    readings: ReadingsDep,
     engines: EnginesDep,
     after: str | None = None,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
 ) -> ListResponse:
     """A page of the project's batches, newest first."""
-    async with database.snapshot() as session:
+    async with readings.snapshot() as session:
         last = None
         if after is not None:
             if may_be_id(after):

@@ -17,7 +17,13 @@ from batch.files.parts import check_there, stream_file
 from batch.project_limits import check_storage
 from batch.schemas import FileDeleted, FileList, FileObject, may_be_id
 from engine_adapter.wire.errors import ApiError
-from gateway.dependencies import ActorDep, DatabaseDep, FileStoreDep, PrincipalDep
+from gateway.dependencies import (
+    ActorDep,
+    DatabaseDep,
+    FileStoreDep,
+    PrincipalDep,
+    ReadingsDep,
+)
 from gateway.error_handlers import error_response
 from gateway.multipart import MultipartForm
 from gateway.ranges import content_disposition, read_range
@@ -92,7 +98,7 @@ async def create_file(
 @router.get("/files", response_model=FileList)
 async def list_files(
     principal: PrincipalDep,
-    database: DatabaseDep,
+    readings: ReadingsDep,
     after: str | None = None,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 10_000,
     order: Literal["asc", "desc"] = "desc",
@@ -101,7 +107,7 @@ async def list_files(
     """A page of the project's files, by creation."""
     if purpose is not None and purpose not in FILE_PURPOSES:
         return ListResponse([], None, has_more=False)
-    async with database.unit_of_work() as session:
+    async with readings.snapshot() as session:
         position = None
         if after is not None:
             if may_be_id(after):

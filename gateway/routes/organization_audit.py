@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from batch.schemas import may_be_id
 from engine_adapter.wire.errors import NotFound
-from gateway.dependencies import AuditorDep, DatabaseDep
+from gateway.dependencies import AuditorDep, ReadingsDep
 from gateway.routes.organization_projects import PageLimit
 from gateway.tenants.shapes import audit_object
 from store.models import AuditEntry
@@ -26,7 +26,7 @@ MAX_UNIX_S = 253_402_300_799
 @router.get("/organization/audit_logs")
 async def list_audit_logs(  # noqa: PLR0913
     principal: AuditorDep,
-    database: DatabaseDep,
+    readings: ReadingsDep,
     after: str | None = None,
     before: str | None = None,
     limit: PageLimit = 20,
@@ -45,7 +45,7 @@ async def list_audit_logs(  # noqa: PLR0913
         None if since is None else datetime.fromtimestamp(since, UTC),
         None if until is None else datetime.fromtimestamp(until, UTC),
     )
-    async with database.unit_of_work() as session:
+    async with readings.snapshot() as session:
         found = await audit.page(
             session,
             organization_id,

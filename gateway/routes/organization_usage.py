@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query
 
 from engine_adapter.wire.errors import InvalidRequest
-from gateway.dependencies import ClockDep, DatabaseDep, ViewerDep
+from gateway.dependencies import ClockDep, ReadingsDep, ViewerDep
 from gateway.tenants.usage_report import Span, buckets, columns_of, unix_of
 from store.repositories import usage as usages
 
@@ -22,7 +22,7 @@ Word = Literal["project_id", "api_key_id", "model", "batch", "service_tier"]
 @router.get("/organization/usage/completions")
 async def read_usage(  # noqa: PLR0913
     principal: ViewerDep,
-    database: DatabaseDep,
+    readings: ReadingsDep,
     clock: ClockDep,
     start_time: Annotated[int, Query(ge=0, le=MAX_UNIX_S)],
     end_time: Annotated[int | None, Query(ge=0, le=MAX_UNIX_S)] = None,
@@ -47,7 +47,7 @@ async def read_usage(  # noqa: PLR0913
     only = {column: values for column, values in wanted.items() if values}
     if batch is not None:
         only["request_class"] = ["offline"] if batch else ["online", "flex"]
-    async with database.unit_of_work() as session:
+    async with readings.snapshot() as session:
         lines = await usages.report(
             session,
             principal.organization_id,

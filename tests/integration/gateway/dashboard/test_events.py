@@ -9,8 +9,10 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
+from batch.clock import SystemClock
 from engine_adapter.client.fake import FakeEngineClient
 from engine_adapter.client.fake_engine import FakeEngine, FakeSettings
+from gateway.replica import Readings
 from store.repositories import key as keys
 from store.session import Database
 from tests.fixtures.batches import add_batch, add_validating, line
@@ -117,9 +119,12 @@ async def test_a_database_that_goes_away_is_said_and_outlived(site: Site) -> Non
     database = site.bench.database
     async with site.admin() as client, watching(client, "view=batches") as watcher:
         await watcher.message()
-        site.app.state.database = Database("postgresql+psycopg://app@127.0.0.1:1/app")
+        lost = Database("postgresql+psycopg://app@127.0.0.1:1/app")
+        site.app.state.database = lost
+        site.app.state.readings = Readings(lost, None, SystemClock())
         assert "does not answer" in await watcher.until("trouble")
         site.app.state.database = database
+        site.app.state.readings = Readings(database, None, SystemClock())
         assert "hidden" in await watcher.until("trouble")
 
 
