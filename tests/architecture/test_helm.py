@@ -12,6 +12,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from batch.secret_files import SECRET_FILE_NAMES
 from coserve.commands.serve import ServedPart
 from coserve.settings import known_names
 from coserve.setup.helm import helm_program
@@ -112,7 +113,8 @@ def test_every_name_in_an_environment_is_a_setting(values: Path) -> None:
     assert ours
     assert ours - known_names() - ENGINE_IMAGE_NAMES == set()
     plain = {"DATABASE_URL_FILE", "BROKER_URL_FILE", "ENGINE_URLS", "HOME", "POD_NAME"}
-    assert names - ours - plain == set()
+    others = {name for name in names - ours - plain if not name.startswith("OTEL_")}
+    assert others <= SECRET_FILE_NAMES
 
 
 @each_values
@@ -245,6 +247,25 @@ def test_only_gateways_and_workers_reach_engines() -> None:
     allowed = set(source["podSelector"]["matchExpressions"][0]["values"])
     workers = {str(part) for part in ServedPart if re.fullmatch(r"worker-(?!check).*", part)}
     assert allowed == {"gateway", *workers}
+
+
+def test_engines_are_scaled_by_what_chat_gets() -> None:
+    values = CHART / "ci" / "registered.yaml"
+    ((name, one),) = of_kind(values, "StatefulSet").items()
+    assert "replicas" not in one["spec"], "the autoscaler's business"
+    scaler = of_kind(values, "HorizontalPodAutoscaler")[name]
+    (metric,) = (each["external"]["metric"] for each in scaler["spec"]["metrics"])
+    rules = (ROOT / "ops/prometheus/coserve.rules.yml").read_text()
+    assert f"record: {metric['name']}\n" in rules
+    assert metric["selector"]["matchLabels"] == {"model": "llama-3.1-8b-instruct"}
+
+
+def test_engines_of_fixed_addresses_are_not_scaled() -> None:
+    engine = "engines[0].name=a,engines[0].modelName=a,engines[0].model.existingClaim=m"
+    scaled = "engines[0].autoscaling.enabled=true,engines[0].autoscaling.maxReplicas=2"
+    done = helm("template", "rel", CHART, "--set", f"existingSecret=s,{engine},{scaled}")
+    assert done.returncode != 0
+    assert "engineRegistration" in done.stderr
 
 
 def test_the_chart_is_the_version_of_the_product() -> None:
