@@ -77,5 +77,5 @@ async def check_room(database: Database, num_wanted: int) -> None:
         raise WrongDatabase(
             f"COSERVE_DATABASE_POOL and COSERVE_DATABASE_OVERFLOW let this process have "
             f"{num_wanted} connections, and Postgres has {most - kept} for all. Lower them, raise "
-            f"max_connections, or put a pooler in between (docs/deploy.md)."
+            f"max_connections, or put a pooler in between (docs/deploy/index.md)."
         )

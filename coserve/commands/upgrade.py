@@ -20,7 +20,7 @@ def upgrade(
 ) -> None:
     """Say which migrations this version brings and what runs meanwhile; 1 if it must not start.
 
-    To upgrade is to start the new version: docs/operations/upgrade.md.
+    To upgrade is to start the new version: docs/deploy/upgrade.md.
     """
     if not check:
         typer.echo(

@@ -21,6 +21,11 @@ def _docs() -> str:
     return "\n".join(page.read_text() for page in pages)
 
 
+def _pages() -> list[Path]:
+    folder = ROOT / "docs"
+    return [*folder.glob("*.md"), *folder.glob("deploy/*.md")]
+
+
 def test_every_page_is_linked_from_another() -> None:
     linked = {
         (page.parent / link.partition("#")[0]).resolve()
@@ -29,15 +34,14 @@ def test_every_page_is_linked_from_another() -> None:
         for link in block.links
         if not link.startswith("#")
     }
-    pages = (ROOT / "docs").glob("*.md")
-    assert sorted(page.name for page in pages if page not in linked) == []
+    assert sorted(str(page) for page in _pages() if page not in linked) == []
 
 
 def test_every_page_is_in_the_sites_navigation() -> None:
     listed = set(
-        re.findall(r"^ +- .+: (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+        re.findall(r"^ +- (?:.+: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
     )
-    pages = {page.name for page in (ROOT / "docs").glob("*.md")}
+    pages = {str(page.relative_to(ROOT / "docs")) for page in _pages()}
     assert sorted(pages - listed) == [], "add them to `nav` in mkdocs.yml"
 
 

@@ -34,7 +34,7 @@ def test_systemd_understands_them(tmp_path: Path) -> None:
 
 
 def test_they_name_every_part_that_is_served() -> None:
-    page = (ROOT / "docs/operations/systemd.md").read_text()
+    page = (ROOT / "docs/deploy/host.md").read_text()
     parts = set(re.findall(r"@(worker-\w+|gateway|beat)", page))
     checks = {ServedPart.MIGRATE, ServedPart.WORKER_CHECK, ServedPart.BEAT_CHECK}
     assert parts == {part.value for part in ServedPart if part not in checks}
