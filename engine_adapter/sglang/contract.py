@@ -211,6 +211,16 @@ REQUIRED: dict[str, object] = {
     "radix_cache_backend": None,
 }
 
+BESIDE = "start engines beside each other; gateways and dispatchers share them out"
+INSTEAD: dict[str, str] = {
+    "pp_size": "spread the model over the GPUs of one node with --tp-size",
+    "nnodes": "spread the model over the GPUs of one node with --tp-size",
+    "dp_size": BESIDE,
+    "enable_dp_attention": BESIDE,
+    "disaggregation_mode": "let each engine do both: rows give way to chat between two layers",
+}
+"""What does the same here; the rest is left out."""
+
 
 def refuse_unsupported_modes(server_args: Any) -> None:
     """Compare the server's arguments with what co-serving was built for.
@@ -222,9 +232,10 @@ def refuse_unsupported_modes(server_args: Any) -> None:
         value = getattr(server_args, name, wanted)
         if value != wanted and (value or wanted):
             flag = "--" + name.replace("_", "-")
+            instead = INSTEAD.get(name, "start the engine without it")
             raise SettingError(
                 f"co-serving does not work with {flag} {value}; "
-                f"start the engine without it or with COSERVE_POLICY={OFF}"
+                f"{instead}, or start it with COSERVE_POLICY={OFF}"
             )
 
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from engine_adapter.sglang.contract import (
+    INSTEAD,
     PINNED_VERSION,
     REQUIRED,
     broken_promises,
@@ -69,6 +70,13 @@ def test_other_modes_are_refused(name: str, value: object) -> None:
     assert "--" + name.replace("_", "-") in str(refused.value)
     assert "COSERVE_POLICY=off" in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", INSTEAD)
+def test_what_has_another_way_here_is_refused_with_it(name: str) -> None:
+    with pytest.raises(SettingError) as refused:
+        refuse_unsupported_modes(SimpleNamespace(**{**REQUIRED, name: 7}))
+    assert INSTEAD[name] in str(refused.value)
 
 
 HEADS = SimpleNamespace(k_buffer=[], v_buffer=[])
