@@ -7,8 +7,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from tests.conformance.parts import PARTS, SCHEMATHESIS_CHECKS
+from tests.conformance.parts import ASKED_FOR, PARTS, SCHEMATHESIS_CHECKS
 from tests.conformance.results import read_junit
+from tests.conformance.suites import node_sdk_selection
 from tests.conformance.suites.sdk_selection import DESELECTED, SELECTED
 
 ROOT = Path(__file__).parents[2]
@@ -18,9 +19,10 @@ RESULTS = ROOT / "bench" / "results" / "conformance.json"
 
 def test_the_page_names_parts_suites_checks_and_reasons() -> None:
     words = " ".join(PAGE.split())
-    for name in (*PARTS, *SELECTED, *SCHEMATHESIS_CHECKS):
+    files = (*SELECTED, *node_sdk_selection.SELECTED)
+    for name in (*PARTS, *ASKED_FOR, *files, *SCHEMATHESIS_CHECKS):
         assert f"`{name}`" in PAGE, name
-    for left in DESELECTED:
+    for left in (*DESELECTED, *node_sdk_selection.LEFT):
         assert left["reason"] in words
 
 

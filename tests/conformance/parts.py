@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from coserve.setup.conformance import (
 from tests.conformance.arranger import arranged
 from tests.conformance.live_stack import Live
 from tests.conformance.results import Result, read_junit
+from tests.conformance.suites import node_sdk_selection
 from tests.conformance.suites.sdk_selection import DESELECTED, SELECTED
 from tests.fixtures.response_events import ORDER
 from tests.fixtures.supervised import ROOT, wait_until
@@ -124,6 +126,37 @@ def sdk_tests(live: Live, folder: Path) -> Result:
     return result
 
 
+def node_sdk_tests(live: Live, folder: Path) -> Result:
+    """The same of the Node client, whose package has no tests: those of a checkout.
+
+    Raises:
+        SystemExit: None is named.
+    """
+    checkout = os.environ.get(NODE_CHECKOUT)
+    if not checkout:
+        raise SystemExit(f"{NODE_CHECKOUT} must name a checkout of openai-node")
+    report = folder / "node_sdk.xml"
+    # Beside the installed client, which is what they then import, and as its modules are.
+    tests = TOOLS / "openai-node"
+    shutil.rmtree(tests, ignore_errors=True)
+    for one in node_sdk_selection.SELECTED:
+        (tests / one).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(Path(checkout) / one, tests / one)
+    globals_ = tests / "globals.mjs"
+    shutil.copy(SUITES / "node_sdk_globals.mjs", globals_)
+    selected = [
+        one for one in node_sdk_selection.SELECTED if live.embedder or "embeddings" not in one
+    ]
+    with arranged(live) as url:
+        argv: list[str | Path] = [
+            _node(), "--test", "--import", globals_, "--test-concurrency=1",
+            f"--test-skip-pattern={node_sdk_selection.skip_pattern()}",
+            "--test-reporter=junit", f"--test-reporter-destination={report}", *selected,
+        ]  # fmt: skip
+        env = _environment(live, TEST_API_BASE_URL=url)
+        return _run("openai-node tests", argv, report, env, tests)
+
+
 def validating_proxy(live: Live, folder: Path) -> Result:
     """Every kind of call through Prism, which compares both directions with the description."""
     description = folder / "official.json"
@@ -184,7 +217,14 @@ def _answers(url: str) -> bool:
     return True
 
 
-PARTS: Final[dict[str, Callable[[Live, Path], Result]]] = {
+NODE_CHECKOUT: Final = "OPENAI_NODE"
+"""Names a checkout of openai-node: its tests are in no package."""
+
+Part = Callable[[Live, Path], Result]
+ASKED_FOR: Final[dict[str, Part]] = {"sdk-node": node_sdk_tests}
+"""Parts that run only when they are named."""
+
+PARTS: Final[dict[str, Part]] = {
     "python": python_client,
     "node": node_client,
     "agents": agents,
