@@ -33,7 +33,7 @@ LMSYS = Setup(
 )
 
 SHORT = replace(SHAREGPT, kv_tokens=22_000)
-"""Memory as short for our faster steps as it was for OPT-30B's."""
+"""Memory so short that best-effort requests have to give way."""
 
 
 def _shared(seed: int) -> Cell:
