@@ -42,7 +42,7 @@ PLOT = ROOT / "docs" / "images" / "frontier.svg"
 OURS, STOCK = "conserve_v2", "non_preemptive"
 SCALES = (0.5, 0.7, 0.85, 1.0, 1.25, 1.6, 2.2, 3.0)
 OUTSTANDING = (4, 8, 16, 32, 64, 128, 256)
-WIDTH, HEIGHT, MARGIN, MOST_RATIO = 430, 300, 46, 4.0
+WIDTH, HEIGHT, MARGIN, MOST_RATIO = 430, 300, 46, 5.0
 AXES = {"ttft_s": "P99 of first tokens", "gap_s": "P99 of gaps"}
 
 
