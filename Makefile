@@ -125,9 +125,10 @@ lock-engine: setup-dev  ## pin the engine's lists again; lines marked "no-deps" 
 
 # --- beside others ---------------------------------------------------------------------------
 .PHONY: bench-gateway lock-bench
-bench-gateway: setup-dev  ## the gateway beside a plain relay and LiteLLM's proxy
+bench-gateway: setup-dev  ## the gateway beside a plain relay, LiteLLM's proxy and two routers
 	$(BIN)/python -m bench.gateway_compare
 
 lock-bench: setup-dev
-	@$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
-	  --custom-compile-command "make lock-bench" requirements/bench-litellm.in -o requirements/bench-litellm.txt
+	@for name in litellm routers; do \
+	  $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+	    --custom-compile-command "make lock-bench" requirements/bench-$$name.in -o requirements/bench-$$name.txt; done

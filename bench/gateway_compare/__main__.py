@@ -1,12 +1,16 @@
-"""`make bench-gateway`: what the gateway adds, beside a plain relay and beside LiteLLM's proxy.
+"""`make bench-gateway`: what the gateway adds, beside a plain relay and other gateways.
 
 One run, one fake engine with SGLang's chunks, servers in turns. The gateway runs as in production:
 keys in a real Postgres, usage written, ids and finish reasons rewritten; once with a key without
 limits, once with one whose limits are kept in a real Valkey.
+
+`python -m bench.gateway_compare --before CHECKOUT` compares it with an earlier one: whole answers
+alone, in one run, without the others.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import shutil
 import sys
@@ -14,9 +18,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from bench.gateway_compare.litellm_env import install, version
-from bench.gateway_compare.load import measure
-from bench.gateway_compare.peers import all_peers
+from bench.gateway_compare.environments import LITELLM, NAMES, ROUTERS, install, version
+from bench.gateway_compare.load import measure, whole_answers
+from bench.gateway_compare.peers import ROUTER_PACKAGES, all_peers, own_peers
 from bench.report import report
 
 TARGETS = {
@@ -44,16 +48,28 @@ def compared(figures: dict[str, Any]) -> dict[str, Any]:
         "litellm_cpu_ratio_per_request": ratio("cpu_us_per_request"),
         "litellm_cpu_ratio_per_chunk_unpaced": ratio("cpu_us_per_chunk_unpaced"),
         "litellm_cpu_ratio_per_chunk_paced": ratio("cpu_us_per_chunk_paced"),
-        "litellm_version": version(),
+        "versions": {
+            "litellm": version(LITELLM, "litellm"),
+            **{name: version(ROUTERS, name.replace("_", "-")) for name in ROUTER_PACKAGES},
+        },
         "by_server": figures,
     }
 
 
 def main() -> int:
     """Start everything, measure, report."""
-    install()
+    asked = argparse.ArgumentParser(description=__doc__)
+    asked.add_argument("--before", type=Path, metavar="CHECKOUT")
+    before = asked.parse_args().before
+    for name in NAMES if before is None else ():
+        install(name)
     folder = Path(tempfile.mkdtemp(prefix="csb-"))
     try:
+        if before is not None:
+            with own_peers(folder, before.resolve()) as peers:
+                figures = asyncio.run(whole_answers(peers))
+            report("gateway_before_after", figures, {})
+            return 0
         with all_peers(folder) as peers:
             figures = asyncio.run(measure(peers))
     finally:

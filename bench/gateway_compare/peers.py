@@ -9,13 +9,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx
 from sqlalchemy import update
 
-from bench.gateway_compare.litellm_env import litellm_bin
+from bench.gateway_compare.environments import LITELLM, ROUTERS, programs
 from bench.servers import postgres_url, valkey_url
 from coserve.local.ports import free_port
 from store.models import DEFAULT_PROJECT_ID, ApiKey
@@ -25,6 +25,7 @@ from store.session import Database
 ROOT = Path(__file__).parents[2]
 START_LIMIT_S = 180.0
 NEVER_REACHED = 1_000_000_000
+ROUTER_PACKAGES = ("sglang_router", "vllm_router")
 LITELLM_KEY = "sk-bench-litellm"
 LITELLM_CONFIG = """\
 model_list:
@@ -52,7 +53,22 @@ class Peer:
 
 @contextmanager
 def all_peers(folder: Path) -> Iterator[list[Peer]]:
-    """The engine itself, the plain relay, the gateway (twice: without and with limits), LiteLLM."""
+    """The engine, a plain relay, the gateway (without and with limits), LiteLLM, two routers."""
+    with own_peers(folder, None) as ours, ExitStack() as stack:
+        engine = ours[0]
+        others = [_litellm(folder, engine.url)]
+        others += [_router(name, folder, engine.url) for name in ROUTER_PACKAGES]
+        yield [*ours, *map(stack.enter_context, others)]
+
+
+@contextmanager
+def own_peers(folder: Path, before: Path | None) -> Iterator[list[Peer]]:
+    """The engine, a plain relay, the gateway without and with limits.
+
+    Args:
+        folder: For their state and logs.
+        before: A checkout of an earlier gateway, to be measured too.
+    """
     with ExitStack() as stack:
         engine = stack.enter_context(_engine())
         relay = stack.enter_context(
@@ -62,9 +78,16 @@ def all_peers(folder: Path) -> Iterator[list[Peer]]:
         broker = stack.enter_context(valkey_url(folder))
         free, limited = asyncio.run(_two_keys(database))
         gateway = stack.enter_context(_gateway(folder, engine.url, database, broker, free))
-        litellm = stack.enter_context(_litellm(folder, engine.url))
-        with_limits = Peer("gateway_with_limits", gateway.url, limited, gateway.pid)
-        yield [engine, relay, gateway, with_limits, litellm]
+        peers = [engine, relay, gateway, replace(gateway, name="gateway_with_limits", key=limited)]
+        if before is not None:
+            home = folder / "before"
+            home.mkdir()
+            other = stack.enter_context(
+                _gateway(home, engine.url, database, broker, free, root=before)
+            )
+            peers.append(replace(other, name="before"))
+            peers.append(replace(other, name="before_with_limits", key=limited))
+        yield peers
 
 
 @contextmanager
@@ -115,7 +138,9 @@ def _printing(module: str, options: list[str], name: str, key: str) -> Iterator[
 
 
 @contextmanager
-def _gateway(folder: Path, engine: str, database: str, broker: str, key: str) -> Iterator[Peer]:
+def _gateway(
+    folder: Path, engine: str, database: str, broker: str, key: str, *, root: Path = ROOT
+) -> Iterator[Peer]:
     port = free_port()
     env = {
         "DATABASE_URL": database,
@@ -124,7 +149,8 @@ def _gateway(folder: Path, engine: str, database: str, broker: str, key: str) ->
         "COSERVE_HOME": str(folder),
         "COSERVE_PORT": str(port),
     }
-    with _logged([sys.executable, "-m", "gateway"], env, ROOT, folder / "gateway.log") as process:
+    # The working directory comes first among the places of modules.
+    with _logged([sys.executable, "-m", "gateway"], env, root, folder / "gateway.log") as process:
         peer = Peer("gateway", f"http://127.0.0.1:{port}", key, process.pid)
         _wait_for_models(process, peer)
         yield peer
@@ -136,7 +162,7 @@ def _litellm(folder: Path, engine: str) -> Iterator[Peer]:
     port, config = free_port(), folder / "litellm.yaml"
     config.write_text(LITELLM_CONFIG.format(engine=engine, key=LITELLM_KEY))
     argv = [
-        str(litellm_bin() / "litellm"), "--config", str(config), "--host", "127.0.0.1",
+        str(programs(LITELLM) / "litellm"), "--config", str(config), "--host", "127.0.0.1",
         "--port", str(port), "--num_workers", "1",
     ]  # fmt: skip
     env = {
@@ -147,6 +173,21 @@ def _litellm(folder: Path, engine: str) -> Iterator[Peer]:
     }
     with _logged(argv, env, folder, folder / "litellm.log") as process:
         peer = Peer("litellm", f"http://127.0.0.1:{port}", LITELLM_KEY, process.pid)
+        _wait_for_models(process, peer)
+        yield peer
+
+
+@contextmanager
+def _router(name: str, folder: Path, engine: str) -> Iterator[Peer]:
+    """A router in Rust as its package starts it: no keys, no limits, one engine."""
+    port = free_port()
+    argv = [
+        str(programs(ROUTERS) / "python"), "-m", f"{name}.launch_router",
+        "--host", "127.0.0.1", "--port", str(port), "--worker-urls", engine,
+        "--policy", "round_robin", "--prometheus-port", str(free_port()), "--log-level", "error",
+    ]  # fmt: skip
+    with _logged(argv, {}, folder, folder / f"{name}.log") as process:
+        peer = Peer(name, f"http://127.0.0.1:{port}", "none", process.pid)
         _wait_for_models(process, peer)
         yield peer
 
