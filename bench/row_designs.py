@@ -4,24 +4,27 @@
 
 Rows are ingested, claimed and written by the statements of the product, as a dispatcher does it:
 128 a claim, 256 a write, lines of 700 bytes. There is no engine and no dispatcher, so that nothing
-but the server differs. Designs take turns, and each has a new database. That of ranges is a bound:
-nothing in it comes back out of order, and only one dispatcher takes rows.
+but the server differs; `client` is what claims and writes cost on this side. Designs take turns,
+and each has a new database. That of ranges is a bound: nothing in it comes back out of order, and
+only one dispatcher takes rows.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import re
 import shutil
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from bench.batch_dispatch import postgres_cpu_s
 from bench.report import report
@@ -63,6 +66,11 @@ _RANGES = (
     " line_no int DEFAULT 0, dispatcher_id text)",
 )
 
+_COPY = (
+    "CREATE TEMPORARY TABLE incoming (row_id bigint, status text, line bytea, prompt int,"
+    " cached int, completion int, reasoning int, place int) ON COMMIT DELETE ROWS",
+)
+
 DESIGNS: dict[str, tuple[str, ...]] = {
     "results with a key to their rows": (_BEFORE,),
     "as it is": (),
@@ -73,6 +81,7 @@ DESIGNS: dict[str, tuple[str, ...]] = {
     "without all of these": (_NO_BATCH_KEY, _NO_LEASED, _NO_CUSTOM_ID, _NO_FAILED, _NO_CHECKS),
     "no index names the status, room for updates on the page": _NO_STATUS,
     "leases by range: no update at the claim": _RANGES,
+    "results by COPY, in binary": _COPY,
 }
 
 _CLAIM_RANGE = text(
@@ -94,6 +103,30 @@ _CLAIM_RANGE = text(
            num_refusals, num_tokens FROM picked
     """
 )
+
+
+_WRITE_COPIED = text(
+    re.sub(
+        r"WITH incoming AS \(.*?\), fenced AS", "WITH fenced AS", results._WRITE.text, flags=re.S
+    )
+)
+
+
+async def _write_copied(session: AsyncSession, new: Sequence[NewResult]) -> None:
+    """What `results.write` does, with the results in a table that COPY fills."""
+    await session.execute(results._LOCK, {"ids": sorted({one.batch_id for one in new})})
+    driver: Any = (await (await session.connection()).get_raw_connection()).driver_connection
+    async with (
+        driver.cursor() as cursor,
+        cursor.copy("COPY incoming FROM STDIN (FORMAT BINARY)") as copy,
+    ):
+        copy.set_types(["int8", "text", "bytea", *["int4"] * 5])
+        for place, one in enumerate(new):
+            await copy.write_row(
+                (one.row_id, one.status, one.line, one.prompt_tokens, one.cached_tokens,
+                 one.completion_tokens, one.reasoning_tokens, place)
+            )  # fmt: skip
+    await session.execute(_WRITE_COPIED, {"held": "leased", "dispatcher_id": "disp_bench"})
 
 
 async def _rows() -> AsyncIterator[NewRow]:
@@ -140,16 +173,20 @@ async def _claim(database: Database, batch_id: str, *, ranges: bool) -> list[Cla
         return await rows.claim(session, "disp_bench", {batch_id: CLAIM}, claim_id="1")
 
 
-async def _write(database: Database, claimed: Sequence[ClaimedRow], *, ranges: bool) -> None:
+async def _write(database: Database, claimed: Sequence[ClaimedRow], changes: Sequence[str]) -> None:
     new = [NewResult(one.id, one.batch_id, "succeeded", LINE, 10, 0, 10) for one in claimed]
     async with database.unit_of_work() as session:
+        if changes is _COPY:
+            await _write_copied(session, new)
+            return
+        ranges = changes is _RANGES
         await results.write(session, new, dispatcher_id=None if ranges else "disp_bench")
 
 
 async def _round(url: str, changes: Sequence[str]) -> dict[str, float]:
     """CPU of the server per row for each of the three."""
     database = Database(url, pool_size=1, ask_first=False)
-    spent = {"ingest": 0.0, "claim": 0.0, "write": 0.0}
+    spent = {"ingest": 0.0, "claim": 0.0, "write": 0.0, "client": 0.0}
     async with database.unit_of_work() as session:
         for statement in changes:
             await session.execute(text(statement))
@@ -163,15 +200,22 @@ async def _round(url: str, changes: Sequence[str]) -> dict[str, float]:
             )
     spent["ingest"] = (after := await postgres_cpu_s(database)) - before
     left: list[ClaimedRow] = []
-    while claimed := await _claim(database, batch_id, ranges=ranges):
+    while True:
+        client_s = time.process_time()
+        claimed = await _claim(database, batch_id, ranges=ranges)
+        spent["client"] += time.process_time() - client_s
         left += claimed
         now = await postgres_cpu_s(database)
         spent["claim"] += now - after
+        client_s = time.process_time()
         while len(left) >= WRITE or (left and len(claimed) < CLAIM):
-            await _write(database, left[:WRITE], ranges=ranges)
+            await _write(database, left[:WRITE], changes)
             del left[:WRITE]
+        spent["client"] += time.process_time() - client_s
         after = await postgres_cpu_s(database)
         spent["write"] += after - now
+        if not claimed:
+            break
     await database.dispose()
     return {part: seconds / NUM_ROWS * 1e6 for part, seconds in spent.items()}
 
