@@ -1,10 +1,11 @@
 """Steering a batch that fills the real engine: harvest, newcomers, pause and resume.
 
 One batch of 10,000 short requests keeps the engine full: the default model, the real dispatcher and
-Postgres. Then, one after the other: results per second; another project's one-line batch; a batch
-of 20 lines of the same project; a pause of the large batch, and its resume.
+Postgres. Then, one after the other: results per second, with a queue behind the engine of
+`QUEUE_S` and with one as long as places go, in turns; another project's one-line batch; a batch of
+20 lines of the same project; a pause of the large batch, and its resume.
 
-    python -m bench.steering [--harvest-s 90] [--profiles FOLDER]
+    python -m bench.steering [--harvest-s 45] [--profiles FOLDER]
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import orjson
 import uvloop
 from sqlalchemy import text
 
+from batch import window
 from batch.clock import SystemClock
 from batch.dispatch import Dispatcher, DispatchLimits
 from batch.files.local import LocalFileStore
@@ -39,13 +42,17 @@ from store.models import DEFAULT_PROJECT_ID
 from store.session import Database
 
 NUM_ROWS = 10_000
-ANSWER_TOKENS = 32
-WARM_RESULTS = 100
+ANSWER_TOKENS = 16
+WARM_RESULTS = 64
 PAUSED_S = 10.0
+EMPTY_S = 6.0
+LONG_QUEUE_S = 3600.0
+TURNS = (window.QUEUE_S, LONG_QUEUE_S, LONG_QUEUE_S, window.QUEUE_S)
 LIMIT_S = 300.0
 TARGETS: dict[str, tuple[float, bool]] = {
     "newcomer_s": (5.0, False),
     "last_result_after_pause_s": (2.0, False),
+    "harvest_beside_long_queue": (0.98, True),
 }
 
 
@@ -105,14 +112,30 @@ class Bench:
         return loop.time() - began_s
 
 
+async def harvest(bench: Bench, big: str, harvest_s: float) -> dict[float, float]:
+    """Results per second with each length of the queue; each turn begins at an empty engine."""
+    harvested = dict.fromkeys(TURNS, 0.0)
+    for queue_s in TURNS:
+        with patch.object(window, "QUEUE_S", queue_s):
+            async with bench.database.unit_of_work() as session:
+                await pause(session, DEFAULT_PROJECT_ID, big)
+            await asyncio.sleep(EMPTY_S)
+            async with bench.database.unit_of_work() as session:
+                await resume(session, DEFAULT_PROJECT_ID, big)
+            await bench.until_done(big, await bench.num_done(big) + WARM_RESULTS)
+            before = await bench.num_done(big)
+            await asyncio.sleep(harvest_s)
+            rate = (await bench.num_done(big) - before) / harvest_s
+        harvested[queue_s] += rate / TURNS.count(queue_s)
+        print(f"  queue of {queue_s:g} s: {rate:.2f} results/s", flush=True)
+    return harvested
+
+
 async def steer(bench: Bench, harvest_s: float) -> dict[str, Any]:
     """Everything that is measured, while a dispatcher runs."""
     big = await bench.add(lines(NUM_ROWS, "big", ANSWER_TOKENS))
-    await bench.until_done(big, WARM_RESULTS)
-    before = await bench.num_done(big)
-    await asyncio.sleep(harvest_s)
-    harvested = await bench.num_done(big) - before
-    print(f"  {harvested / harvest_s:.2f} results/s", flush=True)
+    await bench.until_done(big, 1)
+    harvested = await harvest(bench, big, harvest_s)
     newcomers = []
     for number in range(3):
         one = await bench.add(lines(1, f"one{number}", 1), "proj_other")
@@ -140,7 +163,9 @@ async def steer(bench: Bench, harvest_s: float) -> dict[str, Any]:
         await resume(session, DEFAULT_PROJECT_ID, big)
     resumed_s = await bench.until_done(big, while_paused + 50)
     return {
-        "results_per_s": round(harvested / harvest_s, 3),
+        "results_per_s": round(harvested[window.QUEUE_S], 3),
+        "results_per_s_long_queue": round(harvested[LONG_QUEUE_S], 3),
+        "harvest_beside_long_queue": round(harvested[window.QUEUE_S] / harvested[LONG_QUEUE_S], 3),
         "newcomer_s": max(newcomers),
         "newcomers_s": newcomers,
         "twenty_lines_same_project_s": round(small_s, 1),
@@ -184,7 +209,7 @@ async def _dispatch(
 def run() -> int:
     """Start Postgres and the engine, measure, report."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--harvest-s", type=float, default=90.0)
+    parser.add_argument("--harvest-s", type=float, default=45.0)
     parser.add_argument("--profiles", help="where measured profiles are kept")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="csb-"))
