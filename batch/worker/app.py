@@ -33,8 +33,11 @@ def make_app(settings: CommonSettings | None = None) -> Celery:
     """A configured app. Connects to nothing until it is used."""
     settings = settings or BatchSettings()
     broker = settings.broker.celery()
-    app = Celery("coserve", broker=broker["broker_url"], set_as_current=False)
+    app = Celery("coserve", set_as_current=False)
     app.conf.update(
+        # Not `broker_url`: Celery's commands would put the environment's BROKER_URL in its place.
+        broker_read_url=broker["broker_url"],
+        broker_write_url=broker["broker_url"],
         broker_use_ssl=broker["broker_use_ssl"],
         include=["batch.worker.tasks"],
         task_routes=TASK_ROUTES,
