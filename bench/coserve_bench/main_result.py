@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "bench/results/coserve/starting-case-p90-bfloat16-four-systems.json"
+RESULTS = ROOT / "bench/results/coserve/starting-case-p90-deadlines.json"
 PICTURE = ROOT / "docs/images/main-result.svg"
 README = ROOT / "README.md"
 SIMULATED = ROOT / "bench/results/simulate/h200-llama-3.1-8b.json"
