@@ -38,18 +38,21 @@ def test_a_secret_from_a_file(
 
 
 def test_every_secret_may_lie_in_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in SECRETS:
-        (tmp_path / name).write_text(f"from a file: {name}")
+    values = {name: f"from a file: {name}" for name in SECRETS}
+    values["BROKER_URL"] = "redis://from a file: broker"
+    for name, value in values.items():
+        (tmp_path / name).write_text(value)
         monkeypatch.setenv(name + "_FILE", str(tmp_path / name))
     read = GatewaySettings()
     found = {
         read.database_url,
+        read.database_replica_url,
         read.broker_url,
         read.secret,
         read.metrics_token,
         read.engine_token,
     }
-    assert found == {f"from a file: {name}" for name in SECRETS}
+    assert found == set(values.values())
     assert "from a file" not in repr(read)
 
 

@@ -14,7 +14,9 @@ import typer.main
 from coserve.cli import app
 
 ROOT = Path(__file__).parents[3]
-PAGES = sorted((ROOT / "docs/operations").rglob("*.md"))
+PAGES = sorted(
+    page for part in ("operations", "deploy") for page in (ROOT / "docs" / part).rglob("*.md")
+)
 COMMAND = re.compile(r"(?<![\w/.-])(?:\S*\.venv/bin/)?coserve +([a-z][^#&|`\n]*)")
 STANDS_FOR = {"N": "5", "URL": "http://engine:30000"}
 
@@ -32,7 +34,7 @@ EVERY = [(page.stem, command) for page in PAGES for command in commands(page)]
 
 def test_the_pages_have_commands() -> None:
     assert len(EVERY) > 40
-    assert {"backup", "upgrade", "capacity", "systemd"} <= {page for page, _ in EVERY}
+    assert {"backup", "upgrade", "capacity", "host"} <= {page for page, _ in EVERY}
 
 
 @pytest.mark.parametrize(("page", "command"), EVERY)
@@ -41,7 +43,7 @@ def test_a_command_is_one_that_there_is(page: str, command: str, tmp_path: Path)
     file = tmp_path / "file"
     file.touch()
     words = [STANDS_FOR.get(word, word) for word in shlex.split(command)]
-    words = [str(file) if word.startswith("/mnt/") else word for word in words]
+    words = [str(file) if word == "FILE" or word.startswith("/mnt/") else word for word in words]
     verb: Any = typer.main.get_command(app)
     while words and hasattr(verb, "commands"):
         assert words[0] in verb.commands, command
