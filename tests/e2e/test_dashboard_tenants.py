@@ -115,7 +115,7 @@ async def test_webhooks_move_by_themselves(installation: Installation, visit: Vi
         )
         sent = page.locator("#webhook-deliveries").get_by_role("row")
         heard = sent.filter(has_text="nightly")
-        await expect(heard).to_contain_text("delivered", timeout=60_000)
+        await expect(heard).to_contain_text("delivered", timeout=180_000)
         await expect(sent.filter(has_text="broken")).to_contain_text("503", timeout=60_000)
         await expect(endpoints.get_by_role("row").nth(1)).to_contain_text("failing")
         await heard.get_by_role("link", name=batch.id).click()
