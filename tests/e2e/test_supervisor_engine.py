@@ -27,7 +27,7 @@ IDLE_LIMIT = 0.25
 IDLE_LOOK_S = 10.0
 NUM_LINES = 16
 NUM_SHORT = 2
-LONG_TOKENS = 1800
+LONG_TOKENS = 600
 """At a step each the engine is at it for many seconds: it dies with most of them begun."""
 
 
