@@ -42,29 +42,27 @@ _ABORTS_S = 2.5
 FLUSH_S = 1.0
 
 
+def _database(url: str, settings: GatewaySettings) -> Database:
+    return Database(
+        url,
+        pool_size=settings.database_pool,
+        max_overflow=settings.database_overflow,
+        prepares=settings.database_prepares,
+        limit_s=ANSWER_LIMIT_S,
+    )
+
+
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     """Put the resources on `app.state` (see `gateway.dependencies`)."""
     settings: GatewaySettings = app.state.settings
     metrics: Metrics = app.state.metrics
     async with AsyncExitStack() as stack:
-        database = Database(
-            settings.database_url,
-            pool_size=settings.database_pool,
-            max_overflow=settings.database_overflow,
-            prepares=settings.database_prepares,
-            limit_s=ANSWER_LIMIT_S,
-        )
+        database = _database(settings.database_url, settings)
         stack.push_async_callback(database.dispose)
         replica = None
         if settings.database_replica_url:
-            replica = Database(
-                settings.database_replica_url,
-                pool_size=settings.database_pool,
-                max_overflow=settings.database_overflow,
-                prepares=settings.database_prepares,
-                limit_s=ANSWER_LIMIT_S,
-            )
+            replica = _database(settings.database_replica_url, settings)
             stack.push_async_callback(replica.dispose)
         broker = settings.broker.client(
             socket_timeout=_BROKER_PROBE_S, socket_connect_timeout=_BROKER_PROBE_S
