@@ -102,7 +102,7 @@ bench: setup-dev  ## the service-side benchmarks: upload, validation, dispatch, 
 reproduce: setup-dev  ## the papers' figures again, simulated; writes docs/reproduction.md (7 min)
 	$(BIN)/python -m bench.reproduce
 
-bench-batch: setup-dev  ## 50,000 lines from upload to download, CPU and memory; 20 owners at once (2 min)
+bench-batch: setup-dev  ## 50,000 rows from upload to download, CPU and memory; 20 owners at once (2 min)
 	$(BIN)/python -m bench.batch_load
 
 lock: setup-dev  ## pin requirements/*.in with hashes again

@@ -51,12 +51,12 @@ MAX_LIVE: Final = 1000
 """Background responses that a project may have unfinished."""
 
 _OWN: Final = ("previous_response_id", "conversation", "background", "stream", "stream_options")
-"""What a line of a batch does not have: its input is all of its context."""
+"""What a row does not have: its input is all of its context."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """What is to be made, as a line of a batch.
+    """What is to be made, as a line of a batch file.
 
     Attributes:
         model: The model it asks for.

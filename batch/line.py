@@ -25,7 +25,7 @@ from engine_adapter.wire.estimate import prompt_tokens
 from engine_adapter.wire.json_shape import check_shape
 
 ENDPOINTS: Final = (CHAT_PATH, COMPLETIONS_PATH, EMBEDDINGS_PATH, RESPONSES_PATH)
-"""What the lines of a batch may call."""
+"""What a row may call."""
 
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 MAX_CUSTOM_ID_CHARS: Final = 512

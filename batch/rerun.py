@@ -1,8 +1,8 @@
-"""Lines that a batch left without an answer are run again, as a batch of their own.
+"""Rows that a batch left without an answer are run again, as a batch of their own.
 
 The end of a row and of a batch is final: results are numbered, already read by somebody, and in
 files (contract rows R-02, R-03, R-33). So the retry of a batch is a new batch over the same input
-file whose rows are the lines that failed, expired or were cancelled (decision 0040). It needs no
+file whose rows are those that failed, expired or were cancelled (decision 0040). It needs no
 validation: its lines passed it.
 """
 
@@ -38,7 +38,7 @@ async def retry_failed(
     key_id: str | None = None,
     enqueued_token_limit: int | None = None,
 ) -> Batch:
-    """A new batch, `in_progress`, over the unanswered lines of one that is over.
+    """A new batch, `in_progress`, over the unanswered rows of one that is over.
 
     A batch has one retry: asked again, the same one is returned, so that a repeated request never
     runs a line twice. What fails in the retry is retried by retrying the retry. The caller wakes
@@ -98,7 +98,7 @@ async def retry_failed(
         detail={"num_rows": num_rows, "retry_of": source.id},
     )
     if moved is None or num_rows != source.num_failed:
-        raise RuntimeError(f"{retry.id}: {num_rows} rows for {source.num_failed} failed lines")
+        raise RuntimeError(f"{retry.id}: {num_rows} rows for {source.num_failed} failed rows")
     await event.append(session, source.id, "retried", detail={"retry": retry.id})
     return moved
 

@@ -210,7 +210,7 @@ class ChangePriority(BaseModel):
 
 
 class RequestCounts(BaseModel):
-    """Lines of a batch by outcome; `completed + failed <= total` (contract row R-03)."""
+    """Rows of a batch by outcome; `completed + failed <= total` (contract row R-03)."""
 
     total: int
     completed: int
@@ -259,7 +259,7 @@ class OutputTokenDetails(BaseModel):
 
 
 class BatchUsage(BaseModel):
-    """Tokens summed over the lines answered so far (contract row R-16)."""
+    """Tokens summed over the rows answered so far (contract row R-16)."""
 
     input_tokens: int
     input_tokens_details: InputTokenDetails

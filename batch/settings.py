@@ -126,7 +126,7 @@ class BatchSettings(CommonSettings):
     """Most rows one dispatcher has at its engine at once."""
 
     batch_max_bytes: int = Field(default=64 * 1024**2, ge=1024**2)
-    """Most bytes of lines that one dispatcher has in memory at once: of rows at its engine, and of
+    """Most bytes of rows that one dispatcher has in memory at once: at its engine, and of
     results that are not written yet (COSERVE_BATCH_MAX_BYTES). A line takes several times its
     length while it is sent."""
 
@@ -134,7 +134,7 @@ class BatchSettings(CommonSettings):
     """How often a row may fail in a way worth repeating before its error is final."""
 
     batch_retention_days: float = Field(default=90.0, gt=0)
-    """How long a batch that has ended stays, with its lines and events."""
+    """How long a batch that has ended stays, with its rows and events."""
 
     batch_row_timeout_s: float = Field(default=3600.0, gt=0)
     """How long one attempt may take at the engine, parked time included."""

@@ -27,7 +27,7 @@ class BatchStatus(StrEnum):
 
 
 class RowStatus(StrEnum):
-    """Where one line of a batch stands."""
+    """Where one row of a batch stands."""
 
     PENDING = "pending"
     LEASED = "leased"

@@ -21,7 +21,7 @@ from store.session import Database
 
 LONG_BYTES: Final = 32 * 1024**2
 LONG_LINES: Final = 5000
-"""A stage of a batch with so large an input, or so many lines, is long."""
+"""A stage of a batch with so large an input, or so many rows, is long."""
 
 IDLE_LIMIT_S: Final = 180.0
 """The server gives a turn to others that it has heard nothing of for this long."""

@@ -107,7 +107,7 @@ class BatchClient:
         return self._call("POST", f"/batches/{batch_id}/priority", json={"priority": priority})
 
     def retry(self, batch_id: str) -> dict[str, Any]:
-        """Run a batch's unanswered lines again; returns the batch that does."""
+        """Run a batch's unanswered rows again; returns the batch that does."""
         return self._call("POST", f"/batches/{batch_id}/retry")
 
     def events(self, batch_id: str) -> Iterator[dict[str, Any]]:

@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
 
 
 def pause(batch_id: BatchId, base_url: BaseUrl = None, api_key: ApiKey = None) -> None:
-    """Take a batch's lines off the engine for now; none is lost, and its window goes on."""
+    """Take a batch's rows off the engine for now; none is lost, and its window goes on."""
     console = make_console()
     with make_client(base_url, api_key) as client, Refusals():
         print_batch(console, client.pause(batch_id))
@@ -52,7 +52,7 @@ def priority(
 
 
 def retry(batch_id: BatchId, base_url: BaseUrl = None, api_key: ApiKey = None) -> None:
-    """Run the lines that failed, expired or were cancelled again, as a new batch."""
+    """Run the rows that failed, expired or were cancelled again, as a new batch."""
     console = make_console()
     with make_client(base_url, api_key) as client, Refusals():
         again = client.retry(batch_id)

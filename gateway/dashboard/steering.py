@@ -126,7 +126,7 @@ async def change_priority(
 
 @router.post("/retry")
 async def retry_batch(request: Request, resources: ResourcesDep, helm: HelmDep) -> Response:
-    """Run the unanswered lines of a batch that is over again; leads to the new batch.
+    """Run the unanswered rows of a batch that is over again; leads to the new batch.
 
     It belongs to the project and the key of the one it repeats, not to the operator's.
     """

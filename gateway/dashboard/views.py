@@ -69,7 +69,7 @@ class BatchView:
     Attributes:
         source: Its row, and who it belongs to.
         said: What is predicted of it and what it waits for.
-        retry_id: The batch that runs its unanswered lines again, if there is one.
+        retry_id: The batch that runs its unanswered rows again, if there is one.
     """
 
     source: BatchOverview
@@ -226,7 +226,7 @@ class BatchView:
 
     @property
     def retriable(self) -> bool:
-        """Whether lines without an answer can be run again, and were not yet."""
+        """Whether rows without an answer can be run again, and were not yet."""
         return self.status in REPEATABLE and self.batch.num_failed > 0 and self.retry_id is None
 
     @property

@@ -90,7 +90,7 @@ async def retry_batch(
     queue: QueueDep,
     settings: SettingsDep,
 ) -> BatchObject:
-    """Run the unanswered lines of a batch that is over again, as a batch of their own."""
+    """Run the unanswered rows of a batch that is over again, as a batch of their own."""
     _check_id(batch_id)
     async with database.unit_of_work(actor=actor.named) as session:
         batch = await rerun.retry_failed(

@@ -93,7 +93,7 @@ class Batch(Base):
     paused_at: Mapped[Instant | None]
     """Ours; a flag beside the status: no new row is claimed while it is set."""
     retry_of: Mapped[str | None] = mapped_column(ForeignKey("batches.id"), unique=True)
-    """Ours; the batch whose unanswered lines this one runs again. A batch has one retry at most."""
+    """Ours; the batch whose unanswered rows this one runs again. A batch has one retry at most."""
     webhook_endpoints: Mapped[list[str] | None] = mapped_column(ARRAY(Text))
     """Ours; which of its project's endpoints hear of its end; null: all of them."""
     response_id: Mapped[str | None]

@@ -27,7 +27,7 @@ WRITE_LAG_S = 1.0
 
 HISTORY_BATCHES = 5
 HISTORY_MIN_ROWS = 32
-"""A finished batch with fewer lines says more about its start than about speed. It stands in the
+"""A finished batch with fewer rows says more about its start than about speed. It stands in the
 definition of the index `ix_batches_past`, which finds those that are looked at."""
 
 
@@ -183,6 +183,6 @@ async def read_service(session: AsyncSession) -> ServiceReading:
 
 
 async def retry_of(session: AsyncSession, batch_id: str) -> Batch | None:
-    """The batch that runs the unanswered lines of this one again, if there is one."""
+    """The batch that runs the unanswered rows of this one again, if there is one."""
     found = await session.execute(select(Batch).where(Batch.retry_of == batch_id))
     return found.scalar_one_or_none()

@@ -98,7 +98,7 @@ async def forget_rows(session: AsyncSession, batch_id: str, *, limit: int) -> in
 async def forget_batch(session: AsyncSession, batch_id: str) -> int:
     """Remove a batch without rows, its events and deliveries; whether it was there, as 0 or 1.
 
-    A batch that ran its unanswered lines again stays and forgets where they came from.
+    A batch that ran its unanswered rows again stays and forgets where they came from.
     """
     await session.execute(
         text("UPDATE batches SET retry_of = NULL WHERE retry_of = :id"), {"id": batch_id}

@@ -119,7 +119,7 @@ async def ingest(session: AsyncSession, batch_id: str, rows: AsyncIterable[NewRo
 async def copy(
     session: AsyncSession, source_id: str, target_id: str, *, statuses: Collection[str]
 ) -> int:
-    """Give a batch fresh rows for another's lines that ended in one of `statuses`; how many."""
+    """Give a batch fresh rows for another's that ended in one of `statuses`; how many."""
     done = await session.execute(
         text(
             """

@@ -62,6 +62,13 @@ _REQUESTS = re.compile(
     re.IGNORECASE,
 )
 
+# What runs is a row: a line is checked in its file, or holds a result.
+_ROWS = re.compile(
+    r"\b(?:un)?answered\s+lines?\b|\bfailed\s+lines?\b|\bbatch(?:es)?'s?\s+(?:\w+\s+)?lines?\b"
+    r"|\blines?\s+of\s+(?:a|the)\s+batch\b(?!'s|\s+(?:input|file))|\blines?\s+of\s+batches\b",
+    re.IGNORECASE,
+)
+
 
 def _said_in(source: Path) -> list[tuple[int, str]]:
     """Docstrings and comments of a module, each with its line."""
@@ -92,6 +99,17 @@ def test_docstrings_call_requests_of_an_engine_requests(package: str) -> None:
     assert found == []
 
 
+@pytest.mark.parametrize("package", ["coserve", "gateway", "batch", "store"])
+def test_docstrings_call_rows_of_a_batch_rows(package: str) -> None:
+    found = [
+        f"{_name(source)}:{line}: {said[0]!r}"
+        for source in (ROOT / package).rglob("*.py")
+        for line, text in _said_in(source)
+        for said in _ROWS.finditer(text)
+    ]
+    assert found == []
+
+
 def complaints(name: str) -> list[str]:
     """What is hard to read on a page."""
     page, not_used = PAGES[name], _words_not_used()
@@ -104,7 +122,8 @@ def complaints(name: str) -> list[str]:
             if num_words(sentence) > MAX_WORDS:
                 found.append(f"{name}:{block.line}: {num_words(sentence)} words: {sentence[:60]}…")
         if page != GLOSSARY:
-            found += [f"{name}:{block.line}: {word[0]!r}" for word in not_used.finditer(block.text)]
+            for words in (not_used, _ROWS):
+                found += [f"{name}:{block.line}: {one[0]!r}" for one in words.finditer(block.text)]
     if name.startswith("docs/decisions/"):
         words = sum(num_words(block.text) for block in read)
         if words > MAX_DECISION_WORDS:

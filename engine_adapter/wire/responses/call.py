@@ -1,4 +1,4 @@
-"""The chat call of a response that goes on from nothing stored: of a line of a batch."""
+"""The chat call of a response that goes on from nothing stored: of a row."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engine_adapter.wire.responses.items import is_reference, listed, messages_o
 from engine_adapter.wire.responses.request import chat_body, check_response, name_of
 
 NOT_ALONE: Final = ("previous_response_id", "conversation", "background")
-"""Fields of what is stored; a line of a batch is answered and nothing else."""
+"""Fields of what is stored; a row is answered and nothing else."""
 
 
 def check_alone(body: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Unanswered lines are run again as a batch of their own (decision 0040)."""
+"""Unanswered rows are run again as a batch of their own (decision 0040)."""
 
 from __future__ import annotations
 
