@@ -117,7 +117,7 @@ async def running_engine(
         engine = RunningEngine(f"http://127.0.0.1:{settings.port}", log, 0.0)
         engine.started_in_s = await _wait_healthy(engine, process)
         if not system.stock:
-            await _wait_profile(engine, process)
+            await wait_profile(engine, process)
         yield engine
     finally:
         await _stop(process)
@@ -138,13 +138,19 @@ async def _wait_healthy(engine: RunningEngine, process: asyncio.subprocess.Proce
     raise EngineFailed(f"not healthy after {START_TIMEOUT_S:.0f} s\n{_log_end(engine.log)}")
 
 
-async def _wait_profile(engine: RunningEngine, process: asyncio.subprocess.Process) -> None:
-    """The runtime measures a profile in the background when it has none."""
+async def wait_profile(engine: RunningEngine, process: asyncio.subprocess.Process) -> None:
+    """Wait for the profile that the runtime measures in the background when it has none.
+
+    Raises:
+        EngineFailed: If it takes too long, or if the engine has no runtime of ours.
+    """
     begun = time.monotonic()
     while time.monotonic() - begun < PROFILE_TIMEOUT_S:
         _check_alive(engine, process)
-        profile = (await engine.counters()).get("profile") or {}
-        if profile.get("state") != "measuring":
+        counters = await engine.counters()
+        if not counters:  # SGLang goes on without a plugin that it cannot load
+            raise EngineFailed(f"it runs without our scheduler: `make setup-engine`; {engine.log}")
+        if (counters.get("profile") or {}).get("state") != "measuring":
             return
         await asyncio.sleep(1.0)
     raise EngineFailed(f"still measuring its profile after {PROFILE_TIMEOUT_S:.0f} s")

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench.coserve_bench.engine_run import RunningEngine
+from bench.coserve_bench.engine_run import EngineFailed, RunningEngine, wait_profile
 
 LOG = """\
 [2026-01-01 00:00:01] Prefill batch, #new-seq: 2, #new-token: 512, #cached-token: 3, token usage: 0
@@ -37,3 +39,26 @@ async def test_stock_sglang_is_read_off_its_log(engine: Engine) -> None:
 async def test_the_runtime_counts_itself(engine: Engine) -> None:
     engine.state = {"coserve": {"offline_tokens": 1000, "recomputed_tokens": 40}}
     assert await engine.tokens_computed() == (960, 0)
+
+
+@pytest.fixture
+async def process() -> AsyncIterator[asyncio.subprocess.Process]:
+    """A process that lives as long as the test."""
+    living = await asyncio.create_subprocess_exec("sleep", "600")
+    yield living
+    living.kill()
+    await living.wait()
+
+
+async def test_stock_sglang_is_not_measured_as_ours(
+    engine: Engine, process: asyncio.subprocess.Process
+) -> None:
+    with pytest.raises(EngineFailed, match="without our scheduler"):
+        await wait_profile(engine, process)
+
+
+async def test_an_engine_with_its_profile_is_measured(
+    engine: Engine, process: asyncio.subprocess.Process
+) -> None:
+    engine.state = {"coserve": {"profile": {"state": "ready"}}}
+    await wait_profile(engine, process)
