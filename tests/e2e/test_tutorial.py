@@ -36,6 +36,7 @@ def test_the_tutorial_does_what_it_says(
     assert names["batch"].status == "completed"
     assert names["many"].status == "completed"
     assert names["many"].request_counts.completed == 150
+    assert names["broken"].request_counts.completed == 200
     harvested = [int(one) for one in re.findall(r"rows harvested meanwhile: (\d+)", printed)]
     # Beside chat as many as the machine's speed leaves, which may be none; paused none.
     assert len(harvested) == 2
