@@ -119,6 +119,7 @@ class Admission:
         request_id: str,
         timeout_s: float,
         principal: Principal,
+        truncates: bool = False,
     ) -> Admitted:
         """Check a body and cut it into calls.
 
@@ -149,6 +150,7 @@ class Admission:
                     request_class=request_class,
                     timeout_s=timeout_s,
                     request_id=request_id,
+                    truncates=truncates,
                 ),
                 counts_prompt,
             )

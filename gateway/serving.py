@@ -50,6 +50,11 @@ class PromptParts:
 class AnswerForm(Protocol):
     """What the endpoint makes of an engine's answers."""
 
+    @property
+    def truncates(self) -> bool:
+        """Whether a conversation that is too long is sent without its beginning."""
+        ...
+
     async def whole(self, admitted: Admitted, client: EngineClient, created: int) -> Response:
         """The response to a request that is not streamed."""
         ...
@@ -61,6 +66,8 @@ class AnswerForm(Protocol):
 
 class CompletionForm:
     """Chat completions, completions and embeddings."""
+
+    truncates: Final = False
 
     async def whole(self, admitted: Admitted, client: EngineClient, created: int) -> Response:
         """One body of all choices."""
@@ -114,6 +121,7 @@ async def deliver(
         request_id=request.scope["state"]["request_id"],
         timeout_s=settings.request_timeout_s,
         principal=principal,
+        truncates=form.truncates,
     )
     created = int(parts.clock.now().timestamp())
     bill = Bill(

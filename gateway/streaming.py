@@ -20,6 +20,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from engine_adapter.client.base import EngineClient
 from engine_adapter.client.pool import EnginePool
+from engine_adapter.client.shortening import streamed
 from engine_adapter.wire.chunks import KEEP_ALIVE, StreamFailed
 from engine_adapter.wire.engine_errors import ENGINE_LOST, aborted
 from engine_adapter.wire.errors import ApiError, EngineUnavailable
@@ -170,7 +171,7 @@ class StreamedReply(Response):
         self, client: EngineClient, choice: Choice, writer: StreamWriter, send: Send
     ) -> bytes:
         """Send one choice's chunks; its last bytes are returned, to leave with what follows."""
-        stream = await client.stream(choice.call)
+        stream = await streamed(client, choice.call)
         feed, tbt, target_s = writer.feed, self._latency.tbt, self._tbt_target_s
         num_texts, text_at = 0, 0.0
         try:

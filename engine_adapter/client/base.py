@@ -64,6 +64,7 @@ class EngineCall:
         timeout_s: The call is given up (and aborted) after this long.
         request_id: The public id of the caller's request, for logs.
         batch_id: The batch the row belongs to, or empty: engines share fairly between batches.
+        truncates: A conversation that is too long may be cut at its beginning (`shortening`).
         served: Written by the client: what was served, also when the call is cut or fails.
     """
 
@@ -75,6 +76,7 @@ class EngineCall:
     timeout_s: float = 600.0
     request_id: str = ""
     batch_id: str = ""
+    truncates: bool = False
     served: Served = field(default_factory=Served, compare=False)
 
 

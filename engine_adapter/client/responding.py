@@ -7,9 +7,10 @@ from typing import Any
 
 from engine_adapter.client.base import CHAT_PATH, EngineCall, EngineClient, EngineReply
 from engine_adapter.client.encoding import wall_s
+from engine_adapter.client.shortening import answered
 from engine_adapter.wire.responses.call import chat_call
 from engine_adapter.wire.responses.output import whole_response
-from engine_adapter.wire.responses.request import name_of
+from engine_adapter.wire.responses.request import name_of, truncates
 from engine_adapter.wire.responses.resource import ResponseDraft
 from engine_adapter.wire.usage import TokenUsage
 
@@ -21,7 +22,8 @@ async def respond(client: EngineClient, call: EngineCall) -> EngineReply:
         EngineUnavailable: As `EngineClient.call`.
     """
     created_at = int(wall_s())
-    reply = await client.call(replace(call, path=CHAT_PATH, body=chat_call(call.body)))
+    chat = replace(call, path=CHAT_PATH, body=chat_call(call.body), truncates=truncates(call.body))
+    reply = await answered(client, chat)
     draft = ResponseDraft({**call.body, "store": False}, call.rid, created_at)
     return replace(reply, body=response_body(draft, reply, int(wall_s())))
 

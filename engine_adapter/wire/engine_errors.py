@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from engine_adapter.wire.errors import (
     ApiError,
@@ -33,6 +33,9 @@ _OTHER_DIMENSIONS = re.compile(r"matryoshka|dimensions", re.IGNORECASE)
 _INTERNAL = re.compile(r"Traceback|File \"|/[\w.-]+/[\w./-]+|'input'|validation error|\n")
 _NOT_COMPILED = re.compile(r"^Failed to compile \w+ grammar: *(.*)", re.DOTALL)
 _FIELD = re.compile(r"'loc': \(([^)]*)\)")
+
+PROMPT_SHARE: Final = 0.75
+"""Of the context, for a prompt that was shortened."""
 
 ENGINE_LOST = "The engine that served this request went away. Please try again."
 ENGINE_FAILED = "The engine failed to process this request."
@@ -85,6 +88,22 @@ def aborted() -> ApiError:
 def is_retryable(error: ApiError) -> bool:
     """Whether sending the same call again may succeed."""
     return error.status >= 500 or error.status == 429
+
+
+def share_that_fits(message: str) -> float:
+    """How much of a prompt would fit, by the message of a `ContextLengthExceeded`.
+
+    Where the request leaves the answer's length open, a quarter of the context is for it; without
+    numbers in the message it is half of the prompt.
+    """
+    numbers = [int(number) for number in _NUMBER.findall(message)]
+    if len(numbers) >= 4:
+        limit, _, prompt, completion = numbers[:4]
+        return (limit - completion) / max(1, prompt)
+    if len(numbers) >= 2:
+        limit, prompt = numbers[:2]
+        return PROMPT_SHARE * limit / max(1, prompt)
+    return 0.5
 
 
 def _message_of(body: Any) -> str:

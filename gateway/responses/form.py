@@ -13,8 +13,9 @@ from starlette.responses import Response
 from batch.clock import Clock
 from engine_adapter.client.base import EngineClient
 from engine_adapter.client.responding import response_body
+from engine_adapter.client.shortening import answered
 from engine_adapter.wire.errors import ApiError, Overloaded
-from engine_adapter.wire.responses.request import name_of
+from engine_adapter.wire.responses.request import name_of, truncates
 from engine_adapter.wire.responses.resource import ResponseDraft
 from engine_adapter.wire.responses.writer import ResponseWriter
 from engine_adapter.wire.tool_calls import ToolOffer, offer_of
@@ -30,6 +31,7 @@ class ResponseForm:
     """The form of the answer to one checked body."""
 
     def __init__(self, body: dict[str, Any], clock: Clock, keep: Keep) -> None:
+        self.truncates = truncates(body)
         self._body = body
         self._clock = clock
         self._keep = keep
@@ -37,7 +39,7 @@ class ResponseForm:
     async def whole(self, admitted: Admitted, client: EngineClient, created: int) -> Response:
         """The Response object."""
         (choice,) = admitted.choices
-        reply = await client.call(choice.call)
+        reply = await answered(client, choice.call)
         draft = ResponseDraft(self._body, choice.call.rid, created)
         response = response_body(draft, reply, now(self._clock))
         if not reply.ok:

@@ -117,6 +117,11 @@ def wants_logprobs(body: Mapping[str, Any]) -> bool:
     return LOGPROBS in (body.get("include") or ()) or bool(body.get("top_logprobs"))
 
 
+def truncates(body: Mapping[str, Any]) -> bool:
+    """Whether the beginning of a conversation that is too long may be left out."""
+    return body.get("truncation") == "auto"
+
+
 def name_of(chat_param: str | None) -> str | None:
     """The name of a field here, by its name in the chat call that was made of it."""
     if chat_param is None:

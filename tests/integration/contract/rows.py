@@ -144,6 +144,7 @@ _TITLES: dict[str, tuple[str, ...]] = {
         "one that is refused, or comes too late, has failed",
         "going on from one, and conversations",
         "wrong ones are refused before anything is stored",
+        "truncation auto leaves out the beginning of a conversation that is too long",
     ),
     "L": (
         "keys of a reply",

@@ -13,6 +13,11 @@ from tests.fixtures.response_events import check_response
 from tests.integration.contract.conftest import MODEL, Live
 
 TOOLS: list[Any] = [{"type": "function", "name": "f", "parameters": {"type": "object"}}]
+TALK = [
+    {"role": "user", "content": "old " * 2500},
+    {"role": "assistant", "content": "answer"},
+    {"role": "user", "content": "fake:text=new"},
+]
 
 
 def line(custom_id: str, given: Any = "fake:text=four", **more: Any) -> bytes:
@@ -45,6 +50,7 @@ def test_p_25_a_batch_of_responses(live: Live) -> None:
             line("call", "hi", tools=TOOLS, tool_choice="required"),
             line("cut", "fake:tokens=9", max_output_tokens=3),
             line("long", "x " * 5000),
+            line("shortened", TALK, truncation="auto"),
         ],
     )
     live.process(batch_id)
@@ -57,6 +63,7 @@ def test_p_25_a_batch_of_responses(live: Live) -> None:
     assert made["text"]["output"][0]["content"][0]["text"] == "four"
     assert (made["text"]["metadata"], made["text"]["store"]) == ({"a": "b"}, False)
     assert made["call"]["output"][0]["name"] == "f"
+    assert made["shortened"]["output"][0]["content"][0]["text"] == "new"
     assert made["cut"]["incomplete_details"] == {"reason": "max_output_tokens"}
     refused = rows(live, batch.error_file_id)["long"]["response"]
     assert refused["status_code"] == 400

@@ -96,6 +96,27 @@ def test_p_03_text_and_items_as_input(live: Live) -> None:
     assert (error["param"], error["code"]) == ("input", "unsupported_content")
 
 
+def test_p_32_the_beginning_of_a_conversation_is_left_out(live: Live) -> None:
+    talk = [
+        {"role": "user", "content": "old " * 1500},
+        {"role": "assistant", "content": "older " * 500},
+        {"role": "user", "content": "new " * 500},
+        {"role": "assistant", "content": "answer"},
+        {"role": "user", "content": "fake:text=one"},
+    ]
+    error = error_of(ask(live, talk), 400)
+    assert (error["code"], error["param"]) == ("context_length_exceeded", "input")
+    whole = made(live, talk, instructions="i", truncation="auto")
+    events = streamed(live, talk, instructions="i", truncation="auto").finish()
+    for body in (whole, events):
+        assert (body["truncation"], texts(body)) == ("auto", ["one"])
+    for sent in live.engine.received[-1], live.engine.received[-3]:
+        first, *rest = [message["content"].split()[0] for message in sent["messages"]]
+        assert (first, rest) == ("i", ["new", "answer", "fake:text=one"])
+    alone = error_of(ask(live, "long " * 3000, truncation="auto"), 400)
+    assert (alone["code"], alone["param"]) == ("context_length_exceeded", "input")
+
+
 def test_p_04_calls_and_their_outputs(live: Live) -> None:
     for reader in (None, streamed(live, "hi", tools=TOOLS, tool_choice="required")):
         body = reader.finish() if reader else made(live, "hi", tools=TOOLS, tool_choice="required")
