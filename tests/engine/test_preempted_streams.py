@@ -1,4 +1,4 @@
-"""Streams whose requests give way to others: no text twice, none missing."""
+"""Streams whose requests give way to others: no text twice, none missing, and what a seed drew."""
 
 from __future__ import annotations
 
@@ -58,6 +58,8 @@ async def gateway(
             yield running
 
 
+SEED = 7
+
 Answers = dict[str, tuple[str, int]]
 """By prompt: the text that arrived, piece by piece, and the tokens it is said to have."""
 
@@ -71,12 +73,21 @@ class Streams:
     answers: Answers = field(default_factory=dict)
 
     async def read(
-        self, prompt: str, max_tokens: int, tier: str, begun: asyncio.Event | None = None
+        self,
+        prompt: str,
+        max_tokens: int,
+        tier: str,
+        begun: asyncio.Event | None = None,
+        *,
+        seed: int = SEED,
     ) -> None:
-        """One request to its end; `begun` is set by the first piece of its text."""
+        """One request to its end; `begun` is set by the first piece of its text.
+
+        What gives way is drawn at temperature 1, where only its seed can make it the same again.
+        """
         text, num_tokens = "", 0
         stream: AsyncStream[ChatCompletionChunk] = await self.client.chat.completions.create(  # type: ignore[call-overload]
-            **self.gateway.chat(prompt, temperature=0),
+            **self.gateway.chat(prompt, temperature=int(prompt in FLEX), seed=seed),
             max_tokens=max_tokens,
             stream=True,
             stream_options={"include_usage": True},
@@ -121,7 +132,7 @@ async def beside_each_other(streams: Streams) -> None:
             group.create_task(streams.read(prompt, ONLINE_TOKENS, "default"))
 
 
-@pytest.mark.contract("S-22")
+@pytest.mark.contract("C-19", "S-22")
 async def test_text_of_preempted_streams(gateway: Gateway) -> None:
     engine = HttpEngineClient(gateway.app.state.engines.members[0].url)
     async with gateway.client() as client:
@@ -130,6 +141,9 @@ async def test_text_of_preempted_streams(gateway: Gateway) -> None:
             await alone.read(prompt, FLEX_TOKENS, "default")
         for prompt in ONLINE:
             await alone.read(prompt, ONLINE_TOKENS, "default")
+        other = Streams(gateway, client)
+        await other.read(FLEX[0], FLEX_TOKENS, "default", seed=8)
+        assert other.answers[FLEX[0]] != alone.answers[FLEX[0]]
         before = (await engine.facts()).raw["coserve"]
         gave_way: dict[str, int] = {}
         for _ in range(ROUNDS_AT_MOST):
