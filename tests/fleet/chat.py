@@ -17,18 +17,43 @@ LIMIT_S = 120.0
 
 
 @dataclass
-class Losses:
-    """What was killed, and when: by the gateway's address, and of engines the instants."""
+class Lost:
+    """A part that is lost: from before it is killed until nobody is sent there any more."""
 
-    gateways: dict[str, list[float]] = field(default_factory=dict)
-    engines: list[float] = field(default_factory=list)
+    from_s: float = field(default_factory=time.monotonic)
+    until_s: float = math.inf
+
+    def over(self) -> None:
+        """It is known by now: who comes later is sent elsewhere."""
+        self.until_s = time.monotonic()
+
+    def meets(self, began_s: float, ended_s: float) -> bool:
+        """Whether a call of this time may have been there."""
+        return began_s <= self.until_s and ended_s >= self.from_s
+
+
+@dataclass
+class Losses:
+    """What was killed: gateways by address, and engines."""
+
+    gateways: dict[str, list[Lost]] = field(default_factory=dict)
+    engines: list[Lost] = field(default_factory=list)
+
+    def gateway(self, url: str) -> Lost:
+        """This gateway is about to be killed."""
+        self.gateways.setdefault(url, []).append(lost := Lost())
+        return lost
+
+    def engine(self) -> Lost:
+        """An engine is about to be killed."""
+        self.engines.append(lost := Lost())
+        return lost
 
     def excuse(self, gateway: str, began_s: float, ended_s: float, *, token: bool) -> bool:
         """Whether a call had begun on a part that was lost meanwhile."""
-        lost = self.gateways.get(gateway, ())
-        if any(began_s <= at_s <= ended_s for at_s in lost):
+        if any(one.meets(began_s, ended_s) for one in self.gateways.get(gateway, ())):
             return True
-        return token and any(began_s <= at_s <= ended_s for at_s in self.engines)
+        return token and any(one.meets(began_s, ended_s) for one in self.engines)
 
 
 @dataclass

@@ -196,13 +196,18 @@ async def restart_and_lose(
     await batches.send(FAKE, LINES_PER_BATCH)
     _, victim = fakes[2]
     await asyncio.sleep(1)
-    losses.engines.append(time.monotonic())
+    lost = losses.engine()
     await victim.kill()
+    lost.over()
     done.append("1 engine lost")
     await asyncio.sleep(step_s)
     url, gateway = next(iter(gateways.parts.items()))
-    losses.gateways.setdefault(url, []).append(time.monotonic())
+    lost = losses.gateway(url)
     await gateway.kill()
+    async with asyncio.timeout(LIMIT_S):
+        while url in gateways.ready:
+            await asyncio.sleep(0.1)
+    lost.over()
     done.append("1 gateway lost")
     await asyncio.sleep(step_s)
     await gateway.start()

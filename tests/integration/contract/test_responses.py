@@ -259,8 +259,9 @@ def test_p_13_service_tiers(live: Live, asked: str | None, served: str) -> None:
 
 
 def test_p_14_calls_are_billed_as_chat(live: Live) -> None:
-    before = live.engine.served["online"].completion_tokens
     body = made(live, "fake:tokens=6")
+    before = live.engine.served["online"].completion_tokens
+    made(live, "fake:tokens=6")
     streamed(live, "fake:tokens=6")
     assert live.engine.served["online"].completion_tokens - before == 12
     assert body["usage"]["total_tokens"] == body["usage"]["input_tokens"] + 6
