@@ -3,8 +3,8 @@
     python -m bench.coserve_bench.main_result
 
 rewrites the tables between the marks in README.md, and `docs/images/main-result.svg`. A test holds
-them equal to what this prints. Sources: `coserve bench coserve` (docs/benchmark-coserve.md) for
-what was measured, `coserve simulate` (docs/simulate.md) for what was simulated.
+them equal to what this prints. Both come from `coserve bench coserve`: on a GPU that is emulated
+(docs/emulated-device.md), and on a CPU (docs/benchmark-coserve.md).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "bench/results/coserve/starting-case-p90-deadlines.json"
+EMULATED = ROOT / "bench/results/coserve/emulated-a100.json"
+MEASURED = ROOT / "bench/results/coserve/starting-case-p90-deadlines.json"
 PICTURE = ROOT / "docs/images/main-result.svg"
 README = ROOT / "README.md"
-SIMULATED = ROOT / "bench/results/simulate/h200-llama-3.1-8b.json"
-MARKS = re.compile(r"(<!-- (main|simulated) result -->\n).*?(<!-- end of \2 result -->)", re.DOTALL)
+MARKS = re.compile(r"(<!-- (main|measured) result -->\n).*?(<!-- end of \2 result -->)", re.DOTALL)
 
 # As the results name them, as the README does, and the colour.
 SYSTEMS = (
@@ -28,13 +28,6 @@ SYSTEMS = (
     ("conserve-v2", "coserve", "#1a7f5a"),
     ("sglang-priority", "SGLang, priorities", "#c4701b"),
     ("non-preemptive", "SGLang, no preemption", "#b0413e"),
-)
-
-SIMULATED_SYSTEMS = (
-    ("online-only", "chat alone", "#7d8590"),
-    ("conserve-v2", "coserve", "#1a7f5a"),
-    ("sarathi-p", "chunked prefill, recompute", "#c4701b"),
-    ("non-preemptive", "no preemption", "#b0413e"),
 )
 
 WIDTH, HEIGHT, TOP, ROW, LABELS, PANEL, GAP = 940, 200, 58, 32, 180, 215, 36
@@ -54,21 +47,22 @@ class Figures:
     num_requests: int
 
 
-def read(path: Path = RESULTS, named: tuple[tuple[str, str, str], ...] = SYSTEMS) -> list[Figures]:
-    """The systems of a result, in the README's order."""
+def read(path: Path) -> list[Figures]:
+    """The systems of a result, in the README's order; `sglang-priority` at whichever setting."""
     systems: dict[str, Any] = json.loads(path.read_text())["systems"]
     return [
         Figures(
             name,
             colour,
-            systems[key]["ttft_ms"]["p50"],
-            systems[key]["ttft_ms"]["p90"],
-            systems[key]["tbt_ms"]["p90"],
-            systems[key]["offline_tokens_per_s"],
-            systems[key]["attainment"]["1.25"]["ttft"],
-            systems[key]["n"],
+            found["ttft_ms"]["p50"],
+            found["ttft_ms"]["p90"],
+            found["tbt_ms"]["p90"],
+            found["offline_tokens_per_s"],
+            found["attainment"]["1.25"]["ttft"],
+            found["n"],
         )
-        for key, name, colour in named
+        for key, name, colour in SYSTEMS
+        for found in (systems[one] for one in systems if one.partition("@")[0] == key)
     ]
 
 
@@ -133,14 +127,14 @@ def picture(figures: list[Figures]) -> str:
 
 def with_tables(readme: str) -> str:
     """The README's text with the tables between their marks made anew."""
-    tables = {"main": table(read()), "simulated": table(read(SIMULATED, SIMULATED_SYSTEMS))}
+    tables = {"main": table(read(EMULATED)), "measured": table(read(MEASURED))}
     return MARKS.sub(lambda found: f"{found[1]}{tables[found[2]]}{found[3]}", readme)
 
 
 def main() -> None:
     """Write them."""
     PICTURE.parent.mkdir(exist_ok=True)
-    PICTURE.write_text(picture(read()))
+    PICTURE.write_text(picture(read(EMULATED)))
     README.write_text(with_tables(README.read_text()))
 
 
