@@ -123,7 +123,9 @@ def complaints(name: str) -> list[str]:
                 found.append(f"{name}:{block.line}: {num_words(sentence)} words: {sentence[:60]}…")
         if page != GLOSSARY:
             for pattern in (not_used, _ROWS):
-                found += [f"{name}:{block.line}: {one[0]!r}" for one in pattern.finditer(block.text)]
+                found += [
+                    f"{name}:{block.line}: {one[0]!r}" for one in pattern.finditer(block.text)
+                ]
     if name.startswith("docs/decisions/"):
         words = sum(num_words(block.text) for block in read)
         if words > MAX_DECISION_WORDS:
