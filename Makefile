@@ -70,14 +70,14 @@ test-all: setup-dev setup-helm setup-engine setup-kernels  ## every test, the th
 	$(PYTEST) tests
 
 # A test that fails beside thousands of others and passes alone is named, not hidden; four of them are no accident.
-test-again: setup-dev  ## what failed last, once more and alone; refuses more than three tests
+test-again: setup-dev  ## what failed last, once more and alone; refuses more than three tests (a few minutes)
 	@$(BIN)/python -m tests.again
 
 coverage: setup-dev  ## unit and integration tests, and what they run of each package (20 min)
 	$(PYTEST) -q tests/unit tests/integration --cov --cov-report=
 	@$(BIN)/coverage json -q -o - | $(BIN)/python -m tests.coverage_table
 
-compatibility: setup-dev setup-engine  ## run the tests of the API contract, write docs/compatibility.md
+compatibility: setup-dev setup-engine  ## run the tests of the API contract one by one, write docs/compatibility.md (over an hour)
 	$(BIN)/pytest -q tests/unit tests/integration tests/engine --compatibility docs/compatibility.md
 
 chaos: setup-dev  ## kill -9 of everything, 200 times, while batches run (15 min; ENGINE=real: 13 times)
@@ -105,13 +105,13 @@ reproduce: setup-dev  ## the papers' figures again, simulated; writes docs/repro
 bench-batch: setup-dev  ## 50,000 rows from upload to download, CPU and memory; 20 owners at once (2 min)
 	$(BIN)/python -m bench.batch_load
 
-lock: setup-dev  ## pin requirements/*.in with hashes again
+lock: setup-dev  ## pin requirements/*.in with hashes again (20 s)
 	@uv=$$($(PYTHON) -c 'from pathlib import Path; from coserve.setup.installer import get_uv; print(get_uv(Path.cwd()))' | tail -1); \
 	for name in service dev conformance autobatcher; do \
 	  $$uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	    --no-header --custom-compile-command "make lock" requirements/$$name.in -o requirements/$$name.txt; done
 
-lock-engine: setup-dev  ## pin the engine's lists again; lines marked "no-deps" come without their dependencies
+lock-engine: setup-dev  ## pin the engine's lists again; lines marked "no-deps" come without their dependencies (10 s)
 	@uv=$$($(PYTHON) -c 'from pathlib import Path; from coserve.setup.installer import get_uv; print(get_uv(Path.cwd()))' | tail -1); \
 	for name in engine-cpu model-convert; do \
 	  flat=$$(mktemp); list=requirements/$$name; \
@@ -125,7 +125,7 @@ lock-engine: setup-dev  ## pin the engine's lists again; lines marked "no-deps" 
 
 # --- beside others ---------------------------------------------------------------------------
 .PHONY: bench-gateway lock-bench
-bench-gateway: setup-dev  ## the gateway beside a plain relay, LiteLLM's proxy and two routers
+bench-gateway: setup-dev  ## the gateway beside a plain relay, LiteLLM's proxy and two routers (7 min the first time, with 700 MB of LiteLLM)
 	$(BIN)/python -m bench.gateway_compare
 
 lock-bench: setup-dev

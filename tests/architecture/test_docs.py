@@ -52,6 +52,15 @@ def test_every_make_verb_is_documented() -> None:
     assert [verb for verb in verbs if f"make {verb}" not in docs] == []
 
 
+def test_make_help_says_how_long_each_verb_takes() -> None:
+    told = re.findall(r"^([a-z-]+):.*?## (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    times = re.compile(r"\b(?:\d+ (?:s|min)|an hour|a few minutes)\b")
+    assert len(told) > 20
+    # These two say it at the end of a run, by file.
+    silent = {verb for verb, words in told if not times.search(words)} - {"test", "test-all"}
+    assert silent == {"help"}
+
+
 def test_every_setting_is_documented() -> None:
     found: set[str] = set()
     for package in ("coserve", "gateway", "batch", "store", "engine_adapter"):
