@@ -73,9 +73,9 @@ test-all: setup-dev setup-helm setup-engine setup-kernels  ## every test, the th
 test-again: setup-dev  ## what failed last, once more and alone; refuses more than three tests (a few minutes)
 	@$(BIN)/python -m tests.again
 
-coverage: setup-dev  ## unit and integration tests, and what they run of each package (20 min)
+coverage: setup-dev  ## unit and integration tests, and what they run of each package (20 min); kept in bench/results
 	$(PYTEST) -q tests/unit tests/integration --cov --cov-report=
-	@$(BIN)/coverage json -q -o - | $(BIN)/python -m tests.coverage_table
+	@$(BIN)/coverage json -q -o - | $(BIN)/python -m tests.coverage_table | tee bench/results/coverage.txt
 
 compatibility: setup-dev setup-engine  ## run the tests of the API contract one by one, write docs/compatibility.md (over an hour)
 	$(BIN)/pytest -q tests/unit tests/integration tests/engine --compatibility docs/compatibility.md

@@ -2,6 +2,8 @@
 
     coverage json -q -o - | python -m tests.coverage_table
 
+`make coverage` keeps it in bench/results/coverage.txt, so that a change of it is seen in a diff.
+
 Code that runs inside an engine (engine_adapter/sglang, cpu_compat, emulated) is proven by
 tests/engine, in processes of the engine's environment, and is not counted here.
 """
