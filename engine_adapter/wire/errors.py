@@ -237,9 +237,14 @@ def error_body(err: ApiError) -> dict[str, Any]:
     """The envelope: always the four keys, `code` a string or null (contract rows T-11, T-12)."""
     return {
         "error": {
-            "message": err.message,
+            "message": _encodable(err.message),
             "type": err.type,
-            "param": err.param,
+            "param": None if err.param is None else _encodable(err.param),
             "code": err.code,
         }
     }
+
+
+def _encodable(text: str) -> str:
+    """Words of a caller may hold half of a surrogate pair, for which UTF-8 has no bytes."""
+    return text.encode(errors="replace").decode()

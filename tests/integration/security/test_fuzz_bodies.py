@@ -1,6 +1,7 @@
 """Over 9,000 broken bodies: no server error, nothing told, the engine reached only by ours.
 
-With `test_fuzz_framing.py` there are more than 10,000 inputs in every run.
+With `test_fuzz_framing.py` there are more than 10,000 inputs in `make test-all`; `make test` sends
+the first part of them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from hypothesis import strategies as st
 from tests.integration.security.conftest import Inside, check_error
 from tests.integration.security.mutations import some_form, some_json
 
-NUM_JSON, NUM_FORMS, NUM_TARGETS = 6_000, 2_500, 800
+NUM_PARTS = 5
+NUM_JSON, NUM_FORMS, NUM_TARGETS = 1_200, 500, 800
+"""Inputs of a part."""
+PARTS = [0, *(pytest.param(part, marks=pytest.mark.thorough) for part in range(1, NUM_PARTS))]
 JSON = {"content-type": "application/json"}
 FEW = settings(
     max_examples=150,
@@ -26,9 +30,10 @@ FEW = settings(
 )
 
 
+@pytest.mark.parametrize("part", PARTS)
 @pytest.mark.timeout(280)
-async def test_broken_json_is_a_bad_request(inside: Inside) -> None:
-    source, seen = random.Random(20261121), Counter[int]()
+async def test_broken_json_is_a_bad_request(inside: Inside, part: int) -> None:
+    source, seen = random.Random(20261121 + part), Counter[int]()
     for _ in range(NUM_JSON):
         path, raw = some_json(source)
         reply = await inside.http.post(path, content=raw, headers=JSON)
@@ -36,23 +41,24 @@ async def test_broken_json_is_a_bad_request(inside: Inside) -> None:
         if reply.status_code != 200:
             check_error(reply.status_code, reply.content, inside.key)
         assert reply.headers["x-request-id"].startswith("req_")
-    assert seen[200] > 100, "some must reach the engine"
+    assert seen[200] > 10, "some must reach the engine"
     assert seen[400] > NUM_JSON / 3
     for body in inside.engine.received:
         assert len(body["rid"]) == 32
         assert body["priority"] in (0, -1)
 
 
+@pytest.mark.parametrize("part", PARTS)
 @pytest.mark.timeout(280)
-async def test_broken_forms_are_bad_requests(inside: Inside) -> None:
-    source, seen = random.Random(1121), Counter[int]()
+async def test_broken_forms_are_bad_requests(inside: Inside, part: int) -> None:
+    source, seen = random.Random(1121 + part), Counter[int]()
     for _ in range(NUM_FORMS):
         kind, raw = some_form(source)
         reply = await inside.http.post("/v1/files", content=raw, headers={"content-type": kind})
         seen[reply.status_code] += 1
         if reply.status_code != 200:
             check_error(reply.status_code, reply.content, inside.key)
-    assert seen[200] > 50, "some must be stored"
+    assert seen[200] > 5, "some must be stored"
     assert seen[400] > NUM_FORMS / 3
 
 

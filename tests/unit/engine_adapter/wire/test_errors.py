@@ -35,6 +35,11 @@ def test_a_code_can_be_given_and_taken_away() -> None:
     assert EngineUnavailable("gone", code="other").code == "other"
 
 
+def test_half_a_surrogate_pair_of_a_caller_can_be_answered() -> None:
+    error = error_body(ApiError("No such file: a\ud800b", param="x\udc00"))["error"]
+    assert (error["message"], error["param"]) == ("No such file: a?b", "x?")
+
+
 def test_headers_of_one_error_do_not_reach_the_next() -> None:
     EngineUnavailable("gone").headers["retry-after"] = "99"
     assert EngineUnavailable("gone").headers["retry-after"] == "5"
