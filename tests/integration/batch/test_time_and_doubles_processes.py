@@ -34,6 +34,8 @@ from tests.fixtures.batches import (
 )
 from tests.fixtures.workers import Workers, installation, workers
 
+pytestmark = pytest.mark.thorough
+
 NUM_ROWS = 600
 ENGINE = FakeSettings(latency_s=0.2, max_running=32)
 

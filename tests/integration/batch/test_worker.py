@@ -141,7 +141,13 @@ async def test_a_lost_message_costs_one_sweep(
 
 
 @pytest.mark.contract("R-33", "R-34")
-@pytest.mark.parametrize("whole_worker", [False, True], ids=["pool-child", "worker"])
+@pytest.mark.parametrize(
+    "whole_worker",
+    [
+        pytest.param(False, marks=pytest.mark.thorough, id="pool-child"),
+        pytest.param(True, id="worker"),
+    ],
+)
 async def test_kill_9_in_the_middle_of_a_batch(
     settings: BatchSettings,
     database: Database,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
@@ -24,9 +23,10 @@ from store.models import DEFAULT_PROJECT_ID
 from store.repositories import key as keys
 from store.session import Database
 from tests.fixtures.batches import PATIENCE_S, until
+from tests.fixtures.forked import ForkedProcess
 from tests.fixtures.response_events import check_response, read_stream
 from tests.fixtures.steered_engine import SteeredEngine
-from tests.fixtures.workers import ROOT, installation, workers
+from tests.fixtures.workers import installation, workers
 
 MODEL = "m"
 DISPATCH_WORKER = "worker-dispatch"
@@ -58,15 +58,10 @@ def settings(
 
 
 @contextmanager
-def gateway(port: int) -> Iterator[subprocess.Popen[bytes]]:
+def gateway(port: int, log: Path) -> Iterator[ForkedProcess]:
     """A gateway in a process of its own, with the settings of this one."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "gateway"],
-        cwd=ROOT,
-        env={**os.environ, "COSERVE_PORT": str(port)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    env = {**os.environ, "COSERVE_PORT": str(port)}
+    process = ForkedProcess((sys.executable, "-m", "gateway"), env=env, log=log)
     try:
         yield process
     finally:
@@ -75,7 +70,14 @@ def gateway(port: int) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.mark.contract("P-26", "P-27")
-@pytest.mark.parametrize("victim", ["gateway", "worker", "pool child"])
+@pytest.mark.parametrize(
+    "victim",
+    [
+        pytest.param("gateway", marks=pytest.mark.thorough),
+        "worker",
+        pytest.param("pool child", marks=pytest.mark.thorough),
+    ],
+)
 async def test_kill_9_while_the_engine_makes_it(
     settings: BatchSettings,
     database: Database,
@@ -92,16 +94,17 @@ async def test_kill_9_while_the_engine_makes_it(
         timeout=PATIENCE_S,
     )
     body = {"model": MODEL, "input": "fake:text=survived", "background": True}
-    with workers(installation(settings), tmp_path / "log") as started, gateway(port) as first:
+    log = tmp_path / "log"
+    with workers(installation(settings), log) as started, gateway(port, log) as first:
         await _is_ready(port)
         made = (await http.post("/responses", json=body)).json()
         assert made["status"] == "queued", made
         await until(lambda: steered.running)
         if victim == "gateway":
-            first.send_signal(signal.SIGKILL)
+            first.kill()
             await asyncio.to_thread(first.wait)
             steered.held = False
-            with gateway(port):
+            with gateway(port, log):
                 await _is_ready(port)
                 await _is_made_once(http, made)
         else:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,8 +19,8 @@ from engine_adapter.client.fake_server import serving
 from store.models import DEFAULT_PROJECT_ID
 from store.repositories import key as keys
 from store.session import Database
+from tests.fixtures.forked import ForkedProcess
 
-ROOT = Path(__file__).parents[3]
 NUM_STREAMS, NUM_UPLOADS = 50, 5
 TOKENS, TOKEN_MS = 40, 100
 LOOK_S = 0.1
@@ -65,27 +64,26 @@ class Fleet:
 
     def __init__(self, environment: dict[str, str]) -> None:
         self._environment = environment
-        self.processes: dict[str, asyncio.subprocess.Process] = {}
+        self.processes: dict[str, ForkedProcess] = {}
 
-    async def start(self, url: str) -> None:
-        self.processes[url] = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "gateway", cwd=ROOT,
+    def start(self, url: str) -> None:
+        self.processes[url] = ForkedProcess(
+            (sys.executable, "-m", "gateway"),
             env=self._environment | {"COSERVE_PORT": url.rpartition(":")[2]},
-        )  # fmt: skip
+            log=Path(self._environment["COSERVE_HOME"]) / "gateways.log",
+        )
 
     async def restart(self, url: str) -> None:
         """As an orchestrator does: told to stop, waited for, started anew."""
         process = self.processes[url]
-        process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(60):
-            assert await process.wait() == 0
-        await self.start(url)
+        process.terminate()
+        assert await asyncio.to_thread(process.wait, 60) == 0
+        self.start(url)
 
     async def stop(self) -> None:
         for process in self.processes.values():
-            if process.returncode is None:
-                process.kill()
-            await process.wait()
+            process.kill()
+            await asyncio.to_thread(process.wait)
 
 
 def environment(database_url: str, broker_url: str, engine_url: str, home: Path) -> dict[str, str]:
@@ -105,7 +103,7 @@ async def fleet(environment: dict[str, str], urls: tuple[str, ...]) -> AsyncIter
     started = Fleet(environment)
     try:
         for url in urls:
-            await started.start(url)
+            started.start(url)
         yield started
     finally:
         await started.stop()
@@ -160,6 +158,7 @@ async def test_a_rolling_restart_loses_no_stream_and_no_upload(
         looking.cancel()
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(200)
 async def test_a_killed_gateway_takes_its_own_streams_along_and_no_others(
     database_url: str, broker_url: str, tmp_path: Path, key: str
