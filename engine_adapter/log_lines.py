@@ -18,11 +18,12 @@ from __future__ import annotations
 import json
 import logging
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import PurePath
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 OURS: Final = ("gateway", "batch", "store", "engine_adapter", "coserve")
 MAX_MESSAGE_CHARS: Final = 2000
@@ -45,7 +46,7 @@ def fields_of(record: logging.LogRecord, part: str) -> dict[str, Any]:
     """A record in our schema."""
     at = datetime.fromtimestamp(record.created, UTC)
     line: dict[str, Any] = {
-        "at": f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z",
+        "at": at.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z",
         "level": record.levelname.lower(),
         "part": part,
         "logger": record.name,
@@ -94,6 +95,9 @@ def _short(path: str) -> str:
     return "/".join(PurePath(path).parts[-3:])
 
 
+_ENCODER: Final = json.JSONEncoder(default=str, ensure_ascii=False)
+
+
 class JsonLines(logging.Formatter):
     """The schema as JSON, one object a line."""
 
@@ -103,7 +107,7 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """See `logging.Formatter.format`."""
-        return json.dumps(fields_of(record, self._part), default=str, ensure_ascii=False)
+        return _ENCODER.encode(fields_of(record, self._part))
 
 
 class TextLines(logging.Formatter):
@@ -138,8 +142,43 @@ def _told(error: Mapping[str, Any], indent: str = "    ") -> str:
     return "\n".join([*lines, *(_told(one, indent + "  ") for one in below)])
 
 
+class LineHandler(logging.StreamHandler[TextIO]):
+    """Writes to standard error. Invariant: what is held is written when `together` ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._held: list[str] | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """See `logging.Handler.emit`."""
+        if self._held is None:
+            super().emit(record)
+            return
+        try:
+            self._held.append(self.format(record) + self.terminator)
+        except Exception:  # noqa: BLE001 - as logging does: such a line ends nobody
+            self.handleError(record)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What is logged in the block leaves in one piece at its end."""
+        self._held = []
+        try:
+            yield
+        finally:
+            held, self._held = self._held, None
+            self.stream.write("".join(held))
+            self.flush()
+
+
+def together() -> AbstractContextManager[None]:
+    """What is logged in the block leaves in one piece: a system call for all of it."""
+    handlers = logging.getLogger().handlers
+    return next((one.together() for one in handlers if isinstance(one, LineHandler)), nullcontext())
+
+
 def configure(part: str, form: str, level: int | str) -> None:
     """Log to standard error in one of the two forms; whatever was set up before is gone."""
-    handler = logging.StreamHandler()
+    handler = LineHandler()
     handler.setFormatter(JsonLines(part) if form == "json" else TextLines(part))
     logging.basicConfig(level=level, handlers=[handler], force=True)

@@ -30,19 +30,21 @@ async def answer(admitted: Admitted, client: EngineClient, created: int) -> Resp
     if admitted.path == EMBEDDINGS_PATH:
         return _embeddings(await embed(client, admitted.choices[0].call))
     if len(admitted.choices) == 1:
-        replies = [await client.call(admitted.choices[0].call)]
-    else:
-        replies = await _all(admitted, client)
+        reply = await client.call(admitted.choices[0].call)
+        return _told(admitted, {**reply.body, "created": created}) if reply.ok else failed(reply)
     used = TokenUsage()
     choices: list[dict[str, Any]] = []
-    for choice, reply in zip(admitted.choices, replies, strict=True):
+    for choice, reply in zip(admitted.choices, await _all(admitted, client), strict=True):
         if not reply.ok:
             return failed(reply)
         part = reply.usage or TokenUsage()
         used += part if choice.counts_prompt else part.without_prompt()
         choices += [{**made, "index": choice.index} for made in reply.body["choices"]]
     rid = admitted.choices[0].call.rid
-    body = reply_body(admitted.path, rid, created, admitted.model, choices, used)
+    return _told(admitted, reply_body(admitted.path, rid, created, admitted.model, choices, used))
+
+
+def _told(admitted: Admitted, body: dict[str, Any]) -> Response:
     if admitted.service_tier is not None:
         body["service_tier"] = admitted.service_tier
     return Response(orjson.dumps(body), media_type=JSON)

@@ -21,12 +21,17 @@ import socket
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from http import HTTPStatus
 from math import inf
 from typing import Any, ClassVar, Final, cast
 
 import orjson
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 
 from engine_adapter.wire.errors import (
     ApiError,
@@ -39,7 +44,7 @@ from engine_adapter.wire.errors import (
 )
 from gateway.disconnect import WHEN_GONE
 from gateway.strangers import ConnectionCount
-from gateway.transport import HeadWithBody
+from gateway.transport import ANSWER, HeadWithBody, RawHeaders
 
 MAX_HEAD_BYTES: Final = 32 * 1024
 MAX_HEADERS: Final = 100
@@ -90,8 +95,8 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client has connected."""
-        whole = cast(asyncio.Transport, HeadWithBody(transport, self.loop))
-        super().connection_made(whole)
+        self._whole = HeadWithBody(transport, self.loop)
+        super().connection_made(cast(asyncio.Transport, self._whole))
         self._head_due = self.loop.time() + self.limits.head_s
         self._num_raw = self._num_head = 0
         self._begun = self._in_body = False
@@ -170,6 +175,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._body_from = self._heard_at = self._looked_at = self.loop.time()
         self.scope["state"][WHEN_GONE] = self.when_gone
         super().on_headers_complete()
+        self.scope["state"][ANSWER] = partial(self._answer, self.cycle)
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
@@ -194,6 +200,30 @@ class GuardedProtocol(HttpToolsProtocol):
             )
         else:
             self._refuse(refusal, "head")
+
+    def _answer(
+        self, cycle: RequestResponseCycle, status: int, headers: RawHeaders, body: bytes
+    ) -> bool:
+        """See `gateway.transport.Answer`: what the cycle's `send` does in two messages."""
+        if cycle.disconnected or cycle.response_started or self.flow.write_paused:
+            return False
+        lines = [STATUS_LINE[status]]
+        for name, value in (*cycle.default_headers, *headers):
+            if b"\n" in value or b"\r" in value:
+                raise RuntimeError("a header's value has more than one line")
+            if name == b"connection":  # we say nothing there but `close`
+                cycle.keep_alive = False
+            else:
+                lines += (name, b": ", value, b"\r\n")
+        lines += (b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n", body)
+        cycle.response_started = cycle.response_complete = True
+        cycle.waiting_for_100_continue = False
+        self._whole.write_whole(b"".join(lines))
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            self.transport.close()
+        cycle.on_response()
+        return True
 
     def pause_writing(self) -> None:
         """The client does not read as fast as we write."""

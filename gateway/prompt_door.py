@@ -22,6 +22,7 @@ from gateway.middleware.access_log import AccessLog
 from gateway.middleware.body_limit import BodyLimits
 from gateway.middleware.boundary import unexpected
 from gateway.middleware.request_id import add_headers, note_request
+from gateway.transport import answer_of
 
 Handler = Callable[[Request, Any], Awaitable[Response]]
 
@@ -67,7 +68,10 @@ class PromptDoor:
         try:
             try:
                 response = body.refusal(scope) or await route.endpoint(request)
-                await response(scope, body.receive, send_and_note)
+                if type(response) is Response:
+                    status = self._answer(scope, response)
+                if not status:
+                    await response(scope, body.receive, send_and_note)
             except ClientDisconnect:
                 return  # gone before its body was read: there is nobody to answer
             except Exception as error:
@@ -85,6 +89,16 @@ class PromptDoor:
         finally:
             body.release()
             self._log.note(scope, status)
+
+    def _answer(self, scope: Scope, response: Response) -> int:
+        """Send a whole response in one piece; its status, or 0 where that is not possible."""
+        answer = answer_of(scope)
+        if answer is None:
+            return 0
+        start: Message = {"headers": response.raw_headers}
+        add_headers(start, scope, stopping=getattr(self._app.state, "stopping", False))
+        sent = answer(response.status_code, start["headers"], bytes(response.body))
+        return response.status_code if sent else 0
 
     def _handler_of(self, error: Exception) -> Handler | None:
         """The app's handler of an error, as the framework finds it."""

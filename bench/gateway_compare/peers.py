@@ -53,7 +53,7 @@ class Peer:
 
 @contextmanager
 def all_peers(folder: Path) -> Iterator[list[Peer]]:
-    """The engine, a plain relay, the gateway (without and with limits), LiteLLM, two routers."""
+    """The engine, two relays, the gateway (without and with limits), LiteLLM, two routers."""
     with own_peers(folder, None) as ours, ExitStack() as stack:
         engine = ours[0]
         others = [_litellm(folder, engine.url)]
@@ -63,7 +63,7 @@ def all_peers(folder: Path) -> Iterator[list[Peer]]:
 
 @contextmanager
 def own_peers(folder: Path, before: Path | None) -> Iterator[list[Peer]]:
-    """The engine, a plain relay, the gateway without and with limits.
+    """The engine, a plain and a lean relay, the gateway without and with limits.
 
     Args:
         folder: For their state and logs.
@@ -74,11 +74,15 @@ def own_peers(folder: Path, before: Path | None) -> Iterator[list[Peer]]:
         relay = stack.enter_context(
             _printing("bench.gateway_compare.plain_relay", [engine.url], "plain_relay", "")
         )
+        lean = stack.enter_context(
+            _printing("bench.gateway_compare.lean_relay", [engine.url], "lean_relay", "")
+        )
         database = stack.enter_context(postgres_url(folder))
         broker = stack.enter_context(valkey_url(folder))
         free, limited = asyncio.run(_two_keys(database))
         gateway = stack.enter_context(_gateway(folder, engine.url, database, broker, free))
-        peers = [engine, relay, gateway, replace(gateway, name="gateway_with_limits", key=limited)]
+        limits = replace(gateway, name="gateway_with_limits", key=limited)
+        peers = [engine, relay, lean, gateway, limits]
         if before is not None:
             home = folder / "before"
             home.mkdir()

@@ -215,7 +215,7 @@ class EnginePool:
     def facts_of(self, model_id: str) -> EngineFacts | None:
         """What the first engine of a model says."""
         facts = (member.facts for member in self.members)
-        return next((one for one in facts if one and one.model == model_id), None)
+        return next((one for one in facts if one and one.model == model_id != ""), None)
 
     def pick(
         self,
@@ -237,7 +237,9 @@ class EnginePool:
         """
         if not any(member.facts for member in self.members):
             raise EngineUnavailable("No engine has answered yet.")
-        _check_serves(self.model(model_id), path)
+        known = self.facts_of(model_id) or self.model(model_id)
+        if known.embeds != (path == EMBEDDINGS_PATH):
+            raise unsuited_model(model_id, embeds=known.embeds)
         able = [m for m in self.members if m.open and m.facts and m.facts.model == model_id]
         if not able:
             raise EngineUnavailable("The engine that serves this model cannot be reached.")
@@ -364,8 +366,3 @@ def _num_online(facts: EngineFacts) -> int:
     if not isinstance(classes, Mapping):
         return 0
     return sum(word != word_of(RequestClass.OFFLINE) for word in classes.values())
-
-
-def _check_serves(model: ModelInfo, path: str) -> None:
-    if model.embeds != (path == EMBEDDINGS_PATH):
-        raise unsuited_model(model.id, embeds=model.embeds)

@@ -12,6 +12,8 @@ import logging
 import time
 from typing import Any, Final
 
+from engine_adapter import log_lines
+
 GATHER_S: Final = 0.05
 
 logger = logging.getLogger("gateway.access")
@@ -32,8 +34,9 @@ class AccessLines:
     def write(self) -> None:
         """Log what was noted, in order."""
         lines, self._lines = self._lines, []
-        for at_ns, line in lines:
-            record = logger.makeRecord(logger.name, logging.INFO, "", 0, "request", (), None)
-            record.fields = line
-            record.created, record.msecs = at_ns / 1e9, at_ns // 1_000_000 % 1000
-            logger.handle(record)
+        with log_lines.together():
+            for at_ns, line in lines:
+                record = logger.makeRecord(logger.name, logging.INFO, "", 0, "request", (), None)
+                record.fields = line
+                record.created, record.msecs = at_ns / 1e9, at_ns // 1_000_000 % 1000
+                logger.handle(record)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import sys
@@ -90,3 +91,34 @@ def test_members_of_a_group_are_told() -> None:
 def test_text_is_one_line_with_its_fields() -> None:
     line = TextLines("beat").format(record("batch.x", "two\nlines", fields={"path": "/a b"}))
     assert line.endswith('ERROR beat batch.x two | lines path="/a b"')
+
+
+def test_what_is_logged_together_leaves_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+
+    class Stream(io.StringIO):
+        def write(self, text: str) -> int:
+            written.append(text)
+            return len(text)
+
+    monkeypatch.setattr(sys, "stderr", Stream())
+    root = logging.getLogger()
+    before, level = [*root.handlers], root.level
+    try:
+        log_lines.configure("gateway", "json", logging.INFO)
+        with log_lines.together():
+            for number in range(3):
+                logging.getLogger("gateway.access").info("request %d", number)
+            logging.getLogger("gateway.access").info("of %d", "no number")
+            assert not [text for text in written if text.startswith("{")]
+        logging.getLogger("gateway").warning("later")
+    finally:
+        root.handlers[:] = before
+        root.setLevel(level)
+    first, later = ([json.loads(line) for line in text.splitlines()] for text in _lines(written))
+    assert [line["message"] for line in first] == ["request 0", "request 1", "request 2"]
+    assert [line["message"] for line in later] == ["later"]
+
+
+def _lines(written: list[str]) -> list[str]:
+    return [text for text in written if text.startswith("{")]
