@@ -15,6 +15,7 @@ import psutil
 
 from tests.chaos.observer import Observer
 from tests.chaos.victims import Kind, find
+from tests.fixtures.clock_jump import jump
 from tests.fixtures.name_server import NameServer
 from tests.fixtures.small_disk import SmallDisk
 from tests.torture.installation import SERVERS, TorturedInstallation
@@ -93,6 +94,11 @@ POSTGRES_AWAY = Fault("Postgres away", KEYS, frozenset({Spoils.DATABASE}))
 VALKEY_AWAY = Fault("Valkey away", NOTHING)
 LOST_COMMITS = Fault("answers to COMMIT lost", KEYS, frozenset({Spoils.DATABASE}), weight=3)
 SILENT_NAMES = Fault("name server silent", NOTHING)
+FULL_BROKER = Fault("broker full", NOTHING)
+CLOCKS = {
+    Fault(f"the database's clock jumps an hour {way}", NOTHING, weight=1): jump_s
+    for way, jump_s in (("on", 3600.0), ("back", -3600.0))
+}
 FULL_DISK = Fault("disk of the files full", "chat goes on; uploads are refused, batches wait")
 
 
@@ -135,7 +141,7 @@ class Tormentor:
     @property
     def faults(self) -> list[Fault]:
         """Those that can be dealt out here."""
-        others = [POSTGRES_AWAY, VALKEY_AWAY, LOST_COMMITS, SILENT_NAMES]
+        others = [POSTGRES_AWAY, VALKEY_AWAY, FULL_BROKER, LOST_COMMITS, SILENT_NAMES, *CLOCKS]
         stops = [one for part, one in STOPS.items() if self._may_stop(part)]
         full = [FULL_DISK] if self._disk is not None else []
         return [*KILLS.values(), *stops, *others, *full]
@@ -176,6 +182,10 @@ class Tormentor:
                 servers.to_postgres.kind, servers.to_postgres.share = "torture", 0.3
             elif fault is SILENT_NAMES:
                 self._names.silent = True
+            elif fault is FULL_BROKER:
+                await asyncio.to_thread(servers.give_broker_room, some=False)
+            elif fault in CLOCKS:
+                await jump(self._observer.ask, CLOCKS[fault])
             elif self._disk is not None:
                 await asyncio.to_thread(self._disk.fill)
             await asyncio.sleep(pause_s)
@@ -183,6 +193,7 @@ class Tormentor:
             servers.to_postgres.open = servers.to_valkey.open = True
             servers.to_postgres.share = 0.0
             self._names.silent = False
+            await asyncio.to_thread(servers.give_broker_room, some=True)
             if self._disk is not None:
                 self._disk.clear()
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+import redis
 
 from coserve.local import postgres, valkey
 from coserve.local.process import ManagedProcess
@@ -61,6 +62,11 @@ class Servers:
             process = ManagedProcess(valkey.command(self.valkey_files, self.home / "valkey.log"))
             wait_for(lambda: valkey.is_ready(self.valkey_files), process)
         self.processes[name] = process
+
+    def give_broker_room(self, *, some: bool) -> None:
+        """Let Valkey take no more, or again all it wants; it may be dead just now."""
+        with suppress(redis.RedisError), redis.Redis.from_url(self.valkey_files.url) as client:
+            client.config_set("maxmemory", 0 if some else 1)
 
     def wipe_broker(self) -> None:
         """Whatever Valkey had on disk; it must not run."""
