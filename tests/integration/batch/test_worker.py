@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import redis
 from sqlalchemy import text
 
 from batch.files import make_file_store
@@ -36,6 +37,9 @@ from tests.fixtures.steered_engine import SteeredEngine
 from tests.fixtures.workers import installation, workers
 
 DISPATCH_WORKER = "worker-dispatch"
+NUM_ROWS = 5
+FULL_S = 5.0
+"""More than a beat."""
 
 
 @pytest.fixture
@@ -138,6 +142,33 @@ async def test_a_lost_message_costs_one_sweep(
     batch_id = await add_validating(database, file_store, [line("a"), line("b")])
     with workers(installation(settings), tmp_path / "log"):
         await until_status(database, batch_id, "completed")
+
+
+async def test_a_full_broker_costs_no_batch(
+    settings: BatchSettings, database: Database, file_store: FileStore, tmp_path: Path
+) -> None:
+    """Nothing can be sent, or noted as taken, until it has room; then the sweep asks again."""
+    queue = CeleryQueue(make_app(settings))
+    with (
+        redis.Redis.from_url(settings.broker_url) as broker,
+        workers(installation(settings), tmp_path / "log") as started,
+    ):
+        # One that starts now ends, and its supervisor starts it again until there is room.
+        num_workers = len(worker_commands(settings))
+        await until(
+            lambda: started.log.exists() and started.log.read_text().count(" ready.") == num_workers
+        )
+        try:
+            broker.config_set("maxmemory", 1)
+            lines = [line(f"r{n}") for n in range(NUM_ROWS)]
+            batch_id = await add_validating(database, file_store, lines)
+            await queue.enqueue_validate(batch_id)
+            await asyncio.sleep(FULL_S)
+            assert (await read_batch(database, batch_id)).status == "validating"
+        finally:
+            broker.config_set("maxmemory", 0)
+        await until_status(database, batch_id, "completed")
+        assert all(one.poll() is None for one in started.processes.values())
 
 
 @pytest.mark.contract("R-33", "R-34")
