@@ -1,9 +1,10 @@
 """Server time of the dashboard's pages with 10,000 batches and 1,000,000 rows.
 
-Ten batches have 50,000 rows, the others about 50; two of the large ones are live. Each page is
-asked for one after the other, with nobody else there; so is the search, which looks through all.
-Target: 300 ms at the 95th percentile of every page. Beside it stands the processor time that
-gateway, client and Postgres spend on one: about the same however busy the machine is.
+Ten batches have 50,000 rows, the others about 50; two of the large ones are live. Beside them are
+100,000 entries of the audit log and 50,000 deliveries of webhooks. Each page is asked for one after
+the other, with nobody else there; so is the search, which looks through all. Target: 300 ms at the
+95th percentile of every page. Beside it stands the processor time that gateway, client and Postgres
+spend on one: about the same however busy the machine is.
 """
 
 from __future__ import annotations
@@ -77,8 +78,30 @@ _FILL = (
     INSERT INTO usage (project_id, key_id, model, request_class, day, num_requests, prompt_tokens,
                        cached_tokens, completion_tokens)
     SELECT :project, 'key_' || k, 'm', class, current_date - d, 10, 1000, 10, 600
-    FROM generate_series(1, :num / 500) k, generate_series(0, 29) d,
+    FROM generate_series(1, :num / 500) k, generate_series(0, 89) d,
          unnest(ARRAY['online', 'flex', 'offline']) class
+    """,
+    """
+    INSERT INTO audit_log (id, organization_id, project_id, action, target_id, source, actor_name,
+                           created_at)
+    SELECT 'audit_log-' || n, organization_id, p.id,
+           CASE WHEN n % 3 = 0 THEN 'batch.created' ELSE 'login.succeeded' END, 'batch_' || n / 10,
+           'dashboard', 'somebody', statement_timestamp() - n * interval '5 seconds'
+    FROM projects p, generate_series(10 * :num, 1, -1) n WHERE p.id = :project
+    """,
+    """
+    INSERT INTO webhook_endpoints (id, project_id, name, url, event_types, secret, updated_at)
+    SELECT 'wh_' || n, :project, 'receiver ' || n, 'https://example.com/' || n,
+           ARRAY['batch.completed'], 'secret', statement_timestamp()
+    FROM generate_series(1, 5) n
+    """,
+    """
+    INSERT INTO webhook_deliveries (id, endpoint_id, batch_event_id, event_id, event_type, batch_id,
+                                    event_at, status, attempts, next_at, created_at, ended_at)
+    SELECT 'msg_' || n || '_' || e.id, 'wh_' || n, e.id, 'evt_' || e.id, 'batch.completed',
+           e.batch_id, e.created_at, CASE WHEN e.id % 100 = 0 THEN 'pending' ELSE 'delivered' END,
+           1, e.created_at, e.created_at, CASE WHEN e.id % 100 <> 0 THEN e.created_at END
+    FROM batch_events e, generate_series(1, 5) n WHERE e.event = 'completed'
     """,
     """
     UPDATE projects SET live_batches = 100, batches_per_hour = 1000, stored_bytes = 1000000000,
@@ -91,6 +114,7 @@ PAGES = {
     "overview, 14 days": "/?window=14d",
     "scheduler": "/scheduler",
     "isolation": "/isolation",
+    "isolation, 14 days": "/isolation?window=14d",
     "batches": "/batches",
     "batches, live": "/batches?group=live",
     "batches, page 100": "/batches?after=batch_5000",
@@ -107,11 +131,14 @@ PAGES = {
     "rows, failed, late": "/batches/batch_5/rows?group=failed&after=49000",
     "rows by custom id": "/batches/batch_5/rows?search=question-5-49",
     "one row": "/batches/batch_5/rows?line=49999",
+    "playground": "/playground",
     "usage": "/usage",
+    "usage, 90 days": "/usage?days=90",
     "projects": "/projects",
     "project": f"/projects/{DEFAULT_PROJECT_ID}",
     "webhooks": "/webhooks",
     "audit": "/audit",
+    "audit, a rare act": "/audit?action=engine.named",
     "engines": "/engines",
 }
 

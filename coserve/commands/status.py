@@ -66,6 +66,7 @@ def words(seen: Mapping[str, Any]) -> Iterator[str]:
     """The lines above the table of parts."""
     urls = seen["urls"]
     yield f"coserve {seen['version']} is running (process {seen['pid']}), home {seen['home']}"
+    yield f"versions: {_versions(seen['versions'])}"
     if urls["api"]:
         yield f"API: {urls['api']}   dashboard: {urls['dashboard']}"
     for model in seen["models"]:
@@ -104,6 +105,12 @@ def figures(seen: Mapping[str, Any]) -> Iterator[str]:
 def share(value: float | None) -> str:
     """A share in words."""
     return "–" if value is None else f"{value:.1%}"
+
+
+def _versions(found: Mapping[str, Any]) -> str:
+    engines = [f"SGLang {one}" for one in found["engines"]]
+    schema = [] if found["schema"] is None else [f"database schema {found['schema']}"]
+    return ", ".join([f"Python {found['python']}", *schema, *engines])
 
 
 def _ms(seconds: float | None) -> str:

@@ -282,14 +282,16 @@ def _plugin(url: str) -> Finding:
     if reply is None or reply.status != 200:
         return Finding(name, "bad", "it does not answer", "Look at: coserve logs engine")
     try:
-        state = json.loads(reply.body)["internal_states"][0]
+        info = json.loads(reply.body)
+        state, sglang = info["internal_states"][0], f"SGLang {info.get('version') or ''}".strip()
     except (ValueError, KeyError, IndexError, TypeError):
         return Finding(name, "warn", "it does not say what it is", "Is it SGLang?")
     ours = state.get("coserve") if isinstance(state, dict) else None
     if not ours:
         fix = "Start it with our plugin (docs/engine.md), or batch work delays chat."
-        return Finding(name, "warn", "SGLang without our scheduler", fix)
-    return Finding(name, "good", f"our scheduler is live, policy {ours.get('policy', 'unknown')}")
+        return Finding(name, "warn", f"{sglang} without our scheduler", fix)
+    policy = ours.get("policy", "unknown")
+    return Finding(name, "good", f"{sglang}, our scheduler is live, policy {policy}")
 
 
 def _bare(url: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import platform
 import time
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -27,6 +28,7 @@ from store.bounded_connection import ANSWER_LIMIT_S
 from store.models import DEFAULT_ORGANIZATION_ID
 from store.repositories import file as files
 from store.repositories import overview, progress
+from store.schema import stored_schema
 from store.session import Database
 
 MAX_BATCHES: Final = 12
@@ -43,6 +45,12 @@ def look(owner: Owner, home: Path, database_url: str | None) -> dict[str, Any]:
     seen: dict[str, Any] = {
         "pid": owner.pid,
         "version": version("coserve"),
+        "versions": {
+            "coserve": version("coserve"),
+            "python": platform.python_version(),
+            "schema": None,
+            "engines": (behind.get("engine") or {}).get("versions") or [],
+        },
         "urls": {
             "api": f"{root}/v1" if root else None,
             "dashboard": f"{root}/admin" if root else None,
@@ -62,7 +70,9 @@ def look(owner: Owner, home: Path, database_url: str | None) -> dict[str, Any]:
     }
     if database_url is not None:
         models_up = {one["id"] for one in models if one["up"]}
-        seen.update(asyncio.run(_from_database(database_url, models_up)))
+        found = asyncio.run(_from_database(database_url, models_up))
+        seen["versions"]["schema"] = found.pop("schema", None)
+        seen.update(found)
     return seen
 
 
@@ -94,7 +104,11 @@ async def _from_database(url: str, models_up: set[str]) -> dict[str, Any]:
     try:
         async with database.snapshot() as session:
             history = await read(session, WINDOW, SERIES)
-            return {**figures_of(history), **await _queue(session, models_up)}
+            return {
+                "schema": await stored_schema(session),
+                **figures_of(history),
+                **await _queue(session, models_up),
+            }
     except (SQLAlchemyError, OSError):
         return {}
     finally:

@@ -37,6 +37,8 @@ SERIES: Final = (
     "engine", "ttft:online", "tbt:online", "beside:ttft", "beside:tbt", "apart:ttft", "apart:tbt",
 )  # fmt: skip
 NAMES: Final = {"ttft": "Time to first token", "tbt": "Time between tokens"}
+PERCENTILES: Final = (50, 90, 99)
+SIDES: Final = (("beside", "beside batch work"), ("apart", "without"))
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,9 @@ class LatencyCard:
         target_s: None where no engine names one.
         now: Share in time over the last minute.
         window: Likewise over the window.
-        beside_s: P90 in the engine beside batch work; `apart_s` without.
-        compared: The chart of both over time; empty where neither is known.
+        compared: The chart of the engine's latencies beside batch work and without; empty where
+            neither is known.
+        percentiles: Who, with the seconds of each of `PERCENTILES` over the window.
     """
 
     of: str
@@ -59,9 +62,8 @@ class LatencyCard:
     p90_s: float | None
     now: float | None
     window: float | None
-    beside_s: float | None
-    apart_s: float | None
     compared: str
+    percentiles: Sequence[tuple[str, Sequence[float | None]]]
 
     @property
     def name(self) -> str:
@@ -141,6 +143,7 @@ class OverviewView:
             "batches": batches,
             "num_up": sum(member.up for member in members),
             "num_engines": len(members),
+            "percentiles": PERCENTILES,
             "good_share": troubles.GOOD_SHARE,
             "fair_share": troubles.FAIR_SHARE,
         }
@@ -209,12 +212,16 @@ def _latency_card(
     target_s = min(targets, default=None)
     whole = history.whole()
     line = {} if target_s is None else {"target": round(1000 * target_s, 1)}
-    percentiles = {f"P{p}": history.quantiles_ms(series, p / 100) for p in (50, 90, 99)}
+    percentiles = {f"P{p}": history.quantiles_ms(series, p / 100) for p in PERCENTILES}
     both = {
-        "P90 beside batch work": history.quantiles_ms(f"beside:{of}", 0.9),
-        "P90 without": history.quantiles_ms(f"apart:{of}", 0.9),
+        f"P{p} {said}": history.quantiles_ms(f"{kind}:{of}", p / 100)
+        for kind, said in SIDES
+        for p in PERCENTILES
     }
     known = any(one is not None for values in both.values() for one in values)
+    rows = [("as sent", whole.of(series))]
+    if known:
+        rows += [(f"in the engine, {said}", whole.of(f"{kind}:{of}")) for kind, said in SIDES]
     return LatencyCard(
         of=of,
         target_s=target_s,
@@ -223,9 +230,10 @@ def _latency_card(
         p90_s=whole.of(series).quantile_s(0.9),
         now=recent.last(NOW_S).of(series).share_in_time,
         window=whole.of(series).share_in_time,
-        beside_s=whole.of(f"beside:{of}").quantile_s(0.9),
-        apart_s=whole.of(f"apart:{of}").quantile_s(0.9),
-        compared=_chart(history.x, both, unit="ms", **line) if known else "",
+        compared=_chart(history.x, both, unit="ms", pairs=len(PERCENTILES), **line)
+        if known
+        else "",
+        percentiles=[(who, [one.quantile_s(p / 100) for p in PERCENTILES]) for who, one in rows],
     )
 
 

@@ -90,8 +90,31 @@ def of_targets(now: Moment) -> Iterator[Trouble]:
             continue
         what = f"{name.capitalize()} miss their target"
         said, wanted = wording.share(share), wording.share(GOOD_SHARE)
-        cause = f"{said} were in time over the last minute; {wanted} should be."
+        cause = f"{said} were in time over the last minute; {wanted} should be.{_where(now, of)}"
         yield Trouble(attainment_tone(share), what, cause, "/scheduler", "Scheduler")
+
+
+def _where(now: Moment, of: str) -> str:
+    """What engines say of the same minute, beside batch work and without; empty if too little."""
+    known = {}
+    for kind, words in (("beside", "beside batch work"), ("apart", "without")):
+        seen = now.of(f"{kind}:{of}")
+        share = seen.share_in_time
+        if share is not None and sum(seen.figures[:2]) >= MIN_JUDGED:
+            known[words] = share
+    if not known:
+        return ""
+    told = ", ".join(f"{wording.share(share)} {words}" for words, share in known.items())
+    alone = known.get("without")
+    if min(known.values()) >= GOOD_SHARE:
+        why = ": the time is lost on the way to them or from them"
+    elif alone is None:
+        why = ""
+    elif alone >= GOOD_SHARE:
+        why = ": batch work delays it"
+    else:
+        why = ": chat alone is too much for them"
+    return f" In the engines {told}{why}."
 
 
 def of_batches(batches: Sequence[BatchView]) -> Iterator[Trouble]:

@@ -93,6 +93,7 @@ async def statusz(request: Request, database: DatabaseDep, engines: EnginesDep) 
         **_part(_why_no_engine(engines)),
         "profile": _profile(engines),
         "policy_errors": _policy_errors(engines),
+        "versions": _versions(engines),
     }
     good = all(part["ok"] for part in parts.values())
     body: dict[str, Any] = {
@@ -125,6 +126,12 @@ def _profile(engines: EnginePool) -> str | None:
 def _policy_errors(engines: EnginePool) -> int:
     """Steps at which a scheduling policy erred; the engine planned those with a plainer one."""
     return sum(num for num in _reported(engines, "policy_errors") if isinstance(num, int))
+
+
+def _versions(engines: EnginePool) -> list[str]:
+    """Of the software of engines that are up, each once; as far as they tell."""
+    told = {one.facts.version for one in engines.members if one.up and one.facts is not None}
+    return sorted(told - {""})
 
 
 def _reported(engines: EnginePool, path: str) -> Iterator[Any]:

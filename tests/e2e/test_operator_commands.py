@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
+from engine_adapter.client.fake_engine import VERSION
+from store.schema import NEEDED
 from tests.fixtures.supervised import COSERVE, ROOT, Up, wait_until
 from tests.integration.coserve.commands.test_shapes import documented
 
@@ -26,6 +28,9 @@ def test_a_running_stack_is_watched_and_steered(
     assert {part["name"] for part in status["parts"]} >= {"gateway", "postgres", "beat"}
     assert all(part["ok"] for part in status["behind"].values())
     assert [model["up"] for model in status["models"]] == [True]
+    assert status["versions"]["engines"] == [VERSION]
+    assert status["versions"]["schema"] == NEEDED
+    assert f"SGLang {VERSION}" in stack.run("status").stdout
     assert status["queue"] == {"live_batches": 0, "open_rows": 0}
     assert json.loads(stack.run("top", "--once", "--json").stdout).keys() == status.keys()
     assert "gateway" in stack.run("top", "--once").stdout

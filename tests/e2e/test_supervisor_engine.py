@@ -140,6 +140,11 @@ def test_idle_then_a_dead_engine_then_a_dead_supervisor(own_stack: Up, http: htt
     answered = [orjson.loads(line)["custom_id"] for line in output.splitlines()]
     assert sorted(answered) == sorted(batch.custom_ids)
 
+    assert "our scheduler is live" in stack.run("doctor").stdout
+    restarted = stack.run("restart", "engine")
+    assert restarted.stdout == "engine is ready again.\n", restarted.stderr
+    assert stack.pid_of("engine") != victim
+    assert stack.run("logs", "engine", "-n", "5").stdout
     names = stack.names()
     assert any("schedul" in name for name in names), names
     stack.end(signal.SIGKILL)

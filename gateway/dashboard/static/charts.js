@@ -1,6 +1,7 @@
 // Draws every [data-chart] and draws it again when its data, its size or the theme changes.
 // data-chart: {"x": [unix s], "series": [{"label", "y"}], and where wanted
-//   "max": upper end, "unit": words behind figures, "target": a line across, "stack": on each other}
+//   "max": upper end, "unit": words behind figures, "target": a line across, "stack": on each other,
+//   "pairs": so many colours, and what comes after these series is drawn in them again, dashed}
 (() => {
   const drawn = new WeakMap();
   const HEIGHT = 190;
@@ -31,9 +32,10 @@
     const said = (v) => (v == null ? "–" : `${v.toLocaleString("en", { maximumFractionDigits: v < 10 ? 1 : 0 })}${unit}`);
     const lines = data.series.map((one, i) => ({
       label: one.label,
-      stroke: strokes[i],
+      stroke: strokes[i % (data.pairs ?? strokes.length)],
+      dash: i >= (data.pairs ?? Infinity) ? [3, 3] : undefined,
       width: data.stack ? 1 : 2,
-      fill: data.stack ? strokes[i] + "cc" : i === 0 ? strokes[i] + "22" : undefined,
+      fill: data.stack ? strokes[i] + "cc" : i === 0 && !data.pairs ? strokes[i] + "22" : undefined,
       points: { show: data.series.every((each) => each.y.filter((v) => v != null).length < 3) },
       value: (_u, _v, _s, at) => said(at == null ? null : one.y[at]),
     }));

@@ -38,20 +38,28 @@ def _page() -> str:
     return (ROOT / "docs/cli.md").read_text().partition("## For scripts")[2]
 
 
-def verbs_with_json() -> set[str]:
+def verbs_with(*wanted: str) -> set[str]:
+    """Verbs that take all these options."""
+
     def walk(command: Any, name: str) -> set[str]:
         if hasattr(command, "commands"):
             below = (walk(one, f"{name} {word}".strip()) for word, one in command.commands.items())
             return set().union(*below)
-        options = {one.name for one in command.params}
-        told = f"{name} --check" if "check" in options and name == "upgrade" else name
-        return {told} if "json" in options else set()
+        return {name} if set(wanted) <= {one.name for one in command.params} else set()
 
     return walk(typer.main.get_command(app), "")
 
 
 def test_every_verb_with_json_is_in_the_table() -> None:
-    assert verbs_with_json() | {"batch results"} == set(documented())
+    told = {verb.removesuffix(" --check") for verb in documented()}
+    assert verbs_with("json") | {"batch results"} == told
+
+
+def test_every_list_is_limited_and_filtered() -> None:
+    lists = {verb for verb in verbs_with() if verb.endswith(" list")}
+    assert len(lists) > 5
+    more = {"audit", "usage", "batch events", "batch results"}
+    assert lists | more == verbs_with("limit", "filters")
 
 
 @pytest.fixture

@@ -34,7 +34,10 @@ async def test_the_first_page_says_that_nothing_is_wrong(database: Database) -> 
             assert re.search(r"TTFT in time 9\d(\.\d)? % last minute", said), said
             assert "target 500 ms" in said
             assert re.search(r"Harvested \d+ %", said)
-            assert re.search(r"P90 \d+ ms beside batch work, \d+ ms without", said)
+            for who in ("As sent", "In the engine, beside batch work", "In the engine, without"):
+                found = re.findall(rf"{who} (\d+) ms (\d+) ms (\d+) ms", said)
+                assert len(found) == 2, "TTFT and TBT"
+                assert all(sorted(map(int, one)) == [*map(int, one)] for one in found)
             assert "Live batches" in said
         async with site.admin() as client:
             assert (await client.get("/admin", follow_redirects=True)).status_code == 200

@@ -11,8 +11,12 @@ from gateway.dashboard.troubles import Storage, attainment_tone
 from gateway.history.reading import Latencies, Moment
 
 
+def latencies(met: float, missed: float) -> Latencies:
+    return Latencies([met, missed, 1.0, met + missed])
+
+
 def moment(met: float, missed: float) -> Moment:
-    return Moment(0, {"tbt:online": Latencies([met, missed, 1.0, met + missed])})
+    return Moment(0, {"tbt:online": latencies(met, missed)})
 
 
 def test_a_lost_engine_says_why() -> None:
@@ -31,6 +35,28 @@ def test_targets_are_missed_below_the_threshold_and_not_by_chance() -> None:
     assert "92 % were in time" in amber.cause
     assert [one.tone for one in troubles.of_targets(moment(50, 50))] == ["bad"]
     assert not [*troubles.of_targets(moment(5, 5))], "ten gaps say nothing"
+
+
+@pytest.mark.parametrize(
+    ("beside", "apart", "cause"),
+    [
+        (70, 98, "In the engines 70 % beside batch work, 98 % without: batch work delays it."),
+        (70, 80, "70 % beside batch work, 80 % without: chat alone is too much for them."),
+        (99, 99, "99 % without: the time is lost on the way to them or from them."),
+        (70, None, "In the engines 70 % beside batch work."),
+        (None, 80, "In the engines 80 % without: chat alone is too much for them."),
+        (None, None, "95 % should be."),
+    ],
+)
+def test_a_missed_target_says_where_the_time_goes(
+    beside: int | None, apart: int | None, cause: str
+) -> None:
+    now = moment(70, 30)
+    for kind, met in (("beside", beside), ("apart", apart)):
+        if met is not None:
+            now.latencies[f"{kind}:tbt"] = latencies(met, 100 - met)
+    (found,) = troubles.of_targets(now)
+    assert found.cause.endswith(cause)
 
 
 @pytest.mark.parametrize(
