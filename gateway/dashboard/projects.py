@@ -13,7 +13,7 @@ from gateway.auth.scopes import SCOPES
 from gateway.dashboard.access import Admin, AdminDep, CheckedForm, ManagerDep, ResourcesDep
 from gateway.dashboard.pages import page
 from gateway.dashboard.resources import Resources
-from gateway.dashboard.use import use_of
+from gateway.dashboard.use import limited_use, use_of
 from gateway.tenants import projects as acts
 from store.models.key import WRITE_SCOPES
 from store.repositories import key as keys
@@ -115,6 +115,7 @@ async def projects_page(
         found = await projects.page(work, admin.organization_id, include_archived=True)
         usable = await keys.page(work, admin.organization_id)
         now = await keys.instant_after(work, 0)
+        limited = await limited_use(work, resources, found)
     num_keys = {one.id: sum(key.project_id == one.id for key, _ in usable) for one in found}
     return page(
         request,
@@ -126,6 +127,7 @@ async def projects_page(
         error=refused.message if refused else "",
         projects=sorted(found, key=lambda one: one.archived_at is not None),
         num_keys=num_keys,
+        nearest={one.id: max(uses, key=lambda use: use.percent or 0.0) for one, uses in limited},
         now=now,
     )
 

@@ -16,7 +16,7 @@ from gateway.dashboard.access import Admin, AdminDep, ResourcesDep
 from gateway.dashboard.drawing import bars, nice_top
 from gateway.dashboard.pages import page
 from gateway.dashboard.resources import Resources
-from gateway.dashboard.use import use_of
+from gateway.dashboard.use import limited_use
 from store.models import Project
 from store.repositories import key as keys
 from store.repositories import project as projects
@@ -34,8 +34,6 @@ SHARED_BY = {
     "request_class": "By class",
 }
 MAX_SHARES = 8
-MAX_LIMITED = 50
-"""Projects whose use is counted for the page; each has a page of its own."""
 CSV_COLUMNS = (
     "day",
     "project_id",
@@ -81,10 +79,7 @@ async def usage_page(
         by_class[group[-1]] = by_class.get(group[-1], UsageCount()) + line.count
     total = sum(map(_tokens, sums.values()))
     async with resources.database.snapshot() as work:
-        limited = [
-            (project, await use_of(work, resources, project, only_limited=True))
-            for project in used.projects[:MAX_LIMITED]
-        ]
+        limited = await limited_use(work, resources, used.projects)
     rows = [
         (group, count, 100 * _tokens(count) / total if total else 0.0)
         for group, count in sorted(sums.items(), key=lambda item: -_tokens(item[1]))
@@ -98,7 +93,7 @@ async def usage_page(
         rows=rows,
         by_class=by_class,
         shares=_shares(used),
-        limited=[(project, uses) for project, uses in limited if uses],
+        limited=limited,
         picture=_picture(used),
         key_names=used.key_names,
         project_names=used.project_names,
@@ -156,7 +151,7 @@ async def _read(resources: Resources, admin: Admin, days: int) -> _Used:
         lines,
         {key.id: key.name for key, _ in every_key},
         {project.id: project.name for project in every_project},
-        [project for project in every_project if project.archived_at is None],
+        every_project,
     )
 
 

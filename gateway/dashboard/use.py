@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -11,6 +13,9 @@ from gateway.dashboard.resources import Resources
 from gateway.limits.rates import Rates
 from store.models import Project
 from store.repositories import quota
+
+MAX_LIMITED: Final = 50
+"""Projects whose use is counted for a list of them; each has a page of its own."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,15 @@ async def use_of(
             num = await quota.enqueued_tokens(work, project.id, model)
             found.append(Use(f"Prompt tokens waiting, {model}", num, tokens))
     return found
+
+
+async def limited_use(
+    work: AsyncSession, resources: Resources, projects: Sequence[Project]
+) -> list[tuple[Project, list[Use]]]:
+    """Of the first projects those with limits of their own, with what counts against them."""
+    shown = [one for one in projects if one.archived_at is None][:MAX_LIMITED]
+    found = [(one, await use_of(work, resources, one, only_limited=True)) for one in shown]
+    return [(project, uses) for project, uses in found if uses]
 
 
 async def _rates(resources: Resources, project: Project) -> list[Use]:

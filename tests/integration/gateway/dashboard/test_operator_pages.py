@@ -139,12 +139,16 @@ async def test_a_projects_use_stands_beside_its_limits(database: Database) -> No
         async with database.unit_of_work() as work:
             project = await work.get_one(Project, "proj_default")
             project.live_batches = 4
+            project.stored_bytes = 10**9
         page = (await client.get("/admin/projects/proj_default")).text
+        every = (await client.get("/admin/projects")).text
     used = page[page.index('id="use"') : page.index('id="keys-title"')]
     assert "3 <span" in used, "the site has three live batches"
     assert "of 4" in used
     assert 'value="75.0"' in used
     assert "Prompt tokens waiting" in used
+    assert 'aria-label="Live batches of Default, of its limit"' in every, "its nearest limit"
+    assert 'aria-label="Stored bytes of Default' not in every
 
 
 async def test_usage_has_shares_and_limits_beside_use(database: Database) -> None:
