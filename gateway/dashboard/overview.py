@@ -28,7 +28,7 @@ from gateway.history.reading import (
 )
 from gateway.history.recorder import PERIOD_S
 from gateway.observability.latency_metrics import targets_of
-from store.repositories import engine, overview, stage_count
+from store.repositories import dispatcher, engine, overview, stage_count
 from store.repositories import webhook_overview as webhooks
 
 MAX_BATCHES: Final = 12
@@ -107,6 +107,7 @@ class OverviewView:
             receivers = await webhooks.endpoints(work, self.project_id, limit=MAX_ENDPOINTS)
             stages = await stage_count.totals(work)
             names = await engine.names(work)
+            heartbeat_age_s = await dispatcher.heartbeat_age_s(work)
         members = resources.engine_pool.members
         batches = [BatchView(row, one) for row, one in zip(due, said, strict=True)]
         now = recent.last(NOW_S)
@@ -114,6 +115,7 @@ class OverviewView:
             *troubles.of_engines(members, names),
             *troubles.of_targets(now),
             *troubles.of_batches(batches),
+            *troubles.of_dispatchers(batches, heartbeat_age_s),
             *troubles.of_receivers(
                 sum(
                     one.endpoint.failing_since_at is not None and one.endpoint.disabled_at is None

@@ -16,6 +16,9 @@ MIN_JUDGED = 20
 """A share of fewer latencies is chance."""
 FULL_SHARE, NEARLY_FULL_SHARE = 0.95, 0.90
 SWEEP_LATE_S = 30.0
+DISPATCHER_LATE_S = 30.0
+WAITS_LONG_S = 60.0
+"""A batch gets a dispatcher within seconds: one that has waited for so long should have one."""
 
 
 @dataclass(frozen=True)
@@ -164,3 +167,23 @@ def of_workers(sweep_age_s: float | None) -> Iterator[Trouble]:
             f"Their last sweep was {wording.about(sweep_age_s)} ago; there should be one every 3 s."
         )
         yield Trouble("bad", "The workers do not run", cause, "/batches?group=live", "Live batches")
+
+
+def of_dispatchers(batches: Sequence[BatchView], heartbeat_age_s: float | None) -> Iterator[Trouble]:
+    """Rows that nobody sends to the engines.
+
+    Args:
+        batches: Live ones.
+        heartbeat_age_s: Of the dispatcher that was heard of last; none where there is none.
+    """
+    if heartbeat_age_s is not None and heartbeat_age_s <= DISPATCHER_LATE_S:
+        return
+    heard = "There is none"
+    if heartbeat_age_s is not None:
+        heard = f"The last one was heard of {wording.about(heartbeat_age_s)} ago"
+    for view in batches:
+        if view.waits_since_s > WAITS_LONG_S:
+            cause = f"{heard}; rows of {view.source.input_name} wait."
+            path = f"/batches/{view.batch.id}"
+            yield Trouble("bad", "No dispatcher is at work", cause, path, "The batch")
+            return

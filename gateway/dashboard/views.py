@@ -124,6 +124,15 @@ class BatchView:
         return max(0, self.batch.num_total - self.num_finished - self.source.num_running)
 
     @property
+    def waits_since_s(self) -> float:
+        """Seconds in which it could have run, if rows wait for an engine that is there; else 0."""
+        begun_at = self.batch.in_progress_at
+        engine_away = self.said.waiting_reason == WaitingReason.ENGINE_UNAVAILABLE
+        if begun_at is None or self.paused or engine_away or not self.num_waiting:
+            return 0.0
+        return (self.source.now - begun_at) / timedelta(seconds=1)
+
+    @property
     def there(self) -> list[tuple[str, str, int]]:
         """Its rows at engines: tone, state and how many; one part where no engine says which."""
         there = self.said.at_engine

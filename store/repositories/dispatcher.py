@@ -98,6 +98,17 @@ async def engine_urls(session: AsyncSession) -> set[str]:
     return set(found.scalars())
 
 
+async def heartbeat_age_s(session: AsyncSession) -> float | None:
+    """Since the newest heartbeat of any dispatcher; none where there is no dispatcher."""
+    age_s: float | None = await session.scalar(
+        text(
+            "SELECT extract(epoch FROM statement_timestamp() - max(heartbeat_at))::float8"
+            " FROM dispatchers"
+        )
+    )
+    return age_s
+
+
 async def has_claimable_rows(session: AsyncSession) -> bool:
     """Whether any dispatcher has anything to do, now or after a back-off."""
     return bool(

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 
+from sqlalchemy import text
+
 from gateway.limits.buckets import Charge, cost_us
 from store.models import Project
+from store.repositories import dispatcher as dispatchers
 from store.repositories import engine as engines
 from store.repositories import usage
 from store.repositories.usage import UsageCount, UsageKey
@@ -50,6 +53,21 @@ async def test_the_first_page_names_what_is_wrong(database: Database) -> None:
     assert "is lost The connection was refused." in said
     assert "Gaps between tokens miss their target" in said
     assert "Nothing is wrong" not in said
+
+
+async def test_the_first_page_says_that_nobody_sends_rows(database: Database) -> None:
+    async with operator_site(database) as site:
+        async with database.unit_of_work() as work:
+            await work.execute(
+                text(
+                    "UPDATE batches SET"
+                    " in_progress_at = statement_timestamp() - interval '5 minutes'"
+                )
+            )
+        assert "No dispatcher is at work There is none" in await page(site, "/admin/")
+        async with database.unit_of_work() as work:
+            assert await dispatchers.acquire(work, "d", "fake://engine")
+        assert "Nothing is wrong." in await page(site, "/admin/?window=24h")
 
 
 async def test_without_any_history_the_pages_say_so(site: Site) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
+from batch.extension import WaitingReason
 from engine_adapter.client.fake import FakeEngineClient
 from engine_adapter.client.pool import Member
 from gateway.dashboard import troubles
 from gateway.dashboard.troubles import Storage, attainment_tone
 from gateway.history.reading import Latencies, Moment
+from tests.unit.gateway.dashboard.test_views import NOW, view
 
 
 def latencies(met: float, missed: float) -> Latencies:
@@ -81,3 +85,18 @@ def test_storage_workers_and_receivers() -> None:
         "1 webhook receiver is failing",
         "2 webhook receivers are disabled",
     ]
+
+
+def test_rows_that_nobody_sends() -> None:
+    old = NOW - timedelta(minutes=5)
+    waits = view(in_progress_at=old)
+    (found,) = troubles.of_dispatchers([view(), waits], None)
+    assert (found.tone, found.path) == ("bad", "/batches/batch_1")
+    assert found.cause == "There is none; rows of in.jsonl wait."
+    (late,) = troubles.of_dispatchers([waits], 240.0)
+    assert "4 min ago" in late.cause
+    away = view(in_progress_at=old, said={"waiting_reason": WaitingReason.ENGINE_UNAVAILABLE})
+    paused = view(in_progress_at=old, paused_at=old)
+    at_engine = view(in_progress_at=old, num_running=100)
+    assert not [*troubles.of_dispatchers([waits], 2.0)]
+    assert not [*troubles.of_dispatchers([view(), away, paused, at_engine], None)]
