@@ -169,7 +169,9 @@ def of_workers(sweep_age_s: float | None) -> Iterator[Trouble]:
         yield Trouble("bad", "The workers do not run", cause, "/batches?group=live", "Live batches")
 
 
-def of_dispatchers(batches: Sequence[BatchView], heartbeat_age_s: float | None) -> Iterator[Trouble]:
+def of_dispatchers(
+    batches: Sequence[BatchView], heartbeat_age_s: float | None
+) -> Iterator[Trouble]:
     """Rows that nobody sends to the engines.
 
     Args:
