@@ -92,11 +92,11 @@ class _Bar:
 
 
 class _Lines:
-    """A line for every change, for a log."""
+    """A line for every change, for a log; that a predicted end moves on is none."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._last = ""
+        self._last: tuple[object, ...] = ()
 
     def __enter__(self) -> _Lines:
         return self
@@ -110,12 +110,14 @@ class _Lines:
             f"{batch['status']}: {counts['completed']} completed, {counts['failed']} failed "
             f"of {counts['total']}"
         )
+        ours = batch.get("coserve") or {}
+        is_predicted = ours.get("predicted_finish_at") is not None
+        now = (line, ours.get("waiting_reason"), ours.get("paused"), is_predicted)
+        if now == self._last:
+            return
+        self._last = now
         state = _state(batch)
-        if state:
-            line += f"; {state}"
-        if line != self._last:
-            self._last = line
-            self._console.print(line, highlight=False)
+        self._console.print(f"{line}; {state}" if state else line, highlight=False)
 
 
 def _state(batch: dict[str, Any]) -> str:

@@ -23,7 +23,8 @@ from engine_adapter.refusal import EXIT_REFUSED, reason_in
 
 # Parts of one rank stop together, the highest rank first; the graces add up to less than 15 s.
 SERVER_RANK, ENGINE_RANK, SERVICE_RANK = 0, 1, 2
-_GATEWAY_GRACE_S = 4.0
+_STREAMS_GRACE_S = 3.0
+_GATEWAY_GRACE_S = _STREAMS_GRACE_S + 4.0  # engines are told, then usage is written
 _WORKER_GRACE_S = 6.0  # the dispatcher gives its rows back within 5 s
 _BEAT_GRACE_S = 3.0
 _ENGINE_GRACE_S = 3.0
@@ -48,7 +49,7 @@ class Addresses:
     ) -> dict[str, str]:
         """The whole environment of gateway, workers and beat."""
         return {
-            "COSERVE_SHUTDOWN_GRACE_S": f"{_GATEWAY_GRACE_S - 1:.0f}",
+            "COSERVE_SHUTDOWN_GRACE_S": f"{_STREAMS_GRACE_S:.0f}",
             **environ,
             "DATABASE_URL": self.database_url,
             "BROKER_URL": self.broker_url,
@@ -139,7 +140,7 @@ def worker_plans(home: Path, env: Mapping[str, str], settings: BatchSettings) ->
 
 
 def gateway_plan(settings: LocalSettings, env: Mapping[str, str]) -> PartPlan:
-    """The gateway; ready when it answers, however the parts behind it are."""
+    """The gateway; ready when it has asked its engines, however the parts behind it are."""
     home = settings.home_path
     return PartPlan(
         "The gateway",
@@ -151,5 +152,5 @@ def gateway_plan(settings: LocalSettings, env: Mapping[str, str]) -> PartPlan:
             cwd=home / "run",
             stop_grace_s=_GATEWAY_GRACE_S,
         ),
-        answers_200(f"{settings.root_url}/healthz"),
+        answers_200(f"{settings.root_url}/readyz"),
     )

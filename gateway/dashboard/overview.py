@@ -39,6 +39,7 @@ SERIES: Final = (
 NAMES: Final = {"ttft": "Time to first token", "tbt": "Time between tokens"}
 PERCENTILES: Final = (50, 90, 99)
 SIDES: Final = (("beside", "beside batch work"), ("apart", "without"))
+"""Series of the engines' history, and what they are called beside each other."""
 
 
 @dataclass(frozen=True)
@@ -216,7 +217,7 @@ def _latency_card(
     line = {} if target_s is None else {"target": round(1000 * target_s, 1)}
     percentiles = {f"P{p}": history.quantiles_ms(series, p / 100) for p in PERCENTILES}
     both = {
-        f"P{p} {said}": history.quantiles_ms(f"{kind}:{of}", p / 100)
+        f"P{p} {said.split()[0]}": history.quantiles_ms(f"{kind}:{of}", p / 100)
         for kind, said in SIDES
         for p in PERCENTILES
     }

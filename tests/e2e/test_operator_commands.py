@@ -62,6 +62,8 @@ def test_a_running_stack_is_watched_and_steered(
         restarted = stack.run("restart", "gateway")
         assert restarted.stdout == "gateway is ready again.\n", restarted.stderr
         assert stack.pid_of("gateway") not in (None, before)
+        again = stack.run("chat", "one two three", *base)
+        assert again.returncode == 0, again.stderr
         assert following.stdout.readline()
     finally:
         following.terminate()

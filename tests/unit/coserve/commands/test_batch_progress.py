@@ -58,6 +58,23 @@ def test_every_change_is_a_line_in_a_log() -> None:
     ]
 
 
+def test_an_end_that_moves_on_is_no_change() -> None:
+    def running(finish_at: int, reason: str | None = None) -> dict[str, Any]:
+        ours = {"predicted_finish_at": finish_at, "waiting_reason": reason, "paused": False}
+        return {**batch("in_progress", 0, 0, 4), "coserve": ours}
+
+    ended = batch("completed", 4, 0, 4)
+    script = (running(60), running(120), running(180, "at_engine"), running(240, "at_engine"))
+    _, shown = follow(Service(*script, ended))
+    assert shown.splitlines() == [
+        "validating: 0 completed, 0 failed of 0",
+        "in_progress: 0 completed, 0 failed of 4; predicted end: 1970-01-01 00:01:00 UTC",
+        "in_progress: 0 completed, 0 failed of 4; waiting: at_engine,"
+        " predicted end: 1970-01-01 00:03:00 UTC",
+        "completed: 4 completed, 0 failed of 4",
+    ]
+
+
 def test_a_terminal_gets_a_bar_with_counts() -> None:
     service = Service(batch("in_progress", 1, 0, 4), batch("completed", 3, 1, 4))
     _, shown = follow(service, terminal=True)
