@@ -84,7 +84,8 @@ def figures(seen: Mapping[str, Any]) -> Iterator[str]:
     """Queue, latencies, tokens and memory in words; nothing where nothing is known."""
     if seen["queue"]:
         queue = seen["queue"]
-        yield f"queue: {queue['live_batches']} batches, {queue['open_rows']:,} rows to answer"
+        batches, rows = queue["live_batches"], queue["open_rows"]
+        yield f"queue: {counted(batches, 'batch', 'es')}, {counted(rows, 'row', 's')} to answer"
     for of, name in (("ttft", "first token"), ("tbt", "gap")):
         got = (seen["online"] or {}).get(of)
         if got and got["num"]:
@@ -100,6 +101,11 @@ def figures(seen: Mapping[str, Any]) -> Iterator[str]:
     memory = seen["memory"] or {}
     if any(one is not None for one in memory.values()):
         yield f"KV memory: device {share(memory['device'])}, host {share(memory['host'])}"
+
+
+def counted(num: int, noun: str, plural: str) -> str:
+    """How many, and of what."""
+    return f"{num:,} {noun}{'' if num == 1 else plural}"
 
 
 def share(value: float | None) -> str:

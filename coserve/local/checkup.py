@@ -246,8 +246,9 @@ def _broker(case: Case, said: Mapping[str, Any]) -> Finding:
 
 def _engine(case: Case, said: Mapping[str, Any]) -> Finding:
     if "engine" not in said:
-        what = "coserve does not run" if case.owner is None else "the gateway does not answer"
-        return Finding("engine", "unknown" if case.owner is None else "bad", what, "coserve status")
+        if case.owner is None:
+            return Finding("engine", "unknown", "nothing runs here; make run starts one")
+        return Finding("engine", "bad", "the gateway does not answer", "Look at: coserve status")
     return _told("engine", said["engine"], "coserve logs engine", "one answers the gateway")
 
 
