@@ -48,6 +48,20 @@ def _warm() -> subprocess.Popen[str]:
     return process
 
 
+def ordered(order: Mapping[str, Any]) -> dict[str, Any]:
+    """What the process that has imported SGLang answers to an order (`warm_process.py`)."""
+    warm = _warm()
+    assert warm.stdin is not None
+    assert warm.stdout is not None
+    warm.stdin.write(json.dumps(order) + "\n")
+    warm.stdin.flush()
+    line = warm.stdout.readline()
+    assert line, "the process that has imported SGLang has ended (above: why)"
+    told: dict[str, Any] = json.loads(line)
+    processor.count(told.get("cpu_s", 0.0))
+    return told
+
+
 def run_forked(
     script: Path,
     *args: object,
@@ -55,9 +69,6 @@ def run_forked(
     env: Mapping[str, str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a script where SGLang is imported already; `env` is set before it begins."""
-    warm = _warm()
-    assert warm.stdin is not None
-    assert warm.stdout is not None
     # Scripts end with their schedulers still running, so what they leave is removed here.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         stdout, stderr = Path(folder) / "stdout", Path(folder) / "stderr"
@@ -69,12 +80,7 @@ def run_forked(
             "stderr": str(stderr),
             "limit_s": limit_s,
         }
-        warm.stdin.write(json.dumps(order) + "\n")
-        warm.stdin.flush()
-        line = warm.stdout.readline()
-        assert line, "the process that has imported SGLang has ended (above: why)"
-        told = json.loads(line)
-        processor.count(told["cpu_s"])
+        told = ordered(order)
         return subprocess.CompletedProcess(argv, told["code"], _text(stdout), _text(stderr))
 
 

@@ -11,7 +11,8 @@ import pytest
 from engine_adapter.liveness import verify_engine
 from gateway.settings import GatewaySettings
 from store.session import Database
-from tests.fixtures.engine import START_LIMIT_S, running_engine, tiny_settings
+from tests.engine.forked_engine import forked_engine
+from tests.fixtures.engine import START_LIMIT_S, tiny_settings
 from tests.fixtures.online import running_gateway
 
 pytestmark = pytest.mark.thorough
@@ -28,7 +29,7 @@ async def test_embeddings_of_a_real_engine(
     broker_url: str,
 ) -> None:
     settings = tiny_settings(engine_python, tiny_model, "--is-embedding")
-    with running_engine(settings, tmp_path, **POLICY_OFF) as engine:
+    with forked_engine(settings, tmp_path, **POLICY_OFF) as engine:
         facts = await verify_engine(engine.url, engine.model, START_LIMIT_S)
         assert facts.embeds
         gateway_settings = GatewaySettings(

@@ -15,8 +15,9 @@ from engine_adapter.engine_process import EngineSettings
 from engine_adapter.scheduling.latency import StepLoad
 from engine_adapter.scheduling.profile import load_profile
 from engine_adapter.simulator.gpu_table import CUDA_GRAPH_ROWS, GpuTimes, load_gpu_table
+from tests.engine.forked_engine import forked_engine
 from tests.engine.test_stored_profile import MEASURED_IN_S
-from tests.fixtures.engine import START_LIMIT_S, TOKENIZER, running_engine, tiny_settings
+from tests.fixtures.engine import START_LIMIT_S, TOKENIZER, tiny_settings
 
 pytestmark = pytest.mark.thorough
 
@@ -63,7 +64,7 @@ async def test_an_emulated_gpu_keeps_its_times_and_no_token_is_lost(
 ) -> None:
     report = tmp_path / "passes.json"
     profiles = tmp_path / "profiles"
-    with running_engine(
+    with forked_engine(
         settings(engine_python, tmp_path),
         tmp_path,
         COSERVE_EMULATED=TABLE,

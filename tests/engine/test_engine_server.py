@@ -253,6 +253,7 @@ async def test_an_idle_engine_needs_almost_no_cpu(
     assert share < 0.05
 
 
+@pytest.mark.thorough
 async def test_a_plugin_sglang_cannot_even_import_is_not_ready(
     engine_python: Path, tiny_model: Path, tmp_path: Path
 ) -> None:

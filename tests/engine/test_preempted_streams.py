@@ -19,8 +19,11 @@ from engine_adapter.liveness import verify_engine
 from gateway.observability.runtime_metrics import FAMILIES, PREFIX
 from gateway.settings import GatewaySettings
 from store.session import Database
-from tests.fixtures.engine import START_LIMIT_S, running_engine, tiny_settings
+from tests.engine.forked_engine import forked_engine
+from tests.fixtures.engine import START_LIMIT_S, tiny_settings
 from tests.fixtures.online import Gateway, running_gateway
+
+pytestmark = pytest.mark.thorough
 
 NUM_FLEX = 2
 NUM_ONLINE = 12
@@ -49,7 +52,7 @@ async def gateway(
         kv_tokens=1024,
         dtype="float32",
     )
-    with running_engine(small, tmp_path) as engine:
+    with forked_engine(small, tmp_path) as engine:
         await verify_engine(engine.url, engine.model, START_LIMIT_S)
         settings = GatewaySettings(
             database_url=database_url, broker_url=broker_url, engine_urls=engine.url, home=tmp_path

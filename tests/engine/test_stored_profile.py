@@ -11,7 +11,8 @@ import pytest
 from engine_adapter.liveness import verify_engine
 from engine_adapter.refusal import EXIT_REFUSED, PREFIX
 from tests.engine.engine_scripts import run_forked, run_script
-from tests.fixtures.engine import START_LIMIT_S, RunningEngine, running_engine, tiny_settings
+from tests.engine.forked_engine import forked_engine
+from tests.fixtures.engine import START_LIMIT_S, RunningEngine, tiny_settings
 
 pytestmark = pytest.mark.thorough
 
@@ -44,7 +45,7 @@ async def test_a_profile_is_measured_once_and_its_targets_are_printed(
     assert first["busy_s"] < MEASURED_IN_S
     settings = tiny_settings(engine_python, tiny_model)
     folder = str(stored_by(engine).parent)
-    with running_engine(settings, tmp_path, COSERVE_PROFILE_DIR=folder) as second:
+    with forked_engine(settings, tmp_path, COSERVE_PROFILE_DIR=folder) as second:
         facts = await verify_engine(second.url, second.model, START_LIMIT_S)
         found = facts.raw["coserve"]
         assert (found["profile"]["state"], found["profile"]["cells"]) == ("stored", 0)

@@ -15,11 +15,11 @@ from engine_adapter.client.http import HttpEngineClient
 from engine_adapter.liveness import verify_engine
 from gateway.settings import GatewaySettings
 from store.session import Database
+from tests.engine.forked_engine import forked_engine
 from tests.fixtures.engine import (
     START_LIMIT_S,
     TOKENIZER,
     RunningEngine,
-    running_engine,
     tiny_settings,
 )
 from tests.fixtures.online import Gateway, running_gateway
@@ -59,7 +59,7 @@ def engine(
     if request.param == "qwen":
         template = model / "chat_template.jinja"
         template.write_text(QWEN_HEAD + template.read_text())
-    with running_engine(tiny_settings(engine_python, model), folder) as running:
+    with forked_engine(tiny_settings(engine_python, model), folder) as running:
         yield running
 
 
