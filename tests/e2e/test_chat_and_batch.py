@@ -1,4 +1,4 @@
-"""The official client against the whole stack: a streamed chat and a batch of 20 real lines."""
+"""The official client against the whole stack: a streamed chat and a batch of real lines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 REAL_LINES = ROOT.parent / "shared/workloads/batch/gsm8k_test_800.jsonl"
 OWN_LINES = ROOT / "tests/data/word_problems_20.jsonl"
-NUM_LINES = 20
+NUM_LINES = 10
 QUESTION = "What is the capital of France? Answer in one sentence."
 TERMINAL = {"completed", "failed", "expired", "cancelled"}
 

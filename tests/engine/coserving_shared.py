@@ -1,6 +1,6 @@
 """Rows that share a system prompt, and an online prompt that needs nearly all of the KV.
 
-``python coserving_shared.py OVERLAP KV_TOKENS SCENARIO``: one scheduler, prints one JSON object.
+``python coserving_shared.py OVERLAP KV_TOKENS SCENARIO...``: one scheduler, prints one JSON object.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from engine_adapter.scheduling.targets import Slo
 from tests.engine.coserving_arrivals import conserve
-from tests.engine.scenario_steps import report
+from tests.engine.scenario_steps import flush, report
 from tests.engine.scheduler_rig import Rig, prompt
 
 
 def shared_by_all(rig: Rig) -> dict[str, Any]:
     """KV 2048. Rows that share most of their KV: no single retract frees it, all of them do."""
+    flush(rig)
     rig.scheduler.runtime.snapshots.slo = Slo(0.02, 0.02)
     rig.use(conserve())
     head = prompt(5, 700)
@@ -54,6 +55,7 @@ def shared_beside_chat(rig: Rig) -> dict[str, Any]:
 
     Where the two share steps it would, if pages were counted row by row.
     """
+    flush(rig)
     rig.scheduler.runtime.snapshots.slo = Slo(0.02, 0.02)
     rig.use(conserve())
     head = prompt(5, 700)
@@ -64,14 +66,14 @@ def shared_beside_chat(rig: Rig) -> dict[str, Any]:
         if rig.step == 2:
             rig.submit("earlier", prompt(98, 20), 200, priority=0)
         if rig.step == 30:
-            rig.submit("on", prompt(99, 1400), 8, priority=0)
-        if rig.reqs.get("on") is not None and rig.reqs["on"].finished():
+            rig.submit("late", prompt(99, 1400), 8, priority=0)
+        if rig.reqs.get("late") is not None and rig.reqs["late"].finished():
             had.append(len(rig.reqs["earlier"].output_ids))
 
     had: list[int] = []
     rig.run(script, limit=900)
     assert had[0] < 150, had
-    assert [len(rig.output(rid)) for rid in ("on", "earlier", "o0")] == [8, 200, 60]
+    assert [len(rig.output(rid)) for rid in ("late", "earlier", "o0")] == [8, 200, 60]
     return {"earlier_had": had[0]}
 
 
@@ -81,6 +83,6 @@ SCENARIOS = {
 
 if __name__ == "__main__":
     report(
-        [SCENARIOS[sys.argv[3]]],
+        [SCENARIOS[name] for name in sys.argv[3:]],
         Rig(overlap=sys.argv[1] == "1", kv_tokens=int(sys.argv[2]), slots=8),
     )

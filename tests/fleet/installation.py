@@ -16,8 +16,8 @@ import httpx
 from batch.settings import BatchSettings
 from batch.worker.commands import beat_command, worker_commands
 from coserve.local.ports import free_port
+from tests.fixtures.forked import ForkedProcess
 
-ROOT = Path(__file__).parents[2]
 LOOK_S = 0.1
 TOKEN = "fleet-engine-token"
 
@@ -30,36 +30,27 @@ class Part:
         self._argv = argv
         self._env = {**env}
         self._log = log
-        self.process: asyncio.subprocess.Process | None = None
+        self.process: ForkedProcess | None = None
 
-    async def start(self) -> None:
-        with self._log.open("ab") as out:
-            self.process = await asyncio.create_subprocess_exec(
-                *self._argv,
-                cwd=ROOT,
-                env=self._env,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=out,
-                stderr=out,
-                start_new_session=True,
-            )
+    def start(self) -> None:
+        self.process = ForkedProcess(self._argv, env=self._env, log=self._log)
 
     async def stop(self, limit_s: float) -> int:
         """SIGTERM, as an orchestrator does; its exit status."""
         assert self.process is not None
-        with suppress(ProcessLookupError):
-            self.process.terminate()
-        async with asyncio.timeout(limit_s):
-            return await self.process.wait()
+        self.process.terminate()
+        return await asyncio.to_thread(self.process.wait, limit_s)
 
     async def kill(self) -> None:
         """kill -9 of all of it, whatever it has started included."""
         if self.process is None:
             return
-        for pid in [*_below(self.process.pid), self.process.pid]:
+        below = _below(self.process.pid)
+        self.process.kill()
+        for pid in below:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        await self.process.wait()
+        await asyncio.to_thread(self.process.wait)
 
 
 def _below(pid: int) -> list[int]:

@@ -26,10 +26,11 @@ from store.repositories import key as keys
 from store.session import Database
 from tests.fixtures.s3_server import BUCKET, S3Server
 from tests.fleet.chat import Chat, Losses
-from tests.fleet.installation import ROOT, Gateways, Installation
+from tests.fleet.installation import Gateways, Installation
 
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(2400)]
 
+ROOT = Path(__file__).parents[2]
 MINUTES = float(os.environ.get("FLEET_MINUTES", "1"))
 FAKE, REAL = "fake-model", "SmolLM2-135M-Instruct"
 ENGINE_PYTHON = ROOT / ".venv-engine/bin/python"
@@ -70,14 +71,14 @@ async def installation(
     }  # fmt: skip
     made = Installation(tmp_path, environment, fake_command, Gateways({}))
     for _ in range(NUM_GATEWAYS):
-        await made.add_gateway().start()
+        made.add_gateway().start()
     for _ in range(NUM_FAKES):
-        await made.add_engine().start()
+        made.add_engine().start()
     if WITH_REAL:
-        await made.add_engine(real_command).start()
+        made.add_engine(real_command).start()
     for _ in range(NUM_HOSTS):
         for part in made.add_worker_host():
-            await part.start()
+            part.start()
     try:
         yield made
     except BaseException:
@@ -179,7 +180,7 @@ async def restart_and_lose(
     for url, part in gateways.parts.items():
         await asyncio.sleep(step_s / NUM_GATEWAYS)
         await part.stop(180)
-        await part.start()
+        part.start()
         async with asyncio.timeout(LIMIT_S):
             while url not in gateways.ready:
                 await asyncio.sleep(0.1)
@@ -187,7 +188,7 @@ async def restart_and_lose(
     await batches.send(FAKE, LINES_PER_BATCH)
     fakes = [*installation.engines.items()][:NUM_FAKES]
     for url, part in fakes[:2]:  # the model's next version: a new engine, then the old one ends
-        await installation.add_engine().start()
+        installation.add_engine().start()
         await asyncio.sleep(step_s / 2)
         await part.stop(180)
         del installation.engines[url]
@@ -210,7 +211,7 @@ async def restart_and_lose(
     lost.over()
     done.append("1 gateway lost")
     await asyncio.sleep(step_s)
-    await gateway.start()
+    gateway.start()
     await batches.send(FAKE, LINES_PER_BATCH)
     await asyncio.sleep(1)
     for part in installation.hosts[0]:

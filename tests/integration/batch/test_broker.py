@@ -51,6 +51,7 @@ async def test_limits_follow_the_master(group: ValkeyGroup) -> None:
     await buckets.close()
 
 
+@pytest.mark.thorough
 async def test_batches_go_through_a_broker_behind_sentinels(
     group: ValkeyGroup,
     database: Database,

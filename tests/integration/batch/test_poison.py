@@ -18,7 +18,7 @@ from tests.fixtures.engine_process import POISON, engine_process
 NUM_INNOCENT = 60
 
 
-@pytest.mark.parametrize("num_poisoned", [1, 2])
+@pytest.mark.parametrize("num_poisoned", [1, pytest.param(2, marks=pytest.mark.thorough)])
 async def test_a_line_that_ends_the_engine_fails_alone(
     bench: Bench, database: Database, num_poisoned: int
 ) -> None:
