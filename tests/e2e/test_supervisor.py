@@ -25,10 +25,11 @@ pytestmark = pytest.mark.thorough
 STOP_LIMIT_S = 15.0
 
 
-def test_crashed_parts_come_back_and_an_interrupt_ends_everything(
+def test_crashed_parts_come_back_and_a_new_start_follows_a_killed_supervisor(
     up: Callable[..., Up], start_engine: Callable[..., str]
 ) -> None:
-    stack = up(ENGINE_URLS=start_engine())
+    address = start_engine()
+    stack = up(ENGINE_URLS=address)
     key = stack.wait_until_ready()
     assert (stack.home / "admin-key").stat().st_mode & 0o777 == 0o600
     models = httpx.get(f"{stack.url}/v1/models", headers={"Authorization": f"Bearer {key}"})
@@ -67,25 +68,16 @@ def test_crashed_parts_come_back_and_an_interrupt_ends_everything(
     stack.wait_until_ready()
     assert "Gateway ended (exit code 137)" in stack.said().replace("The gateway", "Gateway")
 
-    assert stack.end(signal.SIGINT, group=True) < STOP_LIMIT_S
-    assert stack.process.returncode == 0, stack.said()
-    assert stack.left() == []
-    assert stack.run("status").returncode == 3
-
-
-def test_nothing_outlives_a_killed_supervisor_and_a_new_start_works(
-    up: Callable[..., Up], start_engine: Callable[..., str]
-) -> None:
-    address = start_engine()
-    first = up(ENGINE_URLS=address)
-    key = first.wait_until_ready()
-    assert len(processes_of(first.home)) > 6
-    first.end(signal.SIGKILL)
+    assert len(processes_of(stack.home)) > 6
+    stack.end(signal.SIGKILL)
     second = up(ENGINE_URLS=address)  # at once: the children of the first may still be ending
     assert second.wait_until_ready() == key
-    wait_until(lambda: first.tree_left() == [], "nothing of the first lives", 20)
-    second.end(signal.SIGKILL)
-    assert wait_until(lambda: second.left() == [], "all ended within seconds", 20) < 8
+    wait_until(lambda: stack.tree_left() == [], "nothing of the first lives", 20)
+
+    assert second.end(signal.SIGINT, group=True) < STOP_LIMIT_S
+    assert second.process.returncode == 0, second.said()
+    assert second.left() == []
+    assert second.run("status").returncode == 3
 
 
 def test_a_stop_in_the_middle_of_the_start_leaves_nothing(
@@ -156,7 +148,8 @@ def test_a_stop_gives_leased_rows_back_and_the_next_start_finishes_the_batch(
         return str(found.json()["status"])
 
     wait_until(lambda: status() == "completed", "the batch")
-    assert again.end(signal.SIGTERM) < STOP_LIMIT_S
+    again.end(signal.SIGKILL)
+    assert wait_until(lambda: again.left() == [], "all ended within seconds", 20) < 8
 
 
 def run_up(home: Path, **settings: str) -> tuple[int, str, float]:
