@@ -25,7 +25,7 @@ ROOT: Final = Path(__file__).parents[1]
 IMAGES: Final = ROOT / "docs" / "images"
 NUM_ROWS: Final = 1200
 NUM_CHATS_AT_ONCE: Final = 2
-WIDTH, HEIGHT = 1120, 760
+WIDTH, HEIGHT = 1600, 1320  # all of the overview, and cards side by side
 BOOKS: Final = ("Middlemarch", "Dracula", "Emma", "Walden", "Persuasion", "Kim", "Hard Times")
 
 
