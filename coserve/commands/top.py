@@ -37,7 +37,9 @@ def top(
         console.print(drawn(seen))
         return
     try:
-        with Live(drawn(seen), console=console, screen=console.is_terminal) as live:
+        with Live(
+            drawn(seen), console=console, screen=console.is_terminal, auto_refresh=False
+        ) as live:
             while True:
                 time.sleep(every)
                 live.update(drawn(look_now()), refresh=True)

@@ -46,6 +46,7 @@ def test_targets_are_missed_below_the_threshold_and_not_by_chance() -> None:
     [
         (70, 98, "In the engines 70 % beside batch work, 98 % without: batch work delays it."),
         (70, 80, "70 % beside batch work, 80 % without: chat alone is too much for them."),
+        (97, 94, "94 % without: the time is lost on the way to them or from them."),
         (99, 99, "99 % without: the time is lost on the way to them or from them."),
         (70, None, "In the engines 70 % beside batch work."),
         (None, 80, "In the engines 80 % without: chat alone is too much for them."),
