@@ -27,7 +27,7 @@ _PASSED_ON = frozenset(
         "COSERVE_ISOLATION_PAUSES", "COSERVE_LENGTH_PREDICTOR",
     }
 )  # fmt: skip
-_PASSED_ON_PREFIXES = ("LC_", "NCCL_", "SGLANG_", "HF_", "TORCH", "TRITON_")
+_PASSED_ON_PREFIXES = ("LC_", "GLOO_", "NCCL_", "SGLANG_", "HF_", "TORCH", "TRITON_")
 
 
 class Device(StrEnum):

@@ -198,7 +198,6 @@ REQUIRED: dict[str, object] = {
     "dllm_algorithm": None,
     "enable_priority_scheduling": False,
     "disable_radix_cache": False,
-    "nnodes": 1,
     "enable_two_batch_overlap": False,
     "enable_single_batch_overlap": False,
     "moe_a2a_backend": "none",
@@ -213,8 +212,7 @@ REQUIRED: dict[str, object] = {
 
 BESIDE = "start engines beside each other; gateways and dispatchers share them out"
 INSTEAD: dict[str, str] = {
-    "pp_size": "spread the model over the GPUs of one node with --tp-size",
-    "nnodes": "spread the model over the GPUs of one node with --tp-size",
+    "pp_size": "spread the model with --tp-size, over nodes with --nnodes too",
     "dp_size": BESIDE,
     "enable_dp_attention": BESIDE,
     "disaggregation_mode": "let each engine do both: rows give way to chat between two layers",

@@ -13,43 +13,30 @@ step that is not armed pays one attribute test per layer.
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-import mmap
 import os
-import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import torch
 from sglang.srt.utils import broadcast_pyobj
 
 from engine_adapter.scheduling.plan import SafepointMode, StepPlan
 from engine_adapter.sglang.cuda_pass import eager_when_armed, guard_segments, run_ahead
+from engine_adapter.sglang.rank_words import Listener, RankWords, SharedWords, link_to, word_of
 from engine_adapter.sglang.settings import SettingError
 
-# --- Tensor parallelism: rank 0 decides, the other ranks do the same (one node).
+# --- Tensor parallelism: rank 0 decides, the other ranks do the same, on one node or on several.
 #
 # Measured times, arrivals and copies differ between ranks, so nothing that depends on them may be
 # decided twice. Per step one plan travels from rank 0 to the others beside SGLang's own broadcast
 # of requests. Inside an armed step every rank passes a safepoint only after rank 0 has said for
-# that safepoint whether the pass goes on: words in shared memory, written by rank 0 alone::
-#
-#     progress              = step id << 16 | layer << 1 | stop   the safepoint rank 0 passed last
-#     stopped[step id % 64] = step id << 16 | layer << 1 | 1      where a step stopped
-#
-# A rank that is late reads the word of its own step: rank 0 may be in a later one, and may have
-# stopped that too. It cannot be 64 steps ahead, since every step's plan is agreed upon.
-#
-# No rank passes a safepoint rank 0 has not passed, so all ranks stop before the same layer and no
+# it whether the pass goes on (`rank_words`). So all ranks stop before the same layer, and no
 # collective operation is left half entered.
-
-PROGRESS, STOPPED, STOPPED_WORDS = 0, 8, 64
-WORDS_BYTES = STOPPED + 8 * STOPPED_WORDS
-GIVE_UP_S = 120.0
 
 
 class RankAgreement:
@@ -61,26 +48,37 @@ class RankAgreement:
     """
 
     def __init__(self, scheduler: Any) -> None:
-        """Join the group of this scheduler.
-
-        Raises:
-            ValueError: If the ranks are spread over several nodes.
-        """
+        """Join the group of this scheduler."""
         self.rank = scheduler.ps.tp_rank
         self.size = scheduler.ps.tp_size
         self._group = scheduler.tp_cpu_group
         self._source = scheduler.tp_group.ranks[0]
         self._global_rank = scheduler.tp_group.rank
-        self._words: mmap.mmap | None = None
-        if self.size == 1:
-            return
-        if scheduler.server_args.nnodes > 1:
-            raise ValueError("co-serving needs all tensor-parallel ranks on one node")
+        self._words: RankWords | None = None
+        if self.size > 1:
+            several_nodes = scheduler.server_args.nnodes > 1
+            self._words = self._link(scheduler) if several_nodes else self._map(scheduler)
+
+    def _map(self, scheduler: Any) -> SharedWords:
         path = Path("/dev/shm") / f"coserve-{os.getuid()}-{scheduler.nccl_port}"
-        self._words = _shared_words(path)
+        words = SharedWords.at(path)
         self.lowest(0)  # every rank has opened the file
         if self.rank == 0:
             path.unlink()
+        return words
+
+    def _link(self, scheduler: Any) -> RankWords:
+        # Rank 0 is on the node that the others were told to find each other at.
+        host = urlsplit(f"//{scheduler.server_args.dist_init_addr}").hostname
+        listener = Listener(host or "") if self.rank == 0 else None
+        invitation = self._from_rank_0(listener.invitation if listener is not None else None)
+        return link_to(invitation) if listener is None else listener.links(self.size - 1)
+
+    def _from_rank_0(self, thing: Any) -> Any:
+        """What rank 0 has, on every rank; the others give None."""
+        sent = [thing] if thing is not None else []
+        received = broadcast_pyobj(sent, self._global_rank, self._group, src=self._source)
+        return thing if thing is not None else received[0]
 
     def share(self, plan: StepPlan | None) -> StepPlan:
         """Rank 0's plan, on every rank.
@@ -91,9 +89,8 @@ class RankAgreement:
         if self.size == 1:
             assert plan is not None
             return plan
-        sent = [plan.to_plain()] if plan is not None else []
-        received = broadcast_pyobj(sent, self._global_rank, self._group, src=self._source)
-        return plan if plan is not None else StepPlan.from_plain(received[0])
+        told = self._from_rank_0(plan.to_plain() if plan is not None else None)
+        return plan if plan is not None else StepPlan.from_plain(told)
 
     def lowest(self, number: int) -> int:
         """The smallest of the numbers the ranks give."""
@@ -116,42 +113,9 @@ class RankAgreement:
         """
         if self._words is None:
             return stop
-        word = step_id << 16 | layer << 1
         if self.rank == 0:
-            if stop:
-                self._write(_stopped(step_id), word | 1)
-            self._write(PROGRESS, word | int(stop))
-            return stop
-        deadline_s = time.monotonic() + GIVE_UP_S
-        while True:
-            # Steps and layers only grow: rank 0 is here or beyond.
-            if self._read(PROGRESS) >= word:
-                return self._read(_stopped(step_id)) == word | 1
-            if time.monotonic() > deadline_s:
-                raise TimeoutError(f"rank 0 did not reach layer {layer} of step {step_id}")
-            time.sleep(0)
-
-    def _write(self, offset: int, word: int) -> None:
-        assert self._words is not None
-        struct.pack_into("=q", self._words, offset, word)
-
-    def _read(self, offset: int) -> int:
-        assert self._words is not None
-        word: int = struct.unpack_from("=q", self._words, offset)[0]
-        return word
-
-
-def _stopped(step_id: int) -> int:
-    """Where the stop of a step is kept, as an offset in bytes."""
-    return STOPPED + 8 * (step_id % STOPPED_WORDS)
-
-
-def _shared_words(path: Path) -> mmap.mmap:
-    """Aligned words that every rank maps; eight aligned bytes are read and written whole."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    with contextlib.closing(os.fdopen(descriptor, "r+b")) as file:
-        os.ftruncate(file.fileno(), WORDS_BYTES)
-        return mmap.mmap(file.fileno(), WORDS_BYTES)
+            return self._words.say(word_of(step_id, layer, stop=stop))
+        return self._words.stops_at(word_of(step_id, layer))
 
 
 # --- Cut rows out of a forward pass that is under way (ConServe v2, section 4.3).

@@ -1,5 +1,7 @@
 """A real `--tp 2` engine on a CPU, under the default policy: chat and offline rows at once.
 
+Once on one node, and once with a rank on each of two: network namespaces with a link between them.
+
 Every online prompt is longer than its target allows, so an arrival stops whatever armed step runs
 at its next safepoint. The test goes on until steps were stopped before three different layers,
 however long that takes, then asks for answers once more, alone, and compares. (Stops before every
@@ -12,6 +14,7 @@ import asyncio
 import random
 import subprocess
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,10 +26,13 @@ import pytest_asyncio
 
 from coserve.local.command import Command
 from coserve.local.part import Part, PartPlan
+from coserve.local.ports import free_port
 from coserve.local.probes import answers_200
+from coserve.local.process import ManagedProcess
 from engine_adapter.engine_process import engine_command
 from engine_adapter.wire.rid import new_rid
 from tests.fixtures.engine import TOKENIZER, tiny_settings
+from tests.fixtures.second_node import second_node
 
 pytestmark = pytest.mark.thorough
 
@@ -40,10 +46,16 @@ STRICT = {
 
 
 class Ranks:
-    """Two ranks behind one address."""
+    """Two ranks behind one address.
 
-    def __init__(self, part: Part, url: str, http: httpx.AsyncClient) -> None:
-        self.part, self.url, self.http = part, url, http
+    Attributes:
+        other: The part with the second rank, where that is on another node.
+    """
+
+    def __init__(
+        self, part: Part, url: str, http: httpx.AsyncClient, other: ManagedProcess | None
+    ) -> None:
+        self.part, self.url, self.http, self.other = part, url, http, other
 
     async def state(self) -> dict[str, Any]:
         """What rank 0 says about the runtime."""
@@ -74,13 +86,16 @@ class Ranks:
     def scheduler_pids(self) -> list[int]:
         """The processes of the ranks."""
         assert self.part.pid is not None
-        family = psutil.Process(self.part.pid).children(recursive=True)
+        tops = [self.part.pid] + ([self.other.pid] if self.other is not None else [])
+        family = [one for top in tops for one in psutil.Process(top).children(recursive=True)]
         found = [p for p in family if "scheduler" in " ".join(p.cmdline()) + p.name()]
         return sorted({process.pid for process in found})
 
 
-@pytest_asyncio.fixture
-async def ranks(engine_python: Path, tmp_path: Path) -> AsyncIterator[Ranks]:
+@pytest_asyncio.fixture(params=["one node", "two nodes"])
+async def ranks(
+    request: pytest.FixtureRequest, engine_python: Path, tmp_path: Path
+) -> AsyncIterator[Ranks]:
     model = tmp_path / "tiny-six-layers"
     script = Path(__file__).parents[1] / "fixtures" / "tiny_model.py"
     arguments = [str(TOKENIZER), str(model), str(LAYERS), str(HIDDEN)]
@@ -96,22 +111,36 @@ async def ranks(engine_python: Path, tmp_path: Path) -> AsyncIterator[Ranks]:
         "COSERVE_SAFEPOINT_MS": str(SAFEPOINT_MS),
         **STRICT,
     }
-    argv, env = engine_command(settings, environ)
     url = f"http://127.0.0.1:{settings.port}"
-    plan = PartPlan(
-        "The engine",
-        Command("engine", tuple(argv), tmp_path / "engine.log", env=env, cwd=tmp_path),
-        answers_200(f"{url}/health"),
-        ready_limit_s=240.0,
-    )
-    part = Part(plan, say=print, changed=lambda: None)
-    await part.start()
-    try:
-        async with httpx.AsyncClient(timeout=120.0) as http:
-            yield Ranks(part, url, http)
-    finally:
-        await part.stop()
-        print((tmp_path / "engine.log").read_text(errors="replace")[-6000:])
+    with ExitStack() as stack:
+        other = None
+        if request.param == "two nodes":
+            node = stack.enter_context(second_node())
+            nodes = ("--nnodes", "2", "--dist-init-addr", f"{node.address}:{free_port()}")
+            there = replace(settings, extra_args=(*nodes, "--node-rank", "1"))
+            argv, env = engine_command(there, {**environ, "GLOO_SOCKET_IFNAME": node.other_link})
+            log = tmp_path / "second-node.log"
+            command = Command("second node", tuple(node.argv(argv)), log, env=env, cwd=tmp_path)
+            other = ManagedProcess(command)
+            stack.callback(lambda: print(log.read_text(errors="replace")[-6000:]))
+            stack.callback(other.stop)
+            settings = replace(settings, extra_args=(*nodes, "--node-rank", "0"))
+            environ["GLOO_SOCKET_IFNAME"] = node.link
+        argv, env = engine_command(settings, environ)
+        plan = PartPlan(
+            "The engine",
+            Command("engine", tuple(argv), tmp_path / "engine.log", env=env, cwd=tmp_path),
+            answers_200(f"{url}/health"),
+            ready_limit_s=240.0,
+        )
+        part = Part(plan, say=print, changed=lambda: None)
+        await part.start()
+        try:
+            async with httpx.AsyncClient(timeout=120.0) as http:
+                yield Ranks(part, url, http, other)
+        finally:
+            await part.stop()
+            print((tmp_path / "engine.log").read_text(errors="replace")[-6000:])
 
 
 async def profiled(ranks: Ranks) -> None:

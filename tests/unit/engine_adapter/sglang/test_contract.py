@@ -36,12 +36,15 @@ def test_the_plain_mode_is_accepted() -> None:
     refuse_unsupported_modes(SimpleNamespace(**REQUIRED))
 
 
+def test_several_nodes_are_accepted() -> None:
+    refuse_unsupported_modes(SimpleNamespace(**REQUIRED, nnodes=2))
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
         ("pp_size", 2),
         ("dp_size", 2),
-        ("nnodes", 2),
         ("enable_dp_attention", True),
         ("disaggregation_mode", "decode"),
         ("speculative_algorithm", "EAGLE"),
