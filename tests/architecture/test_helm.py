@@ -27,6 +27,7 @@ OTHERS = {
     "ServiceMonitor": ("selector", "endpoints"),
     "PrometheusRule": ("groups",),
     "HTTPRoute": ("parentRefs", "rules"),
+    "LeaderWorkerSet": ("replicas", "leaderWorkerTemplate"),
 }
 """Kinds that Kubernetes itself does not know, with what their spec must hold."""
 
@@ -53,7 +54,9 @@ def of_kind(values: Path, kind: str) -> dict[str, dict[str, Any]]:
 
 def pods(values: Path) -> list[dict[str, Any]]:
     kinds = ("Deployment", "StatefulSet", "Job")
-    return [each["spec"]["template"] for each in rendered(values) if each["kind"] in kinds]
+    found = [each["spec"]["template"] for each in rendered(values) if each["kind"] in kinds]
+    groups = of_kind(values, "LeaderWorkerSet").values()
+    return found + [each["spec"]["leaderWorkerTemplate"]["workerTemplate"] for each in groups]
 
 
 def containers(values: Path) -> list[dict[str, Any]]:
@@ -171,13 +174,16 @@ def test_each_engine_replica_has_an_address_of_its_own() -> None:
     config = of_kind(WHOLE, "ConfigMap")["rel-coserve"]
     urls = config["data"]["ENGINE_URLS"].split(",")
     sets, services = of_kind(WHOLE, "StatefulSet"), of_kind(WHOLE, "Service")
+    spread = of_kind(WHOLE, "LeaderWorkerSet")
     wanted = [
-        f"http://{name}-{index}.{one['spec']['serviceName']}.llm.svc:30000"
-        for name, one in sets.items()
+        # The controller of a LeaderWorkerSet makes a Service of its name.
+        f"http://{name}-{index}.{one['spec'].get('serviceName', name)}.llm.svc:30000"
+        for name, one in (sets | spread).items()
         for index in range(one["spec"]["replicas"])
     ]
     assert sorted(urls) == sorted(wanted)
-    assert len(urls) == 3
+    assert len(urls) == 4
+    assert not spread.keys() & services.keys()
     for one in sets.values():
         assert services[one["spec"]["serviceName"]]["spec"]["clusterIP"] == "None"
 
@@ -243,10 +249,27 @@ def test_selectors_find_the_pods_they_are_for(values: Path) -> None:
 
 def test_only_gateways_and_workers_reach_engines() -> None:
     (policy,) = of_kind(WHOLE, "NetworkPolicy").values()
-    (source,) = policy["spec"]["ingress"][0]["from"]
+    doors, ranks = policy["spec"]["ingress"]
+    (source,) = doors["from"]
     allowed = set(source["podSelector"]["matchExpressions"][0]["values"])
     workers = {str(part) for part in ServedPart if re.fullmatch(r"worker-(?!check).*", part)}
     assert allowed == {"gateway", *workers}
+    (peer,) = ranks["from"]
+    component = peer["podSelector"]["matchLabels"]["app.kubernetes.io/component"]
+    assert component == "engine-qwen-235b", "nodes of one model reach each other"
+
+
+def test_an_engine_over_nodes_is_one_group_of_pods() -> None:
+    (one,) = of_kind(WHOLE, "LeaderWorkerSet").values()
+    template = one["spec"]["leaderWorkerTemplate"]
+    assert template["size"] == 2
+    assert template["restartPolicy"] == "RecreateGroupOnPodRestart"
+    assert one["spec"]["networkConfig"]["subdomainPolicy"] == "Shared", "as the addresses assume"
+    (box,) = template["workerTemplate"]["spec"]["containers"]
+    assert box["resources"]["limits"]["nvidia.com/gpu"] == 8
+    volumes = {each["name"]: each for each in template["workerTemplate"]["spec"]["volumes"]}
+    assert {mount["name"] for mount in box["volumeMounts"]} == volumes.keys()
+    assert volumes["profiles"]["persistentVolumeClaim"]["claimName"] == "profiles"
 
 
 def test_engines_are_scaled_by_what_chat_gets() -> None:

@@ -1,4 +1,4 @@
-{{/* The pod of an engine. Call with (dict "root" $ "engine" … "name" …). */}}
+{{/* The pod of an engine, or of one of its nodes. Call with (dict "root" $ "engine" … "name" … "spread" over nodes). */}}
 {{- define "coserve.enginePod" -}}
 metadata:
   labels:
@@ -87,6 +87,14 @@ spec:
     {{- end }}
     - name: models
       persistentVolumeClaim: {claimName: {{ .engine.model.existingClaim }}, readOnly: true}
+    {{- if .spread }}
+    - name: profiles
+      {{- with (.engine.profile).existingClaim }}
+      persistentVolumeClaim: {claimName: {{ . }}}
+      {{- else }}
+      emptyDir: {}
+      {{- end }}
+    {{- end }}
     - name: shm
       emptyDir: {medium: Memory, sizeLimit: {{ default "16Gi" .engine.sharedMemory }}}
     - name: tmp
