@@ -118,14 +118,18 @@ async def ranks(
             node = stack.enter_context(second_node())
             nodes = ("--nnodes", "2", "--dist-init-addr", f"{node.address}:{free_port()}")
             there = replace(settings, extra_args=(*nodes, "--node-rank", "1"))
-            argv, env = engine_command(there, {**environ, "GLOO_SOCKET_IFNAME": node.other_link})
+            its_own = {
+                "GLOO_SOCKET_IFNAME": node.other_link,
+                "SGLANG_HOST_IP": node.other_address,
+            }
+            argv, env = engine_command(there, {**environ, **its_own})
             log = tmp_path / "second-node.log"
             command = Command("second node", tuple(node.argv(argv)), log, env=env, cwd=tmp_path)
             other = ManagedProcess(command)
             stack.callback(lambda: print(log.read_text(errors="replace")[-6000:]))
             stack.callback(other.stop)
             settings = replace(settings, extra_args=(*nodes, "--node-rank", "0"))
-            environ["GLOO_SOCKET_IFNAME"] = node.link
+            environ |= {"GLOO_SOCKET_IFNAME": node.link, "SGLANG_HOST_IP": node.address}
         argv, env = engine_command(settings, environ)
         plan = PartPlan(
             "The engine",
