@@ -13,7 +13,7 @@ from store.schema import NEEDED
 from tests.fixtures.supervised import COSERVE, ROOT, Up, wait_until
 from tests.integration.coserve.commands.test_shapes import documented
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(900)]
 
 
 def test_a_running_stack_is_watched_and_steered(

@@ -12,7 +12,7 @@ from tests.e2e.test_backup import batch, lines, submit
 from tests.fixtures.supervised import Up, wait_until
 from tests.unit.coserve.test_operations import PAGES, commands
 
-pytestmark = pytest.mark.thorough
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(900)]
 
 ELSEWHERE = ("backup", "restore", "up", "simulate", "profile", "logs engine", "restart engine")
 """How commands begin that have tests of their own, or want an engine of this stack: test_backup,
