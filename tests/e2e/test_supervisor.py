@@ -70,14 +70,14 @@ def test_crashed_parts_come_back_and_a_new_start_follows_a_killed_supervisor(
 
     assert len(processes_of(stack.home)) > 6
     stack.end(signal.SIGKILL)
-    second = up(ENGINE_URLS=address)  # at once: the children of the first may still be ending
-    assert second.wait_until_ready() == key
+    next_one = up(ENGINE_URLS=address)  # at once: the children of the first may still be ending
+    assert next_one.wait_until_ready() == key
     wait_until(lambda: stack.tree_left() == [], "nothing of the first lives", 20)
 
-    assert second.end(signal.SIGINT, group=True) < STOP_LIMIT_S
-    assert second.process.returncode == 0, second.said()
-    assert second.left() == []
-    assert second.run("status").returncode == 3
+    assert next_one.end(signal.SIGINT, group=True) < STOP_LIMIT_S
+    assert next_one.process.returncode == 0, next_one.said()
+    assert next_one.left() == []
+    assert next_one.run("status").returncode == 3
 
 
 def test_a_stop_in_the_middle_of_the_start_leaves_nothing(

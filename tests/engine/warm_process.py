@@ -61,7 +61,7 @@ def engine(order: dict[str, Any]) -> None:
     random.seed()  # ports are drawn
     multiprocessing.set_start_method("fork", force=True)
     # SGLang asks for processes that import everything again.
-    multiprocessing.set_start_method = lambda *_args, **_more: None  # type: ignore[assignment]
+    multiprocessing.set_start_method = lambda *_args, **_more: None
     sys.argv = order["engine"]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 
