@@ -39,6 +39,7 @@ from store.session import Database
 
 _BROKER_PROBE_S = 2.0
 _ABORTS_S = 2.5
+_FIRST_LOOK_S = 2.0
 FLUSH_S = 1.0
 
 
@@ -137,6 +138,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
                 async with AsyncExitStack() as told:
                     if metrics.siblings is not None:
                         await told.enter_async_context(metrics.siblings.answering())
+                    await _until_asked(pool)  # its port is open from here on
                     yield
             finally:
                 # The server cancels what outlives its grace and goes on at once; the engine
@@ -150,6 +152,17 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
                 for follower in following:
                     follower.cancel()
                 stopping.set()
+
+
+async def _until_asked(pool: EnginePool) -> None:
+    """A process that takes the place of another finds its engines before it gets requests.
+
+    One that does not answer is not waited for: the first requests say so.
+    """
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_FIRST_LOOK_S):
+            while not pool.asked:  # noqa: ASYNC110 - true of several members
+                await asyncio.sleep(_FIRST_LOOK_S / 100)
 
 
 async def _keep_books(stopping: asyncio.Event, *flushes: Callable[[], Awaitable[object]]) -> None:

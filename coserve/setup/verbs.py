@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from coserve.setup.browser import set_up_browser
 from coserve.setup.conformance import set_up_conformance
@@ -36,12 +37,22 @@ def only_one(checkout: Path) -> Iterator[None]:
     tools = checkout / ".tools"
     tools.mkdir(exist_ok=True)
     with (tools / "setup.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            print("  another set-up of this checkout is running: waiting", flush=True)
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        waits = False
+        while not _taken(lock):
+            if not waits:
+                print("  another set-up of this checkout is running: waiting", flush=True)
+            waits = True
+            # An interrupt that comes just before a call that waits for the lock is not heard.
+            time.sleep(0.2)
         yield
+
+
+def _taken(lock: IO[str]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def state_home() -> Path:

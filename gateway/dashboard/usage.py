@@ -10,6 +10,7 @@ from datetime import date, timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
+from sqlalchemy.ext.asyncio import AsyncSession
 from starlette.responses import Response
 
 from gateway.dashboard.access import Admin, AdminDep, ResourcesDep
@@ -21,7 +22,7 @@ from store.models import Project
 from store.repositories import key as keys
 from store.repositories import project as projects
 from store.repositories import usage
-from store.repositories.usage import UsageCount, UsageLine
+from store.repositories.usage import UsageCount, UsageKey, UsageLine
 
 router = APIRouter()
 
@@ -52,11 +53,17 @@ _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 @dataclass(frozen=True)
 class _Used:
-    """The lines of some days, and the names that go with their ids."""
+    """What was used in some days, and the names that go with the ids.
+
+    Attributes:
+        sums: Of all days.
+        by_class: A line for each day and class.
+    """
 
     first: date
     num_days: int
-    lines: Sequence[UsageLine]
+    sums: Mapping[UsageKey, UsageCount]
+    by_class: Sequence[UsageLine]
     key_names: Mapping[str, str]
     project_names: Mapping[str, str]
     projects: Sequence[Project]
@@ -71,18 +78,15 @@ async def usage_page(
 ) -> Response:
     """Tokens per project, key, model and class over the last days (UTC), the most first."""
     used = await _read(resources, admin, days)
-    sums: dict[tuple[str, ...], UsageCount] = {}
     by_class: dict[str, UsageCount] = {}
-    for line in used.lines:
-        group = tuple(line.group[column] for column in usage.GROUPS)
-        sums[group] = sums.get(group, UsageCount()) + line.count
-        by_class[group[-1]] = by_class.get(group[-1], UsageCount()) + line.count
-    total = sum(map(_tokens, sums.values()))
+    for group, count in used.sums.items():
+        by_class[group.request_class] = by_class.get(group.request_class, UsageCount()) + count
+    total = sum(map(_tokens, used.sums.values()))
     async with resources.database.snapshot() as work:
         limited = await limited_use(work, resources, used.projects)
     rows = [
         (group, count, 100 * _tokens(count) / total if total else 0.0)
-        for group, count in sorted(sums.items(), key=lambda item: -_tokens(item[1]))
+        for group, count in sorted(used.sums.items(), key=lambda item: -_tokens(item[1]))
     ]
     return page(
         request,
@@ -107,20 +111,23 @@ async def usage_csv(
     resources: ResourcesDep, admin: AdminDep, days: Annotated[int, Query()] = 7
 ) -> Response:
     """The same lines, one per day, project, key, model and class."""
-    used = await _read(resources, admin, days)
+    first, until = _days(resources, days)
+    async with resources.readings.snapshot() as work:
+        lines = await usage.report(work, admin.organization_id, since=first, until=until)
+        key_names, project_names, _ = await _names(work, admin)
     out = io.StringIO(newline="")
     writer = csv.writer(out)
     writer.writerow(CSV_COLUMNS)
-    for line in sorted(used.lines, key=lambda one: (one.day, *one.group.values())):
+    for line in sorted(lines, key=lambda one: (one.day, *one.group.values())):
         project_id, key_id, model, request_class = (line.group[name] for name in usage.GROUPS)
         count = line.count
         writer.writerow(
             [
                 line.day.isoformat(),
                 project_id,
-                _cell(used.project_names.get(project_id, "")),
+                _cell(project_names.get(project_id, "")),
                 key_id,
-                _cell(used.key_names.get(key_id, "")),
+                _cell(key_names.get(key_id, "")),
                 _cell(model),
                 request_class,
                 count.num_requests,
@@ -129,7 +136,7 @@ async def usage_csv(
                 count.completion_tokens,
             ]
         )
-    name = f"usage-{used.first.isoformat()}-{used.num_days}d.csv"
+    name = f"usage-{first.isoformat()}-{(until - first).days}d.csv"
     return Response(
         out.getvalue(),
         media_type="text/csv; charset=utf-8",
@@ -137,22 +144,33 @@ async def usage_csv(
     )
 
 
-async def _read(resources: Resources, admin: Admin, days: int) -> _Used:
-    span = days if days in SPANS else 7
+def _days(resources: Resources, days: int) -> tuple[date, date]:
+    """The first day, and the day after the last."""
     until = resources.clock.now().date() + timedelta(days=1)
-    first = until - timedelta(days=span)
-    async with resources.readings.snapshot() as work:
-        lines = await usage.report(work, admin.organization_id, since=first, until=until)
-        every_key = await keys.page(work, admin.organization_id, include_revoked=True)
-        every_project = await projects.page(work, admin.organization_id, include_archived=True)
-    return _Used(
-        first,
-        span,
-        lines,
+    return until - timedelta(days=days if days in SPANS else 7), until
+
+
+async def _names(
+    work: AsyncSession, admin: Admin
+) -> tuple[dict[str, str], dict[str, str], Sequence[Project]]:
+    """Names of keys and of projects by id, those included that are no more; the projects."""
+    every_key = await keys.page(work, admin.organization_id, include_revoked=True)
+    every_project = await projects.page(work, admin.organization_id, include_archived=True)
+    return (
         {key.id: key.name for key, _ in every_key},
         {project.id: project.name for project in every_project},
         every_project,
     )
+
+
+async def _read(resources: Resources, admin: Admin, days: int) -> _Used:
+    first, until = _days(resources, days)
+    of = admin.organization_id
+    async with resources.readings.snapshot() as work:
+        sums = await usage.totals(work, of, since=first, until=until)
+        by_class = await usage.report(work, of, since=first, until=until, by=("request_class",))
+        names = await _names(work, admin)
+    return _Used(first, (until - first).days, sums, by_class, *names)
 
 
 def _shares(used: _Used) -> list[tuple[str, list[tuple[str, int, float]]]]:
@@ -161,13 +179,14 @@ def _shares(used: _Used) -> list[tuple[str, list[tuple[str, int, float]]]]:
         "project_id": used.project_names,
         "key_id": used.key_names,
     }
-    total = sum(_tokens(line.count) for line in used.lines)
+    total = sum(map(_tokens, used.sums.values()))
     found = []
     for column, title in SHARED_BY.items():
         sums: dict[str, int] = {}
-        for line in used.lines:
-            name = names.get(column, {}).get(line.group[column], line.group[column]) or "unknown"
-            sums[name] = sums.get(name, 0) + _tokens(line.count)
+        for group, count in used.sums.items():
+            owner = getattr(group, column)
+            name = names.get(column, {}).get(owner, owner) or "unknown"
+            sums[name] = sums.get(name, 0) + _tokens(count)
         ordered = sorted(sums.items(), key=lambda item: -item[1])
         shown = ordered[:MAX_SHARES]
         if rest := sum(num for _, num in ordered[MAX_SHARES:]):
@@ -179,7 +198,7 @@ def _shares(used: _Used) -> list[tuple[str, list[tuple[str, int, float]]]]:
 def _picture(used: _Used) -> dict[str, object]:
     """Tokens a day, the classes on top of each other, as paths of a box one wide by day."""
     heights = {name: [0.0] * used.num_days for name in CLASSES}
-    for line in used.lines:
+    for line in used.by_class:
         number = (line.day - used.first).days
         heights[line.group["request_class"]][number] += _tokens(line.count)
     sums = [sum(one) for one in zip(*heights.values(), strict=True)]

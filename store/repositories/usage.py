@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from sqlalchemy import func, select, text
+from sqlalchemy import Select, func, select, text
 from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.orm import InstrumentedAttribute
 
 from store.models import Project, Usage
 
@@ -117,10 +118,32 @@ async def report(
         by: Some of `GROUPS`.
         only: Column -> the values it may have.
     """
-    columns = [getattr(Usage, name) for name in by]
-    statement = (
+    columns = [Usage.day, *(getattr(Usage, name) for name in by)]
+    statement = _sums(columns, organization_id, since, until).order_by(*columns)
+    for name, values in (only or {}).items():
+        statement = statement.where(getattr(Usage, name).in_(values))
+    lines = []
+    for day, *rest in (await session.execute(statement)).all():
+        group = dict(zip(by, rest[: len(by)], strict=True))
+        lines.append(UsageLine(day, group, UsageCount(*(int(n) for n in rest[len(by) :]))))
+    return lines
+
+
+async def totals(
+    session: AsyncSession, organization_id: str, *, since: date, until: date
+) -> dict[UsageKey, UsageCount]:
+    """What each project, key, model and class of an organisation has used in these days."""
+    columns = [getattr(Usage, name) for name in GROUPS]
+    found = await session.execute(_sums(columns, organization_id, since, until))
+    num = len(GROUPS)
+    return {UsageKey(*row[:num]): UsageCount(*map(int, row[num:])) for row in found.all()}
+
+
+def _sums(
+    columns: Sequence[InstrumentedAttribute[Any]], organization_id: str, since: date, until: date
+) -> Select[tuple[Any, ...]]:
+    return (
         select(
-            Usage.day,
             *columns,
             func.sum(Usage.num_requests),
             func.sum(Usage.prompt_tokens),
@@ -129,16 +152,8 @@ async def report(
         )
         .join(Project, Project.id == Usage.project_id)
         .where(Project.organization_id == organization_id, Usage.day >= since, Usage.day < until)
-        .group_by(Usage.day, *columns)
-        .order_by(Usage.day, *columns)
+        .group_by(*columns)
     )
-    for name, values in (only or {}).items():
-        statement = statement.where(getattr(Usage, name).in_(values))
-    lines = []
-    for day, *rest in (await session.execute(statement)).all():
-        group = dict(zip(by, rest[: len(by)], strict=True))
-        lines.append(UsageLine(day, group, UsageCount(*(int(n) for n in rest[len(by) :]))))
-    return lines
 
 
 async def list_for(session: AsyncSession, project_id: str) -> Sequence[Usage]:

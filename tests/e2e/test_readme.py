@@ -26,6 +26,7 @@ def _blocks(stack: Any) -> list[tuple[str, str]]:
     ]
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 def test_the_readme_does_what_it_says(
     stack: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -18,6 +18,7 @@ def _python_blocks() -> list[str]:
 
 
 @pytest.mark.thorough
+@pytest.mark.timeout(900)
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 def test_the_tutorial_does_what_it_says(
     stack: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -36,7 +37,7 @@ def test_the_tutorial_does_what_it_says(
     assert names["batch"].status == "completed"
     assert names["many"].status == "completed"
     assert names["many"].request_counts.completed == 150
-    assert names["broken"].request_counts.completed == 200
+    assert names["broken"].request_counts.completed == 60
     harvested = [int(one) for one in re.findall(r"rows harvested meanwhile: (\d+)", printed)]
     # Beside chat as many as the machine's speed leaves, which may be none; paused none.
     assert len(harvested) == 2

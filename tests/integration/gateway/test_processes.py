@@ -126,18 +126,6 @@ async def stream(http: httpx.AsyncClient, begun: asyncio.Semaphore) -> bytes | N
     return received
 
 
-async def served(http: httpx.AsyncClient) -> bytes:
-    """A stream for a client that asks again when told to, as the SDKs do.
-
-    On a busy machine a new process has not reached the engine yet when it is asked first.
-    """
-    path, body = "/v1/chat/completions", chat(SHORT, stream=True)
-    async with asyncio.timeout(60):
-        while (reply := await http.post(path, json=body)).status_code == 503:
-            await asyncio.sleep(0.1)
-    return reply.content
-
-
 def is_whole(answer: bytes | None) -> bool:
     return answer is not None and answer.endswith(b"data: [DONE]\n\n")
 
@@ -221,7 +209,7 @@ async def a_killed_process_comes_back(running: Running) -> None:
         assert any(is_whole(one) for one in answers), "the other process' streams go on"
         assert None in answers, "no end that looks right"
         assert all(one is None or is_whole(one) for one in answers)
-        again = [await served(http) for _ in range(8)]
+        again = [await stream(http, begun) for _ in range(8)]
         assert all(map(is_whole, again)), "who asks again is served, or waits for the new process"
         await until_both_answer(running)
         assert killed.pid not in {child.pid for child in running.children}
@@ -241,7 +229,7 @@ async def test_a_process_that_hangs_is_replaced_and_all_end_with_their_parent(
         answers = [await one for one in streams]
         assert any(is_whole(one) for one in answers), "the other process' streams go on"
         assert None in answers, "a stream of the one that hangs breaks, it does not wait for ever"
-        again = [await served(http) for _ in range(8)]
+        again = [await stream(http, begun) for _ in range(8)]
         assert all(map(is_whole, again))
     await until_both_answer(running)
     assert other.pid in {child.pid for child in running.children}
