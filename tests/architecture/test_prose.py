@@ -86,28 +86,25 @@ def _said_in(source: Path) -> list[tuple[int, str]]:
     return found
 
 
+def _docstrings_with(words: re.Pattern[str], package: str) -> list[str]:
+    return [
+        f"{_name(source)}:{line}: {said[0]!r}"
+        for source in (ROOT / package).rglob("*.py")
+        for line, text in _said_in(source)
+        for said in words.finditer(text)
+    ]
+
+
 @pytest.mark.parametrize(
     "package", ["coserve", "gateway", "batch", "store", "engine_adapter", "bench"]
 )
 def test_docstrings_call_requests_of_an_engine_requests(package: str) -> None:
-    found = [
-        f"{_name(source)}:{line}: {said[0]!r}"
-        for source in (ROOT / package).rglob("*.py")
-        for line, text in _said_in(source)
-        for said in _REQUESTS.finditer(text)
-    ]
-    assert found == []
+    assert _docstrings_with(_REQUESTS, package) == []
 
 
 @pytest.mark.parametrize("package", ["coserve", "gateway", "batch", "store"])
 def test_docstrings_call_rows_of_a_batch_rows(package: str) -> None:
-    found = [
-        f"{_name(source)}:{line}: {said[0]!r}"
-        for source in (ROOT / package).rglob("*.py")
-        for line, text in _said_in(source)
-        for said in _ROWS.finditer(text)
-    ]
-    assert found == []
+    assert _docstrings_with(_ROWS, package) == []
 
 
 def complaints(name: str) -> list[str]:

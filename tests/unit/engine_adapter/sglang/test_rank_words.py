@@ -39,6 +39,15 @@ def ranks(request: pytest.FixtureRequest) -> Iterator[tuple[RankWords, list[Rank
         _close(one)
 
 
+def _linked() -> tuple[SentWords, SentWords]:
+    """Rank 0, and one other."""
+    listener = Listener("127.0.0.1")
+    with ThreadPoolExecutor() as threads:
+        linking = threads.submit(listener.links, 1)
+        other = link_to(listener.invitation)
+        return linking.result(), other
+
+
 def _close(words: SentWords) -> None:
     for link in words._links:
         link.close()
@@ -85,11 +94,7 @@ def test_every_rank_stops_where_rank_0_does(
 
 
 def test_words_do_not_gather_where_each_step_has_one_safepoint() -> None:
-    listener = Listener("127.0.0.1")
-    with ThreadPoolExecutor() as threads:
-        linking = threads.submit(listener.links, 1)
-        other = link_to(listener.invitation)
-        first = linking.result()
+    first, other = _linked()
     for step in range(1, 1000):
         assert not first.say(word_of(step, 4, stop=True))
         assert not other.stops_at(word_of(step, 4))
@@ -119,11 +124,7 @@ def test_who_was_not_invited_hears_nothing() -> None:
 
 
 def test_a_rank_0_that_ends_or_is_elsewhere_is_an_error() -> None:
-    listener = Listener("127.0.0.1")
-    with ThreadPoolExecutor() as threads:
-        linking = threads.submit(listener.links, 1)
-        other = link_to(listener.invitation)
-        first = linking.result()
+    first, other = _linked()
     first.say(word_of(2, 8))
     assert not other.stops_at(word_of(2, 4))
     with pytest.raises(RuntimeError, match="rank 0 was at layer 8 of step 2, this rank at layer 4"):
