@@ -26,6 +26,7 @@ from gateway.engine_registry import EngineRegistry
 from gateway.history.recorder import HistoryRecorder
 from gateway.limits.assembly import make_limiter
 from gateway.limits.at_once import RequestsAtOnce
+from gateway.limits.leases import LeasedBuckets
 from gateway.limits.reached import ReceiverLooks
 from gateway.limits.valkey import ValkeyBuckets
 from gateway.observability.metrics import Metrics
@@ -85,7 +86,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
             stack.push_async_callback(api.close)
             discovery = EngineDiscovery(api, database)
         usage = UsageRecorder(database, metrics)
-        limiter = make_limiter(buckets, settings, metrics)
+        limiter = make_limiter(LeasedBuckets(buckets), settings, metrics)
         celery = make_celery(settings)
         stack.callback(celery.close)
 

@@ -1,4 +1,4 @@
-"""One suite for every place where buckets are kept: in a process, and in Valkey."""
+"""One suite for every place where buckets are kept: in a process, in Valkey, and leased."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from gateway.limits.buckets import (
     MemoryBuckets,
     cost_us,
 )
+from gateway.limits.leases import LeasedBuckets
 from gateway.limits.valkey import SINCE_KEY, ValkeyBuckets
 
 PATIENCE_S = 30.0
@@ -38,13 +39,13 @@ async def shared(broker_url: str) -> AsyncIterator[ValkeyBuckets]:
     await made.close()
 
 
-@pytest.fixture(params=["memory", "valkey"])
+@pytest.fixture(params=["memory", "valkey", "leased"])
 async def buckets(request: pytest.FixtureRequest, client: Redis, shared: ValkeyBuckets) -> Buckets:
     """Full buckets whose records were not lost."""
     if request.param == "memory":
         return MemoryBuckets()
     await client.set(SINCE_KEY, 1)
-    return shared
+    return LeasedBuckets(shared) if request.param == "leased" else shared
 
 
 def near(found_us: int, wanted_us: int) -> bool:
