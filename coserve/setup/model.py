@@ -8,6 +8,7 @@ model's name is always whole.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
@@ -17,6 +18,9 @@ from coserve.setup.progress import SetupFailed, quiet, run, step
 
 MODEL_NAME = "SmolLM2-135M-Instruct"
 _NEEDED = ("config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja")
+# What its authors sample with; the GGUF file does not tell. At 1, the default of the API, so small
+# a model wanders (`python -m bench.questions`).
+_SAMPLING = {"do_sample": True, "temperature": 0.2, "top_p": 0.9}
 # Raised when the conversion changes: a model made by an older one is made again.
 _CONVERSION = "2\n"
 _MARK = "coserve-conversion"
@@ -35,6 +39,14 @@ def is_whole(folder: Path) -> bool:
     return all((folder / name).is_file() for name in _NEEDED)
 
 
+def set_sampling(folder: Path) -> None:
+    """Write into the model's `generation_config.json` how it samples where a request is silent."""
+    file = folder / "generation_config.json"
+    found = json.loads(file.read_text()) if file.is_file() else {}
+    if found | _SAMPLING != found:
+        file.write_text(json.dumps(found | _SAMPLING, indent=2) + "\n")
+
+
 def ensure_default_model(checkout: Path, home: Path, python: Path) -> Path:
     """Fetch and convert the default model unless it is there.
 
@@ -51,6 +63,7 @@ def ensure_default_model(checkout: Path, home: Path, python: Path) -> Path:
     """
     target = default_model_dir(home)
     if is_whole(target):
+        set_sampling(target)
         print(f"  model {MODEL_NAME}: ready", flush=True)
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -78,6 +91,7 @@ def ensure_default_model(checkout: Path, home: Path, python: Path) -> Path:
             }
             script = checkout / "engine_adapter" / "convert_model.py"
             run([python, script, found[0], made], "The model could not be converted", env=env)
+        set_sampling(made)
         (made / _MARK).write_text(_CONVERSION)
         if not is_whole(made):
             raise SetupFailed("The converted model is not whole.")

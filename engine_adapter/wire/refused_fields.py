@@ -14,6 +14,7 @@ from engine_adapter.wire.errors import InvalidRequest
 _FORM: Final = "use 'response_format'"
 _PATTERN: Final = "use 'regex'"
 _GRAMMAR: Final = "use 'ebnf'"
+_PENALTY: Final = "use 'frequency_penalty' or 'repetition_penalty'"
 _BIAS: Final = "use 'logit_bias'"
 _PROMPT_PROBS: Final = "use 'echo' and 'logprobs' of /v1/completions"
 _BEAMS: Final = "use 'n' and choose"
@@ -49,7 +50,17 @@ REFUSED_FIELDS: Final[Mapping[str, str]] = {
     "typical_p": "use 'top_p' or 'min_p'",
     "mirostat": "use 'temperature'",
     "dynatemp_range": "use 'temperature'",
-    "dry_multiplier": "use 'frequency_penalty' or 'repetition_penalty'",
+    "mirostat_tau": "use 'temperature'",
+    "mirostat_eta": "use 'temperature'",
+    "dry_multiplier": _PENALTY,
+    "dry_base": _PENALTY,
+    "repeat_penalty": "use 'repetition_penalty'",
+    "tfs_z": "use 'top_p' or 'min_p'",
+    "top_a": "use 'top_p' or 'min_p'",
+    "xtc_probability": "use 'top_p' or 'min_p'",
+    "xtc_threshold": "use 'top_p' or 'min_p'",
+    "samplers": "use 'top_k', 'top_p' and 'min_p'",
+    "stop_sequences": "use 'stop'",
     "custom_logit_processor": _BIAS,
     "logits_processors": _BIAS,
     "sampling_seed": _OWN_SEED,
@@ -70,6 +81,10 @@ REFUSED_FIELDS: Final[Mapping[str, str]] = {
     "mm_processor_kwargs": _TEXT_ONLY,
     "images_config": _TEXT_ONLY,
     "image_data": _TEXT_ONLY,
+    "max_dynamic_patch": _OPERATOR,
+    "min_dynamic_patch": _OPERATOR,
+    "use_audio_in_video": _TEXT_ONLY,
+    "task": "say it in a message",
     "functions": "use 'tools'",
     "function_call": "use 'tool_choice'",
     "web_search_options": "give the model a tool that searches",
@@ -78,10 +93,12 @@ REFUSED_FIELDS: Final[Mapping[str, str]] = {
     "prompt_logprobs": _PROMPT_PROBS,
     "logprob_start_len": _PROMPT_PROBS,
     "return_logprob": "use 'logprobs'",
+    "n_probs": "use 'logprobs'",
     "return_tokens_as_token_ids": _NONE,
     "return_token_ids": _NONE,
     "return_hidden_states": _NONE,
     "return_routed_experts": _NONE,
+    "routed_experts_start_len": _NONE,
     "return_prompt_token_ids": _NONE,
     "return_meta_info": _NONE,
     "return_cached_tokens_details": "usage says how many prompt tokens were cached",

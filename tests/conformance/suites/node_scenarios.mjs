@@ -172,3 +172,61 @@ for (const [kind, body] of Object.entries(streams)) {
     assert.equal(state, "over");
   });
 }
+
+test("a response is stored, read, told again, gone on from and deleted", async () => {
+  const first = await client.responses.create({ model, input: "fake:text=Paris" });
+  assert.equal(first.status, "completed");
+  assert.deepEqual((await client.responses.retrieve(first.id)).output, first.output);
+  const items = await Array.fromAsync(client.responses.inputItems.list(first.id));
+  assert.deepEqual(items.map((one) => one.role), ["user"]);
+  let told;
+  for await (const event of await client.responses.retrieve(first.id, { stream: true })) {
+    if (event.type === "response.completed") told = event.response;
+  }
+  assert.equal(told.id, first.id);
+  const body = { model, input: "Go on.", previous_response_id: first.id };
+  const second = await client.responses.create(body);
+  assert.equal(second.previous_response_id, first.id);
+  await client.responses.delete(first.id);
+  await assert.rejects(client.responses.retrieve(first.id), OpenAI.NotFoundError);
+  await assert.rejects(client.responses.create(body), OpenAI.NotFoundError);
+});
+
+test("a response answers with what a tool said, in a conversation", async () => {
+  const talk = await client.conversations.create();
+  const asked = await client.responses.create({
+    model, input: "Paris?", tools: [weather], tool_choice: "required", conversation: talk.id,
+  });
+  const call = asked.output.find((one) => one.type === "function_call");
+  assert.equal(call.name, "get_weather");
+  JSON.parse(call.arguments);
+  const input = [{ type: "function_call_output", call_id: call.call_id, output: "18 degrees" }];
+  const answer = await client.responses.create({
+    model, input, tools: [weather], tool_choice: "none", conversation: talk.id, max_output_tokens: 16,
+  });
+  assert.notEqual(answer.output_text, "");
+  const items = await Array.fromAsync(client.conversations.items.list(talk.id, { order: "asc" }));
+  assert.deepEqual(
+    items.map((one) => one.type),
+    ["message", "function_call", "function_call_output", "message"],
+  );
+  await client.conversations.delete(talk.id);
+  await assert.rejects(client.conversations.retrieve(talk.id), OpenAI.NotFoundError);
+});
+
+test("a response in the background is polled, and another is cancelled", async () => {
+  const input = "Say hello.";
+  let made = await client.responses.create({ model, input, background: true, max_output_tokens: 8 });
+  const until = Date.now() + 60_000;
+  while (["queued", "in_progress"].includes(made.status) && Date.now() < until) {
+    await sleep(200);
+    made = await client.responses.retrieve(made.id);
+  }
+  assert.ok(["completed", "incomplete"].includes(made.status), made.status);
+  await assert.rejects(client.responses.cancel(made.id), OpenAI.BadRequestError);
+  const long = await client.responses.create({
+    model, input: "fake:token_ms=1000 Count to a thousand.", background: true, max_output_tokens: 512,
+  });
+  assert.equal((await client.responses.cancel(long.id)).status, "cancelled");
+  assert.equal((await client.responses.retrieve(long.id)).status, "cancelled");
+});

