@@ -24,7 +24,7 @@ from engine_adapter.wire.errors import (
     PermissionDenied,
     error_body,
 )
-from gateway.unknown_urls import unknown_url, why_not_listed
+from gateway.unknown_urls import unknown_url, why_not_allowed
 from store.failures import is_full
 
 JSON = "application/json"
@@ -54,7 +54,7 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
             known = unknown_url(request)
         case 405:
             known = MethodNotAllowed(
-                f"Not allowed to {request.method} on {request.url.path}.{why_not_listed(request)}"
+                f"Not allowed to {request.method} on {request.url.path}.{why_not_allowed(request)}"
             )
         case 401:
             known = AuthenticationFailed("Authentication failed.")

@@ -52,11 +52,13 @@ def unknown_url(request: Request) -> NotFound:
     return NotFound(message + (f" Did you mean {near}?" if near else ""), code="unknown_url")
 
 
-def why_not_listed(request: Request) -> str:
-    """A sentence for who lists what OpenAI stores; empty for any other."""
+def why_not_allowed(request: Request) -> str:
+    """A sentence for who asks for what only OpenAI does; empty for any other."""
     below = request.url.path.removeprefix("/v1").strip("/")
     if request.method == "GET" and below in ("chat/completions", "completions"):
         return " Answers are not stored, with or without 'store', so there is no list of them."
+    if below == "responses/compact":
+        return " Contexts are not compacted here: with 'truncation': 'auto' a long one is cut."
     return ""
 
 

@@ -85,7 +85,11 @@ class EventForm:
 
 def renamed(error: ApiError) -> ApiError:
     """An error about a chat call, naming the fields that the call was made of."""
-    error.param = name_of(error.param)
+    name = name_of(error.param)
+    if name is None:
+        return error
+    error.message = error.message.replace(f"'{error.param}'", f"'{name}'")
+    error.param = name
     return error
 
 

@@ -28,7 +28,7 @@ LEFT: Final[list[Left]] = [
             "resource responses compact: only required params",
             "resource responses compact: required and optional params",
         ],
-        "reason": "contexts are not compacted here: 404",
+        "reason": "contexts are not compacted here: 405",
     },
     {
         "tests": [

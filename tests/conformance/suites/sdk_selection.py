@@ -86,7 +86,7 @@ DESELECTED: Final[list[Left]] = [
             *_forms("compact"),
             "test_method_compact_with_all_params",
         ),
-        "reason": "contexts are not compacted here: 404",
+        "reason": "contexts are not compacted here: 405",
     },
     {
         "tests": _both("test_models.py", "Models", *_forms("delete")),

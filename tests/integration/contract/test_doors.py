@@ -61,7 +61,9 @@ def test_nothing_alike_names_nothing(live: Live) -> None:
 def test_stored_completions_are_said_not_to_be(live: Live) -> None:
     with live.http() as http:
         error = error_of(http.get(CHAT), 405)
+        compacted = error_of(http.post("/v1/responses/compact", json={}), 405)
     assert "not stored" in error["message"]
+    assert "'truncation'" in compacted["message"]
 
 
 FIELDS: dict[str, Any] = {
