@@ -97,6 +97,14 @@ def _words(plan: dict[str, Any]) -> list[str]:
         lines.append("There is nothing to migrate.")
     if plan["installs_engine"]:
         lines.append("The engine's packages would be installed anew (minutes, with downloads).")
-    lines.append(f"{plan['live_batches']} batches are live; they go on after the restart.")
+    lines.append(_live(plan["live_batches"]))
     lines.append("Make a backup first: coserve backup FILE")
     return lines
+
+
+def _live(num: int) -> str:
+    if not num:
+        return "No batch is live."
+    if num == 1:
+        return "1 batch is live; it goes on after the restart."
+    return f"{num:,} batches are live; they go on after the restart."

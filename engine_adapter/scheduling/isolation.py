@@ -17,8 +17,9 @@ from engine_adapter.scheduling.snapshot import ReadyRows, Snapshot
 from engine_adapter.scheduling.targets import Slo
 
 PAUSE_S: Final = 1.0
-PAUSE_EVERY_S: Final = 500.0
-"""Pauses are 0.2 % of the time at most."""
+DEFAULT_SHARE: Final = 0.002
+"""Of the time, at most: a pause every 500 s."""
+MAX_SHARE: Final = 0.2
 SPARE_SHARE: Final = 0.1
 """Of the KV pool: with less to spare, online requests may need what parked requests hold."""
 
@@ -64,15 +65,18 @@ class Pauses:
 
     Args:
         on: Whether they ever are.
+        share: Of the time, at most.
 
     Attributes:
+        every_s: Between the beginnings of two.
         num: Pauses begun.
         paused_s: Their time, added up.
     """
 
-    def __init__(self, *, on: bool) -> None:
+    def __init__(self, *, on: bool, share: float = DEFAULT_SHARE) -> None:
         """Start between two pauses."""
         self.on = on
+        self.every_s = PAUSE_S / share
         self.num = 0
         self.paused_s = 0.0
         self._began_s: float | None = None
@@ -94,7 +98,7 @@ class Pauses:
     def _is_pause(self, snapshot: Snapshot) -> bool:
         now_s = snapshot.now_s
         if self._next_s is None:
-            self._next_s = now_s + PAUSE_EVERY_S
+            self._next_s = now_s + self.every_s
         if self._began_s is not None:
             self.paused_s += now_s - self._seen_s
             self._seen_s = now_s
@@ -106,13 +110,18 @@ class Pauses:
         if now_s < self._next_s or not wanted or not _costs_nobody(snapshot):
             return False
         self._began_s = self._seen_s = now_s
-        self._next_s = now_s + PAUSE_EVERY_S
+        self._next_s = now_s + self.every_s
         self.num += 1
         return True
 
     def to_plain(self) -> dict[str, Any]:
         """Numbers alone."""
-        return {"on": self.on, "num": self.num, "paused_s": self.paused_s}
+        return {
+            "on": self.on,
+            "num": self.num,
+            "paused_s": self.paused_s,
+            "every_s": self.every_s,
+        }
 
 
 def _costs_nobody(snapshot: Snapshot) -> bool:

@@ -19,6 +19,7 @@ from typing import NoReturn
 
 from engine_adapter.prediction.registry import DEFAULT_PREDICTOR
 from engine_adapter.refusal import EXIT_REFUSED, sentence
+from engine_adapter.scheduling.isolation import DEFAULT_SHARE, MAX_SHARE
 from engine_adapter.scheduling.targets import Slo
 
 # --- End this process with one sentence, and have the engine's server end with it too.
@@ -114,6 +115,7 @@ class RuntimeSettings:
         checkpoints: Checkpoint KV (``COSERVE_CHECKPOINTS``, 0 or 1; ablations).
         isolation_pauses: Leave offline requests out for a second now and then, to measure what
             online requests get without them (``COSERVE_ISOLATION_PAUSES``, 0 or 1).
+        isolation_share: Share of the time that they take at most (``COSERVE_ISOLATION_SHARE``).
         length_predictor: Who expects the lengths of answers (``COSERVE_LENGTH_PREDICTOR``).
     """
 
@@ -131,6 +133,7 @@ class RuntimeSettings:
     safepoints: bool = True
     checkpoints: bool = True
     isolation_pauses: bool = True
+    isolation_share: float = DEFAULT_SHARE
     length_predictor: str = DEFAULT_PREDICTOR
 
     def slo(self, derived: Slo) -> Slo:
@@ -182,6 +185,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> RuntimeSettings:
         safepoints=_switch(env, "COSERVE_SAFEPOINTS"),
         checkpoints=_switch(env, "COSERVE_CHECKPOINTS"),
         isolation_pauses=_switch(env, "COSERVE_ISOLATION_PAUSES"),
+        isolation_share=_isolation_share(env),
         length_predictor=env.get("COSERVE_LENGTH_PREDICTOR") or DEFAULT_PREDICTOR,
     )
 
@@ -220,6 +224,15 @@ def _percentile(env: Mapping[str, str], name: str) -> float:
     if not 50.0 <= percentile < 100.0:
         raise SettingError(f"{name} is {percentile}; give at least 50, and less than 100")
     return percentile / 100.0
+
+
+def _isolation_share(env: Mapping[str, str]) -> float:
+    share = _number(env, "COSERVE_ISOLATION_SHARE", DEFAULT_SHARE)
+    if not 0.0 < share <= MAX_SHARE:
+        raise SettingError(
+            f"COSERVE_ISOLATION_SHARE is {share}; give a share above 0, and at most {MAX_SHARE}"
+        )
+    return share
 
 
 def _milliseconds(env: Mapping[str, str], name: str) -> float | None:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from engine_adapter.client.pool import Member
 from engine_adapter.scheduling.distribution import EDGES_S
-from engine_adapter.scheduling.isolation import PAUSE_EVERY_S, PAUSE_S
+from engine_adapter.scheduling.isolation import DEFAULT_SHARE, PAUSE_S
 from gateway.dashboard import wording
 from gateway.dashboard.drawing import steps
 from gateway.dashboard.fragments import Fragments
@@ -50,6 +50,7 @@ class Comparison:
     Attributes:
         first, last: The buckets in sight.
         target_s: None where no engine names one.
+        span_s: The part of the window in which anything was seen.
     """
 
     of: str
@@ -57,6 +58,7 @@ class Comparison:
     first: int
     last: int
     target_s: float | None
+    span_s: float
 
     @property
     def name(self) -> str:
@@ -87,7 +89,7 @@ class Comparison:
         """The comparison in a sentence."""
         beside, apart = (side.seen for side in self.sides)
         if min(beside.num, apart.num) < ENOUGH:
-            return "Not enough was seen of both yet to compare them."
+            return self._wanting
         one, other = beside.quantile_s(0.9), apart.quantile_s(0.9)
         if one is None or other is None:
             return ""
@@ -96,8 +98,19 @@ class Comparison:
         words = f"{abs(change)} % {than}" if change else "the same as"
         return f"P90 beside batch work: {wording.latency(one)}, {words} without."
 
+    @property
+    def _wanting(self) -> str:
+        """What is not seen often enough yet, and until when at the pace of this window."""
+        fewest = min(self.sides, key=lambda side: side.seen.num)
+        num = fewest.seen.num
+        words = f"Not enough was seen yet: {fewest.label.lower()} {num} of {ENOUGH} that it takes"
+        if not num or not self.span_s:
+            return f"{words}."
+        left_s = self.span_s * (ENOUGH / num - 1)
+        return f"{words}, about {wording.duration(left_s)} more at this pace."
 
-def compare(of: str, whole: Moment, target_s: float | None) -> Comparison:
+
+def compare(of: str, whole: Moment, target_s: float | None, span_s: float = 0) -> Comparison:
     """The two distributions of a latency on one axis; each as shares of its own."""
     seen = [whole.of(f"{kind}:{of}") for kind in ("beside", "apart")]
     counts = [list(one.figures[3:]) or [0.0] * (len(EDGES_S) + 1) for one in seen]
@@ -110,7 +123,7 @@ def compare(of: str, whole: Moment, target_s: float | None) -> Comparison:
         Side(label, tone, one, steps(part, top=top))
         for (label, tone), one, part in zip(labels, seen, shares, strict=True)
     ]
-    return Comparison(of, sides, first, last, target_s)
+    return Comparison(of, sides, first, last, target_s, span_s)
 
 
 @dataclass(frozen=True)
@@ -128,18 +141,18 @@ class IsolationView:
         """See `View`."""
         window = WINDOWS[self.window]
         async with resources.readings.snapshot() as work:
-            whole = (await read(work, window, SERIES)).whole()
+            history = await read(work, window, SERIES)
+        span_s = len(history.moments) * window.point_s
         members = [one for one in resources.engine_pool.members if one.up]
         values: dict[str, Any] = {
             "window": window,
             "pauses": _pauses(members),
             "pause_s": PAUSE_S,
-            "every_s": PAUSE_EVERY_S,
         }
         fragments = {"isolation-pauses": render("fragments/isolation_pauses.html", **values)}
         for place, of in enumerate(("ttft", "tbt")):
             targets = [target for m in members if (target := targets_of(m.facts)[place])]
-            c = compare(of, whole, min(targets, default=None))
+            c = compare(of, history.whole(), min(targets, default=None), span_s)
             fragments[f"isolation-{of}"] = render("fragments/isolation.html", c=c, **values)
         return Fragments(whole=fragments)
 
@@ -153,4 +166,8 @@ def _pauses(members: Sequence[Member]) -> dict[str, Any]:
         "on": any(one.get("on") for one in known),
         "num": sum(one.get("num", 0) for one in known),
         "paused_s": sum(one.get("paused_s", 0.0) for one in known),
+        "every_s": min(
+            (one.get("every_s", PAUSE_S / DEFAULT_SHARE) for one in known),
+            default=PAUSE_S / DEFAULT_SHARE,
+        ),
     }

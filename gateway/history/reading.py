@@ -149,7 +149,12 @@ class History:
 async def read(session: AsyncSession, window: Window, series: Sequence[str]) -> History:
     """Some series over a window; points without anything are there too, and hold nothing."""
     points = await history.points(
-        session, window.step_s, window_s=window.window_s, series=[*series]
+        session,
+        window.step_s,
+        window_s=window.window_s,
+        series=[*series],
+        together=[one for one in series if one != "engine"],
+        point_s=window.point_s,
     )
     return merge(points, window.point_s)
 

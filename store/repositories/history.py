@@ -35,6 +35,26 @@ class Point:
     figures: Sequence[float]
 
 
+MAX_FIGURES: Final = 64
+"""No series has more."""
+
+# A place that no step has is NULL, and only the last ones are: they go.
+_SUMS: Final = ", ".join(f"sum(figures[{place}])" for place in range(1, MAX_FIGURES + 1))
+_POINTS: Final = text(
+    f"""
+    SELECT at_s, series, subject, array_remove(ARRAY[{_SUMS}], NULL) AS figures
+    FROM (SELECT extract(epoch FROM began_at)::bigint / :point_s * :point_s AS at_s, series,
+                 CASE WHEN series <> ALL(CAST(:together AS text[])) THEN subject ELSE '' END
+                   AS subject,
+                 figures
+          FROM history_points
+          WHERE step_s = :step_s AND series = ANY(CAST(:series AS text[]))
+            AND began_at > statement_timestamp() - make_interval(secs => :window_s)) AS steps
+    GROUP BY at_s, series, subject ORDER BY at_s, series, subject
+    """
+)
+
+
 async def add(session: AsyncSession, new: Sequence[Figures]) -> None:
     """Add figures to the step of now, in every length of steps (the database's clock)."""
     # One order for everybody: two writers of the same steps cannot lock each other out.
@@ -65,20 +85,33 @@ async def add(session: AsyncSession, new: Sequence[Figures]) -> None:
 
 
 async def points(
-    session: AsyncSession, step_s: int, *, window_s: int, series: Sequence[str]
+    session: AsyncSession,
+    step_s: int,
+    *,
+    window_s: int,
+    series: Sequence[str],
+    together: Sequence[str] = (),
+    point_s: int | None = None,
 ) -> list[Point]:
-    """What is known of some series over the last `window_s`, oldest first."""
+    """What is known of some series over the last `window_s`, oldest first.
+
+    Args:
+        session: An open transaction.
+        step_s: Steps that are read.
+        window_s: How far back.
+        series: Which.
+        together: Those whose subjects are added up; they come with an empty subject.
+        point_s: A multiple of `step_s` that the steps are added up to; by default they are not.
+    """
     found = await session.execute(
-        text(
-            """
-            SELECT extract(epoch FROM began_at)::bigint AS at_s, series, subject, figures
-            FROM history_points
-            WHERE step_s = :step_s AND series = ANY(CAST(:series AS text[]))
-              AND began_at > statement_timestamp() - make_interval(secs => :window_s)
-            ORDER BY began_at, series, subject
-            """
-        ),
-        {"step_s": step_s, "window_s": window_s, "series": [*series]},
+        _POINTS,
+        {
+            "step_s": step_s,
+            "window_s": window_s,
+            "series": [*series],
+            "together": [*together],
+            "point_s": point_s or step_s,
+        },
     )
     return [Point(**row) for row in found.mappings()]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections import defaultdict
 from collections.abc import Sequence
@@ -14,8 +15,9 @@ from sqlalchemy import text
 from batch.clock import SystemClock
 from engine_adapter.client.base import EngineFacts
 from engine_adapter.scheduling.distribution import EDGES_S
+from gateway.history.reading import WINDOWS, merge, read
 from gateway.history.recorder import HistoryRecorder
-from gateway.history.series import ENGINE
+from gateway.history.series import ENGINE, NUM_OF_DISTRIBUTION
 from gateway.observability.latency_metrics import LatencyMetrics
 from store.repositories import history
 from store.repositories.history import STEPS, Figures
@@ -184,3 +186,35 @@ async def test_a_lost_database_is_written_to_later(database: Database) -> None:
     one._database = database
     assert await one.write()
     assert (await sums(database, 10))["ttft:online", "m"][0] == 1
+
+
+async def test_what_the_database_adds_up_is_what_the_steps_are(database: Database) -> None:
+    chance = random.Random(3)
+    assert max(len(ENGINE), NUM_OF_DISTRIBUTION) <= history.MAX_FIGURES
+    lengths = {"engine": len(ENGINE), "ttft:online": NUM_OF_DISTRIBUTION, "tbt:online": 7}
+    statement = text(
+        "INSERT INTO history_points VALUES (600, to_timestamp((floor(extract(epoch FROM"
+        " statement_timestamp()) / 600) - :ago) * 600), :series, :subject,"
+        " CAST(:figures AS float8[]))"
+    )
+    steps = [
+        {"ago": ago, "series": series, "subject": subject,
+         "figures": [chance.uniform(0, 9) for _ in range(length - ago % 2)]}
+        for ago in range(40) if ago % 7
+        for series, length in lengths.items()
+        for subject in ("a", "b")
+    ]  # fmt: skip
+    async with database.unit_of_work() as session:
+        await session.execute(statement, steps)
+        window = WINDOWS["14d"]
+        single = await history.points(session, 600, window_s=window.window_s, series=[*lengths])
+        summed = await read(session, window, [*lengths])
+    assert len(single) == len(steps)
+    by_hand = merge(single, window.point_s)
+    assert [one.at_s for one in summed.moments] == [one.at_s for one in by_hand.moments]
+    for told, wanted in zip(summed.moments, by_hand.moments, strict=True):
+        assert told.engines.keys() == wanted.engines.keys()
+        for url, figures in wanted.engines.items():
+            assert told.engines[url].figures == pytest.approx(figures.figures)
+        for series, latencies in wanted.latencies.items():
+            assert told.of(series).figures == pytest.approx(latencies.figures)

@@ -73,7 +73,7 @@ async def test_the_first_page_says_that_nobody_sends_rows(database: Database) ->
 async def test_without_any_history_the_pages_say_so(site: Site) -> None:
     assert "There is no engine" in await page(site, "/admin/")
     assert "No engine is known" in await page(site, "/admin/scheduler")
-    assert "Not enough was seen of both" in await page(site, "/admin/isolation")
+    assert "Not enough was seen yet" in await page(site, "/admin/isolation")
 
 
 async def test_scheduler_and_isolation(database: Database) -> None:

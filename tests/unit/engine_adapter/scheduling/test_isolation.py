@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from engine_adapter.scheduling.distribution import EDGES_S
-from engine_adapter.scheduling.isolation import PAUSE_EVERY_S, PAUSE_S, Isolation, Pauses
+from engine_adapter.scheduling.isolation import DEFAULT_SHARE, PAUSE_S, Isolation, Pauses
 from engine_adapter.scheduling.latency import PolynomialModel
 from engine_adapter.scheduling.request import Phase
 from engine_adapter.scheduling.targets import Slo
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tests.unit.engine_adapter.conftest import World
 
 SLO = Slo(ttft_s=1.0, tbt_s=0.1)
+
+PAUSE_EVERY_S = PAUSE_S / DEFAULT_SHARE
 
 
 def num(figures: list[float]) -> float:
@@ -84,6 +86,15 @@ def test_in_a_pause_offline_rows_are_parked_and_nothing_else_changes(
     world.now_s = PAUSE_EVERY_S + PAUSE_S
     assert set(planner.begin(pauses.apply(world.snapshot())).decode) == {"chat", "row"}
     assert planner._counters.rejected_plans == 0
+
+
+def test_their_share_can_be_set(world: World) -> None:
+    busy(world)
+    pauses = Pauses(on=True, share=0.05)
+    assert pauses.to_plain()["every_s"] == pytest.approx(20.0)
+    for n in range(int(101 / 0.05)):
+        is_paused(pauses, world, n * 0.05)
+    assert pauses.num == 5
 
 
 def test_switched_off_there_are_none(world: World) -> None:

@@ -75,6 +75,7 @@ def test_values_are_read_in_their_units() -> None:
         ("COSERVE_TPOT_PERCENTILE", "all", "give a number"),
         ("COSERVE_TTFT_MS", "nan", "give a number"),
         ("COSERVE_RESERVED_SLOT_SHARE", "1", "at least 0 and below 1"),
+        ("COSERVE_ISOLATION_SHARE", "0", "above 0, and at most 0.2"),
         ("COSERVE_HOST_KV_TOKENS", "many", "whole number of tokens"),
         ("COSERVE_SAFEPOINTS", "yes", "give 0 or 1"),
     ],

@@ -26,5 +26,11 @@ def test_the_two_share_an_axis_and_are_compared_in_a_sentence() -> None:
 
 def test_few_are_not_compared() -> None:
     both = {"beside:tbt": seen(500, 0.05), "apart:tbt": seen(99, 0.04)}
-    assert compare("tbt", Moment(0, both), None).verdict.startswith("Not enough")
+    words = "Not enough was seen yet: without batch work 99 of 100 that it takes"
+    assert compare("tbt", Moment(0, both), None).verdict == f"{words}."
+    both = {"beside:tbt": seen(500, 0.05), "apart:tbt": seen(20, 0.04)}
+    told = compare("tbt", Moment(0, both), None, 600.0).verdict
+    assert told.endswith(
+        "without batch work 20 of 100 that it takes, about 40 min more at this pace."
+    )
     assert compare("ttft", Moment(0), 0.5).verdict.startswith("Not enough")
