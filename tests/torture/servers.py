@@ -53,9 +53,7 @@ class Servers:
         """Start it, again where it was killed; returns when it answers."""
         if name == "postgres":
             postgres.stop_leftover(self.postgres_files)
-            command = postgres.command(
-                self.postgres_files, self.home / "postgres.log", durable=False
-            )
+            command = postgres.command(self.postgres_files, self.home / "postgres.log")
             process = ManagedProcess(command)
             wait_for(lambda: postgres.is_ready(self.postgres_files), process)
         else:
