@@ -18,7 +18,8 @@ from engine_adapter.scheduling.targets import Slo
 
 PAUSE_S: Final = 1.0
 DEFAULT_SHARE: Final = 0.002
-"""Of the time, at most: a pause every 500 s."""
+"""Of the time, at most."""
+DEFAULT_EVERY_S: Final = PAUSE_S / DEFAULT_SHARE
 MAX_SHARE: Final = 0.2
 SPARE_SHARE: Final = 0.1
 """Of the KV pool: with less to spare, online requests may need what parked requests hold."""
@@ -65,10 +66,11 @@ class Pauses:
 
     Args:
         on: Whether they ever are.
-        share: Of the time, at most.
+        share: Of the time, at most. A pause lasts until a step ends, so the next one waits for as
+            long as the last one really took.
 
     Attributes:
-        every_s: Between the beginnings of two.
+        every_s: Between the beginnings of two, at least.
         num: Pauses begun.
         paused_s: Their time, added up.
     """
@@ -76,11 +78,13 @@ class Pauses:
     def __init__(self, *, on: bool, share: float = DEFAULT_SHARE) -> None:
         """Start between two pauses."""
         self.on = on
+        self._share = share
         self.every_s = PAUSE_S / share
         self.num = 0
         self.paused_s = 0.0
         self._began_s: float | None = None
-        self._next_s: float | None = None
+        self._next_s = float("inf")
+        self._first_s: float | None = None
         self._seen_s = 0.0
 
     def apply(self, snapshot: Snapshot) -> Snapshot:
@@ -97,30 +101,32 @@ class Pauses:
 
     def _is_pause(self, snapshot: Snapshot) -> bool:
         now_s = snapshot.now_s
-        if self._next_s is None:
-            self._next_s = now_s + self.every_s
+        since_s, self._seen_s = self._seen_s, now_s
+        if self._first_s is None:
+            self._first_s, self._next_s = now_s, now_s + self.every_s
         if self._began_s is not None:
-            self.paused_s += now_s - self._seen_s
-            self._seen_s = now_s
-            if now_s - self._began_s < PAUSE_S and _costs_nobody(snapshot):
+            self.paused_s += now_s - since_s
+            took_s = now_s - self._began_s
+            if took_s < PAUSE_S and _costs_nobody(snapshot):
                 return True
+            self._next_s = self._began_s + max(PAUSE_S, took_s) / self._share
             self._began_s = None
             return False
         wanted = snapshot.offline_ready.rows and snapshot.online_ready.rows
         if now_s < self._next_s or not wanted or not _costs_nobody(snapshot):
             return False
-        self._began_s = self._seen_s = now_s
-        self._next_s = now_s + self.every_s
+        self._began_s = now_s
         self.num += 1
         return True
 
     def to_plain(self) -> dict[str, Any]:
-        """Numbers alone."""
+        """Numbers alone; ``over_s`` is the time in which the pauses were made."""
         return {
             "on": self.on,
             "num": self.num,
             "paused_s": self.paused_s,
             "every_s": self.every_s,
+            "over_s": 0.0 if self._first_s is None else self._seen_s - self._first_s,
         }
 
 

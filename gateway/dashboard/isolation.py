@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from engine_adapter.client.pool import Member
 from engine_adapter.scheduling.distribution import EDGES_S
-from engine_adapter.scheduling.isolation import DEFAULT_SHARE, PAUSE_S
+from engine_adapter.scheduling.isolation import DEFAULT_EVERY_S, PAUSE_S
 from gateway.dashboard import wording
 from gateway.dashboard.drawing import steps
 from gateway.dashboard.fragments import Fragments
@@ -166,8 +166,8 @@ def _pauses(members: Sequence[Member]) -> dict[str, Any]:
         "on": any(one.get("on") for one in known),
         "num": sum(one.get("num", 0) for one in known),
         "paused_s": sum(one.get("paused_s", 0.0) for one in known),
+        "over_s": sum(one.get("over_s", 0.0) for one in known),
         "every_s": min(
-            (one.get("every_s", PAUSE_S / DEFAULT_SHARE) for one in known),
-            default=PAUSE_S / DEFAULT_SHARE,
+            (one.get("every_s", DEFAULT_EVERY_S) for one in known), default=DEFAULT_EVERY_S
         ),
     }

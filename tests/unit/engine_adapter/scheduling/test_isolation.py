@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import pytest
 
 from engine_adapter.scheduling.distribution import EDGES_S
-from engine_adapter.scheduling.isolation import DEFAULT_SHARE, PAUSE_S, Isolation, Pauses
+from engine_adapter.scheduling.isolation import DEFAULT_EVERY_S, PAUSE_S, Isolation, Pauses
 from engine_adapter.scheduling.latency import PolynomialModel
 from engine_adapter.scheduling.request import Phase
 from engine_adapter.scheduling.targets import Slo
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from tests.unit.engine_adapter.conftest import World
 
 SLO = Slo(ttft_s=1.0, tbt_s=0.1)
-
-PAUSE_EVERY_S = PAUSE_S / DEFAULT_SHARE
 
 
 def num(figures: list[float]) -> float:
@@ -65,7 +64,8 @@ def test_pauses_are_a_second_in_five_hundred(world: World) -> None:
     pauses = Pauses(on=True)
     step_s = 0.05
     num_paused = sum(
-        is_paused(pauses, world, 100.0 + n * step_s) for n in range(int(4 * PAUSE_EVERY_S / step_s))
+        is_paused(pauses, world, 100.0 + n * step_s)
+        for n in range(int(4 * DEFAULT_EVERY_S / step_s))
     )
     assert pauses.num == 3
     assert pauses.paused_s <= 3 * (PAUSE_S + step_s)
@@ -80,10 +80,10 @@ def test_in_a_pause_offline_rows_are_parked_and_nothing_else_changes(
     planner = Planner(RuntimeSettings(), Counters(), model, measuring=False)
     world.now_s = 0.0
     assert set(planner.begin(pauses.apply(world.snapshot())).decode) == {"chat", "row"}
-    world.now_s = PAUSE_EVERY_S
+    world.now_s = DEFAULT_EVERY_S
     plan = planner.begin(pauses.apply(world.snapshot()))
     assert (plan.decode, plan.prefill, plan.parks, plan.retracts) == (("chat",), (), ("row",), ())
-    world.now_s = PAUSE_EVERY_S + PAUSE_S
+    world.now_s = DEFAULT_EVERY_S + PAUSE_S
     assert set(planner.begin(pauses.apply(world.snapshot())).decode) == {"chat", "row"}
     assert planner._counters.rejected_plans == 0
 
@@ -97,16 +97,34 @@ def test_their_share_can_be_set(world: World) -> None:
     assert pauses.num == 5
 
 
+@pytest.mark.parametrize("step_s", [0.05, 0.3, 0.7, 4.0])
+def test_they_take_no_more_than_their_share_however_long_steps_are(
+    world: World, step_s: float
+) -> None:
+    busy(world)
+    pauses = Pauses(on=True, share=0.2)
+    shares = []
+    for n in range(int(600 / step_s)):
+        was, num_before = pauses.to_plain(), pauses.num
+        is_paused(pauses, world, n * step_s)
+        if pauses.num > num_before:
+            shares.append(was["paused_s"] / (n * step_s))
+    assert all(share <= 0.2 for share in shares)
+    took_s = math.ceil(PAUSE_S / step_s) * step_s
+    assert pauses.num >= 600 / (took_s / 0.2 + step_s) - 1, "and no fewer than that allows"
+    assert pauses.to_plain()["over_s"] == pytest.approx(n * step_s)
+
+
 def test_switched_off_there_are_none(world: World) -> None:
     busy(world)
     pauses = Pauses(on=False)
-    assert not any(is_paused(pauses, world, n * PAUSE_EVERY_S) for n in range(5))
+    assert not any(is_paused(pauses, world, n * DEFAULT_EVERY_S) for n in range(5))
 
 
 def test_no_pause_begins_where_there_is_nothing_to_compare(world: World) -> None:
     world.offline("row", phase=Phase.DECODE)
     pauses = Pauses(on=True)
-    assert not any(is_paused(pauses, world, n * PAUSE_EVERY_S) for n in range(5))
+    assert not any(is_paused(pauses, world, n * DEFAULT_EVERY_S) for n in range(5))
 
 
 @pytest.mark.parametrize("short_of", ["pages", "slots"])
@@ -116,11 +134,11 @@ def test_a_pause_ends_when_online_rows_may_need_what_offline_rows_hold(
     busy(world)
     pauses = Pauses(on=True)
     is_paused(pauses, world, 0.0)
-    assert is_paused(pauses, world, PAUSE_EVERY_S)
+    assert is_paused(pauses, world, DEFAULT_EVERY_S)
     if short_of == "pages":
         world.have(free_pages=10, evictable_pages=0)
     else:
         world.have(free_slots=0)
         world.online("arrived", prompt=10)
-    assert not is_paused(pauses, world, PAUSE_EVERY_S + 0.1)
+    assert not is_paused(pauses, world, DEFAULT_EVERY_S + 0.1)
     assert pauses.paused_s == pytest.approx(0.1)
