@@ -67,7 +67,7 @@ test: setup-dev setup-helm setup-engine setup-kernels  ## set up if needed, run 
 	$(PYTEST) tests -m "not thorough"
 
 test-all: setup-dev setup-helm setup-engine setup-kernels  ## every test, the thorough ones too; the end says what took how long
-	$(PYTEST) tests
+	$(PYTEST) tests $(if $(COMPATIBILITY),--compatibility $(COMPATIBILITY))
 
 # A test that fails beside thousands of others and passes alone is named, not hidden; four of them are no accident.
 test-again: setup-dev  ## what failed last, once more and alone; refuses more than three tests (a few minutes)
@@ -77,8 +77,8 @@ coverage: setup-dev  ## unit and integration tests, and what they run of each pa
 	$(PYTEST) -q tests/unit tests/integration --cov --cov-report=
 	@$(BIN)/coverage json -q -o - | $(BIN)/python -m tests.coverage_table | tee bench/results/coverage.txt
 
-compatibility: setup-dev setup-engine  ## run the tests of the API contract one by one, write docs/compatibility.md (over an hour)
-	$(BIN)/pytest -q tests/unit tests/integration tests/engine --compatibility docs/compatibility.md
+compatibility: setup-dev setup-engine setup-kernels  ## run the tests of the API contract, write docs/compatibility.md (a few minutes)
+	$(PYTEST) tests -m contract --compatibility docs/compatibility.md
 
 chaos: setup-dev  ## kill -9 of everything, 200 times, while batches run (15 min; ENGINE=real: 13 times)
 	$(BIN)/python -m tests.chaos --engine $(or $(ENGINE),fake) $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) --save

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,20 @@ from tests.integration.contract.rows import DECIDED_OTHERWISE, ROWS
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "compatibility.md"
 CLAIM = re.compile(r"@pytest\.mark\.contract\(([^)]*)\)")
+SUITE = """
+import pytest
+
+def test_c_01_by_its_name(): ...
+
+@pytest.mark.contract("C-01", "C-02")
+@pytest.mark.parametrize("number", range(4))
+def test_marked(number): assert number != 3
+
+@pytest.mark.contract("C-03")
+def test_selected_too(): ...
+
+def test_claims_nothing(): raise AssertionError("not selected")
+"""
 NAME = re.compile(r"def test_([tcsplmfbrwze])_(\d\d)_")
 
 
@@ -60,3 +77,34 @@ def test_what_is_decided_otherwise_has_its_record() -> None:
     for row, record in DECIDED_OTHERWISE.items():
         assert row in ROWS
         assert (ROOT / "docs" / "decisions" / record).exists()
+
+
+@pytest.mark.parametrize("processes", ["0", "2"])
+def test_the_page_is_the_same_from_one_process_and_from_several(
+    processes: str, tmp_path: Path
+) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  contract: rows\n")
+    suite, page = tmp_path / "contract" / "test_suite.py", tmp_path / "page.md"
+    suite.parent.mkdir()
+    suite.write_text(SUITE)
+    options = ["-p", "xdist", "-p", "tests.fixtures.compatibility", "-n", processes]
+    chosen = ["-m", "contract", "--compatibility", str(page), str(suite)]
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, *chosen],
+        cwd=ROOT,
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "1 failed, 5 passed" in run.stdout, run.stdout + run.stderr
+    marked, named, other = (
+        f"`contract/test_suite.py::{name}`"
+        for name in ("test_marked", "test_c_01_by_its_name", "test_selected_too")
+    )
+    claimed = [line for line in page.read_text().splitlines() if "test_suite.py" in line]
+    assert claimed == [
+        f"| C-01 | {ROWS['C-01']} | fails | {named}<br>{marked} |",
+        f"| C-02 | {ROWS['C-02']} | fails | {marked} |",
+        f"| C-03 | {ROWS['C-03']} | pass | {other} |",
+    ]
