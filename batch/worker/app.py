@@ -53,6 +53,7 @@ def make_app(settings: CommonSettings | None = None) -> Celery:
         worker_redirect_stdouts=False,
         worker_proc_alive_timeout=30.0,
         worker_lost_wait=1.0,
+        worker_consumer="batch.worker.consumer:Consumer",
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
         broker_transport_options={

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from redis.exceptions import RedisError
+from sqlalchemy import text
 
 from batch.broker import Broker
 from batch.files import make_file_store
@@ -27,6 +28,8 @@ from tests.fixtures.sentinels import ValkeyGroup, valkey_group
 from tests.fixtures.workers import installation, workers
 
 pytestmark = pytest.mark.timeout(400)
+
+FOUND_AGAIN_S = 150.0
 
 
 @pytest.fixture
@@ -51,6 +54,17 @@ async def test_limits_follow_the_master(group: ValkeyGroup) -> None:
     await buckets.close()
 
 
+async def until_someone_waits(database: Database) -> None:
+    """Until a transaction waits for a lock of another one."""
+    waiting = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            async with database.unit_of_work() as session:
+                if await session.scalar(waiting):
+                    return
+            await asyncio.sleep(0.05)
+
+
 @pytest.mark.thorough
 async def test_batches_go_through_a_broker_behind_sentinels(
     group: ValkeyGroup,
@@ -70,9 +84,23 @@ async def test_batches_go_through_a_broker_behind_sentinels(
         settings = BatchSettings()
         store = make_file_store(settings)
         lines = [line(f"r{n}") for n in range(20)]
-        with workers(installation(settings), tmp_path / "log"):
+        with workers(installation(settings), tmp_path / "log") as started:
             batch = await add_validating(database, store, lines)
             await until_status(database, batch, "completed")
+            # A message of the stages is in hand while the broker is lost.
+            held = await add_validating(database, store, lines)
+            async with database.unit_of_work() as holder:
+                await holder.execute(
+                    text("SELECT 1 FROM batches WHERE id = :id FOR UPDATE"), {"id": held}
+                )
+                await until_someone_waits(database)
+                await group.lose_master()
+            async with asyncio.timeout(FOUND_AGAIN_S):
+                await until_status(database, held, "completed")
+                after = await add_validating(database, store, lines)
+                await until_status(database, after, "completed")
+            ended = {name: one.poll() for name, one in started.processes.items()}
+            assert set(ended.values()) == {None}, ended
 
 
 @pytest.fixture
