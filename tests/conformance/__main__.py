@@ -8,11 +8,13 @@ than what is installed, and what each found is written to `bench/results/conform
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from types import FrameType
 
 import orjson
 
@@ -36,6 +38,9 @@ def main() -> int:
     if unknown:
         parser.error(f"no such part: {', '.join(sorted(unknown))}")
     real = options.engine == "real"
+    # A run that is ended takes its stack along: these would end this process without a word to it.
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _leave)
     results: list[Result] = []
     with tempfile.TemporaryDirectory() as folder, live_stack(real=real) as live:
         for name in options.parts or PARTS:
@@ -53,6 +58,10 @@ def main() -> int:
     for result in results:
         _say(_line(result))
     return 0 if all(result.ok for result in results) else 1
+
+
+def _leave(number: int, _: FrameType | None) -> None:
+    raise SystemExit(128 + number)
 
 
 def _line(result: Result) -> str:

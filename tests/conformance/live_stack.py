@@ -14,7 +14,7 @@ from pathlib import Path
 
 from coserve.local.ports import free_port
 from tests.fixtures.stack import DEFAULT_MODEL
-from tests.fixtures.supervised import ROOT, Up
+from tests.fixtures.supervised import ROOT, Up, end_with_parent
 
 FAKE_MODEL, FAKE_EMBEDDER = "fake-model", "fake-embedder"
 FAKE_START_S, REAL_START_S = 120.0, 400.0
@@ -49,7 +49,9 @@ class Live:
 @contextmanager
 def _fake_engine(*options: str) -> Iterator[str]:
     argv = [sys.executable, "-m", "engine_adapter.client.fake_server", "--port", "0", *options]
-    process = subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        argv, cwd=ROOT, stdout=subprocess.PIPE, text=True, preexec_fn=end_with_parent
+    )
     try:
         assert process.stdout is not None
         port = process.stdout.readline().split()[-1]
@@ -57,6 +59,15 @@ def _fake_engine(*options: str) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait(10)
+
+
+def _end(up: Up) -> None:
+    """Ask first; what its parts do not hear ends with it."""
+    try:
+        up.end(signal.SIGTERM)
+    except subprocess.TimeoutExpired:
+        up.process.kill()
+        up.process.wait(10)
 
 
 @contextmanager
@@ -79,8 +90,8 @@ def live_stack(*, real: bool) -> Iterator[Live]:
             settings = {"ENGINE_URLS": f"{text},{vectors}"}
             model, embedder = FAKE_MODEL, FAKE_EMBEDDER
         settings["COSERVE_WEBHOOK_NETWORKS"] = "127.0.0.0/8"
-        up = Up(folder / "home", free_port(), **settings)
-        stack.callback(up.end, signal.SIGTERM)
+        up = Up(folder / "home", free_port(), bound=True, **settings)
+        stack.callback(_end, up)
         up.wait_until_ready(REAL_START_S if real else FAKE_START_S)
         made = up.run("key", "create", "conformance")
         key = re.search(r"sk-coserve-\S+", made.stdout)

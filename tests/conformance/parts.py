@@ -25,7 +25,7 @@ from tests.conformance.results import Result, read_junit
 from tests.conformance.suites import node_sdk_selection
 from tests.conformance.suites.sdk_selection import DESELECTED, SELECTED
 from tests.fixtures.response_events import ORDER
-from tests.fixtures.supervised import ROOT, wait_until
+from tests.fixtures.supervised import ROOT, end_with_parent, wait_until
 
 HERE: Final = Path(__file__).parent
 SUITES: Final = HERE / "suites"
@@ -50,7 +50,12 @@ def _run(
     name: str, argv: Sequence[str | Path], report: Path, env: Mapping[str, str], cwd: Path = ROOT
 ) -> Result:
     done = subprocess.run(
-        [str(part) for part in argv], cwd=cwd, env=env, check=False, timeout=SUITE_LIMIT_S
+        [str(part) for part in argv],
+        cwd=cwd,
+        env=env,
+        check=False,
+        timeout=SUITE_LIMIT_S,
+        preexec_fn=end_with_parent,
     )
     return read_junit(name, report, done.returncode)
 
@@ -194,7 +199,10 @@ def _prism(description: Path, upstream: str) -> Iterator[str]:
     log = description.with_suffix(".log")
     with log.open("wb") as out:
         process = subprocess.Popen(
-            [str(part) for part in argv], stdout=out, stderr=subprocess.STDOUT
+            [str(part) for part in argv],
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            preexec_fn=end_with_parent,
         )
     try:
         wait_until(lambda: _answers(url) or process.poll() is not None, "Prism answers", 60)
