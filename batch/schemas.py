@@ -98,7 +98,7 @@ class FileDeleted(BaseModel):
 class ExpiresAfter(BaseModel):
     """When an output file expires, counted from its own creation (contract row B-07)."""
 
-    model_config = ConfigDict(strict=True)
+    model_config = ConfigDict(strict=True, extra="forbid")
 
     anchor: str
     seconds: int
@@ -107,7 +107,7 @@ class ExpiresAfter(BaseModel):
 class CreateUpload(BaseModel):
     """The body of `POST /uploads` (contract row F-32); `mime_type` is read and not kept."""
 
-    model_config = ConfigDict(strict=True)
+    model_config = ConfigDict(strict=True, extra="forbid")
 
     filename: str
     purpose: str
@@ -119,7 +119,7 @@ class CreateUpload(BaseModel):
 class CompleteUpload(BaseModel):
     """The body of `POST /uploads/{upload_id}/complete` (contract row F-34)."""
 
-    model_config = ConfigDict(strict=True)
+    model_config = ConfigDict(strict=True, extra="forbid")
 
     part_ids: list[str]
     md5: str | None = None
@@ -172,7 +172,7 @@ class UploadPartObject(BaseModel):
 class CreateOptions(BaseModel):
     """The key `coserve` of a new batch: ours."""
 
-    model_config = ConfigDict(strict=True)
+    model_config = ConfigDict(strict=True, extra="forbid")
 
     priority: int = 0
     paused: bool = False
@@ -180,9 +180,9 @@ class CreateOptions(BaseModel):
 
 
 class CreateBatch(BaseModel):
-    """The body of `POST /batches` (contract row B-01); unknown keys are ignored (T-28)."""
+    """The body of `POST /batches` (contract row B-01)."""
 
-    model_config = ConfigDict(strict=True)
+    model_config = ConfigDict(strict=True, extra="forbid")
 
     input_file_id: str
     endpoint: str
@@ -195,7 +195,7 @@ class CreateBatch(BaseModel):
 class CheckBatch(BaseModel):
     """The body of `POST /batches/check`."""
 
-    model_config = ConfigDict(strict=True)
+    model_config = ConfigDict(strict=True, extra="forbid")
 
     input_file_id: str
     endpoint: str
@@ -204,7 +204,7 @@ class CheckBatch(BaseModel):
 class ChangePriority(BaseModel):
     """The body of `POST /batches/{batch_id}/priority`."""
 
-    model_config = ConfigDict(strict=True)
+    model_config = ConfigDict(strict=True, extra="forbid")
 
     priority: int
 

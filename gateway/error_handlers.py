@@ -24,6 +24,7 @@ from engine_adapter.wire.errors import (
     PermissionDenied,
     error_body,
 )
+from engine_adapter.wire.refused_fields import unknown_field
 from gateway.unknown_urls import unknown_url, why_not_allowed
 from store.failures import is_full
 
@@ -82,6 +83,8 @@ async def _on_validation_error(_: Request, error: Exception) -> Response:
             code="missing_required_parameter",
         )
         return error_response(missing)
+    if first["type"] == "extra_forbidden":
+        return error_response(unknown_field(param or "", ()))
     # pydantic's message describes the rule; its `input` would repeat the value.
     message = f"Invalid value for '{param}': {first['msg']}." if param else f"{first['msg']}."
     return error_response(InvalidRequest(message, param=param, code="invalid_value"))

@@ -18,8 +18,8 @@ from coserve.setup.progress import SetupFailed, quiet, run, step
 
 MODEL_NAME = "SmolLM2-135M-Instruct"
 _NEEDED = ("config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja")
-# What its authors sample with; the GGUF file does not tell. At 1, the default of the API, so small
-# a model wanders (`python -m bench.questions`).
+# As the example of its model card does; the GGUF file does not tell. At 1, the default of the API,
+# so small a model wanders (`python -m bench.questions`).
 _SAMPLING = {"do_sample": True, "temperature": 0.2, "top_p": 0.9}
 # Raised when the conversion changes: a model made by an older one is made again.
 _CONVERSION = "2\n"

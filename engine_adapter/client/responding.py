@@ -8,9 +8,10 @@ from typing import Any
 from engine_adapter.client.base import CHAT_PATH, EngineCall, EngineClient, EngineReply
 from engine_adapter.client.encoding import wall_s
 from engine_adapter.client.shortening import answered
+from engine_adapter.wire.errors import ApiError
 from engine_adapter.wire.responses.call import chat_call
 from engine_adapter.wire.responses.output import whole_response
-from engine_adapter.wire.responses.request import name_of, truncates
+from engine_adapter.wire.responses.request import renamed, renamed_words, truncates
 from engine_adapter.wire.responses.resource import ResponseDraft
 from engine_adapter.wire.usage import TokenUsage
 
@@ -19,11 +20,15 @@ async def respond(client: EngineClient, call: EngineCall) -> EngineReply:
     """Run a call to `RESPONSES_PATH` whose body `check_alone` let through; nothing is stored.
 
     Raises:
-        EngineUnavailable: As `EngineClient.call`.
+        ApiError: As `EngineClient.call`; it names the fields of this body.
     """
     created_at = int(wall_s())
     chat = replace(call, path=CHAT_PATH, body=chat_call(call.body), truncates=truncates(call.body))
-    reply = await answered(client, chat)
+    try:
+        reply = await answered(client, chat)
+    except ApiError as error:
+        renamed(error)
+        raise
     draft = ResponseDraft({**call.body, "store": False}, call.rid, created_at)
     return replace(reply, body=response_body(draft, reply, int(wall_s())))
 
@@ -32,6 +37,7 @@ def response_body(draft: ResponseDraft, reply: EngineReply, completed_at: int) -
     """The Response object of a chat reply, or its error under the names of the body's fields."""
     if not reply.ok:
         error = reply.body["error"]
-        return {"error": {**error, "param": name_of(error["param"])}}
+        message, param = renamed_words(error["message"], error["param"])
+        return {"error": {**error, "message": message, "param": param}}
     (choice,) = reply.body["choices"]
     return whole_response(draft, choice, reply.usage or TokenUsage(), completed_at)

@@ -23,7 +23,7 @@ def check_chat(body: Mapping[str, Any]) -> None:
         InvalidRequest: With the dotted path of the first wrong field as `param`.
     """
     rules.check_fields(body, _FIELDS)
-    check_shared(body)
+    check_shared(body, _FIELDS)
     rules.required(body, "messages")
     images.check_number(body)
     if body.get("top_logprobs") is not None and not body.get("logprobs"):
@@ -125,7 +125,7 @@ def _allowed_tools(name: str, value: Any) -> None:
 _TEMPLATE_KWARGS = frozenset({"enable_thinking", "thinking"})
 
 
-def _template_kwargs(name: str, value: Any) -> None:
+def template_kwargs(name: str, value: Any) -> None:
     """Switches of known templates only: other arguments could replace the template itself."""
     rules.obj(name, value)
     for argument, switch in value.items():
@@ -162,7 +162,7 @@ _FIELDS: dict[str, Rule] = {
     "parallel_tool_calls": rules.boolean,
     "reasoning_effort": rules.one_of("none", "minimal", "low", "medium", "high", "xhigh"),
     "verbosity": rules.one_of("low", "medium", "high"),
-    "chat_template_kwargs": _template_kwargs,
+    "chattemplate_kwargs": template_kwargs,
     "continue_final_message": rules.boolean,
     "separate_reasoning": rules.boolean,
 }

@@ -19,7 +19,7 @@ def check_completion(body: Mapping[str, Any]) -> None:
         InvalidRequest: With the dotted path of the first wrong field as `param`.
     """
     rules.check_fields(body, _FIELDS)
-    check_shared(body)
+    check_shared(body, _FIELDS)
     rules.required(body, "prompt")
     num_choices = body.get("n") or 1
     best_of = body.get("best_of")

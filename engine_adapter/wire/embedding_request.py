@@ -23,7 +23,7 @@ def check_embedding(body: Mapping[str, Any]) -> None:
         InvalidRequest: With the dotted path of the first wrong field as `param`.
     """
     rules.check_fields(body, _FIELDS)
-    refuse_fields(body)
+    refuse_fields(body, _FIELDS)
     rules.required(body, "model")
     rules.required(body, "input")
     if body.get("stream"):

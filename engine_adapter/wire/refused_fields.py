@@ -1,15 +1,19 @@
-"""Fields of OpenAI and of engines that would change the answer and are not offered.
+"""Fields that are not offered: those of OpenAI and of engines by name, and names nobody knows.
 
-Each is refused by name with what to use instead, never ignored; docs/engine-fields.md has the same
-table. A field that is set to nothing (null, false, an empty text, list or object) is not asked for.
+A field is never ignored: it has a rule, or stands here with what to use instead, or is unknown.
+docs/engine-fields.md has the same tables. One that is set to nothing (null, false, an empty text,
+list or object) is not asked for; an unknown one only where it is null.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
 from typing import Any, Final
 
 from engine_adapter.wire.errors import InvalidRequest
+
+_MAX_NAME_CHARS: Final = 64
 
 _FORM: Final = "use 'response_format'"
 _PATTERN: Final = "use 'regex'"
@@ -22,6 +26,7 @@ _OWN: Final = "the service sets it by itself"
 _OPERATOR: Final = "it is a choice of the operator's"
 _NONE: Final = "there is nothing to use instead"
 _OWN_SEED: Final = "use 'seed'"
+_OWN_ID: Final = "replies have an id that the service makes"
 _TEXT_ONLY: Final = "models here answer with text"
 
 REFUSED_FIELDS: Final[Mapping[str, str]] = {
@@ -89,6 +94,9 @@ REFUSED_FIELDS: Final[Mapping[str, str]] = {
     "function_call": "use 'tool_choice'",
     "web_search_options": "give the model a tool that searches",
     "audio": _TEXT_ONLY,
+    "image": "send images as parts of messages",
+    "moderation": "no moderation model is served here",
+    "extra_body": "it is a client's word: put each of its fields into the body",
     # What comes back
     "prompt_logprobs": _PROMPT_PROBS,
     "logprob_start_len": _PROMPT_PROBS,
@@ -110,21 +118,67 @@ REFUSED_FIELDS: Final[Mapping[str, str]] = {
     "session_id": "send the whole conversation: its beginning is cached",
     "kv_transfer_params": _OWN,
     "vllm_xargs": _OWN,
+    # Whose a request is, and when and where it runs
+    "priority": "use 'service_tier'",
+    "rid": _OWN_ID,
+    "request_id": _OWN_ID,
+    "custom_labels": "use 'metadata'",
+    "cache_salt": _NONE,
+    "extra_key": _NONE,
+    "data_parallel_rank": _OWN,
+    "routed_dp_rank": _OWN,
+    "disagg_prefill_dp_rank": _OWN,
+    "bootstrap_host": _OWN,
+    "bootstrap_port": _OWN,
+    "bootstrap_room": _OWN,
 }
+
+_KEPT: Final = "the beginnings of prompts are kept as long as there is room"
+
+TAKEN_FIELDS: Final[Mapping[str, str]] = {
+    "prompt_cache_retention": _KEPT,
+    "prompt_cache_options": _KEPT,
+    "stream_reasoning": "reasoning is streamed as it comes",
+}
+"""Fields that clients send and that change nothing of an answer, and why."""
 
 _EMPTY: tuple[Any, ...] = (None, False, "", [], {})
 
 
-def refuse_fields(body: Mapping[str, Any]) -> None:
-    """Refuse the first such field that is set to something.
+def refuse_fields(
+    body: Mapping[str, Any], served: Collection[str], names: Mapping[str, str] = {}
+) -> None:
+    """Refuse the first field that is set and not served, or that nobody knows.
+
+    Args:
+        body: Of a request.
+        served: The names that have rules.
+        names: What is called otherwise at this endpoint: the name elsewhere to the one here.
 
     Raises:
         InvalidRequest: With the field's name as `param`.
     """
-    for name in REFUSED_FIELDS.keys() & body.keys():
-        if body[name] not in _EMPTY:
-            raise InvalidRequest(
-                f"'{name}' is not supported by this service: {REFUSED_FIELDS[name]}.",
-                param=name,
-                code="unsupported_parameter",
-            )
+    for name in [name for name in body if name not in served]:
+        if name in REFUSED_FIELDS:
+            if body[name] not in _EMPTY:
+                raise InvalidRequest(
+                    f"'{name}' is not supported by this service: {REFUSED_FIELDS[name]}.",
+                    param=name,
+                    code="unsupported_parameter",
+                )
+        elif name not in TAKEN_FIELDS and body[name] is not None:
+            raise unknown_field(name, served, names)
+
+
+def unknown_field(
+    name: str, served: Collection[str], names: Mapping[str, str] = {}
+) -> InvalidRequest:
+    """The error for a name that nobody knows, with the nearest one that is served."""
+    name = name[:_MAX_NAME_CHARS]
+    near = [names[name]] if name in names else get_close_matches(name, served, 1)
+    hint = f" Did you mean '{near[0]}'?" if near else ""
+    return InvalidRequest(
+        f"Unrecognized request argument supplied: {name}.{hint}",
+        param=name,
+        code="unknown_parameter",
+    )

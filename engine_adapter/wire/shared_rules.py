@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from engine_adapter.wire import rules
@@ -50,9 +50,9 @@ SHARED: dict[str, Rule] = {
 }
 
 
-def check_shared(body: Mapping[str, Any]) -> None:
-    """What holds for both endpoints beyond single fields (contract rows C-28, C-30)."""
-    refuse_fields(body)
+def check_shared(body: Mapping[str, Any], served: Collection[str]) -> None:
+    """What holds for both endpoints beyond single fields (contract rows C-28, C-30, T-28)."""
+    refuse_fields(body, served)
     _one_form(body)
     rules.required(body, "model")
     if body.get("stream_options") is not None and not body.get("stream"):

@@ -24,13 +24,13 @@ from engine_adapter.wire.errors import ApiError, EngineUnavailable
 from engine_adapter.wire.estimate import answer_tokens
 from engine_adapter.wire.responses.events import event_bytes, retold
 from engine_adapter.wire.responses.items import messages_of
-from engine_adapter.wire.responses.request import chat_body
+from engine_adapter.wire.responses.request import chat_body, renamed
 from engine_adapter.wire.responses.resource import TERMINAL, ResponseDraft
 from engine_adapter.wire.rid import new_rid
 from gateway.answering import JSON
 from gateway.auth.keys import KeyRing
 from gateway.auth.principal import Principal
-from gateway.responses.form import now, renamed
+from gateway.responses.form import now
 from gateway.responses.shelf import Context, Shelf
 from gateway.serving import parts_of
 from store.repositories import response as responses

@@ -15,7 +15,7 @@ from engine_adapter.client.base import EngineClient
 from engine_adapter.client.responding import response_body
 from engine_adapter.client.shortening import answered
 from engine_adapter.wire.errors import ApiError, Overloaded
-from engine_adapter.wire.responses.request import name_of, truncates
+from engine_adapter.wire.responses.request import renamed, truncates
 from engine_adapter.wire.responses.resource import ResponseDraft
 from engine_adapter.wire.responses.writer import ResponseWriter
 from engine_adapter.wire.tool_calls import ToolOffer, offer_of
@@ -81,16 +81,6 @@ class EventForm:
     def refusal(self, error: ApiError) -> ApiError:
         """The error, naming fields as they are called here."""
         return renamed(error)
-
-
-def renamed(error: ApiError) -> ApiError:
-    """An error about a chat call, naming the fields that the call was made of."""
-    name = name_of(error.param)
-    if name is None:
-        return error
-    error.message = error.message.replace(f"'{error.param}'", f"'{name}'")
-    error.param = name
-    return error
 
 
 def now(clock: Clock) -> int:

@@ -12,11 +12,11 @@ from starlette.responses import Response
 from engine_adapter.client.base import CHAT_PATH
 from engine_adapter.wire.errors import ApiError
 from engine_adapter.wire.responses.items import messages_of
-from engine_adapter.wire.responses.request import chat_body, check_response
+from engine_adapter.wire.responses.request import chat_body, check_response, renamed
 from gateway.auth.principal import Principal
 from gateway.dependencies import principal_of
 from gateway.responses import background
-from gateway.responses.form import ResponseForm, renamed
+from gateway.responses.form import ResponseForm
 from gateway.responses.shelf import Shelf
 from gateway.serving import CLIENT_CLOSED_REQUEST, deliver, parts_of, read_body
 from store.session import Database

@@ -29,12 +29,14 @@ class Live:
         key: An ordinary key of the default project: generated requests must not end the stack's.
         model: Generates text.
         embedder: Makes embeddings; empty where no such engine is there.
+        real: A model answers, and not what it is told to.
     """
 
     url: str
     key: str
     model: str
     embedder: str
+    real: bool
 
     def environment(self) -> dict[str, str]:
         """What the suites, in processes of their own, read."""
@@ -43,6 +45,7 @@ class Live:
             "CONFORMANCE_KEY": self.key,
             "CONFORMANCE_MODEL": self.model,
             "CONFORMANCE_EMBEDDER": self.embedder,
+            "CONFORMANCE_REAL": "1" if self.real else "",
         }
 
 
@@ -96,4 +99,4 @@ def live_stack(*, real: bool) -> Iterator[Live]:
         made = up.run("key", "create", "conformance")
         key = re.search(r"sk-coserve-\S+", made.stdout)
         assert key is not None, made.stderr
-        yield Live(up.url, key[0], model, embedder)
+        yield Live(up.url, key[0], model, embedder, real)

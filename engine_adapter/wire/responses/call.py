@@ -8,7 +8,7 @@ from typing import Any, Final
 from engine_adapter.wire.chat_request import check_chat
 from engine_adapter.wire.errors import InvalidRequest
 from engine_adapter.wire.responses.items import is_reference, listed, messages_of
-from engine_adapter.wire.responses.request import chat_body, check_response, name_of
+from engine_adapter.wire.responses.request import chat_body, check_response, renamed
 
 NOT_ALONE: Final = ("previous_response_id", "conversation", "background")
 """Fields of what is stored; a row is answered and nothing else."""
@@ -39,8 +39,7 @@ def check_alone(body: Mapping[str, Any]) -> None:
     try:
         check_chat(chat_call(body))
     except InvalidRequest as refused:
-        refused.param = name_of(refused.param)
-        raise
+        raise renamed(refused) from None
 
 
 def chat_call(body: Mapping[str, Any]) -> dict[str, Any]:

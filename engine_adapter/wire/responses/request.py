@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from engine_adapter.wire import rules
-from engine_adapter.wire.chat_request import MAX_TOOLS
-from engine_adapter.wire.errors import InvalidRequest
+from engine_adapter.wire.chat_request import MAX_TOOLS, template_kwargs
+from engine_adapter.wire.errors import ApiError, InvalidRequest
 from engine_adapter.wire.refused_fields import refuse_fields
 from engine_adapter.wire.responses.items import Item, check_input
 from engine_adapter.wire.rules import Rule
@@ -16,7 +17,6 @@ from engine_adapter.wire.shared_rules import SHARED
 REFUSED: Final = {
     "prompt": "prompt templates are not stored here: send 'input' and 'instructions'",
     "context_management": "contexts are not compacted here: shorten the input",
-    "moderation": "no moderation model is served here",
     "access_programs": "there are no access programs here",
 }
 """Fields that would change the answer and are not offered, and what to do instead."""
@@ -37,7 +37,7 @@ _PASSED: Final = (
     "model", "temperature", "top_p", "top_logprobs", "parallel_tool_calls", "stream", "user",
     "presence_penalty", "frequency_penalty", "stop", "seed", "logit_bias", "top_k", "min_p",
     "min_tokens", "repetition_penalty", "ignore_eos", "skip_special_tokens", "stop_token_ids",
-    "chat_template_kwargs",
+    "regex", "ebnf", "chat_template_kwargs",
 )  # fmt: skip
 """Fields that mean in a chat call what they mean here."""
 
@@ -50,6 +50,7 @@ _CHAT_NAMES: Final = {
     "verbosity": "text.verbosity",
     "logprobs": "include",
 }
+_QUOTED: Final = re.compile(rf"'({'|'.join(_CHAT_NAMES)})[\w.\[\]]*'")
 
 
 def check_response(body: Mapping[str, Any]) -> None:
@@ -59,7 +60,7 @@ def check_response(body: Mapping[str, Any]) -> None:
         InvalidRequest: With the dotted path of the first wrong field as `param`.
     """
     rules.check_fields(body, _FIELDS)
-    refuse_fields(body)
+    refuse_fields(body, _SERVED, _CHAT_NAMES)
     for name, instead in REFUSED.items():
         if body.get(name) not in (None, [], {}):
             raise InvalidRequest(
@@ -122,12 +123,19 @@ def truncates(body: Mapping[str, Any]) -> bool:
     return body.get("truncation") == "auto"
 
 
-def name_of(chat_param: str | None) -> str | None:
-    """The name of a field here, by its name in the chat call that was made of it."""
-    if chat_param is None:
-        return None
-    bare = chat_param.partition(".")[0].partition("[")[0]
-    return _CHAT_NAMES.get(bare, chat_param)
+def renamed(error: ApiError) -> ApiError:
+    """An error about the chat call behind a response, naming the fields that were sent."""
+    error.message, error.param = renamed_words(error.message, error.param)
+    return error
+
+
+def renamed_words(message: str, param: str | None) -> tuple[str, str | None]:
+    """The words and the param of such an error: a quoted name of a chat call's is this API's."""
+    said = _QUOTED.sub(lambda name: f"'{_CHAT_NAMES[name[1]]}'", message)
+    if param is None:
+        return said, None
+    bare = param.partition(".")[0].partition("[")[0]
+    return said, _CHAT_NAMES.get(bare, param)
 
 
 def conversation_id(body: Mapping[str, Any]) -> str | None:
@@ -256,7 +264,7 @@ _SHARED: Final = (
     "model", "temperature", "top_p", "stream", "stream_options", "user", "safety_identifier",
     "metadata", "store", "prompt_cache_key", "presence_penalty", "frequency_penalty", "stop",
     "seed", "logit_bias", "top_k", "min_p", "min_tokens", "repetition_penalty", "ignore_eos",
-    "skip_special_tokens", "stop_token_ids",
+    "skip_special_tokens", "stop_token_ids", "regex", "ebnf",
 )  # fmt: skip
 
 _FIELDS: dict[str, Rule] = {
@@ -279,4 +287,6 @@ _FIELDS: dict[str, Rule] = {
     "background": rules.boolean,
     "previous_response_id": rules.string(256),
     "conversation": _conversation,
+    "chat_template_kwargs": template_kwargs,
 }
+_SERVED: Final = frozenset(_FIELDS) | REFUSED.keys()

@@ -49,7 +49,7 @@ _TITLES: dict[str, tuple[str, ...]] = {
         "too long a prompt is 400 context_length_exceeded",
         "browsers may call and read the request id",
         "replies are application/json",
-        "unknown fields are ignored",
+        "unknown fields are refused with the nearest name",
         "objects of other tenants look like none",
         "idempotency keys",
     ),

@@ -100,3 +100,14 @@ def test_p_25_what_is_wrong_is_named_before_anything_runs(
     assert batch.errors is not None
     assert [fault.param for fault in batch.errors.data or []] == [param]
     assert len(live.engine.received) == num_before
+
+
+def test_p_25_errors_of_a_line_speak_of_its_own_fields(live: Live) -> None:
+    form = {"format": {"type": "json_object"}}
+    batch_id = create(live, [line("a", regex="a", text=form)])
+    live.validate(batch_id)
+    with live.client() as client:
+        batch = client.batches.retrieve(batch_id)
+    assert batch.errors is not None
+    (fault,) = batch.errors.data or []
+    assert fault.message == "Invalid value for 'regex': cannot be combined with 'text.format'."

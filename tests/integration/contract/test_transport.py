@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import httpx
 import openai
-import orjson
 import pytest
 
-from tests.integration.contract.conftest import CHAT, MODEL, Live, error_of
+from tests.integration.contract.conftest import CHAT, MODEL, Live, error_of, line
 
 READS = ("/models", "/files", "/batches")
 
@@ -185,13 +184,26 @@ def test_t_25_too_long_a_prompt_names_both_numbers(live: Live) -> None:
     assert "2500" in error["message"]
 
 
-def test_t_28_unknown_fields_are_ignored(live: Live) -> None:
-    assert live.ask("hi", unheard_of={"deep": [1]}, another=None).status_code == 200
-    assert "unheard_of" not in orjson.dumps(live.engine.received[-1]).decode()
+def test_t_28_unknown_fields_are_refused(live: Live) -> None:
+    num_before = len(live.engine.received)
+    reply = live.ask("hi", temprature=0.5, unset=None)
+    error = error_of(reply, 400)
+    assert (error["param"], error["code"]) == ("temprature", "unknown_parameter")
+    assert error["message"].endswith("supplied: temprature. Did you mean 'temperature'?")
+    assert len(live.engine.received) == num_before
+    assert live.ask("hi", unset=None, prompt_cache_retention="24h").status_code == 200
     with live.http() as http:
         body = {"input_file_id": "file-x", "endpoint": CHAT, "completion_window": "24h"}
-        reply = http.post("/v1/batches", json={**body, "unheard_of": 1})
-    assert error_of(reply, 400)["param"] == "input_file_id"
+        for more, param in (
+            ({"unheard_of": 1}, "unheard_of"),
+            ({"coserve": {"prio": 1}}, "coserve.prio"),
+        ):
+            error = error_of(http.post("/v1/batches", json={**body, **more}), 400)
+            assert (error["param"], error["code"]) == (param, "unknown_parameter")
+        batch_id = live.create_batch([line("a", unheard_of=1)])
+        live.validate(batch_id)
+        (fault,) = http.get(f"/v1/batches/{batch_id}").json()["errors"]["data"]
+    assert (fault["param"], fault["code"]) == ("body.unheard_of", "unknown_parameter")
 
 
 def test_t_29_objects_of_others_look_like_none(live: Live) -> None:

@@ -27,11 +27,17 @@ ODD: tuple[Any, ...] = (
 )  # fmt: skip
 
 
-def some_body(source: random.Random, online: Online) -> dict[str, Any]:
-    body: dict[str, Any] = online.chat("fake:tokens=1") if source.random() < 0.7 else {}
-    if source.random() < 0.3:
-        body |= {"model": MODEL, "prompt": "hi", "max_tokens": 1}
-    for name in source.sample(FIELDS, source.randint(1, 4)):
+CHAT_PATH = "/v1/chat/completions"
+
+
+def some_body(source: random.Random, online: Online, path: str) -> dict[str, Any]:
+    """Some lack what they need, or have what is the other path's; all have something odd."""
+    body: dict[str, Any] = {}
+    if source.random() < 0.9:
+        own = path == CHAT_PATH if source.random() < 0.95 else path != CHAT_PATH
+        chat = online.chat("fake:tokens=1")
+        body |= chat if own else {"model": MODEL, "prompt": "hi", "max_tokens": 1}
+    for name in source.sample(FIELDS, source.randint(1, 3)):
         body[name] = source.choice(ODD)
     return body
 
@@ -42,8 +48,8 @@ async def test_odd_bodies_are_never_a_server_error(online: Online) -> None:
     seen: dict[int, int] = {}
     async with online.http() as http:
         for _ in range(NUM_BODIES):
-            path = source.choice(("/v1/chat/completions", "/v1/completions"))
-            body = some_body(source, online)
+            path = source.choice((CHAT_PATH, "/v1/completions"))
+            body = some_body(source, online, path)
             reply = await http.post(
                 path,
                 content=orjson.dumps(body),

@@ -41,7 +41,7 @@ async def test_broken_json_is_a_bad_request(inside: Inside, part: int) -> None:
         if reply.status_code != 200:
             check_error(reply.status_code, reply.content, inside.key)
         assert reply.headers["x-request-id"].startswith("req_")
-    assert seen[200] > 10, "some must reach the engine"
+    assert seen[200] > 5, "some must reach the engine"
     assert seen[400] > NUM_JSON / 3
     for body in inside.engine.received:
         assert len(body["rid"]) == 32

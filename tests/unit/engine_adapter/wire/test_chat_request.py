@@ -43,8 +43,7 @@ ACCEPTED = [
     {"service_tier": "flex"},
     {"service_tier": None, "stop": None, "n": None, "stream": None, "stream_options": None},
     {"stream": True, "stream_options": {"include_usage": True, "include_obfuscation": False}},
-    {"something_new": {"a": 1}},
-    {"priority": 5, "rid": "x", "bootstrap_host": "x"},
+    {"something_new": None, "priority": 0, "rid": None},
 ]
 
 REFUSED = [

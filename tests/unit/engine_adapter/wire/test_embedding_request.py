@@ -32,7 +32,7 @@ def test_the_four_forms_of_an_input(given: Any, single: list[Any]) -> None:
     [
         {"encoding_format": "base64", "dimensions": 8, "user": "u"},
         {"encoding_format": "float", "dimensions": None},
-        {"service_tier": "flex", "stream": False, "something_new": 1},
+        {"service_tier": "flex", "stream": False, "something_new": None},
     ],
     ids=str,
 )

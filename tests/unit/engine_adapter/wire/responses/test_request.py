@@ -9,7 +9,7 @@ import pytest
 from engine_adapter.wire.chat_request import check_chat
 from engine_adapter.wire.errors import InvalidRequest
 from engine_adapter.wire.responses.items import listed, messages_of
-from engine_adapter.wire.responses.request import chat_body, check_response, name_of
+from engine_adapter.wire.responses.request import chat_body, check_response, renamed
 
 TOOL = {"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": True}
 OTHER = {"type": "function", "name": "g"}
@@ -188,4 +188,7 @@ def test_the_other_fields_under_their_chat_names() -> None:
     ],
 )
 def test_errors_name_the_field_that_was_sent(chat_name: str | None, name: str | None) -> None:
-    assert name_of(chat_name) == name
+    said = f"Invalid value for '{chat_name}': cannot be combined with 'response_format'."
+    error = renamed(InvalidRequest(said, param=chat_name))
+    assert error.param == name
+    assert error.message == f"Invalid value for '{name}': cannot be combined with 'text.format'."
