@@ -64,6 +64,10 @@ def _fake_engine(*options: str) -> Iterator[str]:
         process.wait(10)
 
 
+class _BoundUp(Up):
+    bound = True
+
+
 def _end(up: Up) -> None:
     """Ask first; what its parts do not hear ends with it."""
     try:
@@ -93,7 +97,7 @@ def live_stack(*, real: bool) -> Iterator[Live]:
             settings = {"ENGINE_URLS": f"{text},{vectors}"}
             model, embedder = FAKE_MODEL, FAKE_EMBEDDER
         settings["COSERVE_WEBHOOK_NETWORKS"] = "127.0.0.0/8"
-        up = Up(folder / "home", free_port(), bound=True, **settings)
+        up = _BoundUp(folder / "home", free_port(), **settings)
         stack.callback(_end, up)
         up.wait_until_ready(REAL_START_S if real else FAKE_START_S)
         made = up.run("key", "create", "conformance")
