@@ -17,6 +17,7 @@ _LOOK_EVERY_S = 0.25
 _PROBE_EVERY_S = 0.1
 _TAIL_BYTES = 8192
 _TAIL_LINES = 15
+MOST_READY_LIMIT_S = 600.0
 
 
 class PartState(StrEnum):
@@ -37,7 +38,9 @@ class PartPlan:
         title: For people.
         command: The process.
         is_ready: Asked again and again after a start; must not raise.
-        ready_limit_s: A start that takes longer is a failed one.
+        ready_limit_s: A start that takes longer is a failed one. A part that was ready before and
+            is started again has twice as long after each start that failed by it, up to
+            `MOST_READY_LIMIT_S`: a busy machine must not end every start halfway.
         restart: What happens when the process ends by itself.
         refusal: Asked with the exit code of a process that ended before it was ready: what it said
             itself about why it cannot start, in one sentence, else an empty text. A process that
@@ -95,6 +98,7 @@ class Part:
         self._changed = changed
         self._process: ManagedProcess | None = None
         self._backoff = Backoff(plan.restart)
+        self._ready_limit_s = plan.ready_limit_s
         self._timed_out = False
         self._refusal = ""
 
@@ -144,7 +148,7 @@ class Part:
         """Empty when ready, else why not; then nothing of the process is left."""
         process = self._process
         assert process is not None
-        limit = time.monotonic() + self.plan.ready_limit_s
+        limit = time.monotonic() + self._ready_limit_s
         while time.monotonic() < limit:
             code = process.poll()
             if code is not None:
@@ -155,7 +159,7 @@ class Part:
             await asyncio.sleep(_PROBE_EVERY_S)
         self._timed_out = True
         await self._end(process)
-        return f"it was not ready after {self.plan.ready_limit_s:.0f} s"
+        return f"it was not ready after {self._ready_limit_s:.0f} s"
 
     async def keep(self) -> None:
         """Start the process again whenever it ends; runs until cancelled."""
@@ -177,9 +181,18 @@ class Part:
             await asyncio.sleep(delay_s)
             started_at = time.monotonic()
             self._spawn()
+            self._timed_out = False
             if not await self._wait_until_ready():
+                self._ready_limit_s = self.plan.ready_limit_s
                 self._enter(PartState.READY)
                 self._say(f"{self.plan.title} is ready again")
+            elif self._timed_out:
+                before_s = self._ready_limit_s
+                self._ready_limit_s = max(before_s, min(2 * before_s, MOST_READY_LIMIT_S))
+                self._say(
+                    f"{self.plan.title} was not ready after {before_s:.0f} s; it gets "
+                    f"{self._ready_limit_s:.0f} s now"
+                )
 
     async def stop(self) -> None:
         """Ask the process to end and wait; the shim kills what does not end in time."""

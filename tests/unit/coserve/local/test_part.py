@@ -85,6 +85,28 @@ async def test_a_crash_is_told_and_repaired(tmp_path: Path) -> None:
     assert len(said) == 4
 
 
+async def test_a_part_that_came_up_before_gets_longer_when_a_start_takes_too_long(
+    tmp_path: Path,
+) -> None:
+    """It needs 1.3 s from its second start on, and has one: on a busy machine none would do."""
+    code = (
+        "import pathlib, time; seen = pathlib.Path('" + str(tmp_path) + "/seen')\n"
+        "if seen.exists(): time.sleep(1.3)\n"
+        "seen.touch(); print('started', flush=True); time.sleep(600)"
+    )
+    said: list[str] = []
+    part = make(tmp_path, code, said, ready_limit_s=1.0)
+    await part.start()
+    async with asyncio.TaskGroup() as group:
+        keeper = group.create_task(part.keep())
+        await asyncio.to_thread((tmp_path / "part.log").unlink)
+        os.kill((await process_of(part)).pid, signal.SIGKILL)
+        await until(lambda: bool(said) and said[-1].endswith("ready again"))
+        keeper.cancel()
+    await part.stop()
+    assert "The part was not ready after 1 s; it gets 2 s now" in said
+
+
 async def test_a_part_that_never_starts_is_given_up_with_its_last_words(tmp_path: Path) -> None:
     code = "import sys; sys.exit('the setting X is wrong')"
     part = make(tmp_path, code, [])
