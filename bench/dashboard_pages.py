@@ -120,6 +120,8 @@ _FILL_HISTORY = """
 
 PAGES = {
     "overview": "/",
+    "overview, 3 hours": "/?window=3h",
+    "overview, 24 hours": "/?window=24h",
     "overview, 14 days": "/?window=14d",
     "scheduler": "/scheduler",
     "isolation": "/isolation",

@@ -117,7 +117,7 @@ async def _from_database(url: str, models_up: set[str]) -> dict[str, Any]:
 
 def figures_of(history: History) -> dict[str, Any]:
     """What chat got and what was computed in the last minute, and in time over the window."""
-    now, whole = history.last(NOW_S), history.whole()
+    now, whole = history.last(NOW_S), history.whole
     total = now.all_engines
     offline = total.harvested_tokens - total.flex_tokens
     return {

@@ -142,7 +142,7 @@ class IsolationView:
         window = WINDOWS[self.window]
         async with resources.readings.snapshot() as work:
             history = await read(work, window, SERIES)
-        span_s = len(history.moments) * window.point_s
+        span_s = len(history.moments) * window.step_s
         members = [one for one in resources.engine_pool.members if one.up]
         values: dict[str, Any] = {
             "window": window,
@@ -152,7 +152,7 @@ class IsolationView:
         fragments = {"isolation-pauses": render("fragments/isolation_pauses.html", **values)}
         for place, of in enumerate(("ttft", "tbt")):
             targets = [target for m in members if (target := targets_of(m.facts)[place])]
-            c = compare(of, history.whole(), min(targets, default=None), span_s)
+            c = compare(of, history.whole, min(targets, default=None), span_s)
             fragments[f"isolation-{of}"] = render("fragments/isolation.html", c=c, **values)
         return Fragments(whole=fragments)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from gateway.dashboard.views import BatchView
 from gateway.history.reading import (
     DEFAULT_WINDOW,
     NOW_S,
+    RECENT,
     WINDOWS,
     EngineTime,
     History,
@@ -98,11 +100,10 @@ class OverviewView:
     async def read(self, resources: Resources) -> Fragments:
         """See `View`."""
         window = WINDOWS[self.window]
+        broker = asyncio.ensure_future(resources.broker_answers())
         async with resources.readings.snapshot() as work:
             history = await read(work, window, SERIES)
-            recent = history
-            if window.step_s > NOW_S // 2:
-                recent = await read(work, WINDOWS[DEFAULT_WINDOW], SERIES)
+            recent = await read(work, RECENT, SERIES)
             due = await overview.due(work, self.organization_id, limit=MAX_BATCHES)
             said = await extensions(work, resources.engine_pool, [row.batch for row in due])
             receivers = await webhooks.endpoints(work, self.project_id, limit=MAX_ENDPOINTS)
@@ -126,12 +127,13 @@ class OverviewView:
             ),
             *troubles.of_storage(_storage(resources)),
             *troubles.of_full(resources.full_places),
+            *troubles.of_broker(await broker),
             *troubles.of_workers(
                 next((one.ended_age_s for one in stages if one.stage == "sweep"), None)
             ),
         ]
         cards = [_latency_card(of, history, recent, members) for of in ("ttft", "tbt")]
-        whole = history.whole()
+        whole = history.whole
         values: dict[str, Any] = {
             "wrong": sorted(wrong, key=lambda one: one.tone != "bad"),
             "cards": cards,
@@ -213,7 +215,7 @@ def _latency_card(
     place = 0 if of == "ttft" else 1
     targets = [target for m in members if (target := targets_of(m.facts)[place])]
     target_s = min(targets, default=None)
-    whole = history.whole()
+    whole = history.whole
     line = {} if target_s is None else {"target": round(1000 * target_s, 1)}
     percentiles = {f"P{p}": history.quantiles_ms(series, p / 100) for p in PERCENTILES}
     both = {

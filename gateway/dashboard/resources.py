@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from starlette.datastructures import State
 
@@ -24,6 +26,8 @@ from gateway.serving import PromptParts
 from gateway.settings import GatewaySettings
 from gateway.storage_watch import StorageWatch
 from store.session import Database
+
+BROKER_S: Final = 1.0
 
 
 @dataclass
@@ -73,6 +77,14 @@ class Resources:
         """Where the bytes of files are."""
         file_store: FileStore = self.state.file_store
         return file_store
+
+    async def broker_answers(self) -> bool:
+        """Whether Valkey does within a second."""
+        asked = asyncio.ensure_future(self.state.broker.ping())
+        # One that hangs ends by a limit of its own; its end is not waited for.
+        await asyncio.wait({asked}, timeout=BROKER_S)
+        asked.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return asked.done() and not asked.cancelled() and asked.exception() is None
 
     @property
     def queue(self) -> Queue:

@@ -165,6 +165,18 @@ def of_full(places: Sequence[str]) -> Iterator[Trouble]:
         yield Trouble("bad", f"The {name} is full", cause, "/batches?group=done", "Old batches")
 
 
+def of_broker(answers: bool) -> Iterator[Trouble]:
+    """A broker that carries no messages."""
+    if not answers:
+        cause = (
+            "Valkey cannot be reached. Chat goes on, and each gateway counts limits alone; batches "
+            "are created, but nothing new is begun for them."
+        )
+        yield Trouble(
+            "bad", "The broker does not answer", cause, "/batches?group=live", "Live batches"
+        )
+
+
 def of_workers(sweep_age_s: float | None) -> Iterator[Trouble]:
     """Workers that do nothing."""
     if sweep_age_s is not None and sweep_age_s > SWEEP_LATE_S:

@@ -1,10 +1,12 @@
-"""The history of a window as charts need it: merged to a few hundred points, with percentiles."""
+"""The history of a window as charts need it: a few hundred moments, with percentiles."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from functools import cached_property
+from itertools import accumulate, zip_longest
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -18,29 +20,30 @@ from store.repositories.history import Point
 
 @dataclass(frozen=True)
 class Window:
-    """A length of time to look back, and the points that it is drawn with.
+    """A length of time to look back, and the steps that it is drawn with.
 
     Attributes:
         label: What it is called.
         window_s: Its length.
-        step_s: Steps that are read.
-        point_s: What they are merged to.
+        step_s: Their length, one of the history's.
     """
 
     label: str
     window_s: int
     step_s: int
-    point_s: int
 
 
 WINDOWS: Final[Mapping[str, Window]] = {
-    "15m": Window("15 minutes", 900, 10, 10),
-    "24h": Window("24 hours", 86_400, 60, 600),
-    "14d": Window("14 days", 14 * 86_400, 600, 7200),
+    "15m": Window("15 minutes", 900, 10),
+    "3h": Window("3 hours", 3 * 3600, 60),
+    "24h": Window("24 hours", 86_400, 600),
+    "14d": Window("14 days", 14 * 86_400, 7200),
 }
 DEFAULT_WINDOW: Final = "15m"
 NOW_S: Final = 60
 """What "now" is made of: the newest so many seconds."""
+RECENT: Final = Window("now", 2 * NOW_S, 10)
+"""Where they are looked for: a writer may be a little late."""
 
 
 @dataclass(frozen=True)
@@ -62,15 +65,20 @@ class Latencies:
 
     def quantile_s(self, share: float) -> float | None:
         """The latency that this share stays within, to a bucket's width; none without values."""
-        counts = self.figures[3:]
-        wanted, below_s, seen = share * sum(counts), 0.0, 0.0
+        within = self._within
+        wanted = share * within[-1] if within else 0.0
         if not wanted:
             return None
-        for count, edge_s in zip(counts, EDGES_S, strict=False):
-            if count and seen + count >= wanted:
-                return below_s + (edge_s - below_s) * (wanted - seen) / count
-            seen, below_s = seen + count, edge_s
-        return EDGES_S[-1]
+        at = bisect_left(within, wanted)
+        if at >= len(EDGES_S):
+            return EDGES_S[-1]
+        seen, below_s = (within[at - 1], EDGES_S[at - 1]) if at else (0.0, 0.0)
+        return below_s + (EDGES_S[at] - below_s) * (wanted - seen) / (within[at] - seen)
+
+    @cached_property
+    def _within(self) -> list[float]:
+        """How many stay within each edge; last, all."""
+        return list(accumulate(self.figures[3:]))
 
 
 @dataclass(frozen=True)
@@ -131,6 +139,7 @@ class History:
         """Beginnings of the points."""
         return [moment.at_s for moment in self.moments]
 
+    @cached_property
     def whole(self) -> Moment:
         """The whole window as one point."""
         return _merged(0, self.moments)
@@ -154,28 +163,21 @@ async def read(session: AsyncSession, window: Window, series: Sequence[str]) -> 
         window_s=window.window_s,
         series=[*series],
         together=[one for one in series if one != "engine"],
-        point_s=window.point_s,
     )
-    return merge(points, window.point_s)
+    return history_of(points, window.step_s)
 
 
-def merge(points: Iterable[Point], point_s: int) -> History:
-    """Points of a chart from steps of the history."""
+def history_of(points: Iterable[Point], step_s: int) -> History:
+    """Steps of the history as moments; of a series other than `engine` there is one in each."""
     moments: dict[int, Moment] = {}
-    figures: dict[tuple[int, str, str], list[Sequence[float]]] = {}
     for point in points:
-        at_s = point.at_s - point.at_s % point_s
-        subject = point.subject if point.series == "engine" else ""
-        figures.setdefault((at_s, point.series, subject), []).append(point.figures)
-    for (at_s, series, subject), parts in figures.items():
-        moment = moments.setdefault(at_s, Moment(at_s))
-        total = _sum(parts, max(map(len, parts)))
-        if series == "engine":
-            moment.engines[subject] = EngineTime(total)
+        moment = moments.setdefault(point.at_s, Moment(point.at_s))
+        if point.series == "engine":
+            moment.engines[point.subject] = EngineTime(_sum([point.figures], len(ENGINE)))
         else:
-            moment.latencies[series] = Latencies(total)
+            moment.latencies[point.series] = Latencies(point.figures)
     if moments:
-        for at_s in range(min(moments), max(moments), point_s):
+        for at_s in range(min(moments), max(moments), step_s):
             moments.setdefault(at_s, Moment(at_s))
     return History([moments[at_s] for at_s in sorted(moments)])
 
@@ -192,5 +194,8 @@ def _merged(at_s: int, moments: Sequence[Moment]) -> Moment:
 
 
 def _sum(parts: Sequence[Sequence[float]], length: int) -> list[float]:
-    total = [sum(column) for column in zip_longest(*parts, fillvalue=0.0)]
+    if len(parts) == 1:
+        total = [*parts[0]]
+    else:
+        total = [sum(column) for column in zip_longest(*parts, fillvalue=0.0)]
     return total + [0.0] * (length - len(total))

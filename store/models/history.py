@@ -22,7 +22,7 @@ class HistoryPoint(Base):
     __tablename__ = "history_points"
 
     step_s: Mapped[int] = mapped_column(primary_key=True)
-    """Length of the step: 10, 60 or 600."""
+    """Length of the step: 10, 60, 600 or 7,200."""
     began_at: Mapped[Instant] = mapped_column(primary_key=True)
     """A multiple of `step_s`."""
     series: Mapped[str] = mapped_column(Text, primary_key=True)

@@ -10,7 +10,12 @@ from typing import Any, Final
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
-STEPS: Final[Mapping[int, int]] = {10: 3600, 60: 86_400, 600: 14 * 86_400}
+STEPS: Final[Mapping[int, int]] = {
+    10: 3600,
+    60: 86_400,
+    600: 14 * 86_400,
+    7200: 14 * 86_400,
+}
 """Length of a step -> how long steps of that length are kept; both in seconds."""
 
 WRITER: Final = "engines"
@@ -43,7 +48,7 @@ _SUMS: Final = ", ".join(f"sum(figures[{place}])" for place in range(1, MAX_FIGU
 _POINTS: Final = text(
     f"""
     SELECT at_s, series, subject, array_remove(ARRAY[{_SUMS}], NULL) AS figures
-    FROM (SELECT extract(epoch FROM began_at)::bigint / :point_s * :point_s AS at_s, series,
+    FROM (SELECT extract(epoch FROM began_at)::bigint AS at_s, series,
                  CASE WHEN series <> ALL(CAST(:together AS text[])) THEN subject ELSE '' END
                    AS subject,
                  figures
@@ -91,7 +96,6 @@ async def points(
     window_s: int,
     series: Sequence[str],
     together: Sequence[str] = (),
-    point_s: int | None = None,
 ) -> list[Point]:
     """What is known of some series over the last `window_s`, oldest first.
 
@@ -101,7 +105,6 @@ async def points(
         window_s: How far back.
         series: Which.
         together: Those whose subjects are added up; they come with an empty subject.
-        point_s: A multiple of `step_s` that the steps are added up to; by default they are not.
     """
     found = await session.execute(
         _POINTS,
@@ -110,7 +113,6 @@ async def points(
             "window_s": window_s,
             "series": [*series],
             "together": [*together],
-            "point_s": point_s or step_s,
         },
     )
     return [Point(**row) for row in found.mappings()]

@@ -29,6 +29,8 @@
     const axis = { stroke: color("--soft-ink"), grid: { stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line") } };
     const unit = data.unit ? ` ${data.unit}` : "";
     const span = data.x.length ? data.x[data.x.length - 1] - data.x[0] : 0;
+    // Where nobody points, the legend says the newest figures.
+    const newest = Math.max(0, data.x.findLastIndex((_, i) => data.series.some((one) => one.y[i] != null)));
     const said = (v) => (v == null ? "–" : `${v.toLocaleString("en", { maximumFractionDigits: v < 10 ? 1 : 0 })}${unit}`);
     const lines = data.series.map((one, i) => ({
       label: one.label,
@@ -37,7 +39,7 @@
       width: data.stack ? 1 : 2,
       fill: data.stack ? strokes[i] + "cc" : i === 0 && !data.pairs ? strokes[i] + "22" : undefined,
       points: { show: data.series.every((each) => each.y.filter((v) => v != null).length < 3) },
-      value: (_u, _v, _s, at) => said(at == null ? null : one.y[at]),
+      value: (_u, _v, _s, at) => said(one.y[at ?? newest]),
     }));
     const target = { label: "target", stroke: color("--bad"), width: 1.5, dash: [6, 4], points: { show: false }, value: () => said(data.target) };
     const options = {
@@ -49,7 +51,7 @@
       scales: { y: { range: (_u, _min, max) => [0, Math.max(data.max ?? 0, (data.target ?? 0) * 1.1, (max ?? 0) * 1.05, 1)] } },
       axes: [{ ...axis, values: (_u, ticks) => ticks.map(when(span)), space: 90, incrs: MARKS_S }, { ...axis, size: 72, values: (_u, ticks) => ticks.map((v) => v.toLocaleString("en") + (unit.length > 3 ? "" : unit)), incrs: [1, 2, 5, 10, 20, 25, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000] }],
       series: [
-        { label: "UTC", value: (_u, s) => (s == null ? "–" : when(span)(s)) },
+        { label: "UTC", value: (_u, s) => (data.x.length ? when(span)(s ?? data.x[newest]) : "–") },
         ...(data.stack ? lines.toReversed() : lines),
         ...(data.target == null ? [] : [target]),
       ],

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import zip_longest
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from alembic import command
 from sqlalchemy import text
 
 from batch.clock import SystemClock
 from engine_adapter.client.base import EngineFacts
 from engine_adapter.scheduling.distribution import EDGES_S
-from gateway.history.reading import WINDOWS, merge, read
+from gateway.history.reading import WINDOWS, read
 from gateway.history.recorder import HistoryRecorder
 from gateway.history.series import ENGINE, NUM_OF_DISTRIBUTION
 from gateway.observability.latency_metrics import LatencyMetrics
@@ -23,6 +26,7 @@ from store.repositories import history
 from store.repositories.history import STEPS, Figures
 from store.session import Database
 from tests.integration.gateway.conftest import MODEL, Online
+from tests.integration.store.test_online_migrations import alembic_config
 
 SERIES = ("ttft:online", "tbt:online", "engine", "beside:tbt", "apart:tbt")
 URL = "http://engine:1"
@@ -33,9 +37,9 @@ async def sums(database: Database, step_s: int) -> dict[tuple[str, str], list[fl
     found: dict[tuple[str, str], list[float]] = defaultdict(list)
     async with database.unit_of_work() as session:
         for point in await history.points(session, step_s, window_s=10**6, series=SERIES):
-            known = found[point.series, point.subject] or [0.0] * len(point.figures)
+            known = found[point.series, point.subject]
             found[point.series, point.subject] = [
-                a + b for a, b in zip(known, point.figures, strict=True)
+                a + b for a, b in zip_longest(known, point.figures, fillvalue=0.0)
             ]
     return dict(found)
 
@@ -80,7 +84,7 @@ async def test_it_says_what_metrics_say(online: Online, database: Database) -> N
     figures = found["engine", pool.members[0].url]
     assert engine(figures, "online_tokens") == 300
     assert engine(figures, "harvested_tokens") == 2000
-    for step_s in (60, 600):
+    for step_s in (60, 600, 7200):
         assert await sums(database, step_s) == {
             key: pytest.approx(figures) for key, figures in found.items()
         }
@@ -173,7 +177,7 @@ async def test_what_is_older_than_its_steps_are_kept_is_forgotten(database: Data
         await history.collect(session)
         query = "SELECT step_s, count(*) FROM history_points GROUP BY step_s"
         kept = {row[0]: row[1] for row in await session.execute(text(query))}
-    assert kept == {10: 2, 60: 3, 600: 4}
+    assert kept == {10: 2, 60: 3, 600: 4, 7200: 4}
     assert max(kept_s / step_s for step_s, kept_s in STEPS.items()) <= 2016
 
 
@@ -188,10 +192,9 @@ async def test_a_lost_database_is_written_to_later(database: Database) -> None:
     assert (await sums(database, 10))["ttft:online", "m"][0] == 1
 
 
-async def test_what_the_database_adds_up_is_what_the_steps_are(database: Database) -> None:
+async def add_steps(database: Database, lengths: dict[str, int]) -> None:
+    """Ten-minute steps of two subjects, with gaps, and with figures that not all have."""
     chance = random.Random(3)
-    assert max(len(ENGINE), NUM_OF_DISTRIBUTION) <= history.MAX_FIGURES
-    lengths = {"engine": len(ENGINE), "ttft:online": NUM_OF_DISTRIBUTION, "tbt:online": 7}
     statement = text(
         "INSERT INTO history_points VALUES (600, to_timestamp((floor(extract(epoch FROM"
         " statement_timestamp()) / 600) - :ago) * 600), :series, :subject,"
@@ -206,15 +209,38 @@ async def test_what_the_database_adds_up_is_what_the_steps_are(database: Databas
     ]  # fmt: skip
     async with database.unit_of_work() as session:
         await session.execute(statement, steps)
-        window = WINDOWS["14d"]
+
+
+async def test_the_database_adds_up_models_and_leaves_engines_apart(database: Database) -> None:
+    assert max(len(ENGINE), NUM_OF_DISTRIBUTION) <= history.MAX_FIGURES
+    lengths = {"engine": len(ENGINE), "ttft:online": NUM_OF_DISTRIBUTION, "tbt:online": 7}
+    await add_steps(database, lengths)
+    window = WINDOWS["24h"]
+    async with database.unit_of_work() as session:
         single = await history.points(session, 600, window_s=window.window_s, series=[*lengths])
-        summed = await read(session, window, [*lengths])
-    assert len(single) == len(steps)
-    by_hand = merge(single, window.point_s)
-    assert [one.at_s for one in summed.moments] == [one.at_s for one in by_hand.moments]
-    for told, wanted in zip(summed.moments, by_hand.moments, strict=True):
-        assert told.engines.keys() == wanted.engines.keys()
-        for url, figures in wanted.engines.items():
-            assert told.engines[url].figures == pytest.approx(figures.figures)
-        for series, latencies in wanted.latencies.items():
-            assert told.of(series).figures == pytest.approx(latencies.figures)
+        found = await read(session, window, [*lengths])
+    told = {moment.at_s: moment for moment in found.moments}
+    assert len(told) == 40 - 1, "gaps are moments too, but for the newest"
+    for one in single:
+        moment = told[one.at_s]
+        if one.series == "engine":
+            assert moment.engines[one.subject].figures[: len(one.figures)] == one.figures
+        else:
+            parts = [p.figures for p in single if (p.at_s, p.series) == (one.at_s, one.series)]
+            together = [sum(column) for column in zip(*parts, strict=True)]
+            assert moment.of(one.series).figures == pytest.approx(together)
+
+
+async def test_an_upgrade_makes_the_long_steps_of_those_that_are_there(
+    database: Database, database_url: str
+) -> None:
+    config = alembic_config(database_url)
+    await asyncio.to_thread(command.downgrade, config, "0026")
+    await add_steps(database, {"engine": len(ENGINE), "tbt:online": 7})
+    await asyncio.to_thread(command.upgrade, config, "head")
+    async with database.unit_of_work() as session:
+        long = await history.points(session, 7200, window_s=14 * 86_400, series=SERIES)
+    assert {one.at_s % 7200 for one in long} == {0}
+    assert len({one.at_s for one in long}) in (4, 5)
+    short = await sums(database, 600)
+    assert await sums(database, 7200) == {k: pytest.approx(v) for k, v in short.items()}

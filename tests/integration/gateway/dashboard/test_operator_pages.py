@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from sqlalchemy import text
 
 from gateway.limits.buckets import Charge, cost_us
@@ -28,6 +29,7 @@ async def test_the_first_page_says_that_nothing_is_wrong(database: Database) -> 
     async with operator_site(database) as site:
         for window, label in (
             ("", "15 minutes"),
+            ("?window=3h", "3 hours"),
             ("?window=24h", "24 hours"),
             ("?window=14d", "14 days"),
         ):
@@ -53,6 +55,16 @@ async def test_the_first_page_names_what_is_wrong(database: Database) -> None:
     assert "is lost The connection was refused." in said
     assert "Gaps between tokens miss their target" in said
     assert "Nothing is wrong" not in said
+
+
+@pytest.mark.parametrize("state", ["down", "hung"])
+async def test_the_first_page_says_that_the_broker_is_away(database: Database, state: str) -> None:
+    async with operator_site(database) as site:
+        assert "broker" not in await page(site, "/admin/")
+        site.app.state.broker.state = state
+        assert "The broker does not answer Valkey cannot be reached." in await page(site, "/admin/")
+        site.app.state.broker.state = "up"
+        assert "Nothing is wrong." in await page(site, "/admin/")
 
 
 async def test_the_first_page_says_that_nobody_sends_rows(database: Database) -> None:

@@ -7,9 +7,9 @@ import random
 import pytest
 
 from engine_adapter.scheduling.distribution import Distribution
-from gateway.history.reading import Latencies, merge
+from gateway.history.reading import WINDOWS, Latencies, history_of
 from gateway.history.series import ENGINE
-from store.repositories.history import Point
+from store.repositories.history import STEPS, Point
 
 
 def engine_figures(**named: float) -> list[float]:
@@ -37,27 +37,32 @@ def test_nothing_seen_is_nothing_said() -> None:
     assert Latencies(latencies(200.0)).quantile_s(0.5) == 63.0, "the last edge there is"
 
 
-def test_steps_are_merged_and_models_and_engines_added_up() -> None:
+def test_engines_and_moments_are_added_up() -> None:
     points = [
-        Point(600, "tbt:online", "m1", latencies(0.05)),
-        Point(610, "tbt:online", "m2", latencies(0.2)),
-        Point(600, "engine", "e1", engine_figures(online_tokens=30, asked=1)),
-        Point(610, "engine", "e1", engine_figures(online_tokens=50, asked=1)),
-        Point(610, "engine", "e2", engine_figures(online_tokens=20, asked=1)),
-        Point(660, "engine", "e1", engine_figures(asked=1)),
+        Point(600, "tbt:online", "", latencies(0.05, 0.2)),
+        Point(600, "engine", "e1", engine_figures(online_tokens=80, asked=2)),
+        Point(600, "engine", "e2", engine_figures(online_tokens=20, asked=1)[:3]),
+        Point(660, "engine", "e1", engine_figures(online_tokens=7, asked=1)),
     ]
-    found = merge(points, 60)
+    found = history_of(points, 60)
     assert found.x == [600, 660]
     first, second = found.moments
     assert (first.of("tbt:online").num, first.of("tbt:online").share_in_time) == (2, 0.5)
     assert first.all_engines.online_tokens == 100
     assert first.per_s(100) == 5.0, "two writes of ten seconds"
     assert second.of("tbt:online").num == 0
-    assert found.whole().all_engines.online_tokens == 100
+    assert found.whole.all_engines.online_tokens == 107
+    assert found.last(60).all_engines.online_tokens == 7
+
+
+def test_every_window_is_drawn_with_steps_that_are_kept_as_long() -> None:
+    for window in WINDOWS.values():
+        assert window.window_s <= STEPS[window.step_s]
+        assert window.window_s / window.step_s <= 200
 
 
 def test_points_in_between_are_there_and_hold_nothing() -> None:
-    found = merge([Point(at, "engine", "e", engine_figures(asked=1)) for at in (0, 40)], 10)
+    found = history_of([Point(at, "engine", "e", engine_figures(asked=1)) for at in (0, 40)], 10)
     assert found.x == [0, 10, 20, 30, 40]
     assert [one.per_s(1.0) for one in found.moments] == [0.1, None, None, None, 0.1]
     assert found.quantiles_ms("ttft:online", 0.5) == [None] * 5
