@@ -8,7 +8,7 @@ import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from batch.broker import Broker
 from coserve.local.lock import Owner
@@ -263,18 +264,36 @@ async def _plugins(case: Case) -> Iterator[Finding]:
     if case.owner is None or case.database_url is None:
         return iter(())
     from store.bounded_connection import ANSWER_LIMIT_S
-    from store.repositories import engine as engines
     from store.session import Database
 
     database = Database(case.database_url, pool_size=1, limit_s=ANSWER_LIMIT_S)
     try:
         async with database.unit_of_work() as session:
-            urls = [one.url for one in await engines.states(session)]
+            named = [
+                one.strip().rstrip("/") for one in (case.settings.engine_urls or "").split(",")
+            ]
+            urls = await engines_in_use(session, [one for one in named if one])
     except SQLAlchemyError:
         return iter(())
     finally:
         await database.dispose()
     return iter([await asyncio.to_thread(_plugin, url) for url in urls])
+
+
+async def engines_in_use(session: AsyncSession, named: Sequence[str]) -> list[str]:
+    """Addresses that the gateway uses; where none is named, it started one of its own.
+
+    Each start gives that one a new port, so the one seen last is meant.
+    """
+    from store.repositories import engine as engines
+
+    own = [
+        (one.seen_at, one.url)
+        for one in await engines.list_all(session)
+        if one.added_at is None and one.seen_at is not None
+    ]
+    static = named or [url for _, url in sorted(own)[-1:]]
+    return [one.url for one in await engines.in_use(session, static)]
 
 
 def _plugin(url: str) -> Finding:

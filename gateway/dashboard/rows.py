@@ -19,6 +19,7 @@ from gateway.auth.roles import Permission, may
 from gateway.dashboard.access import Admin, AdminDep, ResourcesDep
 from gateway.dashboard.pages import page
 from gateway.dashboard.resources import Resources
+from gateway.dashboard.row_errors import RowError, grouped
 from gateway.tenants.actor import Action
 from store.models import Batch, File
 from store.repositories import overview, row_browser
@@ -27,6 +28,9 @@ from store.repositories.row_browser import STATE_GROUPS, RowDetail
 router = APIRouter()
 
 PAGE_ROWS: Final = 50
+MAX_PARAMETER: Final = 600
+MAX_GROUPED: Final = 5000
+"""Errors that are counted together, the newest ones."""
 MAX_TEXT: Final = 20_000
 """Characters shown of one text."""
 
@@ -47,12 +51,14 @@ class RowsQuery(BaseModel):
 
     Attributes:
         group: One of `STATE_GROUPS`; anything else means all.
+        error: The code of an error; only rows that failed with it.
         search: Part of a custom id.
         after: The page begins behind this line.
         line: The row whose texts are shown.
     """
 
     group: str = ""
+    error: str = Field(default="", max_length=200)
     search: str = Field(default="", max_length=512)
     after: int = Field(default=0, ge=0, le=2**31 - 1)
     line: int | None = Field(default=None, ge=1, le=2**31 - 1)
@@ -111,7 +117,12 @@ class RowView:
     def parameters(self) -> list[tuple[str, str]]:
         """Everything else of its request."""
         return [
-            (key, text_of(value)[:200])
+            (
+                key,
+                text
+                if len(text := text_of(value)) <= MAX_PARAMETER
+                else f"{text[:MAX_PARAMETER]} …",
+            )
             for key, value in self.body.items()
             if key not in ("messages", "prompt", "input")
         ]
@@ -138,16 +149,8 @@ class RowView:
     @property
     def error(self) -> str:
         """Why it failed: status, code and message; empty for one that did not."""
-        response = _mapping(self._result.get("response"))
-        error = _mapping(self._result.get("error")) or _mapping(
-            _mapping(response.get("body")).get("error")
-        )
-        if not error:
-            return ""
-        head = (response.get("status_code"), error.get("code") or error.get("type"))
-        return (
-            f"{' '.join(str(one) for one in head if one)}: {error.get('message') or 'no message'}"
-        )
+        error = RowError.of(self.row.line) if self.row.line else None
+        return "" if error is None else error.words
 
     @property
     def attempts(self) -> list[str]:
@@ -185,8 +188,15 @@ async def rows_page(
             raise NotFound(f"No batch found with id '{batch_id[:64]}'.")
         batch = found.batch
         listed, has_more = await row_browser.page(
-            work, batch, group=group, search=query.search, after=query.after, limit=PAGE_ROWS
+            work,
+            batch,
+            row_browser.Wanted(group, query.error, query.search),
+            after=query.after,
+            limit=PAGE_ROWS,
         )
+        failures: Sequence[bytes] = ()
+        if group == "failed" or query.error:
+            failures = await row_browser.failures(work, batch, limit=MAX_GROUPED)
         line_no = query.line
         chosen, file = None, None
         if line_no is not None and may(admin.key.role, Permission.OPERATE):
@@ -198,7 +208,7 @@ async def rows_page(
             "failed": await row_browser.next_line(work, batch, line_no or 0, failed=True),
         }
     view = None if chosen is None else RowView(chosen, await _request_of(resources, file, chosen))
-    kept = {"group": group, "search": query.search}
+    kept = {"group": group, "error": query.error, "search": query.search}
     return page(
         request,
         resources,
@@ -207,7 +217,10 @@ async def rows_page(
         admin=admin,
         batch=batch,
         file_name=found.input_name,
-        rows=listed,
+        rows=[(row, RowError.of(row.error_line) if row.error_line else None) for row in listed],
+        errors=grouped(failures),
+        error=query.error,
+        counted=len(failures) if len(failures) == MAX_GROUPED else None,
         states=STATES,
         groups=GROUPS,
         group=group,

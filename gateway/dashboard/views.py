@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import orjson
 
@@ -14,6 +13,7 @@ from batch.rerun import REPEATABLE
 from batch.states import CANCELLABLE_BATCH, TERMINAL_BATCH, BatchStatus
 from batch.steer import STEERABLE
 from gateway.dashboard import wording
+from gateway.dashboard.row_errors import RowError
 from store.models import Batch, BatchEvent
 from store.repositories.overview import BatchOverview, FailedRow, ProgressPoint
 
@@ -275,25 +275,14 @@ class FailedRowView:
 
     line_no: int
     custom_id: str
-    status_code: int | None
-    code: str
-    message: str
+    error: RowError
     at: datetime
 
     @classmethod
     def of(cls, row: FailedRow) -> FailedRowView:
         """Read the line that will stand in the error file."""
-        line: dict[str, Any] = orjson.loads(row.line)
-        response = line.get("response") or {}
-        error = line.get("error") or (response.get("body") or {}).get("error") or {}
-        return cls(
-            line_no=row.line_no,
-            custom_id=row.custom_id,
-            status_code=response.get("status_code"),
-            code=str(error.get("code") or error.get("type") or ""),
-            message=str(error.get("message") or "no message"),
-            at=row.created_at,
-        )
+        error = RowError.of(row.line) or RowError(None, "", "no message")
+        return cls(row.line_no, row.custom_id, error, row.created_at)
 
 
 def progress_chart(points: Sequence[ProgressPoint], view: BatchView) -> str:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, func, select
+import orjson
+from sqlalchemy import ColumnElement, LargeBinary, case, func, literal, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from store.models import Batch, BatchRow, RowResult
@@ -27,6 +28,7 @@ class RowSummary:
 
     Attributes:
         ended_at: When its result was written; none before.
+        error_line: Its line of the error file; none where it has none.
     """
 
     line_no: int
@@ -36,6 +38,7 @@ class RowSummary:
     prompt_tokens: int | None
     completion_tokens: int | None
     ended_at: datetime | None
+    error_line: bytes | None
 
 
 @dataclass(frozen=True)
@@ -65,16 +68,31 @@ class RowDetail:
     ended_at: datetime | None
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """Which rows of a batch.
+
+    Attributes:
+        group: One of `STATE_GROUPS`; empty: all.
+        error: A code that the error of their results must have (its line says it, as a JSON
+            string); empty: any, or none.
+        search: What their custom ids must hold; empty: anything.
+    """
+
+    group: str = ""
+    error: str = ""
+    search: str = ""
+
+
 async def page(
-    session: AsyncSession, batch: Batch, *, group: str, search: str, after: int, limit: int
+    session: AsyncSession, batch: Batch, wanted: Wanted, *, after: int, limit: int
 ) -> tuple[Sequence[RowSummary], bool]:
     """Rows in the order of their lines, and whether more follow.
 
     Args:
         session: An open transaction.
         batch: Whose rows.
-        group: One of `STATE_GROUPS`; empty: all.
-        search: What their custom ids must hold; empty: anything.
+        wanted: Which of them.
         after: Only lines behind this one.
         limit: How many at most.
     """
@@ -84,10 +102,16 @@ async def page(
         .order_by(BatchRow.line_no)
         .limit(limit + 1)
     )
-    if group:
-        rows = rows.where(BatchRow.status.in_(STATE_GROUPS[group]))
-    if search:
-        rows = rows.where(func.strpos(BatchRow.custom_id, search) > 0)
+    if wanted.group:
+        rows = rows.where(BatchRow.status.in_(STATE_GROUPS[wanted.group]))
+    if wanted.search:
+        rows = rows.where(func.strpos(BatchRow.custom_id, wanted.search) > 0)
+    if wanted.error:
+        # Postgres may refuse to read a line as JSON (a NUL in a text): its bytes are searched.
+        said = literal(orjson.dumps(wanted.error), LargeBinary)
+        rows = rows.join(RowResult, RowResult.row_id == BatchRow.id).where(
+            ~RowResult.succeeded, func.position(said.op("IN")(RowResult.line)) > 0
+        )
     # Results are joined to the page alone, not to every row of the batch.
     shown = rows.subquery()
     query = (
@@ -99,12 +123,24 @@ async def page(
             RowResult.prompt_tokens,
             RowResult.completion_tokens,
             RowResult.created_at,
+            case((~RowResult.succeeded, RowResult.line)),
         )
         .outerjoin(RowResult, RowResult.row_id == shown.c.id)
         .order_by(shown.c.line_no)
     )
     found = [RowSummary(*row) for row in await session.execute(query)]
     return found[:limit], len(found) > limit
+
+
+async def failures(session: AsyncSession, batch: Batch, *, limit: int) -> Sequence[bytes]:
+    """Lines of the error file, the newest first."""
+    query = (
+        select(RowResult.line)
+        .where(RowResult.batch_id == batch.id, ~RowResult.succeeded)
+        .order_by(RowResult.seq.desc())
+        .limit(limit)
+    )
+    return list(await session.scalars(query))
 
 
 async def one(session: AsyncSession, batch: Batch, line_no: int) -> RowDetail | None:

@@ -11,6 +11,8 @@ from sqlalchemy import text
 from typer.testing import CliRunner
 
 from coserve.cli import app
+from coserve.local.checkup import engines_in_use
+from store.repositories import engine as engines
 from store.schema import NEEDED
 from store.session import Database
 from tests.integration.coserve.commands.test_shapes import documented
@@ -88,3 +90,16 @@ def test_an_upgrade_is_told_before_it_happens(cli: CliRunner, database_url: str)
     assert all(one["title"] for one in plan["migrations"])
     assert "would run migration 0011: " in cli.invoke(app, ["upgrade", "--check"]).stdout
     assert cli.invoke(app, ["upgrade"]).exit_code == 2
+
+
+async def test_engines_of_earlier_starts_are_not_missed(database: Database) -> None:
+    async with database.unit_of_work() as session:
+        for number in (3, 1, 2):
+            await engines.saw(session, f"http://127.0.0.1:{number}", "m", 2048, {})
+            await session.execute(text("UPDATE engines SET seen_at = seen_at - interval '1 hour'"))
+        await engines.add(session, "http://rack:1")
+        assert await engines_in_use(session, []) == ["http://127.0.0.1:2", "http://rack:1"]
+        assert await engines_in_use(session, ["http://named:1"]) == [
+            "http://named:1",
+            "http://rack:1",
+        ]

@@ -61,6 +61,35 @@ async def test_a_row_is_shown_with_prompt_answer_and_usage_and_is_noted(site: Si
     assert (entry.detail or {})["data"] == {"line": 7}
 
 
+async def test_every_error_is_counted_by_code_and_leads_to_its_rows(site: Site) -> None:
+    lines = [line(f"good-{n}") for n in range(5)]
+    lines += [line(f"long-{n}", "fake:status=400") for n in range(70)]
+    lines += [line(f"other-{n}", "fake:status=422") for n in range(3)]
+    batch_id = await add_batch(site.bench.database, site.bench.file_store, lines)
+    await site.bench.dispatch(FakeEngineClient(FakeEngine()))
+    path = f"/admin/batches/{batch_id}/rows"
+    said = await words(site, f"{path}?group=failed")
+    codes = re.findall(r"(\d+) (\S+) ordered by the prompt", said)
+    assert sorted(int(num) for num, _ in codes) == [3, 70], said
+    rare = min(codes, key=lambda one: int(one[0]))[1]
+    found = await words(site, f"{path}?error={rare}")
+    assert "other-0" in found
+    assert "other-2" in found
+    assert "long-" not in found
+    assert f"No row here failed with {rare}x" in await words(site, f"{path}?error={rare}x")
+    seen: set[str] = set()
+    async with site.admin() as client:
+        following: str | None = f"{path}?group=failed"
+        while following:
+            html = (await client.get(following)).text
+            seen |= set(re.findall(r">((?:long|other)-\d+)<", html))
+            more = re.search(r'href="([^"]+)" rel="next"', html)
+            following = more and more[1].replace("&amp;", "&")
+    assert len(seen) == 73, "every one of them"
+    page = await words(site, f"/admin/batches/{batch_id}")
+    assert "Every error, by code" in page
+
+
 async def test_from_one_failed_row_to_the_next(site: Site) -> None:
     path = await ran(site)
     async with site.admin() as client:

@@ -168,7 +168,7 @@ def test_an_ended_batch_says_how_long_it_took() -> None:
 )
 def test_a_failed_row_shows_its_error(line: dict[str, Any], expected: tuple[Any, ...]) -> None:
     row = FailedRowView.of(FailedRow(3, "a", json.dumps(line).encode(), NOW))
-    assert (row.status_code, row.code, row.message) == expected
+    assert (row.error.status_code, row.error.code, row.error.message) == expected
 
 
 def test_an_unknown_event_is_still_said() -> None:
