@@ -27,11 +27,12 @@ class RowError:
         """Read a line of a result; none for one that succeeded."""
         result: dict[str, Any] = orjson.loads(line)
         response = result.get("response") or {}
-        error = result.get("error") or (response.get("body") or {}).get("error")
-        if not error:
+        status_code = response.get("status_code")
+        error = result.get("error") or (response.get("body") or {}).get("error") or {}
+        if not error and (status_code or 200) < 400:
             return None
         return cls(
-            status_code=response.get("status_code"),
+            status_code=status_code,
             code=str(error.get("code") or error.get("type") or ""),
             message=str(error.get("message") or "no message"),
         )

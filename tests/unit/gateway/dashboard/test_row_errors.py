@@ -21,6 +21,7 @@ def test_an_error_is_the_lines_or_the_answers() -> None:
     theirs = RowError.of(line(status=400, body={"error": {"type": "bad_request", "code": None}}))
     assert theirs == RowError(400, "bad_request", "no message")
     assert theirs.words == "400 bad_request: no message"
+    assert RowError.of(line(status=500)) == RowError(500, "", "no message")
     assert RowError.of(line(status=200, body={"choices": []})) is None
 
 
