@@ -118,13 +118,7 @@ class OverviewView:
             *troubles.of_targets(now),
             *troubles.of_batches(batches),
             *troubles.of_dispatchers(batches, heartbeat_age_s),
-            *troubles.of_receivers(
-                sum(
-                    one.endpoint.failing_since_at is not None and one.endpoint.disabled_at is None
-                    for one in receivers
-                ),
-                sum(one.endpoint.disabled_at is not None for one in receivers),
-            ),
+            *troubles.of_receivers(receivers),
             *troubles.of_storage(_storage(resources)),
             *troubles.of_full(resources.full_places),
             *troubles.of_broker(await broker),

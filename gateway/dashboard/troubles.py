@@ -9,6 +9,7 @@ from engine_adapter.client.pool import Member
 from gateway.dashboard import wording
 from gateway.dashboard.views import BatchView
 from gateway.history.reading import Moment
+from store.repositories.webhook_overview import EndpointOverview
 
 GOOD_SHARE, FAIR_SHARE = 0.95, 0.90
 """Attainment is green from the first on, amber from the second, else red (decision 0129)."""
@@ -17,6 +18,7 @@ MIN_JUDGED = 20
 FULL_SHARE, NEARLY_FULL_SHARE = 0.95, 0.90
 SWEEP_LATE_S = 30.0
 DISPATCHER_LATE_S = 30.0
+MAX_NAMED = 3
 WAITS_LONG_S = 60.0
 """A batch gets a dispatcher within seconds: one that has waited for so long should have one."""
 
@@ -139,13 +141,38 @@ def of_batches(batches: Sequence[BatchView]) -> Iterator[Trouble]:
             )
 
 
-def of_receivers(num_failing: int, num_disabled: int) -> Iterator[Trouble]:
+def of_receivers(receivers: Sequence[EndpointOverview]) -> Iterator[Trouble]:
     """Webhook receivers that do not answer."""
-    for num, word, tone in ((num_failing, "failing", "warn"), (num_disabled, "disabled", "bad")):
-        if num:
-            what = f"{num} webhook {'receiver is' if num == 1 else 'receivers are'} {word}"
-            cause = "Deliveries there got no good answer."
-            yield Trouble(tone, what, cause, "/webhooks", "Webhooks")
+    disabled = [one for one in receivers if one.endpoint.disabled_at is not None]
+    failing = [
+        one
+        for one in receivers
+        if one.endpoint.failing_since_at is not None and one.endpoint.disabled_at is None
+    ]
+    if failing:
+        since = min(one.endpoint.failing_since_at or one.now for one in failing)
+        wait = sum(one.num_pending for one in failing)
+        cause = (
+            f"Deliveries to {_some(failing)} got no good answer for"
+            f" {wording.about((failing[0].now - since).total_seconds())}; {wait} wait."
+        )
+        what = f"{_receivers(len(failing))} failing"
+        yield Trouble("warn", what, cause, "/webhooks", "Webhooks")
+    if disabled:
+        cause = f"Nothing is sent to {_some(disabled)} any more."
+        what = f"{_receivers(len(disabled))} disabled"
+        yield Trouble("bad", what, cause, "/webhooks", "Webhooks")
+
+
+def _receivers(num: int) -> str:
+    return f"{num} webhook {'receiver is' if num == 1 else 'receivers are'}"
+
+
+def _some(receivers: Sequence[EndpointOverview]) -> str:
+    """Names of the first few."""
+    names = [one.endpoint.name for one in receivers]
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return ", ".join(names[:MAX_NAMED]) + more
 
 
 def of_storage(disk: Storage | None) -> Iterator[Trouble]:

@@ -12,6 +12,8 @@ from engine_adapter.client.pool import Member
 from gateway.dashboard import troubles
 from gateway.dashboard.troubles import Storage, attainment_tone
 from gateway.history.reading import Latencies, Moment
+from store.models import WebhookEndpoint
+from store.repositories.webhook_overview import EndpointOverview
 from tests.unit.gateway.dashboard.test_views import NOW, view
 
 
@@ -74,7 +76,7 @@ def test_attainment_has_colours(share: float | None, tone: str) -> None:
 def test_storage_workers_and_receivers() -> None:
     assert not [*troubles.of_storage(Storage(100, 20)), *troubles.of_workers(5.0)]
     assert not [
-        *troubles.of_receivers(0, 0),
+        *troubles.of_receivers([receiver("well")]),
         *troubles.of_workers(None),
         *troubles.of_storage(None),
     ]
@@ -82,10 +84,33 @@ def test_storage_workers_and_receivers() -> None:
     assert [one.tone for one in troubles.of_storage(Storage(100, 2))] == ["bad"]
     (late,) = troubles.of_workers(300.0)
     assert "5 min ago" in late.cause
-    assert [one.what for one in troubles.of_receivers(1, 2)] == [
-        "1 webhook receiver is failing",
-        "2 webhook receivers are disabled",
+
+
+def receiver(name: str, *, failing_s: float = 0, disabled: bool = False) -> EndpointOverview:
+    endpoint = WebhookEndpoint(
+        name=name,
+        failing_since_at=NOW - timedelta(seconds=failing_s) if failing_s else None,
+        disabled_at=NOW if disabled else None,
+    )
+    return EndpointOverview(endpoint, "Default", 2, NOW)
+
+
+def test_receivers_that_fail_are_named() -> None:
+    failing = [receiver("night", failing_s=300), receiver("day", failing_s=60)]
+    off = [receiver(f"old-{n}", failing_s=900, disabled=True) for n in range(5)]
+    found = [*troubles.of_receivers([*failing, receiver("well"), *off])]
+    assert [(one.what, one.cause) for one in found] == [
+        (
+            "2 webhook receivers are failing",
+            "Deliveries to night, day got no good answer for 5 min; 4 wait.",
+        ),
+        (
+            "5 webhook receivers are disabled",
+            "Nothing is sent to old-0, old-1, old-2 and 2 more any more.",
+        ),
     ]
+    (one,) = troubles.of_receivers([receiver("night", failing_s=300)])
+    assert one.what == "1 webhook receiver is failing"
 
 
 def test_rows_that_nobody_sends() -> None:
