@@ -49,7 +49,7 @@
       legend: { live: true, markers: { dash: (plot, i) => (plot.series[i].dash ? "dotted" : "solid") } },
       padding: [null, 30, null, null],
       scales: { y: { range: (_u, _min, max) => [0, Math.max(data.max ?? 0, (data.target ?? 0) * 1.1, (max ?? 0) * 1.05, 1)] } },
-      axes: [{ ...axis, values: (_u, ticks) => ticks.map(when(span)), space: 90, incrs: MARKS_S }, { ...axis, size: 72, values: (_u, ticks) => ticks.map((v) => v.toLocaleString("en") + (unit.length > 3 ? "" : unit)), incrs: [1, 2, 5, 10, 20, 25, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000] }],
+      axes: [{ ...axis, values: (_u, ticks) => ticks.map(when(span)), space: 90, incrs: MARKS_S }, { ...axis, size: 84, values: (_u, ticks) => ticks.map((v) => v.toLocaleString("en") + (unit.length > 3 ? "" : unit)), incrs: [1, 2, 5, 10, 20, 25, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000] }],
       series: [
         { label: "UTC", value: (_u, s) => (data.x.length ? when(span)(s ?? data.x[newest]) : "–") },
         ...(data.stack ? lines.toReversed() : lines),
