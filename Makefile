@@ -63,10 +63,10 @@ docs: setup-dev  ## serve these pages as a site at http://127.0.0.1:8000, built 
 # Several tests at once; those that share an engine in one process (tests/fixtures/order.py).
 PYTEST := $(BIN)/pytest -n auto --dist loadgroup --no-loadscope-reorder
 
-test: setup-dev setup-helm setup-engine setup-kernels  ## set up if needed, run all but the thorough tests
-	$(PYTEST) tests -m "not thorough"
+test: setup-dev setup-engine setup-kernels  ## unit, contract, integration, the engine once per mechanism, one browser path (12 to 15 min)
+	$(PYTEST) tests --ignore tests/architecture -m "not thorough"
 
-test-all: setup-dev setup-helm setup-engine setup-kernels  ## every test, the thorough ones too; the end says what took how long
+test-all: setup-dev setup-helm setup-engine setup-kernels  ## every test, the thorough ones and those of make check too; the end says what took how long (45 to 50 min)
 	$(PYTEST) tests $(if $(COMPATIBILITY),--compatibility $(COMPATIBILITY))
 
 # A test that fails beside thousands of others and passes alone is named, not hidden; four of them are no accident.

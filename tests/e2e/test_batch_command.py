@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.fixtures.stack import ROOT, Stack
 
@@ -28,6 +29,7 @@ def coserve(stack: Stack, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.thorough
 def test_submit_wait_and_download(stack: Stack, tmp_path: Path) -> None:
     headers = {"authorization": f"Bearer {stack.api_key}"}
     models = httpx.get(f"{stack.base_url}/models", headers=headers, timeout=30).json()

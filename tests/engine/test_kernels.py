@@ -46,7 +46,7 @@ def test_kernels_move_every_byte_where_the_oracle_does() -> None:
     assert {"1", "2"} <= set(covered["window_pages"]), "transfers larger than the staging buffers"
 
 
-@pytest.mark.parametrize("capability", [80, 90])
+@pytest.mark.parametrize("capability", [80, pytest.param(90, marks=pytest.mark.thorough)])
 def test_kernels_compile_to_machine_code(capability: int, tmp_path: Path) -> None:
     env = {"TRITON_CACHE_DIR": str(tmp_path)}
     found = run_with_triton("kernel_compile.py", capability, env=env)

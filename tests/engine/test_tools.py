@@ -24,6 +24,8 @@ from tests.fixtures.engine import (
 )
 from tests.fixtures.online import Gateway, running_gateway
 
+pytestmark = pytest.mark.thorough
+
 CITY = {
     "type": "object",
     "properties": {"city": {"type": "string", "enum": ["Paris"]}, "days": {"type": "boolean"}},
@@ -47,9 +49,7 @@ def caller(engine_python: Path, folder: Path, says: str) -> Path:
     return target
 
 
-@pytest.fixture(
-    scope="module", params=["no parser", pytest.param("qwen", marks=pytest.mark.thorough)]
-)
+@pytest.fixture(scope="module", params=["no parser", "qwen"])
 def engine(
     request: pytest.FixtureRequest, engine_python: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RunningEngine]:

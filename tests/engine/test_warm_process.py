@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.engine.engine_scripts import run_code, run_forked
 from tests.fixtures.supervised import wait_until
+
+pytestmark = pytest.mark.thorough
 
 
 def lives(pid: int) -> bool:

@@ -135,19 +135,13 @@ async def test_a_shutdown_puts_running_rows_back(
     await until(lambda: not held.running and not held.waiting)
 
 
-async def test_a_lost_message_costs_one_sweep(
-    settings: BatchSettings, database: Database, file_store: FileStore, tmp_path: Path
-) -> None:
-    """Nobody asks for the validation: as if the broker had been wiped."""
-    batch_id = await add_validating(database, file_store, [line("a"), line("b")])
-    with workers(installation(settings), tmp_path / "log"):
-        await until_status(database, batch_id, "completed")
-
-
 async def test_a_full_broker_costs_no_batch(
     settings: BatchSettings, database: Database, file_store: FileStore, tmp_path: Path
 ) -> None:
-    """Nothing can be sent, or noted as taken, until it has room; then the sweep asks again."""
+    """Nothing can be sent, or noted as taken, until it has room; then the sweep asks again.
+
+    The message of the validation is lost for good, as if the broker had been wiped.
+    """
     queue = CeleryQueue(make_app(settings))
     with (
         redis.Redis.from_url(settings.broker_url) as broker,

@@ -33,7 +33,7 @@ NUM_ENGINES = 6
 """More than the processes with which the two hosts begin."""
 
 NUM_ROWS = 120
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.thorough]
 
 
 async def until_all_are_served(database: Database) -> set[str]:

@@ -70,14 +70,8 @@ def gateway(port: int, log: Path) -> Iterator[ForkedProcess]:
 
 
 @pytest.mark.contract("P-26", "P-27")
-@pytest.mark.parametrize(
-    "victim",
-    [
-        pytest.param("gateway", marks=pytest.mark.thorough),
-        "worker",
-        pytest.param("pool child", marks=pytest.mark.thorough),
-    ],
-)
+@pytest.mark.thorough
+@pytest.mark.parametrize("victim", ["gateway", "worker", "pool child"])
 async def test_kill_9_while_the_engine_makes_it(
     settings: BatchSettings,
     database: Database,

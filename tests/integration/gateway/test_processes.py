@@ -130,6 +130,7 @@ def is_whole(answer: bytes | None) -> bool:
     return answer is not None and answer.endswith(b"data: [DONE]\n\n")
 
 
+@pytest.mark.thorough
 async def test_two_processes_are_one_gateway(
     running: Running, database: Database, subtests: pytest.Subtests
 ) -> None:

@@ -115,6 +115,7 @@ async def key(database: Database) -> str:
         return (await keys.create(session, DEFAULT_PROJECT_ID, "test"))[1]
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(200)
 async def test_a_rolling_restart_loses_no_stream_and_no_upload(
     database_url: str, broker_url: str, tmp_path: Path, key: str

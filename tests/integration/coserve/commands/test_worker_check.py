@@ -18,6 +18,7 @@ from tests.fixtures.batches import PATIENCE_S, until
 from tests.fixtures.workers import ROOT, workers
 
 
+@pytest.mark.thorough
 async def test_a_worker_is_well_while_it_and_its_pool_run(
     database_url: str, broker_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -238,6 +238,7 @@ async def test_a_key_of_another_project_is_none(tenants: Tenants, database: Data
         assert (await http.get(f"/organization/admin_api_keys/{key['id']}")).status_code == 404
 
 
+@pytest.mark.thorough
 async def test_two_tenants_hammer_each_others_ids(tenants: Tenants) -> None:
     chance = random.Random(20261121)
     routes = [
