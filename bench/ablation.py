@@ -197,7 +197,7 @@ def rule_systems() -> dict[str, tuple[str, PolicySettings]]:
         made[f"- {rule}"] = ("conserve_v2", replace(plain, without=frozenset({rule})))
     for name, change in SWITCHES.items():
         made[f"- {name}"] = ("conserve_v2", replace(plain, **change))  # type: ignore[arg-type]
-    for rule in ("uncut", "quantile", "chunks_first"):
+    for rule in ("uncut", "quantile"):
         made[f"- {rule}{WITH_PACE}"] = made[f"- {rule}"]
     return {**made, f"conserve_v2{WITH_PACE}": made["conserve_v2"]}
 

@@ -72,7 +72,7 @@ Knob = tuple[float, int, int]
 SCALES = (0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.1, 1.2, 1.35, 1.5)
 SHARES = (2, 4, 8, 12, 16, 24, 32, 40, 48, 64, 80, 96, 128, 192, OUTSTANDING)
 TARGETED = ("conserve_v2", "conserve_v1", "xllm", "bros")
-WITHOUT_RULES = ("conserve_v2 - uncut", "conserve_v2 - uncut+chunks_first")
+WITHOUT_RULES = ("conserve_v2 - uncut",)
 COUNTED = (
     "sarathi_p", "non_preemptive", "round_robin", "fastgen", "vllm", "vllm_swap", "orca",
     "fastserve", "multires", "ecoserve", "distserve",

@@ -9,9 +9,8 @@ turns (:mod:`~engine_adapter.scheduling.queue`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
-from engine_adapter.scheduling.builder import UNBOUNDED_S, PlanBuilder, rows_that_fit, with_rows
+from engine_adapter.scheduling.builder import UNBOUNDED_S, PlanBuilder, with_rows
 from engine_adapter.scheduling.latency import LatencyModel, StepLoad
 from engine_adapter.scheduling.memory import VictimPool
 from engine_adapter.scheduling.policies.settings import PolicySettings
@@ -23,7 +22,7 @@ from engine_adapter.scheduling.queue import (
     retracted_rows,
 )
 from engine_adapter.scheduling.request import Phase, Release, RequestClass, RequestRow, pages_for
-from engine_adapter.scheduling.snapshot import ReadyRows, Snapshot
+from engine_adapter.scheduling.snapshot import Snapshot
 
 # --- Which waiting offline requests a step begins, and which of them hold up those behind.
 #
@@ -39,24 +38,7 @@ from engine_adapter.scheduling.snapshot import ReadyRows, Snapshot
 
 
 FLEX, WAITING = RequestClass.FLEX, Phase.WAITING
-MAX_PROMPTS_COMPARED = 4
 MAX_PARTIAL_BESIDE_ONLINE = 4
-
-
-def decode_worth_s(builder: PlanBuilder, ready: ReadyRows, budget_s: float) -> float:
-    """Seconds that the decoding requests which fit would cost if all offline slots decoded."""
-    predict, resources = builder.model.predict, builder.snapshot.resources
-    most = max(0, min(len(ready.rows), builder.rows_left))
-    bound_s = builder.bounded_s(budget_s)
-    taken, beside = rows_that_fit(builder.model, builder.load, ready, most, bound_s)
-    if not taken:
-        return 0.0
-    length = (beside.decode_context - builder.load.decode_context) // taken
-    slots = resources.total_slots - resources.reserved_slots
-    by_pages = resources.total_pages * resources.page_tokens // length
-    num_rows = max(1, len(ready.rows), min(slots, by_pages))
-    together = StepLoad(num_rows, num_rows * length, num_rows * length * length)
-    return taken * predict(together) / together.decode_rows
 
 
 class Admission:
@@ -192,28 +174,6 @@ class Admission:
         """Prompt tokens of the row that fit the step."""
         return self._builder.chunk_room(row, budget_s, self._keep_for(row))
 
-    def worth_s(self, row: RequestRow, budget_s: float) -> float:
-        """Seconds that the tokens which fit would cost as part of a full chunk."""
-        full = StepLoad()
-        full.add_chunk(self._builder.snapshot.limits.max_chunk_tokens, row.start_tokens)
-        return self.room(row, budget_s) * self._builder.model.predict(full) / full.num_tokens
-
-    def next_prompts(self) -> Iterator[RequestRow]:
-        """Rows whose prompt tokens could be taken next, the few that matter."""
-        yield from self._rows.offline_partial[:MAX_PROMPTS_COMPARED]
-        if not self.may_begin():
-            return
-        for row in self._order.waiting(self._builder.snapshot):
-            if row.phase is Phase.RETRACTED and row.host_tokens > 0:
-                continue
-            if row.fill_tokens <= self._room_tokens():
-                if not self._may_share(row):
-                    continue  # it has a turn
-                yield row
-            elif self._is_passed_over(row.fill_tokens):
-                continue
-            return
-
     def _keep_for(self, row: RequestRow) -> int:
         """Pages that are not for this row: none of those kept if it has begun, or is the only one.
 
@@ -304,24 +264,8 @@ class Harvester:
             keep_tokens=typical_online_tokens + settings.growth_tokens * (len(rows.offline) + 1),
         )
 
-    def fill_beside_online(self, budget_s: float, *, compares: bool = True) -> None:
-        """Algorithm 1, line 2 of v2: offline requests while they fit, the better filling first.
-
-        Decoding requests or prompt tokens come first, whichever would cost more elsewhere.
-        """
-        self._admission.open()
-        chunks_first = (
-            compares and not self._turns.decode_owed and self._chunks_harvest_more(budget_s)
-        )
-        if chunks_first:
-            self._take_chunks(budget_s)
-        self._take_decode(budget_s)
-        if not chunks_first:
-            self._take_chunks(budget_s)
-        self._turns.close(self._builder, self._rows)
-
-    def fill_in_order(self, budget_s: float) -> None:
-        """Decoding requests, then prompt tokens, up to the bound."""
+    def fill_beside_online(self, budget_s: float) -> None:
+        """Decoding requests, then prompt tokens, up to the bound (Algorithm 1, line 2)."""
         self._admission.open()
         self._take_decode(budget_s)
         self._take_chunks(budget_s)
@@ -476,17 +420,6 @@ class Harvester:
         for row in beyond_share:
             if not admission.admit(row, budget_s):
                 return
-
-    def _chunks_harvest_more(self, budget_s: float) -> bool:
-        """Compare the two fillings by the compute they would save later."""
-        if self._builder.has_chunks:
-            return False
-        for row in self._admission.next_prompts():
-            saved_s = self._admission.worth_s(row, budget_s)
-            if saved_s > 0.0:
-                ready = self._builder.untaken(self._rows.offline_decode)
-                return saved_s > decode_worth_s(self._builder, ready, budget_s)
-        return False
 
     def _sharing_pays(self) -> bool:
         """Whether one mixed step is predicted to be no slower than a prefill and a decode step."""

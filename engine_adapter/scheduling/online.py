@@ -17,6 +17,7 @@ from engine_adapter.scheduling.memory import VictimPool
 from engine_adapter.scheduling.queue import RowsByRole
 from engine_adapter.scheduling.request import Phase, RequestRow, pages_for
 from engine_adapter.scheduling.snapshot import ReadyRows, Snapshot
+from engine_adapter.scheduling.targets import Slo
 
 # --- What online requests have been like: how long their prompts are, and how often one comes.
 
@@ -51,6 +52,83 @@ class OnlineArrivals:
     def prompt_tokens(self) -> int:
         """Expected length of the next prompt."""
         return max(1, round(self._mean))
+
+
+# --- Which promise is kept less well of late: first tokens in time, or gaps.
+
+KEPT_OF_FIRST_TOKENS = 0.99
+KEPT_OF_STEPS = 0.999
+"""What one event leaves of those before it: a minute of either, on a GPU that serves chat."""
+
+
+class LateShare:
+    """The share of late ones, old ones counting less and less.
+
+    Args:
+        kept: Weight that is left of what was counted, each time something is added.
+    """
+
+    def __init__(self, kept: float) -> None:
+        """Nothing was late yet."""
+        self._kept = kept
+        self._late = self._all = 0.0
+
+    def add(self, num: int, *, late: bool) -> None:
+        """Count so many at once."""
+        self._late = self._late * self._kept + (num if late else 0)
+        self._all = self._all * self._kept + num
+
+    @property
+    def share(self) -> float:
+        """Late ones of all; 0 before the first."""
+        return self._late / self._all if self._all else 0.0
+
+
+class Promises:
+    """How the two promises to online requests were kept: read off the snapshots as they come."""
+
+    def __init__(self) -> None:
+        """Start with both kept."""
+        self.first_tokens = LateShare(KEPT_OF_FIRST_TOKENS)
+        self.gaps = LateShare(KEPT_OF_STEPS)
+        self._seen_at_s = self._decoded_at_s = -math.inf
+        self._had_rows, self._num_decoding = False, 0
+
+    def update(self, snapshot: Snapshot, rows: Sequence[RequestRow]) -> None:
+        """Take in what the last step did.
+
+        Args:
+            snapshot: Now.
+            rows: Online requests that decode.
+        """
+        now_s, slo = snapshot.now_s, snapshot.slo
+        if self._num_decoding:
+            late = now_s - self._decoded_at_s > slo.tbt_s
+            self.gaps.add(self._num_decoding, late=late)
+        if self._num_decoding or not self._had_rows:
+            self._decoded_at_s = now_s
+        for row in rows:
+            if row.first_token_at_s > self._seen_at_s:
+                late = row.first_token_at_s - row.arrival_at_s > slo.ttft_s
+                self.first_tokens.add(1, late=late)
+        self._seen_at_s, self._had_rows, self._num_decoding = now_s, bool(rows), 0
+
+    def planned(self, num_decoding: int) -> None:
+        """The step to come has a token for so many online requests that decode."""
+        self._num_decoding = num_decoding
+
+    def prompt_budget_s(
+        self, builder: PlanBuilder, rows: list[RequestRow], decode_s: float
+    ) -> float:
+        """The gap cap; lifted for a late prompt while first tokens are kept less well than gaps."""
+        if self.first_tokens_suffer(builder.snapshot.slo):
+            return online_prefill_budget_s(builder, rows, decode_s)
+        return cut_budget_s(builder, rows, decode_s)
+
+    def first_tokens_suffer(self, slo: Slo) -> bool:
+        """Whether first tokens are later than gaps, each beside what its percentile allows."""
+        allowed = (1.0 - slo.ttft_share) / (1.0 - slo.tbt_share)
+        return self.first_tokens.share > allowed * self.gaps.share
 
 
 # --- How long a step may take, for the next tokens of online requests.
@@ -260,6 +338,11 @@ class OnlineFiller:
         """
         all_decode = len(rows.online_decode.rows) == len(rows.online)
         return all_decode and not rows.online_waiting and self._gap_s == 0.0
+
+    @property
+    def decode_waits(self) -> bool:
+        """Whether the step has prompts alone, and the decoding requests wait for the next one."""
+        return self._prefilled_alone
 
     def leave_out(self) -> None:
         """The step is one of offline prompts: it counts towards the gap of the online requests."""

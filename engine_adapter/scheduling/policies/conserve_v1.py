@@ -84,7 +84,7 @@ class ConserveV1(PolicyBase):
             fetch_online(builder, rows)
             builder.hold_back()
             budget_s = step_budget_s(builder, gap_s)
-            harvester.fill_in_order(budget_s)
+            harvester.fill_beside_online(budget_s)
             self._online.close(builder.predicted_s())
         else:
             budget_s = harvester.fill_alone()

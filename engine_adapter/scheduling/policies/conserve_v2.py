@@ -24,10 +24,10 @@ from engine_adapter.scheduling.memory import VictimPool, fetch_online, order_che
 from engine_adapter.scheduling.online import (
     OnlineArrivals,
     OnlineFiller,
+    Promises,
     cut_budget_s,
     first_token_slack_s,
     next_token_slack_s,
-    online_prefill_budget_s,
 )
 from engine_adapter.scheduling.plan import (
     Arrival,
@@ -60,7 +60,8 @@ class ConserveV2(PolicyBase):
         self._order = OfflineOrder(self.settings.batch_min_share)
         self._turns = Turns()
         self._arrivals = OnlineArrivals(self.settings.typical_online_tokens)
-        prompt_budget = online_prefill_budget_s if self.has("uncut") else cut_budget_s
+        self._promises = Promises()
+        prompt_budget = self._promises.prompt_budget_s if self.has("uncut") else cut_budget_s
         self._online = OnlineFiller(prompt_budget, fetches=True)
 
     def plan(self, snapshot: Snapshot) -> StepPlan:
@@ -68,6 +69,7 @@ class ConserveV2(PolicyBase):
         self._arrivals.update(snapshot)
         builder = self._builder(snapshot)
         rows = RowsByRole.of(snapshot)
+        self._promises.update(snapshot, rows.online_decode.rows)
         victims = VictimPool(builder, rows.offline, rows.online)
         harvester = Harvester(
             builder,
@@ -98,6 +100,8 @@ class ConserveV2(PolicyBase):
             online.close(builder.predicted_s())
             return bound_s, 0.0
         gap_s = online.take(builder, rows, victims)
+        if not online.decode_waits:
+            self._promises.planned(len(rows.online_decode.rows))
         fetch_online(builder, rows)
         builder.hold_back()
         budget_s = bound_s - gap_s
@@ -105,7 +109,7 @@ class ConserveV2(PolicyBase):
             filling = rows.online_filling(fetches=True)
             budget_s = min(budget_s, first_token_slack_s(builder, filling))
         online_s = builder.predicted_s()
-        harvester.fill_beside_online(budget_s, compares=self.has("chunks_first"))
+        harvester.fill_beside_online(budget_s)
         online.close(builder.predicted_s())
         return budget_s, online_s
 

@@ -9,7 +9,6 @@ RULES = (
     "quantile",
     "first_token",
     "uncut",
-    "chunks_first",
 )
 """What an ablation can leave out, beside the switches below; docs/scheduler.md has them."""
 

@@ -12,7 +12,10 @@ from engine_adapter.scheduling.driver import Driver
 from engine_adapter.scheduling.harvest import offline_only_budget_s
 from engine_adapter.scheduling.latency import PolynomialModel
 from engine_adapter.scheduling.online import (
+    KEPT_OF_FIRST_TOKENS,
+    LateShare,
     OnlineArrivals,
+    Promises,
     first_token_slack_s,
     next_token_slack_s,
     online_prefill_budget_s,
@@ -25,6 +28,57 @@ from engine_adapter.scheduling.targets import Slo
 
 if TYPE_CHECKING:
     from tests.unit.engine_adapter.conftest import World
+
+
+class TestPromises:
+    """Targets of the world: a second to the first token, 50 ms between two."""
+
+    def test_late_ones_count_less_as_others_follow(self) -> None:
+        late = LateShare(KEPT_OF_FIRST_TOKENS)
+        assert late.share == 0.0
+        late.add(1, late=True)
+        late.add(3, late=False)
+        assert late.share == pytest.approx(0.99 / 3.99)
+
+    def test_the_gap_of_a_step_counts_for_all_that_decoded_in_it(self, world: World) -> None:
+        promises = Promises()
+        rows = [world.online("a", phase=Phase.DECODE), world.online("b", phase=Phase.DECODE)]
+        for at_s in (10.0, 10.04, 10.10):
+            world.now_s = at_s
+            promises.update(world.snapshot(), rows)
+            promises.planned(len(rows))
+        assert promises.gaps.share == pytest.approx(2 / (2 + 2 * 0.999))
+
+    def test_a_step_they_wait_for_is_part_of_their_gap(self, world: World) -> None:
+        promises = Promises()
+        rows = [world.online("a", phase=Phase.DECODE)]
+        for at_s, num_decoding in ((10.0, 1), (10.03, 0), (10.06, 1), (10.09, 1)):
+            world.now_s = at_s
+            promises.update(world.snapshot(), rows)
+            promises.planned(num_decoding)
+        assert promises.gaps.share == pytest.approx(1 / 1.999)
+
+    def test_a_first_token_is_seen_once(self, world: World) -> None:
+        promises = Promises()
+        row = world.online("a", phase=Phase.DECODE)
+        row.arrival_at_s, row.first_token_at_s = 8.0, 9.5
+        for world.now_s in (9.5, 9.6):
+            promises.update(world.snapshot(), [row])
+        assert promises.first_tokens.share == 1.0
+        other = world.online("b", phase=Phase.DECODE)
+        other.arrival_at_s, other.first_token_at_s = 9.5, 9.65
+        world.now_s = 9.7
+        promises.update(world.snapshot(), [row, other])
+        assert promises.first_tokens.share == pytest.approx(0.99 / 1.99)
+
+    def test_shares_are_held_beside_what_their_percentiles_allow(self, world: World) -> None:
+        promises = Promises()
+        promises.first_tokens.add(100, late=False)
+        promises.first_tokens.add(3, late=True)
+        promises.gaps.add(100, late=False)
+        promises.gaps.add(2, late=True)
+        assert promises.first_tokens_suffer(Slo(1.0, 0.05))
+        assert not promises.first_tokens_suffer(Slo(1.0, 0.05, ttft_share=0.9, tbt_share=0.99))
 
 
 def test_the_typical_prompt_is_a_mean_of_what_arrived(world: World) -> None:
@@ -225,9 +279,9 @@ def test_prompts_fill_the_step_oldest_first(
 def test_where_steps_alternate_prompts_have_one_of_their_own(
     world: World, model: PolynomialModel
 ) -> None:
-    world.slo = Slo(ttft_s=0.4, tbt_s=0.05)  # no time to cut prompts
+    world.slo = Slo(ttft_s=0.4, tbt_s=0.05)  # no time to cut prompts, and first tokens are late
     world.limit(can_mix=False)
-    world.online("chat", phase=Phase.DECODE)
+    world.online("chat", phase=Phase.DECODE, arrival_at_s=-0.5, first_token_at_s=0.0)
     world.online("p0", prompt=100)
     world.online("p1", prompt=22)
     driver = Driver(ConserveV2(model))
