@@ -85,7 +85,7 @@ def examine(case: Case) -> Iterator[Finding]:
     said = _statusz(case.owner)
     yield _broker(case, said)
     yield _engine(case, said)
-    yield from asyncio.run(_plugins(case))
+    yield from asyncio.run(_plugins(case, answers=bool(said) and said["engine"]["ok"]))
 
 
 def _host() -> Finding:
@@ -259,8 +259,13 @@ def _told(name: str, part: Mapping[str, Any], look: str, good: str) -> Finding:
     return Finding(name, "bad", str(part["why"]), f"Look at: {look}")
 
 
-async def _plugins(case: Case) -> Iterator[Finding]:
-    """Whether each engine in use runs our scheduler, asked of the engine itself."""
+async def _plugins(case: Case, *, answers: bool) -> Iterator[Finding]:
+    """Whether each engine in use runs our scheduler, asked of the engine itself.
+
+    Args:
+        case: What is examined.
+        answers: Whether at least one answers the gateway.
+    """
     if case.owner is None or case.database_url is None:
         return iter(())
     from store.bounded_connection import ANSWER_LIMIT_S
@@ -277,7 +282,8 @@ async def _plugins(case: Case) -> Iterator[Finding]:
         return iter(())
     finally:
         await database.dispose()
-    return iter([await asyncio.to_thread(_plugin, url) for url in urls])
+    found = [await asyncio.to_thread(_plugin, url) for url in urls]
+    return iter([only_busy(found[0])] if answers and len(found) == 1 else found)
 
 
 async def engines_in_use(session: AsyncSession, named: Sequence[str]) -> list[str]:
@@ -294,6 +300,14 @@ async def engines_in_use(session: AsyncSession, named: Sequence[str]) -> list[st
     ]
     static = named or [url for _, url in sorted(own)[-1:]]
     return [one.url for one in await engines.in_use(session, static)]
+
+
+def only_busy(engine: Finding) -> Finding:
+    """What was found of the only engine, which the gateway reaches: one that is silent is busy."""
+    if engine.state != "bad":
+        return engine
+    slow = "it answers the gateway, but did not say in time what it runs"
+    return Finding(engine.name, "warn", slow, "It is busy: ask again.")
 
 
 def _plugin(url: str) -> Finding:
