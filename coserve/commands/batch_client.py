@@ -224,4 +224,8 @@ def _refusal(reply: httpx.Response) -> ServiceError:
 
 
 def _unreachable(lost: httpx.HTTPError) -> ServiceError:
-    return ServiceError(f"The service does not answer: {lost or type(lost).__name__}")
+    try:
+        at = f" at {lost.request.url.copy_with(path='/', query=None)}"
+    except RuntimeError:  # it failed before there was a request
+        at = ""
+    return ServiceError(f"The service does not answer{at}: {lost or type(lost).__name__}")

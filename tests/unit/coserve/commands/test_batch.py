@@ -87,7 +87,7 @@ def test_a_service_that_is_not_there_is_said_plainly(runner: CliRunner) -> None:
     arguments = ["get", "batch_x", "--api-key", "k", "--base-url", "http://127.0.0.1:1/v1"]
     result = runner.invoke(app, arguments)
     assert result.exit_code == 1
-    assert "The service does not answer" in result.output
+    assert "The service does not answer at http://127.0.0.1:1/" in " ".join(result.output.split())
     assert "Traceback" not in result.output
 
 
