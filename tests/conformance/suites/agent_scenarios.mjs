@@ -32,6 +32,7 @@ function job(forced) {
     stopWhen: (stepCountIs ?? isStepCount)(3),
   };
   if (forced) {
+    asked.providerOptions = { openai: { parallelToolCalls: false } };
     asked.prepareStep = ({ stepNumber }) => ({ toolChoice: stepNumber ? "auto" : "required" });
   }
   return { asked, cities };

@@ -27,6 +27,9 @@ ANSWER: Final = "18 degrees"
 one_loop = pytest.mark.asyncio(loop_scope="module")
 """Frameworks keep their client from one job to the next, and it keeps its loop."""
 
+CALL_ONCE: Final[dict[str, Any]] = {"tool_choice": "required", "parallel_tool_calls": False}
+"""A small model that is forced goes on to list the same call again, if it may."""
+
 hows = pytest.mark.parametrize("forced", [False, True] if REAL else [False])
 
 
@@ -60,7 +63,7 @@ def openai_agent(cities: list[str], *, forced: bool) -> Any:
         return FORECAST
 
     # After the call it lets the model choose, by its own default.
-    more = {"model_settings": ModelSettings(tool_choice="required")} if forced else {}
+    more = {"model_settings": ModelSettings(**CALL_ONCE)} if forced else {}
     return Agent(name="weather", instructions="Help.", model=MODEL, tools=[get_weather], **more)
 
 
@@ -100,7 +103,7 @@ async def test_pydantic_ai(forced: bool) -> None:
 
     class CallsFirst(AbstractCapability):  # type: ignore[misc]
         def get_model_settings(self) -> Any:
-            return lambda run: {"tool_choice": "required" if run.run_step <= 1 else "auto"}
+            return lambda run: CALL_ONCE if run.run_step <= 1 else {}
 
     cities: list[str] = []
     more: dict[str, Any] = {"capabilities": [CallsFirst()]} if forced else {}
@@ -164,7 +167,7 @@ def test_dspy(forced: bool) -> None:
         "description": "The weather in a city.",
         "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
     }
-    more = {"tool_choice": "required"} if forced else {}
+    more = CALL_ONCE if forced else {}
     (asked,) = given(JOB, tools=[{"type": "function", "function": function}], **more)
     # Plain text where nothing was called.
     calls = asked["tool_calls"] if isinstance(asked, dict) else []

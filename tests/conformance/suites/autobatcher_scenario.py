@@ -27,7 +27,8 @@ async def test_autobatcher() -> None:
     }
     async with BatchOpenAI(api_key=KEY, base_url=URL) as client:
         question = [{"role": "user", "content": JOB}]
-        more: dict[str, Any] = {"tool_choice": "required"} if REAL else {}
+        once = {"tool_choice": "required", "parallel_tool_calls": False}
+        more: dict[str, Any] = once if REAL else {}
         first = await client.responses.create(model=MODEL, input=question, tools=[tool], **more)
         call = first.output[-1]
         assert (call.type, call.name) == ("function_call", "get_weather")

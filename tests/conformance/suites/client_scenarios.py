@@ -254,7 +254,13 @@ WEATHER: Final[dict[str, Any]] = {
 STREAMS: Final[dict[str, dict[str, Any]]] = {
     "text": {"input": "Say hello.", "max_output_tokens": 64},
     "cut": {"input": "Count to a hundred.", "max_output_tokens": 3},
-    "call": {"input": "Paris?", "tools": [WEATHER], "tool_choice": "required"},
+    # One call: a small model that is forced goes on to list the same again.
+    "call": {
+        "input": "Paris?",
+        "tools": [WEATHER],
+        "tool_choice": "required",
+        "parallel_tool_calls": False,
+    },
     "chosen call": {"input": "fake:call=get_weather", "tools": [WEATHER], "max_output_tokens": 64},
     "failed": {"input": "fake:token_ms=20 fake:fail_after=2", "max_output_tokens": 64},
     "background": {"input": "Say hello.", "max_output_tokens": 8, "background": True},

@@ -146,7 +146,7 @@ const weather = {
 const streams = {
   text: { input: "Say hello.", max_output_tokens: 64 },
   cut: { input: "Count to a hundred.", max_output_tokens: 3 },
-  call: { input: "Paris?", tools: [weather], tool_choice: "required" },
+  call: { input: "Paris?", tools: [weather], tool_choice: "required", parallel_tool_calls: false },
   "chosen call": { input: "fake:call=get_weather", tools: [weather], max_output_tokens: 64 },
   failed: { input: "fake:token_ms=20 fake:fail_after=2", max_output_tokens: 64 },
   background: { input: "Say hello.", max_output_tokens: 8, background: true },
