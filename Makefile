@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c '' >/dev/null 2>&1 && echo $$p || echo python3)
 BIN := .venv/bin
 
-.PHONY: help run test-all test-again docs setup setup-dev setup-engine setup-kernels setup-browser setup-pgbouncer setup-proxies setup-promtool setup-helm setup-conformance test check coverage compatibility conformance chaos fleet soak bench bench-batch reproduce lock lock-engine
+.PHONY: help run test-all test-again docs setup setup-dev setup-engine setup-kernels setup-browser setup-pgbouncer setup-proxies setup-promtool setup-helm setup-conformance images test check coverage compatibility conformance chaos fleet soak bench bench-batch reproduce lock lock-engine
 
 help:  ## list the verbs, with how long each takes on two cores
 	@awk -F ':.*## ' '/^# ---/ {gsub(/^# -+ | -+$$/, ""); print "\n" $$0} \
@@ -90,6 +90,9 @@ torture: setup-dev  ## every fault at random, an hour, beside chat and batches o
 fleet: setup-dev setup-engine  ## 3 gateways, 2 worker hosts, 6 engines, restarted and lost under load: promises and what was seen (12 min; MINUTES=)
 	FLEET_MINUTES=$(or $(MINUTES),10) $(BIN)/pytest -q -s -n 0 tests/fleet
 
+images: setup-dev  ## build the service's image and run all of it as docker-compose.yml says, with podman; as root (10 min)
+	$(BIN)/python -m tests.images
+
 soak: setup-dev setup-engine  ## a batch under waves of online streams: every answer as without them (15 min)
 	$(BIN)/python -m tests.soak $(if $(SEED),--seed $(SEED)) --save
 
@@ -121,7 +124,9 @@ lock-engine: setup-dev  ## pin the engine's lists again; lines marked "no-deps" 
 	  { echo "# Frozen from $$name.in by \`make lock-engine\`. Complete but for torch, so installed without dependencies."; \
 	    $$uv pip compile -q --universal --python-version 3.11 --no-deps --generate-hashes --no-header --no-annotate \
 	      --no-emit-index-url $$flat; } > $$list.new && mv $$list.new $$list.txt || exit 1; rm $$flat; \
-	done
+	done; \
+	$$uv pip compile -q --python-version 3.12 --python-platform x86_64-manylinux_2_34 --generate-hashes --no-emit-index-url \
+	  --no-annotate --custom-compile-command "make lock-engine" requirements/engine-cuda.in -o requirements/engine-cuda.txt
 
 # --- beside others ---------------------------------------------------------------------------
 .PHONY: bench-gateway lock-bench

@@ -1,5 +1,6 @@
 # The gateway, the workers, beat and the migration job: one image, the command decides.
-FROM python:3.12-slim AS build
+ARG PYTHON=python:3.12-slim@sha256:78387bc3881b8273120a12ebe6c1ab22b018ccc2c9adf565ae1ac9b536e184ea
+FROM ${PYTHON} AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 WORKDIR /app
 COPY requirements/service.txt requirements/service.in requirements/
@@ -12,9 +13,10 @@ COPY store store
 COPY engine_adapter engine_adapter
 COPY kernels kernels
 COPY migrations migrations
-RUN /venv/bin/pip install --no-deps --no-build-isolation --config-settings editable_mode=compat -e .
+RUN /venv/bin/pip install --no-deps --no-build-isolation --config-settings editable_mode=compat -e . \
+ && /venv/bin/python -m compileall -q coserve gateway batch store engine_adapter kernels migrations
 
-FROM python:3.12-slim
+FROM ${PYTHON}
 RUN useradd --uid 10001 --create-home app && mkdir -p /data && chown app /data
 COPY --from=build /venv /venv
 COPY --from=build /app /app

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -52,13 +53,14 @@ def _become(argv: tuple[str, ...], env: dict[str, str] | None = None) -> NoRetur
     os.execvpe(argv[0], list(argv), {**os.environ, **(env or {})})
 
 
-def _beat_is_main_process() -> bool:
+def beat_is_main_process(proc: Path = Path("/proc")) -> bool:
     """Whether the first process of this container is beat (a container runs one part)."""
     try:
-        argv = Path("/proc/1/cmdline").read_bytes().split(b"\0")
+        said = (proc / "1" / "cmdline").read_text(errors="replace")
     except OSError:
         return False
-    return b"celery" in argv and b"beat" in argv
+    # Celery calls itself `[celery beat] …` once it runs.
+    return {"celery", "beat"} <= set(re.split(r"[\0 \[\]]+", said))
 
 
 def _worker_is_well(settings: BatchSettings) -> bool:
@@ -90,7 +92,7 @@ def serve(
     elif part is ServedPart.WORKER_CHECK:
         raise typer.Exit(0 if _worker_is_well(batch) else 1)
     elif part is ServedPart.BEAT_CHECK:
-        healthy = _beat_is_main_process() and not asyncio.run(batch.broker.fault(_CHECK_LIMIT_S))
+        healthy = beat_is_main_process() and not asyncio.run(batch.broker.fault(_CHECK_LIMIT_S))
         raise typer.Exit(0 if healthy else 1)
     else:
         # Beat keeps its schedule in the working directory: one that is ours to write to.

@@ -123,3 +123,44 @@ def test_the_example_environment_names_every_required_variable() -> None:
     example = (ROOT / "docker/example.env").read_text()
     required = set(re.findall(r"\$\{([A-Z_]+):\?", COMPOSE))
     assert required == set(re.findall(r"^([A-Z_]+)=", example, re.MULTILINE))
+
+
+OURS = sorted(name for name, one in SERVICES.items() if str(one["image"]).startswith("coserve/"))
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_our_containers_write_only_where_they_must(name: str) -> None:
+    service = SERVICES[name]
+    assert service["read_only"] is True
+    assert service["tmpfs"] == ["/tmp"]
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docker").glob("*.Dockerfile")), ids=str)
+def test_images_are_pinned_and_run_as_a_user(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    base = next(line for line in lines if line.startswith("ARG "))
+    assert re.search(r"@sha256:[0-9a-f]{64}$", base)
+    name = base.removeprefix("ARG ").partition("=")[0]
+    assert {line.split()[1] for line in lines if line.startswith("FROM ")} == {f"${{{name}}}"}
+    installs = [line for line in lines if "pip install" in line and " -r " in line]
+    assert installs
+    assert all("--require-hashes" in line for line in installs)
+    assert [line for line in lines if line.startswith("USER ")] == ["USER app"]
+
+
+def test_images_of_others_are_pinned() -> None:
+    others = [one["image"] for name, one in SERVICES.items() if name not in OURS]
+    assert all(re.search(r"@sha256:[0-9a-f]{64}$", image) for image in others)
+
+
+def test_volumes_of_an_engine_belong_to_its_user() -> None:
+    """A named volume begins with the owner of the image's folder; without one it is root's."""
+    made = (ROOT / "docker/engine.Dockerfile").read_text()
+    for volume in SERVICES["engine"]["volumes"]:
+        source, target, *mode = (
+            volume.rsplit(":", 2) if volume.endswith(":ro") else volume.split(":")
+        )
+        if mode != ["ro"]:
+            assert re.search(rf"chown app[^&]* {target}\b", made), (source, target)
