@@ -17,9 +17,9 @@ router = APIRouter(include_in_schema=False)
 
 
 class Word(BaseModel):
-    """What an engine says of itself."""
+    """What an engine says of itself; one of a later version may say more."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="ignore")
 
     url: str
     state: Literal["arrived", "here", "draining", "left"]

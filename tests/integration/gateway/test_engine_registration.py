@@ -156,6 +156,8 @@ async def test_only_the_token_registers(gateway: Gateway) -> None:
         wrong = await http.post("/internal/engines", json=word | {"url": "ftp://x"})
         assert wrong.status_code == 400
         assert (await http.post("/internal/engines", json=word)).status_code == 200
+        later = word | {"version": "of a later engine"}
+        assert (await http.post("/internal/engines", json=later)).status_code == 200
 
 
 async def _age(database: Database, url: str, by_s: float) -> None:

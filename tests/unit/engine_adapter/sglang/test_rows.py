@@ -26,6 +26,13 @@ def test_offline_with_deadline_and_batch() -> None:
     assert found.batch_id == "batch_1"
 
 
+def test_what_a_later_gateway_says_beside_it_is_passed_over() -> None:
+    detail = {"class": "offline", "deadline_in_s": 60, "batch": "batch_1", "weight": [2]}
+    found = classify(-2, {"coserve": detail, "other": {"class": "flex"}})
+    assert found == classify(-2, {"coserve": {"deadline_in_s": 60, "batch": "batch_1"}})
+    assert found.request_class is RequestClass.OFFLINE
+
+
 @pytest.mark.parametrize(
     ("priority", "params"), [(-1, None), (-10, {"coserve": {"class": "flex"}})]
 )
