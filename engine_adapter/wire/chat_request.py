@@ -162,7 +162,7 @@ _FIELDS: dict[str, Rule] = {
     "parallel_tool_calls": rules.boolean,
     "reasoning_effort": rules.one_of("none", "minimal", "low", "medium", "high", "xhigh"),
     "verbosity": rules.one_of("low", "medium", "high"),
-    "chattemplate_kwargs": template_kwargs,
+    "chat_template_kwargs": template_kwargs,
     "continue_final_message": rules.boolean,
     "separate_reasoning": rules.boolean,
 }
