@@ -30,8 +30,9 @@ async def test_a_worker_is_well_while_it_and_its_pool_run(
     sweep = next(one for one in worker_commands(settings) if one.name == "worker-sweep")
     with workers([sweep], tmp_path / "log", root=ROOT) as started:
         process = psutil.Process(started.processes["worker-sweep"].pid)
-        name = worker_name(process.pid)
-        assert name is not None
+        # It has its title when it runs, and none while the title is being written.
+        await until(lambda: worker_name(process.pid) is not None)
+        name = worker_name(process.pid) or ""
         assert name.startswith("worker-sweep@")
         async with asyncio.timeout(PATIENCE_S):
             while not await asyncio.to_thread(answers, app, name):
