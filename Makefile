@@ -63,10 +63,10 @@ docs: setup-dev  ## serve these pages as a site at http://127.0.0.1:8000, built 
 # Several tests at once; those that share an engine in one process (tests/fixtures/order.py).
 PYTEST := $(BIN)/pytest -n auto --dist loadgroup --no-loadscope-reorder
 
-test: setup-dev setup-engine setup-kernels  ## unit, contract, integration, the engine once per mechanism, one browser path (12 to 15 min)
+test: setup-dev setup-engine setup-kernels  ## unit, contract, integration, the engine once per mechanism, one browser path (16 min)
 	$(PYTEST) tests --ignore tests/architecture -m "not thorough"
 
-test-all: setup-dev setup-helm setup-engine setup-kernels  ## every test, the thorough ones and those of make check too; the end says what took how long (45 to 50 min)
+test-all: setup-dev setup-helm setup-engine setup-kernels  ## every test, the thorough ones and those of make check too; the end says what took how long (43 min)
 	$(PYTEST) tests $(if $(COMPATIBILITY),--compatibility $(COMPATIBILITY))
 
 # A test that fails beside thousands of others and passes alone is named, not hidden; four of them are no accident.
@@ -77,7 +77,7 @@ coverage: setup-dev  ## unit and integration tests, and what they run of each pa
 	$(PYTEST) -q tests/unit tests/integration --cov --cov-report=
 	@$(BIN)/coverage json -q -o - | $(BIN)/python -m tests.coverage_table | tee bench/results/coverage.txt
 
-compatibility: setup-dev setup-engine setup-kernels  ## run the tests of the API contract, write docs/compatibility.md (a few minutes)
+compatibility: setup-dev setup-engine setup-kernels  ## run the tests of the API contract, write docs/compatibility.md (about 10 min)
 	$(PYTEST) tests -m contract --compatibility docs/compatibility.md
 
 chaos: setup-dev  ## kill -9 of everything, 200 times, while batches run (15 min; ENGINE=real: 13 times)

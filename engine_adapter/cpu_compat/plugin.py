@@ -33,6 +33,14 @@ REPLACED: Mapping[str, str] = {
     "sglang.srt.mem_cache.allocator.paged.alloc_extend_naive": "c978299276a67e9b",
 }
 
+LOOKED_UP = (
+    "fused_sigmoid_mul_cpu",
+    "fused_qk_gemma_rmsnorm_cpu",
+    "fused_qk_gemma_rmsnorm_with_gate_cpu",
+    "fused_qkvzba_split_reshape_cat_contiguous_cpu",
+)
+_declared: list[Any] = []
+
 
 @functools.cache  # once a process: what was replaced has another source
 def register() -> None:
@@ -41,6 +49,7 @@ def register() -> None:
         if changed := changed_sources(REPLACED):
             _give_up("; ".join(changed))
         _one_thread()
+        _looked_up()
         _grammar_mask()
         _paged_allocator()
         _attention()
@@ -61,6 +70,21 @@ def _one_thread() -> None:
     import torch
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+
+
+def _looked_up() -> None:
+    """Operators that SGLang's module of Qwen 3.5 asks for while it is loaded, declared alone.
+
+    Nothing here calls them. Without them that import fails and takes the image processors of all of
+    Qwen's models along.
+    """
+    import torch
+
+    library = torch.library.Library("sgl_kernel", "FRAGMENT")
+    for name in LOOKED_UP:
+        if not hasattr(torch.ops.sgl_kernel, name):
+            library.define(f"{name}(Tensor x) -> Tensor")
+    _declared.append(library)  # the declarations live as long as the object
 
 
 def _grammar_mask() -> None:

@@ -1,0 +1,113 @@
+"""A real SGLang whose model reads images, behind the gateway: a tiny Qwen2-VL of random weights."""
+
+from __future__ import annotations
+
+import base64
+import struct
+import subprocess
+import zlib
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+import pytest_asyncio
+
+from engine_adapter.liveness import verify_engine
+from gateway.settings import GatewaySettings
+from store.session import Database
+from tests.engine.forked_engine import forked_engine
+from tests.fixtures.engine import START_LIMIT_S, TOKENIZER, RunningEngine, tiny_settings
+from tests.fixtures.online import Gateway, running_gateway
+
+pytestmark = [pytest.mark.thorough, pytest.mark.timeout(600)]
+
+SIDE = 56
+RED, BLUE = b"\xff\x00\x00", b"\x00\x00\xff"
+
+
+def image(pixel: bytes) -> str:
+    """A square of one colour, as the data URL of a PNG."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
+
+    head = struct.pack(">IIBBBBB", SIDE, SIDE, 8, 2, 0, 0, 0)
+    lines = (b"\x00" + pixel * SIDE) * SIDE
+    body = chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(lines)) + chunk(b"IEND", b"")
+    whole = base64.b64encode(b"\x89PNG\r\n\x1a\n" + body).decode()
+    return f"data:image/png;base64,{whole}"
+
+
+def asking(pixel: bytes | None) -> list[Any]:
+    parts: list[Any] = [{"type": "text", "text": "What is it?"}]
+    if pixel is not None:
+        parts.insert(0, {"type": "image_url", "image_url": {"url": image(pixel)}})
+    return [{"role": "user", "content": parts}]
+
+
+@pytest.fixture(scope="module")
+def engine(
+    engine_python: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningEngine]:
+    folder = tmp_path_factory.mktemp("images")
+    script = Path(__file__).parents[1] / "fixtures" / "tiny_vision_model.py"
+    model = folder / "tiny-random-qwen2-vl"
+    subprocess.run([engine_python, script, TOKENIZER, model], check=True)
+    with forked_engine(tiny_settings(engine_python, model), folder) as running:
+        yield running
+
+
+@pytest_asyncio.fixture
+async def gateway(
+    engine: RunningEngine, database: Database, database_url: str, broker_url: str, tmp_path: Path
+) -> AsyncIterator[Gateway]:
+    facts = await verify_engine(engine.url, engine.model, START_LIMIT_S)
+    assert facts.reads_images
+    settings = GatewaySettings(
+        database_url=database_url, broker_url=broker_url, engine_urls=engine.url, home=tmp_path
+    )
+    async with running_gateway(database, settings, engine.model) as running:
+        yield running
+
+
+@pytest.mark.contract("C-11")
+async def test_an_image_reaches_a_model_that_reads_it(
+    gateway: Gateway, engine: RunningEngine
+) -> None:
+    async with gateway.client() as client:
+
+        async def ask(pixel: bytes | None) -> tuple[int, str]:
+            made = await client.chat.completions.create(
+                model=engine.model, messages=asking(pixel), temperature=0, max_tokens=24
+            )
+            assert made.usage is not None
+            return made.usage.prompt_tokens, made.choices[0].message.content or ""
+
+        none, red, blue = await ask(None), await ask(RED), await ask(BLUE)
+        # Its own two marks, and one token for each 28 by 28 pixels.
+        assert red[0] == blue[0] == none[0] + 2 + (SIDE // 28) ** 2
+        assert red == await ask(RED), "the same image, the same answer"
+        assert red[1] != blue[1], "the answer depends on the image"
+
+        item = {
+            "role": "user",
+            "content": [
+                {"type": "input_image", "image_url": image(RED), "detail": "auto"},
+                {"type": "input_text", "text": "What is it?"},
+            ],
+        }
+        given: Any = [item]
+        response = await client.responses.create(
+            model=engine.model, input=given, temperature=0, max_output_tokens=24
+        )
+        assert response.output_text == red[1]
+
+        messages = asking(RED)
+        messages[0]["content"][0]["image_url"]["url"] = "data:image/png;base64,AAAA"
+        with pytest.raises(openai.APIStatusError):  # SGLang says 500 of what it cannot read
+            await client.chat.completions.create(model=engine.model, messages=messages)
+        assert (await ask(RED)) == red, "and the engine lives"
