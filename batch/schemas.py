@@ -95,10 +95,14 @@ class FileDeleted(BaseModel):
     deleted: Literal[True] = True
 
 
+BODY = ConfigDict(strict=True, extra="forbid")
+"""Of what clients send: no value is converted, and a key that nobody knows is refused (T-28)."""
+
+
 class ExpiresAfter(BaseModel):
     """When an output file expires, counted from its own creation (contract row B-07)."""
 
-    model_config = ConfigDict(strict=True, extra="forbid")
+    model_config = BODY
 
     anchor: str
     seconds: int
@@ -107,7 +111,7 @@ class ExpiresAfter(BaseModel):
 class CreateUpload(BaseModel):
     """The body of `POST /uploads` (contract row F-32); `mime_type` is read and not kept."""
 
-    model_config = ConfigDict(strict=True, extra="forbid")
+    model_config = BODY
 
     filename: str
     purpose: str
@@ -119,7 +123,7 @@ class CreateUpload(BaseModel):
 class CompleteUpload(BaseModel):
     """The body of `POST /uploads/{upload_id}/complete` (contract row F-34)."""
 
-    model_config = ConfigDict(strict=True, extra="forbid")
+    model_config = BODY
 
     part_ids: list[str]
     md5: str | None = None
@@ -172,7 +176,7 @@ class UploadPartObject(BaseModel):
 class CreateOptions(BaseModel):
     """The key `coserve` of a new batch: ours."""
 
-    model_config = ConfigDict(strict=True, extra="forbid")
+    model_config = BODY
 
     priority: int = 0
     paused: bool = False
@@ -182,7 +186,7 @@ class CreateOptions(BaseModel):
 class CreateBatch(BaseModel):
     """The body of `POST /batches` (contract row B-01)."""
 
-    model_config = ConfigDict(strict=True, extra="forbid")
+    model_config = BODY
 
     input_file_id: str
     endpoint: str
@@ -195,7 +199,7 @@ class CreateBatch(BaseModel):
 class CheckBatch(BaseModel):
     """The body of `POST /batches/check`."""
 
-    model_config = ConfigDict(strict=True, extra="forbid")
+    model_config = BODY
 
     input_file_id: str
     endpoint: str
@@ -204,7 +208,7 @@ class CheckBatch(BaseModel):
 class ChangePriority(BaseModel):
     """The body of `POST /batches/{batch_id}/priority`."""
 
-    model_config = ConfigDict(strict=True, extra="forbid")
+    model_config = BODY
 
     priority: int
 

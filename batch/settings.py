@@ -20,6 +20,12 @@ HEARTBEAT_S = 1.0
 """How often it beats: several times within `LEASE_STALE_S`."""
 
 
+def addresses(urls: str) -> tuple[str, ...]:
+    """Those of a list with commas, without trailing slashes, in order."""
+    parts = (part.strip().rstrip("/") for part in urls.split(","))
+    return tuple(part for part in parts if part)
+
+
 class CommonSettings(ServiceSettings):
     """What both doors need to know, and must read alike. Names in the environment: settings.md."""
 
@@ -115,8 +121,7 @@ class CommonSettings(ServiceSettings):
     @property
     def engines(self) -> tuple[str, ...]:
         """The engines' addresses without trailing slashes, in order."""
-        parts = (part.strip().rstrip("/") for part in self.engine_urls.split(","))
-        return tuple(part for part in parts if part)
+        return addresses(self.engine_urls)
 
 
 class BatchSettings(CommonSettings):

@@ -32,7 +32,7 @@ from batch.settings import BatchSettings
 from batch.worker.commands import beat_command, worker_commands
 from bench.batch_dispatch import line, postgres_cpu_s
 from bench.report import report
-from bench.servers import postgres_url, valkey_url
+from bench.servers import postgres_url, stop, valkey_url
 from coserve.local.ports import free_port
 from store.models import DEFAULT_PROJECT_ID, ApiKey
 from store.repositories import key as keys
@@ -88,12 +88,7 @@ def started(argv: Sequence[str], env: dict[str, str]) -> Iterator[subprocess.Pop
     try:
         yield process
     finally:
-        process.terminate()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        stop(process)
 
 
 def engines(stack: ExitStack, world: World, num: int, module: str, *options: str) -> list[str]:

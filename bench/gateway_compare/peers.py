@@ -16,7 +16,7 @@ import httpx
 from sqlalchemy import update
 
 from bench.gateway_compare.environments import LITELLM, ROUTERS, programs
-from bench.servers import postgres_url, valkey_url
+from bench.servers import postgres_url, stop, valkey_url
 from coserve.local.ports import free_port
 from store.models import DEFAULT_PROJECT_ID, ApiKey
 from store.repositories import key as keys
@@ -138,7 +138,7 @@ def _printing(module: str, options: list[str], name: str, key: str) -> Iterator[
         port = process.stdout.readline().split()[-1]
         yield Peer(name, f"http://127.0.0.1:{port}", key, process.pid)
     finally:
-        _stop(process)
+        stop(process)
 
 
 @contextmanager
@@ -211,7 +211,7 @@ def _logged(
         sys.stderr.write(log.read_text(errors="replace")[-3000:])
         raise
     finally:
-        _stop(process)
+        stop(process)
 
 
 def _wait_for_models(process: subprocess.Popen[bytes], peer: Peer) -> None:
@@ -227,12 +227,3 @@ def _wait_for_models(process: subprocess.Popen[bytes], peer: Peer) -> None:
             pass
         time.sleep(0.1)
     raise RuntimeError(f"{peer.name} did not start")
-
-
-def _stop(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
-    process.terminate()
-    try:
-        process.wait(30)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()

@@ -19,6 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from batch.broker import Broker
+from batch.settings import addresses
 from coserve.local.lock import Owner
 from coserve.local.probes import http_get, why_port_unusable
 from coserve.settings import LocalSettings
@@ -274,10 +275,7 @@ async def _plugins(case: Case, *, answers: bool) -> Iterator[Finding]:
     database = Database(case.database_url, pool_size=1, limit_s=ANSWER_LIMIT_S)
     try:
         async with database.unit_of_work() as session:
-            named = [
-                one.strip().rstrip("/") for one in (case.settings.engine_urls or "").split(",")
-            ]
-            urls = await engines_in_use(session, [one for one in named if one])
+            urls = await engines_in_use(session, addresses(case.settings.engine_urls or ""))
     except SQLAlchemyError:
         return iter(())
     finally:

@@ -5,35 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import httpx
 import openai
 import pytest
-import pytest_asyncio
 
 from engine_adapter.client.http import HttpEngineClient
-from engine_adapter.liveness import verify_engine
-from gateway.settings import GatewaySettings
-from store.session import Database
-from tests.fixtures.engine import START_LIMIT_S, TOKENIZER, RunningEngine
-from tests.fixtures.online import Gateway, running_gateway
+from tests.fixtures.engine import TOKENIZER, RunningEngine
+from tests.fixtures.online import Gateway
 
 GONE_LIMIT_S = 2.0
-
-
-@pytest_asyncio.fixture
-async def gateway(
-    engine: RunningEngine, database: Database, database_url: str, broker_url: str, tmp_path: Path
-) -> AsyncIterator[Gateway]:
-    await verify_engine(engine.url, engine.model, START_LIMIT_S)
-    settings = GatewaySettings(
-        database_url=database_url, broker_url=broker_url, engine_urls=engine.url, home=tmp_path
-    )
-    async with running_gateway(database, settings, engine.model) as running:
-        yield running
 
 
 def short(gateway: Gateway, **more: Any) -> dict[str, Any]:

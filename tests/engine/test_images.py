@@ -6,20 +6,17 @@ import base64
 import struct
 import subprocess
 import zlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
-import pytest_asyncio
 
 from engine_adapter.liveness import verify_engine
-from gateway.settings import GatewaySettings
-from store.session import Database
 from tests.engine.forked_engine import forked_engine
 from tests.fixtures.engine import START_LIMIT_S, TOKENIZER, RunningEngine, tiny_settings
-from tests.fixtures.online import Gateway, running_gateway
+from tests.fixtures.online import Gateway
 
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(600)]
 
@@ -61,23 +58,12 @@ def engine(
         yield running
 
 
-@pytest_asyncio.fixture
-async def gateway(
-    engine: RunningEngine, database: Database, database_url: str, broker_url: str, tmp_path: Path
-) -> AsyncIterator[Gateway]:
-    facts = await verify_engine(engine.url, engine.model, START_LIMIT_S)
-    assert facts.reads_images
-    settings = GatewaySettings(
-        database_url=database_url, broker_url=broker_url, engine_urls=engine.url, home=tmp_path
-    )
-    async with running_gateway(database, settings, engine.model) as running:
-        yield running
-
-
 @pytest.mark.contract("C-11")
 async def test_an_image_reaches_a_model_that_reads_it(
     gateway: Gateway, engine: RunningEngine
 ) -> None:
+    facts = await verify_engine(engine.url, engine.model, START_LIMIT_S)
+    assert facts.reads_images
     async with gateway.client() as client:
 
         async def ask(pixel: bytes | None) -> tuple[int, str]:

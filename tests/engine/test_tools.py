@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from engine_adapter.client.http import HttpEngineClient
-from engine_adapter.liveness import verify_engine
-from gateway.settings import GatewaySettings
-from store.session import Database
 from tests.engine.forked_engine import forked_engine
 from tests.fixtures.engine import (
-    START_LIMIT_S,
     TOKENIZER,
     RunningEngine,
     tiny_settings,
 )
-from tests.fixtures.online import Gateway, running_gateway
+from tests.fixtures.online import Gateway
 
 pytestmark = pytest.mark.thorough
 
@@ -60,18 +55,6 @@ def engine(
         template = model / "chat_template.jinja"
         template.write_text(QWEN_HEAD + template.read_text())
     with forked_engine(tiny_settings(engine_python, model), folder) as running:
-        yield running
-
-
-@pytest_asyncio.fixture
-async def gateway(
-    engine: RunningEngine, database: Database, database_url: str, broker_url: str, tmp_path: Path
-) -> AsyncIterator[Gateway]:
-    await verify_engine(engine.url, engine.model, START_LIMIT_S)
-    settings = GatewaySettings(
-        database_url=database_url, broker_url=broker_url, engine_urls=engine.url, home=tmp_path
-    )
-    async with running_gateway(database, settings, engine.model) as running:
         yield running
 
 

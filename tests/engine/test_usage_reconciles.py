@@ -6,7 +6,6 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,13 +13,11 @@ import pytest
 import pytest_asyncio
 
 from engine_adapter.client.http import HttpEngineClient
-from engine_adapter.liveness import verify_engine
-from gateway.settings import GatewaySettings
 from store.models import DEFAULT_PROJECT_ID
 from store.repositories import usage as usages
 from store.session import Database
-from tests.fixtures.engine import START_LIMIT_S, RunningEngine
-from tests.fixtures.online import Gateway, running_gateway
+from tests.fixtures.engine import RunningEngine
+from tests.fixtures.online import Gateway
 
 pytestmark = pytest.mark.thorough
 
@@ -31,18 +28,6 @@ NUM_BEGUN = 4
 """Tokens of each answer, in the mean, that the engine has made before the first one is cut."""
 STEPS_IN_FLIGHT = 2
 """How many tokens a request may have computed that its abort found unfinished."""
-
-
-@pytest_asyncio.fixture
-async def gateway(
-    engine: RunningEngine, database: Database, database_url: str, broker_url: str, tmp_path: Path
-) -> AsyncIterator[Gateway]:
-    await verify_engine(engine.url, engine.model, START_LIMIT_S)
-    settings = GatewaySettings(
-        database_url=database_url, broker_url=broker_url, engine_urls=engine.url, home=tmp_path
-    )
-    async with running_gateway(database, settings, engine.model) as running:
-        yield running
 
 
 @pytest_asyncio.fixture
