@@ -29,7 +29,9 @@ REPLACED = """what took the place of what is not here:
   postgres, valkey          the same servers out of the wheels in our image
   the engine and its GPU    the fake engine, out of our image
   docker compose            podman with runc, told what docker-compose.yml says
-  the bridge network        a network namespace in which the names are 127.0.0.1"""
+  the bridge network        a network namespace in which the names are 127.0.0.1
+what is not built: the engine's image (docker/engine.Dockerfile), which wants NVIDIA's base
+  out of a registry, and a GPU to run; its list of packages was resolved (make lock-engine)"""
 
 _CLIENT = """
 import json, sys, time

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -15,79 +12,24 @@ from pathlib import Path
 import httpx
 import pytest
 
-from batch.worker.commands import Command
-from coserve.local.ports import free_port
 from engine_adapter.client.fake import FakeSettings
 from engine_adapter.client.fake_server import serving
 from store.models import DEFAULT_PROJECT_ID
 from store.repositories import key as keys
 from store.session import Database
 from tests.fixtures.batches import MODEL, PATIENCE_S, line
+from tests.fixtures.released import LOOK_S, commands, gateway, release, until_ready
 from tests.fixtures.steered_engine import SteeredEngine
 from tests.fixtures.workers import ROOT, Workers, workers
 from tests.integration.gateway.test_rolling_restart import environment
 
 NUM_LINES = 30
-LOOK_S = 0.1
-
-_COMMANDS = """
-import json
-from batch.settings import BatchSettings
-from batch.worker.commands import beat_command, worker_commands
-found = [*worker_commands(BatchSettings()), beat_command(BatchSettings())]
-print(json.dumps([[one.name, one.argv] for one in found]))
-"""
-
-
-def released() -> str:
-    """The commit of the last release: it put the release's heading into the changelog."""
-    changelog = (ROOT / "CHANGELOG.md").read_text()
-    heading = re.search(r"^## \[\d[^\]]*\]", changelog, re.MULTILINE)
-    assert heading is not None
-    found = subprocess.run(
-        ["git", "log", "--format=%H %P", "-S", heading[0], "--", "CHANGELOG.md"],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    ).stdout.splitlines()  # fmt: skip
-    commit, *parents = found[-1].split() if found else ("",)
-    if not parents:
-        pytest.skip("the history of this checkout does not reach back to the last release")
-    return commit
 
 
 @pytest.fixture
 def old_root(tmp_path: Path) -> Path:
     """The code of the last release."""
-    root = tmp_path / "released"
-    root.mkdir()
-    archive = subprocess.run(
-        ["git", "archive", released()], cwd=ROOT, stdout=subprocess.PIPE, check=True
-    )
-    subprocess.run(["tar", "x", "-C", root], input=archive.stdout, check=True)
-    return root
-
-
-def commands(root: Path, env: dict[str, str]) -> list[Command]:
-    """How the code at `root` starts its workers."""
-    argv = [sys.executable, "-c", _COMMANDS]
-    told = subprocess.run(argv, cwd=root, env=env, stdout=subprocess.PIPE, check=True).stdout
-    return [Command(name, tuple(argv), env) for name, argv in json.loads(told)]
-
-
-def gateway(env: dict[str, str]) -> tuple[Command, str]:
-    port = free_port()
-    settings = env | {"COSERVE_PORT": str(port)}
-    argv = (sys.executable, "-m", "gateway")
-    return Command(f"gateway-{port}", argv, settings), f"http://127.0.0.1:{port}"
-
-
-async def until_ready(url: str) -> None:
-    async with httpx.AsyncClient(base_url=url) as http, asyncio.timeout(PATIENCE_S):
-        while True:
-            try:
-                if (await http.get("/readyz")).status_code == 200:
-                    return
-            except httpx.TransportError:
-                await asyncio.sleep(LOOK_S)
+    return release(tmp_path / "released")
 
 
 async def submit(http: httpx.AsyncClient, names: Sequence[str]) -> str:
