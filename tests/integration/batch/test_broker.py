@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import ssl
 import subprocess
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -120,15 +120,27 @@ def certificate(tmp_path: Path) -> Path:
     return both
 
 
+def _word(number: int) -> bytes:
+    """As a server writes it."""
+    return b"$%d\r\n%d\r\n" % (len(str(number)), number)
+
+
 @asynccontextmanager
-async def encrypted(url: str, certificate: Path) -> AsyncIterator[str]:
-    """The same server over TLS: its build here has none, so a relay before it ends the TLS."""
-    to = urlsplit(url)
+async def encrypted(
+    port: int, certificate: Path, ports: Mapping[int, int] | None = None
+) -> AsyncIterator[int]:
+    """The port of the same server over TLS: its build here has none, so a relay ends the TLS.
+
+    Args:
+        ports: What to say in place of which port: a Sentinel knows the servers without TLS.
+    """
     open_here: list[asyncio.StreamWriter] = []
 
     async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while data := await reader.read(65536):
+                for one, other in (ports or {}).items():
+                    data = data.replace(_word(one), _word(other))
                 writer.write(data)
                 await writer.drain()
         except OSError:
@@ -137,16 +149,17 @@ async def encrypted(url: str, certificate: Path) -> AsyncIterator[str]:
             writer.close()
 
     async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, to_there = await asyncio.open_connection(to.hostname, to.port)
+        there, to_there = await asyncio.open_connection("127.0.0.1", port)
         open_here.extend([writer, to_there])
         await asyncio.gather(copy(reader, to_there), copy(there, writer))
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
-    server = await asyncio.start_server(relay, "127.0.0.1", 0, ssl=context)
+    server = await asyncio.start_server(
+        relay, "127.0.0.1", 0, ssl=context, ssl_shutdown_timeout=0.5
+    )
     async with server:
-        port = server.sockets[0].getsockname()[1]
-        yield f"rediss://:{to.password}@127.0.0.1:{port}/0"
+        yield server.sockets[0].getsockname()[1]
         # No socket outlives the test.
         for writer in open_here:
             writer.close()
@@ -154,7 +167,10 @@ async def encrypted(url: str, certificate: Path) -> AsyncIterator[str]:
 
 
 async def test_a_certificate_of_ones_own_authority(broker_url: str, certificate: Path) -> None:
-    async with encrypted(broker_url, certificate) as url:
+    to = urlsplit(broker_url)
+    assert to.port is not None
+    async with encrypted(to.port, certificate) as port:
+        url = f"rediss://:{to.password}@127.0.0.1:{port}/0"
         assert await Broker(url, str(certificate)).fault(PATIENCE_S) == ""
         assert await Broker(url).fault(PATIENCE_S) == "ConnectionError", "nobody vouches for it"
         elsewhere = url.replace("127.0.0.1", "localhost")
@@ -175,3 +191,31 @@ async def test_a_certificate_of_ones_own_authority(broker_url: str, certificate:
                     return queue.get(timeout=PATIENCE_S).payload
 
         assert await asyncio.to_thread(there_and_back) == {"said": 1}
+
+
+async def test_sentinels_and_their_servers_over_tls(group: ValkeyGroup, certificate: Path) -> None:
+    async with AsyncExitStack() as relays:
+        over_tls = {
+            port: await relays.enter_async_context(encrypted(port, certificate))
+            for port in group.servers
+        }
+        url = "rediss" + group.url.removeprefix("redis")
+        for port in group.sentinels:
+            relay = await relays.enter_async_context(encrypted(port, certificate, over_tls))
+            url = url.replace(f"127.0.0.1:{port}", f"127.0.0.1:{relay}")
+        assert await Broker(url, str(certificate)).fault(PATIENCE_S) == ""
+        assert await Broker(url).fault(3.0) != "", "nobody vouches for it"
+
+        buckets = ValkeyBuckets(Broker(url, str(certificate)), timeout_s=PATIENCE_S)
+        assert (await buckets.take([Charge("k", 1)])).allowed
+        await buckets.close()
+
+        settings = BatchSettings(broker_url=url, broker_ca=str(certificate))
+        app = make_app(settings)
+
+        def connect() -> None:
+            with app.connection_for_write() as connection:
+                connection.ensure_connection(max_retries=1, timeout=PATIENCE_S)
+                connection.default_channel.client.ping()
+
+        await asyncio.to_thread(connect)
