@@ -18,8 +18,9 @@ from engine_adapter.client.base import (
 )
 from engine_adapter.wire.completion_request import only_scores
 from engine_adapter.wire.embedding_reply import conforming_embedding
-from engine_adapter.wire.engine_errors import aborted, from_engine, is_retryable
+from engine_adapter.wire.engine_errors import aborted, from_engine, is_retryable, message_of
 from engine_adapter.wire.errors import ApiError, EngineUnavailable, error_body
+from engine_adapter.wire.images import unreadable
 from engine_adapter.wire.replies import EngineAborted, conforming_reply, scored, usage_of
 from engine_adapter.wire.tool_calls import offer_of
 from engine_adapter.wire.usage import TokenUsage
@@ -52,9 +53,14 @@ def last_served(events: Sequence[bytes]) -> TokenUsage | None:
 
 def error_of(call: EngineCall, status: int, raw: bytes) -> ApiError:
     """The error an error answer stands for."""
+    answer = parsed(raw)
+    if call.path == CHAT_PATH:
+        error = unreadable(call.body, message_of(answer))
+        if error is not None:
+            return error
     return from_engine(
         status,
-        parsed(raw),
+        answer,
         prompt_param=prompt_param(call.path),
         schema_param=_schema_param(call),
     )

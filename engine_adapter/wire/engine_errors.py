@@ -56,7 +56,7 @@ def from_engine(
         prompt_param: Name of the field that holds the prompt: `messages`, `prompt` or `input`.
         schema_param: Name of the field that holds what the answer must look like.
     """
-    message = _message_of(body)
+    message = message_of(body)
     if status in (400, 422):
         not_compiled = _NOT_COMPILED.match(message)
         if not_compiled is not None:
@@ -106,10 +106,11 @@ def share_that_fits(message: str) -> float:
     return 0.5
 
 
-def _message_of(body: Any) -> str:
+def message_of(body: Any) -> str:
+    """What an engine's answer says went wrong, in whichever of its forms."""
     for key in ("error", "message", "detail"):
         if isinstance(body, Mapping) and body.get(key):
-            return _message_of(body[key])
+            return message_of(body[key])
     return body if isinstance(body, str) else ""
 
 

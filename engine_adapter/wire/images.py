@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from engine_adapter.wire import rules
+from engine_adapter.wire import image_files, rules
 from engine_adapter.wire.errors import InvalidRequest
 
 IMAGE_PART: Final = "image_url"
@@ -23,6 +23,10 @@ IMAGE_TOKENS: Final = 1024
 
 _HEAD: Final = re.compile(r"data:image/(png|jpeg|webp|gif);base64,", re.IGNORECASE)
 _LONGEST_HEAD: Final = 32
+_ENGINE_SAYS: Final = "Error while loading data "
+_AT: Final = re.compile(r"while loading IMAGE data at index (\d+)")
+_QUOTED: Final = re.compile(r"data:image/[^'\s]+", re.IGNORECASE)
+_INDEX: Final = re.compile(r"\[(\d+)\]")
 _CODE: Final = "unsupported_content"
 
 
@@ -42,7 +46,8 @@ def check_url(name: str, url: Any) -> None:
     """A data URL with an image.
 
     Raises:
-        InvalidRequest: It is none, too large, or the address of one.
+        InvalidRequest: It is none, too large, or the address of one; it is of another kind than
+            it says, or not all there.
     """
     rules.string()(name, url)
     head = _HEAD.match(url[:_LONGEST_HEAD])
@@ -52,9 +57,16 @@ def check_url(name: str, url: Any) -> None:
     if (len(url) - head.end()) * 3 // 4 > MAX_IMAGE_BYTES:
         raise rules.wrong(name, f"an image may have {MAX_IMAGE_BYTES:,} bytes at most")
     try:
-        binascii.a2b_base64(url[head.end() :], strict_mode=True)
+        data = binascii.a2b_base64(url[head.end() :], strict_mode=True)
     except (binascii.Error, ValueError):
         raise rules.wrong(name, "its data is not valid base64") from None
+    kind, said = image_files.kind_of(data), head[1].lower()
+    if kind is None:
+        raise rules.wrong(name, "its data is no png, jpeg, webp or gif")
+    if kind != said:
+        raise rules.wrong(name, f"its data is of the kind {kind}, not {said}")
+    if not image_files.is_whole(kind, data):
+        raise rules.wrong(name, f"its data is a {kind} that is damaged or cut short")
 
 
 def check_number(body: Mapping[str, Any]) -> None:
@@ -85,6 +97,40 @@ def text_only(body: Mapping[str, Any]) -> None:
             param=first,
             code=_CODE,
         )
+
+
+def unreadable(body: Mapping[str, Any], message: str) -> InvalidRequest | None:
+    """The error for an image that an engine could not decode, if that is what its message says.
+
+    SGLang says which image it was, or only quotes the beginning of its data. Where then several
+    images begin so, it is their message that is named, or all of them.
+    """
+    urls = list(_urls(body))
+    if _ENGINE_SAYS not in message or not urls:
+        return None
+    at = _AT.search(message)
+    if at is not None and int(at[1]) < len(urls):
+        return _not_decoded(urls[int(at[1])][0])
+    quoted = _QUOTED.search(message)
+    begins = quoted[0].removesuffix("...") if quoted else ""
+    found = [param for param, url in urls if url.startswith(begins)] or [p for p, _ in urls]
+    param = found[0]
+    if len(found) > 1:
+        same = {path.partition(".")[0] for path in found}
+        param = same.pop() if len(same) == 1 else "messages"
+    return _not_decoded(param)
+
+
+def _not_decoded(param: str) -> InvalidRequest:
+    return rules.wrong(param, "the engine cannot decode the image")
+
+
+def _urls(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The path and the data URL of each image."""
+    for path in _images(body):
+        i, k = map(int, _INDEX.findall(path))
+        part = body["messages"][i]["content"][k][IMAGE_PART]
+        yield f"{path.removesuffix('type')}{IMAGE_PART}", str(part["url"])
 
 
 def _images(body: Mapping[str, Any]) -> Iterator[str]:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import struct
 import subprocess
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,32 +14,15 @@ from engine_adapter.liveness import verify_engine
 from tests.engine.forked_engine import forked_engine
 from tests.fixtures.engine import START_LIMIT_S, TOKENIZER, RunningEngine, tiny_settings
 from tests.fixtures.online import Gateway
+from tests.fixtures.pictures import BLUE, RED, SIDE, UNDECODABLE, data_url, png
 
 pytestmark = [pytest.mark.thorough, pytest.mark.timeout(600)]
-
-SIDE = 56
-RED, BLUE = b"\xff\x00\x00", b"\x00\x00\xff"
-
-
-def image(pixel: bytes) -> str:
-    """A square of one colour, as the data URL of a PNG."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return (
-            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        )
-
-    head = struct.pack(">IIBBBBB", SIDE, SIDE, 8, 2, 0, 0, 0)
-    lines = (b"\x00" + pixel * SIDE) * SIDE
-    body = chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(lines)) + chunk(b"IEND", b"")
-    whole = base64.b64encode(b"\x89PNG\r\n\x1a\n" + body).decode()
-    return f"data:image/png;base64,{whole}"
 
 
 def asking(pixel: bytes | None) -> list[Any]:
     parts: list[Any] = [{"type": "text", "text": "What is it?"}]
     if pixel is not None:
-        parts.insert(0, {"type": "image_url", "image_url": {"url": image(pixel)}})
+        parts.insert(0, {"type": "image_url", "image_url": {"url": data_url(png(pixel))}})
     return [{"role": "user", "content": parts}]
 
 
@@ -79,10 +59,10 @@ async def test_an_image_reaches_a_model_that_reads_it(
         assert red == await ask(RED), "the same image, the same answer"
         assert red[1] != blue[1], "the answer depends on the image"
 
-        item = {
+        item: dict[str, Any] = {
             "role": "user",
             "content": [
-                {"type": "input_image", "image_url": image(RED), "detail": "auto"},
+                {"type": "input_image", "image_url": data_url(png(RED)), "detail": "auto"},
                 {"type": "input_text", "text": "What is it?"},
             ],
         }
@@ -93,7 +73,15 @@ async def test_an_image_reaches_a_model_that_reads_it(
         assert response.output_text == red[1]
 
         messages = asking(RED)
-        messages[0]["content"][0]["image_url"]["url"] = "data:image/png;base64,AAAA"
-        with pytest.raises(openai.APIStatusError):  # SGLang says 500 of what it cannot read
-            await client.chat.completions.create(model=engine.model, messages=messages)
+        messages[0]["content"][0]["image_url"]["url"] = UNDECODABLE
+        item["content"][0]["image_url"] = UNDECODABLE
+        for stream in (False, True):
+            with pytest.raises(openai.BadRequestError) as refused:
+                await client.chat.completions.create(
+                    model=engine.model, messages=messages, stream=stream
+                )
+            assert refused.value.param == "messages[0].content[0].image_url"
+        with pytest.raises(openai.BadRequestError) as refused:
+            await client.responses.create(model=engine.model, input=given)
+        assert refused.value.param == "input"
         assert (await ask(RED)) == red, "and the engine lives"

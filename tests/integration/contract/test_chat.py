@@ -8,6 +8,7 @@ from typing import Any
 import openai
 import pytest
 
+from tests.fixtures.pictures import data_url, png
 from tests.integration.contract.conftest import CHAT, MODEL, Live, error_of
 
 FINISH = {"stop", "length", "tool_calls", "content_filter", "function_call"}
@@ -100,7 +101,7 @@ def test_c_11_content_as_parts(live: Live) -> None:
 
 
 def test_c_11_an_image_for_a_model_that_reads_none(live: Live) -> None:
-    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    image = {"type": "image_url", "image_url": {"url": data_url(png())}}
     parts = [{"type": "text", "text": "What is this?"}, image]
     asked = {"model": MODEL, "messages": [{"role": "user", "content": parts}]}
     with live.http() as http:

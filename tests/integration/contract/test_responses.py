@@ -11,6 +11,7 @@ import openai
 import orjson
 import pytest
 
+from tests.fixtures.pictures import data_url, png
 from tests.fixtures.response_events import EventReader, check_response, read_stream
 from tests.integration.contract.conftest import MODEL, Live, error_of
 
@@ -90,7 +91,7 @@ def test_p_03_text_and_items_as_input(live: Live) -> None:
     audio = [{"role": "user", "content": [{"type": "input_audio"}]}]
     error = error_of(ask(live, audio), 400)
     assert (error["param"], error["code"]) == ("input[0].content[0].type", "unsupported_content")
-    url = "data:image/png;base64,AAAA"
+    url = data_url(png())
     image = [{"role": "user", "content": [{"type": "input_image", "image_url": url}]}]
     error = error_of(ask(live, image), 400)
     assert (error["param"], error["code"]) == ("input", "unsupported_content")

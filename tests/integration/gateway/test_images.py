@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import openai
 import pytest
 
 from engine_adapter.client.fake import FakeEngine, FakeSettings
@@ -14,9 +14,10 @@ from engine_adapter.client.fake_server import serving
 from gateway.settings import GatewaySettings
 from store.session import Database
 from tests.fixtures.online import Gateway, running_gateway
+from tests.fixtures.pictures import BROKEN, data_url, png
 
 MODEL = "sees"
-URL = "data:image/png;base64," + b64encode(b"no real picture").decode()
+URL = data_url(png())
 
 
 @pytest.fixture
@@ -65,3 +66,24 @@ async def test_they_reach_the_engine_as_they_are(seeing: tuple[Gateway, FakeEngi
         )
     assert again.output_text == "yes"
     assert engine.received[-1]["messages"][0]["content"] == content
+
+
+@pytest.mark.contract("C-11", "P-03")
+@pytest.mark.parametrize("what", BROKEN)
+async def test_broken_ones_are_named_and_reach_no_engine(
+    seeing: tuple[Gateway, FakeEngine], what: str
+) -> None:
+    gateway, engine = seeing
+    before = len(engine.received)
+    chat: Any = [{"type": "image_url", "image_url": {"url": BROKEN[what]}}]
+    given: Any = [{"type": "input_image", "image_url": BROKEN[what]}]
+    async with gateway.client() as client:
+        with pytest.raises(openai.BadRequestError) as refused:
+            await client.chat.completions.create(
+                model=MODEL, messages=[{"role": "user", "content": chat}]
+            )
+        assert refused.value.param == "messages[0].content[0].image_url.url"
+        with pytest.raises(openai.BadRequestError) as refused:
+            await client.responses.create(model=MODEL, input=[{"role": "user", "content": given}])
+        assert refused.value.param == "input[0].content[0].image_url"
+    assert len(engine.received) == before

@@ -51,7 +51,7 @@ def test_a_failed_download_leaves_nothing_behind(tmp_path: Path) -> None:
     assert list((tmp_path / "models").iterdir()) == []
 
 
-def test_it_samples_as_its_authors_say(tmp_path: Path) -> None:
+def test_it_is_told_how_to_sample(tmp_path: Path) -> None:
     """Also one that was made before; what else the file says is kept."""
     made = whole(default_model_dir(tmp_path))
     file = made / "generation_config.json"
@@ -59,4 +59,4 @@ def test_it_samples_as_its_authors_say(tmp_path: Path) -> None:
     for _ in range(2):
         ensure_default_model(tmp_path, tmp_path, Path("/no/python"))
         told = json.loads(file.read_text())
-        assert told == {"eos_token_id": 2, "do_sample": True, "temperature": 0.2, "top_p": 0.9}
+        assert told == {"eos_token_id": 2, "do_sample": True, "temperature": 0.2, "top_p": 0.5}

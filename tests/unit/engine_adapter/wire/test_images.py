@@ -1,16 +1,23 @@
 from __future__ import annotations
 
-from base64 import b64encode
 from typing import Any
 
 import pytest
 
 from engine_adapter.wire.chat_request import check_chat
 from engine_adapter.wire.errors import InvalidRequest
-from engine_adapter.wire.images import MAX_IMAGE_BYTES, MAX_IMAGES, has_images, text_only
+from engine_adapter.wire.images import (
+    MAX_IMAGE_BYTES,
+    MAX_IMAGES,
+    has_images,
+    text_only,
+    unreadable,
+)
 from engine_adapter.wire.responses.items import check_input, listed, messages_of
+from tests.fixtures.pictures import BLUE, BROKEN, UNDECODABLE, data_url, png
 
-URL = "data:image/png;base64," + b64encode(b"no real picture").decode()
+URL = data_url(png())
+JPEG = data_url(b"\xff\xd8\xff\xe0\x00\x04ab\xff\xda\x00\x02scan\xff\xd9", "JPEG")
 TOO_LARGE = "data:image/png;base64," + "A" * (MAX_IMAGE_BYTES * 4 // 3 + 8)
 
 
@@ -24,7 +31,7 @@ def asked(*parts: dict[str, Any], role: str = "user") -> dict[str, Any]:
 
 def test_data_urls_of_images_are_let_through() -> None:
     text = {"type": "text", "text": "What is this?"}
-    body = asked(text, image(detail="low"), image(URL.replace("png", "JPEG")))
+    body = asked(text, image(detail="low"), image(JPEG))
     check_chat(body)
     assert has_images(body)
     assert not has_images(asked(text))
@@ -41,6 +48,7 @@ def test_data_urls_of_images_are_let_through() -> None:
         (image("data:image/png;base64,AA*A"), "url"),
         (image("data:image/png;base64,AAA"), "url"),
         (image(TOO_LARGE), "url"),
+        *((image(url), "url") for url in BROKEN.values()),
         (image(3), "url"),
         (image(detail="huge"), "detail"),
     ],
@@ -95,3 +103,45 @@ def test_what_is_no_image_of_a_response(part: dict[str, Any], param: str) -> Non
     with pytest.raises(InvalidRequest) as refused:
         check_input("input", [{"role": "user", "content": [part]}])
     assert refused.value.param == f"input[0].content[0].{param}"
+
+
+def loading(url: str) -> str:
+    """What SGLang says of data that it cannot decode."""
+    told = f"ImageData(url='{url}', detail='auto')"
+    return f"Internal server error: Error while loading data {told[:100]}...: broken data stream"
+
+
+def test_what_an_engine_cannot_decode_is_named() -> None:
+    body = asked({"type": "text", "text": "x"}, image(URL), image(JPEG), image(UNDECODABLE))
+    refused = unreadable(body, loading(JPEG))
+    assert refused is not None
+    assert (refused.status, refused.param) == (400, "messages[0].content[2].image_url")
+    assert "broken" not in refused.message, "the engine's words stay inside"
+    alone = unreadable(asked(image(UNDECODABLE)), loading(UNDECODABLE))
+    assert alone is not None
+    assert alone.param == "messages[0].content[0].image_url"
+
+
+def test_an_engine_that_counts_is_believed() -> None:
+    said = "An exception occurred while loading IMAGE data at index 1: "
+    message = loading(UNDECODABLE).replace("Error while", f"{said}Error while")
+    refused = unreadable(asked(image(UNDECODABLE), image(UNDECODABLE)), message)
+    assert refused is not None
+    assert refused.param == "messages[0].content[1].image_url"
+
+
+def test_of_images_that_begin_alike_their_message_is_named() -> None:
+    twice = unreadable(asked(image(UNDECODABLE), image(UNDECODABLE)), loading(UNDECODABLE))
+    assert twice is not None
+    assert twice.param == "messages[0]"
+    body = asked(image(UNDECODABLE))
+    body["messages"] += body["messages"]
+    apart = unreadable(body, loading(UNDECODABLE))
+    assert apart is not None
+    assert apart.param == "messages"
+
+
+def test_other_failures_are_not_about_images() -> None:
+    assert unreadable(asked(image()), "Internal server error: out of memory") is None
+    assert unreadable(asked({"type": "text", "text": "x"}), loading(URL)) is None
+    assert has_images(asked(image(data_url(png(BLUE)))))
