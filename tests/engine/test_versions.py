@@ -61,7 +61,7 @@ def linked(python: Path, root: Path, folder: Path) -> Path:
     mine, theirs = (done.stdout.strip() for done in of)
     (Path(mine) / "packages.pth").write_text(f"{theirs}\n")
     which = "import engine_adapter; print(engine_adapter.__file__)"
-    done = subprocess.run([own, "-c", which], capture_output=True, text=True, check=True)
+    done = subprocess.run([own, "-I", "-c", which], capture_output=True, text=True, check=True)
     assert Path(done.stdout.strip()).resolve().is_relative_to(root), done.stdout
     return own
 
