@@ -13,27 +13,28 @@ import time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
-from bench.reproduce import bros, conserve, ecoserve
-from bench.reproduce.figure import Cell, Experiment
+from bench.reproduce import bros, conserve, ecoserve, explain
+from bench.reproduce.figure import Cell, Experiment, Explanation
 from bench.reproduce.page import page, plots
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "reproduction.md"
 IMAGES = ROOT / "docs" / "images"
 RESULTS = ROOT / "bench" / "results" / "reproduction.json"
-ALL = (
+EXPERIMENTS = (
     *conserve.EXPERIMENTS,
     *ecoserve.EXPERIMENTS,
     ecoserve.CAUSES,
     ecoserve.GIVING_WAY,
     *bros.EXPERIMENTS,
 )
+ALL: tuple[Experiment | Explanation, ...] = (*EXPERIMENTS, *explain.EXPLANATIONS)
 
 Found = dict[str, dict[int, Cell]]
 """Figures by experiment and seed."""
 
 
-def key(experiment: Experiment) -> str:
+def key(experiment: Experiment | Explanation) -> str:
     """Name of an experiment among all."""
     return f"{experiment.paper}: {experiment.name}"
 
@@ -86,13 +87,16 @@ def stored(seeds: list[int]) -> Found:
 
 def write(found: Found, seeds: list[int], *, dry: bool = False) -> str:
     """The page, its plots and the figures behind them; returns the page."""
-    shown = []
-    for experiment in ALL:
-        made = found.get(key(experiment), {})
+    shown: list[tuple[Experiment, list[Cell]]] = []
+    explained: list[tuple[Explanation, list[Cell]]] = []
+    for one_of in ALL:
+        made = found.get(key(one_of), {})
         cells = [made[seed] for seed in seeds if seed in made]
-        if cells:
-            shown.append((experiment, cells))
-    text = page(shown, seeds)
+        if cells and isinstance(one_of, Explanation):
+            explained.append((one_of, cells))
+        elif cells and isinstance(one_of, Experiment):
+            shown.append((one_of, cells))
+    text = page(shown, seeds, explained)
     if not dry:
         PAGE.write_text(text)
         for name, drawn in plots(shown).items():

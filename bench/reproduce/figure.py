@@ -94,6 +94,61 @@ class Experiment:
     why: str = ""
 
 
+@dataclass(frozen=True)
+class Change:
+    """One thing set otherwise, and the same systems run again."""
+
+    what: str
+    run: Callable[[int], Cell]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why figures of an experiment are not near, by experiment.
+
+    Attributes:
+        of: The experiment.
+        figures: Numbers of its figures, from 1.
+        changes: One set-up each.
+        why: What they show.
+    """
+
+    of: Experiment
+    figures: tuple[int, ...]
+    changes: tuple[Change, ...]
+    why: str
+
+    @property
+    def paper(self) -> str:
+        """The experiment's."""
+        return self.of.paper
+
+    @property
+    def name(self) -> str:
+        """The experiment's, and what this is."""
+        return f"{self.of.name}, explained"
+
+    def run(self, seed: int) -> Cell:
+        """Figures by change and system."""
+        made: dict[str, Figures] = {}
+        for number, change in enumerate(self.changes):
+            for system, figures in change.run(seed).items():
+                made[f"{number}/{system}"] = dict(figures)
+        return made
+
+    def cells(self, cells: list[Cell], number: int) -> list[Cell]:
+        """What one change found, seed by seed."""
+        head = f"{number}/"
+        return [
+            {
+                key.removeprefix(head): figures
+                for key, figures in cell.items()
+                if key.startswith(head)
+            }
+            for cell in cells
+        ]
+
+
 def ratio(above: str, key: str, below: str) -> Callable[[Cell], float]:
     """One system's figure over another's."""
     return lambda cell: cell[above][key] / cell[below][key] if cell[below][key] else float("inf")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from xml.sax.saxutils import escape
 
-from bench.reproduce.figure import Cell, Experiment, Figure
+from bench.reproduce.figure import Cell, Experiment, Explanation, Figure
 
 Found = Sequence[tuple[Experiment, list[Cell]]]
 HEAD = """# The papers' figures, reproduced
@@ -19,6 +19,8 @@ is *simulated*; nothing was measured on a GPU.
 - Ratios and orders are compared. Absolute numbers hold only on a paper's own GPU and model.
 - *Near* means within 30 %, or inside the bound that a paper claims.
 - Where a paper contradicts itself both numbers are given.
+- What is not near is followed by experiments: one thing changed, ours before and after (**bold**: near, or in its
+  bound). They say which difference of set-up carries the figure, not that the paper had that set-up.
 
 `make reproduce` writes this page; it is not edited by hand.
 """
@@ -31,7 +33,10 @@ def mean(figure: Figure, cells: list[Cell]) -> tuple[float, float, float]:
     return sum(values) / len(values), min(values), max(values)
 
 
-def page(found: Found, seeds: Sequence[int]) -> str:
+Explained = Sequence[tuple[Explanation, list[Cell]]]
+
+
+def page(found: Found, seeds: Sequence[int], explained: Explained = ()) -> str:
     """The whole page."""
     near = num = orders = kept = 0
     parts: list[str] = []
@@ -41,6 +46,7 @@ def page(found: Found, seeds: Sequence[int]) -> str:
         parts.append(f"![{paper}: our number over the paper's](images/reproduction-{name}.svg)\n")
         for experiment, cells in group:
             parts.append(_section(experiment, cells))
+            parts += [_explanation(one, cells, of) for one, of in explained if one.of is experiment]
             num += len(experiment.figures)
             near += sum(f.holds(mean(f, cells)[0]) for f in experiment.figures)
             orders += len(experiment.orders)
@@ -88,6 +94,28 @@ def _section(experiment: Experiment, cells: list[Cell]) -> str:
     if experiment.why:
         lines += [_wrapped(experiment.why), ""]
     return "\n".join(lines)
+
+
+def _explanation(one: Explanation, before: list[Cell], cells: list[Cell]) -> str:
+    figures = [one.of.figures[number - 1] for number in one.figures]
+
+    def row(what: str, of: list[Cell]) -> str:
+        values = [mean(figure, of)[0] for figure in figures]
+        shown = [
+            f"**{_number(value)}**" if figure.holds(value) else _number(value)
+            for figure, value in zip(figures, values, strict=True)
+        ]
+        return f"| {what} | {' | '.join(shown)} |"
+
+    papers = " | ".join(f"{figure.bound} {figure.paper:g}".strip() for figure in figures)
+    lines = [
+        f"| what was changed | {' | '.join(figure.what for figure in figures)} |",
+        "|---" * (len(figures) + 1) + "|",
+        f"| the paper | {papers} |",
+        row(f"nothing ({len(cells)} seeds)", before[: len(cells)]),
+    ]
+    lines += [row(change.what, one.cells(cells, i)) for i, change in enumerate(one.changes)]
+    return "\n".join([*lines, "", _wrapped(one.why), ""])
 
 
 def _raw(cells: list[Cell]) -> str:

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 
 from engine_adapter.scheduling.latency import StepLoad
 from engine_adapter.scheduling.plan import Arrival, Decision, FinishedStep, RunningStep, StepPlan
-from engine_adapter.scheduling.policies.base import SchedulingPolicy
+from engine_adapter.scheduling.policies.base import PolicyBase, SchedulingPolicy
 from engine_adapter.scheduling.policies.registry import POLICIES, TWO_POOLS, create_policy
 from engine_adapter.scheduling.policies.settings import PolicySettings
 from engine_adapter.scheduling.snapshot import Snapshot
 from engine_adapter.scheduling.targets import Slo
 from engine_adapter.simulator.device import EngineSize, SimulatedDevice, find_device
 from engine_adapter.simulator.replay import SimulatedLoad, replay
-from engine_adapter.simulator.times import StepTimes
+from engine_adapter.simulator.times import Noise, StepTimes
 from engine_adapter.simulator.two_pools import TwoPools
 from engine_adapter.workload.arrivals import gamma_arrivals, on_off_arrivals
 from engine_adapter.workload.metrics import attained, percentile
@@ -24,6 +24,8 @@ from engine_adapter.workload.summary import SystemRun, gaps_s, offline_rate, tpo
 from engine_adapter.workload.traces import TraceRequest
 
 Figures = dict[str, float]
+VARIANTS: dict[str, type[PolicyBase]] = {}
+"""Policies that only an experiment has."""
 LOOSE = Slo(1000.0, 1000.0)
 """Shown to policies of set-ups without targets."""
 Z99 = 2.326
@@ -95,6 +97,7 @@ class Setup:
         page_tokens: Tokens of a page of the KV pool.
         output_bound: ``max_tokens`` of every request.
         give_way_s: Time for which each request that gives way holds the engine up.
+        noise: Spread of step times.
     """
 
     device: str
@@ -114,6 +117,7 @@ class Setup:
     page_tokens: int = 1
     output_bound: int = 2048
     give_way_s: float = 0.0
+    noise: float = 0.0
 
 
 def arrivals(setup: Setup, seed: int) -> list[TraceRequest]:
@@ -177,10 +181,11 @@ def make_policy(
 ) -> SchedulingPolicy:
     """A policy by name, or one with other constants: ``ecoserve:padding=0.2,reserve=0.05``."""
     base, _, changed = name.partition(":")
-    if not changed:
+    if not changed and base not in VARIANTS:
         return create_policy(base, device.model, settings)
-    values = {key: float(value) for key, value in (p.split("=") for p in changed.split(","))}
-    made = POLICIES[base]
+    pairs = (pair.split("=") for pair in changed.split(",") if pair)
+    values = {key: float(value) for key, value in pairs}
+    made = VARIANTS.get(base) or POLICIES[base]
     assert isinstance(made, type)
     for key in values:
         if not hasattr(made, key):
@@ -216,7 +221,7 @@ def play(
     if setup.give_way_s:
         charged = Charged(made, device.times, setup.give_way_s)
         made, device = charged, replace(device, times=charged)
-    return replay(device, made, load, slo)
+    return replay(device, made, load, slo, noise=Noise(setup.noise, seed=seed))
 
 
 def _offline(setup: Setup, seed: int) -> Iterator[tuple[int, int]]:
