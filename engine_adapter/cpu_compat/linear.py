@@ -6,7 +6,8 @@ and three tokens: a decode step of three rows costs more than one of eight. bflo
 laid out anew in every call too. oneDNN takes weights that were laid out beforehand: a step's time
 then grows evenly with its tokens, which is what a latency model can follow, and a token's numbers
 do not depend on the tokens it shares a step with (decision 0093): a single token is computed as one
-of two, since oneDNN adds up in another order where there is one.
+of two, since oneDNN adds up in another order where there is one. With AMX it does so in bfloat16
+from 33 tokens on too, so there a product is made of blocks of 32 tokens.
 
 Other types stay with SGLang, and so does bfloat16 where oneDNN has no kernels for it. The output
 layer is packed in the type SGLang computes it in.
@@ -14,6 +15,7 @@ layer is packed in the type SGLang computes it in.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -21,6 +23,7 @@ import torch
 # oneDNN chooses a layout for products of about so many tokens. Layouts chosen for 8 to 512 tokens
 # were equally fast at every number of tokens; the one chosen for a single token was not.
 _TYPICAL_TOKENS = 32
+_AMX_BLOCK_TOKENS = 32
 
 
 def can_pack(weight: torch.Tensor) -> bool:
@@ -45,10 +48,25 @@ def product(
 
     A token's row of the result is the same to the last bit whatever the other tokens are.
     """
-    alone = x.numel() == x.shape[-1]
-    given = torch.cat([x.view(1, -1), x.new_zeros(1, x.shape[-1])]) if alone else x
+    tokens = x.reshape(-1, x.shape[-1])
+    if x.dtype == torch.bfloat16 and _has_amx() and len(tokens) > _AMX_BLOCK_TOKENS:
+        blocks = tokens.split(_AMX_BLOCK_TOKENS)
+        out = torch.cat([_block(block, packed, bias) for block in blocks])
+    else:
+        out = _block(tokens, packed, bias)
+    return out.view(*x.shape[:-1], out.shape[-1])
+
+
+def _block(tokens: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+    alone = len(tokens) == 1
+    given = torch.cat([tokens, torch.zeros_like(tokens)]) if alone else tokens
     out: torch.Tensor = torch.ops.mkldnn._linear_pointwise(given, packed, bias, "none", [], "")
-    return out[:1].view(*x.shape[:-1], -1) if alone else out
+    return out[:1] if alone else out
+
+
+@cache
+def _has_amx() -> bool:
+    return bool(torch.cpu._is_amx_tile_supported())
 
 
 def install(linear_method: Any, logits_processor: Any) -> None:

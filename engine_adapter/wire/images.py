@@ -21,7 +21,7 @@ MAX_IMAGE_BYTES: Final = 8 * 1024 * 1024
 IMAGE_TOKENS: Final = 1024
 """About what one takes of a prompt; models differ, and the engine's own count is what is paid."""
 
-_HEAD: Final = re.compile(r"data:image/(png|jpeg|webp|gif);base64,", re.IGNORECASE)
+_HEAD: Final = re.compile(r"data:image/(png|jpe?g|webp|gif);base64,", re.IGNORECASE)
 _LONGEST_HEAD: Final = 32
 _ENGINE_SAYS: Final = "Error while loading data "
 _AT: Final = re.compile(r"while loading IMAGE data at index (\d+)")
@@ -60,7 +60,8 @@ def check_url(name: str, url: Any) -> None:
         data = binascii.a2b_base64(url[head.end() :], strict_mode=True)
     except (binascii.Error, ValueError):
         raise rules.wrong(name, "its data is not valid base64") from None
-    kind, said = image_files.kind_of(data), head[1].lower()
+    # Many say jpg, which no registry does.
+    kind, said = image_files.kind_of(data), head[1].lower().replace("jpg", "jpeg")
     if kind is None:
         raise rules.wrong(name, "its data is no png, jpeg, webp or gif")
     if kind != said:

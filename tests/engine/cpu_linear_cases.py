@@ -80,14 +80,14 @@ def main() -> None:
     # Sizes of the default model, large enough that oneDNN divides its sums.
     shared: dict[str, int] = {}
     for dtype in (torch.float32, torch.bfloat16):
-        for out_size, in_size in ((576, 1536), (960, 576)):
+        for out_size, in_size in ((576, 1536), (960, 576), (3072, 576)):
             weight = torch.randn(out_size, in_size).to(dtype)
             if linear.can_pack(weight):
                 weight_packed, x = linear.pack(weight), torch.randn(256, in_size).to(dtype)
                 all_tokens = linear.product(x, weight_packed)
-                shared[f"{dtype} {in_size}"] = sum(
+                shared[f"{dtype} {out_size} {in_size}"] = sum(
                     int((linear.product(x[:n], weight_packed) != all_tokens[:n]).sum())
-                    for n in (1, 2, 3, 5, 8, 17, 33, 100)
+                    for n in (1, 2, 3, 5, 8, 17, 32, 33, 64, 65, 100)
                 )
     narrow = linear.can_pack(torch.zeros(1, 1, dtype=torch.bfloat16))
     found = {"worst": worst, "packed": packed, "bfloat16": narrow, "shared": shared}

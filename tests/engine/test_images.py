@@ -8,10 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import openai
+import orjson
 import pytest
 
+from engine_adapter.client.base import CHAT_PATH
+from engine_adapter.client.http import HttpEngineClient
 from engine_adapter.liveness import verify_engine
+from store.session import Database
 from tests.engine.forked_engine import forked_engine
+from tests.fixtures.batches import Bench, add_batch, output_lines
 from tests.fixtures.engine import START_LIMIT_S, TOKENIZER, RunningEngine, tiny_settings
 from tests.fixtures.online import Gateway
 from tests.fixtures.pictures import BLUE, RED, SIDE, UNDECODABLE, data_url, png
@@ -85,3 +90,39 @@ async def test_an_image_reaches_a_model_that_reads_it(
             await client.responses.create(model=engine.model, input=given)
         assert refused.value.param == "input"
         assert (await ask(RED)) == red, "and the engine lives"
+
+
+async def test_rows_of_a_batch_have_images(
+    gateway: Gateway, engine: RunningEngine, database: Database
+) -> None:
+    """What a row is answered depends on its image as online, and a broken one fails alone."""
+
+    def line(custom_id: str, messages: list[Any]) -> bytes:
+        body = {"model": engine.model, "messages": messages, "temperature": 0, "max_tokens": 24}
+        row = {"custom_id": custom_id, "method": "POST", "url": CHAT_PATH, "body": body}
+        return orjson.dumps(row)
+
+    broken = asking(RED)
+    broken[0]["content"][0]["image_url"]["url"] = UNDECODABLE
+    of = {"red": asking(RED), "blue": asking(BLUE), "broken": broken}
+    bench = Bench(database)
+    lines = [line(custom_id, messages) for custom_id, messages in of.items()]
+    batch_id = await add_batch(database, bench.file_store, lines, model=engine.model)
+    client = HttpEngineClient(engine.url)
+    await bench.dispatch(client)
+    await client.close()
+
+    answered: dict[str, Any] = {}
+    for succeeded in (True, False):
+        for row in await output_lines(database, batch_id, succeeded=succeeded):
+            answered[str(row["custom_id"])] = row["response"]
+    statuses = {name: one["status_code"] for name, one in answered.items()}
+    assert statuses == {"red": 200, "blue": 200, "broken": 400}
+    assert answered["broken"]["body"]["error"]["param"] == "messages[0].content[0].image_url"
+    async with gateway.client() as online:
+        for name in ("red", "blue"):
+            made = await online.chat.completions.create(
+                model=engine.model, messages=of[name], temperature=0, max_tokens=24
+            )
+            said = answered[name]["body"]["choices"][0]["message"]["content"]
+            assert said == made.choices[0].message.content

@@ -222,7 +222,8 @@ def test_z_08_raw_and_streaming_helpers(live: Live) -> None:
         file = client.files.with_raw_response.create(file=b"x", purpose="evals").parse()
         with client.files.with_streaming_response.content(file.id) as content:
             assert content.read() == b"x"
-        assert client.batches.with_raw_response.list(limit=1).parse().data
+        batch_id = live.create_batch([line("raw")])
+        assert client.batches.with_raw_response.list(limit=1).parse().data[0].id == batch_id
 
 
 def test_z_03_many_calls_on_one_connection(live: Live) -> None:

@@ -29,6 +29,11 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def heard() -> None:
+    """An interrupt is heard, also where the tests run in the background of a shell."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def set_up(checkout: Path, verb: str, **environ: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "coserve.setup", verb],
@@ -37,6 +42,7 @@ def set_up(checkout: Path, verb: str, **environ: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=heard,
     )
 
 

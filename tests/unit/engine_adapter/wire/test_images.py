@@ -31,7 +31,7 @@ def asked(*parts: dict[str, Any], role: str = "user") -> dict[str, Any]:
 
 def test_data_urls_of_images_are_let_through() -> None:
     text = {"type": "text", "text": "What is this?"}
-    body = asked(text, image(detail="low"), image(JPEG))
+    body = asked(text, image(detail="low"), image(JPEG), image(JPEG.replace("JPEG", "jpg")))
     check_chat(body)
     assert has_images(body)
     assert not has_images(asked(text))
