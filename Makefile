@@ -63,8 +63,9 @@ docs: setup-dev  ## serve these pages as a site at http://127.0.0.1:8000, built 
 # Several tests at once; those that share an engine in one process (tests/fixtures/order.py).
 PYTEST := $(BIN)/pytest -n auto --dist loadgroup --no-loadscope-reorder
 
-test: setup-dev setup-engine setup-kernels  ## unit, contract, integration, the engine once per mechanism, one browser path (16 min)
-	$(PYTEST) tests --ignore tests/architecture -m "not thorough"
+# One process more than cores: these tests wait for half of their time.
+test: setup-dev setup-engine setup-kernels  ## unit, contract, integration, the engine once per mechanism, one browser path (12 min)
+	$(subst -n auto,-n $(shell expr $$(nproc) + 1),$(PYTEST)) tests --ignore tests/architecture -m "not thorough"
 
 test-all: setup-dev setup-helm setup-engine setup-kernels  ## every test, the thorough ones and those of make check too; the end says what took how long (43 min)
 	$(PYTEST) tests $(if $(COMPATIBILITY),--compatibility $(COMPATIBILITY))

@@ -33,6 +33,8 @@ SIGNATURES: Mapping[str, tuple[str, ...]] = {
     "sglang.srt.managers.tokenizer_manager.TokenizerManager.detokenize_logprob_tokens": (
         "self", "token_logprobs_val", "token_logprobs_idx", "decode_to_text",
     ),
+    "sglang.srt.managers.tokenizer_manager.TokenizerManager.auto_create_handle_loop": ("self",),
+    "sglang.srt.managers.scheduler.Scheduler.handle_freeze_gc": ("self", "recv_req"),
 }  # fmt: skip
 
 

@@ -27,13 +27,14 @@ def register() -> None:
             refuse("; ".join(broken))
         from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
-        from engine_adapter.sglang import guards
+        from engine_adapter.sglang import garbage, guards
         from engine_adapter.sglang.scheduler import scheduler_class
 
         guards.guard_grammars()
         guards.honour_seeds()
         HookRegistry.register(TARGET, scheduler_class(), HookType.REPLACE)
         HookRegistry.register(guards.TOKEN_TEXTS, guards.with_bytes, HookType.AFTER)
+        HookRegistry.register(garbage.FIRST_REQUEST, garbage.freezing, HookType.AROUND)
     except SettingError as error:
         refuse(str(error))
     except Exception:  # noqa: BLE001 - SGLang would swallow it and start without us

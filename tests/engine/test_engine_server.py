@@ -36,6 +36,16 @@ async def client(engine: RunningEngine) -> AsyncIterator[HttpEngineClient]:
     await http.close()
 
 
+async def test_no_process_collects_what_it_holds_for_good(
+    engine: RunningEngine, client: HttpEngineClient
+) -> None:
+    """SGLang tells of each process that left its objects out."""
+    await client.live_rids()
+    told = engine.log.read_text(errors="replace")
+    for process in ("Scheduler", "Detokenizer Manager"):
+        assert f"Freezing GC in {process} process" in told
+
+
 def chat(model: str, **fields: Any) -> dict[str, Any]:
     return {
         "model": model,
