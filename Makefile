@@ -67,7 +67,7 @@ PYTEST := $(BIN)/pytest -n auto --dist loadgroup --no-loadscope-reorder
 test: setup-dev setup-engine setup-kernels  ## unit, contract, integration, the engine once per mechanism, one browser path (12 min)
 	$(subst -n auto,-n $(shell expr $$(nproc) + 1),$(PYTEST)) tests --ignore tests/architecture -m "not thorough"
 
-test-all: setup-dev setup-helm setup-engine setup-kernels  ## every test, the thorough ones and those of make check too; the end says what took how long (43 min)
+test-all: setup-dev setup-helm setup-engine setup-kernels  ## every test, the thorough ones and those of make check too; the end says what took how long (32 min)
 	$(PYTEST) tests $(if $(COMPATIBILITY),--compatibility $(COMPATIBILITY))
 
 # A test that fails beside thousands of others and passes alone is named, not hidden; four of them are no accident.
