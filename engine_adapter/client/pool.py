@@ -138,7 +138,7 @@ class EnginePool:
 
     @property
     def asked(self) -> bool:
-        """Whether one engine answers, or each of them was asked once."""
+        """Whether one engine answers, or each of them was asked: refused, or was late for good."""
         return any(one.up for one in self.members) or all(one.asked for one in self.members)
 
     async def follow(
@@ -319,10 +319,10 @@ class EnginePool:
         try:
             facts = await member.client.facts()
         except EngineUnavailable as error:
-            member.asked = True
             # A scheduler in the middle of a long step answers late; only a gone one refuses.
             member.num_slow += 1
             if member.num_slow >= SLOW_PROBES or not isinstance(error.__cause__, TimeoutError):
+                member.asked = True
                 self._eject(member, error)
             return
         member.asked = True

@@ -115,6 +115,16 @@ async def test_only_several_slow_probes_in_a_row_eject() -> None:
     assert ups == [True] * (SLOW_PROBES - 1) + [False]
 
 
+async def test_an_engine_that_is_late_was_not_asked_yet() -> None:
+    """Or a gateway that starts beside busy engines gets requests before it knows of a model."""
+    pool = EnginePool([SlowClient(FakeEngine(FakeSettings(model="m")))])
+    asked = []
+    for _ in range(SLOW_PROBES):
+        await pool.probe()
+        asked.append(pool.asked)
+    assert asked == [False] * (SLOW_PROBES - 1) + [True]
+
+
 async def test_new_facts_are_told_once() -> None:
     told: list[tuple[str, str]] = []
 
