@@ -61,11 +61,13 @@ docs: setup-dev  ## serve these pages as a site at http://127.0.0.1:8000, built 
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve
 
 # Several tests at once; those that share an engine in one process (tests/fixtures/order.py).
-PYTEST := $(BIN)/pytest -n auto --dist loadgroup --no-loadscope-reorder
+PROCESSES = auto
+PYTEST = $(BIN)/pytest -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder
 
 # One process more than cores: these tests wait for half of their time.
+test: PROCESSES = $(shell expr $$(nproc) + 1)
 test: setup-dev setup-engine setup-kernels  ## unit, contract, integration, the engine once per mechanism, one browser path (12 min)
-	$(subst -n auto,-n $(shell expr $$(nproc) + 1),$(PYTEST)) tests --ignore tests/architecture -m "not thorough"
+	$(PYTEST) tests --ignore tests/architecture -m "not thorough"
 
 test-all: setup-dev setup-helm setup-engine setup-kernels  ## every test, the thorough ones and those of make check too; the end says what took how long (32 min)
 	$(PYTEST) tests $(if $(COMPATIBILITY),--compatibility $(COMPATIBILITY))

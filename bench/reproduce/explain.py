@@ -189,7 +189,16 @@ def _loads(setup: Setup) -> tuple[Change, ...]:
 C, E, B = conserve.EXPERIMENTS, ecoserve.EXPERIMENTS, bros.EXPERIMENTS
 V1, V2 = "ConServe v1", "ConServe v2"
 EXPLANATIONS = (
-    Explanation(_named(C, V2, "rates"), (4, 8, 9), _thrown_away(conserve.GAMMA), "Two things of SP carry these figures. A step of 8,192 tokens makes its gaps as long as the paper's. One document's KV lost for each arrival brings NP and ConServe as far ahead of it; ours loses next to none."),
+    Explanation(
+        _named(C, V2, "rates"),
+        (4, 8, 9),
+        _thrown_away(conserve.GAMMA),
+        (
+            "Two things of SP carry these figures. A step of 8,192 tokens makes its gaps as long "
+            "as the paper's. One document's KV lost for each arrival brings NP and ConServe as "
+            "far ahead of it; ours loses next to none."
+        ),
+    ),
     Explanation(
         _named(C, V2, "scale of the targets"),
         (1, 2),
@@ -198,7 +207,11 @@ EXPLANATIONS = (
             Change("lengths of BurstGPT", _scaled(conserve.BURST_8B)),
             Change("4 requests a second", _scaled(replace(conserve.GAMMA, rate=4.0))),
         ),
-        "At 1 the bound is a matter of spread: a load without any has a P99 hardly above its mean, so every delay is a miss. With BurstGPT's lengths it is met. At 1.5 none of these brings it: it is half a point short before, and stays short.",
+        (
+            "At 1 the bound is a matter of spread: a load without any has a P99 hardly above its "
+            "mean, so every delay is a miss. With BurstGPT's lengths it is met. At 1.5 none of "
+            "these brings it: it is half a point short before, and stays short."
+        ),
     ),
     Explanation(
         _named(C, V2, "variation of arrivals"),
@@ -207,9 +220,24 @@ EXPLANATIONS = (
         "Lost documents and longer steps move it together, to half of the paper's figure.",
     ),
     Explanation(
-        _named(C, V2, "70B, mixed documents"), (4, 5, 6, 7), _thrown_away(conserve.BURST_70B), "One document lost for every second arrival carries the offline tokens, and steps of 8,192 tokens the first tokens and gaps. No change carries all four: one document an arrival stops SP altogether here."
+        _named(C, V2, "70B, mixed documents"),
+        (4, 5, 6, 7),
+        _thrown_away(conserve.BURST_70B),
+        (
+            "One document lost for every second arrival carries the offline tokens, and steps of "
+            "8,192 tokens the first tokens and gaps. No change carries all four: one document an "
+            "arrival stops SP altogether here."
+        ),
     ),
-    Explanation(_named(C, V2, "8B, BurstGPT"), (2,), _thrown_away(conserve.BURST_8B), "Lost documents and longer steps bring it to 57 % of the paper's figure together; neither does alone."),
+    Explanation(
+        _named(C, V2, "8B, BurstGPT"),
+        (2,),
+        _thrown_away(conserve.BURST_8B),
+        (
+            "Lost documents and longer steps bring it to 57 % of the paper's figure together; "
+            "neither does alone."
+        ),
+    ),
     Explanation(
         _named(C, V2, "ablation"),
         (1,),
@@ -225,7 +253,10 @@ EXPLANATIONS = (
             Change("5 a second", _v1(replace(conserve.V1, rate=5.0))),
             Change("half the memory", _v1(replace(conserve.V1, kv_tokens=21_500))),
         ),
-        "Load moves first tokens by half, and uncut prompts or less memory hardly. None of these brings the paper's 60 to 84 times, and none its pace of 25 times.",
+        (
+            "Load moves first tokens by half, and uncut prompts or less memory hardly. None of "
+            "these brings the paper's 60 to 84 times, and none its pace of 25 times."
+        ),
     ),
     Explanation(
         _named(C, V1, "ablation"),
@@ -239,9 +270,32 @@ EXPLANATIONS = (
     *(
         Explanation(_named(E, "EcoServe", f"sustained rate, {load}"), numbers, _lending(load), why)
         for load, numbers, why in (
-            ("ShareGPT", (1, 2, 3, 4), "What an answer may be lent and what giving way costs carry this together. Lent to answers of three quarters of a host's length instead of 35 %, EcoServe is level with both. If each request that gives way costs 400 ms too, it is ahead by two fifths, near the paper for FastGen. Orca's ratio moves by a third only."),
-            ("Alpaca", (2, 4), "Lent to longer answers, or with dear giving way, EcoServe is near the paper; with both it is ahead of FastGen."),
-            ("BookCorpus", (1, 2, 3), "Neither carries it here, nor both: level with FastGen at best, and Orca's ratio hardly moves. What does was not found."),
+            (
+                "ShareGPT",
+                (1, 2, 3, 4),
+                (
+                    "What an answer may be lent and what giving way costs carry this together. Lent to "
+                    "answers of three quarters of a host's length instead of 35 %, EcoServe is level with "
+                    "both. If each request that gives way costs 400 ms too, it is ahead by two fifths, "
+                    "near the paper for FastGen. Orca's ratio moves by a third only."
+                ),
+            ),
+            (
+                "Alpaca",
+                (2, 4),
+                (
+                    "Lent to longer answers, or with dear giving way, EcoServe is near the paper; with "
+                    "both it is ahead of FastGen."
+                ),
+            ),
+            (
+                "BookCorpus",
+                (1, 2, 3),
+                (
+                    "Neither carries it here, nor both: level with FastGen at best, and Orca's ratio "
+                    "hardly moves. What does was not found."
+                ),
+            ),
         )
     ),
     Explanation(
@@ -260,8 +314,29 @@ EXPLANATIONS = (
                 _steps(replace(ecoserve.SETUP, rate=8.0, give_way_s=0.4), WIDE),
             ),
         ),
-        "The order of steps holds as published; the sign needs both an overloaded engine and dear giving way: then each step gains as much as in the paper, the first more. Lending more alone brings the last step level with vLLM.",
+        (
+            "The order of steps holds as published; the sign needs both an overloaded engine and "
+            "dear giving way: then each step gains as much as in the paper, the first more. "
+            "Lending more alone brings the last step level with vLLM."
+        ),
     ),
-    Explanation(_named(B, "BROS", "ShareGPT"), (1, 5, 6), _loads(bros.SHAREGPT), "A slower model brings first tokens to the paper's figure; it or half more load brings three fifths of the latency. More load than that is overload, where all of it turns round."),
-    Explanation(_named(B, "BROS", "LMSYS"), (1, 5, 6), _loads(bros.LMSYS), "Twice the load brings latency to three fifths of the paper's, and first tokens to half. Nothing here makes anyone miss 0.2 s a token."),
-)  # fmt: skip
+    Explanation(
+        _named(B, "BROS", "ShareGPT"),
+        (1, 5, 6),
+        _loads(bros.SHAREGPT),
+        (
+            "A slower model brings first tokens to the paper's figure; it or half more load "
+            "brings three fifths of the latency. More load than that is overload, where all of it "
+            "turns round."
+        ),
+    ),
+    Explanation(
+        _named(B, "BROS", "LMSYS"),
+        (1, 5, 6),
+        _loads(bros.LMSYS),
+        (
+            "Twice the load brings latency to three fifths of the paper's, and first tokens to "
+            "half. Nothing here makes anyone miss 0.2 s a token."
+        ),
+    ),
+)

@@ -34,7 +34,7 @@ SIGNATURES: Mapping[str, tuple[str, ...]] = {
         "self", "token_logprobs_val", "token_logprobs_idx", "decode_to_text",
     ),
     "sglang.srt.managers.tokenizer_manager.TokenizerManager.auto_create_handle_loop": ("self",),
-    "sglang.srt.managers.scheduler.Scheduler.handle_freeze_gc": ("self", "recv_req"),
+    "sglang.srt.managers.tokenizer_manager.TokenizerManager.freeze_gc": ("self",),
 }  # fmt: skip
 
 

@@ -8,7 +8,6 @@ asked. It is asked at the first request, which is its own.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -22,7 +21,4 @@ def freezing(create_loop: Callable[..., None], manager: Any, *args: Any, **more:
     is_first = manager.event_loop is None
     create_loop(manager, *args, **more)
     if is_first:
-        from sglang.srt.managers.io_struct import FreezeGCReq
-
-        manager._dispatch_to_scheduler(FreezeGCReq())  # which passes it on to the detokenizer
-        gc.freeze()
+        manager.asyncio_tasks.add(manager.event_loop.create_task(manager.freeze_gc()))

@@ -26,7 +26,6 @@ _LONGEST_HEAD: Final = 32
 _ENGINE_SAYS: Final = "Error while loading data "
 _AT: Final = re.compile(r"while loading IMAGE data at index (\d+)")
 _QUOTED: Final = re.compile(r"data:image/[^'\s]+", re.IGNORECASE)
-_INDEX: Final = re.compile(r"\[(\d+)\]")
 _CODE: Final = "unsupported_content"
 
 
@@ -91,11 +90,10 @@ def text_only(body: Mapping[str, Any]) -> None:
     Raises:
         InvalidRequest: Naming the first of them.
     """
-    first = next(_images(body), None)
-    if first is not None:
+    for path, _ in _images(body):
         raise InvalidRequest(
             "This model reads text only: leave the image out, or ask a model that reads images.",
-            param=first,
+            param=f"{path}.type",
             code=_CODE,
         )
 
@@ -106,8 +104,10 @@ def unreadable(body: Mapping[str, Any], message: str) -> InvalidRequest | None:
     SGLang says which image it was, or only quotes the beginning of its data. Where then several
     images begin so, it is their message that is named, or all of them.
     """
-    urls = list(_urls(body))
-    if _ENGINE_SAYS not in message or not urls:
+    if _ENGINE_SAYS not in message:
+        return None
+    urls = [(f"{path}.{IMAGE_PART}", part[IMAGE_PART]["url"]) for path, part in _images(body)]
+    if not urls:
         return None
     at = _AT.search(message)
     if at is not None and int(at[1]) < len(urls):
@@ -126,19 +126,11 @@ def _not_decoded(param: str) -> InvalidRequest:
     return rules.wrong(param, "the engine cannot decode the image")
 
 
-def _urls(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The path and the data URL of each image."""
-    for path in _images(body):
-        i, k = map(int, _INDEX.findall(path))
-        part = body["messages"][i]["content"][k][IMAGE_PART]
-        yield f"{path.removesuffix('type')}{IMAGE_PART}", str(part["url"])
-
-
-def _images(body: Mapping[str, Any]) -> Iterator[str]:
-    """Where a body's images are: the path of each part's type."""
+def _images(body: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """A body's images: the path of each part, and the part."""
     for i, message in enumerate(body.get("messages") or ()):
         content = message.get("content")
         if type(content) is list:
             for k, part in enumerate(content):
                 if part.get("type") == IMAGE_PART:
-                    yield f"messages[{i}].content[{k}].type"
+                    yield f"messages[{i}].content[{k}]", part

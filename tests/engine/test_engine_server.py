@@ -42,7 +42,7 @@ async def test_no_process_collects_what_it_holds_for_good(
     """SGLang tells of each process that left its objects out."""
     await client.live_rids()
     told = engine.log.read_text(errors="replace")
-    for process in ("Scheduler", "Detokenizer Manager"):
+    for process in ("Tokenizer Manager", "Scheduler", "Detokenizer Manager"):
         assert f"Freezing GC in {process} process" in told
 
 

@@ -15,6 +15,7 @@ import httpx
 import orjson
 import pytest
 
+from engine_adapter.client.base import CHAT_PATH
 from engine_adapter.client.http import HttpEngineClient
 from engine_adapter.liveness import verify_engine
 from store.models import DEFAULT_PROJECT_ID
@@ -34,7 +35,6 @@ from tests.integration.gateway.test_rolling_restart import environment
 
 OLD_MODEL = "served-by-the-last-release"
 NUM_LINES = 4
-CHAT_PATH = "/v1/chat/completions"
 
 _COMMAND = """
 import json, os, sys

@@ -1,25 +1,24 @@
 from __future__ import annotations
 
-import gc
-import sys
+import asyncio
 from types import SimpleNamespace
 from typing import Any
-
-import pytest
 
 from engine_adapter.sglang.garbage import freezing
 
 
-def test_the_first_request_alone_freezes(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent: list[str] = []
-    monkeypatch.setattr(gc, "freeze", lambda: sent.append("here"))
-    structs = SimpleNamespace(FreezeGCReq=lambda: "scheduler")
-    monkeypatch.setitem(sys.modules, "sglang.srt.managers.io_struct", structs)
-    manager = SimpleNamespace(event_loop=None, _dispatch_to_scheduler=sent.append)
+async def test_the_first_request_alone_freezes() -> None:
+    frozen: list[str] = []
+
+    async def freeze_gc() -> None:
+        frozen.append("all")
+
+    manager = SimpleNamespace(event_loop=None, asyncio_tasks=set(), freeze_gc=freeze_gc)
 
     def create_loop(manager: Any) -> None:
-        manager.event_loop = manager.event_loop or object()
+        manager.event_loop = asyncio.get_running_loop()
 
     for _ in range(3):
         freezing(create_loop, manager)
-    assert sent == ["scheduler", "here"]
+    await asyncio.gather(*manager.asyncio_tasks)
+    assert frozen == ["all"]
