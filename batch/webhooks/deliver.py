@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 KEPT_S: Final = 30 * 86400.0
 """How long ended deliveries can be looked at."""
 
-_SOLE_IDLE_LIMIT_S: Final = 120.0
+_IDLE_LIMIT_S: Final = 120.0
 
 
 @dataclass(frozen=True)
@@ -59,14 +59,22 @@ async def deliver(
     database: Database,
     sender: Sender,
     *,
+    worker: str,
     drain: asyncio.Event,
     limits: DeliveryLimits | None = None,
 ) -> bool:
     """Deliver until nothing is due and nothing under way, or the worker drains.
 
-    One at a time for the whole service, so that receivers that let us wait never occupy more than
-    one process of the stages. It goes on as long as there is work: to end would be to wait for the
-    slowest receiver, and to let all others wait for it.
+    One at a time in each worker, so that receivers that let us wait never occupy more than one of
+    its processes. It goes on as long as there is work: to end would be to wait for the slowest
+    receiver, and to let all others wait for it.
+
+    Args:
+        database: Where the deliveries are.
+        sender: What posts them.
+        worker: Which worker this process belongs to.
+        drain: Set when the worker is to end.
+        limits: Bounds of this deliverer.
 
     Returns:
         Whether there is more to do at once.
@@ -74,11 +82,11 @@ async def deliver(
     limits = limits or DeliveryLimits()
     async with database.unit_of_work() as session:
         # Held by this transaction until we end, or by nobody: a death frees it.
-        if not await deliveries.try_sole(session, idle_limit_s=_SOLE_IDLE_LIMIT_S):
+        if not await deliveries.try_place(session, worker, idle_limit_s=_IDLE_LIMIT_S):
             return False
 
         async def hold() -> None:
-            await deliveries.stay_sole(session)
+            await deliveries.keep_place(session)
 
         return await _Deliverer(database, sender, drain, limits, hold).run()
 
@@ -108,10 +116,12 @@ class _Deliverer:
         self._in_flight: set[asyncio.Task[None]] = set()
 
     async def run(self) -> bool:
+        claimed_any = False
         async with asyncio.TaskGroup() as group:
             while not self._drain.is_set():
                 await self._hold()
                 claimed = await self._claim()
+                claimed_any = claimed_any or bool(claimed)
                 for one in claimed:
                     task = group.create_task(self._attempt(one))
                     self._in_flight.add(task)
@@ -123,8 +133,9 @@ class _Deliverer:
                     timeout=self._limits.poll_s,
                     return_when=asyncio.FIRST_COMPLETED,
                 )
-        if self._drain.is_set():
-            return False  # the sweep asks again
+        if self._drain.is_set() or not claimed_any:
+            # The sweep asks again. What is due may wait for attempts of other deliverers.
+            return False
         async with self._database.unit_of_work() as session:
             return await deliveries.any_due(session)
 

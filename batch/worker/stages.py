@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import socket
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
@@ -126,7 +128,9 @@ class Stages:
         async with self._database("deliver", DELIVER_POOL_SIZE) as database:
             try:
                 with self._drain.watched() as drain:
-                    more_work = await deliver(database, sender, drain=drain)
+                    more_work = await deliver(
+                        database, sender, worker=this_worker(), drain=drain
+                    )
             finally:
                 await names.close()
         if more_work:
@@ -231,6 +235,11 @@ class Stages:
             yield files
         finally:
             await files.close()
+
+
+def this_worker() -> str:
+    """The worker that this process is one of: its host, and the process that started this one."""
+    return f"{socket.gethostname()}/{os.getppid()}"
 
 
 def run(stage: Coroutine[Any, Any, object]) -> None:

@@ -34,8 +34,8 @@ class ClaimedDelivery:
     keys: tuple[bytes, ...] = field(repr=False)
 
 
-async def try_sole(session: AsyncSession, *, idle_limit_s: float) -> bool:
-    """Be the only deliverer until this transaction ends; false where there is one.
+async def try_place(session: AsyncSession, worker: str, *, idle_limit_s: float) -> bool:
+    """Be the only deliverer of a worker until this transaction ends; false where there is one.
 
     The server ends a transaction that is idle for `idle_limit_s`, so that a stopped process cannot
     hold the place for ever.
@@ -44,12 +44,11 @@ async def try_sole(session: AsyncSession, *, idle_limit_s: float) -> bool:
         text("SELECT set_config('idle_in_transaction_session_timeout', :limit, true)"),
         {"limit": str(int(idle_limit_s * 1000))},
     )
-    return bool(
-        await session.scalar(text("SELECT pg_try_advisory_xact_lock(hashtextextended('wh', 22))"))
-    )
+    place = text("SELECT pg_try_advisory_xact_lock(hashtextextended(:worker, 22))")
+    return bool(await session.scalar(place, {"worker": f"deliverer of {worker}"}))
 
 
-async def stay_sole(session: AsyncSession) -> None:
+async def keep_place(session: AsyncSession) -> None:
     """Say that the deliverer of this transaction is alive.
 
     Raises:
@@ -102,9 +101,11 @@ async def claim(
 
     Those of the project with the fewest attempts under way go first, then the longest due. An
     endpoint has at most `per_endpoint` attempts under way, one that fails has one, and a project
-    `per_project`: what is slow or dead takes no room from the others. An attempt whose lease runs
-    out without an outcome counts as made, and is made again.
+    `per_project`, whoever made them: what is slow or dead takes no room from the others. An attempt
+    whose lease runs out without an outcome counts as made, and is made again.
     """
+    # One claim after the other: each sees what the one before it has leased.
+    await session.execute(text("SELECT pg_advisory_xact_lock(hashtextextended('wh claim', 22))"))
     found = await session.execute(
         text(
             """

@@ -200,6 +200,36 @@ async def test_everything_due_is_delivered_by_one_deliverer(database: Database) 
         assert len(receiver.received) == 3
 
 
+async def test_a_worker_has_one_deliverer_and_each_worker_its_own(database: Database) -> None:
+    await add_project(database, "proj_other")
+    async with receiving(delay_s=60.0) as slow, receiving() as quick:
+        await add_endpoint(database, slow.url)
+        await add_endpoint(database, quick.url, project_id="proj_other")
+        async with asyncio.TaskGroup() as group:
+            await end_batch(database)
+            first = replace(LIMITS, max_in_flight=1)
+            delivering = group.create_task(deliver_now(database, first, timeout_s=50.0))
+            await slow.until(1)
+            await end_batch(database, "proj_other")
+            assert not await deliver_now(database)
+            assert quick.received == []
+            await deliver_now(database, worker="another worker")
+            await quick.until(1)
+            delivering.cancel()
+
+
+async def test_an_endpoint_has_its_share_of_all_deliverers_together(database: Database) -> None:
+    async with receiving(delay_s=0.2) as receiver:
+        await add_endpoint(database, receiver.url)
+        for _ in range(12):
+            await end_batch(database)
+        limits = replace(LIMITS, per_endpoint=2)
+        workers = [f"worker {num}" for num in range(3)]
+        await asyncio.gather(*(deliver_now(database, limits, worker=one) for one in workers))
+        assert len(receiver.received) == 12
+        assert receiver.most_in_flight == 2
+
+
 async def test_a_draining_worker_claims_nothing(database: Database) -> None:
     async with receiving() as receiver:
         await add_endpoint(database, receiver.url)
@@ -208,7 +238,9 @@ async def test_a_draining_worker_claims_nothing(database: Database) -> None:
         drain.set()
         clock = SystemClock()
         sender = Sender(TargetPolicy.of(LOOPBACK), clock, ReceiverNames())
-        assert not await deliver(database, sender, drain=drain, limits=LIMITS)
+        assert not await deliver(
+            database, sender, worker="a worker", drain=drain, limits=LIMITS
+        )
         assert receiver.received == []
 
 
