@@ -4,7 +4,7 @@
 
 SGLang's scheduler runs with co-serving in one process of the engine's environment, on the passes of
 a GPU's step table (docs/emulated-device.md). Long offline prompts keep the device busy. Another
-thread sends a chat through the scheduler's socket every quarter of a second, at no fixed place of a
+thread sends a chat through the scheduler's socket five times a second, at no fixed place of a
 pass. Of each pass that one of them stops, two times are taken: from the sending of the chat to the
 safepoint at which the pass gave way, and from the monitor's word to there. The target is the 99th
 percentile of the first: 5 ms.
@@ -28,11 +28,11 @@ ROOT = Path(__file__).resolve().parents[1]
 ENGINE_PYTHON = ROOT / ".venv-engine/bin/python"
 TABLE = "h200-llama-3.1-8b"
 TARGET_MS = 5.0
-NUM_CHATS = 240
-EVERY_S = 0.25
+NUM_CHATS = 600
+EVERY_S = 0.2
 TTFT_MS, TBT_MS = 40, 40
 CHUNK_TOKENS = 4096
-OFFLINE_TOKENS, OFFLINE_OUTSTANDING = 3000, 24
+OFFLINE_TOKENS, OFFLINE_OUTSTANDING, NUM_OFFLINE = 3000, 24, 4000
 VOCABULARY = 2048
 """An emulated answer is made of tokens from 256 on."""
 
@@ -75,16 +75,22 @@ def in_the_engine() -> None:
     note = s._note_stop
 
     def note_stop(step: Any, layer: int) -> None:
-        stops.append((time.monotonic(), s.runtime.safepoints.word.raised_at_s))
+        safepoints = s.runtime.safepoints
+        stops.append((safepoints.gave_way_at_s, safepoints.word.raised_at_s))
         note(step, layer)
 
     s._note_stop = note_stop
-    made = iter(range(1_000_000))
+    # Made before: the making would hold the thread that composes passes.
+    offline = iter(
+        [rig.request(f"offline-{i}", prompt(i, OFFLINE_TOKENS), 4) for i in range(NUM_OFFLINE)]
+    )
+    chats = [
+        rig.request(f"chat-{i}", prompt(-1 - i, 200), 4, priority=0) for i in range(NUM_CHATS)
+    ]
 
     def feed(rig: Rig) -> None:
         while len(s.waiting_queue) < OFFLINE_OUTSTANDING:
-            number = next(made)
-            rig.submit(f"offline-{number}", prompt(number, OFFLINE_TOKENS), 4)
+            s.handle_generate_request(next(offline))
         if len(sent_at_s) == NUM_CHATS and time.monotonic() > sent_at_s[-1] + 1.0:
             print("STOPS " + json.dumps(_figures(sent_at_s, stops)), flush=True)
             os._exit(0)  # the offline queue never ends
@@ -92,9 +98,8 @@ def in_the_engine() -> None:
     def send() -> None:
         dice = random.Random(7)
         time.sleep(2.0)
-        for number in range(NUM_CHATS):
+        for request in chats:
             time.sleep(EVERY_S * (0.5 + dice.random()))
-            request = rig.request(f"chat-{number}", prompt(-1 - number, 200), 4, priority=0)
             sent_at_s.append(time.monotonic())
             rig.send(request)
 

@@ -193,7 +193,9 @@ class CoServingScheduler(QueueingScheduler):
 
     def _note_stop(self, step: LaunchedStep, layer: int) -> None:
         step.stopped_at_layer = layer
-        step.flag_to_stop_s = time.monotonic() - self.runtime.safepoints.word.raised_at_s
+        safepoints = self.runtime.safepoints
+        # Not now: a pass that lost rows has gone on with the others.
+        step.flag_to_stop_s = safepoints.gave_way_at_s - safepoints.word.raised_at_s
         self.runtime.counters.stopped(layer, step.flag_to_stop_s, len(step.offline_positions))
 
     def _relay_forward_payload(self, future_indices: Any, batch_result: Any) -> None:

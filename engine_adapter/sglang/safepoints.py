@@ -260,6 +260,7 @@ class Safepoints:
     Attributes:
         word: The stop word.
         dropped_at_layer: Layer at which the current step lost its offline requests, or None.
+        gave_way_at_s: When a pass last stopped or lost rows.
         keep: Batch positions that survive a drop.
         num_checks: Safepoints looked at.
         check_cpu_s: Thread CPU time spent looking.
@@ -274,6 +275,7 @@ class Safepoints:
         """
         self.word = StopWord()
         self.dropped_at_layer: int | None = None
+        self.gave_way_at_s = 0.0
         self.num_checks = 0
         self.check_cpu_s = 0.0
         self._runner = model_runner
@@ -369,6 +371,8 @@ class Safepoints:
             else self._run_ahead.at_safepoint(self._stop_asked)
         )
         stop = self._agreement.at_safepoint(self._step_id, layer, seen)
+        if stop:
+            self.gave_way_at_s = time.monotonic()
         self.num_checks += 1
         self.check_cpu_s += time.thread_time() - started_s
         return stop

@@ -219,15 +219,22 @@ async def test_a_worker_has_one_deliverer_and_each_worker_its_own(database: Data
 
 
 async def test_an_endpoint_has_its_share_of_all_deliverers_together(database: Database) -> None:
-    async with receiving(delay_s=0.2) as receiver:
-        await add_endpoint(database, receiver.url)
-        for _ in range(12):
-            await end_batch(database)
-        limits = replace(LIMITS, per_endpoint=2)
-        workers = [f"worker {num}" for num in range(3)]
-        await asyncio.gather(*(deliver_now(database, limits, worker=one) for one in workers))
-        assert len(receiver.received) == 12
-        assert receiver.most_in_flight == 2
+    """A claim that comes while another is being made counts what that one takes."""
+    await add_endpoint(database, "http://127.0.0.1:1/")
+    for _ in range(4):
+        await end_batch(database)
+    bounds: dict[str, Any] = {"limit": 9, "per_endpoint": 2, "per_project": 9, "lease_s": 60.0}
+
+    async def claim() -> int:
+        async with database.unit_of_work() as session:
+            return len(await deliveries.claim(session, **bounds))
+
+    async with asyncio.TaskGroup() as group:
+        async with database.unit_of_work() as session:
+            assert len(await deliveries.claim(session, **bounds)) == 2
+            other = group.create_task(claim())
+            await asyncio.sleep(0.2)
+    assert other.result() == 0
 
 
 async def test_a_draining_worker_claims_nothing(database: Database) -> None:
