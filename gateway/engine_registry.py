@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -18,6 +19,7 @@ from store.repositories import engine as engines
 from store.session import Database
 
 FOLLOW_S = 1.0
+NOTE_S = 1.0
 
 
 class EngineRegistry:
@@ -64,13 +66,20 @@ class EngineRegistry:
             # The gateway starts without its database and says so in /statusz.
             return {}
 
-    def note(self, url: str, facts: EngineFacts) -> None:
-        """Remember new facts until the next flush."""
+    async def note(self, url: str, facts: EngineFacts) -> None:
+        """Write new facts at once, or with the next flush where that is not done in `NOTE_S`.
+
+        Who reads of a model in the gateway's list may send a batch for it: it is validated by what
+        the database knows.
+        """
         self._noted[url] = facts
+        with suppress(TimeoutError):
+            async with asyncio.timeout(NOTE_S):
+                await self.flush()
 
     async def flush(self) -> None:
         """Write what was noted; what cannot be written is kept for the next time."""
-        noted, self._noted = self._noted, {}
+        noted = dict(self._noted)
         if not noted:
             return
         try:
@@ -84,4 +93,7 @@ class EngineRegistry:
                     }
                     await engines.saw(session, url, facts.model, facts.context_tokens, more)
         except (SQLAlchemyError, OSError):
-            self._noted = {**noted, **self._noted}
+            return
+        for url, facts in noted.items():
+            if self._noted.get(url) is facts:
+                del self._noted[url]

@@ -12,7 +12,7 @@ not depend on it (contract row M-06).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -28,8 +28,8 @@ PROBE_DOWN_S = 0.5
 SLOW_PROBES = 3
 """Probes in a row that may time out before an engine counts as down."""
 
-Seen = Callable[[str, EngineFacts], None]
-"""Called with an engine's address and facts when they are new; must not wait for anything."""
+Seen = Callable[[str, EngineFacts], Awaitable[None]]
+"""Called with an engine's address and facts when they are new, before the pool goes by them."""
 
 
 @dataclass
@@ -332,12 +332,12 @@ class EnginePool:
         known = member.facts
         served = (facts.model, facts.embeds)
         changed = facts.model and (known is None or served != (known.model, known.embeds))
+        if changed and self._seen is not None:
+            await self._seen(member.url, facts)
         member.facts, member.up, member.why = facts, bool(facts.model), ""
         member.others = max(0, _num_online(facts) - member.in_flight)
         member.num_slow = 0
         member.ejected.clear()
-        if changed and self._seen is not None:
-            self._seen(member.url, facts)
 
     def _eject(self, member: Member, error: EngineUnavailable) -> None:
         member.up = False

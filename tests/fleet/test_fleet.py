@@ -259,7 +259,9 @@ async def test_a_fleet_keeps_its_promises_while_parts_are_restarted_and_lost(
         f"  found no gateway (promised: 0):   {chat.num_without_gateway}",
     ]
     sys.stderr.write("\n" + "\n".join([*seen, *chat.broken[:5]]) + "\n")
-    assert [batch["status"] for batch, _ in outcomes] == ["completed"] * len(outcomes)
+    assert [(batch["status"], batch["errors"]) for batch, _ in outcomes] == [
+        ("completed", None)
+    ] * len(outcomes)
     assert num_once == num_lines == sum(len(found) for _, found in outcomes)
     assert chat.broken == []
     assert chat.num_without_gateway == 0

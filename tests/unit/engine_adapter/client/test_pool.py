@@ -128,7 +128,7 @@ async def test_an_engine_that_is_late_was_not_asked_yet() -> None:
 async def test_new_facts_are_told_once() -> None:
     told: list[tuple[str, str]] = []
 
-    def seen(url: str, facts: EngineFacts) -> None:
+    async def seen(url: str, facts: EngineFacts) -> None:
         told.append((url, facts.model))
 
     pool = EnginePool([member("a")], seen=seen)
@@ -137,10 +137,30 @@ async def test_new_facts_are_told_once() -> None:
     assert told == [("fake://a", "m")]
 
 
+async def test_a_model_is_listed_once_its_facts_were_told() -> None:
+    """Who reads of it sends a batch at once, which another process validates."""
+    written = asyncio.Event()
+
+    async def seen(url: str, facts: EngineFacts) -> None:
+        await written.wait()
+
+    pool = EnginePool([member("a")], seen=seen)
+    probing = asyncio.ensure_future(pool.probe())
+    await asyncio.sleep(0.05)
+    assert pool.models() == []
+    written.set()
+    await probing
+    assert [info.id for info in pool.models()] == ["m"]
+
+
 async def test_each_kind_of_model_at_its_own_path() -> None:
     embedder = FakeEngineClient(FakeEngine(FakeSettings(model="e", embeds=True)), url="fake://e")
     told: list[str] = []
-    pool = EnginePool([member("a"), embedder], seen=lambda _, facts: told.append(facts.model))
+
+    async def seen(_: str, facts: EngineFacts) -> None:
+        told.append(facts.model)
+
+    pool = EnginePool([member("a"), embedder], seen=seen)
     await pool.probe()
     assert pool.pick("e", EMBEDDINGS_PATH).member.url == "fake://e"
     assert pool.pick("m", COMPLETIONS_PATH).member.url == "fake://a"
