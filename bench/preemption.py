@@ -84,9 +84,7 @@ def in_the_engine() -> None:
     offline = iter(
         [rig.request(f"offline-{i}", prompt(i, OFFLINE_TOKENS), 4) for i in range(NUM_OFFLINE)]
     )
-    chats = [
-        rig.request(f"chat-{i}", prompt(-1 - i, 200), 4, priority=0) for i in range(NUM_CHATS)
-    ]
+    chats = [rig.request(f"chat-{i}", prompt(-1 - i, 200), 4, priority=0) for i in range(NUM_CHATS)]
 
     def feed(rig: Rig) -> None:
         while len(s.waiting_queue) < OFFLINE_OUTSTANDING:

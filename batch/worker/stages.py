@@ -128,9 +128,7 @@ class Stages:
         async with self._database("deliver", DELIVER_POOL_SIZE) as database:
             try:
                 with self._drain.watched() as drain:
-                    more_work = await deliver(
-                        database, sender, worker=this_worker(), drain=drain
-                    )
+                    more_work = await deliver(database, sender, worker=this_worker(), drain=drain)
             finally:
                 await names.close()
         if more_work:

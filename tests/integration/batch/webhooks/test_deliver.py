@@ -245,9 +245,7 @@ async def test_a_draining_worker_claims_nothing(database: Database) -> None:
         drain.set()
         clock = SystemClock()
         sender = Sender(TargetPolicy.of(LOOPBACK), clock, ReceiverNames())
-        assert not await deliver(
-            database, sender, worker="a worker", drain=drain, limits=LIMITS
-        )
+        assert not await deliver(database, sender, worker="a worker", drain=drain, limits=LIMITS)
         assert receiver.received == []
 
 
