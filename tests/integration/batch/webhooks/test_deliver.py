@@ -229,11 +229,10 @@ async def test_an_endpoint_has_its_share_of_all_deliverers_together(database: Da
         async with database.unit_of_work() as session:
             return len(await deliveries.claim(session, **bounds))
 
-    async with asyncio.TaskGroup() as group:
-        async with database.unit_of_work() as session:
-            assert len(await deliveries.claim(session, **bounds)) == 2
-            other = group.create_task(claim())
-            await asyncio.sleep(0.2)
+    async with asyncio.TaskGroup() as group, database.unit_of_work() as session:
+        assert len(await deliveries.claim(session, **bounds)) == 2
+        other = group.create_task(claim())
+        await asyncio.sleep(0.2)
     assert other.result() == 0
 
 
