@@ -1,10 +1,12 @@
 """The simulator beside an engine: the same device, arrivals, lengths, targets and sizes.
 
-    python -m bench.calibration .coserve/bench/results.json
+    python -m bench.calibration .coserve/bench/results.json [--pause 120.5,0.45]
 
 Reads what `coserve bench coserve --device emulated:NAME` wrote (generated arrivals, `--scale 1`),
-simulates every system of it that is one of our policies or does what one of them does, and compares
+simulates every system of it, those of stock SGLang with our policies of that name, and compares
 percentiles and offline tokens. Latencies within 15 % and offline tokens within 10 % are asked.
+`--pause` lays one over chat, as where the server's process stands still: who is sent in it reaches
+the engine at its end. First tokens at P99 are then told once more.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from bench.coserve_bench.options import EMULATED
 from bench.report import report
 from engine_adapter.scheduling.policies.registry import create_policy
 from engine_adapter.scheduling.targets import Slo
-from engine_adapter.simulator.device import EngineSize, SimulatedDevice, find_device
+from engine_adapter.simulator.device import EngineSize, SimulatedDevice, find_device, stock_engine
 from engine_adapter.simulator.replay import SimulatedLoad, replay
 from engine_adapter.workload.arrivals import gamma_arrivals
 from engine_adapter.workload.lengths import fixed_lengths
@@ -27,21 +29,31 @@ from engine_adapter.workload.summary import MS, Targets, summarise
 from engine_adapter.workload.traces import TraceRequest
 
 POLICIES = {
-    "online-only": "online_only",
+    "online-only": "sglang_no_preemption",
     "coserve-online-only": "online_only",
-    "non-preemptive": "non_preemptive",
+    "non-preemptive": "sglang_no_preemption",
+    "sglang-priority": "sglang_priority",
     "sarathi-p": "sarathi_p",
     "conserve-v1": "conserve_v1",
     "conserve-v2": "conserve_v2",
 }
-STOCK = ("online-only", "non-preemptive")
+STOCK = ("online-only", "non-preemptive", "sglang-priority")
 LATENCY_LIMIT, OFFLINE_LIMIT = 0.15, 0.10
 
 
 def simulated(
-    device: SimulatedDevice, policy: str, options: dict[str, Any], targets: list[Targets]
+    device: SimulatedDevice,
+    system: str,
+    options: dict[str, Any],
+    targets: list[Targets],
+    pause: tuple[float, float] = (0.0, 0.0),
 ) -> dict[str, Any]:
-    """The same runs, simulated and summarised."""
+    """The same runs, simulated and summarised; ``pause`` is where one begins, and its length."""
+    paused_s, ends_s = pause[0], sum(pause)
+    system, _, setting = system.partition("@")
+    policy = POLICIES[system]
+    if system in STOCK:
+        device = stock_engine(device, setting)
     runs = []
     for repeat, target in enumerate(targets):
         arrivals = gamma_arrivals(
@@ -51,17 +63,25 @@ def simulated(
         lengths = options["offline_input_tokens"], options["offline_output_tokens"]
         load = SimulatedLoad(
             [
-                TraceRequest(at_s, options["input_tokens"], options["output_tokens"])
+                TraceRequest(
+                    ends_s if paused_s <= at_s < ends_s else at_s,
+                    options["input_tokens"],
+                    options["output_tokens"],
+                )
                 for at_s in arrivals
             ],
-            None if policy == "online_only" else fixed_lengths(*lengths),
+            None if "online-only" in system else fixed_lengths(*lengths),
             options["outstanding"],
             options["duration_s"],
             options["lead_s"],
+            output_bound=1,  # clients ask for as many tokens as they get
         )
         slo = Slo(target.ttft_s, target.tbt_s)
         made = create_policy(policy, device.model)
-        runs.append(replay(device, made, load, slo, repeat=repeat))
+        run = replay(device, made, load, slo, repeat=repeat)
+        for record, at_s in zip(run.result.online, arrivals, strict=True):
+            record.scheduled_s = at_s
+        runs.append(run)
     return summarise(runs, runs, dict(enumerate(targets)), (1.0,))
 
 
@@ -91,7 +111,9 @@ def main(argv: list[str] | None = None) -> int:
     """Compare, print, write `bench/results/calibration.json`."""
     parser = argparse.ArgumentParser(prog="bench.calibration", description=__doc__)
     parser.add_argument("results", type=Path, help="results.json of the benchmark")
-    results = json.loads(parser.parse_args(argv).results.read_text())
+    parser.add_argument("--pause", metavar="AT,SECONDS", default="", help="of the server's process")
+    args = parser.parse_args(argv)
+    results = json.loads(args.results.read_text())
     environment = results["environment"]
     options = environment["options"]
     table = str(options["device"]).removeprefix(EMULATED)
@@ -103,16 +125,23 @@ def main(argv: list[str] | None = None) -> int:
     measured: dict[str, Any] = {"device": options["device"]}
     inside = compared = 0
     for name, engine in results["systems"].items():
-        if name not in POLICIES:
+        system = name.partition("@")[0]
+        if system not in POLICIES:
             continue
-        figures = beside(engine, simulated(device, POLICIES[name], options, targets))
-        what = f"{name} (stock SGLang against our {POLICIES[name]})" if name in STOCK else name
+        figures = beside(engine, simulated(device, name, options, targets))
+        what = f"{name} (stock SGLang against our {POLICIES[system]})"
+        what = what if system in STOCK else name
         measured[what] = figures
+        if args.pause:
+            at_s, length_s = map(float, args.pause.split(","))
+            paused = simulated(device, name, options, targets, (at_s, length_s))
+            measured[f"{what}, paused"] = {
+                "ttft_ms p99": _pair(engine["ttft_ms"]["p99"], paused["ttft_ms"]["p99"])
+            }
         for figure, pair in figures.items():
             limit = OFFLINE_LIMIT if figure.startswith("offline") else LATENCY_LIMIT
-            if name not in STOCK:
-                compared += 1
-                inside += abs(pair["ratio"] - 1.0) <= limit
+            compared += 1
+            inside += abs(pair["ratio"] - 1.0) <= limit
     measured["engine_passes"] = environment.get("emulated_passes")
     measured["engine_load_average"] = environment["load_average"]
     measured["figures_inside"] = inside

@@ -195,7 +195,7 @@ class _Check:
             row = self.claim(rid, "retract")
             if not row.holds_slot:
                 raise self.fail(f"retract of {rid}, which holds no slot")
-            if row.in_flight:
+            if row.in_flight and not self.snapshot.limits.retracts_in_flight:
                 raise self.fail(f"retract of {rid}, whose last step is not processed yet")
             self.pages -= self.release.add(row)
             self.slots -= 1

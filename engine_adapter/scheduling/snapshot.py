@@ -153,6 +153,8 @@ class EngineLimits:
             prompt tokens beside them it is ``prefill_safepoints`` that counts.
         row_drop: The offline requests of a mixed step can be dropped between layers.
         cuts: The end of a request's KV can be taken and its beginning kept; the simulator can.
+        retracts_in_flight: A request can be retracted while its last result is on its way, which is
+            thrown away then: what SGLang does by itself. The simulator can.
         num_layers: Decoder layers, for turning an interval in seconds into layers.
     """
 
@@ -163,6 +165,7 @@ class EngineLimits:
     decode_safepoints: bool = False
     row_drop: bool = False
     cuts: bool = False
+    retracts_in_flight: bool = False
     num_layers: int = 1
 
 

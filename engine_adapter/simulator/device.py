@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from engine_adapter.scheduling.fit import Sample, fit_model, make_grid
@@ -176,3 +176,33 @@ def profile_device(name: str, profile: Profile, size: EngineSize) -> SimulatedDe
     about = f"{Path(key.model).name} on {key.device}, SGLang {key.sglang_version}; stored profile"
     max_context = min(size.max_context or 8192, kv_tokens)
     return SimulatedDevice(name, about, ProfiledTimes(model), model, shape, max_context)
+
+
+def stock_engine(device: SimulatedDevice, setting: str = "") -> SimulatedDevice:
+    """The device under SGLang without our plugin, for the policies that are SGLang's own.
+
+    Every slot is open to everyone, nothing goes to the host, prompts stay in the prefix tree, and
+    who gives way does so at once. The latency model stays; none of those policies asks it.
+
+    Args:
+        device: The device.
+        setting: ``CHUNK[+mixed]``, as in ``--chunked-prefill-size`` and ``--enable-mixed-chunk``;
+            without a chunk, the device's.
+    """
+    chunk, _, mixed = setting.partition("+")
+    limits = replace(
+        device.shape.limits,
+        max_chunk_tokens=int(chunk or device.shape.limits.max_chunk_tokens),
+        can_mix=bool(mixed),
+        retracts_in_flight=True,
+    )
+    shape = replace(
+        device.shape, reserved_share=0.0, host_total_pages=0, keeps_prompts=True, limits=limits
+    )
+    return replace(device, shape=shape)
+
+
+def engine_for(device: SimulatedDevice, system: str) -> SimulatedDevice:
+    """The device, as SGLang has it by itself for a system named ``sglang_...[@CHUNK[+mixed]]``."""
+    policy, _, setting = system.partition("@")
+    return stock_engine(device, setting) if policy.startswith("sglang_") else device

@@ -141,6 +141,8 @@ class MemoryEngine:
         """
         if answer_tokens:
             self._answers[row.rid] = answer_tokens
+        if prefix is None and self.shape.keeps_prompts:
+            prefix = row.rid, row.prompt_tokens - 1  # its last token is computed in any case
         if prefix is not None:
             self._prefix[row.rid] = prefix
         if row.arrival_at_s <= self.now_s:
@@ -268,7 +270,11 @@ class MemoryEngine:
 
     def _retract(self, row: RequestRow) -> None:
         self.num_retracts += 1
-        self.tracks[row.rid].losses.append((self.now_s, row.computed_tokens))
+        track = self.tracks[row.rid]
+        if row.in_flight:
+            track.void_until = track.newest_step
+            row.in_flight = False
+        track.losses.append((self.now_s, row.computed_tokens))
         self._kv.retract(row)
 
     def _launch_decode(self, plan: StepPlan, decode: list[Track]) -> list[int]:
@@ -423,8 +429,8 @@ class MemoryEngine:
         fresh = again = 0
         done: list[Track] = []
         for track, end in zip(launched.decode, launched.ends, strict=True):
-            if track.over:
-                continue  # it ended while this step was under way
+            if track.over or step_id <= track.void_until:
+                continue  # it ended, or lost its KV, while this step was under way
             row = track.row
             times = track.times
             if track.newest_step == step_id:
@@ -451,7 +457,7 @@ class MemoryEngine:
 
     def _deliver_chunk(self, work: ChunkWork, launched: Launched, done: list[Track]) -> float:
         row, track, at_s = work.row, work.track, launched.ended_at_s
-        if track.over:
+        if track.over or launched.plan.step_id <= track.void_until:
             return 0.0
         if track.newest_step == launched.plan.step_id:
             row.in_flight = False

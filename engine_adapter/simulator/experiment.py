@@ -12,7 +12,7 @@ from engine_adapter.host_cpu import cpu_name
 from engine_adapter.scheduling.derive import default_slo
 from engine_adapter.scheduling.policies.registry import TWO_POOLS, create_policy
 from engine_adapter.scheduling.targets import Slo
-from engine_adapter.simulator.device import SimulatedDevice, find_device
+from engine_adapter.simulator.device import SimulatedDevice, engine_for, find_device
 from engine_adapter.simulator.fleet import replay_fleet
 from engine_adapter.simulator.options import REFERENCE, Options
 from engine_adapter.simulator.replay import SimulatedLoad, replay
@@ -131,7 +131,7 @@ class Experiment:
         }
 
     def _run(self, name: str, repeat: int, progress: Progress) -> SystemRun:
-        options, device = self.options, self.device
+        options, device = self.options, engine_for(self.device, name)
         seed = options.seed + SEEDS_APART * repeat
         targets = self.targets.get(repeat)
         slo = Slo(targets.ttft_s, targets.tbt_s) if targets else default_slo(device.model)

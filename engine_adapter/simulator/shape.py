@@ -26,6 +26,7 @@ class EngineShape:
             every copy end with its step.
         delay_steps: Steps after which a result is processed; 0 or 1.
         overhead_s: Time between two forward passes.
+        keeps_prompts: The prefix tree keeps every prompt until pages are short, as SGLang's does.
         limits: What the executor can do.
     """
 
@@ -39,6 +40,7 @@ class EngineShape:
     page_copy_s: float = 0.0
     delay_steps: int = 0
     overhead_s: float = 0.0
+    keeps_prompts: bool = False
     limits: EngineLimits = field(default_factory=EngineLimits)
 
 
@@ -55,6 +57,7 @@ class Track:
         cached: Prompt tokens found in the prefix cache when it first started; -1 before.
         losses: When its KV was taken away, and how many tokens that were.
         newest_step: The last step it was launched in.
+        void_until: Results of steps up to this one are thrown away; -1 if none are.
         over: It has got its last token, or was aborted.
     """
 
@@ -66,6 +69,7 @@ class Track:
     cached: int = -1
     losses: list[tuple[float, int]] = field(default_factory=list)
     newest_step: int = -1
+    void_until: int = -1
     over: bool = False
 
 

@@ -21,6 +21,7 @@ from engine_adapter.scheduling.policies.random_valid import RandomValid
 from engine_adapter.scheduling.policies.round_robin import RoundRobin
 from engine_adapter.scheduling.policies.sarathi_p import SarathiP
 from engine_adapter.scheduling.policies.settings import PolicySettings
+from engine_adapter.scheduling.policies.sglang_priority import SglangNoPreemption, SglangPriority
 from engine_adapter.scheduling.policies.vllm import Vllm, VllmSwap
 from engine_adapter.scheduling.policies.xllm import Xllm
 
@@ -31,7 +32,8 @@ UNPROFILED_POLICY = "sarathi_p"
 # What coserve offers, then what papers compare with.
 _OFFERED = (OnlineOnly, NonPreemptive, SarathiP, ConserveV1, ConserveV2)
 _PAPERS = (Bros, EcoServe, EcoServeD, EcoServeSd, EcoServeSdo)
-_BASELINES = (Orca, Vllm, VllmSwap, FastGen, FastServe, MultiRes, RoundRobin, Xllm)
+_STOCK = (SglangPriority, SglangNoPreemption)
+_BASELINES = (*_STOCK, Orca, Vllm, VllmSwap, FastGen, FastServe, MultiRes, RoundRobin, Xllm)
 Maker = Callable[[LatencyModel, PolicySettings | None], SchedulingPolicy]
 POLICIES: dict[str, Maker] = {policy.name: policy for policy in (*_OFFERED, *_PAPERS, *_BASELINES)}
 NAMES = tuple(POLICIES)

@@ -10,7 +10,7 @@ from engine_adapter.scheduling.fit import Sample, errors_by_kind, fit_with_holdo
 from engine_adapter.scheduling.latency import StepLoad
 from engine_adapter.scheduling.plan import StepKind
 from engine_adapter.scheduling.profile import Profile, ProfileKey, save_profile
-from engine_adapter.simulator.device import EngineSize, find_device
+from engine_adapter.simulator.device import EngineSize, engine_for, find_device, stock_engine
 from engine_adapter.simulator.gpu_table import FOLDER, GpuTimes, gpu_table_names, load_gpu_table
 
 
@@ -62,3 +62,15 @@ def test_what_is_no_device_is_said(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(ValueError, match="neither a profile nor a GPU table"):
             find_device(str(path), EngineSize())
+
+
+def test_stock_has_no_slots_of_its_own_no_host_and_keeps_prompts() -> None:
+    device = find_device("a100-llama-3.1-8b", EngineSize())
+    stock = stock_engine(device, "512+mixed")
+    assert (stock.shape.reserved_share, stock.shape.host_total_pages) == (0.0, 0)
+    assert stock.shape.limits.max_chunk_tokens == 512
+    assert stock.shape.limits.can_mix
+    assert not stock_engine(device).shape.limits.can_mix
+    assert device.shape.limits.can_mix  # the other is as it was
+    assert engine_for(device, "conserve_v2") is device
+    assert engine_for(device, "sglang_priority@256").shape.limits.max_chunk_tokens == 256

@@ -285,3 +285,46 @@ def test_arrivals_come_in_order_however_they_are_submitted(model: PolynomialMode
         e.submit(row(name, at_s=at_s))
     run(e, Driver(create_policy("non_preemptive", model)), until_s=10.0)
     assert sorted(e.first_token_at, key=e.first_token_at.__getitem__) == ["a", "b", "c"]
+
+
+def test_a_request_retracted_in_flight_loses_the_result_on_its_way(model: PolynomialModel) -> None:
+    limits = EngineLimits(retracts_in_flight=True)
+    e = engine(model, delay_steps=1, limits=limits, host_total_pages=0)
+    e.submit(row("a"))
+    e.snapshot()
+    e.apply(StepPlan(0, prefill=(Chunk("a", 90),)))
+    e.snapshot()
+    e.apply(StepPlan(1, decode=("a",)))
+    e.outcomes()
+    a = e.roster.rows["a"]
+    assert (a.output_tokens, a.in_flight) == (1, True)
+    e.snapshot()
+    e.apply(StepPlan(2, retracts=("a",)))
+    assert (a.phase, a.output_tokens, a.in_flight) == (Phase.RETRACTED, 1, False)
+    assert a.fill_tokens == 91  # its one token is part of what is computed again
+    e.snapshot()
+    e.apply(StepPlan(3, prefill=(Chunk("a", 91),)))
+    e.process_results(0)
+    assert list(e.finished) == ["a"]
+    assert len(e.token_times["a"]) == 2
+    assert e.pool.free_pages == e.pool.total_pages
+
+
+def test_the_prefix_tree_keeps_prompts_until_pages_are_short(model: PolynomialModel) -> None:
+    e = engine(model, page_tokens=1, total_pages=200, keeps_prompts=True, host_total_pages=0)
+    e.submit(row("a"))
+    e.submit(row("b"))
+    e.snapshot()
+    e.apply(StepPlan(0, prefill=(Chunk("a", 90),)))
+    e.outcomes()
+    e.snapshot()
+    e.apply(StepPlan(1, retracts=("a",)))
+    a = e.roster.rows["a"]
+    assert a.cached_tokens == 89
+    assert e.snapshot().resources.available_pages == 200
+    e.apply(StepPlan(2, prefill=(Chunk("a", 2), Chunk("b", 90))))
+    e.outcomes()
+    assert e.recomputed_tokens == 1
+    assert list(e.finished) == ["a"]
+    resources = e.snapshot().resources
+    assert (resources.free_pages, resources.evictable_pages) == (21, 89)

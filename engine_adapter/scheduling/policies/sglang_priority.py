@@ -1,0 +1,193 @@
+"""SGLang's own priority scheduling, as version 0.5.16 has it (``srt/managers``, see each section).
+
+The scheduler that coserve is held against, for the simulator; the benchmark runs the real one.
+
+``sglang_priority``: ``--enable-priority-scheduling``, preemption threshold 0,
+``--retraction-policy priority``. ``sglang_no_preemption``: the same with
+``--disable-priority-preemption``. The chunk is the engine's (``--chunked-prefill-size``), and so is
+whether prompts share steps with decoding requests (``--enable-mixed-chunk``).
+
+- Prompts go first (``scheduler.py``, ``get_new_batch_prefill``): the one that was cut, then by
+  class and arrival. Without mixing everyone who decodes waits until none can begin.
+- A request begins if its prompt and its longest answer fit beside what those that run are expected
+  to need: ``new_token_ratio`` of what is left of their longest answers (``schedule_policy.py``,
+  ``add_one_req``). The ratio falls step by step, and is estimated again when memory runs out.
+- A request without a *slot* takes that of running requests of a lower class, the newest first
+  (``preempt_to_schedule``). One that lacks memory alone waits. Of those victims the expected rest
+  counts and not what they hold.
+- Out of memory in a decode step, the lowest class gives way, the shortest answer first
+  (``schedule_batch.py``, ``retract_decode``).
+
+Who gives way is computed again, but for what the prefix tree keeps. No step is stopped, and no
+latency model is asked. Where a result on its way forbids it, a victim rests for a step first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+
+from engine_adapter.scheduling.builder import UNBOUNDED_S, PlanBuilder
+from engine_adapter.scheduling.latency import LatencyModel
+from engine_adapter.scheduling.plan import StepPlan
+from engine_adapter.scheduling.policies.base import PolicyBase
+from engine_adapter.scheduling.policies.settings import PolicySettings
+from engine_adapter.scheduling.ranked import Ranked
+from engine_adapter.scheduling.request import Phase, RequestRow
+from engine_adapter.scheduling.snapshot import Snapshot
+
+# Defaults of SGLang's environment variables of nearly these names.
+FIRST_RATIO = 0.7
+LAST_RATIO = FIRST_RATIO * 0.14
+RATIO_STEP = (FIRST_RATIO - LAST_RATIO) / 600
+TOKENS_AFTER_RETRACT = 20
+MOST_NEW_TOKENS = 4096
+
+
+def rank(row: RequestRow) -> tuple[float, ...]:
+    """Class, then arrival; who gave way keeps its place."""
+    return (row.request_class, row.sequence)
+
+
+def left_tokens(row: RequestRow) -> int:
+    """What is left of its longest answer, as far as SGLang looks ahead."""
+    return min(max(0, row.max_output_tokens - row.output_tokens), MOST_NEW_TOKENS)
+
+
+class SglangPriority(PolicyBase):
+    """Stock SGLang with priorities and preemption."""
+
+    name = "sglang_priority"
+    preempts = True
+
+    def __init__(self, model: LatencyModel, settings: PolicySettings | None = None) -> None:
+        """Begin with SGLang's first ratio."""
+        super().__init__(model, settings)
+        self.ratio = FIRST_RATIO
+        self._is_full = False
+        self._num_running = 0
+        self._offline: tuple[int, list[RequestRow]] = (-1, [])
+
+    def plan(self, snapshot: Snapshot) -> StepPlan:
+        """Prompts, with or without those that decode; without prompts a token for everyone."""
+        builder = self._builder(snapshot)
+        online, offline = snapshot.online_ready, snapshot.offline_ready
+        mixes = snapshot.limits.can_mix and online.can_mix and offline.can_mix
+        if not snapshot.running:
+            self.ratio = FIRST_RATIO
+        if self.preempts or len(snapshot.running) < self._num_running or not snapshot.running:
+            self._is_full = False
+        pages = online.pages.total + offline.pages.total if mixes else 0
+        if pages <= builder.pages_left:
+            builder.pages_left -= pages
+            self._admit(builder, len(online) + len(offline) if mixes else 0)
+            builder.pages_left += pages
+        if not builder.has_chunks:
+            self._keep_memory(builder)
+        if mixes or not builder.has_chunks:
+            for ready in (online, offline):
+                builder.decode_run(builder.untaken(ready), UNBOUNDED_S)
+        if builder.is_empty or any(r.phase is Phase.PREFETCHING for r in snapshot.running):
+            Ranked(builder, rank).go_on(self._waiting(snapshot))
+        begun = snapshot.resources.free_slots - builder.slots_left
+        self._num_running = len(snapshot.running) + begun
+        return builder.build(UNBOUNDED_S)
+
+    def _waiting(self, snapshot: Snapshot) -> Iterator[RequestRow]:
+        version, rows = self._offline
+        if version != snapshot.offline_waiting_version:
+            rows = sorted(snapshot.offline_waiting, key=rank)
+            self._offline = (snapshot.offline_waiting_version, rows)
+        return chain(sorted(snapshot.online_waiting, key=rank), rows)
+
+    # --- get_new_batch_prefill and PrefillAdder -------------------------------------------------
+
+    def _admit(self, builder: PlanBuilder, num_beside: int) -> None:
+        snapshot, page_tokens = builder.snapshot, builder.page_tokens
+        running = [*snapshot.online_ready.rows, *snapshot.offline_ready.rows]
+        cut = sorted((r for r in snapshot.running if r.phase is Phase.PREFILL), key=rank)
+        if not cut and (self._is_full or not (snapshot.online_waiting or snapshot.offline_waiting)):
+            return
+        builder.chunk_left = max(0, builder.chunk_left - num_beside)
+        promised = self.ratio * sum(map(left_tokens, running))
+        for row in cut:
+            if builder.chunk(row, UNBOUNDED_S) == row.remaining_tokens:
+                promised += left_tokens(row) + page_tokens
+        is_full = self._is_full
+        for row in self._waiting(snapshot):
+            left = builder.pages_left * page_tokens - promised
+            is_full = is_full or builder.slots_left <= 0
+            if is_full or not builder.has_slot_for(row):  # of those kept for chat there may be some
+                freed = self._preempt(builder, running, row, left) if self.preempts else -1.0
+                if freed < 0.0 or not builder.has_slot_for(row):
+                    break
+                promised -= freed
+                left = builder.pages_left * page_tokens - promised
+            alone = builder.is_empty and not snapshot.running
+            if row.fill_tokens + left_tokens(row) + page_tokens >= left and not alone:
+                is_full = True
+                break
+            taken = builder.chunk(row, UNBOUNDED_S)
+            promised += page_tokens + (left_tokens(row) if taken == row.remaining_tokens else 0)
+            if taken < row.remaining_tokens or builder.chunk_left <= 0:
+                break
+        self._is_full = is_full and not self.preempts
+
+    def _preempt(
+        self, builder: PlanBuilder, running: list[RequestRow], row: RequestRow, left: float
+    ) -> float:
+        """Take slots for the row; what its victims were still expected to need, -1 if none is."""
+        lacks = row.remaining_tokens + min(row.max_output_tokens, MOST_NEW_TOKENS) - left
+        victims: list[RequestRow] = []
+        at_once = builder.snapshot.limits.retracts_in_flight
+        newest = sorted(running, key=rank, reverse=True)
+        if not at_once:
+            newest.sort(key=lambda victim: victim.in_flight)
+        for victim in newest:
+            if victim.rid in builder.taken or victim.request_class <= row.request_class:
+                continue
+            victims.append(victim)
+            lacks -= self.ratio * left_tokens(victim)
+            if lacks <= 0.0:
+                break
+        if not victims or lacks > 0.0:
+            return -1.0
+        for victim in victims:
+            self._release(builder, victim)
+        return self.ratio * sum(map(left_tokens, victims))
+
+    def _release(self, builder: PlanBuilder, row: RequestRow) -> None:
+        may = builder.snapshot.limits.retracts_in_flight or not row.in_flight
+        if may and not row.host_pages_pending:
+            builder.retract(row)
+        else:
+            builder.rest(row)
+
+    # --- update_running_batch and retract_decode ------------------------------------------------
+
+    def _keep_memory(self, builder: PlanBuilder) -> None:
+        """Who decodes has a page for its next token, or the last of them give way."""
+        snapshot = builder.snapshot
+        sides = (builder.untaken(snapshot.online_ready), builder.untaken(snapshot.offline_ready))
+        needed = sum(side.pages.total for side in sides)
+        if needed <= builder.pages_left:
+            self.ratio = max(LAST_RATIO, self.ratio - RATIO_STEP)
+            return
+        kept = sorted(
+            [*sides[0].rows, *sides[1].rows],
+            key=lambda row: (row.request_class, -row.output_tokens, row.prompt_tokens),
+        )
+        while len(kept) > 1 and needed > builder.pages_left:
+            victim = kept.pop()
+            needed -= builder.decode_pages(victim)
+            self._release(builder, victim)
+        outputs = sum(row.output_tokens for row in kept) + TOKENS_AFTER_RETRACT * len(kept)
+        bounds = sum(row.max_output_tokens for row in kept)
+        self.ratio = min(1.0, outputs / (bounds + 1))
+
+
+class SglangNoPreemption(SglangPriority):
+    """Stock SGLang with priorities, and nobody gives way to another's priority."""
+
+    name = "sglang_no_preemption"
+    preempts = False
