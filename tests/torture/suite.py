@@ -15,7 +15,7 @@ from store.session import Database
 from tests.chaos.engine import FakeEngineProcess
 from tests.chaos.feeder import Feeder
 from tests.chaos.observer import Observer
-from tests.chaos.proof import Findings
+from tests.chaos.proof import AUDIT, Findings
 from tests.chaos.suite import DEFAULT_MODEL, REAL_START_LIMIT_S
 from tests.chaos.victims import Kind
 from tests.fixtures.name_server import NameServer, name_server
@@ -115,6 +115,8 @@ async def run(setting: Setting) -> Run:
     seen = ChatsSeen()
     async with _staged(setting) as stage:
         observer = Observer(stage.installation)
+        if setting.real:
+            await observer.ask(AUDIT)
         tenants = await _tenants(setting, stage, observer)
         tormentor = Tormentor(
             stage.installation, observer, stage.names, stage.disk, rng, stop_s=setting.stop_s
