@@ -1,6 +1,7 @@
 """How well, and how soon, small models answer 50 questions: which is the default, and why.
 
     .venv/bin/python -m bench.questions [FOLDER ...] [--word-problems 10]
+    .venv/bin/python -m bench.questions --threads 2 --write questions_2_threads
 
 40 multiple-choice questions (MMLU) and 10 plain ones of our own, which alone are asked where the
 shared sets are missing; with `--word-problems` some of GSM8K too, which take half a minute each.
@@ -140,10 +141,15 @@ async def asked(url: str, folder: Path, all_questions: list[Question]) -> dict[s
     return figures
 
 
-async def measured(folder: Path, all_questions: list[Question]) -> dict[str, Any]:
+async def measured(folder: Path, threads: int, all_questions: list[Question]) -> dict[str, Any]:
     """Start an engine with a model and ask it."""
     settings = EngineSettings(
-        python=ENGINE_PYTHON, model_dir=folder, port=0, kv_tokens=16_384, max_running=4
+        python=ENGINE_PYTHON,
+        model_dir=folder,
+        port=0,
+        kv_tokens=16_384,
+        max_running=4,
+        num_threads=threads,
     )
     with tempfile.TemporaryDirectory(prefix="csb-") as work:
         env = {"COSERVE_PROFILE_DIR": str(Path(work) / "profiles")}
@@ -159,12 +165,16 @@ def main() -> int:
     parser.add_argument("folders", nargs="*", type=Path, default=[MODEL_DIR])
     parser.add_argument("--workloads", type=Path, default=WORKLOADS)
     parser.add_argument("--word-problems", type=int, default=0, metavar="NUMBER")
+    parser.add_argument("--threads", type=int, default=1, help="of the engine, for products")
+    parser.add_argument("--write", default="questions", metavar="NAME", help="in bench/results")
     options = parser.parse_args()
     all_questions = list(questions(options.workloads, options.word_problems))
-    figures: dict[str, Any] = {"questions": len(all_questions)}
+    figures: dict[str, Any] = {"questions": len(all_questions), "threads": options.threads}
     for folder in options.folders:
-        figures[folder.name] = asyncio.run(measured(folder.resolve(), all_questions))
-    return 0 if report("questions", figures, {}) else 1
+        figures[folder.name] = asyncio.run(
+            measured(folder.resolve(), options.threads, all_questions)
+        )
+    return 0 if report(options.write, figures, {}) else 1
 
 
 if __name__ == "__main__":

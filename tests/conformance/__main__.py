@@ -66,9 +66,10 @@ def _leave(number: int, _: FrameType | None) -> None:
 
 def _line(result: Result) -> str:
     verdict = "ok" if result.ok else "FAILED"
+    only = f" (only {result.only})" if result.only else ""
     return (
         f"{result.name}: {result.passed} passed, {result.failed} failed, {result.skipped} skipped, "
-        f"{result.seconds:.0f} s: {verdict}"
+        f"{result.seconds:.0f} s: {verdict}{only}"
     )
 
 

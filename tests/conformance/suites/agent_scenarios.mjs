@@ -22,15 +22,16 @@ function job(forced) {
     inputSchema: z.object({ city: z.string() }),
     execute: async ({ city }) => {
       cities.push(city);
-      return "fake:text=18_degrees";
+      return real ? "18 degrees" : "fake:text=18_degrees";
     },
   });
   const asked = {
     model: openai(CONFORMANCE_MODEL),
-    prompt: "What is the weather in Paris? fake:call=get_weather",
+    prompt: `What is the weather in Paris?${real ? "" : " fake:call=get_weather"}`,
     tools: { get_weather: getWeather },
     stopWhen: (stepCountIs ?? isStepCount)(3),
   };
+  if (real) asked.maxOutputTokens = 128;
   if (forced) {
     asked.providerOptions = { openai: { parallelToolCalls: false } };
     asked.prepareStep = ({ stepNumber }) => ({ toolChoice: stepNumber ? "auto" : "required" });

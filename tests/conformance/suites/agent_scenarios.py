@@ -4,7 +4,8 @@ Every one is given only an address, a key and a model. The fake engine is told i
 a call of the tool first, and what the tool gave then.
 
 A real model that is small does not call by itself. So it has each job twice: at the framework's
-defaults, which must end with an answer; and once more where the framework forces the first call.
+defaults, which must end with an answer; and once more where the framework forces the first call,
+which must be made. Its answers are cut at some tokens.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ URL: Final = f"{os.environ['CONFORMANCE_URL']}/v1"
 KEY: Final = os.environ["CONFORMANCE_KEY"]
 MODEL: Final = os.environ["CONFORMANCE_MODEL"]
 REAL: Final = bool(os.environ["CONFORMANCE_REAL"])
-JOB: Final = "What is the weather in Paris? fake:call=get_weather"
-FORECAST: Final = "fake:text=18_degrees"
 ANSWER: Final = "18 degrees"
+QUESTION: Final = "What is the weather in Paris?"
+JOB: Final = QUESTION if REAL else f"{QUESTION} fake:call=get_weather"
+FORECAST: Final = ANSWER if REAL else "fake:text=18_degrees"
+LIMIT: Final[dict[str, Any]] = {"max_tokens": 128} if REAL else {}
 
 one_loop = pytest.mark.asyncio(loop_scope="module")
 """Frameworks keep their client from one job to the next, and it keeps its loop."""
@@ -63,7 +66,8 @@ def openai_agent(cities: list[str], *, forced: bool) -> Any:
         return FORECAST
 
     # After the call it lets the model choose, by its own default.
-    more = {"model_settings": ModelSettings(**CALL_ONCE)} if forced else {}
+    settings = ModelSettings(**LIMIT, **(CALL_ONCE if forced else {}))
+    more = {"model_settings": settings} if REAL else {}
     return Agent(name="weather", instructions="Help.", model=MODEL, tools=[get_weather], **more)
 
 
@@ -103,10 +107,12 @@ async def test_pydantic_ai(forced: bool) -> None:
 
     class CallsFirst(AbstractCapability):  # type: ignore[misc]
         def get_model_settings(self) -> Any:
-            return lambda run: CALL_ONCE if run.run_step <= 1 else {}
+            return lambda run: {**LIMIT, **(CALL_ONCE if run.run_step <= 1 else {})}
 
     cities: list[str] = []
-    more: dict[str, Any] = {"capabilities": [CallsFirst()]} if forced else {}
+    more: dict[str, Any] = {"model_settings": LIMIT} if REAL else {}
+    if forced:
+        more = {"capabilities": [CallsFirst()]}
     agent = Agent(f"openai:{MODEL}", instructions="Help.", **more)
 
     @agent.tool_plain
@@ -151,7 +157,7 @@ def test_inspect(forced: bool) -> None:
         solver=[use_tools(get_weather(), tool_choice=choice), generate()],
         scorer=includes(),
     )
-    (log,) = eval(task, model=f"openai/{MODEL}", display="none")
+    (log,) = eval(task, model=f"openai/{MODEL}", display="none", **LIMIT)
     assert log.status == "success", log.error
     assert log.samples is not None
     check(cities, log.samples[0].output.completion, forced=forced)
@@ -161,7 +167,7 @@ def test_inspect(forced: bool) -> None:
 def test_dspy(forced: bool) -> None:
     import dspy
 
-    given = dspy.LM(f"openai/{MODEL}", cache=False)
+    given = dspy.LM(f"openai/{MODEL}", cache=False, **LIMIT)
     function = {
         "name": "get_weather",
         "description": "The weather in a city.",

@@ -96,6 +96,10 @@ def test_fields_of_engines_that_are_honoured_reach_the_engine(live: Live) -> Non
         with live.http() as http:
             assert http.post("/v1/completions", json=prompt).status_code == 200
         assert (own | form).items() <= live.engine.received[-1].items()
+        response = {"model": live.gateway.model, "input": "hi", **own, **form}
+        with live.http() as http:
+            assert http.post("/v1/responses", json=response).status_code == 200
+        assert (own | form).items() <= live.engine.received[-1].items()
         live.process(live.create_batch([line("a", **own, **form)]))
         assert (own | form).items() <= live.engine.received[-1].items()
     two = live.ask("hi", regex="a", response_format={"type": "json_object"})

@@ -45,6 +45,20 @@ async def test_whole_streamed_and_flex_answers(online: Online, database: Databas
     assert (rows["flex"].num_requests, rows["flex"].completion_tokens) == (1, 1)
 
 
+@pytest.mark.contract("P-14")
+async def test_responses_are_counted_as_chat(online: Online, database: Database) -> None:
+    async with online.client() as client:
+        create = client.responses.create
+        await create(model=MODEL, input="a b c fake:tokens=5")
+        async for _ in await create(model=MODEL, input="fake:tokens=7", stream=True):
+            pass
+        await create(model=MODEL, input="x fake:tokens=1", service_tier="flex")
+    rows = await written(database, 3)
+    assert (rows["online"].key_id, rows["online"].num_requests) == (online.key_id, 2)
+    assert (rows["online"].prompt_tokens, rows["online"].completion_tokens) == (4 + 1, 5 + 7)
+    assert (rows["flex"].num_requests, rows["flex"].completion_tokens) == (1, 1)
+
+
 @pytest.mark.contract("S-19")
 async def test_a_cut_stream_is_counted(online: Online, database: Database) -> None:
     async with online.client() as client:

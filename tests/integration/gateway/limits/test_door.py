@@ -89,6 +89,21 @@ async def test_too_many_requests(online: Online, database: Database) -> None:
 
 
 @pytest.mark.contract("T-21")
+async def test_responses_and_chat_share_their_limits(online: Online, database: Database) -> None:
+    await limit(database, "api_keys", requests_per_minute=3)
+    body = {"model": MODEL, "input": "hi fake:tokens=2"}
+    kinds = ({}, {"stream": True}, {"background": True})
+    async with online.http() as http:
+        replies = [await http.post("/v1/responses", json=body | more) for more in kinds]
+        assert [reply.status_code for reply in replies] == [200] * 3
+        assert set(replies[0].headers) >= HEADERS
+        assert (await ask(online)).status_code == 429
+        for more in kinds:
+            error = (await http.post("/v1/responses", json=body | more)).json()["error"]
+            assert (error["type"], error["code"]) == ("requests", "rate_limit_exceeded")
+
+
+@pytest.mark.contract("T-21")
 async def test_too_many_tokens(online: Online, database: Database) -> None:
     await limit(database, "projects", tokens_per_minute=100)
     reply = await ask(online, max_tokens=200)
