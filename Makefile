@@ -99,7 +99,7 @@ images: setup-dev  ## build the service's image and run all of it as docker-comp
 soak: setup-dev setup-engine  ## a batch under waves of online streams: every answer as without them (15 min)
 	$(BIN)/python -m tests.soak $(if $(SEED),--seed $(SEED)) --save
 
-conformance: setup-dev setup-conformance  ## official clients and validators against a live stack (5 min; ENGINE=real: with SGLang)
+conformance: setup-dev setup-conformance  ## official clients and validators against a live stack (5 min; ENGINE=real: with SGLang, 6 min)
 	$(BIN)/python -m tests.conformance $(if $(filter real,$(ENGINE)),--engine real)
 
 bench: setup-dev  ## the service-side benchmarks: upload, validation, dispatch, slow clients (5 min)

@@ -66,10 +66,11 @@ def _leave(number: int, _: FrameType | None) -> None:
 
 def _line(result: Result) -> str:
     verdict = "ok" if result.ok else "FAILED"
-    only = f" (only {result.only})" if result.only else ""
+    answers = result.notes.get("answers")
     return (
         f"{result.name}: {result.passed} passed, {result.failed} failed, {result.skipped} skipped, "
-        f"{result.seconds:.0f} s: {verdict}{only}"
+        f"{result.seconds:.0f} s: {verdict}"
+        f"{f' (answers: {answers})' if answers else ''}"
     )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import aiohttp
@@ -52,8 +52,9 @@ class _Arranger:
             kept = {k: v for k, v in answer.headers.items() if k.lower() not in _HOP}
             response = web.StreamResponse(status=answer.status, headers=kept)
             await response.prepare(request)
-            async for chunk in answer.content.iter_any():
-                await response.write(chunk)
+            with suppress(aiohttp.ClientConnectionResetError):  # it has seen enough of a stream
+                async for chunk in answer.content.iter_any():
+                    await response.write(chunk)
             return response
 
     async def _segment(self, part: str, path: str, before: list[str]) -> str:

@@ -19,7 +19,6 @@ class Result:
         skipped: Cases that were not run, or not judged.
         seconds: How long it took.
         failures: What failed, one line each.
-        only: What it was narrowed to, if it was; empty where it ran whole.
         notes: Further counts of the part's own.
     """
 
@@ -29,7 +28,6 @@ class Result:
     skipped: int = 0
     seconds: float = 0.0
     failures: list[str] = field(default_factory=list)
-    only: str = ""
     notes: dict[str, Any] = field(default_factory=dict)
 
     @property

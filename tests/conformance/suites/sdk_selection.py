@@ -23,13 +23,6 @@ SELECTED: Final = (
     "tests/lib/test_webhook_endpoint_with_secret.py",
 )
 
-ASK_THE_ENGINE: Final = tuple(
-    f"{_API}/{file}"
-    for file in ("chat/test_completions.py", "test_completions.py", "test_responses.py")
-)
-"""Of these the tests that create something, each with strict validation, are run with a real model.
-What asks the engine nothing is not asked twice: it is run with fake engines."""
-
 
 class Left(TypedDict):
     """Tests that are not run, and why."""

@@ -90,9 +90,9 @@ async def test_too_many_requests(online: Online, database: Database) -> None:
 
 @pytest.mark.contract("T-21")
 async def test_responses_and_chat_share_their_limits(online: Online, database: Database) -> None:
-    await limit(database, "api_keys", requests_per_minute=3)
+    await limit(database, "api_keys", requests_per_minute=3, tokens_per_minute=6000)
     body = {"model": MODEL, "input": "hi fake:tokens=2"}
-    kinds = ({}, {"stream": True}, {"background": True})
+    kinds: tuple[dict[str, bool], ...] = ({}, {"stream": True}, {"background": True})
     async with online.http() as http:
         replies = [await http.post("/v1/responses", json=body | more) for more in kinds]
         assert [reply.status_code for reply in replies] == [200] * 3
