@@ -1,12 +1,14 @@
 """The simulator beside an engine: the same device, arrivals, lengths, targets and sizes.
 
     python -m bench.calibration .coserve/bench/results.json [--pause 120.5,0.45]
+    python -m bench.calibration .coserve/bench/results.json --profile FILE --overhead-ms 5
 
 Reads what `coserve bench coserve --device emulated:NAME` wrote (generated arrivals, `--scale 1`),
-simulates every system of it, those of stock SGLang with our policies of that name, and compares
-percentiles and offline tokens. Latencies within 15 % and offline tokens within 10 % are asked.
-`--pause` lays one over chat, as where the server's process stands still: who is sent in it reaches
-the engine at its end. First tokens at P99 are then told once more.
+or for a CPU the same with the profile that its engine stored. Simulates every system of it, those
+of stock SGLang with our policies of that name, and compares percentiles and offline tokens.
+Latencies within 15 % and offline tokens within 10 % are asked. `--pause` lays one over chat, as
+where the server's process stands still: who is sent in it reaches the engine at its end. First
+tokens at P99 are then told once more.
 """
 
 from __future__ import annotations
@@ -20,8 +22,15 @@ from typing import Any
 from bench.coserve_bench.options import EMULATED
 from bench.report import report
 from engine_adapter.scheduling.policies.registry import create_policy
+from engine_adapter.scheduling.profile import load_profile
 from engine_adapter.scheduling.targets import Slo
-from engine_adapter.simulator.device import EngineSize, SimulatedDevice, find_device, stock_engine
+from engine_adapter.simulator.device import (
+    EngineSize,
+    SimulatedDevice,
+    find_device,
+    profile_device,
+    stock_engine,
+)
 from engine_adapter.simulator.replay import SimulatedLoad, replay
 from engine_adapter.workload.arrivals import gamma_arrivals
 from engine_adapter.workload.lengths import fixed_lengths
@@ -108,19 +117,28 @@ def _pair(engine: float, ours: float) -> dict[str, float]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Compare, print, write `bench/results/calibration.json`."""
+    """Compare, print, write `bench/results/calibration.json`, or `calibration_cpu.json`."""
     parser = argparse.ArgumentParser(prog="bench.calibration", description=__doc__)
     parser.add_argument("results", type=Path, help="results.json of the benchmark")
     parser.add_argument("--pause", metavar="AT,SECONDS", default="", help="of the server's process")
+    parser.add_argument("--profile", type=Path, help="of a CPU engine; what its steps take")
+    parser.add_argument("--overhead-ms", type=float, default=0.0, help="between two of its steps")
     args = parser.parse_args(argv)
     results = json.loads(args.results.read_text())
     environment = results["environment"]
     options = environment["options"]
     table = str(options["device"]).removeprefix(EMULATED)
     size = EngineSize(
-        kv_tokens=options["kv_tokens"], slots=options["slots"], chunk_tokens=options["chunk_tokens"]
+        kv_tokens=options["kv_tokens"],
+        slots=options["slots"],
+        chunk_tokens=options["chunk_tokens"],
+        overhead_s=args.overhead_ms / MS,
     )
-    device = find_device(table, size)
+    device = (
+        profile_device(table, load_profile(args.profile), size)
+        if args.profile
+        else find_device(table, size)
+    )
     targets = [Targets(slo["ttft"] / MS, slo["tbt"] / MS) for slo in environment["slo_ms"]]
     measured: dict[str, Any] = {"device": options["device"]}
     inside = compared = 0
@@ -146,7 +164,8 @@ def main(argv: list[str] | None = None) -> int:
     measured["engine_load_average"] = environment["load_average"]
     measured["figures_inside"] = inside
     measured["figures_compared"] = compared
-    report("calibration", measured, {"figures_inside": (float(compared), True)})
+    name = "calibration_cpu" if args.profile else "calibration"
+    report(name, measured, {"figures_inside": (float(compared), True)})
     return 0
 
 
