@@ -29,6 +29,7 @@ _TOOL_PARSERS: Final = (
     (re.compile(r"Environment: ipython"), "llama3"),
 )
 _SHOWS_TOOLS: Final = re.compile(r"\btools\b")
+_THINKS_IN_TAGS: Final = re.compile(r"</?think>")
 _MAY_REASON: Final = re.compile(r"think|reasoning|<\|?channel|<\|inner_prefix", re.IGNORECASE)
 
 
@@ -39,7 +40,7 @@ def parsers_of(model_dir: Path) -> list[str]:
     tool_calls = tool_call_parser(template)
     if tool_calls:
         argv += ["--tool-call-parser", tool_calls]
-    if _MAY_REASON.search(template):
+    if _MAY_REASON.search(template) and _end_is_a_token(model_dir, template):
         argv += ["--reasoning-parser", "auto"]
     return argv
 
@@ -64,6 +65,14 @@ def chat_template(model_dir: Path) -> str:
         if found:
             return found
     return ""
+
+
+def _end_is_a_token(model_dir: Path, template: str) -> bool:
+    """Whether the tag that ends thoughts is one token; else SGLang does not start with a parser."""
+    tokenizer = model_dir / "tokenizer.json"
+    if not (_THINKS_IN_TAGS.search(template) and tokenizer.is_file()):
+        return True
+    return '"</think>"' in tokenizer.read_text(encoding="utf-8", errors="replace")
 
 
 def _template_in(text: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +18,23 @@ from tests.fixtures.online import Gateway
 pytestmark = pytest.mark.thorough
 
 THOUGHT, ANSWER = "Let me see", "Paris"
+TOKENS = {"<reponame>": "<think>", "<file_sep>": "</think>"}
+
+
+def thinking_tokenizer(folder: Path) -> Path:
+    """The default model's with the marks of thoughts as tokens, in place of two it never uses."""
+    target = folder / "tokenizer"
+    target.mkdir()
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        shutil.copyfile(TOKENIZER / name, target / name)
+    text = (target / "tokenizer.json").read_text()
+    for unused, mark in TOKENS.items():
+        text = text.replace(json.dumps(unused), json.dumps(mark))
+    tokenizer = json.loads(text)
+    for added in tokenizer["added_tokens"]:
+        added["special"] = added["special"] and added["content"] not in TOKENS.values()
+    (target / "tokenizer.json").write_text(json.dumps(tokenizer))
+    return target
 
 
 @pytest.fixture(scope="module")
@@ -25,8 +44,9 @@ def engine(
     """Nothing is set: the template opens each answer with the mark by which SGLang knows it."""
     folder = tmp_path_factory.mktemp("thinks")
     script, model = Path(__file__).parents[1] / "fixtures" / "tiny_model.py", folder / "thinker"
+    tokenizer = thinking_tokenizer(folder)
     says = f"{THOUGHT}</think>{ANSWER}"
-    subprocess.run([engine_python, script, TOKENIZER, model, "2", "64", says], check=True)
+    subprocess.run([engine_python, script, tokenizer, model, "2", "64", says], check=True)
     template = model / "chat_template.jinja"
     told = template.read_text().replace(
         "<|im_start|>assistant\n'", "<|im_start|>assistant\\n<think>\\n'"

@@ -44,3 +44,16 @@ def test_templates_are_found_wherever_they_are(tmp_path: Path) -> None:
     assert chat_template(tmp_path) == QWEN_25
     (tmp_path / "chat_template.jinja").write_text("<think>")
     assert parsers_of(tmp_path) == ["--reasoning-parser", "auto"]
+
+
+def test_thoughts_whose_end_is_several_tokens_stay_in_the_text(tmp_path: Path) -> None:
+    """SGLang does not start with a parser for them."""
+    (tmp_path / "chat_template.jinja").write_text("{{ '<think>' }}")
+    tokenizer = tmp_path / "tokenizer.json"
+    tokenizer.write_text(json.dumps({"added_tokens": [], "model": {"vocab": {"think": 7}}}))
+    assert parsers_of(tmp_path) == []
+    tokenizer.write_text(json.dumps({"added_tokens": [{"id": 9, "content": "</think>"}]}))
+    assert parsers_of(tmp_path) == ["--reasoning-parser", "auto"]
+    tokenizer.write_text(json.dumps({"added_tokens": []}))
+    (tmp_path / "chat_template.jinja").write_text("{{ '<|channel|>' }}")
+    assert parsers_of(tmp_path) == ["--reasoning-parser", "auto"], "other marks"
