@@ -3,10 +3,13 @@
     python -m bench.frontier [--devices h200-llama-3.1-8b] [--loads azure-conv] [--seeds 101]
 
 Chat is that of bench.ablation; its own P99 of first tokens and of gaps, without offline work, are
-1. `conserve_v2` is shown targets of a half to three times these. Stock engines know no targets:
-admission by priority without preemption (`non_preemptive`) is shown with 4 to 256 offline requests
-outstanding, which is what an operator of one can turn. Writes bench/results/frontier.json and the
-plot of docs/scheduler.md, and fails if a point of stock lies above our line.
+1. `conserve_v2` is shown targets of a half to three times these: both, and either of them with the
+other one out of the way; with both out of the way the chunk is swept. Stock engines know no
+targets. What an operator can turn there is swept: offline requests outstanding, and for SGLang's
+priorities (`sglang_priority`) the chunk and whether prompts share steps with decoding requests.
+Admission by priority without preemption (`non_preemptive`) mixes always. Writes
+bench/results/frontier.json and the plot of docs/scheduler.md, and fails if a point of stock lies
+above our line.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from bench.ablation import (
 )
 from engine_adapter.scheduling.policies.registry import create_policy
 from engine_adapter.scheduling.targets import Slo
+from engine_adapter.simulator.device import engine_for
 from engine_adapter.simulator.replay import SimulatedLoad, replay
 from engine_adapter.simulator.times import Noise
 from engine_adapter.workload.summary import SystemRun
@@ -39,9 +43,14 @@ from engine_adapter.workload.summary import SystemRun
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results" / "frontier.json"
 PLOT = ROOT / "docs" / "images" / "frontier.svg"
-OURS, STOCK = "conserve_v2", "non_preemptive"
+OURS, NON_PREEMPTIVE, PRIORITY = "conserve_v2", "non_preemptive", "sglang_priority"
 SCALES = (0.5, 0.7, 0.85, 1.0, 1.25, 1.6, 2.2, 3.0)
+TIGHT = (0.25, 0.35)
+LOOSE = 5.0
+BOTH, CHUNK, STOCK = "both targets", "chunk", "stock"
 OUTSTANDING = (4, 8, 16, 32, 64, 128, 256)
+CHUNKS = (256, 512, 1024, 2048, 4096)
+PRIORITY_OUTSTANDING = (16, 64, 256)
 WIDTH, HEIGHT, MARGIN, MOST_RATIO = 430, 300, 46, 5.0
 AXES = {"ttft_s": "P99 of first tokens", "gap_s": "P99 of gaps"}
 
@@ -51,7 +60,8 @@ class Point:
     """One setting of one policy: its figures over online-only's, and offline tokens a second."""
 
     policy: str
-    setting: float
+    line: str
+    setting: str
     ttft_s: float
     gap_s: float
     offline: float
@@ -64,46 +74,95 @@ def sweep(case: Case, workloads: Path) -> list[Point]:
     duration_s = online[-1].arrival_s
     load = SimulatedLoad(online, None, 256, duration_s, duration_s / 10, max(60.0, duration_s / 4))
 
-    def play(policy: str, slo: Slo, outstanding: int) -> SystemRun:
+    def play(policy: str, slo: Slo, outstanding: int, setting: str = "") -> SystemRun:
         offline = offline_lengths(case) if outstanding else None
         noise = Noise(0.08, 0.4, f"{case.seed}/{policy}")
-        made = create_policy(policy, device.model)
+        own = make_device(case.device, int(setting)) if policy == OURS and setting else device
+        made = create_policy(policy, own.model)
         shown = replace(load, offline=offline, num_outstanding=outstanding)
-        return replay(device, made, shown, slo, noise=noise)
+        engine = engine_for(own, f"{policy}@{setting}")
+        return replay(engine, made, shown, slo, noise=noise)
 
     base = p99s(play("online_only", Slo(1e3, 1e3), 0))
-    targets = Slo(base["ttft_s"], base["gap_s"])
+    ttft_s, gap_s = base["ttft_s"], base["gap_s"]
+    targets = Slo(ttft_s, gap_s)
+    swept_targets = {
+        BOTH: [(scale, targets.scaled(scale)) for scale in SCALES],
+        "ttft_s": [(scale, Slo(scale * ttft_s, LOOSE * gap_s)) for scale in SCALES],
+        "gap_s": [(scale, Slo(LOOSE * ttft_s, scale * gap_s)) for scale in (*TIGHT, *SCALES)],
+    }
 
-    def point(policy: str, setting: float, run: SystemRun) -> Point:
+    def point(policy: str, setting: str, run: SystemRun, line: str = STOCK) -> Point:
         seen = p99s(run)
         offline = run.counters["offline_tokens"] / duration_s
         ttft_s, gap_s = (seen[axis] / base[axis] for axis in AXES)
-        return Point(policy, setting, ttft_s, gap_s, offline)
+        return Point(policy, line, setting, ttft_s, gap_s, offline)
 
-    ours = [point(OURS, scale, play(OURS, targets.scaled(scale), 256)) for scale in SCALES]
-    stock = [point(STOCK, num, play(STOCK, targets, num)) for num in OUTSTANDING]
-    return ours + stock
+    ours = [
+        point(OURS, f"{line} × {scale:g}", play(OURS, slo, 256), line)
+        for line, settings in swept_targets.items()
+        for scale, slo in settings
+    ]
+    loose = targets.scaled(LOOSE)
+    ours += [
+        point(OURS, f"chunk of {chunk}", play(OURS, loose, 256, f"{chunk}"), CHUNK)
+        for chunk in CHUNKS
+    ]
+    plain = [
+        point(NON_PREEMPTIVE, f"{num} outstanding", play(NON_PREEMPTIVE, targets, num))
+        for num in OUTSTANDING
+    ]
+    swept = [
+        point(PRIORITY, f"{at}, {num} outstanding", play(PRIORITY, targets, num, at))
+        for at in (f"{chunk}{mixed}" for chunk in CHUNKS for mixed in ("", "+mixed"))
+        for num in PRIORITY_OUTSTANDING
+    ]
+    return ours + plain + swept
 
 
 def averages(cells: list[list[Point]]) -> list[Point]:
     """Means over cases, setting by setting; offline as a share of the most that stock gives."""
     found: list[Point] = []
-    most = [max(point.offline for point in cell if point.policy == STOCK) for cell in cells]
+    most = [max(point.offline for point in cell if point.line == STOCK) for cell in cells]
     for same in zip(*cells, strict=True):
         share = mean(point.offline / top for point, top in zip(same, most, strict=True))
         ttft_s, gap_s = (mean(getattr(point, axis) for point in same) for axis in AXES)
-        found.append(Point(same[0].policy, same[0].setting, ttft_s, gap_s, share))
+        one = same[0]
+        found.append(Point(one.policy, one.line, one.setting, ttft_s, gap_s, share))
     return found
 
 
 def above(points: list[Point], axis: str) -> list[Point]:
-    """Points of stock with more offline work than our line has at the same ratio."""
-    line = sorted((getattr(p, axis), p.offline) for p in points if p.policy == OURS)
+    """Points of stock with more offline work than any line of ours has at the same ratio."""
+    ours = [sorted(line) for line in _lines(points, axis).values()]
     return [
         point
         for point in points
-        if point.policy == STOCK and point.offline > _at(line, getattr(point, axis))
+        if point.line == STOCK
+        and point.offline > max(_at(line, getattr(point, axis)) for line in ours)
     ]
+
+
+def beaten(points: list[Point]) -> list[Point]:
+    """Ours that a point of stock beats in first tokens, gaps and offline work together."""
+    stock = [point for point in points if point.line == STOCK]
+    return [
+        mine
+        for mine in points
+        if mine.line != STOCK
+        and any(
+            one.ttft_s <= mine.ttft_s and one.gap_s <= mine.gap_s and one.offline >= mine.offline
+            for one in stock
+        )
+    ]
+
+
+def _lines(points: list[Point], axis: str) -> dict[str, list[tuple[float, float]]]:
+    """Our lines of a panel: both targets swept, the axis' own, and the chunk."""
+    return {
+        line: [(getattr(p, axis), p.offline) for p in points if p.line == line]
+        for line in (BOTH, axis, CHUNK)
+    }
 
 
 def _at(line: list[tuple[float, float]], ratio: float) -> float:
@@ -119,14 +178,19 @@ def _at(line: list[tuple[float, float]], ratio: float) -> float:
 
 WIDE, HIGH = WIDTH - MARGIN - 10, HEIGHT - 2 * MARGIN
 LINES = {
-    OURS: ("coserve, targets swept", "#1f77b4", 16),
-    STOCK: ("stock, rows swept", "#d62728", 32),
+    OURS: ("coserve: both targets swept; dashed: this axis' alone; dotted: chunk", "#1f77b4", 16),
+    NON_PREEMPTIVE: ("no preemption, outstanding swept", "#d62728", 28),
+    PRIORITY: ("SGLang's priorities: chunk, mixing and outstanding swept", "#2ca02c", 40),
 }
 
 
 def _spot(left: float, ratio: float, share: float) -> tuple[float, float]:
     x = left + WIDE * min(1.0, ratio / MOST_RATIO)
     return round(x, 1), round(MARGIN + HIGH * (1.1 - share) / 1.1, 1)
+
+
+def _points(points: list[Point], policy: str, axis: str) -> list[tuple[float, float]]:
+    return [(getattr(p, axis), p.offline) for p in points if p.policy == policy]
 
 
 def _panel(points: list[Point], axis: str, left: int) -> list[str]:
@@ -143,10 +207,12 @@ def _panel(points: list[Point], axis: str, left: int) -> list[str]:
         x, y = _spot(left, 0.0, share)
         parts.append(f'<text x="{x - 4}" y="{y + 4}" text-anchor="end">{share:.0%}</text>')
     for policy, (name, colour, y) in LINES.items():
-        mine = [_spot(left, getattr(p, axis), p.offline) for p in points if p.policy == policy]
-        if policy == OURS:
-            path = " ".join(f"{x},{y}" for x, y in sorted(mine))
-            parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}"/>')
+        shown = _lines(points, axis) if policy == OURS else {policy: _points(points, policy, axis)}
+        mine = [_spot(left, *spot) for line in shown.values() for spot in line]
+        for line, spots in shown.items() if policy == OURS else ():
+            path = " ".join("{},{}".format(*_spot(left, *spot)) for spot in sorted(spots))
+            dash = {BOTH: "", CHUNK: ' stroke-dasharray="1 3"'}.get(line, ' stroke-dasharray="5 3"')
+            parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}"{dash}/>')
         parts += [f'<circle cx="{x}" cy="{y}" r="3.5" fill="{colour}"/>' for x, y in mine]
         parts.append(f'<text x="{left}" y="{y}" fill="{colour}">{name}</text>')
     return parts
@@ -192,16 +258,18 @@ def main() -> int:
         "cases": [[case.device, case.load, case.seed] for case in cases],
         "points": [vars(point) for point in points],
         "stock_above": {axis: [vars(p) for p in found] for axis, found in higher.items()},
+        "beaten_in_all_three": [vars(p) for p in beaten(points)],
     }
     RESULTS.write_text(json.dumps(written, indent=1) + "\n")
     PLOT.write_text(plot(points))
     for point in points:
         print(
-            f"{point.policy:15} {point.setting:6g}  offline {point.offline:6.1%}  "
+            f"{point.policy:15} {point.setting:27}  offline {point.offline:6.1%}  "
             f"P99 ttft {point.ttft_s:5.2f}  gap {point.gap_s:5.2f}"
         )
     for axis, found in higher.items():
         print(f"{AXES[axis]}: {len(found)} points of stock above our line")
+    print(f"{len(beaten(points))} of our points are beaten in all three by one of stock's")
     return 1 if any(higher.values()) else 0
 
 

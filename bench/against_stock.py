@@ -1,0 +1,230 @@
+"""Every policy beside SGLang's own priorities at their best: four devices, six loads, simulated.
+
+    python -m bench.against_stock                  # a quarter of an hour on two cores
+    python -m bench.against_stock --seconds 200    # begins nothing new after that; call it again
+
+Chat, batches and ratios are those of bench.ablation, 320 chats a cell. Stock's setting, five chunk
+sizes with and without mixing, is chosen for each device and load by P90 of first tokens on a seed
+of its own, and shown on three others; so is the best of those that mix, whose gaps are shorter.
+Writes bench/results/against_stock.json cell by cell, and prints a table of it, with what was asked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from bench.ablation import (
+    DEVICES,
+    NUM_FOR_RULES,
+    NUM_ONLINE,
+    TRACES,
+    WITH_PACE,
+    WORKLOADS,
+    Case,
+    averages,
+    run_case,
+    show,
+)
+from engine_adapter.scheduling.policies.settings import PolicySettings
+
+RESULTS = Path(__file__).parent / "results" / "against_stock.json"
+LOADS = (*TRACES, "gamma", "on-off")
+CHOICE_SEED = 201
+SEEDS = (101, 102, 103)
+STOCK, OURS = "sglang_priority", "conserve_v2"
+BEST, MIXED = "stock at its best", "stock, mixing"
+SETTINGS = tuple(
+    f"{chunk}{mixed}" for chunk in (256, 512, 1024, 2048, 4096) for mixed in ("", "+mixed")
+)
+OTHERS = ("non_preemptive", "sarathi_p", "conserve_v1", OURS)
+IN_TIME = ("ttft_ok_125", "gap_ok_125")
+ASKED = {"ttft_s": 1.10, "gap_s": 1.10, "tpot_s": 1.3}
+Systems = dict[str, tuple[str, PolicySettings]]
+Cell = dict[str, Any]
+
+
+def stock_systems() -> Systems:
+    """Stock in every setting; `non_preemptive` is what offline tokens are a share of."""
+    plain = PolicySettings()
+    settings = {f"{STOCK}@{setting}": (STOCK, plain) for setting in SETTINGS}
+    return {"non_preemptive": ("non_preemptive", plain), **settings}
+
+
+def shown_systems(choice: Cell) -> Systems:
+    """Those that are compared, with stock as it was chosen."""
+    plain = PolicySettings()
+    made: Systems = {name: (name, plain) for name in OTHERS}
+    made[f"{OURS}{WITH_PACE}"] = (OURS, plain)
+    best = best_setting(choice)
+    chunk = best.partition("@")[2].partition("+")[0]
+    made[f"sglang_no_preemption@{chunk}"] = ("sglang_no_preemption", plain)
+    return {**made, best: (STOCK, plain), best_setting(choice, "+mixed"): (STOCK, plain)}
+
+
+def best_setting(choice: Cell, ending: str = "") -> str:
+    """Stock's system with the least P90 of first tokens; of equal ones, the larger harvest."""
+    rows: dict[str, dict[str, float]] = {
+        name: row
+        for name, row in choice["systems"].items()
+        if name.startswith(STOCK) and name.endswith(ending)
+    }
+    return min(rows, key=lambda name: (round(rows[name]["ttft_p90_s"], 2), -rows[name]["offline"]))
+
+
+def find(cells: list[Cell], device: str, load: str, seeds: tuple[int, ...] = SEEDS) -> list[Cell]:
+    """Cells of one device and load."""
+    return [cell for cell in cells if cell["case"] in [[device, load, seed] for seed in seeds]]
+
+
+def todo(cells: list[Cell], devices: list[str], loads: list[str]) -> Iterator[tuple[Case, Systems]]:
+    """What can be run now: a choice, or what it has been made for; asked again after each cell."""
+    for device in devices:
+        for load in loads:
+            choice = find(cells, device, load, (CHOICE_SEED,))
+            if not choice:
+                yield Case(device, load, CHOICE_SEED, NUM_FOR_RULES), stock_systems()
+                continue
+            for seed in SEEDS:
+                if not find(cells, device, load, (seed,)):
+                    yield Case(device, load, seed, NUM_ONLINE), shown_systems(choice[0])
+
+
+def run_all(cells: list[Cell], args: argparse.Namespace) -> None:
+    """Run what is missing until it is all there or the time is up; write after each cell."""
+    devices, loads = args.devices.split(","), args.loads.split(",")
+    until_s = time.monotonic() + args.seconds
+    running: dict[Future[Cell], Case] = {}
+    with ProcessPoolExecutor(args.processes) as pool:
+        while True:
+            for case, systems in todo(cells, devices, loads):
+                if len(running) >= args.processes or time.monotonic() > until_s:
+                    break
+                if case not in running.values():
+                    running[pool.submit(run_case, case, systems, args.workloads)] = case
+            if not running:
+                return
+            for done in wait(running, return_when=FIRST_COMPLETED).done:
+                cells.append(done.result())
+                print(running.pop(done), flush=True)
+            cells.sort(key=lambda cell: cell["case"])
+            args.out.write_text(json.dumps(cells, indent=1) + "\n")
+
+
+def renamed(cells: list[Cell], choices: list[Cell]) -> list[Cell]:
+    """The cells with stock's systems named by why they were chosen."""
+    made = []
+    for cell in cells:
+        choice = next(one for one in choices if one["case"][:2] == cell["case"][:2])
+        rows = {name.partition("@")[0]: row for name, row in cell["systems"].items()}
+        rows[BEST] = cell["systems"][best_setting(choice)]
+        rows[MIXED] = cell["systems"][best_setting(choice, "+mixed")]
+        del rows[STOCK]
+        made.append({**cell, "systems": rows})
+    return made
+
+
+def compare(cells: list[Cell]) -> dict[str, dict[str, float]]:
+    """Means over cells by system; offline as a share of non-preemptive's."""
+    return {name: averages(cells, name) for name in cells[0]["systems"]}
+
+
+def mark(number: float, *, missed: bool, percent: bool = False) -> str:
+    """A figure of a table; misses are bold."""
+    text = f"{number:.0%}".replace("%", " %") if percent else f"{number:.2f}"
+    return f"**{text}**" if missed else text
+
+
+def asked_and_seen(seen: dict[str, dict[str, float]], least: float) -> str:
+    """Ours over chat alone, and its harvest; differences below what is printed are none."""
+    ours = {key: round(value, 2) for key, value in seen[OURS].items()}
+    parts = [mark(ours[key], missed=ours[key] > asked) for key, asked in ASKED.items()]
+    share = mark(ours["offline"], missed=ours["offline"] < least, percent=True)
+    return " · ".join([*parts, share])
+
+
+def beside(seen: dict[str, dict[str, float]], system: str) -> tuple[str, bool]:
+    """Ours over a system's: first tokens, gaps, offline work; and whether it wins all three."""
+    ratios = [
+        round(seen[OURS][key] / seen[system][key], 2) for key in ("ttft_s", "gap_s", "offline")
+    ]
+    lost = [ratios[0] > 1.0, ratios[1] > 1.0, ratios[2] < 1.0]
+    parts = [mark(ratio, missed=is_lost) for ratio, is_lost in zip(ratios, lost, strict=True)]
+    return " · ".join(parts), not any(lost)
+
+
+def tables(cells: list[Cell]) -> list[str]:
+    """What was asked and seen, and ours beside both of stock: loads down, devices across."""
+    head = f"| | {' | '.join(device.split('-')[0].upper() for device in DEVICES)} |"
+    lines: dict[str, list[str]] = {
+        what: [head, "|---|---|---|---|---|"] for what in ("P99, and offline", BEST, MIXED)
+    }
+    wins = dict.fromkeys((BEST, MIXED), 0)
+    for load in (*LOADS, "mean"):
+        row: dict[str, list[str]] = {what: [] for what in lines}
+        for device in DEVICES:
+            some = [
+                cell
+                for one in (LOADS if load == "mean" else (load,))
+                for cell in renamed(
+                    find(cells, device, one), find(cells, device, one, (CHOICE_SEED,))
+                )
+            ]
+            seen = compare(some)
+            least = 0.8 if device.startswith("cpu") else 0.9
+            row["P99, and offline"].append(asked_and_seen(seen, least))
+            for system in (BEST, MIXED):
+                text, won = beside(seen, system)
+                row[system].append(text)
+                wins[system] += won and load != "mean"
+        for what, parts in row.items():
+            lines[what].append(f"| {load} | {' | '.join(parts)} |")
+    for system, num in wins.items():
+        lines[system].append(f"{num} of {len(LOADS) * len(DEVICES)} win all three")
+    return [line for what, some in lines.items() for line in (what, "", *some, "")]
+
+
+def main() -> int:
+    """Run, then print every device's means and the table."""
+    asked = argparse.ArgumentParser(prog="bench.against_stock", description=__doc__.split("\n")[0])
+    asked.add_argument("--workloads", type=Path, default=WORKLOADS)
+    asked.add_argument("--devices", default=",".join(DEVICES))
+    asked.add_argument("--loads", default=",".join(LOADS))
+    asked.add_argument("--processes", type=int, default=2)
+    asked.add_argument("--seconds", type=float, default=float("inf"))
+    asked.add_argument("--out", type=Path, default=RESULTS)
+    args = asked.parse_args()
+    cells: list[Cell] = json.loads(args.out.read_text()) if args.out.exists() else []
+    run_all(cells, args)
+    for what in (*DEVICES, "all"):
+        devices = DEVICES if what == "all" else (what,)
+        pairs = [(device, load) for device in devices for load in LOADS]
+        choices = [cell for pair in pairs for cell in find(cells, *pair, (CHOICE_SEED,))]
+        some = renamed([cell for pair in pairs for cell in find(cells, *pair)], choices)
+        if some:
+            print(f"\n{what}, {len(some)} cells")
+            for name, found in compare(some).items():
+                show(name, found)
+            ours = [cell["systems"][OURS] for cell in some]
+            late = [mean(row.get(key, 0.0) for row in ours) for key in IN_TIME]
+            print(f"  {OURS} at 1.25 times the targets {late[0]:.1f} {late[1]:.1f}")
+        if what != "all":
+            for choice in choices:
+                chosen = best_setting(choice), best_setting(choice, "+mixed")
+                print("  chosen", choice["case"][1], *(one.partition("@")[2] for one in chosen))
+    missing = sum(1 for _ in todo(cells, list(DEVICES), list(LOADS)))
+    if not missing:
+        print("\n" + "\n".join(tables(cells)))
+    print(f"\n{missing} cells missing" if missing else "\nall cells are there")
+    return 1 if missing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
