@@ -1,6 +1,7 @@
 """How well, and how soon, small models answer 50 questions: which is the default, and why.
 
     .venv/bin/python -m bench.questions [FOLDER ...] [--word-problems 10]
+    .venv/bin/python -m bench.questions --write questions_1_thread
     .venv/bin/python -m bench.questions --threads 2 --write questions_2_threads
 
 40 multiple-choice questions (MMLU) and 10 plain ones of our own, which alone are asked where the
