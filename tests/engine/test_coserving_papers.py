@@ -1,7 +1,7 @@
-"""The policies of other papers on the real scheduler, under SGLang's strict pool checks.
+"""The policies of other papers, and SGLang's own, under SGLang's strict pool checks.
 
-The same load as the coin throws, planned by BROS and by EcoServe; every answer is computed again
-undisturbed and compared token by token.
+The same load as the coin throws, planned by BROS, by EcoServe and as SGLang would; every answer is
+computed again undisturbed and compared token by token.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.timeout(LIMIT_S), pytest.mark.thorough]
         ("bros", 0, 16, matmul_dtype()),
         ("ecoserve", 1, 1, matmul_dtype()),
         ("ecoserve", 0, 16, "float32"),
+        ("sglang_priority", 1, 1, "float32"),
     ],
 )
 def test_nothing_leaks_and_no_output_changes(
@@ -30,6 +31,6 @@ def test_nothing_leaks_and_no_output_changes(
     assert found["steps"] >= 500
     assert found["rejected_plans"] == 0
     assert found["compared"] > 20
-    if policy == "bros":  # EcoServe sets memory aside for whole answers, so that nobody gives way
+    if policy == "bros":  # the others set memory aside for answers, so that nobody gives way
         assert found["retracts"] > 5, found
         assert found["restored_rows"] > 0, found
