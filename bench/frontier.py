@@ -178,7 +178,7 @@ def _at(line: list[tuple[float, float]], ratio: float) -> float:
 
 WIDE, HIGH = WIDTH - MARGIN - 10, HEIGHT - 2 * MARGIN
 LINES = {
-    OURS: ("coserve: both targets swept; dashed: this axis' alone; dotted: chunk", "#1f77b4", 16),
+    OURS: ("coserve: targets and chunk swept; the line joins the best", "#1f77b4", 16),
     NON_PREEMPTIVE: ("no preemption, outstanding swept", "#d62728", 28),
     PRIORITY: ("SGLang's priorities: chunk, mixing and outstanding swept", "#2ca02c", 40),
 }
@@ -191,6 +191,15 @@ def _spot(left: float, ratio: float, share: float) -> tuple[float, float]:
 
 def _points(points: list[Point], policy: str, axis: str) -> list[tuple[float, float]]:
     return [(getattr(p, axis), p.offline) for p in points if p.policy == policy]
+
+
+def _best(spots: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Those with more offline work than each of a lower ratio."""
+    found: list[tuple[float, float]] = []
+    for spot in sorted(spots):
+        if not found or spot[1] > found[-1][1]:
+            found.append(spot)
+    return found
 
 
 def _panel(points: list[Point], axis: str, left: int) -> list[str]:
@@ -207,12 +216,13 @@ def _panel(points: list[Point], axis: str, left: int) -> list[str]:
         x, y = _spot(left, 0.0, share)
         parts.append(f'<text x="{x - 4}" y="{y + 4}" text-anchor="end">{share:.0%}</text>')
     for policy, (name, colour, y) in LINES.items():
-        shown = _lines(points, axis) if policy == OURS else {policy: _points(points, policy, axis)}
-        mine = [_spot(left, *spot) for line in shown.values() for spot in line]
-        for line, spots in shown.items() if policy == OURS else ():
-            path = " ".join("{},{}".format(*_spot(left, *spot)) for spot in sorted(spots))
-            dash = {BOTH: "", CHUNK: ' stroke-dasharray="1 3"'}.get(line, ' stroke-dasharray="5 3"')
-            parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}"{dash}/>')
+        if policy == OURS:
+            spots = [spot for line in _lines(points, axis).values() for spot in line]
+            path = " ".join("{},{}".format(*_spot(left, *spot)) for spot in _best(spots))
+            parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}"/>')
+        else:
+            spots = _points(points, policy, axis)
+        mine = [_spot(left, *spot) for spot in spots]
         parts += [f'<circle cx="{x}" cy="{y}" r="3.5" fill="{colour}"/>' for x, y in mine]
         parts.append(f'<text x="{left}" y="{y}" fill="{colour}">{name}</text>')
     return parts
