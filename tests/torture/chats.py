@@ -20,6 +20,9 @@ SILENCE_S = 150.0
 SETTLE_S = 8.0
 """After an outage: what a gateway or a pool of connections may take to see that it is over."""
 DONE = b"data: [DONE]"
+QUESTIONS = tuple(f"Tell me about the number {number}." for number in (3, 7, 12, 40, 100))
+"""What a real model is asked, again and again, greedily: each has one answer, whatever goes on."""
+ANSWER_TOKENS = 16
 
 
 @dataclass(frozen=True)
@@ -49,14 +52,18 @@ class ChatsSeen:
     spans: list[tuple[float, float]] = field(default_factory=list)
     known_at_s: dict[str, list[float]] = field(default_factory=dict)
     """By tenant: when it was answered, whatever gateway did."""
+    answers: dict[str, str] = field(default_factory=dict)
+    """Of a real model, by question: what it said first."""
 
 
 class Chatter:
-    """One person of a project who chats all the time."""
+    """One person of a project who chats all the time, with a real model or with a fake one."""
 
     def __init__(
-        self, url: str, model: str, tenant: str, key: str, seen: ChatsSeen, rng: random.Random
-    ) -> None:
+        self, url: str, model: str, tenant: str, key: str, seen: ChatsSeen, rng: random.Random,
+        *, real: bool = False,
+    ) -> None:  # fmt: skip
+        self._real = real
         self._url = f"{url}/v1/chat/completions"
         self._model = model
         self._tenant = tenant
@@ -78,12 +85,14 @@ class Chatter:
     async def _chat(self, client: httpx.AsyncClient) -> None:
         self._num += 1
         word = f"{self._tenant}-chat-{id(self)}-{self._num}"
-        streams = self._rng.random() < 0.5
-        body = {
+        question = self._rng.choice(QUESTIONS) if self._real else f"fake:text={word}"
+        body: dict[str, Any] = {
             "model": self._model,
-            "messages": [{"role": "user", "content": f"fake:text={word}"}],
-            "stream": streams,
+            "messages": [{"role": "user", "content": question}],
+            "stream": self._rng.random() < 0.5,
         }
+        if self._real:
+            body |= {"max_tokens": ANSWER_TOKENS, "temperature": 0}
         began_s = _now_s()
         try:
             what, said = await self._ask(client, body)
@@ -95,7 +104,7 @@ class Chatter:
         self._seen.spans.append((began_s, now_s))
         if what:
             self._seen.failures.append(Failure(self._tenant, self._connected_s, now_s, what, said))
-        elif said != word:
+        elif said != (self._seen.answers.setdefault(question, said) if self._real else word):
             self._seen.num_wrong += 1
         else:
             self._seen.num_answered += 1

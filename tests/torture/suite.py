@@ -130,6 +130,7 @@ async def run(setting: Setting) -> Run:
                         chatter = Chatter(
                             stage.installation.url, tenant.feeder.model, tenant.name,
                             tenant.feeder.key, seen, random.Random(rng.random()),
+                            real=setting.real,
                         )  # fmt: skip
                         group.create_task(chatter.run(stop))
                 await _torment(setting, tormentor, rng)
