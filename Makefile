@@ -66,10 +66,10 @@ PYTEST = $(BIN)/pytest -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder
 
 # One process more than cores: these tests wait for half of their time.
 test: PROCESSES = $(shell expr $$(nproc) + 1)
-test: setup-dev setup-engine setup-kernels  ## unit, contract, integration, the engine once per mechanism, one browser path (12 min)
+test: setup-dev setup-engine setup-kernels  ## unit, contract, integration, the engine once per mechanism, one browser path (8 to 12 min)
 	$(PYTEST) tests --ignore tests/architecture -m "not thorough"
 
-test-all: setup-dev setup-helm setup-engine setup-kernels  ## every test, the thorough ones and those of make check too; the end says what took how long (32 min)
+test-all: setup-dev setup-helm setup-engine setup-kernels  ## every test, the thorough ones and those of make check too; the end says what took how long (23 to 32 min)
 	$(PYTEST) tests $(if $(COMPATIBILITY),--compatibility $(COMPATIBILITY))
 
 # A test that fails beside thousands of others and passes alone is named, not hidden; four of them are no accident.
