@@ -26,7 +26,7 @@ import aiohttp
 
 from bench.coserve_bench.engine_run import running_engine
 from bench.coserve_bench.systems import find_system
-from bench.gpu_anchors import ANCHORS, CHUNK_TOKENS, Anchor, read_anchors
+from bench.gpu_anchors import ANCHORS, CHUNK_TOKENS, Anchor, in_percent, read_anchors
 from bench.prefix_order import ENGINE_PYTHON, MODEL_DIR
 from bench.report import report
 from engine_adapter.emulated.model_dir import write_model_dir
@@ -107,16 +107,6 @@ def _pair(emulated_s: float, measured_s: float) -> dict[str, float]:
     }
 
 
-def errors(runs: Sequence[dict[str, Any]], what: str) -> dict[str, float]:
-    """In per cent of what was measured."""
-    found = [100 * (run[what]["ratio"] - 1) for run in runs]
-    return {
-        "mean_absolute": round(sum(map(abs, found)) / len(found), 2),
-        "mean_signed": round(sum(found) / len(found), 2),
-        "largest": round(max(map(abs, found)), 2),
-    }
-
-
 async def measure(anchors: Sequence[Anchor]) -> dict[str, Any]:
     """All of them, table by table."""
     runs: list[dict[str, Any]] = []
@@ -126,8 +116,9 @@ async def measure(anchors: Sequence[Anchor]) -> dict[str, Any]:
             runs += await runs_of(tp, chosen, Path(folder))
     measured: dict[str, Any] = {"runs_compared": len(runs)}
     for what in ("request", "tpot", "ttft"):
-        measured[f"{what}, error in %"] = errors(runs, what)
-        measured[f"{what}_mean_absolute_percent"] = errors(runs, what)["mean_absolute"]
+        found = in_percent([run[what]["ratio"] - 1 for run in runs])
+        measured[f"{what}, error in %"] = found
+        measured[f"{what}_mean_absolute_percent"] = found["mean_absolute"]
     return {**measured, "runs": runs}
 
 

@@ -189,10 +189,6 @@ def _spot(left: float, ratio: float, share: float) -> tuple[float, float]:
     return round(x, 1), round(MARGIN + HIGH * (1.1 - share) / 1.1, 1)
 
 
-def _points(points: list[Point], policy: str, axis: str) -> list[tuple[float, float]]:
-    return [(getattr(p, axis), p.offline) for p in points if p.policy == policy]
-
-
 def _best(spots: list[tuple[float, float]]) -> list[tuple[float, float]]:
     """Those with more offline work than each of a lower ratio."""
     found: list[tuple[float, float]] = []
@@ -221,7 +217,7 @@ def _panel(points: list[Point], axis: str, left: int) -> list[str]:
             path = " ".join("{},{}".format(*_spot(left, *spot)) for spot in _best(spots))
             parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}"/>')
         else:
-            spots = _points(points, policy, axis)
+            spots = [(getattr(p, axis), p.offline) for p in points if p.policy == policy]
         mine = [_spot(left, *spot) for spot in spots]
         parts += [f'<circle cx="{x}" cy="{y}" r="3.5" fill="{colour}"/>' for x, y in mine]
         parts.append(f'<text x="{left}" y="{y}" fill="{colour}">{name}</text>')

@@ -108,12 +108,17 @@ def errors(anchors: Sequence[Anchor], host_s: float) -> dict[str, Any]:
         request_s = ttft_s + (anchor.output_tokens - 1) * tpot_s
         request.append(request_s / anchor.request_s - 1)
     return {
-        name: {
-            "mean_absolute": round(100 * _mean([abs(e) for e in found]), 2),
-            "mean_signed": round(100 * _mean(found), 2),
-            "largest": round(100 * max(abs(e) for e in found), 2),
-        }
+        name: in_percent(found)
         for name, found in (("request", request), ("tpot", tpot), ("ttft", ttft))
+    }
+
+
+def in_percent(relative: Sequence[float]) -> dict[str, float]:
+    """Relative errors as they are told."""
+    return {
+        "mean_absolute": round(100 * _mean([abs(e) for e in relative]), 2),
+        "mean_signed": round(100 * _mean(relative), 2),
+        "largest": round(100 * max(abs(e) for e in errors), 2),
     }
 
 
