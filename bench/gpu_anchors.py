@@ -118,7 +118,7 @@ def in_percent(relative: Sequence[float]) -> dict[str, float]:
     return {
         "mean_absolute": round(100 * _mean([abs(e) for e in relative]), 2),
         "mean_signed": round(100 * _mean(relative), 2),
-        "largest": round(100 * max(abs(e) for e in errors), 2),
+        "largest": round(100 * max(abs(e) for e in relative), 2),
     }
 
 
