@@ -16,6 +16,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +36,7 @@ from engine_adapter.simulator.device import (
 )
 from engine_adapter.simulator.replay import SimulatedLoad, replay
 from engine_adapter.workload.arrivals import gamma_arrivals
-from engine_adapter.workload.lengths import fixed_lengths
+from engine_adapter.workload.lengths import Lengths, fixed_lengths
 from engine_adapter.workload.summary import MS, Targets, summarise
 from engine_adapter.workload.traces import TraceRequest
 
@@ -50,11 +53,33 @@ STOCK = ("online-only", "non-preemptive", "sglang-priority")
 LATENCY_LIMIT, OFFLINE_LIMIT = 0.15, 0.10
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What was sent in one repeat of a benchmark, and its targets."""
+
+    online: Sequence[TraceRequest]
+    offline: Callable[[], Iterator[Lengths]]
+    targets: Targets
+
+
+def generated_runs(options: dict[str, Any], targets: Sequence[Targets]) -> list[Run]:
+    """The runs of a benchmark with generated arrivals, by the options in its ``results.json``."""
+    runs = []
+    for repeat, target in enumerate(targets):
+        seed = options["seed"] + 1000 * repeat
+        arrivals = gamma_arrivals(options["rate_per_s"], options["cv"], options["duration_s"], seed)
+        lengths = options["input_tokens"], options["output_tokens"]
+        documents = options["offline_input_tokens"], options["offline_output_tokens"]
+        online = [TraceRequest(at_s, *lengths) for at_s in arrivals]
+        runs.append(Run(online, partial(fixed_lengths, *documents), target))
+    return runs
+
+
 def simulated(
     device: SimulatedDevice,
     system: str,
     options: dict[str, Any],
-    targets: list[Targets],
+    sent: Sequence[Run],
     pause: tuple[float, float] = (0.0, 0.0),
 ) -> dict[str, Any]:
     """The same runs, simulated and summarised; ``pause`` is where one begins, and its length."""
@@ -64,34 +89,26 @@ def simulated(
     if system in STOCK:
         device = stock_engine(device, setting)
     runs = []
-    for repeat, target in enumerate(targets):
-        arrivals = gamma_arrivals(
-            options["rate_per_s"], options["cv"], options["duration_s"],
-            options["seed"] + 1000 * repeat,
-        )  # fmt: skip
-        lengths = options["offline_input_tokens"], options["offline_output_tokens"]
+    for repeat, one in enumerate(sent):
         load = SimulatedLoad(
             [
-                TraceRequest(
-                    ends_s if paused_s <= at_s < ends_s else at_s,
-                    options["input_tokens"],
-                    options["output_tokens"],
-                )
-                for at_s in arrivals
+                replace(r, arrival_s=ends_s) if paused_s <= r.arrival_s < ends_s else r
+                for r in one.online
             ],
-            None if "online-only" in system else fixed_lengths(*lengths),
+            None if "online-only" in system else one.offline(),
             options["outstanding"],
             options["duration_s"],
             options["lead_s"],
             output_bound=1,  # clients ask for as many tokens as they get
         )
-        slo = Slo(target.ttft_s, target.tbt_s)
+        slo = Slo(one.targets.ttft_s, one.targets.tbt_s)
         made = create_policy(policy, device.model)
         run = replay(device, made, load, slo, repeat=repeat)
-        for record, at_s in zip(run.result.online, arrivals, strict=True):
-            record.scheduled_s = at_s
+        for record, request in zip(run.result.online, one.online, strict=True):
+            record.scheduled_s = request.arrival_s
         runs.append(run)
-    return summarise(runs, runs, dict(enumerate(targets)), (1.0,))
+    targets = {repeat: one.targets for repeat, one in enumerate(sent)}
+    return summarise(runs, runs, targets, (1.0,))
 
 
 def beside(engine: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
@@ -140,19 +157,20 @@ def main(argv: list[str] | None = None) -> int:
         else find_device(table, size)
     )
     targets = [Targets(slo["ttft"] / MS, slo["tbt"] / MS) for slo in environment["slo_ms"]]
+    sent = generated_runs(options, targets)
     measured: dict[str, Any] = {"device": options["device"]}
     inside = compared = 0
     for name, engine in results["systems"].items():
         system = name.partition("@")[0]
         if system not in POLICIES:
             continue
-        figures = beside(engine, simulated(device, name, options, targets))
+        figures = beside(engine, simulated(device, name, options, sent))
         what = f"{name} (stock SGLang against our {POLICIES[system]})"
         what = what if system in STOCK else name
         measured[what] = figures
         if args.pause:
             at_s, length_s = map(float, args.pause.split(","))
-            paused = simulated(device, name, options, targets, (at_s, length_s))
+            paused = simulated(device, name, options, sent, (at_s, length_s))
             measured[f"{what}, paused"] = {
                 "ttft_ms p99": _pair(engine["ttft_ms"]["p99"], paused["ttft_ms"]["p99"])
             }

@@ -84,26 +84,27 @@ ABLATIONS = ("conserve-v2-scheduler", "conserve-v2-safepoints", "conserve-v2")
 
 def priority_candidates() -> list[System]:
     """Settings of ``sglang-priority`` among which the best is chosen before the comparison."""
-    base = SYSTEMS["sglang-priority"]
     return [
-        replace(
-            base,
-            name=f"sglang-priority@{chunk}{'+mixed' if mixed else ''}",
-            args=(*base.args, *(("--enable-mixed-chunk",) if mixed else ())),
-            chunk_tokens=chunk,
-        )
+        find_system(f"sglang-priority@{chunk}{mixed}")
         for chunk in (128, 256, 512)
-        for mixed in (False, True)
+        for mixed in ("", "+mixed")
     ]
 
 
 def find_system(name: str) -> System:
-    """The system of that name, a tuned ``sglang-priority@CHUNK[+mixed]`` included.
+    """The system of that name; those of stock SGLang also with a setting, ``NAME@CHUNK[+mixed]``.
 
     Raises:
         ValueError: If there is none; the message lists those there are.
     """
-    for system in (*SYSTEMS.values(), *priority_candidates()):
-        if system.name == name:
-            return system
-    raise ValueError(f"unknown system {name!r}; choose among {', '.join(SYSTEMS)}")
+    base, _, setting = name.partition("@")
+    chunk, _, mixed = setting.partition("+")
+    system = SYSTEMS.get(base)
+    if system is None or (setting and not (system.stock and chunk.isdecimal())):
+        raise ValueError(f"unknown system {name!r}; choose among {', '.join(SYSTEMS)}")
+    if not setting:
+        return system
+    if mixed not in ("", "mixed"):
+        raise ValueError(f"{name!r}: after the chunk comes +mixed, or nothing")
+    args = (*system.args, *(("--enable-mixed-chunk",) if mixed else ()))
+    return replace(system, name=name, args=args, chunk_tokens=int(chunk))

@@ -25,6 +25,9 @@ Sampler = Callable[[], Awaitable[tuple[int, int]]]
 SAMPLE_EVERY_S = 0.5
 NOT_IN_TIME = "not answered in time"
 
+PIECE_TOKENS = 16
+"""Tokens of an offline answer that come together: nobody watches them, and each piece costs."""
+
 ONLINE_PRIORITY = 100
 OFFLINE_PRIORITY = -100
 
@@ -198,6 +201,8 @@ class Harness:
             },
             "stream": True,
         }
+        if not record.online:
+            body["sampling_params"]["stream_interval"] = PIECE_TOKENS
         if load.send_priority:
             body["priority"] = ONLINE_PRIORITY if record.online else OFFLINE_PRIORITY
         record.sent_s = self._now_s()

@@ -42,3 +42,16 @@ def test_stock_priority_may_choose_among_six_settings() -> None:
 def test_an_unknown_system_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown system 'x'; choose among online-only, "):
         find_system("x")
+
+
+def test_stock_sglang_takes_a_setting() -> None:
+    mixing = find_system("sglang-priority@2048+mixed")
+    assert mixing.chunk_tokens == 2048
+    assert "--enable-mixed-chunk" in mixing.args
+    assert "--enable-mixed-chunk" not in find_system("non-preemptive@64").args
+
+
+@pytest.mark.parametrize("name", ["conserve-v2@512", "sglang-priority@x", "online-only@64+x"])
+def test_other_settings_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=name.replace("+", r"\+")):
+        find_system(name)

@@ -10,7 +10,14 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from engine_adapter.workload.harness import SAMPLE_EVERY_S, Harness, Load
+from engine_adapter.workload.harness import (
+    OFFLINE_PRIORITY,
+    ONLINE_PRIORITY,
+    PIECE_TOKENS,
+    SAMPLE_EVERY_S,
+    Harness,
+    Load,
+)
 from engine_adapter.workload.lengths import PromptMaker, fixed_lengths
 from engine_adapter.workload.traces import TraceRequest
 
@@ -90,6 +97,15 @@ async def test_online_and_offline_requests_are_recorded(server: tuple[Server, st
         "ignore_eos": True,
         "temperature": 0.0,
     }
+
+
+async def test_only_offline_answers_come_in_pieces(server: tuple[Server, str]) -> None:
+    state, url = server
+    await Harness(url, PromptMaker(1000, 1)).run(load())
+    by_class = {
+        body["priority"]: body["sampling_params"].get("stream_interval") for body in state.bodies
+    }
+    assert by_class == {ONLINE_PRIORITY: None, OFFLINE_PRIORITY: PIECE_TOKENS}
 
 
 async def test_the_engine_is_read_when_the_window_opens_and_closes(

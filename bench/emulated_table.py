@@ -1,0 +1,248 @@
+"""The cells of `bench.against_stock` in real SGLang on emulated devices, and simulated beside.
+
+    python -m bench.emulated_table --devices h200-llama-3.1-8b --loads azure-conv,gamma
+
+Chat, batches and stock's settings are those of `bench.against_stock`, one seed, 320 chats a cell.
+Arrivals are stretched where chat's tokens would be more than two cores can stream. Every system
+runs on the emulated device over HTTP, and in the simulator with the same requests and targets. A
+cell takes seven to twelve minutes of a quiet machine; each is written as soon as it is there, to
+bench/results/emulated_table.json, and those that are there are not run again. Without anything
+left to run, prints the tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import csv
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from bench.ablation import (
+    DEVICES,
+    NUM_ONLINE,
+    WORKLOADS,
+    Case,
+    make_device,
+    offline_lengths,
+    online_requests,
+)
+from bench.against_stock import LOADS, best_setting, find, mark
+from bench.against_stock import RESULTS as SIMULATED
+from bench.calibration import LATENCY_LIMIT, OFFLINE_LIMIT, Run, beside, simulated
+from bench.coserve_bench.compare import Comparison
+from bench.coserve_bench.options import EMULATED, Options, parse_options
+from bench.report import environment
+from engine_adapter.simulator.device import SimulatedDevice
+from engine_adapter.workload.lengths import Lengths
+from engine_adapter.workload.traces import HEADER, TraceRequest
+
+RESULTS = Path(__file__).parent / "results" / "emulated_table.json"
+SEED, CHOICE_SEED = 101, 201
+STREAMED_PER_S = 600.0
+"""Tokens of chat that two cores carry each second, beside everything else that runs on them."""
+NUM_DOCUMENTS = 20_000
+LEAD_S, OUTSTANDING = 10.0, 256
+OURS, STOCK, NO_PREEMPTION = "conserve-v2", "sglang-priority", "non-preemptive"
+SYSTEMS = ("online-only", OURS, "best", "mixing", NO_PREEMPTION)
+Cell = dict[str, Any]
+
+
+def systems_of(device: str, load: str, wanted: Sequence[str]) -> list[str]:
+    """The benchmark's systems; stock's best settings are those that the simulator chose."""
+    choice = find(json.loads(SIMULATED.read_text()), device, load, (CHOICE_SEED,))[0]
+    settings = {"best": best_setting(choice), "mixing": best_setting(choice, "+mixed")}
+    named = [settings.get(name, name).replace("sglang_priority", STOCK) for name in wanted]
+    return list(dict.fromkeys(named))
+
+
+def chats(case: Case, device: SimulatedDevice) -> list[TraceRequest]:
+    """The cell's chats, no faster than the host can stream them."""
+    made = online_requests(case, device, WORKLOADS)
+    per_s = sum(r.output_tokens for r in made) / made[-1].arrival_s
+    stretch = max(1.0, per_s / STREAMED_PER_S)
+    return [replace(r, arrival_s=r.arrival_s * stretch) for r in made]
+
+
+def write(path: Path, header: Sequence[str], rows: Iterable[Sequence[float]]) -> None:
+    """A CSV file as the benchmark reads them."""
+    with path.open("w", newline="") as file:
+        out = csv.writer(file)
+        out.writerow(header)
+        out.writerows(rows)
+
+
+def options_of(case: Case, device: SimulatedDevice, systems: list[str], folder: Path) -> Options:
+    """The benchmark's options for a cell; its trace and lengths are written to the folder."""
+    online = chats(case, device)
+    write(folder / "chats.csv", HEADER, [(r.arrival_s, *r_lengths(r)) for r in online])
+    documents = islice(offline_lengths(case), NUM_DOCUMENTS)
+    write(folder / "documents.csv", HEADER[1:], documents)
+    limits = device.shape.limits
+    return parse_options(
+        [
+            *("--device", f"{EMULATED}{case.device}", "--systems", ",".join(systems)),
+            *("--online", str(folder / "chats.csv"), "--scale", "1"),
+            *("--offline-lengths", str(folder / "documents.csv")),
+            *("--outstanding", str(OUTSTANDING), "--slots", str(device.shape.total_slots)),
+            *("--kv-tokens", str(device.shape.total_pages)),
+            *("--chunk-tokens", str(limits.max_chunk_tokens)),
+            *("--target-percentile", "0.99", "--repeats", "1", "--lead", str(LEAD_S)),
+            *("--duration", str(online[-1].arrival_s + 0.001), "--out", str(folder / "out")),
+        ]
+    )
+
+
+def r_lengths(request: TraceRequest) -> Lengths:
+    """Prompt and answer of a request."""
+    return request.input_tokens, request.output_tokens
+
+
+def run_cell(case: Case, wanted: Sequence[str]) -> Cell:
+    """One cell on the emulated device, then simulated."""
+    device = make_device(case.device)
+    systems = systems_of(case.device, case.load, wanted)
+    with tempfile.TemporaryDirectory(prefix="cet-") as name:
+        options = options_of(case, device, systems, Path(name))
+        comparison = Comparison(options)
+        found = asyncio.run(comparison.run())
+        # What was really sent: prompts of half the pool and more are cut.
+        sent = comparison.runs[0].result.online
+        online = [
+            TraceRequest(one.scheduled_s, one.input_tokens, len(one.token_times_s)) for one in sent
+        ]
+        run = Run(online, partial(documents_of, case), comparison.targets[0])
+        shown = found["systems"]
+        told = {**asdict(options), "outstanding": OUTSTANDING}
+        pairs = {
+            system: beside(shown[system], simulated(device, system, told, [run]))
+            for system in shown
+        }
+    return {
+        "case": [case.device, case.load, case.seed],
+        "n": len(online),
+        "duration_s": round(options.duration_s, 1),
+        "targets_ms": found["environment"]["slo_ms"][0],
+        "load_average": os.getloadavg()[0],
+        "passes": found["environment"].get("emulated_passes"),
+        "systems": {system: short(figures) for system, figures in shown.items()},
+        "beside_simulated": pairs,
+        "environment": environment(),
+    }
+
+
+def documents_of(case: Case) -> Iterator[Lengths]:
+    """The cell's documents from the first on."""
+    return offline_lengths(case)
+
+
+def short(figures: dict[str, Any]) -> dict[str, Any]:
+    """What is kept of a system's figures."""
+    names = ("n", "ttft_ms", "tbt_ms", "tpot_ms", "attainment", "offline_tokens_per_s")
+    kept = {name: figures[name] for name in (*names, "recomputed_tokens", "unfinished", "errors")}
+    runtime = figures.get("runtime") or [{}]
+    return {**kept, "stops": runtime[0].get("stops"), "parks": runtime[0].get("parks")}
+
+
+def over(cell: Cell, figure: str, system: str, other: str) -> float:
+    """P99 of a figure over another system's, or the offline work."""
+    one, two = (cell["systems"][name] for name in (system, other))
+    if figure == "offline":
+        return float(one["offline_tokens_per_s"] / two["offline_tokens_per_s"])
+    return float(one[figure]["p99"] / two[figure]["p99"])
+
+
+def asked_and_seen(cell: Cell) -> str:
+    """Ours over chat alone at P99, and its offline work beside no preemption."""
+    asked = {"ttft_ms": 1.10, "tbt_ms": 1.10, "tpot_ms": 1.3}
+    ratios = {figure: round(over(cell, figure, OURS, "online-only"), 2) for figure in asked}
+    parts = [mark(ratio, missed=ratio > asked[figure]) for figure, ratio in ratios.items()]
+    share = over(cell, "offline", OURS, NO_PREEMPTION)
+    return " · ".join([*parts, mark(share, missed=round(share, 2) < 0.9, percent=True)])
+
+
+def beside_stock(cell: Cell, is_mixed: bool) -> str:
+    """Ours over stock's priorities: first tokens, gaps, offline work."""
+    stocks = [name for name in cell["systems"] if name.startswith(STOCK)]
+    stock = stocks[-1] if is_mixed else stocks[0]
+    ratios = [
+        round(over(cell, figure, OURS, stock), 2) for figure in ("ttft_ms", "tbt_ms", "offline")
+    ]
+    lost = (ratios[0] > 1.0, ratios[1] > 1.0, ratios[2] < 1.0)
+    return " · ".join(mark(r, missed=gone) for r, gone in zip(ratios, lost, strict=True))
+
+
+def late_share(cell: Cell) -> str:
+    """How much of the passes' time was late, of the system that was late most."""
+    shares = [one["late_s"] / cell["duration_s"] for one in (cell["passes"] or {}).values()]
+    return f"{max(shares, default=0.0):.1%}".replace("%", " %")
+
+
+def calibrated(cell: Cell) -> str:
+    """How many of the simulator's figures are inside what is asked of it."""
+    inside = compared = 0
+    for figures in cell["beside_simulated"].values():
+        for figure, pair in figures.items():
+            limit = OFFLINE_LIMIT if figure.startswith("offline") else LATENCY_LIMIT
+            compared += 1
+            inside += abs(pair["ratio"] - 1.0) <= limit
+    return f"{inside} of {compared}"
+
+
+COLUMNS: dict[str, Callable[[Cell], str]] = {
+    "n": lambda cell: str(cell["n"]),
+    "over chat alone": asked_and_seen,
+    "over stock at its best": partial(beside_stock, is_mixed=False),
+    "over stock, mixing": partial(beside_stock, is_mixed=True),
+    "simulator": calibrated,
+    "late": late_share,
+}
+
+
+def table(cells: Sequence[Cell]) -> list[str]:
+    """A line a cell."""
+    lines = [f"| | {' | '.join(COLUMNS)} |", "|---" * (len(COLUMNS) + 1) + "|"]
+    for cell in cells:
+        device, load, _ = cell["case"]
+        parts = [make(cell) for make in COLUMNS.values()]
+        lines.append(f"| {device.split('-')[0].upper()}, {load} | {' | '.join(parts)} |")
+    means = {
+        figure: mean(over(cell, figure, OURS, "online-only") for cell in cells)
+        for figure in ("ttft_ms", "tbt_ms", "tpot_ms")
+    }
+    share = mean(over(cell, "offline", OURS, NO_PREEMPTION) for cell in cells)
+    said = " · ".join(f"{value:.2f}" for value in means.values())
+    return [*lines, f"mean over chat alone: {said} · {share:.0%}"]
+
+
+def main() -> int:
+    """Run what is missing of what is asked for, then print."""
+    asked = argparse.ArgumentParser(prog="bench.emulated_table", description=__doc__.split("\n")[0])
+    asked.add_argument("--devices", default=",".join(DEVICES[:-1]))
+    asked.add_argument("--loads", default=",".join(LOADS))
+    asked.add_argument("--systems", default=",".join(SYSTEMS))
+    asked.add_argument("--out", type=Path, default=RESULTS)
+    args = asked.parse_args()
+    cells: list[Cell] = json.loads(args.out.read_text()) if args.out.exists() else []
+    for device in args.devices.split(","):
+        for load in args.loads.split(","):
+            if not find(cells, device, load, (SEED,)):
+                cells.append(
+                    run_cell(Case(device, load, SEED, NUM_ONLINE), args.systems.split(","))
+                )
+                args.out.write_text(json.dumps(cells, indent=1) + "\n")
+    print("\n".join(table(cells)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
