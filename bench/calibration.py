@@ -24,6 +24,7 @@ from typing import Any
 
 from bench.coserve_bench.options import EMULATED
 from bench.report import report
+from engine_adapter.scheduling.latency import StepLoad
 from engine_adapter.scheduling.policies.registry import create_policy
 from engine_adapter.scheduling.profile import load_profile
 from engine_adapter.scheduling.targets import Slo
@@ -35,6 +36,7 @@ from engine_adapter.simulator.device import (
     stock_engine,
 )
 from engine_adapter.simulator.replay import SimulatedLoad, replay
+from engine_adapter.simulator.times import StepTimes
 from engine_adapter.workload.arrivals import gamma_arrivals
 from engine_adapter.workload.lengths import Lengths, fixed_lengths
 from engine_adapter.workload.summary import MS, Targets, summarise
@@ -51,6 +53,18 @@ POLICIES = {
 }
 STOCK = ("online-only", "non-preemptive", "sglang-priority")
 LATENCY_LIMIT, OFFLINE_LIMIT = 0.15, 0.10
+
+
+@dataclass(frozen=True, slots=True)
+class LongerPrompts:
+    """Steps that hold prompts take so many times what they take on a device at rest."""
+
+    times: StepTimes
+    factor: float
+
+    def step_s(self, load: StepLoad, chunks: Sequence[tuple[int, int]]) -> float:
+        """See :meth:`StepTimes.step_s`."""
+        return self.times.step_s(load, chunks) * (self.factor if chunks else 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +139,32 @@ def beside(engine: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def said(name: str) -> str:
+    """A system in words: those of stock SGLang are simulated by a policy of another name."""
+    system = name.partition("@")[0]
+    return f"{name} (stock SGLang against our {POLICIES[system]})" if system in STOCK else name
+
+
+def compare(
+    device: SimulatedDevice, engines: dict[str, Any], options: dict[str, Any], sent: Sequence[Run]
+) -> dict[str, Any]:
+    """Every system of a benchmark beside its simulation."""
+    return {
+        said(name): beside(engine, simulated(device, name, options, sent))
+        for name, engine in engines.items()
+    }
+
+
+def inside(compared: dict[str, Any]) -> int:
+    """How many figures are inside what is asked."""
+    num = 0
+    for figures in compared.values():
+        for figure, pair in figures.items():
+            limit = OFFLINE_LIMIT if figure.startswith("offline") else LATENCY_LIMIT
+            num += abs(pair["ratio"] - 1.0) <= limit
+    return num
+
+
 def _pair(engine: float, ours: float) -> dict[str, float]:
     return {
         "engine": round(engine, 2),
@@ -139,6 +179,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("results", type=Path, help="results.json of the benchmark")
     parser.add_argument("--pause", metavar="AT,SECONDS", default="", help="of the server's process")
     parser.add_argument("--profile", type=Path, help="of a CPU engine; what its steps take")
+    parser.add_argument(
+        "--longer-prompts", type=float, metavar="TIMES", help="once more with these"
+    )
     parser.add_argument("--overhead-ms", type=float, default=0.0, help="between two of its steps")
     args = parser.parse_args(argv)
     results = json.loads(args.results.read_text())
@@ -158,30 +201,31 @@ def main(argv: list[str] | None = None) -> int:
     )
     targets = [Targets(slo["ttft"] / MS, slo["tbt"] / MS) for slo in environment["slo_ms"]]
     sent = generated_runs(options, targets)
+    engines = {
+        name: told
+        for name, told in results["systems"].items()
+        if name.partition("@")[0] in POLICIES
+    }
     measured: dict[str, Any] = {"device": options["device"]}
-    inside = compared = 0
-    for name, engine in results["systems"].items():
-        system = name.partition("@")[0]
-        if system not in POLICIES:
-            continue
-        figures = beside(engine, simulated(device, name, options, sent))
-        what = f"{name} (stock SGLang against our {POLICIES[system]})"
-        what = what if system in STOCK else name
-        measured[what] = figures
-        if args.pause:
-            at_s, length_s = map(float, args.pause.split(","))
+    all_figures = compare(device, engines, options, sent)
+    measured |= all_figures
+    if args.pause:
+        at_s, length_s = map(float, args.pause.split(","))
+        for name, engine in engines.items():
             paused = simulated(device, name, options, sent, (at_s, length_s))
-            measured[f"{what}, paused"] = {
-                "ttft_ms p99": _pair(engine["ttft_ms"]["p99"], paused["ttft_ms"]["p99"])
-            }
-        for figure, pair in figures.items():
-            limit = OFFLINE_LIMIT if figure.startswith("offline") else LATENCY_LIMIT
-            compared += 1
-            inside += abs(pair["ratio"] - 1.0) <= limit
+            pair = _pair(engine["ttft_ms"]["p99"], paused["ttft_ms"]["p99"])
+            measured[f"{said(name)}, paused"] = {"ttft_ms p99": pair}
+    if args.longer_prompts:
+        slower = replace(device, times=LongerPrompts(device.times, args.longer_prompts))
+        longer = compare(slower, engines, options, sent)
+        measured |= {
+            f"{name}, prompts {args.longer_prompts:g}": pairs for name, pairs in longer.items()
+        }
+        measured["figures_inside_with_longer_prompts"] = inside(longer)
     measured["engine_passes"] = environment.get("emulated_passes")
     measured["engine_load_average"] = environment["load_average"]
-    measured["figures_inside"] = inside
-    measured["figures_compared"] = compared
+    measured["figures_inside"] = inside(all_figures)
+    measured["figures_compared"] = compared = sum(map(len, all_figures.values()))
     name = "calibration_cpu" if args.profile else "calibration"
     report(name, measured, {"figures_inside": (float(compared), True)})
     return 0

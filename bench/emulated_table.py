@@ -38,7 +38,7 @@ from bench.ablation import (
 )
 from bench.against_stock import LOADS, best_setting, find, mark
 from bench.against_stock import RESULTS as SIMULATED
-from bench.calibration import LATENCY_LIMIT, OFFLINE_LIMIT, Run, beside, simulated
+from bench.calibration import Run, beside, inside, simulated
 from bench.coserve_bench.compare import Comparison
 from bench.coserve_bench.options import EMULATED, Options, parse_options
 from bench.report import environment
@@ -189,13 +189,8 @@ def late_share(cell: Cell) -> str:
 
 def calibrated(cell: Cell) -> str:
     """How many of the simulator's figures are inside what is asked of it."""
-    inside = compared = 0
-    for figures in cell["beside_simulated"].values():
-        for figure, pair in figures.items():
-            limit = OFFLINE_LIMIT if figure.startswith("offline") else LATENCY_LIMIT
-            compared += 1
-            inside += abs(pair["ratio"] - 1.0) <= limit
-    return f"{inside} of {compared}"
+    pairs = cell["beside_simulated"]
+    return f"{inside(pairs)} of {sum(map(len, pairs.values()))}"
 
 
 COLUMNS: dict[str, Callable[[Cell], str]] = {

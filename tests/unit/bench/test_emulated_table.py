@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench.ablation import Case, make_device, online_requests
+from bench.ablation import WORKLOADS, Case, make_device, online_requests
 from bench.emulated_table import (
     NO_PREEMPTION,
     OURS,
@@ -26,7 +26,7 @@ def test_chats_come_no_faster_than_the_host_can_stream() -> None:
     made = chats(case, device)
     per_s = sum(r.output_tokens for r in made) / made[-1].arrival_s
     assert per_s == pytest.approx(STREAMED_PER_S)
-    plain = online_requests(case, device, __file__)  # type: ignore[arg-type]
+    plain = online_requests(case, device, WORKLOADS)
     assert [r.input_tokens for r in made] == [r.input_tokens for r in plain]
 
 
