@@ -47,6 +47,9 @@ from engine_adapter.workload.lengths import Lengths
 from engine_adapter.workload.traces import HEADER, TraceRequest
 
 RESULTS = Path(__file__).parent / "results" / "emulated_table.json"
+PROFILES = Path(".coserve") / "bench" / "profiles"
+"""Measured once on every device."""
+
 SEED, CHOICE_SEED = 101, 201
 STREAMED_PER_S = 600.0
 """Tokens of chat that two cores carry each second, beside everything else that runs on them."""
@@ -98,6 +101,7 @@ def options_of(case: Case, device: SimulatedDevice, systems: list[str], folder: 
             *("--chunk-tokens", str(limits.max_chunk_tokens)),
             *("--target-percentile", "0.99", "--repeats", "1", "--lead", str(LEAD_S)),
             *("--duration", str(online[-1].arrival_s + 0.001), "--out", str(folder / "out")),
+            *("--profile-dir", str(PROFILES)),
         ]
     )
 
