@@ -38,6 +38,7 @@ from bench.ablation import (
 from bench.against_stock import LOADS, best_setting, find, mark
 from bench.against_stock import RESULTS as SIMULATED
 from bench.calibration import Run, beside, inside, simulated
+from bench.coserve_bench.__main__ import until_terminated
 from bench.coserve_bench.compare import Comparison
 from bench.coserve_bench.options import EMULATED, Options, parse_options
 from bench.report import environment
@@ -120,7 +121,8 @@ def run_cell(case: Case, wanted: Sequence[str]) -> Cell:
     with tempfile.TemporaryDirectory(prefix="cet-") as name:
         options = options_of(case, device, systems, Path(name))
         comparison = Comparison(options)
-        found = asyncio.run(comparison.run())
+        asyncio.run(until_terminated(comparison))
+        found = comparison.results()
         # What was really sent: prompts of half the pool and more are cut.
         sent = comparison.runs[0].result.online
         online = [

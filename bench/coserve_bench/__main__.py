@@ -32,7 +32,7 @@ def main(argv: list[str] | None = None) -> int:
     return status
 
 
-async def _until_terminated(comparison: Comparison) -> None:
+async def until_terminated(comparison: Comparison) -> None:
     """Run it; SIGTERM ends it as Ctrl-C does, engines first."""
     task = asyncio.current_task()
     assert task is not None
@@ -42,7 +42,7 @@ async def _until_terminated(comparison: Comparison) -> None:
 
 def _run(comparison: Comparison) -> int:
     try:
-        asyncio.run(_until_terminated(comparison))
+        asyncio.run(until_terminated(comparison))
     except asyncio.CancelledError:
         print("ended by SIGTERM", file=sys.stderr)
         return 128 + signal.SIGTERM
