@@ -72,6 +72,12 @@ class Planner:
         share = self._settings.slo(Slo(1.0, 1.0)).tbt_share
         return 1.0 if steps is None else 1.0 / float(steps.quantile(share))
 
+    @property
+    def step_level(self) -> float:
+        """What steps take now, over what the profile says of them; 1 if it is not followed."""
+        steps = getattr(self.driver.policy, "steps", None)
+        return 1.0 if steps is None else float(steps.level)
+
     def use(self, policy: SchedulingPolicy) -> None:
         """Plan with another policy from the next step on."""
         self._measuring = False

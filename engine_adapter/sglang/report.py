@@ -281,6 +281,7 @@ class Reporter:
             **runtime.counters.to_plain(),
             "policy": runtime.planner.policy_name,
             "tbt_share": runtime.planner.tbt_share,
+            "step_level": runtime.planner.step_level,
             "step_times": runtime.planner.driver.step_log.to_plain(),
             "profile": runtime.profiler.progress(),
             "token_costs": runtime.profiler.token_costs(),

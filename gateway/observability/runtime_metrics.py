@@ -131,6 +131,7 @@ FAMILIES: Sequence[Family] = (
         grows=False,
     ),
     _one("tbt_share", "Of the TBT target, what steps are filled to.", "tbt_share", grows=False),
+    _one("step_level", "What steps take now, over what was profiled.", "step_level", grows=False),
     _by(
         "attained_p90_seconds",
         "P90 of the newest thousand online latencies.",
