@@ -2,7 +2,8 @@
 
 python -m bench.equal_attainment_page
 
-What stands between the page's two markers is written anew; the words around are its author's.
+What stands between the page's markers is written anew; the words around are its author's. The
+second table is of the policies that are close, over several seeds (``SEED_RESULTS``).
 """
 
 from __future__ import annotations
@@ -11,11 +12,18 @@ import json
 from statistics import mean
 from xml.sax.saxutils import escape
 
-from bench.equal_attainment import DEVICE, RESULTS, ROOT, STEP_TOKENS, Cell
+from bench.equal_attainment import DEVICE, RESULTS, ROOT, TARGETED, Cell
 
 PAGE = ROOT / "docs" / "which-policy.md"
+SEED_RESULTS = RESULTS.with_name("equal_attainment_seeds.json")
+"""Of ``python -m bench.equal_attainment --policies ... --seeds 2,3,4 --out`` this file."""
 PLOT = ROOT / "docs" / "images" / "which-policy.svg"
 BEGIN, END = "<!-- tables: python -m bench.equal_attainment_page -->", "<!-- end of tables -->"
+BEGIN_SEEDS, END_SEEDS = (
+    "<!-- seeds: python -m bench.equal_attainment_page -->",
+    "<!-- end of seeds -->",
+)
+DEFAULT = "conserve_v2"
 WIDTH, BAR, LEFT = 900, 16, 220
 
 
@@ -36,11 +44,15 @@ def by_policy(cells: list[Cell], trace: str) -> list[tuple[str, list[Cell]]]:
     return sorted(groups, key=lambda group: -(averages(group[1]) or {"offline": -1.0})["offline"])
 
 
-def setting(cells: list[Cell]) -> str:
-    """The settings found, seed by seed."""
-    if cells[0]["knob"][2] != STEP_TOKENS:
-        return ", ".join(f"{cell['knob'][0]:g} × gap target" for cell in cells)
-    return ", ".join(f"{cell['knob'][1]} outstanding" for cell in cells)
+def setting(cells: list[Cell], *, steps: bool = False) -> str:
+    """The settings found, seed by seed; with the tokens of a step if asked."""
+    if cells[0]["policy"].partition(" ")[0] in TARGETED:
+        found = [f"{cell['knob'][0]:g} × gap target" for cell in cells]
+    else:
+        found = [f"{cell['knob'][1]} outstanding" for cell in cells]
+    if steps:
+        found = [f"{text} ({cell['knob'][2]:,})" for text, cell in zip(found, cells, strict=True)]
+    return ", ".join(found)
 
 
 def ms(figures: dict[str, float], name: str) -> str:
@@ -73,6 +85,43 @@ def table(cells: list[Cell], trace: str) -> str:
             f"{found['jain']:.2f} | {100 * found['late']:.0f} % |"
         )
     return "\n".join(lines) + "\n"
+
+
+def beside_default(group: list[Cell], defaults: list[Cell]) -> list[float]:
+    """By how many percent offline tokens are more than the default's, seed by seed."""
+    own = {cell["seed"]: cell["figures"]["offline"] for cell in defaults}
+    return [100.0 * (c["figures"]["offline"] / own[c["seed"]] - 1.0) for c in group]
+
+
+def seeds_table(cells: list[Cell]) -> str:
+    """Means and ranges over seeds, and what a policy has more than the default on the same seed."""
+    lines = [
+        "| trace | policy | offline tokens/s (least to most) | beside the default (least to most) "
+        "| setting (tokens of a step) |",
+        "|---|---|---|---|---|",
+    ]
+    for trace in dict.fromkeys(cell["trace"] for cell in cells):
+        groups = dict(by_policy(cells, trace))
+        for name, group in groups.items():
+            found = averages(group)
+            if found is None:
+                lines.append(f"| {trace} | `{name}` | none in time | | |")
+                continue
+            rates = [cell["figures"]["offline"] for cell in group]
+            more = beside_default(group, groups[DEFAULT])
+            beside = f"{mean(more):+.1f} % ({min(more):+.1f} to {max(more):+.1f})"
+            lines.append(
+                f"| {trace} | `{name}` | {found['offline']:,.0f} ({min(rates):,.0f} to "
+                f"{max(rates):,.0f}) | {'' if name == DEFAULT else beside} | "
+                f"{setting(group, steps=True)} |"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def between(text: str, begin: str, end: str, made: str) -> str:
+    """The text with what stands between two markers written anew."""
+    before, _, rest = text.partition(begin)
+    return f"{before}{begin}\n\n{made}\n{end}{rest.partition(end)[2]}"
 
 
 def plot(cells: list[Cell]) -> str:
@@ -108,10 +157,10 @@ def main() -> None:
     """Write both."""
     cells: list[Cell] = json.loads(RESULTS.read_text())
     traces = dict.fromkeys(cell["trace"] for cell in cells)
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    after = rest.partition(END)[2]
     made = "\n".join(table(cells, trace) for trace in traces)
-    PAGE.write_text(f"{before}{BEGIN}\n\n{made}\n{END}{after}")
+    text = between(PAGE.read_text(), BEGIN, END, made)
+    seeds: list[Cell] = json.loads(SEED_RESULTS.read_text())
+    PAGE.write_text(between(text, BEGIN_SEEDS, END_SEEDS, seeds_table(seeds)))
     PLOT.write_text(plot(cells))
     print(f"{PAGE.name}: {len(traces)} traces on {DEVICE}")
 

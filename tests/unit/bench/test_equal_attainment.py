@@ -6,7 +6,7 @@ import pytest
 
 from bench import equal_attainment
 from bench.equal_attainment import SCALES, Case, Knob, chat, device_of, jain, last_in_time, sweep
-from bench.equal_attainment_page import plot, table
+from bench.equal_attainment_page import between, plot, seeds_table, table
 
 
 def figures(harvest: float, share: float) -> dict[str, float]:
@@ -43,3 +43,22 @@ def test_a_sweep_without_traces_ends_in_a_row_and_a_bar(
     assert lines[-2].startswith("| `conserve_v2` |")
     assert lines[-1] == "| `bros` | none in time | | | | | | |"
     assert "misses the targets" in plot([missed, cell])
+
+
+def test_seeds_are_compared_in_pairs() -> None:
+    def cell(policy: str, seed: int, offline: float | None) -> equal_attainment.Cell:
+        found = None if offline is None else {"offline": offline}
+        knob = [0.9, 256, 2048]
+        return {
+            "trace": "t", "seed": seed, "policy": policy, "knob": knob, "figures": found
+        }  # fmt: skip
+
+    rows = [
+        cell("conserve_v2", 1, 100.0), cell("conserve_v2", 2, 200.0), cell("bros", 1, None),
+        cell("sarathi_p", 1, 102.0), cell("sarathi_p", 2, 198.0),
+    ]  # fmt: skip
+    shown = seeds_table(rows)
+    assert "| t | `sarathi_p` | 150 (102 to 198) | +0.5 % (-1.0 to +2.0) |" in shown
+    assert "| t | `conserve_v2` | 150 (100 to 200) |  |" in shown
+    assert "| t | `bros` | none in time | | |" in shown
+    assert between("a<b>old<c>d", "<b>", "<c>", "new") == "a<b>\n\nnew\n<c>d"

@@ -7,7 +7,13 @@ from engine_adapter.scheduling.policies.settings import PolicySettings
 
 @pytest.mark.parametrize(
     "name",
-    ["checkpoint_free_share", "checkpoint_online_share", "batch_min_share", "flex_max_share"],
+    [
+        "checkpoint_free_share",
+        "checkpoint_online_share",
+        "offline_chunk_share",
+        "batch_min_share",
+        "flex_max_share",
+    ],
 )
 @pytest.mark.parametrize("value", [-0.1, 1.1])
 def test_shares_lie_between_0_and_1(name: str, value: float) -> None:
