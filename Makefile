@@ -93,8 +93,8 @@ torture: setup-dev  ## every fault at random, an hour, beside chat and batches o
 fleet: setup-dev setup-engine  ## 3 gateways, 2 worker hosts, 6 engines, restarted and lost under load: promises and what was seen (12 min; MINUTES=)
 	FLEET_MINUTES=$(or $(MINUTES),10) $(BIN)/pytest -q -s -n 0 tests/fleet
 
-images: setup-dev  ## build the service's image and run all of it as docker-compose.yml says, with podman; as root (10 min)
-	$(BIN)/python -m tests.images
+images: setup-dev setup-engine  ## build both images and run all of docker-compose.yml with podman, a real SGLang on the CPU; as root (XX min; ENGINE=fake: XX; ENGINE=cuda: the GPU's image alone, XX)
+	$(BIN)/python -m tests.images --engine $(or $(ENGINE),real)
 
 soak: setup-dev setup-engine  ## a batch under waves of online streams: every answer as without them (15 min)
 	$(BIN)/python -m tests.soak $(if $(SEED),--seed $(SEED)) --save
@@ -128,8 +128,13 @@ lock-engine: setup-dev  ## pin the engine's lists again; lines marked "no-deps" 
 	    $$uv pip compile -q --universal --python-version 3.11 --no-deps --generate-hashes --no-header --no-annotate \
 	      --no-emit-index-url $$flat; } > $$list.new && mv $$list.new $$list.txt || exit 1; rm $$flat; \
 	done; \
-	$$uv pip compile -q --python-version 3.12 --python-platform x86_64-manylinux_2_34 --generate-hashes --no-emit-index-url \
-	  --no-annotate --custom-compile-command "make lock-engine" requirements/engine-cuda.in -o requirements/engine-cuda.txt
+	alone=$$(mktemp -d); cuda=$(CURDIR)/requirements/engine-cuda; \
+	linux="platform_machine == 'x86_64' and sys_platform == 'linux'"; \
+	printf '[project]\nname = "cuda"\nversion = "0"\nrequires-python = ">=3.11"\n[tool.uv]\nenvironments = ["%s"]\n' \
+	  "$$linux" > $$alone/pyproject.toml; \
+	$$uv --directory $$alone pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	  --no-annotate --custom-compile-command "make lock-engine" $$cuda.in -o $$cuda.txt || exit 1; \
+	sed -i -E "s/( ;| and) $$linux//" $$cuda.txt; rm -r $$alone
 
 # --- beside others ---------------------------------------------------------------------------
 .PHONY: bench-gateway lock-bench

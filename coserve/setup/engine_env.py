@@ -8,6 +8,10 @@ names another index for it. On a host with an NVIDIA driver SGLang is installed 
 torch and the kernels it pins itself.
 
 Idempotent: a stamp holds the hash of everything that decides the result.
+
+    python3 -m coserve.setup.engine_env VENV    what a CPU needs, into an environment that is there
+
+is how the engine's image is filled (`docker/engine.Dockerfile`).
 """
 
 from __future__ import annotations
@@ -62,7 +66,7 @@ def set_up_engine(checkout: Path) -> Path:
     with step(f"engine environment {venv.name}"):
         _make_venv(checkout, venv)
     if cpu:
-        _install_cpu(checkout, venv, python)
+        install_cpu(checkout, venv)
     else:
         with step("SGLang with CUDA (several GB)", grows=venv):
             _pip(python, "-r", checkout / "requirements" / "engine-cuda.in")
@@ -72,7 +76,13 @@ def set_up_engine(checkout: Path) -> Path:
     return python
 
 
-def _install_cpu(checkout: Path, venv: Path, python: Path) -> None:
+def install_cpu(checkout: Path, venv: Path) -> None:
+    """Install what a host without CUDA needs into an environment.
+
+    Raises:
+        SetupFailed: A download or installation failed.
+    """
+    python = venv / "bin" / "python"
     index = os.environ.get(INDEX_SETTING)
     with step(f"{TORCH} (a CPU build, or 4 GB where the index has none)", grows=venv):
         _pip(python, TORCH, *(["--index-url", index] if index else []))
@@ -122,4 +132,7 @@ def recipe(checkout: Path, *, cpu: bool) -> str:
     return hashlib.sha256(f"{TORCH} {python} {index} {name} ".encode() + listed).hexdigest() + "\n"
 
 
-__all__ = ["SetupFailed", "engine_python", "has_cuda", "recipe", "set_up_engine"]
+__all__ = ["SetupFailed", "engine_python", "has_cuda", "install_cpu", "recipe", "set_up_engine"]
+
+if __name__ == "__main__":
+    install_cpu(Path(__file__).resolve().parents[2], Path(sys.argv[1]))

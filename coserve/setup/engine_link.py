@@ -5,7 +5,7 @@ and the metadata with SGLang's plugin entry points. Works offline, in a fresh cl
 image; a second run changes nothing. The checkout itself is never put on the engine's path: its
 `kernels/` folder would shadow the Hugging Face package of that name.
 
-    python coserve/setup/engine_link.py PATH_OF_ENGINE_PYTHON CHECKOUT [--cpu]
+    python coserve/setup/engine_link.py PATH_OF_ENGINE_PYTHON CHECKOUT [--cpu|--cuda]
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import yaml
 
 from batch.secret_files import SECRETS as SECRET_NAMES
 from batch.secret_files import SUFFIX
+from engine_adapter.engine_process import Device
 from gateway.settings import GatewaySettings
 
 ROOT = Path(__file__).parents[2]
@@ -148,6 +149,19 @@ def test_images_are_pinned_and_run_as_a_user(path: Path) -> None:
     assert installs
     assert all("--require-hashes" in line for line in installs)
     assert [line for line in lines if line.startswith("USER ")] == ["USER app"]
+
+
+def test_the_engines_image_has_a_list_for_each_device_and_says_which_it_has() -> None:
+    made = (ROOT / "docker/engine.Dockerfile").read_text()
+    assert "ARG DEVICE=cuda\n" in made, "a GPU unless told otherwise"
+    for device in Device:
+        assert f"requirements/engine-{device}.txt" in made
+    assert "COSERVE_ENGINE_DEVICE=${DEVICE}" in made
+    entry = (ROOT / "docker/engine_entry.py").read_text()
+    read = set(re.findall(r"COSERVE_ENGINE_[A-Z]+", entry))
+    given = {name for name in SERVICES["engine"]["environment"] if name in read}
+    assert given == {"COSERVE_ENGINE_PORT", "COSERVE_ENGINE_GPUS"}
+    assert "COSERVE_ENGINE_DEVICE" in read
 
 
 def test_images_of_others_are_pinned() -> None:

