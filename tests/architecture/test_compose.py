@@ -94,6 +94,11 @@ def test_the_gateway_is_not_killed_before_its_grace_is_over() -> None:
     assert grace_s >= GatewaySettings().request_timeout_s, "a stream of minutes ends by itself"
 
 
+def test_an_engine_is_not_killed_before_the_gateways_that_stream_from_it() -> None:
+    graces = [SERVICES[name]["stop_grace_period"] for name in ("gateway", "engine")]
+    assert graces[0] == graces[1]
+
+
 def test_named_volumes_are_declared() -> None:
     declared = set(yaml.safe_load(COMPOSE)["volumes"])
     used = {
