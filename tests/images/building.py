@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -111,7 +112,8 @@ def build(store: Store, image: Image, folder: Path) -> None:
 
 def find_links() -> list[str]:
     """Folders of wheels that this host's pip is told of: a CPU build of torch may lie there."""
-    argv = [str(engine_python(ROOT)), "-m", "pip", "config", "list"]
+    python = engine_python(ROOT)
+    argv = [str(python if python.exists() else sys.executable), "-m", "pip", "config", "list"]
     told = subprocess.run(argv, capture_output=True, text=True, check=False).stdout
     settings = (line.partition("=") for line in told.splitlines())
     values = [ast.literal_eval(value) for name, _, value in settings if name.endswith("find-links")]

@@ -61,3 +61,12 @@ def test_every_frozen_package_has_a_hash() -> None:
         assert pins
         assert all(line.endswith("\\") for line in pins), name
         assert not any(line.startswith(("torch==", "--")) for line in lines)
+
+
+def test_the_list_for_cuda_has_hashes_and_passes_over_no_machine() -> None:
+    text = (ROOT / "requirements" / "engine-cuda.txt").read_text()
+    pins = [line for line in text.splitlines() if "==" in line and not line.startswith("#")]
+    assert all(line.endswith("\\") for line in pins)
+    for name in ("torch==", "sglang==", "sglang-kernel=="):
+        assert any(line.startswith(name) for line in pins)
+    assert "platform_machine" not in text, "elsewhere pip would install nothing, and say so softly"
