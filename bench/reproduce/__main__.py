@@ -59,6 +59,7 @@ def main() -> int:
     found = stored(seeds)
     for index in chosen:
         found.pop(key(ALL[index]), None)
+    total_s = 0.0
     with ProcessPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
         tasks = [pool.submit(one, index, seed) for seed in seeds for index in chosen]
         for task in as_completed(tasks):
@@ -67,7 +68,9 @@ def main() -> int:
             made[seed] = cell
             if not args.dry:
                 write(found, seeds)  # what is there so far
+            total_s += taken_s
             sys.stderr.write(f"{key(ALL[index])}, seed {seed}: {taken_s:.0f} s\n")
+    sys.stderr.write(f"{total_s:.0f} s of processors\n")
     sys.stdout.write(write(found, seeds, dry=args.dry))
     return 0
 

@@ -2,69 +2,27 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 
 from bench.reproduce import bros, conserve, ecoserve
 from bench.reproduce.figure import Cell, Change, Experiment, Explanation
 from bench.reproduce.world import (
-    VARIANTS,
+    Job,
     Setup,
+    Spread,
     compare,
     measure,
     play,
     sustained_rate,
     unloaded,
 )
-from engine_adapter.scheduling.builder import PlanBuilder
-from engine_adapter.scheduling.latency import LatencyModel
-from engine_adapter.scheduling.memory import VictimPool
-from engine_adapter.scheduling.policies.sarathi_p import SarathiP
 from engine_adapter.scheduling.policies.settings import PolicySettings
-from engine_adapter.scheduling.queue import RowsByRole
+from engine_adapter.scheduling.targets import DEFAULT_SHARE, Slo
 
 LARGE = 8192
 WIDE = "ecoserve:buffer=-0.5"
 """Guests of up to three quarters of a host's answer, not of 35 %."""
-
-
-class Discarding(SarathiP):
-    """Each ``every``-th online arrival throws the KV of a share of the offline requests away."""
-
-    share = 1.0
-    every = 1
-
-    def __init__(self, model: LatencyModel, settings: PolicySettings | None = None) -> None:
-        """Nobody has arrived."""
-        super().__init__(model, settings)
-        self._newest = -1
-        self._arrivals = 0
-        self._leaving: set[str] = set()
-
-    def _fill(
-        self, builder: PlanBuilder, rows: RowsByRole, victims: VictimPool, mixes: bool
-    ) -> None:
-        arrived = max((r.sequence for r in [*rows.online, *rows.online_waiting]), default=-1)
-        if arrived > self._newest:
-            self._newest = arrived
-            self._arrivals += 1
-            number = math.ceil(self.share * len(rows.offline))
-            if self._arrivals % self.every:
-                number = 0
-            self._leaving.update(row.rid for row in rows.offline[len(rows.offline) - number :])
-        self._leaving &= {row.rid for row in rows.offline}
-        for row in rows.offline:
-            if row.rid not in self._leaving or row.rid in builder.taken:
-                continue
-            if row.in_flight:
-                builder.rest(row)
-            else:
-                builder.retract(row)
-        super()._fill(builder, rows, victims, mixes)
-
-
-VARIANTS["discarding"] = Discarding
 
 
 def _named(experiments: tuple[Experiment, ...], paper: str, name: str) -> Experiment:
@@ -72,6 +30,8 @@ def _named(experiments: tuple[Experiment, ...], paper: str, name: str) -> Experi
 
 
 # --- ConServe v2: what SP does
+
+LONGER = replace(conserve.GAMMA, duration_s=120.0)
 
 
 def _beside(setup: Setup, policy: str, budget: int) -> Callable[[int], Cell]:
@@ -90,16 +50,21 @@ def _thrown_away(setup: Setup) -> tuple[Change, ...]:
             "every second arrival costs one", _beside(setup, "discarding:share=0.01,every=2", 2048)
         ),
         Change("each costs one, and 8,192 tokens", _beside(setup, "discarding:share=0.01", LARGE)),
+        Change(
+            "each costs a twentieth, and 8,192 tokens",
+            _beside(setup, "discarding:share=0.05", LARGE),
+        ),
     )
 
 
-def _scaled(setup: Setup) -> Callable[[int], Cell]:
+def _scaled(setup: Setup, share: float = DEFAULT_SHARE) -> Callable[[int], Cell]:
     """Attainment at 1 and 1.5 times the targets."""
 
     def run(seed: int) -> Cell:
         found = {}
         for scale in (1.0, 1.5):
-            cell = compare(setup, {"C": conserve.SYSTEMS["C"]}, seed, scale, (1.0, scale))
+            systems = {"C": conserve.SYSTEMS["C"]}
+            cell = compare(setup, systems, seed, scale, (1.0, scale), share)
             keys = (f"ttft_in_time@{scale:g}", f"tbt_in_time@{scale:g}")
             found[f"C@{scale:g}"] = cell["C"] | {"least": min(cell["C"][key] for key in keys)}
         return found
@@ -107,21 +72,40 @@ def _scaled(setup: Setup) -> Callable[[int], Cell]:
     return run
 
 
-def _large_ablation(seed: int) -> Cell:
+def _large_ablation(budget: int) -> Callable[[int], Cell]:
     systems = {
-        "SP": ("sarathi_p", PolicySettings(token_budget=LARGE)),
+        "SP": ("sarathi_p", PolicySettings(token_budget=budget)),
         "+SLO": ("conserve_v2", PolicySettings(safepoints=False, checkpoints=False)),
     }
-    return compare(replace(conserve.GAMMA, chunk_tokens=LARGE), systems, seed)
+    return lambda seed: compare(replace(conserve.GAMMA, chunk_tokens=budget), systems, seed)
 
 
 # --- ConServe v1: what vLLM++ does
 
 UNCUT = replace(conserve.V1, chunk_tokens=20_000)
+UNCUT_LONGER = replace(UNCUT, duration_s=120.0)
+LONG_ANSWERS = replace(
+    UNCUT_LONGER,
+    online=Job(Spread.by_p99(544, 1960, 2126), Spread.by_p99(289, 1442, 2019)),
+    offline=(Job(conserve.V1.offline[0].inputs, Spread(1500, 0.4, most=2048)),),
+)
+"""Chat with BurstGPT's lengths beside documents with answers four times as long."""
 
 
-def _v1(setup: Setup) -> Callable[[int], Cell]:
-    return lambda seed: compare(setup, conserve.V1_SYSTEMS, seed)
+def _v1(setup: Setup, stock: str = "non_preemptive") -> Callable[[int], Cell]:
+    systems = conserve.V1_SYSTEMS | {"vLLM++": (stock, None)}
+    return lambda seed: compare(setup, systems, seed)
+
+
+def _v1_dear(setup: Setup, stock: str, give_way_s: float) -> Callable[[int], Cell]:
+    """The same; each request that gives way holds vLLM++ up, and nobody else."""
+    dear = replace(setup, give_way_s=give_way_s)
+
+    def run(seed: int) -> Cell:
+        found = compare(setup, {"C1": conserve.V1_SYSTEMS["C1"]}, seed)
+        return found | {"vLLM++": compare(dear, {"vLLM++": (stock, None)}, seed)["vLLM++"]}
+
+    return run
 
 
 def _v1_steps(setup: Setup) -> Callable[[int], Cell]:
@@ -135,15 +119,19 @@ def _v1_steps(setup: Setup) -> Callable[[int], Cell]:
 # --- EcoServe
 
 
-def _rates(load: str, policy: str, give_way_s: float = 0.0) -> Callable[[int], Cell]:
+def _rates(
+    load: str, give_way_s: float = 0.0, memory: int = 1, tolerance: float = 2.0, **changed: str
+) -> Callable[[int], Cell]:
+    """Sustained rates, with other policies in the place of some."""
     setup, most = ecoserve.LOADS[load]
-    setup = replace(setup, give_way_s=give_way_s)
-    names = {"ecoserve": policy} | {n: n for n in ("fastgen", "vllm", "orca", "multires")}
+    setup = replace(setup, give_way_s=give_way_s, kv_tokens=memory * setup.kv_tokens)
+    most *= max(1.0, tolerance / 2.0, memory / 1.5)
+    names = {n: n for n in ("ecoserve", "fastgen", "vllm", "orca", "multires")} | changed
 
     def run(seed: int) -> Cell:
         quiet = unloaded(setup, seed)
         return {
-            name: {"rate": sustained_rate(setup, made, seed, most, quiet)}
+            name: {"rate": sustained_rate(setup, made, seed, most, quiet, tolerance=tolerance)}
             for name, made in names.items()
         }
 
@@ -152,9 +140,16 @@ def _rates(load: str, policy: str, give_way_s: float = 0.0) -> Callable[[int], C
 
 def _lending(load: str) -> tuple[Change, ...]:
     return (
-        Change("lends to answers twice as long", _rates(load, WIDE)),
-        Change("400 ms for each that gives way", _rates(load, "ecoserve", 0.4)),
-        Change("both", _rates(load, WIDE, 0.4)),
+        Change("lends to answers twice as long", _rates(load, ecoserve=WIDE)),
+        Change("400 ms for each that gives way", _rates(load, 0.4)),
+        Change("both", _rates(load, 0.4, ecoserve=WIDE)),
+    )
+
+
+def _few(load: str) -> tuple[Change, ...]:
+    return (
+        Change("Orca runs two at a time", _rates(load, orca="orca:max_rows=2")),
+        Change("one at a time", _rates(load, orca="orca:max_rows=1")),
     )
 
 
@@ -170,19 +165,23 @@ def _steps(setup: Setup, full: str = "ecoserve") -> Callable[[int], Cell]:
 # --- BROS
 
 
-def _bros(setup: Setup) -> Callable[[int], Cell]:
+def _bros(setup: Setup, slo: Slo = bros.SLO) -> Callable[[int], Cell]:
     return lambda seed: {
-        name: measure(play(setup, name, bros.SLO, seed), bros.SLO, (1.0,)) for name in bros.SYSTEMS
+        name: measure(play(setup, name, slo, seed), slo, (1.0,)) for name in bros.SYSTEMS
     }
 
 
-def _loads(setup: Setup) -> tuple[Change, ...]:
+def _loads(setup: Setup, few: int, pace_s: float) -> tuple[Change, ...]:
     slow = replace(setup, device="a100-qwen3-32b-tp2")
     return (
         Change("15 requests a second", _bros(replace(setup, rate=15.0))),
         Change("20", _bros(replace(setup, rate=20.0))),
         Change("Qwen3-32B on two A100s", _bros(slow)),
         Change("the same, 13 requests a second", _bros(replace(slow, rate=13.0))),
+        Change(f"{few} best-effort requests", _bros(replace(setup, outstanding=few))),
+        Change("96", _bros(replace(setup, outstanding=96))),
+        Change("128", _bros(replace(setup, outstanding=128))),
+        Change(f"a pace of {1e3 * pace_s:g} ms", _bros(setup, Slo(0.4, pace_s))),
     )
 
 
@@ -206,18 +205,26 @@ EXPLANATIONS = (
             Change("step times that vary by 10 %", _scaled(replace(conserve.GAMMA, noise=0.1))),
             Change("lengths of BurstGPT", _scaled(conserve.BURST_8B)),
             Change("4 requests a second", _scaled(replace(conserve.GAMMA, rate=4.0))),
+            Change("a window of 120 s", _scaled(LONGER)),
+            Change("99.5 of 100 steps asked to be in time", _scaled(conserve.GAMMA, 0.995)),
+            Change("99 of 100, and a window of 120 s", _scaled(LONGER, 0.99)),
+            Change("99.5 of 100, and 120 s", _scaled(LONGER, 0.995)),
         ),
         (
             "At 1 the bound is a matter of spread: a load without any has a P99 hardly above its "
-            "mean, so every delay is a miss. With BurstGPT's lengths it is met. At 1.5 none of "
-            "these brings it: it is half a point short before, and stays short."
+            "mean, so every delay is a miss. With BurstGPT's lengths it is met. At 1.5 it is a matter "
+            "of what is asked: the default asks 98 steps of 100 to be in time. Asked for 99 it is "
+            "met; the window is longer because a single first token of 30 s is two percent."
         ),
     ),
     Explanation(
         _named(C, V2, "variation of arrivals"),
         (3,),
         _thrown_away(replace(conserve.GAMMA, cv=2.0)),
-        "Lost documents and longer steps move it together, to half of the paper's figure.",
+        (
+            "Lost documents and longer steps carry it together, if an arrival costs a twentieth of "
+            "the documents that run; one document brings half of it."
+        ),
     ),
     Explanation(
         _named(C, V2, "70B, mixed documents"),
@@ -234,15 +241,21 @@ EXPLANATIONS = (
         (2,),
         _thrown_away(conserve.BURST_8B),
         (
-            "Lost documents and longer steps bring it to 57 % of the paper's figure together; "
-            "neither does alone."
+            "Lost documents and longer steps carry it together: the paper's figure lies between one "
+            "document lost for an arrival and a twentieth of those that run. Neither does alone."
         ),
     ),
     Explanation(
         _named(C, V2, "ablation"),
         (1,),
-        (Change("steps of 8,192 tokens", _large_ablation),),
-        "Longer steps of SP bring it to 60 % of the paper's figure. What the rest is was not found.",
+        (
+            Change("steps of 8,192 tokens", _large_ablation(LARGE)),
+            Change("steps of 16,384 tokens", _large_ablation(2 * LARGE)),
+        ),
+        (
+            "The length of SP's steps carries it: 8,192 tokens bring 60 % of the paper's figure, "
+            "16,384 nine tenths."
+        ),
     ),
     Explanation(
         _named(C, V1, "rates and variation"),
@@ -250,12 +263,34 @@ EXPLANATIONS = (
         (
             Change("prompts uncut", _v1(UNCUT)),
             Change("4 requests a second", _v1(replace(conserve.V1, rate=4.0))),
-            Change("5 a second", _v1(replace(conserve.V1, rate=5.0))),
             Change("half the memory", _v1(replace(conserve.V1, kv_tokens=21_500))),
+            Change("uncut, and a window of 120 s", _v1(UNCUT_LONGER)),
+            Change(
+                "that, no priority, 8 documents at a time",
+                _v1(replace(UNCUT_LONGER, outstanding=8), "vllm"),
+            ),
+            Change("the same, 10 documents", _v1(replace(UNCUT_LONGER, outstanding=10), "vllm")),
+            Change(
+                "uncut, 120 s, long answers, vLLM's memory",
+                _v1(replace(LONG_ANSWERS, rate=3.0), "vllm_priority:kept=0"),
+            ),
+            Change(
+                "the same at 2 a second, 2 s for each that gives way",
+                _v1_dear(LONG_ANSWERS, "vllm_priority:kept=0", 2.0),
+            ),
+            Change("the same, 4 s", _v1_dear(LONG_ANSWERS, "vllm_priority:kept=0", 4.0)),
+            Change("the same, nothing", _v1(LONG_ANSWERS, "vllm_priority:kept=0")),
         ),
         (
-            "Load moves first tokens by half, and uncut prompts or less memory hardly. None of "
-            "these brings the paper's 60 to 84 times, and none its pace of 25 times."
+            "Load, uncut prompts and less memory move first tokens by half at most. Two ways carry "
+            "them. Without any priority, eight to ten documents at a time make chat wait as long as "
+            "in the paper. With priority chat waits for the memory of documents. If their answers are "
+            "four times as long and whoever came last gives way, both ratios are met at 3 requests a "
+            "second, and the pace of naive priorities at 2. The pace of 25 times needs requests that "
+            "give way to hold vLLM++ up for 4 s each, slower than any link; first tokens are then ten "
+            "times later than in the paper. So no change carries both. In the way stands that the "
+            "paper gives neither the lengths of LongBench's answers nor how its vLLM gives memory "
+            "back. Both, out of its logs, would settle it."
         ),
     ),
     Explanation(
@@ -268,32 +303,68 @@ EXPLANATIONS = (
         "Twice the memory brings it near, by a little; smaller steps do nothing.",
     ),
     *(
-        Explanation(_named(E, "EcoServe", f"sustained rate, {load}"), numbers, _lending(load), why)
-        for load, numbers, why in (
+        Explanation(
+            _named(E, "EcoServe", f"sustained rate, {load}"), numbers, _lending(load) + more, why
+        )
+        for load, numbers, more, why in (
             (
                 "ShareGPT",
                 (1, 2, 3, 4),
                 (
+                    *_few("ShareGPT"),
+                    Change(
+                        "lends so, 1 s, latency within 8 times the unloaded",
+                        _rates("ShareGPT", 1.0, tolerance=8.0, ecoserve=WIDE),
+                    ),
+                ),
+                (
                     "What an answer may be lent and what giving way costs carry this together. Lent to "
                     "answers of three quarters of a host's length instead of 35 %, EcoServe is level with "
                     "both. If each request that gives way costs 400 ms too, it is ahead by two fifths, "
-                    "near the paper for FastGen. Orca's ratio moves by a third only."
+                    "near the paper for FastGen. The ratio over vLLM needs a bound of latency at which "
+                    "many give way, eight times the unloaded in place of two. Orca's is that of an "
+                    "engine which serves one request at a time; here its memory holds six."
                 ),
             ),
             (
                 "Alpaca",
-                (2, 4),
+                (2, 3, 4),
+                (),
                 (
                     "Lent to longer answers, or with dear giving way, EcoServe is near the paper; with "
-                    "both it is ahead of FastGen."
+                    "both it is ahead of FastGen. Orca's ratio comes with what is lent."
                 ),
             ),
             (
                 "BookCorpus",
                 (1, 2, 3),
                 (
-                    "Neither carries it here, nor both: level with FastGen at best, and Orca's ratio "
-                    "hardly moves. What does was not found."
+                    *_few("BookCorpus"),
+                    Change("4 s for each that gives way", _rates("BookCorpus", 4.0)),
+                    Change(
+                        "lent to longer ones, and 4 s", _rates("BookCorpus", 4.0, ecoserve=WIDE)
+                    ),
+                    Change("four times the memory", _rates("BookCorpus", memory=4)),
+                    Change(
+                        "latency within 8 times the unloaded", _rates("BookCorpus", tolerance=8.0)
+                    ),
+                    Change(
+                        "lends so, 2 s, latency within 4 times, Orca one at a time",
+                        _rates(
+                            "BookCorpus", 2.0, tolerance=4.0, ecoserve=WIDE, orca="orca:max_rows=1"
+                        ),
+                    ),
+                ),
+                (
+                    "Three things together carry the ratio over FastGen: answers lent to longer ones, 2 s "
+                    "for each request that gives way, and a bound of four times the unloaded latency. "
+                    "Orca's comes to two thirds with one request at a time. The ratio over vLLM is not "
+                    "carried. Dearer giving way, four times the memory and looser bounds bring it to "
+                    "1.5 at most. In the way stands arithmetic. The memory holds six of these requests "
+                    "at their full length, and vLLM keeps about seven at work: to be 2.65 times behind "
+                    "it would have to leave most of that memory unused. The paper's 1.2 requests a "
+                    "second need more than the 12 GB it names. Its block counts at that rate would "
+                    "settle it."
                 ),
             ),
         )
@@ -323,20 +394,22 @@ EXPLANATIONS = (
     Explanation(
         _named(B, "BROS", "ShareGPT"),
         (1, 5, 6),
-        _loads(bros.SHAREGPT),
+        _loads(bros.SHAREGPT, 67, 0.055),
         (
-            "A slower model brings first tokens to the paper's figure; it or half more load "
-            "brings three fifths of the latency. More load than that is overload, where all of it "
-            "turns round."
+            "Best-effort requests that wait carry the latency. With 64 outstanding nearly all of them "
+            "run. With 128, those that came before a real-time request make it wait under vLLM, and "
+            "not under BROS. Between 64 and 72 vLLM's first tokens in time fall from 9 % to none, so "
+            "the ratio passes the paper's at 67. The pace is one of the target: our device is three to "
+            "four times faster than 0.2 s a token."
         ),
     ),
     Explanation(
         _named(B, "BROS", "LMSYS"),
         (1, 5, 6),
-        _loads(bros.LMSYS),
+        _loads(bros.LMSYS, 68, 0.06),
         (
-            "Twice the load brings latency to three fifths of the paper's, and first tokens to "
-            "half. Nothing here makes anyone miss 0.2 s a token."
+            "As with ShareGPT: 128 best-effort requests carry the latency, 68 the first tokens, and "
+            "a target of 60 ms the pace."
         ),
     ),
 )

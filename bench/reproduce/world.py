@@ -7,13 +7,14 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from bench.reproduce.variants import VARIANTS
 from engine_adapter.scheduling.latency import StepLoad
 from engine_adapter.scheduling.plan import Arrival, Decision, FinishedStep, RunningStep, StepPlan
-from engine_adapter.scheduling.policies.base import PolicyBase, SchedulingPolicy
+from engine_adapter.scheduling.policies.base import SchedulingPolicy
 from engine_adapter.scheduling.policies.registry import POLICIES, TWO_POOLS, create_policy
 from engine_adapter.scheduling.policies.settings import PolicySettings
 from engine_adapter.scheduling.snapshot import Snapshot
-from engine_adapter.scheduling.targets import Slo
+from engine_adapter.scheduling.targets import DEFAULT_SHARE, Slo
 from engine_adapter.simulator.device import EngineSize, SimulatedDevice, find_device
 from engine_adapter.simulator.replay import SimulatedLoad, replay
 from engine_adapter.simulator.times import Noise, StepTimes
@@ -24,8 +25,6 @@ from engine_adapter.workload.summary import SystemRun, gaps_s, offline_rate, tpo
 from engine_adapter.workload.traces import TraceRequest
 
 Figures = dict[str, float]
-VARIANTS: dict[str, type[PolicyBase]] = {}
-"""Policies that only an experiment has."""
 LOOSE = Slo(1000.0, 1000.0)
 """Shown to policies of set-ups without targets."""
 Z99 = 2.326
@@ -276,11 +275,16 @@ def compare(
     seed: int,
     scale: float = 1.0,
     scales: Sequence[float] = (1.0,),
+    share: float = DEFAULT_SHARE,
 ) -> dict[str, Figures]:
-    """Policies over the same arrivals; targets are a multiple of online-only's own P99."""
+    """Policies over the same arrivals; targets are a multiple of online-only's own P99.
+
+    ``share`` of the steps is to end within what they leave.
+    """
     alone = play(setup, "online_only", LOOSE, seed)
     figures = {"online_only": measure(alone)}
-    slo = Slo(figures["online_only"]["ttft_p99"], figures["online_only"]["tbt_p99"])
+    own = figures["online_only"]
+    slo = Slo(own["ttft_p99"], own["tbt_p99"], ttft_share=share, tbt_share=share)
     for name, (policy, settings) in policies.items():
         run = play(setup, policy, slo.scaled(scale), seed, settings)
         figures[name] = measure(run, slo, scales)
@@ -306,6 +310,13 @@ def unloaded(setup: Setup, seed: int) -> Unloaded:
     return Unloaded(Slo(figures["ttft_mean"], figures["tbt_mean"]), figures["normalised"])
 
 
+FEWEST_ARRIVALS = 20
+"""Of a window in which a rate is tried: a low one has a longer window."""
+CLOSE = 0.25
+"""A rate is found to this part of it."""
+MOST_ROUNDS = 10
+
+
 def sustained_rate(
     setup: Setup,
     policy: str,
@@ -316,11 +327,19 @@ def sustained_rate(
     tolerance: float = 2.0,
     rounds: int = 4,
 ) -> float:
-    """Highest rate at which the mean normalised latency is within a multiple of the unloaded."""
+    """Highest rate at which the mean normalised latency is within a multiple of the unloaded.
+
+    Found by halving, until it is close. A policy that sustains none of the rates tried gets the
+    lowest of them.
+    """
     low, high = 0.0, most
-    for _ in range(rounds):
+    for number in range(MOST_ROUNDS):
+        if number >= rounds and high - low <= CLOSE * low:
+            break
         rate = (low + high) / 2.0
-        run = play(replace(setup, rate=rate), policy, quiet.slo, seed)
-        fits = measure(run)["normalised"] <= tolerance * quiet.normalised
+        duration_s = max(setup.duration_s, FEWEST_ARRIVALS / rate)
+        tried = replace(setup, rate=rate, duration_s=duration_s)
+        figures = measure(play(tried, policy, quiet.slo, seed))
+        fits = figures["normalised"] <= tolerance * quiet.normalised
         low, high = (rate, high) if fits else (low, rate)
-    return max(low, most / (1 << rounds))
+    return low or high

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from bench.reproduce import conserve
 from bench.reproduce.__main__ import EXPERIMENTS, key, stored
 from bench.reproduce.explain import EXPLANATIONS
 from bench.reproduce.figure import Change, Explanation
 from bench.reproduce.page import mean
-from bench.reproduce.world import LOOSE, measure, play
 
 
 def test_figures_that_are_not_near_are_explained() -> None:
@@ -36,13 +32,3 @@ def test_a_changes_figures_are_found_again() -> None:
     cells = [one.run(seed) for seed in (1, 2)]
     assert one.cells(cells, 1) == [{"a": {"x": 2.0}}, {"a": {"x": 3.0}}]
     assert one.cells(cells, 11) == [{"a": {"x": 12.0}}, {"a": {"x": 13.0}}]
-
-
-def test_an_arrival_throws_documents_away() -> None:
-    setup = replace(conserve.GAMMA, duration_s=4.0, lead_s=2.0, outstanding=24)
-    lost = {
-        name: measure(play(setup, name, LOOSE, 1))["retracts"]
-        for name in ("sarathi_p", "discarding:share=0.01", "discarding:share=0.5")
-    }
-    assert lost["sarathi_p"] == 0
-    assert 0 < lost["discarding:share=0.01"] < lost["discarding:share=0.5"]
