@@ -264,7 +264,11 @@ def main() -> int:
         print(failed)
         return 2
     with tempfile.TemporaryDirectory(prefix="csi-") as temporary:
-        return 0 if run(options, Path(temporary)) else 1
+        good = run(options, Path(temporary))
+        began_s = time.monotonic()
+        print("images: what was built here is removed", flush=True)
+    print(f"images: removed after {time.monotonic() - began_s:.0f} s")
+    return 0 if good else 1
 
 
 if __name__ == "__main__":
