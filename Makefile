@@ -105,7 +105,7 @@ conformance: setup-dev setup-conformance  ## official clients and validators aga
 bench: setup-dev  ## the service-side benchmarks: upload, validation, dispatch, slow clients (5 min)
 	$(BIN)/python -m bench
 
-reproduce: setup-dev  ## the papers' figures again, simulated; writes docs/reproduction.md (9 min on two free cores, 17 of processor time)
+reproduce: setup-dev  ## the papers' figures again, simulated; writes docs/reproduction.md (9 min on two free cores, 18 of processor time)
 	$(BIN)/python -m bench.reproduce
 
 bench-batch: setup-dev  ## 50,000 rows from upload to download, CPU and memory; 20 owners at once (2 min)
