@@ -373,7 +373,7 @@ EXPLANATIONS = (
                     ),
                 ),
                 (
-                    "No single thing carries these, and four together carry all three: answers lent to "
+                    "No single thing carries these; four together do: answers lent to "
                     "longer ones, 8 s for each request that gives way, twice the memory, and a bound of "
                     "eight times the unloaded latency. Orca runs one at a time then. With 14,600 tokens "
                     "six of these requests fit at their full length and vLLM keeps about seven at work, so "
