@@ -93,7 +93,7 @@ torture: setup-dev  ## every fault at random, an hour, beside chat and batches o
 fleet: setup-dev setup-engine  ## 3 gateways, 2 worker hosts, 6 engines, restarted and lost under load: promises and what was seen (12 min; MINUTES=)
 	FLEET_MINUTES=$(or $(MINUTES),10) $(BIN)/pytest -q -s -n 0 tests/fleet
 
-images: setup-dev $(if $(filter fake,$(ENGINE)),,setup-engine)  ## build both images and run all of docker-compose.yml with podman, a real SGLang on the CPU; as root (12 to 19 min; ENGINE=fake: none, 6 min; ENGINE=cuda: the GPU's image alone, 9 min and 40 GB)
+images: setup-dev $(if $(filter fake,$(ENGINE)),,setup-engine)  ## build both images and run all of docker-compose.yml with podman, a real SGLang on the CPU; as root (7 to 12 min; ENGINE=fake: none, 6 min; ENGINE=cuda: the GPU's image alone, 9 min and 40 GB)
 	$(BIN)/python -m tests.images --engine $(or $(ENGINE),real)
 
 soak: setup-dev setup-engine  ## a batch under waves of online streams: every answer as without them (15 min)
