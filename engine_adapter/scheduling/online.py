@@ -298,11 +298,17 @@ class OnlineFiller:
         prompt_budget: Bound of a step with online prompts, given the builder with its decoding
             requests taken, the prompts, oldest first, and the time of a decode step to come.
         fetches: The policy fetches rows whose KV is on the host; others compute them again.
+        growth_tokens: Output tokens for which pages are kept back, for each online request that
+            holds a slot, when another begins: without, those that answer take pages from each
+            other again and again.
     """
 
-    def __init__(self, prompt_budget: PromptBudget, *, fetches: bool = False) -> None:
+    def __init__(
+        self, prompt_budget: PromptBudget, *, fetches: bool = False, growth_tokens: int = 0
+    ) -> None:
         """Start with a step of either kind."""
         self._fetches = fetches
+        self._growth_tokens, self._keep_pages = growth_tokens, 0
         self._prompt_budget = prompt_budget
         self._prefilled_alone = False
         self._gap_s = 0.0
@@ -315,6 +321,7 @@ class OnlineFiller:
             step before this one, or the decode step after this one. They are not to be harvested.
         """
         filling = rows.online_filling(fetches=self._fetches)
+        self._keep_pages = self._growth_tokens * len(rows.online) // builder.page_tokens
         if filling and rows.online_decode and self._must_separate(builder, rows, filling):
             self._prefilled_alone = not self._prefilled_alone
             if self._prefilled_alone:
@@ -364,7 +371,8 @@ class OnlineFiller:
         for row in filling:
             if row.rid in builder.taken:
                 continue
-            if builder.chunk_left <= 0 or builder.chunk(row, budget_s) == 0:
+            keep = 0 if row.holds_slot else self._keep_pages
+            if builder.chunk_left <= 0 or builder.chunk(row, budget_s, keep) == 0:
                 break
 
     def _make_room(
@@ -381,8 +389,11 @@ class OnlineFiller:
             num_pages += max(
                 0, pages_for(row.start_tokens + tokens, builder.page_tokens) - row.device_pages
             )
-            num_slots += 0 if row.holds_slot else 1
-            if row.rid in builder.taken or not victims.make_room(row, num_pages, num_slots):
+            keep = 0
+            if not row.holds_slot:
+                num_slots += 1
+                keep = self._keep_pages
+            if row.rid in builder.taken or not victims.make_room(row, num_pages + keep, num_slots):
                 break
 
     def _must_separate(

@@ -62,7 +62,9 @@ class ConserveV2(PolicyBase):
         self._arrivals = OnlineArrivals(self.settings.typical_online_tokens)
         self._promises = Promises()
         prompt_budget = self._promises.prompt_budget_s if self.has("uncut") else cut_budget_s
-        self._online = OnlineFiller(prompt_budget, fetches=True)
+        self._online = OnlineFiller(
+            prompt_budget, fetches=True, growth_tokens=self.settings.growth_tokens
+        )
 
     def plan(self, snapshot: Snapshot) -> StepPlan:
         """Algorithm 1."""

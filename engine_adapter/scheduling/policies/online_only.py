@@ -23,7 +23,8 @@ class OnlineOnly(PolicyBase):
     def __init__(self, model: LatencyModel, settings: PolicySettings | None = None) -> None:
         """Bind the latency model and the knobs."""
         super().__init__(model, settings)
-        self._online = OnlineFiller(online_prefill_budget_s)
+        growth_tokens = self.settings.growth_tokens
+        self._online = OnlineFiller(online_prefill_budget_s, growth_tokens=growth_tokens)
 
     def plan(self, snapshot: Snapshot) -> StepPlan:
         """Online decoding requests, then online prompts."""

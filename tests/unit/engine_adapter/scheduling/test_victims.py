@@ -10,6 +10,7 @@ from engine_adapter.scheduling.driver import Driver
 from engine_adapter.scheduling.latency import PolynomialModel
 from engine_adapter.scheduling.plan import StepPlan
 from engine_adapter.scheduling.policies.conserve_v2 import ConserveV2
+from engine_adapter.scheduling.policies.settings import PolicySettings
 from engine_adapter.scheduling.request import Phase, SharedPages
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ def shared(world: World) -> World:
 
 
 def planned(world: World, model: PolynomialModel) -> StepPlan:
-    return Driver(ConserveV2(model)).begin(world.snapshot()).plan
+    settings = PolicySettings(growth_tokens=0)  # whoever comes needs its prompt, and no more
+    return Driver(ConserveV2(model, settings)).begin(world.snapshot()).plan
 
 
 @pytest.mark.parametrize(

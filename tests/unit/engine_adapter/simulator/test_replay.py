@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 
@@ -9,6 +10,8 @@ import pytest
 
 from engine_adapter.scheduling.derive import default_slo
 from engine_adapter.scheduling.policies.registry import NAMES, create_policy
+from engine_adapter.scheduling.policies.settings import PolicySettings
+from engine_adapter.scheduling.targets import Slo
 from engine_adapter.simulator.device import EngineSize, SimulatedDevice, find_device
 from engine_adapter.simulator.replay import Replay, SharedPrefixes, SimulatedLoad, replay
 from engine_adapter.simulator.times import Noise
@@ -113,3 +116,22 @@ def test_each_batch_keeps_its_part_of_the_outstanding_rows(device: SimulatedDevi
     assert {round(row.deadline_at_s - row.arrival_at_s, 6) for row in rows} == {2.0, 9.0}
     open_rows = [row for row in replayed.engine.roster.rows.values() if not row.is_online]
     assert sorted(row.batch_id for row in open_rows) == ["0"] * 20 + ["1"] * 20
+
+
+@pytest.mark.parametrize("offline", [None, fixed_lengths(1500, 60)])
+def test_chat_that_fills_the_memory_keeps_what_it_has_begun(
+    offline: Iterator[tuple[int, int]] | None,
+) -> None:
+    """Answers that grow need pages; chat that begins without leaving any loses its own KV."""
+    full = find_device("a100-llama-3.1-8b", EngineSize(kv_tokens=12_000))
+    online = [TraceRequest(at_s, 1024, 128) for at_s in poisson_arrivals(5.0, 20.0, seed=3)]
+    made = SimulatedLoad(online, offline, 32, duration_s=20.0, lead_s=1.0)
+    slo = Slo(1.0, 0.2)
+
+    def recomputed(settings: PolicySettings) -> int:
+        run = replay(full, create_policy("conserve_v2", full.model, settings), made, slo)
+        assert all(len(record.token_times_s) == 128 for record in run.result.online)
+        return int(run.counters["recomputed_tokens"])
+
+    without = recomputed(PolicySettings(growth_tokens=0))
+    assert recomputed(PolicySettings()) < 0.2 * without
