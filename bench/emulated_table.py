@@ -180,8 +180,10 @@ def asked_and_seen(cell: Cell) -> str:
 
 def beside_stock(cell: Cell, is_mixed: bool) -> str:
     """Ours over stock's priorities: first tokens, gaps, offline work."""
-    stocks = [name for name in cell["systems"] if name.startswith(STOCK)]
-    stock = stocks[-1] if is_mixed else stocks[0]
+    device, load, _ = cell["case"]
+    stock = systems_of(device, load, ("mixing" if is_mixed else "best",))[0]
+    if stock not in cell["systems"]:
+        return "not run"
     ratios = [
         round(over(cell, figure, OURS, stock), 2) for figure in ("ttft_ms", "tbt_ms", "offline")
     ]
