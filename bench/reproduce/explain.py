@@ -213,7 +213,7 @@ EXPLANATIONS = (
         (
             "At 1 the bound is a matter of spread: a load without any has a P99 hardly above its "
             "mean, so every delay is a miss. With BurstGPT's lengths it is met. At 1.5 it is a matter "
-            "of what is asked: the default asks 98 steps of 100 to be in time. Asked for 99 it is "
+            "of what is asked: the default asks 98 steps of 100 to be in time. Asked for 99.5 it is "
             "met; the window is longer because a single first token of 30 s is two percent."
         ),
     ),
