@@ -19,7 +19,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import islice
@@ -35,7 +35,7 @@ from bench.ablation import (
     offline_lengths,
     online_requests,
 )
-from bench.against_stock import LOADS, best_setting, find, mark
+from bench.against_stock import CHOICE_SEED, LOADS, Cell, best_setting, find, mark
 from bench.against_stock import RESULTS as SIMULATED
 from bench.calibration import Run, beside, inside, simulated
 from bench.coserve_bench.__main__ import until_terminated
@@ -50,7 +50,7 @@ RESULTS = Path(__file__).parent / "results" / "emulated_table.json"
 PROFILES = Path(".coserve") / "bench" / "profiles"
 """Measured once on every device."""
 
-SEED, CHOICE_SEED = 101, 201
+SEED = 101
 STREAMED_PER_S = 600.0
 """Tokens of chat that two cores carry each second, beside everything else that runs on them."""
 NUM_DOCUMENTS = 20_000
@@ -60,7 +60,6 @@ SLOTS, OUTSTANDING = 96, 128
 LEAD_S, OVERHEAD_S = 10.0, 0.001
 OURS, STOCK, NO_PREEMPTION = "conserve-v2", "sglang-priority", "non-preemptive"
 SYSTEMS = ("online-only", OURS, "best", "mixing", NO_PREEMPTION)
-Cell = dict[str, Any]
 
 
 def systems_of(device: str, load: str, wanted: Sequence[str]) -> list[str]:
@@ -128,7 +127,7 @@ def run_cell(case: Case, wanted: Sequence[str]) -> Cell:
         online = [
             TraceRequest(one.scheduled_s, one.input_tokens, len(one.token_times_s)) for one in sent
         ]
-        run = Run(online, partial(documents_of, case), comparison.targets[0])
+        run = Run(online, partial(offline_lengths, case), comparison.targets[0])
         shown = found["systems"]
         told = {**asdict(options), "outstanding": OUTSTANDING}
         pairs = {
@@ -146,11 +145,6 @@ def run_cell(case: Case, wanted: Sequence[str]) -> Cell:
         "beside_simulated": pairs,
         "environment": environment(),
     }
-
-
-def documents_of(case: Case) -> Iterator[Lengths]:
-    """The cell's documents from the first on."""
-    return offline_lengths(case)
 
 
 def short(figures: dict[str, Any]) -> dict[str, Any]:
