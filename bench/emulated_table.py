@@ -21,7 +21,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from statistics import mean
@@ -62,9 +62,16 @@ OURS, STOCK, NO_PREEMPTION = "conserve-v2", "sglang-priority", "non-preemptive"
 SYSTEMS = ("online-only", OURS, "best", "mixing", NO_PREEMPTION)
 
 
+@cache
+def simulated_cells() -> list[Cell]:
+    """What the simulator found, its choices among stock's settings included."""
+    cells: list[Cell] = json.loads(SIMULATED.read_text())
+    return cells
+
+
 def systems_of(device: str, load: str, wanted: Sequence[str]) -> list[str]:
     """The benchmark's systems; stock's best settings are those that the simulator chose."""
-    choice = find(json.loads(SIMULATED.read_text()), device, load, (CHOICE_SEED,))[0]
+    choice = find(simulated_cells(), device, load, (CHOICE_SEED,))[0]
     settings = {"best": best_setting(choice), "mixing": best_setting(choice, "+mixed")}
     named = [settings.get(name, name).replace("sglang_priority", STOCK) for name in wanted]
     return list(dict.fromkeys(named))

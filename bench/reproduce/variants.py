@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 
-from engine_adapter.scheduling.builder import UNBOUNDED_S, PlanBuilder
+from engine_adapter.scheduling.builder import PlanBuilder
 from engine_adapter.scheduling.latency import LatencyModel
 from engine_adapter.scheduling.memory import VictimPool
-from engine_adapter.scheduling.plan import StepPlan
 from engine_adapter.scheduling.policies.base import PolicyBase
 from engine_adapter.scheduling.policies.sarathi_p import SarathiP
 from engine_adapter.scheduling.policies.settings import PolicySettings
-from engine_adapter.scheduling.policies.vllm import WATERMARK, Vllm
+from engine_adapter.scheduling.policies.vllm import Vllm
 from engine_adapter.scheduling.queue import RowsByRole
-from engine_adapter.scheduling.ranked import Ranked
 from engine_adapter.scheduling.request import RequestRow
 from engine_adapter.scheduling.snapshot import Snapshot
 
@@ -54,32 +52,14 @@ class Discarding(SarathiP):
 
 
 class PriorityVllm(Vllm):
-    """vLLM in which chat begins first; memory is vLLM's, so who came last gives way, chat too.
+    """vLLM in which chat begins first; memory is vLLM's, so who came last gives way, chat too."""
 
-    ``kept`` is the share of memory that stays free when a request begins.
-    """
-
-    kept = WATERMARK
-
-    def plan(self, snapshot: Snapshot) -> StepPlan:
-        """A step of whole prompts if any can begin, else a token for everyone."""
-        builder = self._builder(snapshot)
-        kept = int(self.kept * snapshot.resources.total_pages) * builder.page_tokens
-
-        def room(row: RequestRow) -> int:
-            return row.computed_tokens if row.holds_slot else row.fill_tokens + 1 + kept
-
-        ranked = Ranked(builder, reserve=room, swaps=self.swaps)
-        waiting = sorted(
+    def in_order(self, snapshot: Snapshot) -> list[RequestRow]:
+        """Chat first, and of each class those that gave way."""
+        return sorted(
             [*snapshot.online_waiting, *snapshot.offline_waiting],
             key=lambda row: (row.request_class, not row.output_tokens, row.sequence),
         )
-        if builder.pages_left > len(ranked.holders):
-            ranked.take_prompts(waiting, whole=True)
-        if not builder.has_chunks:
-            ranked.take_decode()
-        ranked.go_on(waiting)
-        return builder.build(UNBOUNDED_S)
 
 
 VARIANTS: dict[str, type[PolicyBase]] = {"discarding": Discarding, "vllm_priority": PriorityVllm}

@@ -23,7 +23,7 @@ PROGRAMS = ("buildah", "podman", "runc", "mmdebstrap")
 BASE = "localhost/coserve-python:bookworm"
 PACKAGES = "python3,python3-venv,python-is-python3,ca-certificates"
 CERTIFICATES = Path("/etc/ssl/certs")
-PIP_SETTINGS = Path("/etc/pip.conf")
+PIP_SETTINGS, MORE_PIP_SETTINGS = Path("/etc/pip.conf"), Path("/etc/xdg/pip/pip.conf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def build(store: Store, image: Image, folder: Path) -> None:
     store.run(
         "buildah", "bud", "--layers", "--isolation=chroot", "--network=host",
         *_each("--volume", [f"{path}:{path}:ro" for path in mounts]),
-        "--volume", f"{settings}:/root/.config/pip/pip.conf:ro",
+        "--volume", f"{settings}:{MORE_PIP_SETTINGS}:ro",
         *_each("--build-arg", image.arguments),
         "--file", str(ROOT / image.dockerfile), "--tag", image.name, str(ROOT),
     )  # fmt: skip

@@ -21,32 +21,39 @@ WATERMARK = 0.01
 
 
 class Vllm(PolicyBase):
-    """Paged memory without priorities; who came last is computed again."""
+    """Paged memory without priorities; who came last is computed again.
+
+    ``kept`` is the share of memory that stays free when a request begins.
+    """
 
     name = "vllm"
     swaps = False
+    kept = WATERMARK
 
     def plan(self, snapshot: Snapshot) -> StepPlan:
         """A step of prompts if any can begin, else a token for everyone."""
         builder = self._builder(snapshot)
-        free = int(WATERMARK * snapshot.resources.total_pages)
+        kept = int(self.kept * snapshot.resources.total_pages) * builder.page_tokens
 
         def room(row: RequestRow) -> int:
             # Those that run have no claim beyond what they have.
             return row.computed_tokens if row.holds_slot else row.fill_tokens + 1 + kept
 
-        kept = free * builder.page_tokens
         ranked = Ranked(builder, reserve=room, swaps=self.swaps)
-        offline = sorted(snapshot.offline_waiting, key=arrival)
-        waiting = list(merge(snapshot.online_waiting, offline, key=arrival))
-        # Who gave way comes back before anyone begins anew.
-        waiting.sort(key=lambda row: not row.output_tokens)
+        waiting = self.in_order(snapshot)
         if builder.pages_left > len(ranked.holders):
             ranked.take_prompts(waiting, whole=True)
         if not builder.has_chunks:
             ranked.take_decode()
         ranked.go_on(waiting)
         return builder.build(UNBOUNDED_S)
+
+    def in_order(self, snapshot: Snapshot) -> list[RequestRow]:
+        """Those that wait, by arrival; who gave way comes back before anyone begins anew."""
+        offline = sorted(snapshot.offline_waiting, key=arrival)
+        waiting = list(merge(snapshot.online_waiting, offline, key=arrival))
+        waiting.sort(key=lambda row: not row.output_tokens)
+        return waiting
 
 
 class VllmSwap(Vllm):
