@@ -3,9 +3,8 @@
     python -m bench.emulated_table --devices h200-llama-3.1-8b --loads azure-conv,gamma
 
 Chat, batches and stock's settings are those of `bench.against_stock`, one seed, 320 chats a cell.
-Arrivals are stretched where chat's tokens would be more than two cores can stream. Every system
-runs on the emulated device over HTTP, and in the simulator with the same requests and targets. A
-cell takes seven to twelve minutes of a quiet machine; each is written as soon as it is there, to
+Every system runs on the emulated device over HTTP, in virtual time, and in the simulator with the
+same requests and targets. A cell takes some minutes; each is written as soon as it is there, to
 bench/results/emulated_table.json, and those that are there are not run again. Without anything
 left to run, prints the tables.
 """
@@ -13,14 +12,12 @@ left to run, prints the tables.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import csv
 import json
-import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
@@ -38,9 +35,8 @@ from bench.ablation import (
 from bench.against_stock import CHOICE_SEED, LOADS, Cell, best_setting, find, mark
 from bench.against_stock import RESULTS as SIMULATED
 from bench.calibration import Run, beside, inside, simulated
-from bench.coserve_bench.__main__ import until_terminated
-from bench.coserve_bench.compare import Comparison
-from bench.coserve_bench.options import EMULATED, Options, parse_options
+from bench.coserve_bench.compare import Comparison, run_to_end
+from bench.coserve_bench.options import EMULATED, VIRTUAL, Options, parse_options
 from bench.report import environment
 from engine_adapter.simulator.device import EngineSize, SimulatedDevice, find_device
 from engine_adapter.workload.lengths import Lengths
@@ -51,15 +47,11 @@ PROFILES = Path(".coserve") / "bench" / "profiles"
 """Measured once on every device."""
 
 SEED = 101
-STREAMED_PER_S = 600.0
-"""Tokens of chat that two cores carry each second, beside everything else that runs on them."""
 NUM_DOCUMENTS = 20_000
-SLOTS, OUTSTANDING = 96, 128
-"""Rows of a step cost the host, too: with 256 of them it is late in a tenth of the time."""
-
-LEAD_S, OVERHEAD_S = 10.0, 0.001
+OUTSTANDING = 256
+LEAD_S = 10.0
 OURS, STOCK, NO_PREEMPTION = "conserve-v2", "sglang-priority", "non-preemptive"
-SYSTEMS = ("online-only", OURS, "best", "mixing", NO_PREEMPTION)
+SYSTEMS = ("online-only", OURS, "best", "mixing", NO_PREEMPTION, "sarathi-p", "conserve-v1")
 
 
 @cache
@@ -77,14 +69,6 @@ def systems_of(device: str, load: str, wanted: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(named))
 
 
-def chats(case: Case, device: SimulatedDevice) -> list[TraceRequest]:
-    """The cell's chats, no faster than the host can stream them."""
-    made = online_requests(case, device, WORKLOADS)
-    per_s = sum(r.output_tokens for r in made) / made[-1].arrival_s
-    stretch = max(1.0, per_s / STREAMED_PER_S)
-    return [replace(r, arrival_s=r.arrival_s * stretch) for r in made]
-
-
 def write(path: Path, header: Sequence[str], rows: Iterable[Sequence[float]]) -> None:
     """A CSV file as the benchmark reads them."""
     with path.open("w", newline="") as file:
@@ -95,17 +79,24 @@ def write(path: Path, header: Sequence[str], rows: Iterable[Sequence[float]]) ->
 
 def options_of(case: Case, device: SimulatedDevice, systems: list[str], folder: Path) -> Options:
     """The benchmark's options for a cell; its trace and lengths are written to the folder."""
-    online = chats(case, device)
+    online = online_requests(case, device, WORKLOADS)
     write(folder / "chats.csv", HEADER, [(r.arrival_s, *r_lengths(r)) for r in online])
     documents = islice(offline_lengths(case), NUM_DOCUMENTS)
     write(folder / "documents.csv", HEADER[1:], documents)
     limits = device.shape.limits
     return parse_options(
         [
-            *("--device", f"{EMULATED}{case.device}", "--systems", ",".join(systems)),
+            *(
+                "--device",
+                f"{EMULATED}{case.device}",
+                "--clock",
+                VIRTUAL,
+                "--systems",
+                ",".join(systems),
+            ),
             *("--online", str(folder / "chats.csv"), "--scale", "1"),
             *("--offline-lengths", str(folder / "documents.csv")),
-            *("--outstanding", str(OUTSTANDING), "--slots", str(SLOTS)),
+            *("--outstanding", str(OUTSTANDING), "--slots", str(device.shape.total_slots)),
             *("--kv-tokens", str(device.shape.total_pages)),
             *("--chunk-tokens", str(limits.max_chunk_tokens)),
             *("--target-percentile", "0.99", "--repeats", "1", "--lead", str(LEAD_S)),
@@ -122,12 +113,12 @@ def r_lengths(request: TraceRequest) -> Lengths:
 
 def run_cell(case: Case, wanted: Sequence[str]) -> Cell:
     """One cell on the emulated device, then simulated."""
-    device = find_device(case.device, EngineSize(slots=SLOTS, overhead_s=OVERHEAD_S))
+    device = find_device(case.device, EngineSize())
     systems = systems_of(case.device, case.load, wanted)
     with tempfile.TemporaryDirectory(prefix="cet-") as name:
         options = options_of(case, device, systems, Path(name))
         comparison = Comparison(options)
-        asyncio.run(until_terminated(comparison))
+        run_to_end(comparison)
         found = comparison.results()
         # What was really sent: prompts of half the pool and more are cut.
         sent = comparison.runs[0].result.online
@@ -146,8 +137,6 @@ def run_cell(case: Case, wanted: Sequence[str]) -> Cell:
         "n": len(online),
         "duration_s": round(options.duration_s, 1),
         "targets_ms": found["environment"]["slo_ms"][0],
-        "load_average": os.getloadavg()[0],
-        "passes": found["environment"].get("emulated_passes"),
         "systems": {system: short(figures) for system, figures in shown.items()},
         "beside_simulated": pairs,
         "environment": environment(),
@@ -192,12 +181,6 @@ def beside_stock(cell: Cell, is_mixed: bool) -> str:
     return " · ".join(mark(r, missed=gone) for r, gone in zip(ratios, lost, strict=True))
 
 
-def late_share(cell: Cell) -> str:
-    """How much of the passes' time was late, of the system that was late most."""
-    shares = [one["late_s"] / cell["duration_s"] for one in (cell["passes"] or {}).values()]
-    return f"{max(shares, default=0.0):.1%}".replace("%", " %")
-
-
 def calibrated(cell: Cell) -> str:
     """How many of the simulator's figures are inside what is asked of it."""
     pairs = cell["beside_simulated"]
@@ -210,7 +193,6 @@ COLUMNS: dict[str, Callable[[Cell], str]] = {
     "over stock at its best": partial(beside_stock, is_mixed=False),
     "over stock, mixing": partial(beside_stock, is_mixed=True),
     "simulator": calibrated,
-    "late": late_share,
 }
 
 

@@ -6,7 +6,7 @@ import asyncio
 import signal
 import sys
 
-from bench.coserve_bench.compare import Comparison, Overloaded
+from bench.coserve_bench.compare import Comparison, Overloaded, run_to_end
 from bench.coserve_bench.engine_run import EngineFailed
 from bench.coserve_bench.options import parse_options
 from engine_adapter.workload.report import table
@@ -32,17 +32,9 @@ def main(argv: list[str] | None = None) -> int:
     return status
 
 
-async def until_terminated(comparison: Comparison) -> None:
-    """Run it; SIGTERM ends it as Ctrl-C does, engines first."""
-    task = asyncio.current_task()
-    assert task is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    await comparison.run()
-
-
 def _run(comparison: Comparison) -> int:
     try:
-        asyncio.run(until_terminated(comparison))
+        run_to_end(comparison)
     except asyncio.CancelledError:
         print("ended by SIGTERM", file=sys.stderr)
         return 128 + signal.SIGTERM

@@ -11,9 +11,13 @@ leaves results.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
+import signal
 import sys
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +27,13 @@ from bench.coserve_bench.capacity import answered_per_s, is_overloaded, probe_re
 from bench.coserve_bench.ceiling import OfflineShape, mean_ceiling
 from bench.coserve_bench.engine_run import EngineFailed, running_engine
 from bench.coserve_bench.loads import load_of, mean_rate, online_trace, prompt_maker
-from bench.coserve_bench.options import Options, emulated_table
+from bench.coserve_bench.options import VIRTUAL, Options, emulated_table
 from bench.coserve_bench.phases import off_phases
 from bench.coserve_bench.surroundings import surroundings
 from bench.coserve_bench.systems import REFERENCE, System, find_system, priority_candidates
+from engine_adapter.emulated.clock import ENVIRONMENT as CLOCK_ENVIRONMENT
+from engine_adapter.emulated.clock import VirtualClock
+from engine_adapter.emulated.virtual_loop import NotOnTheClock, VirtualTimeLoop
 from engine_adapter.engine_process import Device, EngineSettings
 from engine_adapter.scheduling.profile import ProfileError, load_profile
 from engine_adapter.workload.harness import Harness, Load
@@ -162,10 +169,11 @@ class Comparison:
             env = self._env(system, repeat)
             self._passes().unlink(missing_ok=True)
             async with running_engine(self._settings(), system, env, log) as engine:
-                harness = Harness(engine.url, self._prompts)
+                harness = Harness(engine.url, self._prompts, asyncio.get_running_loop().time)
                 before = await engine.counters()
                 sampler = engine.progress if self.options.on_off_s and not system.stock else None
-                result = await harness.run(load, engine.tokens_computed, sampler)
+                with turning(engine.group):
+                    result = await harness.run(load, engine.tokens_computed, sampler)
                 after = await engine.counters()
                 run = SystemRun(
                     system.name, repeat, result, difference(before, after), engine.started_in_s
@@ -173,6 +181,8 @@ class Comparison:
                 if self._passes().exists():
                     passes = json.loads(self._passes().read_text())
                     self.notes.setdefault("emulated_passes", {})[f"{system.name}/{repeat}"] = passes
+        except NotOnTheClock as other:
+            raise EngineFailed(f"{other}; {log}") from other
         except (aiohttp.ClientError, OSError, ExceptionGroup) as lost:
             if isinstance(lost, ExceptionGroup) and lost.split((aiohttp.ClientError, OSError))[1]:
                 raise
@@ -267,6 +277,8 @@ class Comparison:
         table = emulated_table(self.options.device)
         if table:
             env |= {"COSERVE_EMULATED": table, "COSERVE_EMULATED_REPORT": str(self._passes())}
+        if self.options.clock == VIRTUAL:
+            env[CLOCK_ENVIRONMENT] = str(clock_folder(self.options))
         return env
 
     def _passes(self) -> Path:
@@ -275,6 +287,34 @@ class Comparison:
     @staticmethod
     def _say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
+
+
+def turning(engine_group: int) -> AbstractContextManager[None]:
+    """While the block runs, an emulated engine's time is virtual if the loop's is."""
+    loop = asyncio.get_running_loop()
+    return loop.virtual(engine_group) if isinstance(loop, VirtualTimeLoop) else nullcontext()
+
+
+def clock_folder(options: Options) -> Path:
+    """Where the clock lies that clients share with the engine."""
+    return options.out / "clock"
+
+
+def run_to_end(comparison: Comparison) -> None:
+    """Run it on the clock that was asked for; SIGTERM ends it as Ctrl-C does, engines first."""
+
+    async def until_terminated() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        await comparison.run()
+
+    factory = None
+    if comparison.options.clock == VIRTUAL:
+        clock = VirtualClock.create(clock_folder(comparison.options))
+        factory = partial(VirtualTimeLoop, clock)
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(until_terminated())
 
 
 def difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:

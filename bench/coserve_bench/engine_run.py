@@ -35,11 +35,13 @@ class RunningEngine:
     Attributes:
         url: Where.
         log: Its log file.
+        group: Its process group.
         started_in_s: Time from start to the first healthy answer.
     """
 
     url: str
     log: Path
+    group: int
     started_in_s: float
 
     async def server_info(self) -> dict[str, Any]:
@@ -114,7 +116,7 @@ async def running_engine(
             start_new_session=True,
         )
     try:
-        engine = RunningEngine(f"http://127.0.0.1:{settings.port}", log, 0.0)
+        engine = RunningEngine(f"http://127.0.0.1:{settings.port}", log, process.pid, 0.0)
         engine.started_in_s = await _wait_healthy(engine, process)
         if not system.stock:
             await wait_profile(engine, process)

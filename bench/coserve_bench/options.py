@@ -23,6 +23,7 @@ class Options:
     model_dir: Path
     out: Path
     device: str
+    clock: str
     dtype: str | None
     systems: tuple[str, ...]
     repeats: int
@@ -69,6 +70,12 @@ def parse_options(argv: list[str] | None = None) -> Options:
         "--device",
         default="cpu",
         help="cpu, cuda, or emulated:NAME for the GPU of a table (docs/gpu-tables.md)",
+    )
+    add(
+        "--clock",
+        choices=CLOCKS,
+        default=HOST,
+        help="of an emulated device: host, or virtual, which skips the time nobody works in",
     )
     add("--dtype", help="weights and KV; what this host multiplies fastest if left out")
     add("--systems", default=",".join(DEFAULT_SYSTEMS), help="comma-separated, in running order")
@@ -118,6 +125,7 @@ def parse_options(argv: list[str] | None = None) -> Options:
         model_dir=_model_dir(args),
         out=args.out.absolute(),
         device=args.device,
+        clock=args.clock,
         # Said here and not left to the engine, so that every result names it.
         dtype=args.dtype or _dtype(args.device),
         systems=tuple(args.systems.split(",")),
@@ -152,6 +160,7 @@ def parse_options(argv: list[str] | None = None) -> Options:
 
 
 EMULATED = "emulated:"
+CLOCKS = HOST, VIRTUAL = "host", "virtual"
 
 
 def emulated_table(device: str) -> str:
@@ -187,6 +196,10 @@ def _check(args: argparse.Namespace) -> None:
     """
     if args.device not in ("cpu", "cuda") and not emulated_table(args.device):
         raise ValueError(f"--device is cpu, cuda or {EMULATED}NAME, not {args.device!r}")
+    if args.clock != HOST and not emulated_table(args.device):
+        raise ValueError(
+            f"--clock {args.clock} is for emulated devices: {args.device} takes its time"
+        )
     for name in _POSITIVE:
         if getattr(args, name) <= 0:
             raise ValueError(f"--{name.replace('_', '-')} has to be above 0")

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBack
 from sglang.srt.layers.logits_processor import LogitsProcessorOutput
 from sglang.srt.model_executor.model_runner import ModelRunner
 
+from engine_adapter.emulated.clock import Clock, device_clock
 from engine_adapter.emulated.timeline import Timeline
 from engine_adapter.simulator.gpu_table import CUDA_GRAPH_ROWS, GpuTimes, load_gpu_table
 
@@ -35,7 +35,7 @@ def install(table: str) -> None:
     def load_and_empty(runner: Any) -> None:
         load_model(runner)
         runner.emulated = EmulatedPass(
-            runner, GpuTimes(load_gpu_table(table), row_buckets=CUDA_GRAPH_ROWS)
+            runner, GpuTimes(load_gpu_table(table), row_buckets=CUDA_GRAPH_ROWS), device_clock()
         )
 
     ModelRunner.load_model = load_and_empty
@@ -50,9 +50,10 @@ class EmulatedPass:
         row_buckets: Row counts of the captured decode graphs it pretends to have.
     """
 
-    def __init__(self, runner: Any, times: GpuTimes) -> None:
+    def __init__(self, runner: Any, times: GpuTimes, clock: Clock) -> None:
         """Empty the runner's layers, its logits and its sampling."""
-        self.timeline = Timeline()
+        self.timeline = Timeline(clock.now_s, clock.wait)
+        self._clock = clock
         self.row_buckets = times.row_buckets
         self._times = times
         self._rows = 0
@@ -74,6 +75,7 @@ class EmulatedPass:
         ) -> tuple[torch.Tensor, torch.Tensor]:
             if number == 0:
                 self._rows = forward_batch.batch_size
+                self._clock.launched()
                 self.timeline.begin(self.step_s(forward_batch))
             elif forward_batch.batch_size != self._rows:  # rows were dropped before this layer
                 self._rows = forward_batch.batch_size
@@ -105,7 +107,7 @@ class EmulatedPass:
         return LogitsProcessorOutput(next_token_logits=tokens.to(torch.float32).unsqueeze(1))
 
     def _tell(self) -> None:
-        now_s = time.monotonic()
+        now_s = self._clock.now_s()
         if not self._report or now_s - self._reported_at_s < REPORT_EVERY_S:
             return
         self._reported_at_s = now_s

@@ -14,7 +14,6 @@ begins at its launch.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -58,8 +57,8 @@ class Timeline:
 
     def __init__(
         self,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float],
+        sleep: Callable[[float], None],
     ) -> None:
         """The device is idle."""
         self.counts = PassCounts()

@@ -29,7 +29,7 @@ class Engine(RunningEngine):
 def engine(tmp_path: Path) -> Engine:
     log = tmp_path / "engine.log"
     log.write_text(LOG)
-    return Engine("http://127.0.0.1:1", log, 0.0)
+    return Engine("http://127.0.0.1:1", log, 0, 0.0)
 
 
 async def test_stock_sglang_is_read_off_its_log(engine: Engine) -> None:
