@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from threading import get_native_id
 
@@ -54,6 +55,7 @@ class Stillness:
             raise Unwatchable("virtual time needs /proc/PID/schedstat, which this kernel has not")
         self._processes = list(processes)
         self._files: dict[Thread, tuple[int, int]] = {}
+        self._at_work: list[Thread] = []
 
     def __call__(self) -> bool:
         """Whether all slept at one instant since the call began."""
@@ -71,18 +73,19 @@ class Stillness:
         """How often each thread has run; None if one does not sleep."""
         own = get_native_id()
         seen: dict[Thread, bytes] = {}
-        for process in self._processes:
-            for thread in _threads(process):
-                if thread[1] == own:
-                    continue
-                try:
-                    state, runs = self._read(thread)
-                except OSError:  # it has ended while it was looked at
-                    self._forget(thread)
-                    return None
-                if state not in SLEEPS:
-                    return None
-                seen[thread] = runs
+        for thread in chain(self._at_work, *map(_threads, self._processes)):
+            if thread[1] == own:
+                continue
+            try:
+                state, runs = self._read(thread)
+            except OSError:  # it has ended while it was looked at
+                self._forget(thread)
+                self._at_work = []
+                return None
+            if state not in SLEEPS:
+                self._at_work = [thread]  # looked at first the next time: it often still is
+                return None
+            seen[thread] = runs
         for thread in self._files.keys() - seen.keys():
             self._forget(thread)
         return seen
