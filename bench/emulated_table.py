@@ -17,7 +17,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
@@ -49,7 +49,10 @@ PROFILES = Path(".coserve") / "bench" / "profiles"
 SEED = 101
 NUM_DOCUMENTS = 20_000
 OUTSTANDING = 256
-LEAD_S = 10.0
+LEAD = 2.0
+"""Of the time that the prompts of all outstanding documents take alone: then slots are full, and
+documents end one by one."""
+
 OURS, STOCK, NO_PREEMPTION = "conserve-v2", "sglang-priority", "non-preemptive"
 SYSTEMS = ("online-only", OURS, "best", "mixing", NO_PREEMPTION, "sarathi-p", "conserve-v1")
 
@@ -69,6 +72,18 @@ def systems_of(device: str, load: str, wanted: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(named))
 
 
+def emulated_device(name: str) -> SimulatedDevice:
+    """The device as the simulator sees it; an engine on a CPU has its results at once."""
+    device = find_device(name, EngineSize())
+    return replace(device, shape=replace(device.shape, delay_steps=0))
+
+
+def lead_s(case: Case, device: SimulatedDevice) -> float:
+    """How long documents run before the first chat."""
+    prompts = (inputs for inputs, _ in islice(offline_lengths(case), OUTSTANDING))
+    return round(LEAD * sum(tokens * device.prompt_token_s(tokens) for tokens in prompts), 1)
+
+
 def write(path: Path, header: Sequence[str], rows: Iterable[Sequence[float]]) -> None:
     """A CSV file as the benchmark reads them."""
     with path.open("w", newline="") as file:
@@ -80,6 +95,7 @@ def write(path: Path, header: Sequence[str], rows: Iterable[Sequence[float]]) ->
 def options_of(case: Case, device: SimulatedDevice, systems: list[str], folder: Path) -> Options:
     """The benchmark's options for a cell; its trace and lengths are written to the folder."""
     online = online_requests(case, device, WORKLOADS)
+    lead = lead_s(case, device)
     write(folder / "chats.csv", HEADER, [(r.arrival_s, *r_lengths(r)) for r in online])
     documents = islice(offline_lengths(case), NUM_DOCUMENTS)
     write(folder / "documents.csv", HEADER[1:], documents)
@@ -99,7 +115,7 @@ def options_of(case: Case, device: SimulatedDevice, systems: list[str], folder: 
             *("--outstanding", str(OUTSTANDING), "--slots", str(device.shape.total_slots)),
             *("--kv-tokens", str(device.shape.total_pages)),
             *("--chunk-tokens", str(limits.max_chunk_tokens)),
-            *("--target-percentile", "0.99", "--repeats", "1", "--lead", str(LEAD_S)),
+            *("--target-percentile", "0.99", "--repeats", "1", "--lead", str(lead)),
             *("--duration", str(online[-1].arrival_s + 0.001), "--out", str(folder / "out")),
             *("--profile-dir", str(PROFILES)),
         ]
@@ -113,7 +129,7 @@ def r_lengths(request: TraceRequest) -> Lengths:
 
 def run_cell(case: Case, wanted: Sequence[str]) -> Cell:
     """One cell on the emulated device, then simulated."""
-    device = find_device(case.device, EngineSize())
+    device = emulated_device(case.device)
     systems = systems_of(case.device, case.load, wanted)
     with tempfile.TemporaryDirectory(prefix="cet-") as name:
         options = options_of(case, device, systems, Path(name))

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Any
 
+from bench.ablation import NUM_ONLINE, Case, offline_lengths
 from bench.emulated_table import (
     NO_PREEMPTION,
     OURS,
+    OUTSTANDING,
     SEED,
     beside_stock,
+    emulated_device,
+    lead_s,
     table,
 )
 
 DEVICE = "h200-llama-3.1-8b"
+
+
+def test_slots_are_full_before_the_first_chat() -> None:
+    device = emulated_device(DEVICE)
+    lead = lead_s(Case(DEVICE, "gamma", SEED, NUM_ONLINE), device)
+    documents = islice(offline_lengths(Case(DEVICE, "gamma", SEED, NUM_ONLINE)), OUTSTANDING)
+    assert lead > sum(tokens for tokens, _ in documents) * device.prompt_token_s(0)
+    assert device.shape.total_slots == OUTSTANDING
 
 
 def figures(ttft: float, tbt: float, tpot: float, offline: float) -> dict[str, Any]:

@@ -43,6 +43,14 @@ def test_an_emulated_gpu_gets_a_model_folder_of_its_own(tmp_path: Path) -> None:
             options(tmp_path, "--device", device)
 
 
+def test_only_an_emulated_device_has_a_virtual_clock(tmp_path: Path) -> None:
+    assert options(tmp_path).clock == "host"
+    device = ("--device", "emulated:h200-llama-3.1-8b")
+    assert options(tmp_path, *device, "--clock", "virtual").clock == "virtual"
+    with pytest.raises(ValueError, match="--clock virtual is for emulated devices, not for cpu"):
+        options(tmp_path, "--clock", "virtual")
+
+
 def test_repeats_differ_and_systems_do_not(tmp_path: Path) -> None:
     o = options(tmp_path)
     assert online_trace(o, 0, 1.0) == online_trace(o, 0, 1.0)
