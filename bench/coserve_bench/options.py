@@ -197,9 +197,7 @@ def _check(args: argparse.Namespace) -> None:
     if args.device not in ("cpu", "cuda") and not emulated_table(args.device):
         raise ValueError(f"--device is cpu, cuda or {EMULATED}NAME, not {args.device!r}")
     if args.clock != HOST and not emulated_table(args.device):
-        raise ValueError(
-            f"--clock {args.clock} is for emulated devices: {args.device} takes its time"
-        )
+        raise ValueError(f"--clock {args.clock} is for emulated devices, not for {args.device}")
     for name in _POSITIVE:
         if getattr(args, name) <= 0:
             raise ValueError(f"--{name.replace('_', '-')} has to be above 0")
