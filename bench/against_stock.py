@@ -15,7 +15,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
 from statistics import mean
@@ -160,23 +160,36 @@ def beside(seen: dict[str, dict[str, float]], system: str) -> tuple[str, bool]:
     return " · ".join(parts), not any(lost)
 
 
-def tables(cells: list[Cell]) -> list[str]:
-    """What was asked and seen, and ours beside both of stock: loads down, devices across."""
-    head = f"| | {' | '.join(device.split('-')[0].upper() for device in DEVICES)} |"
+def tables(cells: list[Cell], choices: list[Cell], devices: Sequence[str]) -> list[str]:
+    """What was asked and seen, and ours beside both of stock: loads down, devices across.
+
+    Args:
+        cells: What was run; what was not has a dash.
+        choices: The cells in which stock's settings were chosen.
+        devices: Those that are shown.
+    """
+    head = f"| | {' | '.join(device.split('-')[0].upper() for device in devices)} |"
     lines: dict[str, list[str]] = {
-        what: [head, "|---|---|---|---|---|"] for what in ("P99, and offline", BEST, MIXED)
+        what: [head, "|---" * (len(devices) + 1) + "|"]
+        for what in ("P99, and offline", BEST, MIXED)
     }
     wins = dict.fromkeys((BEST, MIXED), 0)
+    num_shown = 0
     for load in (*LOADS, "mean"):
         row: dict[str, list[str]] = {what: [] for what in lines}
-        for device in DEVICES:
+        for device in devices:
             some = [
                 cell
                 for one in (LOADS if load == "mean" else (load,))
                 for cell in renamed(
-                    find(cells, device, one), find(cells, device, one, (CHOICE_SEED,))
+                    find(cells, device, one), find(choices, device, one, (CHOICE_SEED,))
                 )
             ]
+            if not some:
+                for parts in row.values():
+                    parts.append("–")
+                continue
+            num_shown += load != "mean"
             seen = compare(some)
             least = 0.8 if device.startswith("cpu") else 0.9
             row["P99, and offline"].append(asked_and_seen(seen, least))
@@ -187,8 +200,23 @@ def tables(cells: list[Cell]) -> list[str]:
         for what, parts in row.items():
             lines[what].append(f"| {load} | {' | '.join(parts)} |")
     for system, num in wins.items():
-        lines[system].append(f"{num} of {len(LOADS) * len(DEVICES)} win all three")
+        lines[system].append(f"{num} of {num_shown} win all three")
     return [line for what, some in lines.items() for line in (what, "", *some, "")]
+
+
+def show_means(cells: list[Cell], choices: list[Cell], devices: Sequence[str]) -> None:
+    """Every system's means on each of the devices, and on all of them."""
+    for what in (*devices, "all"):
+        pairs = [(device, load) for device in devices for load in LOADS if what in (device, "all")]
+        some = renamed([cell for pair in pairs for cell in find(cells, *pair)], choices)
+        if not some:
+            continue
+        print(f"\n{what}, {len(some)} cells")
+        for name, found in compare(some).items():
+            show(name, found)
+        ours = [cell["systems"][OURS] for cell in some]
+        late = [mean(row.get(key, 0.0) for row in ours) for key in IN_TIME]
+        print(f"  {OURS} at 1.25 times the targets {late[0]:.1f} {late[1]:.1f}")
 
 
 def main() -> int:
@@ -203,25 +231,14 @@ def main() -> int:
     args = asked.parse_args()
     cells: list[Cell] = json.loads(args.out.read_text()) if args.out.exists() else []
     run_all(cells, args)
-    for what in (*DEVICES, "all"):
-        devices = DEVICES if what == "all" else (what,)
-        pairs = [(device, load) for device in devices for load in LOADS]
-        choices = [cell for pair in pairs for cell in find(cells, *pair, (CHOICE_SEED,))]
-        some = renamed([cell for pair in pairs for cell in find(cells, *pair)], choices)
-        if some:
-            print(f"\n{what}, {len(some)} cells")
-            for name, found in compare(some).items():
-                show(name, found)
-            ours = [cell["systems"][OURS] for cell in some]
-            late = [mean(row.get(key, 0.0) for row in ours) for key in IN_TIME]
-            print(f"  {OURS} at 1.25 times the targets {late[0]:.1f} {late[1]:.1f}")
-        if what != "all":
-            for choice in choices:
-                chosen = best_setting(choice), best_setting(choice, "+mixed")
-                print("  chosen", choice["case"][1], *(one.partition("@")[2] for one in chosen))
+    choices = [cell for cell in cells if cell["case"][2] == CHOICE_SEED]
+    show_means(cells, choices, DEVICES)
+    for choice in choices:
+        chosen = best_setting(choice), best_setting(choice, "+mixed")
+        print("chosen", *choice["case"][:2], *(one.partition("@")[2] for one in chosen))
     missing = sum(1 for _ in todo(cells, list(DEVICES), list(LOADS)))
     if not missing:
-        print("\n" + "\n".join(tables(cells)))
+        print("\n" + "\n".join(tables(cells, choices, DEVICES)))
     print(f"\n{missing} cells missing" if missing else "\nall cells are there")
     return 1 if missing else 0
 

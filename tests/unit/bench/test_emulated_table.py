@@ -6,15 +6,17 @@ from itertools import islice
 from typing import Any
 
 from bench.ablation import NUM_ONLINE, Case, offline_lengths
+from bench.against_stock import CHOICE_SEED, tables
 from bench.emulated_table import (
     NO_PREEMPTION,
     OURS,
     OUTSTANDING,
     SEED,
-    beside_stock,
+    calibrated,
     emulated_device,
+    in_ratios,
     lead_s,
-    table,
+    simulated_cells,
 )
 
 DEVICE = "h200-llama-3.1-8b"
@@ -31,16 +33,15 @@ def test_slots_are_full_before_the_first_chat() -> None:
 def figures(ttft: float, tbt: float, tpot: float, offline: float) -> dict[str, Any]:
     return {
         "ttft_ms": {"p99": ttft},
-        "tbt_ms": {"p99": tbt},
+        "tbt_ms": {"p90": tbt / 2, "p99": tbt},
         "tpot_ms": {"p99": tpot},
         "offline_tokens_per_s": offline,
+        "attainment": {"1.0": {"ttft": 0.9, "tbt": 0.99}, "1.25": {"ttft": 1.0, "tbt": 1.0}},
     }
 
 
 CELL: dict[str, Any] = {
     "case": [DEVICE, "gamma", SEED],
-    "n": 320,
-    "duration_s": 100.0,
     "systems": {
         "online-only": figures(100.0, 50.0, 10.0, 0.0),
         OURS: figures(120.0, 55.0, 13.0, 900.0),
@@ -49,19 +50,20 @@ CELL: dict[str, Any] = {
         NO_PREEMPTION: figures(500.0, 500.0, 40.0, 1000.0),
     },
     "beside_simulated": {
-        OURS: {"ttft_ms p99": {"ratio": 1.2}, "offline_tokens_per_s": {"ratio": 1}}
+        OURS: {"ttft_ms p99": {"ratio": 1.2}, "offline_tokens_per_s": {"ratio": 1}},
+        "sglang-priority@1024+mixed": {"ttft_ms p99": {"ratio": 1.1}},
     },
 }
 
 
-def test_misses_stand_out() -> None:
-    line = table([CELL])[2]
-    assert "| H200, gamma | 320 | **1.20** · 1.10 · 1.30 · 90 % |" in line
-    assert "| 0.50 · 0.50 · **0.90** | **1.09** · 0.92 · 1.00 | 1 of 2 |" in line
+def test_a_cell_is_shown_as_the_simulated_ones_are_and_misses_stand_out() -> None:
+    choices = [cell for cell in simulated_cells() if cell["case"][2] == CHOICE_SEED]
+    lines = tables([in_ratios(CELL)], choices, [DEVICE, "h100-llama-3.1-8b"])
+    assert "| gamma | **1.20** · 1.10 · 1.30 · 90 % | – |" in lines
+    assert "| gamma | 0.50 · 0.50 · **0.90** | – |" in lines
+    assert "| gamma | **1.09** · 0.92 · 1.00 | – |" in lines
+    assert lines.count("0 of 1 win all three") == 2
 
 
-def test_what_was_not_run_is_not_compared() -> None:
-    systems = {k: v for k, v in CELL["systems"].items() if k != "sglang-priority@2048"}
-    cell = {**CELL, "systems": systems}
-    assert beside_stock(cell, is_mixed=False) == "not run"
-    assert beside_stock(cell, is_mixed=True).endswith("0.92 · 1.00")
+def test_the_simulators_figures_are_counted_system_by_system() -> None:
+    assert calibrated([CELL, CELL]) == [f"{OURS}: 2 of 4", "sglang-priority+mixed: 2 of 2"]
