@@ -1,6 +1,6 @@
 """The simulator beside an engine: the same device, arrivals, lengths, targets and sizes.
 
-    python -m bench.calibration .coserve/bench/results.json [--pause 120.5,0.45]
+    python -m bench.calibration .coserve/bench/results.json --results-at-once [--pause 120.5,0.45]
     python -m bench.calibration .coserve/bench/results.json --profile FILE --overhead-ms 5
 
 Reads what `coserve bench coserve --device emulated:NAME` wrote (generated arrivals, `--scale 1`),
@@ -87,6 +87,14 @@ def generated_runs(options: dict[str, Any], targets: Sequence[Targets]) -> list[
         online = [TraceRequest(at_s, *lengths) for at_s in arrivals]
         runs.append(Run(online, partial(fixed_lengths, *documents), target))
     return runs
+
+
+def without_overlap(device: SimulatedDevice) -> SimulatedDevice:
+    """The device under an engine on a CPU, emulated or not: each step's results are there at once.
+
+    SGLang's overlap loop, which the simulator has by default, is off there.
+    """
+    return replace(device, shape=replace(device.shape, delay_steps=0))
 
 
 def simulated(
@@ -178,6 +186,9 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="bench.calibration", description=__doc__)
     parser.add_argument("results", type=Path, help="results.json of the benchmark")
     parser.add_argument("--pause", metavar="AT,SECONDS", default="", help="of the server's process")
+    parser.add_argument(
+        "--results-at-once", action="store_true", help="no overlap loop, as in an engine on a CPU"
+    )
     parser.add_argument("--profile", type=Path, help="of a CPU engine; what its steps take")
     parser.add_argument(
         "--longer-prompts", type=float, metavar="TIMES", help="once more with these"
@@ -199,6 +210,7 @@ def main(argv: list[str] | None = None) -> int:
         if args.profile
         else find_device(table, size)
     )
+    device = without_overlap(device) if args.results_at_once else device
     targets = [Targets(slo["ttft"] / MS, slo["tbt"] / MS) for slo in environment["slo_ms"]]
     sent = generated_runs(options, targets)
     engines = {

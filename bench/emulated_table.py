@@ -17,7 +17,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
@@ -33,7 +33,7 @@ from bench.ablation import (
 )
 from bench.against_stock import CHOICE_SEED, LOADS, Cell, best_setting, find, show_means, tables
 from bench.against_stock import RESULTS as SIMULATED
-from bench.calibration import Run, beside, inside, simulated
+from bench.calibration import Run, beside, inside, simulated, without_overlap
 from bench.coserve_bench.compare import Comparison, run_to_end
 from bench.coserve_bench.options import EMULATED, VIRTUAL, Options, parse_options
 from bench.report import environment
@@ -70,12 +70,6 @@ def systems_of(device: str, load: str, wanted: Sequence[str]) -> list[str]:
     settings = {"best": best_setting(choice), "mixing": best_setting(choice, "+mixed")}
     named = [settings.get(name, name).replace("sglang_priority", STOCK) for name in wanted]
     return list(dict.fromkeys(named))
-
-
-def emulated_device(name: str) -> SimulatedDevice:
-    """The device as the simulator sees it; an engine on a CPU has its results at once."""
-    device = find_device(name, EngineSize())
-    return replace(device, shape=replace(device.shape, delay_steps=0))
 
 
 def lead_s(case: Case, device: SimulatedDevice) -> float:
@@ -123,7 +117,7 @@ def r_lengths(request: TraceRequest) -> Lengths:
 
 def run_cell(case: Case, wanted: Sequence[str]) -> Cell:
     """One cell on the emulated device, then simulated."""
-    device = emulated_device(case.device)
+    device = without_overlap(find_device(case.device, EngineSize()))
     systems = systems_of(case.device, case.load, wanted)
     with tempfile.TemporaryDirectory(prefix="cet-") as name:
         options = options_of(case, device, systems, Path(name))

@@ -135,7 +135,8 @@ class Comparison:
     def _ceiling(self, reference: list[SystemRun]) -> dict[str, float] | None:
         """What the targets leave, once an engine has measured a latency profile."""
         options = self.options
-        profiles = sorted(options.profile_dir.glob("*.json"), key=lambda path: path.stat().st_mtime)
+        mine = options.profile_dir.glob(f"{options.model_dir.name}--*.json")
+        profiles = sorted(mine, key=lambda path: path.stat().st_mtime)
         if not profiles or options.offline_lengths:
             return None
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any
 
-from bench.ablation import NUM_ONLINE, Case, offline_lengths
+from bench.ablation import NUM_ONLINE, Case, make_device, offline_lengths
 from bench.against_stock import CHOICE_SEED, tables
 from bench.emulated_table import (
     NO_PREEMPTION,
@@ -13,7 +13,6 @@ from bench.emulated_table import (
     OUTSTANDING,
     SEED,
     calibrated,
-    emulated_device,
     in_ratios,
     lead_s,
     simulated_cells,
@@ -23,7 +22,7 @@ DEVICE = "h200-llama-3.1-8b"
 
 
 def test_slots_are_full_before_the_first_chat() -> None:
-    device = emulated_device(DEVICE)
+    device = make_device(DEVICE)
     lead = lead_s(Case(DEVICE, "gamma", SEED, NUM_ONLINE), device)
     documents = islice(offline_lengths(Case(DEVICE, "gamma", SEED, NUM_ONLINE)), OUTSTANDING)
     assert lead > sum(tokens for tokens, _ in documents) * device.prompt_token_s(0)
