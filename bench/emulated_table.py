@@ -35,6 +35,7 @@ from bench.against_stock import CHOICE_SEED, LOADS, Cell, best_setting, find, sh
 from bench.against_stock import RESULTS as SIMULATED
 from bench.calibration import Run, beside, inside, simulated, without_overlap
 from bench.coserve_bench.compare import Comparison, run_to_end
+from bench.coserve_bench.loads import offline_of
 from bench.coserve_bench.options import EMULATED, VIRTUAL, Options, parse_options
 from bench.report import environment
 from engine_adapter.simulator.device import EngineSize, SimulatedDevice, find_device
@@ -129,7 +130,7 @@ def run_cell(case: Case, wanted: Sequence[str]) -> Cell:
         online = [
             TraceRequest(one.scheduled_s, one.input_tokens, len(one.token_times_s)) for one in sent
         ]
-        run = Run(online, partial(offline_lengths, case), comparison.targets[0])
+        run = Run(online, partial(offline_of, options, 0), comparison.targets[0])
         shown = found["systems"]
         told = {**asdict(options), "outstanding": OUTSTANDING}
         pairs = {

@@ -65,8 +65,8 @@ class RunningEngine:
         counters = await self.counters()
         return int(counters["steps"]), int(counters["offline_tokens"])
 
-    async def tokens_computed(self) -> tuple[int, int]:
-        """Tokens computed, and prompt tokens found in the prefix tree, by the engine's own count.
+    async def tokens_computed(self) -> int:
+        """Tokens computed, by the engine's own count.
 
         Our runtime counts first-time offline tokens, prompt and output, without those a stop threw
         away. Stock SGLang logs the prompt tokens of each prefill step, both classes together and
@@ -75,10 +75,9 @@ class RunningEngine:
         """
         counters = await self.counters()
         if counters:
-            return int(counters["offline_tokens"]) - int(counters["recomputed_tokens"]), 0
+            return int(counters["offline_tokens"]) - int(counters["recomputed_tokens"])
         text = self.log.read_text(errors="replace")
-        steps = re.findall(r"Prefill batch.*?#new-token: (\d+).*?#cached-token: (\d+)", text)
-        return sum(int(new) for new, _ in steps), sum(int(cached) for _, cached in steps)
+        return sum(map(int, re.findall(r"Prefill batch.*?#new-token: (\d+)", text)))
 
 
 @asynccontextmanager

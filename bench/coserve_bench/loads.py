@@ -75,7 +75,7 @@ def load_of(options: Options, system: System, online: list[TraceRequest], repeat
     """What is sent to one system in one repeat."""
     return Load(
         online=online,
-        offline=_offline(options, repeat) if system.offline else None,
+        offline=offline_of(options, repeat) if system.offline else None,
         num_outstanding=options.outstanding,
         duration_s=options.duration_s,
         lead_s=options.lead_s if system.offline else 1.0,
@@ -93,7 +93,8 @@ def context_tokens(model_dir: Path) -> int:
     return int(_config(model_dir).get("max_position_embeddings", 2048))
 
 
-def _offline(options: Options, repeat: int) -> Iterator[Lengths]:
+def offline_of(options: Options, repeat: int) -> Iterator[Lengths]:
+    """Lengths of the offline requests of a repeat, in the order they are sent."""
     if options.offline_lengths is None:
         return fixed_lengths(options.offline_input_tokens, options.offline_output_tokens)
     longest = min(context_tokens(options.model_dir), options.kv_tokens) // 2

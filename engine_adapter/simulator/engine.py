@@ -274,7 +274,7 @@ class MemoryEngine:
         if row.in_flight:
             track.void_until = track.newest_step
             row.in_flight = False
-        track.losses.append((self.now_s, row.computed_tokens))
+        track.retractions += 1
         self._kv.retract(row)
 
     def _launch_decode(self, plan: StepPlan, decode: list[Track]) -> list[int]:

@@ -55,7 +55,7 @@ class Track:
         times: When each of its tokens was delivered.
         seen: Tokens with KV at the most so far: what is computed again below is no progress.
         cached: Prompt tokens found in the prefix cache when it first started; -1 before.
-        losses: When its KV was taken away, and how many tokens that were.
+        retractions: How often its KV was taken away.
         newest_step: The last step it was launched in.
         void_until: Results of steps up to this one are thrown away; -1 if none are.
         over: It has got its last token, or was aborted.
@@ -67,7 +67,7 @@ class Track:
     times: list[float] = field(default_factory=list)
     seen: int = 0
     cached: int = -1
-    losses: list[tuple[float, int]] = field(default_factory=list)
+    retractions: int = 0
     newest_step: int = -1
     void_until: int = -1
     over: bool = False

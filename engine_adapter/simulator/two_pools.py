@@ -227,10 +227,10 @@ class TwoPools:
         """What its client saw."""
         row, times = journey.row, journey.times
         done = len(times) >= journey.answer_tokens
-        losses = []
+        retractions = 0
         if journey.second is not None:
             track = journey.second.engine.tracks.get(row.rid)
-            losses = track.losses if track is not None else []
+            retractions = track.retractions if track is not None else 0
             if not done and track is not None:
                 times = times + track.times
         failed = row.is_online and not done
@@ -241,8 +241,7 @@ class TwoPools:
             scheduled_s=row.arrival_at_s,
             sent_s=row.arrival_at_s,
             token_times_s=times,
-            retractions=len(losses),
-            losses=losses,
+            retractions=retractions,
             error=NOT_IN_TIME if failed else "",
             given_up_s=now_s if failed else None,
             done=done,

@@ -20,7 +20,7 @@ from engine_adapter.workload.lengths import Lengths, PromptMaker
 from engine_adapter.workload.records import RequestRecord
 from engine_adapter.workload.traces import TraceRequest
 
-Reading = Callable[[], Awaitable[tuple[int, int]]]
+Reading = Callable[[], Awaitable[int]]
 Sampler = Callable[[], Awaitable[tuple[int, int]]]
 SAMPLE_EVERY_S = 0.5
 NOT_IN_TIME = "not answered in time"
@@ -64,7 +64,6 @@ class RunResult:
         offline: Offline requests in order of sending.
         duration_s: Length of the window.
         reading: What the engine's own count grew by inside the window; None if it was not read.
-        cached: Likewise prompt tokens it found in its prefix tree.
         samples: ``(at_s, steps, offline tokens)`` of the engine's counters, twice a second.
     """
 
@@ -72,7 +71,6 @@ class RunResult:
     offline: list[RequestRecord]
     duration_s: float
     reading: int | None = None
-    cached: int = 0
     samples: Sequence[tuple[float, int, int]] = ()
 
     def offline_tokens_per_s(self) -> float:
@@ -110,8 +108,7 @@ class Harness:
 
         Args:
             load: What is sent.
-            reading: Tokens computed and found in the prefix tree so far; read when the window opens
-                and again when it closes.
+            reading: Tokens computed so far; read when the window opens and again when it closes.
             sampler: Reads (steps, offline tokens) all through the window.
         """
         online = [
@@ -143,13 +140,12 @@ class Harness:
                     feeder.cancel()
         if not readings:
             return RunResult(online, offline, load.duration_s, samples=samples)
-        (opened, opened_cached), (closed, closed_cached) = [task.result() for task in readings]
+        opened, closed = [task.result() for task in readings]
         return RunResult(
             online,
             offline,
             load.duration_s,
             closed - opened,
-            closed_cached - opened_cached,
             samples,
         )
 
@@ -161,9 +157,9 @@ class Harness:
             steps, tokens = await sampler()
             samples.append((self._now_s(), steps, tokens))
 
-    async def _read_at(self, at_s: float, reading: Reading | None) -> tuple[int, int]:
+    async def _read_at(self, at_s: float, reading: Reading | None) -> int:
         await self._sleep_until(at_s)
-        return await reading() if reading is not None else (0, 0)
+        return await reading() if reading is not None else 0
 
     async def _online(self, load: Load, records: list[RequestRecord]) -> None:
         try:

@@ -18,8 +18,6 @@ class RequestRecord:
         token_times_s: When each output token arrived.
         cached_tokens: Prompt tokens the engine reports as prefix hits.
         retractions: How often the engine says it took the request's KV away.
-        losses: When that was noticed, and how many tokens the request had by then. What the prefix
-            tree gives back of them only the engine knows.
         error: Why it failed; empty if it did not.
         given_up_s: When the client stopped waiting for the rest; None for a complete answer.
         done: The answer is complete.
@@ -33,7 +31,6 @@ class RequestRecord:
     token_times_s: list[float] = field(default_factory=list)
     cached_tokens: int = 0
     retractions: int = 0
-    losses: list[tuple[float, int]] = field(default_factory=list)
     error: str = ""
     given_up_s: float | None = None
     done: bool = False
@@ -65,8 +62,6 @@ class RequestRecord:
         Tokens that arrive together get the same instant: their gap is 0 for a reader too.
         """
         if retractions > self.retractions:
-            lost = self.input_tokens + len(self.token_times_s)
-            self.losses.append((now_s, (retractions - self.retractions) * lost))
             self.retractions = retractions
         elif not self.token_times_s:
             self.cached_tokens = cached_tokens

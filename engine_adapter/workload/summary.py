@@ -84,36 +84,34 @@ def tpots_s(run: SystemRun) -> list[float]:
 def offline_rate(run: SystemRun) -> float:
     """First-time-computed prompt tokens and delivered output tokens per second of the window.
 
-    Counted by the engine token by token, so that a prompt half computed at the edge of the window
-    counts by half. Our runtime counts exactly this. Of stock SGLang's prompt tokens the online
-    ones and those computed again are taken off, and the offline output tokens are added.
+    Our runtime counts exactly this. Of stock SGLang's prompt tokens the online ones are taken off,
+    and the offline output tokens are added: so a prompt half computed at the edge of the window
+    counts by half. Where requests lost their KV, the engine's count has prompts in it that are
+    computed again, and a client learns of a loss long after it; there its own count is taken.
     """
     result = run.result
     if not result.offline:
         return 0.0
-    if result.reading is None:
+    if result.reading is None or (_retractions(run) and not run.counters):
         return result.offline_tokens_per_s()
     if run.counters:
         return result.reading / result.duration_s
     end_s = result.duration_s
-    online = sum(
+    outputs = sum(0.0 <= at_s < end_s for r in result.offline for at_s in r.token_times_s)
+    return max(0.0, result.reading - _first_prompts(result.online, end_s) + outputs) / end_s
+
+
+def _first_prompts(records: Sequence[RequestRecord], end_s: float) -> int:
+    """Prompt tokens, without prefix hits, of requests whose first token came in the window."""
+    return sum(
         record.input_tokens - record.cached_tokens
-        for record in result.online
+        for record in records
         if record.token_times_s and 0.0 <= record.token_times_s[0] < end_s
     )
-    outputs = sum(0.0 <= at_s < end_s for r in result.offline for at_s in r.token_times_s)
-    return max(0.0, result.reading - online - _recomputed(run) + outputs) / end_s
 
 
-def _lost(run: SystemRun) -> int:
-    """Tokens of rows whose KV stock SGLang took away inside the window."""
-    result = run.result
-    return sum(
-        tokens
-        for record in [*result.offline, *result.online]
-        for at_s, tokens in record.losses
-        if 0.0 <= at_s < result.duration_s
-    )
+def _retractions(run: SystemRun) -> int:
+    return sum(record.retractions for record in [*run.result.offline, *run.result.online])
 
 
 def measured_targets(reference: Sequence[SystemRun], share: float = 0.9) -> Targets:
@@ -213,19 +211,23 @@ def _pairs(runs: Sequence[SystemRun], reference: Sequence[SystemRun]) -> list[tu
 
 
 def _recomputed(run: SystemRun) -> int:
-    """The runtime counts its own. Stock SGLang's is what retracted requests had in the window less
-    what they found again in the prefix tree: the benchmark's prompts have no prefix in common.
+    """The runtime counts its own. Stock SGLang's are the prompt tokens of the window that were not
+    some request's first.
     """
     if "recomputed_tokens" in run.counters:
         return int(run.counters["recomputed_tokens"])
-    return max(0, _lost(run) - run.result.cached)
+    result = run.result
+    if result.reading is None or not _retractions(run):
+        return 0
+    first = _first_prompts([*result.online, *result.offline], result.duration_s)
+    return max(0, result.reading - first)
 
 
 def _preemptions(run: SystemRun) -> int:
     counters = run.counters
     if counters:
         return int(sum(counters.get(name, 0) for name in ("aborts", "drops", "retracts")))
-    return sum(record.retractions for record in [*run.result.offline, *run.result.online])
+    return _retractions(run)
 
 
 def _runtime(counters: dict[str, Any]) -> dict[str, Any]:

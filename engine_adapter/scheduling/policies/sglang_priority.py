@@ -12,6 +12,7 @@ whether prompts share steps with decoding requests (``--enable-mixed-chunk``).
 - A request begins if its prompt and its longest answer fit beside what those that run are expected
   to need: ``new_token_ratio`` of what is left of their longest answers (``schedule_policy.py``,
   ``add_one_req``). The ratio falls step by step, and is estimated again when memory runs out.
+- Who has ended holds its slot until the next step that decodes (``update_running_batch``).
 - A request without a *slot* takes that of running requests of a lower class, the newest first
   (``preempt_to_schedule``). One that lacks memory alone waits. Of those victims the expected rest
   counts and not what they hold.
@@ -43,10 +44,8 @@ RATIO_STEP = (FIRST_RATIO - LAST_RATIO) / 600
 TOKENS_AFTER_RETRACT = 20
 MOST_NEW_TOKENS = 4096
 
-
-def rank(row: RequestRow) -> tuple[float, ...]:
-    """Class, then arrival; who gave way keeps its place."""
-    return (row.request_class, row.sequence)
+BEHIND = 1e-6
+"""Between two places in the queue; requests that arrive are numbered one by one."""
 
 
 def left_tokens(row: RequestRow) -> int:
@@ -66,7 +65,14 @@ class SglangPriority(PolicyBase):
         self.ratio = FIRST_RATIO
         self._is_full = False
         self._num_running = 0
+        self._num_ended = 0
         self._offline: tuple[int, list[RequestRow]] = (-1, [])
+        # Who gave way, and where it has queued since; all others stand where they arrived.
+        self._queued_again: dict[str, float] = {}
+
+    def rank(self, row: RequestRow) -> tuple[float, ...]:
+        """Class, then entry into the queue: who gave way has entered it anew."""
+        return (row.request_class, self._queued_again.get(row.rid, row.sequence))
 
     def plan(self, snapshot: Snapshot) -> StepPlan:
         """Prompts, with or without those that decode; without prompts a token for everyone."""
@@ -75,20 +81,28 @@ class SglangPriority(PolicyBase):
         mixes = snapshot.limits.can_mix and online.can_mix and offline.can_mix
         if not snapshot.running:
             self.ratio = FIRST_RATIO
-        if self.preempts or len(snapshot.running) < self._num_running or not snapshot.running:
+        self._num_ended += max(0, self._num_running - len(snapshot.running))
+        if self.preempts or not snapshot.running:
             self._is_full = False
         pages = online.pages.total + offline.pages.total if mixes else 0
         if pages <= builder.pages_left:
+            held = min(self._num_ended, builder.slots_left)
             builder.pages_left -= pages
+            builder.slots_left -= held
             self._admit(builder, len(online) + len(offline) if mixes else 0)
             builder.pages_left += pages
+            builder.slots_left += held
+        if (mixes or not builder.has_chunks) and self._num_ended:
+            self._num_ended = 0
+            self._is_full = False
         if not builder.has_chunks:
             self._keep_memory(builder)
         if mixes or not builder.has_chunks:
             for ready in (online, offline):
                 builder.decode_run(builder.untaken(ready), UNBOUNDED_S)
         if builder.is_empty or any(r.phase is Phase.PREFETCHING for r in snapshot.running):
-            Ranked(builder, rank).go_on(self._waiting(snapshot))
+            Ranked(builder, self.rank).go_on(self._waiting(snapshot))
+        self._queue_again(builder)
         begun = snapshot.resources.free_slots - builder.slots_left
         self._num_running = len(snapshot.running) + begun
         return builder.build(UNBOUNDED_S)
@@ -96,16 +110,28 @@ class SglangPriority(PolicyBase):
     def _waiting(self, snapshot: Snapshot) -> Iterator[RequestRow]:
         version, rows = self._offline
         if version != snapshot.offline_waiting_version:
-            rows = sorted(snapshot.offline_waiting, key=rank)
+            rows = sorted(snapshot.offline_waiting, key=self.rank)
             self._offline = (snapshot.offline_waiting_version, rows)
-        return chain(sorted(snapshot.online_waiting, key=rank), rows)
+        return chain(sorted(snapshot.online_waiting, key=self.rank), rows)
+
+    def _queue_again(self, builder: PlanBuilder) -> None:
+        """Who gives way in this step stands behind everybody who has arrived by now."""
+        if not builder.retracted:
+            return
+        snapshot = builder.snapshot
+        live = chain(snapshot.running, snapshot.online_waiting, snapshot.offline_waiting)
+        places = {row.rid: self._queued_again.get(row.rid, row.sequence) for row in live}
+        last = max(places.values())
+        self._queued_again = {rid: at for rid, at in self._queued_again.items() if rid in places}
+        for number, rid in enumerate(builder.retracted, 1):
+            self._queued_again[rid] = last + number * BEHIND
 
     # --- get_new_batch_prefill and PrefillAdder -------------------------------------------------
 
     def _admit(self, builder: PlanBuilder, num_beside: int) -> None:
         snapshot, page_tokens = builder.snapshot, builder.page_tokens
         running = [*snapshot.online_ready.rows, *snapshot.offline_ready.rows]
-        cut = sorted((r for r in snapshot.running if r.phase is Phase.PREFILL), key=rank)
+        cut = sorted((r for r in snapshot.running if r.phase is Phase.PREFILL), key=self.rank)
         if not cut and (self._is_full or not (snapshot.online_waiting or snapshot.offline_waiting)):
             return
         builder.chunk_left = max(0, builder.chunk_left - num_beside)
@@ -140,7 +166,7 @@ class SglangPriority(PolicyBase):
         lacks = row.remaining_tokens + min(row.max_output_tokens, MOST_NEW_TOKENS) - left
         victims: list[RequestRow] = []
         at_once = builder.snapshot.limits.retracts_in_flight
-        newest = sorted(running, key=rank, reverse=True)
+        newest = sorted(running, key=self.rank, reverse=True)
         if not at_once:
             newest.sort(key=lambda victim: victim.in_flight)
         for victim in newest:

@@ -41,11 +41,11 @@ def test_a_window_counts_what_is_fresh() -> None:
     assert r.tokens_within(10.0, 20.0) == 1
 
 
-def test_a_retraction_loses_all_a_row_has() -> None:
-    """SGLang says nothing of what the prefix tree gives back: a row's prefix hits stand still."""
+def test_a_retraction_is_counted_and_prefix_hits_stand_still() -> None:
+    """What a request finds again of its own prompt is no hit."""
     r = record(100)
     r.on_progress(1.0, 1, 0, 0)
     r.on_progress(2.0, 4, 0, 0)
-    r.on_progress(9.0, 5, cached_tokens=0, retractions=1)
-    assert (r.retractions, r.losses) == (1, [(9.0, 104)])
+    r.on_progress(9.0, 5, cached_tokens=90, retractions=1)
+    assert r.retractions == 1
     assert r.cached_tokens == 0

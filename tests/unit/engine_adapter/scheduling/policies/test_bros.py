@@ -124,7 +124,7 @@ def test_a_best_effort_request_gives_up_its_end_and_keeps_its_beginning() -> Non
         assert len(engine.finished) == 8
         assert engine.pool.free_pages == engine.pool.total_pages
         assert engine.pool.host_free_pages == engine.pool.host_total_pages
-        assert all(not engine.tracks[f"r{i}"].losses for i in range(4))
+        assert all(not engine.tracks[f"r{i}"].retractions for i in range(4))
         counted[cuts] = (engine.num_cuts, engine.num_retracts, engine.restored_tokens)
     assert counted[True][0] > 0
     assert counted[False][0] == 0

@@ -108,8 +108,8 @@ class TestWhoGivesWay:
         for i in range(4):
             add(engine, f"r{i}", 90, 60)
         run(engine, driver, until_s=100.0)
-        assert engine.tracks["r3"].losses
-        assert not engine.tracks["r0"].losses
+        assert engine.tracks["r3"].retractions
+        assert not engine.tracks["r0"].retractions
         assert engine.recomputed_tokens > 0
         assert engine.restored_tokens == 0
 
@@ -118,7 +118,7 @@ class TestWhoGivesWay:
         for i in range(4):
             add(engine, f"r{i}", 90, 60)
         run(engine, driver, until_s=100.0)
-        assert engine.tracks["r3"].losses
+        assert engine.tracks["r3"].retractions
         assert engine.restored_tokens > 90
         assert engine.recomputed_tokens < 20  # at most the page that was not full
 

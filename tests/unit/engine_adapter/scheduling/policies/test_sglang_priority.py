@@ -153,7 +153,36 @@ def test_without_preemption_a_full_engine_admits_nobody_until_one_ends(
     world.have(free_pages=1000)
     assert not driver.begin(world.snapshot()).plan.prefill
     world.roster.finish("a")
+    assert driver.begin(world.snapshot()).plan.prefill == ()  # its batch has not been filtered yet
     assert driver.begin(world.snapshot()).plan.prefill == (Chunk("on", 100),)
+
+
+def test_who_ended_holds_a_slot_until_the_next_step_that_decodes(
+    world: World, model: PolynomialModel
+) -> None:
+    world.have(total_slots=3)
+    driver = Driver(create_policy("sglang_priority", model))
+    for rid in "abc":
+        world.offline(rid, phase=DECODE, max_output_tokens=9)
+    driver.begin(world.snapshot())
+    world.roster.finish("a")
+    world.online("on", prompt=100, max_output_tokens=50)
+    plan = driver.begin(world.snapshot()).plan
+    assert (plan.retracts, plan.prefill) == (("c",), (Chunk("on", 100),))
+
+
+def test_who_gave_way_stands_behind_all_that_wait_and_is_the_newest_again(
+    world: World, model: PolynomialModel
+) -> None:
+    world.have(total_slots=2)
+    policy = SglangPriority(model)
+    driver = Driver(policy)
+    old = world.offline("old", phase=DECODE, max_output_tokens=9)
+    new = world.offline("new", phase=DECODE, max_output_tokens=9)
+    waits = world.offline("waits", max_output_tokens=9)
+    world.online("on", prompt=100, max_output_tokens=50)
+    assert driver.begin(world.snapshot()).plan.retracts == ("new",)
+    assert sorted([new, waits, old], key=policy.rank) == [old, waits, new]
 
 
 def test_no_latency_model_is_asked(world: World, model: PolynomialModel) -> None:
