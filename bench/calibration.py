@@ -23,9 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.coserve_bench.options import EMULATED
+from bench.coserve_bench.systems import EARLY_SHARE
 from bench.report import report
 from engine_adapter.scheduling.latency import StepLoad
 from engine_adapter.scheduling.policies.registry import create_policy
+from engine_adapter.scheduling.policies.settings import PolicySettings
 from engine_adapter.scheduling.profile import load_profile
 from engine_adapter.scheduling.targets import Slo
 from engine_adapter.simulator.device import (
@@ -50,7 +52,9 @@ POLICIES = {
     "sarathi-p": "sarathi_p",
     "conserve-v1": "conserve_v1",
     "conserve-v2": "conserve_v2",
+    "conserve-v2-early": "conserve_v2",
 }
+SETTINGS = {"conserve-v2-early": PolicySettings(first_token_share=EARLY_SHARE)}
 STOCK = ("online-only", "non-preemptive", "sglang-priority")
 LATENCY_LIMIT, OFFLINE_LIMIT = 0.15, 0.10
 
@@ -124,7 +128,7 @@ def simulated(
             output_bound=1,  # clients ask for as many tokens as they get
         )
         slo = Slo(one.targets.ttft_s, one.targets.tbt_s)
-        made = create_policy(policy, device.model)
+        made = create_policy(policy, device.model, SETTINGS.get(system))
         run = replay(device, made, load, slo, repeat=repeat)
         for record, request in zip(run.result.online, one.online, strict=True):
             record.scheduled_s = request.arrival_s

@@ -55,7 +55,8 @@ LEAD = 2.0
 documents end one by one."""
 
 OURS, STOCK, NO_PREEMPTION = "conserve-v2", "sglang-priority", "non-preemptive"
-SYSTEMS = ("online-only", OURS, "best", "mixing", NO_PREEMPTION, "sarathi-p", "conserve-v1")
+OTHERS = NO_PREEMPTION, "sarathi-p", "conserve-v1"
+SYSTEMS = ("online-only", OURS, f"{OURS}-early", "best", "mixing", *OTHERS)
 
 
 @cache

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 
 STOCK_PLUGINS_CPU = "coserve_cpu"  # SGLang's CPU engine needs our start-up fixes; no scheduler
 STOCK_PLUGINS_NONE = "none"
+EARLY_SHARE = 0.3
+"""Of the TTFT target, for what ``conserve-v2-early`` plans first tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ SYSTEMS = {
         ),
         _coserve("conserve-v1", "conserve_v1"),
         _coserve("conserve-v2", "conserve_v2"),
+        _coserve("conserve-v2-early", "conserve_v2", COSERVE_FIRST_TOKEN_SHARE=str(EARLY_SHARE)),
         _coserve(
             "conserve-v2-scheduler",
             "conserve_v2",

@@ -215,23 +215,27 @@ def next_token_slack_s(builder: PlanBuilder, rows: ReadyRows) -> float:
     return max(slack_s, min(slo.tpot_s, slo.tbt_s))
 
 
-def first_token_slack_s(builder: PlanBuilder, rows: Sequence[RequestRow]) -> float:
+def first_token_slack_s(
+    builder: PlanBuilder, rows: Sequence[RequestRow], share: float = 1.0
+) -> float:
     """How long a step may last for the first tokens that wait for it; infinite if none does.
 
     A prompt that the step finishes has its token at the step's end. What is left of the others is
     computed after it, oldest first, in at least one step more:
 
-        T <= arrival + t_TTFT - now - T(what is left up to this prompt)
+        T <= arrival + share t_TTFT - now - T(what is left up to this prompt)
 
     Args:
         builder: The step, with its online requests taken.
         rows: Online requests that had prompt tokens left before it, oldest first.
+        share: Of the target, what they may take (:class:`.PolicySettings`).
     """
     snapshot = builder.snapshot
     slack_s = math.inf
     left = StepLoad()
+    ttft_s = share * snapshot.slo.ttft_s
     for row in rows[:MAX_PROMPTS_WAITING]:
-        due_s = row.arrival_at_s + snapshot.slo.ttft_s - snapshot.now_s
+        due_s = row.arrival_at_s + ttft_s - snapshot.now_s
         num_taken = builder.chunk_tokens_of(row)
         if num_taken < row.remaining_tokens:
             left.add_chunk(row.remaining_tokens - num_taken, row.start_tokens + num_taken)

@@ -51,6 +51,7 @@ class Planner:
             safepoints=settings.safepoints,
             checkpoints=settings.checkpoints,
             safepoint_interval_s=settings.safepoint_interval_s,
+            first_token_share=settings.first_token_share,
         )
         chosen = create_policy(settings.policy, model, self._policy_settings)
         self.driver = Driver(chosen)

@@ -104,6 +104,8 @@ class RuntimeSettings:
             (``COSERVE_TTFT_PERCENTILE``).
         tbt_share: The same for gaps (``COSERVE_TBT_PERCENTILE``).
         tpot_share: The same for the pace (``COSERVE_TPOT_PERCENTILE``).
+        first_token_share: Share of the TTFT target for which first tokens are planned
+            (``COSERVE_FIRST_TOKEN_SHARE``).
         reserved_slot_share: Share of request slots offline requests may never hold
             (``COSERVE_RESERVED_SLOT_SHARE``).
         host_kv_tokens: Size of the host checkpoint pool in tokens (``COSERVE_HOST_KV_TOKENS``);
@@ -126,6 +128,7 @@ class RuntimeSettings:
     ttft_share: float = 0.98
     tbt_share: float = 0.98
     tpot_share: float = 0.98
+    first_token_share: float = 1.0
     reserved_slot_share: float = 0.25
     host_kv_tokens: int | None = None
     safepoint_interval_s: float = 0.0
@@ -165,6 +168,11 @@ def read_settings(environ: Mapping[str, str] | None = None) -> RuntimeSettings:
         raise SettingError(
             f"COSERVE_RESERVED_SLOT_SHARE is {share}; give a share of at least 0 and below 1"
         )
+    first_token_share = _number(env, "COSERVE_FIRST_TOKEN_SHARE", 1.0)
+    if not 0.0 <= first_token_share <= 1.0:
+        raise SettingError(
+            f"COSERVE_FIRST_TOKEN_SHARE is {first_token_share}; give a share between 0 and 1"
+        )
     tokens = env.get("COSERVE_HOST_KV_TOKENS")
     if tokens is not None and not tokens.isdigit():
         raise SettingError(
@@ -178,6 +186,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> RuntimeSettings:
         ttft_share=_percentile(env, "COSERVE_TTFT_PERCENTILE"),
         tbt_share=_percentile(env, "COSERVE_TBT_PERCENTILE"),
         tpot_share=_percentile(env, "COSERVE_TPOT_PERCENTILE"),
+        first_token_share=first_token_share,
         reserved_slot_share=share,
         host_kv_tokens=None if tokens is None else int(tokens),
         safepoint_interval_s=(_milliseconds(env, "COSERVE_SAFEPOINT_MS") or 0.0),

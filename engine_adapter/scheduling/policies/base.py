@@ -81,16 +81,20 @@ class PolicyBase:
 
 
 def online_cannot_wait(
-    model: LatencyModel, steps: StepLevel, arrival: Arrival, step: RunningStep
+    model: LatencyModel,
+    steps: StepLevel,
+    arrival: Arrival,
+    step: RunningStep,
+    share: float = 1.0,
 ) -> bool:
     """Whether waiting for the running step would cost the arrival its TTFT target.
 
     ConServe v1 and v2, Algorithm 2: with ``t_rem`` the predicted rest of the running step and
     ``t_on`` the predicted prefill of every queued online prompt, stop if
 
-        t_rem + t_on > t_TTFT
+        t_rem + t_on > share t_TTFT
 
-    both times the quantile of measured over predicted steps.
+    both times the quantile of measured over predicted steps. The papers' share is 1.
 
     A step that is nearly over is left alone: it ends before it could reach a safepoint. One that
     should be over by now has as long to go as it is late.
@@ -111,4 +115,4 @@ def online_cannot_wait(
         step.queued_online_tokens + arrival.earlier_prompt_tokens + arrival.prompt_tokens, 0
     )
     prefill_s = model.predict(load) * quantile
-    return remaining_s + prefill_s > step.slo.ttft_s
+    return remaining_s + prefill_s > share * step.slo.ttft_s

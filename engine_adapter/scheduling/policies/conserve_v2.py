@@ -109,7 +109,8 @@ class ConserveV2(PolicyBase):
         budget_s = bound_s - gap_s
         if self.has("first_token"):
             filling = rows.online_filling(fetches=True)
-            budget_s = min(budget_s, first_token_slack_s(builder, filling))
+            share = self.settings.first_token_share
+            budget_s = min(budget_s, first_token_slack_s(builder, filling, share))
         online_s = builder.predicted_s()
         harvester.fill_beside_online(budget_s)
         online.close(builder.predicted_s())
@@ -117,7 +118,8 @@ class ConserveV2(PolicyBase):
 
     def at_arrival(self, arrival: Arrival, step: RunningStep) -> Decision:
         """Algorithm 2."""
-        if online_cannot_wait(self.model, self.steps, arrival, step):
+        share = self.settings.first_token_share
+        if online_cannot_wait(self.model, self.steps, arrival, step, share):
             return Decision.STOP_AT_NEXT_SAFEPOINT
         return Decision.CONTINUE
 

@@ -28,6 +28,8 @@ class PolicySettings:
             been seen.
         growth_tokens: Output tokens per running request for which pages are kept back when another
             offline request is admitted.
+        first_token_share: Share of the TTFT target for which first tokens are planned; the rest is
+            for prompts that come meanwhile. 1 is just in time.
         offline_chunk_share: Share of the longest chunk that offline prompts may have in a step
             beside decoding requests.
         checkpoint_free_share: Share of free KV above which nothing is copied (ConServe v1: half).
@@ -46,6 +48,7 @@ class PolicySettings:
     offline_step_factor: float = 2.0
     typical_online_tokens: int = 256
     growth_tokens: int = 64
+    first_token_share: float = 1.0
     offline_chunk_share: float = 1.0
     checkpoint_free_share: float = 0.5
     checkpoint_online_share: float = 0.1
@@ -63,6 +66,7 @@ class PolicySettings:
         for name in (
             "checkpoint_free_share",
             "checkpoint_online_share",
+            "first_token_share",
             "offline_chunk_share",
             "batch_min_share",
             "flex_max_share",

@@ -172,6 +172,8 @@ def test_each_target_has_a_quantile_of_its_own(world: World, model: PolynomialMo
     waiting = RowsByRole.of(snapshot).online_filling(fetches=True)
     # 400 ms are left, less the prompt's own 74 ms in the step after this one.
     assert builder.bounded_s(first_token_slack_s(builder, waiting)) == pytest.approx(0.326 / 2)
+    # Planned for 800 ms of the second, 200 ms fewer.
+    assert first_token_slack_s(builder, waiting, 0.8) == pytest.approx(0.126 / 2)
 
 
 class TestPromptBudget:

@@ -50,6 +50,7 @@ def test_values_are_read_in_their_units() -> None:
             "COSERVE_HOST_KV_TOKENS": "0",
             "COSERVE_HOME": "/state",
             "COSERVE_SAFEPOINTS": "0",
+            "COSERVE_FIRST_TOKEN_SHARE": "0.4",
         }
     )
     assert settings.ttft_s == pytest.approx(0.45)
@@ -59,6 +60,7 @@ def test_values_are_read_in_their_units() -> None:
     assert settings.safepoint_interval_s == pytest.approx(0.04)
     assert settings.host_kv_tokens == 0
     assert settings.profile_dir.as_posix() == "/state/profiles"
+    assert settings.first_token_share == pytest.approx(0.4)
     assert not settings.safepoints
     assert settings.checkpoints
 
@@ -75,6 +77,7 @@ def test_values_are_read_in_their_units() -> None:
         ("COSERVE_TPOT_PERCENTILE", "all", "give a number"),
         ("COSERVE_TTFT_MS", "nan", "give a number"),
         ("COSERVE_RESERVED_SLOT_SHARE", "1", "at least 0 and below 1"),
+        ("COSERVE_FIRST_TOKEN_SHARE", "1.5", "between 0 and 1"),
         ("COSERVE_ISOLATION_SHARE", "0", "above 0, and at most 0.2"),
         ("COSERVE_HOST_KV_TOKENS", "many", "whole number of tokens"),
         ("COSERVE_SAFEPOINTS", "yes", "give 0 or 1"),

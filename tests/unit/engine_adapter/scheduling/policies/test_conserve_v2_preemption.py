@@ -165,6 +165,7 @@ class TestAtArrival:
         offline_rows: int = 3,
         queued: int = 0,
         earlier: int = 0,
+        share: float = 1.0,
     ) -> Decision:
         step = RunningStep(
             step_id=1,
@@ -178,13 +179,18 @@ class TestAtArrival:
             slo=Slo(ttft_s=1.0, tbt_s=0.05),
         )
         arrival = Arrival(request_class, prompt, 100.0 + at_s, earlier)
-        return ConserveV2(model).at_arrival(arrival, step)
+        policy = ConserveV2(model, PolicySettings(first_token_share=share))
+        return policy.at_arrival(arrival, step)
 
     def test_a_step_that_leaves_time_goes_on(self, model: PolynomialModel) -> None:
         assert self.decide(model, at_s=0.5) is Decision.CONTINUE  # 0.7 s + 0.2 s
 
     def test_one_that_does_not_is_stopped(self, model: PolynomialModel) -> None:
         assert self.decide(model, at_s=0.3) is Decision.STOP_AT_NEXT_SAFEPOINT  # 0.9 s + 0.2 s
+
+    def test_first_tokens_planned_early_stop_more(self, model: PolynomialModel) -> None:
+        decision = self.decide(model, at_s=0.5, share=0.8)
+        assert decision is Decision.STOP_AT_NEXT_SAFEPOINT
 
     def test_prompts_that_queue_already_count(self, model: PolynomialModel) -> None:
         assert self.decide(model, at_s=0.5, queued=200) is Decision.STOP_AT_NEXT_SAFEPOINT
