@@ -132,8 +132,9 @@ def renamed(cells: list[Cell], choices: list[Cell]) -> list[Cell]:
 
 
 def compare(cells: list[Cell]) -> dict[str, dict[str, float]]:
-    """Means over cells by system; offline as a share of non-preemptive's."""
-    return {name: averages(cells, name) for name in cells[0]["systems"]}
+    """Means over cells by system that all of them have; offline as a share of non-preemptive's."""
+    shared = [name for name in cells[0]["systems"] if all(name in one["systems"] for one in cells)]
+    return {name: averages(cells, name) for name in shared}
 
 
 def mark(number: float, *, missed: bool, percent: bool = False) -> str:
