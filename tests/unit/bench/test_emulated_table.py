@@ -8,11 +8,13 @@ from typing import Any
 from bench.ablation import NUM_ONLINE, Case, make_device, offline_lengths
 from bench.against_stock import CHOICE_SEED, tables
 from bench.emulated_table import (
+    EARLY,
     NO_PREEMPTION,
     OURS,
     OUTSTANDING,
     SEED,
     calibrated,
+    early_lines,
     in_ratios,
     lead_s,
     simulated_cells,
@@ -62,6 +64,12 @@ def test_a_cell_is_shown_as_the_simulated_ones_are_and_misses_stand_out() -> Non
     assert "| gamma | 0.50 · 0.50 · **0.90** | – |" in lines
     assert "| gamma | **1.09** · 0.92 · 1.00 | – |" in lines
     assert lines.count("0 of 1 win all three") == 2
+
+
+def test_early_first_tokens_are_shown_where_they_were_run() -> None:
+    early = {**CELL["systems"], EARLY: figures(105.0, 50.0, 12.0, 950.0)}
+    lines = early_lines([CELL, {**CELL, "systems": early}])
+    assert lines[2:] == ["| H200, gamma | 1.20 · 90 % · 90.0 % | 1.05 · 95 % · 90.0 % |"]
 
 
 def test_the_simulators_figures_are_counted_system_by_system() -> None:
