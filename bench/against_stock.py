@@ -124,9 +124,10 @@ def renamed(cells: list[Cell], choices: list[Cell]) -> list[Cell]:
     for cell in cells:
         choice = next(one for one in choices if one["case"][:2] == cell["case"][:2])
         rows = {name.partition("@")[0]: row for name, row in cell["systems"].items()}
-        rows[BEST] = cell["systems"][best_setting(choice)]
-        rows[MIXED] = cell["systems"][best_setting(choice, "+mixed")]
-        del rows[STOCK]
+        rows.pop(STOCK, None)
+        for name, ending in ((BEST, ""), (MIXED, "+mixed")):
+            if (setting := best_setting(choice, ending)) in cell["systems"]:
+                rows[name] = cell["systems"][setting]
         made.append({**cell, "systems": rows})
     return made
 
@@ -195,7 +196,7 @@ def tables(cells: list[Cell], choices: list[Cell], devices: Sequence[str]) -> li
             least = 0.8 if device.startswith("cpu") else 0.9
             row["P99, and offline"].append(asked_and_seen(seen, least))
             for system in (BEST, MIXED):
-                text, won = beside(seen, system)
+                text, won = beside(seen, system) if system in seen else ("–", False)
                 row[system].append(text)
                 wins[system] += won and load != "mean"
         for what, parts in row.items():

@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -167,10 +167,10 @@ def compare(
     }
 
 
-def inside(compared: dict[str, Any]) -> int:
+def inside(compared: Iterable[dict[str, Any]]) -> int:
     """How many figures are inside what is asked."""
     num = 0
-    for figures in compared.values():
+    for figures in compared:
         for figure, pair in figures.items():
             limit = OFFLINE_LIMIT if figure.startswith("offline") else LATENCY_LIMIT
             num += abs(pair["ratio"] - 1.0) <= limit
@@ -237,10 +237,10 @@ def main(argv: list[str] | None = None) -> int:
         measured |= {
             f"{name}, prompts {args.longer_prompts:g}": pairs for name, pairs in longer.items()
         }
-        measured["figures_inside_with_longer_prompts"] = inside(longer)
+        measured["figures_inside_with_longer_prompts"] = inside(longer.values())
     measured["engine_passes"] = environment.get("emulated_passes")
     measured["engine_load_average"] = environment["load_average"]
-    measured["figures_inside"] = inside(all_figures)
+    measured["figures_inside"] = inside(all_figures.values())
     measured["figures_compared"] = compared = sum(map(len, all_figures.values()))
     name = "calibration_cpu" if args.profile else "calibration"
     report(name, measured, {"figures_inside": (float(compared), True)})

@@ -35,7 +35,7 @@ from bench.against_stock import CHOICE_SEED, LOADS, Cell, best_setting, find, sh
 from bench.against_stock import RESULTS as SIMULATED
 from bench.calibration import Run, beside, inside, simulated, without_overlap
 from bench.coserve_bench.compare import Comparison, run_to_end
-from bench.coserve_bench.loads import offline_of
+from bench.coserve_bench.loads import offline_of, online_trace
 from bench.coserve_bench.options import EMULATED, VIRTUAL, Options, parse_options
 from bench.report import environment
 from engine_adapter.simulator.device import EngineSize, SimulatedDevice, find_device
@@ -127,16 +127,11 @@ def run_cell(case: Case, wanted: Sequence[str]) -> Cell:
         comparison = Comparison(options)
         run_to_end(comparison)
         found = comparison.results()
-        # What was really sent: prompts of half the pool and more are cut.
-        sent = comparison.runs[0].result.online
-        online = [
-            TraceRequest(one.scheduled_s, one.input_tokens, len(one.token_times_s)) for one in sent
-        ]
+        online = online_trace(options, 0, comparison.factor).requests
         run = Run(online, partial(offline_of, options, 0), comparison.targets[0])
         shown = found["systems"]
-        told = {**asdict(options), "outstanding": OUTSTANDING}
         pairs = {
-            system: beside(shown[system], simulated(device, system, told, [run]))
+            system: beside(shown[system], simulated(device, system, asdict(options), [run]))
             for system in shown
         }
     return {
@@ -170,8 +165,8 @@ def in_ratios(cell: Cell) -> Cell:
         rows[name]["offline"] = found["offline_tokens_per_s"]
         for scale, ending in (("1.0", ""), ("1.25", "_125")):
             in_time = found["attainment"][scale]
-            rows[name] |= {f"ttft_ok{ending}": 100 * in_time["ttft"]}
-            rows[name] |= {f"gap_ok{ending}": 100 * in_time["tbt"]}
+            rows[name][f"ttft_ok{ending}"] = 100 * in_time["ttft"]
+            rows[name][f"gap_ok{ending}"] = 100 * in_time["tbt"]
     return {**cell, "systems": rows}
 
 
@@ -201,10 +196,7 @@ def calibrated(cells: Sequence[Cell]) -> list[str]:
         for system, pairs in cell["beside_simulated"].items():
             mixes = "+mixed" if "+mixed" in system else ""
             found.setdefault(system.partition("@")[0] + mixes, []).append(pairs)
-    return [
-        f"{system}: {inside({str(n): one for n, one in enumerate(some)})} of {sum(map(len, some))}"
-        for system, some in found.items()
-    ]
+    return [f"{system}: {inside(some)} of {sum(map(len, some))}" for system, some in found.items()]
 
 
 def main() -> int:

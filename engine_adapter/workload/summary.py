@@ -92,10 +92,10 @@ def offline_rate(run: SystemRun) -> float:
     result = run.result
     if not result.offline:
         return 0.0
-    if result.reading is None or (_retractions(run) and not run.counters):
-        return result.offline_tokens_per_s()
-    if run.counters:
+    if result.reading is not None and run.counters:
         return result.reading / result.duration_s
+    if result.reading is None or _retractions(run):
+        return result.offline_tokens_per_s()
     end_s = result.duration_s
     outputs = sum(0.0 <= at_s < end_s for r in result.offline for at_s in r.token_times_s)
     return max(0.0, result.reading - _first_prompts(result.online, end_s) + outputs) / end_s

@@ -120,7 +120,7 @@ class SglangPriority(PolicyBase):
             return
         snapshot = builder.snapshot
         live = chain(snapshot.running, snapshot.online_waiting, snapshot.offline_waiting)
-        places = {row.rid: self._queued_again.get(row.rid, row.sequence) for row in live}
+        places = {row.rid: self.rank(row)[-1] for row in live}
         last = max(places.values())
         self._queued_again = {rid: at for rid, at in self._queued_again.items() if rid in places}
         for number, rid in enumerate(builder.retracted, 1):

@@ -65,17 +65,11 @@ def test_who_waits_is_still_until_it_is_woken() -> None:
 
 
 @pytest.mark.timeout(30)
-def test_who_computes_is_never_still() -> None:
-    with process(SPINS) as spins:
-        still = Stillness([spins.pid])
-        assert not any(still() for _ in range(300))
-        still.close()
-
-
-@pytest.mark.timeout(30)
-def test_threads_that_wake_each_other_are_never_still_though_each_is_found_asleep() -> None:
-    with process(PASSES_ON) as passes_on:
-        still = Stillness([passes_on.pid])
+@pytest.mark.parametrize("program", [SPINS, PASSES_ON])
+def test_who_computes_is_never_still_nor_are_threads_that_wake_each_other(program: str) -> None:
+    """Each of the two threads is found asleep, one after the other."""
+    with process(program) as busy:
+        still = Stillness([busy.pid])
         assert not any(still() for _ in range(1000))
         still.close()
 
