@@ -69,8 +69,8 @@ PACES = (1.1, 1.4, 1.7, 2.2)
 EVEN, EVEN_SHARE = "prompts spread", 0.625
 """Not the default: offline prompts have this share of the chunk at most beside answers."""
 
-EARLY, EARLY_SHARES = "first tokens early", (0.3, 0.5, 0.7)
-"""Not the default: first tokens are planned for such a share of their target (decision 0253)."""
+PLANNED, PLANNED_SHARES = "first tokens at", (0.3, 0.7, 1.0)
+"""Not the default: first tokens are planned for another share of their target (decision 0253)."""
 
 SWITCHES = {
     "safepoints": {"safepoints": False},
@@ -233,8 +233,8 @@ def policy_systems() -> dict[str, tuple[str, PolicySettings]]:
     names = ("non_preemptive", "sarathi_p", "conserve_v1", "conserve_v2")
     made = {name: (name, PolicySettings()) for name in names}
     paces = ("", *(f" {pace}" for pace in PACES))
-    for share in EARLY_SHARES:
-        made[f"{EARLY} {share}"] = ("conserve_v2", PolicySettings(first_token_share=share))
+    for share in PLANNED_SHARES:
+        made[f"{PLANNED} {share}"] = ("conserve_v2", PolicySettings(first_token_share=share))
     return {
         **made,
         **{f"conserve_v2{WITH_PACE}{pace}": ("conserve_v2", PolicySettings()) for pace in paces},

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.coserve_bench.options import EMULATED
-from bench.coserve_bench.systems import EARLY_SHARE
+from bench.coserve_bench.systems import SHARES
 from bench.report import report
 from engine_adapter.scheduling.latency import StepLoad
 from engine_adapter.scheduling.policies.registry import create_policy
@@ -52,9 +52,9 @@ POLICIES = {
     "sarathi-p": "sarathi_p",
     "conserve-v1": "conserve_v1",
     "conserve-v2": "conserve_v2",
-    "conserve-v2-early": "conserve_v2",
+    **dict.fromkeys(SHARES, "conserve_v2"),
 }
-SETTINGS = {"conserve-v2-early": PolicySettings(first_token_share=EARLY_SHARE)}
+SETTINGS = {name: PolicySettings(first_token_share=share) for name, share in SHARES.items()}
 STOCK = ("online-only", "non-preemptive", "sglang-priority")
 LATENCY_LIMIT, OFFLINE_LIMIT = 0.15, 0.10
 

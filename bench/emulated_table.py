@@ -5,8 +5,8 @@
 Chat, batches and stock's settings are those of `bench.against_stock`, one seed, 320 chats a cell.
 Every system runs on the emulated device over HTTP, in virtual time, and in the simulator with the
 same requests and targets. A cell takes some minutes; each is written as soon as it is there, to
-bench/results/emulated_table.json, and those that are there are not run again. Without anything
-left to run, prints the tables.
+bench/results/emulated_table.json. Of those that are there only systems that they lack are run, for
+the targets that they have. Without anything left to run, prints the tables.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from bench.calibration import Run, beside, inside, simulated, without_overlap
 from bench.coserve_bench.compare import Comparison, run_to_end
 from bench.coserve_bench.loads import offline_of, online_trace
 from bench.coserve_bench.options import EMULATED, VIRTUAL, Options, parse_options
+from bench.coserve_bench.systems import REFERENCE
 from bench.report import environment
 from engine_adapter.simulator.device import EngineSize, SimulatedDevice, find_device
 from engine_adapter.workload.lengths import Lengths
@@ -55,9 +56,9 @@ LEAD = 2.0
 documents end one by one."""
 
 OURS, STOCK, NO_PREEMPTION = "conserve-v2", "sglang-priority", "non-preemptive"
-EARLY = f"{OURS}-early"
+EARLY, JUST_IN_TIME = f"{OURS}-early", f"{OURS}-just-in-time"
 OTHERS = NO_PREEMPTION, "sarathi-p", "conserve-v1"
-SYSTEMS = ("online-only", OURS, EARLY, "best", "mixing", *OTHERS)
+SYSTEMS = (REFERENCE, OURS, EARLY, JUST_IN_TIME, "best", "mixing", *OTHERS)
 
 
 @cache
@@ -89,8 +90,17 @@ def write(path: Path, header: Sequence[str], rows: Iterable[Sequence[float]]) ->
         out.writerows(rows)
 
 
-def options_of(case: Case, device: SimulatedDevice, systems: list[str], folder: Path) -> Options:
-    """The benchmark's options for a cell; its trace and lengths are written to the folder."""
+def options_of(
+    case: Case,
+    device: SimulatedDevice,
+    systems: list[str],
+    folder: Path,
+    targets: Sequence[str] = (),
+) -> Options:
+    """The benchmark's options for a cell; its trace and lengths are written to the folder.
+
+    Targets are what online-only shows at P99, or given as the benchmark's own options.
+    """
     online = online_requests(case, device, WORKLOADS)
     lead = lead_s(case, device)
     write(folder / "chats.csv", HEADER, [(r.arrival_s, *r_lengths(r)) for r in online])
@@ -109,6 +119,7 @@ def options_of(case: Case, device: SimulatedDevice, systems: list[str], folder: 
             *("--target-percentile", "0.99", "--repeats", "1", "--lead", str(lead)),
             *("--duration", str(online[-1].arrival_s + 0.001), "--out", str(folder / "out")),
             *("--profile-dir", str(PROFILES)),
+            *targets,
         ]
     )
 
@@ -118,12 +129,12 @@ def r_lengths(request: TraceRequest) -> Lengths:
     return request.input_tokens, request.output_tokens
 
 
-def run_cell(case: Case, wanted: Sequence[str]) -> Cell:
-    """One cell on the emulated device, then simulated."""
+def run_cell(case: Case, wanted: Sequence[str], targets: Sequence[str] = ()) -> Cell:
+    """One cell on the emulated device, then simulated; targets as in :func:`options_of`."""
     device = without_overlap(find_device(case.device, EngineSize()))
     systems = systems_of(case.device, case.load, wanted)
     with tempfile.TemporaryDirectory(prefix="cet-") as name:
-        options = options_of(case, device, systems, Path(name))
+        options = options_of(case, device, systems, Path(name), targets)
         comparison = Comparison(options)
         run_to_end(comparison)
         found = comparison.results()
@@ -145,6 +156,17 @@ def run_cell(case: Case, wanted: Sequence[str]) -> Cell:
     }
 
 
+def lacking(cell: Cell, wanted: Sequence[str]) -> list[str]:
+    """Those of the wanted systems that the cell has no figures of."""
+    device, load, _ = cell["case"]
+    return [name for name in systems_of(device, load, wanted) if name not in cell["systems"]]
+
+
+def completed(cell: Cell, more: Cell) -> Cell:
+    """The cell with the systems that it lacked; what it had stays as it is."""
+    return {**cell, **{of: more[of] | cell[of] for of in ("systems", "beside_simulated")}}
+
+
 def short(figures: dict[str, Any]) -> dict[str, Any]:
     """What is kept of a system's figures."""
     names = ("n", "ttft_ms", "tbt_ms", "tpot_ms", "attainment", "offline_tokens_per_s")
@@ -156,7 +178,7 @@ def short(figures: dict[str, Any]) -> dict[str, Any]:
 def in_ratios(cell: Cell) -> Cell:
     """The cell as the simulated ones are: P99s over chat alone's, shares in percent."""
     systems = {name.replace("-", "_"): figures for name, figures in cell["systems"].items()}
-    alone = systems.pop("online_only")
+    alone = systems.pop(REFERENCE.replace("-", "_"))
     keys = {"ttft_s": ("ttft_ms", "p99"), "gap_s": ("tbt_ms", "p99"), "tpot_s": ("tpot_ms", "p99")}
     keys["gap_p90_s"] = "tbt_ms", "p90"
     rows = {}
@@ -171,17 +193,18 @@ def in_ratios(cell: Cell) -> Cell:
 
 
 def early_lines(cells: Sequence[Cell]) -> list[str]:
-    """Cell by cell, ours just in time and with first tokens planned early: P99 of first tokens over
-    chat alone's, offline work beside no preemption, first tokens in time.
+    """Cell by cell, first tokens planned just in time, for half of their target and earlier.
+
+    Each has P99 over chat alone's, offline work beside no preemption, first tokens in time.
     """
-    lines = ["| | just in time | early |", "|---|---|---|"]
+    lines = ["| | just in time | for 0.5 | for 0.3 |", "|---|---|---|---|"]
     for cell in cells:
         systems, (device, load, _) = cell["systems"], cell["case"]
         if EARLY not in systems:
             continue
         parts = []
-        for found in (systems[OURS], systems[EARLY]):
-            ttft = found["ttft_ms"]["p99"] / systems["online-only"]["ttft_ms"]["p99"]
+        for found in (systems[JUST_IN_TIME], systems[OURS], systems[EARLY]):
+            ttft = found["ttft_ms"]["p99"] / systems[REFERENCE]["ttft_ms"]["p99"]
             share = found["offline_tokens_per_s"] / systems[NO_PREEMPTION]["offline_tokens_per_s"]
             in_time = found["attainment"]["1.0"]["ttft"]
             parts.append(f"{ttft:.2f} · {100 * share:.0f} % · {100 * in_time:.1f} %")
@@ -205,16 +228,25 @@ def main() -> int:
     asked.add_argument("--devices", default=",".join(EMULATED_DEVICES))
     asked.add_argument("--loads", default=",".join(LOADS))
     asked.add_argument("--systems", default=",".join(SYSTEMS))
+    asked.add_argument(
+        "--tbt-ms", help="target of gaps in new cells, in place of online-only's P99"
+    )
     asked.add_argument("--out", type=Path, default=RESULTS)
     args = asked.parse_args()
     cells: list[Cell] = json.loads(args.out.read_text()) if args.out.exists() else []
+    wanted = args.systems.split(",")
+    targets = [f"--tbt-ms={args.tbt_ms}"] if args.tbt_ms else []
     for device in args.devices.split(","):
         for load in args.loads.split(","):
-            if not find(cells, device, load, (SEED,)):
-                cells.append(
-                    run_cell(Case(device, load, SEED, NUM_ONLINE), args.systems.split(","))
-                )
-                args.out.write_text(json.dumps(cells, indent=1) + "\n")
+            case = Case(device, load, SEED, NUM_ONLINE)
+            there = find(cells, device, load, (SEED,))
+            if not there:
+                cells.append(run_cell(case, wanted, targets))
+            elif names := lacking(there[0], wanted):
+                own = [f"--{of}-ms={value}" for of, value in there[0]["targets_ms"].items()]
+                more = run_cell(case, [REFERENCE, *names], own)
+                cells[cells.index(there[0])] = completed(there[0], more)
+            args.out.write_text(json.dumps(cells, indent=1) + "\n")
     shown = [in_ratios(cell) for cell in cells]
     choices = [cell for cell in simulated_cells() if cell["case"][2] == CHOICE_SEED]
     show_means(shown, choices, EMULATED_DEVICES)

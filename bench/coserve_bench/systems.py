@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 
 STOCK_PLUGINS_CPU = "coserve_cpu"  # SGLang's CPU engine needs our start-up fixes; no scheduler
 STOCK_PLUGINS_NONE = "none"
-EARLY_SHARE = 0.3
-"""Of the TTFT target, for what ``conserve-v2-early`` plans first tokens."""
+SHARES = {"conserve-v2-early": 0.3, "conserve-v2-just-in-time": 1.0}
+"""Of the TTFT target, for what first tokens are planned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,10 @@ SYSTEMS = {
         ),
         _coserve("conserve-v1", "conserve_v1"),
         _coserve("conserve-v2", "conserve_v2"),
-        _coserve("conserve-v2-early", "conserve_v2", COSERVE_FIRST_TOKEN_SHARE=str(EARLY_SHARE)),
+        *(
+            _coserve(name, "conserve_v2", COSERVE_FIRST_TOKEN_SHARE=str(share))
+            for name, share in SHARES.items()
+        ),
         _coserve(
             "conserve-v2-scheduler",
             "conserve_v2",

@@ -20,6 +20,7 @@ from typing import NoReturn
 from engine_adapter.prediction.registry import DEFAULT_PREDICTOR
 from engine_adapter.refusal import EXIT_REFUSED, sentence
 from engine_adapter.scheduling.isolation import DEFAULT_SHARE, MAX_SHARE
+from engine_adapter.scheduling.policies.settings import FIRST_TOKEN_SHARE
 from engine_adapter.scheduling.targets import Slo
 
 # --- End this process with one sentence, and have the engine's server end with it too.
@@ -128,7 +129,7 @@ class RuntimeSettings:
     ttft_share: float = 0.98
     tbt_share: float = 0.98
     tpot_share: float = 0.98
-    first_token_share: float = 1.0
+    first_token_share: float = FIRST_TOKEN_SHARE
     reserved_slot_share: float = 0.25
     host_kv_tokens: int | None = None
     safepoint_interval_s: float = 0.0
@@ -168,7 +169,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> RuntimeSettings:
         raise SettingError(
             f"COSERVE_RESERVED_SLOT_SHARE is {share}; give a share of at least 0 and below 1"
         )
-    first_token_share = _number(env, "COSERVE_FIRST_TOKEN_SHARE", 1.0)
+    first_token_share = _number(env, "COSERVE_FIRST_TOKEN_SHARE", FIRST_TOKEN_SHARE)
     if not 0.0 <= first_token_share <= 1.0:
         raise SettingError(
             f"COSERVE_FIRST_TOKEN_SHARE is {first_token_share}; give a share between 0 and 1"

@@ -9,13 +9,16 @@ from bench.ablation import NUM_ONLINE, Case, make_device, offline_lengths
 from bench.against_stock import CHOICE_SEED, tables
 from bench.emulated_table import (
     EARLY,
+    JUST_IN_TIME,
     NO_PREEMPTION,
     OURS,
     OUTSTANDING,
     SEED,
     calibrated,
+    completed,
     early_lines,
     in_ratios,
+    lacking,
     lead_s,
     simulated_cells,
 )
@@ -67,10 +70,25 @@ def test_a_cell_is_shown_as_the_simulated_ones_are_and_misses_stand_out() -> Non
 
 
 def test_early_first_tokens_are_shown_where_they_were_run() -> None:
-    early = {**CELL["systems"], EARLY: figures(105.0, 50.0, 12.0, 950.0)}
-    lines = early_lines([CELL, {**CELL, "systems": early}])
-    assert lines[2:] == ["| H200, gamma | 1.20 · 90 % · 90.0 % | 1.05 · 95 % · 90.0 % |"]
+    others = {
+        JUST_IN_TIME: figures(130.0, 50.0, 12.0, 990.0),
+        EARLY: figures(105.0, 50.0, 12.0, 850.0),
+    }
+    lines = early_lines([CELL, {**CELL, "systems": CELL["systems"] | others}])
+    assert lines[2:] == [
+        "| H200, gamma | 1.30 · 99 % · 90.0 % | 1.20 · 90 % · 90.0 % | 1.05 · 85 % · 90.0 % |"
+    ]
 
 
 def test_the_simulators_figures_are_counted_system_by_system() -> None:
     assert calibrated([CELL, CELL]) == [f"{OURS}: 2 of 4", "sglang-priority+mixed: 2 of 2"]
+
+
+def test_only_systems_that_a_cell_lacks_are_run_and_what_it_had_stays() -> None:
+    wanted = ["online-only", OURS, JUST_IN_TIME, "best"]
+    assert lacking(CELL, wanted) == [JUST_IN_TIME]  # stock's best is there, by its setting
+    again = {"online-only": figures(1.0, 1.0, 1.0, 0.0), JUST_IN_TIME: figures(2.0, 2.0, 2.0, 2.0)}
+    cell = completed(CELL, {"systems": again, "beside_simulated": {JUST_IN_TIME: {}}})
+    assert cell["systems"]["online-only"] == CELL["systems"]["online-only"]
+    assert lacking(cell, wanted) == []
+    assert cell["beside_simulated"].keys() == {JUST_IN_TIME, *CELL["beside_simulated"]}

@@ -53,17 +53,17 @@ class TestBesideOnline:
     def test_a_first_token_that_is_due_is_not_kept_waiting(
         self, world: World, model: PolynomialModel
     ) -> None:
-        """50 ms are left of its target, of which its own prompt takes 42: 8 tokens are free."""
+        """50 ms are left of half its target, of which its prompt takes 42: 8 tokens are free."""
         world.slo = Slo(ttft_s=1.0, tbt_s=0.4)
         world.now_s = 10.0
-        world.online("on", prompt=32, arrival_at_s=9.05)
+        world.online("on", prompt=32, arrival_at_s=9.55)
         for i in range(12):
             world.offline(f"off{i}", phase=DECODE)
         plan = plan_of(world, model)
         assert plan.prefill == (Chunk("on", 32),)
         assert len(plan.decode) == 8
         assert plan.budget_s == pytest.approx(0.05)
-        world.now_s = 10.5  # late already: later still for nothing
+        world.now_s = 11.0  # late already: later still for nothing
         assert plan_of(world, model).decode == ()
 
     def test_rows_that_do_not_fit_are_parked_with_their_kv(

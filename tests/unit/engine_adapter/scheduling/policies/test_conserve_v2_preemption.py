@@ -216,7 +216,8 @@ class TestAtArrival:
         assert self.decide(model, at_s=2.1) is Decision.STOP_AT_NEXT_SAFEPOINT  # 0.9 s and 0.2 s
 
     def test_a_machine_slower_than_its_profile_stops_earlier(self, model: PolynomialModel) -> None:
-        policy = ConserveV2(model)
+        settings = PolicySettings(first_token_share=1.0)
+        policy = ConserveV2(model, settings)
         slow = StepPlan(1, prefill=(Chunk("b", 9),), predicted_s=0.1)
         for _ in range(30):
             policy.observe(FinishedStep(slow, Outcome(1, measured_s=0.125)))
@@ -227,4 +228,4 @@ class TestAtArrival:
         arrival = Arrival(RequestClass.ONLINE, 190, at_s=100.5)
         # 1.5 s instead of 1.2, and 0.25 s instead of 0.2
         assert policy.at_arrival(arrival, step) is Decision.STOP_AT_NEXT_SAFEPOINT
-        assert ConserveV2(model).at_arrival(arrival, step) is Decision.CONTINUE
+        assert ConserveV2(model, settings).at_arrival(arrival, step) is Decision.CONTINUE
