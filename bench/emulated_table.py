@@ -246,6 +246,8 @@ def main() -> int:
                 own = [f"--{of}-ms={value}" for of, value in there[0]["targets_ms"].items()]
                 more = run_cell(case, [REFERENCE, *names], own)
                 cells[cells.index(there[0])] = completed(there[0], more)
+            else:
+                continue
             args.out.write_text(json.dumps(cells, indent=1) + "\n")
     shown = [in_ratios(cell) for cell in cells]
     choices = [cell for cell in simulated_cells() if cell["case"][2] == CHOICE_SEED]
