@@ -5,9 +5,12 @@
 
 Every cell is one device, one load and one seed: `online_only` first, whose own P99 of TTFT, of gaps
 and of pace are the targets, then the others over the same arrivals. Rates are chosen so that online
-requests alone fill a third of the device; a window lasts until 320 of them have come. The seeds are
+requests alone fill a third of the device. Windows are steady: a lifetime of an offline request has
+passed when they open, and they last for three, or until 320 online requests have come if that is
+later. For the rules they last for one, or until 160 have come, each with three seeds. The seeds are
 held out: no rule was tuned on them. Traces come from a folder of workloads (`--workloads`); without
-one, generated arrivals with the lengths of the Azure traces' means stand in for them.
+one, generated arrivals with the lengths of the Azure traces' means stand in for them. A trace that
+ends before its window begins anew.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import random
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import cycle
+from itertools import count, islice, repeat
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -56,8 +59,11 @@ STEPS_S = {"mooncake": 3.0}
 """Time stamps of that trace come in such steps: requests are spread over theirs."""
 LOADS = ("azure-conv", "burstgpt", "gamma", "on-off")
 SEEDS = (101, 102, 103)
-NUM_ONLINE = 320
-NUM_FOR_RULES = 160
+NUM_ONLINE, LIFETIMES = 320, 3.0
+"""The least that a window holds: online requests, and lifetimes of an offline one."""
+
+FOR_RULES: dict[str, Any] = {"num_online": 160, "lifetimes": 1.0}
+OUTSTANDING = 256
 BUSY = 1 / 3
 """Of the device's time that online requests alone would take, their tokens at their best price."""
 
@@ -87,6 +93,7 @@ class Case:
     load: str
     seed: int
     num_online: int = NUM_ONLINE
+    lifetimes: float = LIFETIMES
 
 
 def make_device(name: str, chunk_tokens: int = 0) -> SimulatedDevice:
@@ -101,45 +108,62 @@ def make_device(name: str, chunk_tokens: int = 0) -> SimulatedDevice:
 
 def online_requests(case: Case, device: SimulatedDevice, workloads: Path) -> list[TraceRequest]:
     """Requests that keep the device a third busy, from a place in the trace that the seed picks."""
-    on_cpu = case.device.startswith("cpu")
-    longest = device.max_context
-    dice = random.Random(case.seed)
     path = workloads / TRACES.get(case.load, "")
-    if case.load in TRACES and path.is_file():
-        trace = read_trace(path)
-        start = dice.randrange(max(1, len(trace) - case.num_online))
-        cut = trace[start : start + case.num_online]
-        if step_s := STEPS_S.get(case.load):
-            cut = [replace(r, arrival_s=r.arrival_s + dice.uniform(0.0, step_s)) for r in cut]
-            cut.sort(key=lambda r: r.arrival_s)
-        shrink = 4 if on_cpu else 1  # a small model is asked shorter questions
-        made = [
-            TraceRequest(
-                r.arrival_s - cut[0].arrival_s,
-                min(longest * 3 // 4, max(8, r.input_tokens // shrink)),
-                min(longest // 4, max(2, r.output_tokens // shrink)),
-            )
-            for r in cut
-        ]
-    else:
-        lengths = (256, 48) if on_cpu else (1024, 128)
-        if case.load == "on-off":
-            arrivals = on_off_arrivals(2.0, [40.0] * 12, case.seed, 1.0)
-        else:
-            arrivals = gamma_arrivals(1.0, 2.0, 2.0 * case.num_online, case.seed)
-        made = [
-            TraceRequest(at_s, *(max(2, round(n * dice.lognormvariate(0.0, 0.5))) for n in lengths))
-            for at_s in arrivals[: case.num_online]
-        ]
-    span_s = made[-1].arrival_s
+    traced = case.load in TRACES and path.is_file()
+    some = _traced(case, device, path) if traced else _generated(case)
+    least_s = BUSY * case.lifetimes * lifetime_s(case, device)
+    made: list[TraceRequest] = []
+    work_s = 0.0
+    while len(made) < case.num_online or work_s < least_s:
+        made.append(r := next(some))
+        work_s += r.input_tokens * device.prompt_token_s(r.input_tokens)
+        work_s += r.output_tokens * device.output_token_s(r.input_tokens + r.output_tokens // 2)
+    made.sort(key=lambda r: r.arrival_s)
     assert len({r.arrival_s for r in made}) > len(made) // 10, "arrivals are not spread"
+    from_s = made[0].arrival_s if traced else 0.0
+    stretch = work_s / BUSY / (made[-1].arrival_s - from_s)
+    return [replace(r, arrival_s=(r.arrival_s - from_s) * stretch) for r in made]
+
+
+def _traced(case: Case, device: SimulatedDevice, path: Path) -> Iterator[TraceRequest]:
+    """Requests of a trace, over and over."""
+    dice = random.Random(case.seed)
+    trace, longest = read_trace(path), device.max_context
+    step_s = STEPS_S.get(case.load, 0.0)
+    shrink = 4 if case.device.startswith("cpu") else 1  # a small model is asked shorter questions
+    start = dice.randrange(max(1, len(trace) - case.num_online))
+    for number in count(start):
+        rounds, at = divmod(number, len(trace))
+        r = trace[at]
+        yield TraceRequest(
+            rounds * trace[-1].arrival_s + r.arrival_s + (step_s and dice.uniform(0.0, step_s)),
+            min(longest * 3 // 4, max(8, r.input_tokens // shrink)),
+            min(longest // 4, max(2, r.output_tokens // shrink)),
+        )
+
+
+def _generated(case: Case) -> Iterator[TraceRequest]:
+    """Requests of a generated load, more of them than any window takes."""
+    dice = random.Random(case.seed)
+    lengths = (256, 48) if case.device.startswith("cpu") else (1024, 128)
+    if case.load == "on-off":
+        arrivals = on_off_arrivals(2.0, [40.0] * 80, case.seed, 1.0)
+    else:
+        arrivals = gamma_arrivals(1.0, 2.0, 3200.0, case.seed)
+    for at_s in arrivals:
+        yield TraceRequest(
+            at_s, *(max(2, round(n * dice.lognormvariate(0.0, 0.5))) for n in lengths)
+        )
+
+
+def lifetime_s(case: Case, device: SimulatedDevice) -> float:
+    """What the outstanding offline requests take with all that chat leaves of the device."""
     work_s = sum(
-        r.input_tokens * device.prompt_token_s(r.input_tokens)
-        + r.output_tokens * device.output_token_s(r.input_tokens + r.output_tokens // 2)
-        for r in made
+        inputs * device.prompt_token_s(inputs)
+        + outputs * device.output_token_s(inputs + outputs // 2)
+        for inputs, outputs in islice(offline_lengths(case), OUTSTANDING)
     )
-    stretch = work_s / BUSY / span_s
-    return [replace(r, arrival_s=r.arrival_s * stretch) for r in made]
+    return work_s / (1.0 - BUSY)
 
 
 def offline_lengths(case: Case) -> Iterator[Lengths]:
@@ -147,11 +171,18 @@ def offline_lengths(case: Case) -> Iterator[Lengths]:
     dice = random.Random(f"offline/{case.seed}")
     inputs, outputs = (384, 48) if case.device.startswith("cpu") else (2048, 160)
     longest = 3000 if case.device.startswith("cpu") else 24000
-    for _ in cycle((0,)):
+    for _ in repeat(None):
         yield (
             min(longest, max(16, round(inputs * dice.lognormvariate(0.0, 0.7)))),
             max(4, round(outputs * dice.lognormvariate(0.0, 0.6))),
         )
+
+
+def steady_load(case: Case, device: SimulatedDevice, online: list[TraceRequest]) -> SimulatedLoad:
+    """Chat of a case in a window that opens with a lifetime of offline work behind it."""
+    ends_s = online[-1].arrival_s
+    lead_s, drain_s = lifetime_s(case, device), max(60.0, ends_s / 4)
+    return SimulatedLoad(online, None, OUTSTANDING, ends_s, lead_s, drain_s)
 
 
 def p99s(run: SystemRun) -> dict[str, float]:
@@ -172,7 +203,7 @@ def run_case(
     device = make_device(case.device)
     online = online_requests(case, device, workloads)
     duration_s = online[-1].arrival_s
-    load = SimulatedLoad(online, None, 256, duration_s, duration_s / 10, max(60.0, duration_s / 4))
+    load = steady_load(case, device, online)
     slo = Slo(1e3, 1e3)
 
     def play(policy: str, settings: PolicySettings, slo: Slo, device: SimulatedDevice) -> SystemRun:
@@ -271,7 +302,7 @@ def main() -> None:
     loads = (*TRACES, "gamma", "on-off") if args.policies else LOADS
     loads = tuple(args.loads.split(",")) if args.loads else loads
     cases = [
-        Case(device, load, int(seed), NUM_ONLINE if args.policies else NUM_FOR_RULES)
+        Case(device, load, int(seed), **({} if args.policies else FOR_RULES))
         for device in args.devices.split(",")
         for load in loads
         for seed in args.seeds.split(",")

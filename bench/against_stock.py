@@ -3,7 +3,7 @@
     python -m bench.against_stock                  # a quarter of an hour on two cores
     python -m bench.against_stock --seconds 200    # begins nothing new after that; call it again
 
-Chat, batches and ratios are those of bench.ablation, 320 chats a cell. Stock's setting, five chunk
+Chat, batches, windows and ratios are those of bench.ablation. Stock's setting, five chunk
 sizes with and without mixing, is chosen for each device and load by P90 of first tokens on a seed
 of its own, and shown on three others; so is the best of those that mix, whose gaps are shorter.
 Writes bench/results/against_stock.json cell by cell, and prints a table of it, with what was asked.
@@ -23,8 +23,7 @@ from typing import Any
 
 from bench.ablation import (
     DEVICES,
-    NUM_FOR_RULES,
-    NUM_ONLINE,
+    FOR_RULES,
     TRACES,
     WITH_PACE,
     WORKLOADS,
@@ -90,11 +89,11 @@ def todo(cells: list[Cell], devices: list[str], loads: list[str]) -> Iterator[tu
         for load in loads:
             choice = find(cells, device, load, (CHOICE_SEED,))
             if not choice:
-                yield Case(device, load, CHOICE_SEED, NUM_FOR_RULES), stock_systems()
+                yield Case(device, load, CHOICE_SEED, **FOR_RULES), stock_systems()
                 continue
             for seed in SEEDS:
                 if not find(cells, device, load, (seed,)):
-                    yield Case(device, load, seed, NUM_ONLINE), shown_systems(choice[0])
+                    yield Case(device, load, seed), shown_systems(choice[0])
 
 
 def run_all(cells: list[Cell], args: argparse.Namespace) -> None:

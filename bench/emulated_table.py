@@ -25,7 +25,7 @@ from typing import Any
 
 from bench.ablation import (
     DEVICES,
-    NUM_ONLINE,
+    OUTSTANDING,
     WORKLOADS,
     Case,
     offline_lengths,
@@ -50,7 +50,6 @@ PROFILES = Path(".coserve") / "bench" / "profiles"
 EMULATED_DEVICES = DEVICES[:-1]
 SEED = 101
 NUM_DOCUMENTS = 20_000
-OUTSTANDING = 256
 LEAD = 2.0
 """Of the time that the prompts of all outstanding documents take alone: then slots are full, and
 documents end one by one."""
@@ -238,7 +237,7 @@ def main() -> int:
     targets = [f"--tbt-ms={args.tbt_ms}"] if args.tbt_ms else []
     for device in args.devices.split(","):
         for load in args.loads.split(","):
-            case = Case(device, load, SEED, NUM_ONLINE)
+            case = Case(device, load, SEED, lifetimes=0.0)
             there = find(cells, device, load, (SEED,))
             if not there:
                 cells.append(run_cell(case, wanted, targets))

@@ -25,18 +25,20 @@ from statistics import mean
 from typing import Any
 
 from bench.ablation import (
-    NUM_FOR_RULES,
+    FOR_RULES,
+    OUTSTANDING,
     WORKLOADS,
     Case,
     make_device,
     offline_lengths,
     online_requests,
     p99s,
+    steady_load,
 )
 from engine_adapter.scheduling.policies.registry import create_policy
 from engine_adapter.scheduling.targets import Slo
 from engine_adapter.simulator.device import engine_for
-from engine_adapter.simulator.replay import SimulatedLoad, replay
+from engine_adapter.simulator.replay import replay
 from engine_adapter.simulator.times import Noise
 from engine_adapter.workload.summary import SystemRun
 
@@ -48,9 +50,9 @@ SCALES = (0.5, 0.7, 0.85, 1.0, 1.25, 1.6, 2.2, 3.0)
 TIGHT = (0.25, 0.35)
 LOOSE = 5.0
 BOTH, CHUNK, STOCK = "both targets", "chunk", "stock"
-OUTSTANDING = (4, 8, 16, 32, 64, 128, 256)
+ADMITTED = (4, 8, 16, 32, 64, 128, 256)
 CHUNKS = (256, 512, 1024, 2048, 4096)
-PRIORITY_OUTSTANDING = (16, 64, 256)
+PRIORITY_ADMITTED = (16, 64, 256)
 WIDTH, HEIGHT, MARGIN, MOST_RATIO = 430, 300, 46, 5.0
 AXES = {"ttft_s": "P99 of first tokens", "gap_s": "P99 of gaps"}
 
@@ -72,7 +74,7 @@ def sweep(case: Case, workloads: Path) -> list[Point]:
     device = make_device(case.device)
     online = online_requests(case, device, workloads)
     duration_s = online[-1].arrival_s
-    load = SimulatedLoad(online, None, 256, duration_s, duration_s / 10, max(60.0, duration_s / 4))
+    load = steady_load(case, device, online)
 
     def play(policy: str, slo: Slo, outstanding: int, setting: str = "") -> SystemRun:
         offline = offline_lengths(case) if outstanding else None
@@ -99,23 +101,23 @@ def sweep(case: Case, workloads: Path) -> list[Point]:
         return Point(policy, line, setting, ttft_s, gap_s, offline)
 
     ours = [
-        point(OURS, f"{line} × {scale:g}", play(OURS, slo, 256), line)
+        point(OURS, f"{line} × {scale:g}", play(OURS, slo, OUTSTANDING), line)
         for line, settings in swept_targets.items()
         for scale, slo in settings
     ]
     loose = targets.scaled(LOOSE)
     ours += [
-        point(OURS, f"chunk of {chunk}", play(OURS, loose, 256, f"{chunk}"), CHUNK)
+        point(OURS, f"chunk of {chunk}", play(OURS, loose, OUTSTANDING, f"{chunk}"), CHUNK)
         for chunk in CHUNKS
     ]
     plain = [
         point(NON_PREEMPTIVE, f"{num} outstanding", play(NON_PREEMPTIVE, targets, num))
-        for num in OUTSTANDING
+        for num in ADMITTED
     ]
     swept = [
         point(PRIORITY, f"{at}, {num} outstanding", play(PRIORITY, targets, num, at))
         for at in (f"{chunk}{mixed}" for chunk in CHUNKS for mixed in ("", "+mixed"))
-        for num in PRIORITY_OUTSTANDING
+        for num in PRIORITY_ADMITTED
     ]
     return ours + plain + swept
 
@@ -251,7 +253,7 @@ def main() -> int:
     asked.add_argument("--processes", type=int, default=2)
     args = asked.parse_args()
     cases = [
-        Case(device, load, int(seed), NUM_FOR_RULES)
+        Case(device, load, int(seed), **FOR_RULES)
         for device in args.devices.split(",")
         for load in args.loads.split(",")
         for seed in args.seeds.split(",")

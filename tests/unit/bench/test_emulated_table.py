@@ -5,14 +5,13 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any
 
-from bench.ablation import NUM_ONLINE, Case, make_device, offline_lengths
+from bench.ablation import OUTSTANDING, Case, make_device, offline_lengths
 from bench.against_stock import CHOICE_SEED, tables
 from bench.emulated_table import (
     EARLY,
     JUST_IN_TIME,
     NO_PREEMPTION,
     OURS,
-    OUTSTANDING,
     SEED,
     calibrated,
     completed,
@@ -24,12 +23,13 @@ from bench.emulated_table import (
 )
 
 DEVICE = "h200-llama-3.1-8b"
+CASE = Case(DEVICE, "gamma", SEED)
 
 
 def test_slots_are_full_before_the_first_chat() -> None:
     device = make_device(DEVICE)
-    lead = lead_s(Case(DEVICE, "gamma", SEED, NUM_ONLINE), device)
-    documents = islice(offline_lengths(Case(DEVICE, "gamma", SEED, NUM_ONLINE)), OUTSTANDING)
+    lead = lead_s(CASE, device)
+    documents = islice(offline_lengths(CASE), OUTSTANDING)
     assert lead > sum(tokens for tokens, _ in documents) * device.prompt_token_s(0)
     assert device.shape.total_slots == OUTSTANDING
 
