@@ -161,6 +161,12 @@ def lacking(cell: Cell, wanted: Sequence[str]) -> list[str]:
     return [name for name in systems_of(device, load, wanted) if name not in cell["systems"]]
 
 
+def comparable(cells: Iterable[Cell]) -> list[Cell]:
+    """Those in ratios that have what all the others are set beside."""
+    needed = {REFERENCE, OURS, NO_PREEMPTION}
+    return [in_ratios(cell) for cell in cells if needed <= cell["systems"].keys()]
+
+
 def completed(cell: Cell, more: Cell) -> Cell:
     """The cell with the systems that it lacked; what it had stays as it is."""
     return {**cell, **{of: more[of] | cell[of] for of in ("systems", "beside_simulated")}}
@@ -248,7 +254,7 @@ def main() -> int:
             else:
                 continue
             args.out.write_text(json.dumps(cells, indent=1) + "\n")
-    shown = [in_ratios(cell) for cell in cells]
+    shown = comparable(cells)
     choices = [cell for cell in simulated_cells() if cell["case"][2] == CHOICE_SEED]
     show_means(shown, choices, EMULATED_DEVICES)
     print("\n" + "\n".join(tables(shown, choices, EMULATED_DEVICES)))

@@ -14,6 +14,7 @@ from bench.emulated_table import (
     OURS,
     SEED,
     calibrated,
+    comparable,
     completed,
     early_lines,
     in_ratios,
@@ -67,6 +68,11 @@ def test_a_cell_is_shown_as_the_simulated_ones_are_and_misses_stand_out() -> Non
     assert "| gamma | 0.50 · 0.50 · **0.90** | – |" in lines
     assert "| gamma | **1.09** · 0.92 · 1.00 | – |" in lines
     assert lines.count("0 of 1 win all three") == 2
+
+
+def test_a_cell_is_set_beside_the_others_once_it_has_what_they_are_compared_with() -> None:
+    begun = {**CELL, "systems": {"online-only": CELL["systems"]["online-only"]}}
+    assert comparable([begun, CELL]) == [in_ratios(CELL)]
 
 
 def test_early_first_tokens_are_shown_where_they_were_run() -> None:
