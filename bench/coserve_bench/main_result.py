@@ -17,7 +17,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 EMULATED = ROOT / "bench/results/coserve/emulated-a100.json"
-MEASURED = ROOT / "bench/results/coserve/starting-case-p90-deadlines.json"
+MEASURED = ROOT / "bench/results/coserve/cpu-p99-gamma.json"
 PICTURE = ROOT / "docs/images/main-result.svg"
 README = ROOT / "README.md"
 MARKS = re.compile(r"(<!-- (main|measured) result -->\n).*?(<!-- end of \2 result -->)", re.DOTALL)
