@@ -62,10 +62,10 @@ def shown_systems(choice: Cell) -> Systems:
     plain = PolicySettings()
     made: Systems = {name: (name, plain) for name in OTHERS}
     made[f"{OURS}{WITH_PACE}"] = (OURS, plain)
-    best = best_setting(choice)
-    chunk = best.partition("@")[2].partition("+")[0]
+    settings = chosen(choice)
+    chunk = settings[BEST].partition("@")[2].partition("+")[0]
     made[f"sglang_no_preemption@{chunk}"] = ("sglang_no_preemption", plain)
-    return {**made, best: (STOCK, plain), best_setting(choice, "+mixed"): (STOCK, plain)}
+    return {**made, **dict.fromkeys(settings.values(), (STOCK, plain))}
 
 
 def best_setting(choice: Cell, ending: str = "") -> str:
@@ -76,6 +76,12 @@ def best_setting(choice: Cell, ending: str = "") -> str:
         if name.startswith(STOCK) and name.endswith(ending)
     }
     return min(rows, key=lambda name: (round(rows[name]["ttft_p90_s"], 2), -rows[name]["offline"]))
+
+
+def chosen(choice: Cell) -> dict[str, str]:
+    """Stock's systems by why they were chosen; a cell may have noted what it was run with."""
+    noted: dict[str, str] | None = choice.get("chosen")
+    return noted or {BEST: best_setting(choice), MIXED: best_setting(choice, "+mixed")}
 
 
 def find(cells: list[Cell], device: str, load: str, seeds: tuple[int, ...] = SEEDS) -> list[Cell]:
@@ -124,8 +130,8 @@ def renamed(cells: list[Cell], choices: list[Cell]) -> list[Cell]:
         choice = next(one for one in choices if one["case"][:2] == cell["case"][:2])
         rows = {name.partition("@")[0]: row for name, row in cell["systems"].items()}
         rows.pop(STOCK, None)
-        for name, ending in ((BEST, ""), (MIXED, "+mixed")):
-            if (setting := best_setting(choice, ending)) in cell["systems"]:
+        for name, setting in chosen(choice).items():
+            if setting in cell["systems"]:
                 rows[name] = cell["systems"][setting]
         made.append({**cell, "systems": rows})
     return made
@@ -235,8 +241,8 @@ def main() -> int:
     choices = [cell for cell in cells if cell["case"][2] == CHOICE_SEED]
     show_means(cells, choices, DEVICES)
     for choice in choices:
-        chosen = best_setting(choice), best_setting(choice, "+mixed")
-        print("chosen", *choice["case"][:2], *(one.partition("@")[2] for one in chosen))
+        settings = (name.partition("@")[2] for name in chosen(choice).values())
+        print("chosen", *choice["case"][:2], *settings)
     missing = sum(1 for _ in todo(cells, list(DEVICES), list(LOADS)))
     if not missing:
         print("\n" + "\n".join(tables(cells, choices, DEVICES)))

@@ -18,7 +18,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from functools import cache, partial
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,17 @@ from bench.ablation import (
     offline_lengths,
     online_requests,
 )
-from bench.against_stock import CHOICE_SEED, LOADS, Cell, best_setting, find, show_means, tables
+from bench.against_stock import (
+    BEST,
+    CHOICE_SEED,
+    LOADS,
+    MIXED,
+    Cell,
+    chosen,
+    find,
+    show_means,
+    tables,
+)
 from bench.against_stock import RESULTS as SIMULATED
 from bench.calibration import Run, beside, inside, simulated, without_overlap
 from bench.coserve_bench.compare import Comparison, run_to_end
@@ -60,19 +70,22 @@ OTHERS = NO_PREEMPTION, "sarathi-p", "conserve-v1"
 SYSTEMS = (REFERENCE, OURS, EARLY, JUST_IN_TIME, "best", "mixing", *OTHERS)
 
 
-@cache
-def simulated_cells() -> list[Cell]:
-    """What the simulator found, its choices among stock's settings included."""
+def simulated_choice(device: str, load: str) -> dict[str, str]:
+    """Stock's settings that the simulator chose, by why it did."""
     cells: list[Cell] = json.loads(SIMULATED.read_text())
-    return cells
+    return chosen(find(cells, device, load, (CHOICE_SEED,))[0])
 
 
-def systems_of(device: str, load: str, wanted: Sequence[str]) -> list[str]:
-    """The benchmark's systems; stock's best settings are those that the simulator chose."""
-    choice = find(simulated_cells(), device, load, (CHOICE_SEED,))[0]
-    settings = {"best": best_setting(choice), "mixing": best_setting(choice, "+mixed")}
-    named = [settings.get(name, name).replace("sglang_priority", STOCK) for name in wanted]
+def systems_of(settings: dict[str, str], wanted: Sequence[str]) -> list[str]:
+    """The benchmark's systems, `best` and `mixing` by stock's settings."""
+    by_name = {"best": settings[BEST], "mixing": settings[MIXED]}
+    named = [by_name.get(name, name).replace("sglang_priority", STOCK) for name in wanted]
     return list(dict.fromkeys(named))
+
+
+def choices_of(cells: Iterable[Cell]) -> list[Cell]:
+    """What the cells were run with, as the simulator's choices are kept."""
+    return [{**cell, "case": [*cell["case"][:2], CHOICE_SEED]} for cell in cells]
 
 
 def lead_s(case: Case, device: SimulatedDevice) -> float:
@@ -128,10 +141,12 @@ def r_lengths(request: TraceRequest) -> Lengths:
     return request.input_tokens, request.output_tokens
 
 
-def run_cell(case: Case, wanted: Sequence[str], targets: Sequence[str] = ()) -> Cell:
+def run_cell(
+    case: Case, settings: dict[str, str], wanted: Sequence[str], targets: Sequence[str] = ()
+) -> Cell:
     """One cell on the emulated device, then simulated; targets as in :func:`options_of`."""
     device = without_overlap(find_device(case.device, EngineSize()))
-    systems = systems_of(case.device, case.load, wanted)
+    systems = systems_of(settings, wanted)
     with tempfile.TemporaryDirectory(prefix="cet-") as name:
         options = options_of(case, device, systems, Path(name), targets)
         comparison = Comparison(options)
@@ -149,6 +164,7 @@ def run_cell(case: Case, wanted: Sequence[str], targets: Sequence[str] = ()) -> 
         "n": len(online),
         "duration_s": round(options.duration_s, 1),
         "targets_ms": found["environment"]["slo_ms"][0],
+        "chosen": settings,
         "systems": {system: short(figures) for system, figures in shown.items()},
         "beside_simulated": pairs,
         "environment": environment(),
@@ -157,8 +173,7 @@ def run_cell(case: Case, wanted: Sequence[str], targets: Sequence[str] = ()) -> 
 
 def lacking(cell: Cell, wanted: Sequence[str]) -> list[str]:
     """Those of the wanted systems that the cell has no figures of."""
-    device, load, _ = cell["case"]
-    return [name for name in systems_of(device, load, wanted) if name not in cell["systems"]]
+    return [name for name in systems_of(cell["chosen"], wanted) if name not in cell["systems"]]
 
 
 def comparable(cells: Iterable[Cell]) -> list[Cell]:
@@ -246,16 +261,16 @@ def main() -> int:
             case = Case(device, load, SEED, lifetimes=0.0)
             there = find(cells, device, load, (SEED,))
             if not there:
-                cells.append(run_cell(case, wanted, targets))
+                cells.append(run_cell(case, simulated_choice(device, load), wanted, targets))
             elif names := lacking(there[0], wanted):
                 own = [f"--{of}-ms={value}" for of, value in there[0]["targets_ms"].items()]
-                more = run_cell(case, [REFERENCE, *names], own)
+                more = run_cell(case, there[0]["chosen"], [REFERENCE, *names], own)
                 cells[cells.index(there[0])] = completed(there[0], more)
             else:
                 continue
             args.out.write_text(json.dumps(cells, indent=1) + "\n")
     shown = comparable(cells)
-    choices = [cell for cell in simulated_cells() if cell["case"][2] == CHOICE_SEED]
+    choices = choices_of(cells)
     show_means(shown, choices, EMULATED_DEVICES)
     print("\n" + "\n".join(tables(shown, choices, EMULATED_DEVICES)))
     print("first tokens planned early", "", *early_lines(cells), "", sep="\n")

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Any
 
 from bench.ablation import OUTSTANDING, Case, make_device, offline_lengths
-from bench.against_stock import CHOICE_SEED, tables
+from bench.against_stock import BEST, MIXED, tables
 from bench.emulated_table import (
     EARLY,
     JUST_IN_TIME,
@@ -14,13 +14,15 @@ from bench.emulated_table import (
     OURS,
     SEED,
     calibrated,
+    choices_of,
     comparable,
     completed,
     early_lines,
     in_ratios,
     lacking,
     lead_s,
-    simulated_cells,
+    simulated_choice,
+    systems_of,
 )
 
 DEVICE = "h200-llama-3.1-8b"
@@ -47,6 +49,7 @@ def figures(ttft: float, tbt: float, tpot: float, offline: float) -> dict[str, A
 
 CELL: dict[str, Any] = {
     "case": [DEVICE, "gamma", SEED],
+    "chosen": {BEST: "sglang_priority@2048", MIXED: "sglang_priority@1024+mixed"},
     "systems": {
         "online-only": figures(100.0, 50.0, 10.0, 0.0),
         OURS: figures(120.0, 55.0, 13.0, 900.0),
@@ -62,8 +65,7 @@ CELL: dict[str, Any] = {
 
 
 def test_a_cell_is_shown_as_the_simulated_ones_are_and_misses_stand_out() -> None:
-    choices = [cell for cell in simulated_cells() if cell["case"][2] == CHOICE_SEED]
-    lines = tables([in_ratios(CELL)], choices, [DEVICE, "h100-llama-3.1-8b"])
+    lines = tables([in_ratios(CELL)], choices_of([CELL]), [DEVICE, "h100-llama-3.1-8b"])
     assert "| gamma | **1.20** · 1.10 · 1.30 · 90 % | – |" in lines
     assert "| gamma | 0.50 · 0.50 · **0.90** | – |" in lines
     assert "| gamma | **1.09** · 0.92 · 1.00 | – |" in lines
@@ -98,3 +100,11 @@ def test_only_systems_that_a_cell_lacks_are_run_and_what_it_had_stays() -> None:
     assert cell["systems"]["online-only"] == CELL["systems"]["online-only"]
     assert lacking(cell, wanted) == []
     assert cell["beside_simulated"].keys() == {JUST_IN_TIME, *CELL["beside_simulated"]}
+
+
+def test_a_new_cell_has_the_settings_that_the_simulator_chose() -> None:
+    settings = simulated_choice(DEVICE, "gamma")
+    assert settings[BEST].startswith("sglang_priority@")
+    assert settings[MIXED].endswith("+mixed")
+    best = settings[BEST].replace("_", "-")
+    assert systems_of(settings, ["online-only", "best", OURS]) == ["online-only", best, OURS]
