@@ -116,8 +116,7 @@ def online_requests(case: Case, device: SimulatedDevice, workloads: Path) -> lis
     work_s = 0.0
     while len(made) < case.num_online or work_s < least_s:
         made.append(r := next(some))
-        work_s += r.input_tokens * device.prompt_token_s(r.input_tokens)
-        work_s += r.output_tokens * device.output_token_s(r.input_tokens + r.output_tokens // 2)
+        work_s += device.request_s(r.input_tokens, r.output_tokens)
     made.sort(key=lambda r: r.arrival_s)
     assert len({r.arrival_s for r in made}) > len(made) // 10, "arrivals are not spread"
     from_s = made[0].arrival_s if traced else 0.0
@@ -158,12 +157,8 @@ def _generated(case: Case) -> Iterator[TraceRequest]:
 
 def lifetime_s(case: Case, device: SimulatedDevice) -> float:
     """What the outstanding offline requests take with all that chat leaves of the device."""
-    work_s = sum(
-        inputs * device.prompt_token_s(inputs)
-        + outputs * device.output_token_s(inputs + outputs // 2)
-        for inputs, outputs in islice(offline_lengths(case), OUTSTANDING)
-    )
-    return work_s / (1.0 - BUSY)
+    outstanding = islice(offline_lengths(case), OUTSTANDING)
+    return sum(device.request_s(*lengths) for lengths in outstanding) / (1.0 - BUSY)
 
 
 def offline_lengths(case: Case) -> Iterator[Lengths]:

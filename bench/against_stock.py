@@ -1,6 +1,6 @@
 """Every policy beside SGLang's own priorities at their best: four devices, six loads, simulated.
 
-    python -m bench.against_stock                  # a quarter of an hour on two cores
+    python -m bench.against_stock                  # half an hour on two cores
     python -m bench.against_stock --seconds 200    # begins nothing new after that; call it again
 
 Chat, batches, windows and ratios are those of bench.ablation. Stock's setting, five chunk

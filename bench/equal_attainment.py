@@ -121,11 +121,7 @@ def chat(case: Case, device: SimulatedDevice) -> list[TraceRequest]:
         )
         for r in trace
     ]
-    work_s = mean(
-        r.input_tokens * device.prompt_token_s(r.input_tokens)
-        + r.output_tokens * device.output_token_s(r.input_tokens + r.output_tokens // 2)
-        for r in trace
-    )
+    work_s = mean(device.request_s(r.input_tokens, r.output_tokens) for r in trace)
     span_s = trace[-1].arrival_s - trace[0].arrival_s
     stretch = work_s / BUSY / (span_s / len(trace))
     place, at_s, made = dice.randrange(len(trace)), 0.0, []
