@@ -72,9 +72,6 @@ PACE = 1.2
 """Targets of pace are so many times online-only's P99: asked is at most 1.3."""
 PACES = (1.1, 1.4, 1.7, 2.2)
 
-EVEN, EVEN_SHARE = "prompts spread", 0.625
-"""Not the default: offline prompts have this share of the chunk at most beside answers."""
-
 PLANNED, PLANNED_SHARES = "first tokens at", (0.3, 0.7, 1.0)
 """Not the default: first tokens are planned for another share of their target (decision 0253)."""
 
@@ -248,10 +245,9 @@ def rule_systems() -> dict[str, tuple[str, PolicySettings]]:
         made[f"- {rule}"] = ("conserve_v2", replace(plain, without=frozenset({rule})))
     for name, change in SWITCHES.items():
         made[f"- {name}"] = ("conserve_v2", replace(plain, **change))  # type: ignore[arg-type]
-    made[EVEN] = ("conserve_v2", replace(plain, offline_chunk_share=EVEN_SHARE))
-    for rule in ("uncut", "quantile"):
-        made[f"- {rule}{WITH_PACE}"] = made[f"- {rule}"]
-    return {**made, f"conserve_v2{WITH_PACE}": made["conserve_v2"]}
+    for name in ("- quantile", "conserve_v2"):
+        made[f"{name}{WITH_PACE}"] = made[name]
+    return made
 
 
 def policy_systems() -> dict[str, tuple[str, PolicySettings]]:

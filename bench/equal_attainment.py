@@ -73,9 +73,6 @@ Knob = tuple[float, int, int]
 SCALES = (0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0, 1.1, 1.2, 1.35, 1.5)
 SHARES = (2, 4, 8, 12, 16, 24, 32, 40, 48, 64, 80, 96, 128, 192, OUTSTANDING)
 TARGETED = ("conserve_v2", "conserve_v1", "xllm", "bros")
-WITHOUT_RULES = ("conserve_v2 - uncut",)
-EVEN = " @ "
-"""Offline prompts have at most a share of the chunk beside answers: ``conserve_v2 @ 0.625``."""
 COUNTED = (
     "sarathi_p", "non_preemptive", "round_robin", "fastgen", "vllm", "vllm_swap", "orca",
     "fastserve", "multires", "ecoserve", "distserve",
@@ -155,10 +152,7 @@ def play(case: Case, policy: str, knob: Knob, slo: Slo) -> tuple[SystemRun, Trac
     )
     name, _, left_out = policy.partition(" - ")
     without = frozenset(left_out.split("+") if left_out else ())
-    name, _, share = name.partition(EVEN)
-    settings = PolicySettings(
-        token_budget=chunk_tokens, without=without, offline_chunk_share=float(share or 1.0)
-    )
+    settings = PolicySettings(token_budget=chunk_tokens, without=without)
     shown, seed = replace(slo, tbt_s=slo.tbt_s * scale), f"{case.seed}/{policy}"
     if policy in TWO_POOLS:
         pools = TwoPools(
@@ -273,7 +267,7 @@ def main() -> None:
     asked.add_argument(
         "--steps", default="", help="tokens of a step to try, comma separated; the best is kept"
     )
-    asked.add_argument("--policies", default=",".join((*TARGETED, *WITHOUT_RULES, *COUNTED)))
+    asked.add_argument("--policies", default=",".join((*TARGETED, *COUNTED)))
     asked.add_argument("--seeds", default=",".join(map(str, SEEDS)))
     asked.add_argument("--workloads", type=Path, default=WORKLOADS)
     asked.add_argument("--processes", type=int, default=2)

@@ -392,20 +392,8 @@ class Harvester:
         builder.chunk_left = min(builder.chunk_left, least)
         self._take_chunks(UNBOUNDED_S)
 
-    def _spread(self) -> None:
-        """Beside decoding requests, no more of the chunk than the setting says.
-
-        A prompt token costs less in the idle part of a decode step than in the chunk's second
-        half. A chunk that is larger than what answers make room for alternates with none.
-        """
-        builder, share = self._builder, self._settings.offline_chunk_share
-        if share < 1.0 and (self._rows.offline_decode or self._rows.online_decode):
-            most = max(builder.page_tokens, int(share * builder.snapshot.limits.max_chunk_tokens))
-            builder.chunk_left = min(builder.chunk_left, most)
-
     def _take_chunks(self, budget_s: float) -> None:  # noqa: C901
         builder, admission = self._builder, self._admission
-        self._spread()
         for row in self._rows.offline_partial:
             if builder.chunk_left <= 0 or builder.rows_left <= 0:
                 return

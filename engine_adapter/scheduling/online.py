@@ -9,7 +9,7 @@ those in it more than it saves the others: a step of two prompts ends for both w
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from engine_adapter.scheduling.builder import UNBOUNDED_S, PlanBuilder, with_rows
 from engine_adapter.scheduling.latency import StepLoad
@@ -17,7 +17,6 @@ from engine_adapter.scheduling.memory import VictimPool
 from engine_adapter.scheduling.queue import RowsByRole
 from engine_adapter.scheduling.request import Phase, RequestRow, pages_for
 from engine_adapter.scheduling.snapshot import ReadyRows, Snapshot
-from engine_adapter.scheduling.targets import Slo
 
 # --- What online requests have been like: how long their prompts are, and how often one comes.
 
@@ -54,137 +53,10 @@ class OnlineArrivals:
         return max(1, round(self._mean))
 
 
-# --- Which promise is kept less well of late: first tokens in time, or gaps.
-
-KEPT_OF_FIRST_TOKENS = 0.99
-KEPT_OF_STEPS = 0.999
-"""What one event leaves of those before it: a minute of either, on a GPU that serves chat."""
-
-
-class LateShare:
-    """The share of late ones, old ones counting less and less.
-
-    Args:
-        kept: Weight that is left of what was counted, each time something is added.
-    """
-
-    def __init__(self, kept: float) -> None:
-        """Nothing was late yet."""
-        self._kept = kept
-        self._late = self._all = 0.0
-
-    def add(self, num: int, *, late: bool) -> None:
-        """Count so many at once."""
-        self._late = self._late * self._kept + (num if late else 0)
-        self._all = self._all * self._kept + num
-
-    @property
-    def share(self) -> float:
-        """Late ones of all; 0 before the first."""
-        return self._late / self._all if self._all else 0.0
-
-
-class Promises:
-    """How the two promises to online requests were kept: read off the snapshots as they come."""
-
-    def __init__(self) -> None:
-        """Start with both kept."""
-        self.first_tokens = LateShare(KEPT_OF_FIRST_TOKENS)
-        self.gaps = LateShare(KEPT_OF_STEPS)
-        self._seen_at_s = self._decoded_at_s = -math.inf
-        self._had_rows, self._num_decoding = False, 0
-
-    def update(self, snapshot: Snapshot, rows: Sequence[RequestRow]) -> None:
-        """Take in what the last step did.
-
-        Args:
-            snapshot: Now.
-            rows: Online requests that decode.
-        """
-        now_s, slo = snapshot.now_s, snapshot.slo
-        if self._num_decoding:
-            late = now_s - self._decoded_at_s > slo.tbt_s
-            self.gaps.add(self._num_decoding, late=late)
-        if self._num_decoding or not self._had_rows:
-            self._decoded_at_s = now_s
-        for row in rows:
-            if row.first_token_at_s > self._seen_at_s:
-                late = row.first_token_at_s - row.arrival_at_s > slo.ttft_s
-                self.first_tokens.add(1, late=late)
-        self._seen_at_s, self._had_rows, self._num_decoding = now_s, bool(rows), 0
-
-    def planned(self, num_decoding: int) -> None:
-        """The step to come has a token for so many online requests that decode."""
-        self._num_decoding = num_decoding
-
-    def prompt_budget_s(
-        self, builder: PlanBuilder, rows: list[RequestRow], decode_s: float
-    ) -> float:
-        """The gap cap; lifted for a late prompt while first tokens are kept less well than gaps."""
-        if self.first_tokens_suffer(builder.snapshot.slo):
-            return online_prefill_budget_s(builder, rows, decode_s)
-        return cut_budget_s(builder, rows, decode_s)
-
-    def first_tokens_suffer(self, slo: Slo) -> bool:
-        """Whether first tokens are later than gaps, each beside what its percentile allows."""
-        allowed = (1.0 - slo.ttft_share) / (1.0 - slo.tbt_share)
-        return self.first_tokens.share > allowed * self.gaps.share
-
-
 # --- How long a step may take, for the next tokens of online requests.
 
 # Behind so many prompts the next one is late in any case, and planning has its price.
 MAX_PROMPTS_WAITING = 32
-# Of the time that a prompt has left, what cutting it may take: others come meanwhile.
-CUT_SHARE = 0.5
-
-
-def online_prefill_budget_s(builder: PlanBuilder, rows: list[RequestRow], decode_s: float) -> float:
-    """Bound for a step that computes online prompt tokens while online requests decode.
-
-    Prompts are cut so that the gap of the decoding requests stays inside the TBT target, as in
-    ConServe v2, as long as those that wait have their first token in half of the time that is left
-    to their TTFT targets: requests that come meanwhile wait behind them. When one would not,
-    the cut is lifted: one long gap for the decoding requests costs less than a missed first
-    token, and stretching a prompt over many steps pays the constant part of a step many times.
-    For a prompt behind the oldest it is lifted only if it is in time then.
-
-    Args:
-        builder: The step, with the online decoding requests taken that share it.
-        rows: Online requests with prompt tokens left, oldest first.
-        decode_s: Time of the decode step that follows, if the decoding requests have one of their
-            own.
-    """
-    snapshot = builder.snapshot
-    if not builder.has_decode and decode_s == 0.0:
-        return math.inf
-    tbt_s = snapshot.slo.tbt_s
-    per_step = builder.chunk_room(rows[0], tbt_s - decode_s)
-    if per_step <= 0:
-        return math.inf
-    num_tokens = 0
-    for row in rows[:MAX_PROMPTS_WAITING]:
-        num_tokens += row.remaining_tokens
-        left_s = row.arrival_at_s + snapshot.slo.ttft_s - snapshot.now_s
-        late = -(-num_tokens // per_step) * tbt_s > CUT_SHARE * left_s
-        if late and (row is rows[0] or _uncut_s(builder, num_tokens) <= left_s):
-            return math.inf
-    return tbt_s - decode_s
-
-
-def cut_budget_s(builder: PlanBuilder, rows: list[RequestRow], decode_s: float) -> float:
-    """The TBT target alone, unless no token of the oldest prompt fits it."""
-    if not builder.has_decode and decode_s == 0.0:
-        return math.inf
-    budget_s = builder.snapshot.slo.tbt_s - decode_s
-    return budget_s if builder.chunk_room(rows[0], budget_s) > 0 else math.inf
-
-
-def _uncut_s(builder: PlanBuilder, num_tokens: int) -> float:
-    """Predicted time of so many prompt tokens and the decoding requests of the step, uncut."""
-    load = builder.load.copy()
-    load.add_chunk(num_tokens, 0)
-    return builder.model.predict(load)
 
 
 def next_token_slack_s(builder: PlanBuilder, rows: ReadyRows) -> float:
@@ -292,15 +164,11 @@ def unblock(builder: PlanBuilder, rows: Iterable[RequestRow], victims: VictimPoo
             return
 
 
-PromptBudget = Callable[[PlanBuilder, list[RequestRow], float], float]
-
-
 class OnlineFiller:
     """Takes online requests into a step.
 
     Args:
-        prompt_budget: Bound of a step with online prompts, given the builder with its decoding
-            requests taken, the prompts, oldest first, and the time of a decode step to come.
+        cuts: Prompts beside decoding requests are cut to the gap cap; otherwise to the chunk alone.
         fetches: The policy fetches rows whose KV is on the host; others compute them again.
         growth_tokens: Output tokens for which pages are kept back, for each online request that
             holds a slot, when another begins: without, those that answer take pages from each
@@ -308,12 +176,11 @@ class OnlineFiller:
     """
 
     def __init__(
-        self, prompt_budget: PromptBudget, *, fetches: bool = False, growth_tokens: int = 0
+        self, *, cuts: bool = False, fetches: bool = False, growth_tokens: int = 0
     ) -> None:
         """Start with a step of either kind."""
-        self._fetches = fetches
+        self._cuts, self._fetches = cuts, fetches
         self._growth_tokens, self._keep_pages = growth_tokens, 0
-        self._prompt_budget = prompt_budget
         self._prefilled_alone = False
         self._gap_s = 0.0
 
@@ -350,11 +217,6 @@ class OnlineFiller:
         all_decode = len(rows.online_decode.rows) == len(rows.online)
         return all_decode and not rows.online_waiting and self._gap_s == 0.0
 
-    @property
-    def decode_waits(self) -> bool:
-        """Whether the step has prompts alone, and the decoding requests wait for the next one."""
-        return self._prefilled_alone
-
     def leave_out(self) -> None:
         """The step is one of offline prompts: it counts towards the gap of the online requests."""
         self._prefilled_alone = True
@@ -371,13 +233,27 @@ class OnlineFiller:
         decode_s: float,
     ) -> None:
         self._make_room(builder, filling, victims)
-        budget_s = self._prompt_budget(builder, filling, decode_s)
+        budget_s = self._prompt_budget_s(builder, filling[0], decode_s)
         for row in filling:
             if row.rid in builder.taken:
                 continue
             keep = 0 if row.holds_slot else self._keep_pages
             if builder.chunk_left <= 0 or builder.chunk(row, budget_s, keep) == 0:
                 break
+
+    def _prompt_budget_s(self, builder: PlanBuilder, oldest: RequestRow, decode_s: float) -> float:
+        """The gap cap, unless no token of the oldest prompt fits it or nobody waits for one.
+
+        Args:
+            builder: The step, with the online decoding requests taken that share it.
+            oldest: The first that has prompt tokens left.
+            decode_s: Time of the decode step that follows, if those requests have one of their own.
+        """
+        alone = not builder.has_decode and decode_s == 0.0
+        if alone or not self._cuts:
+            return UNBOUNDED_S
+        budget_s = builder.snapshot.slo.tbt_s - decode_s
+        return budget_s if builder.chunk_room(oldest, budget_s) > 0 else UNBOUNDED_S
 
     def _make_room(
         self, builder: PlanBuilder, filling: list[RequestRow], victims: VictimPool

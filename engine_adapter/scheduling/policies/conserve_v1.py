@@ -17,7 +17,7 @@ from engine_adapter.scheduling.builder import UNARMED, PlanBuilder
 from engine_adapter.scheduling.harvest import Harvester
 from engine_adapter.scheduling.latency import LatencyModel, StepLevel
 from engine_adapter.scheduling.memory import VictimPool, fetch_online, order_checkpoints
-from engine_adapter.scheduling.online import OnlineArrivals, OnlineFiller, cut_budget_s
+from engine_adapter.scheduling.online import OnlineArrivals, OnlineFiller
 from engine_adapter.scheduling.plan import (
     Arrival,
     Decision,
@@ -57,7 +57,7 @@ class ConserveV1(PolicyBase):
         self._order = OfflineOrder(self.settings.batch_min_share)
         self._turns = Turns()
         self._arrivals = OnlineArrivals(self.settings.typical_online_tokens)
-        self._online = OnlineFiller(cut_budget_s, fetches=True)
+        self._online = OnlineFiller(cuts=True, fetches=True)
 
     def plan(self, snapshot: Snapshot) -> StepPlan:
         """Algorithm 1."""

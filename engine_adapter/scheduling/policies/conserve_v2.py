@@ -4,7 +4,7 @@ Every online request has a deadline for its next token: the TTFT target for the 
 cap and, where there is a target for it, the pace. Each step, in this order:
 
 1. every online decoding request;
-2. online prompt tokens, cut to the gap cap unless a first token would be late by that;
+2. online prompt tokens, cut to the gap cap;
 3. offline decoding requests and prompt tokens, as long as the predicted end of the step, at the
    quantile of measured over predicted time, is before the earliest deadline;
 4. without any online request, offline work alone, filled for throughput.
@@ -24,8 +24,6 @@ from engine_adapter.scheduling.memory import VictimPool, fetch_online, order_che
 from engine_adapter.scheduling.online import (
     OnlineArrivals,
     OnlineFiller,
-    Promises,
-    cut_budget_s,
     first_token_slack_s,
     next_token_slack_s,
 )
@@ -60,18 +58,14 @@ class ConserveV2(PolicyBase):
         self._order = OfflineOrder(self.settings.batch_min_share)
         self._turns = Turns()
         self._arrivals = OnlineArrivals(self.settings.typical_online_tokens)
-        self._promises = Promises()
-        prompt_budget = self._promises.prompt_budget_s if self.has("uncut") else cut_budget_s
-        self._online = OnlineFiller(
-            prompt_budget, fetches=True, growth_tokens=self.settings.growth_tokens
-        )
+        growth_tokens = self.settings.growth_tokens
+        self._online = OnlineFiller(cuts=True, fetches=True, growth_tokens=growth_tokens)
 
     def plan(self, snapshot: Snapshot) -> StepPlan:
         """Algorithm 1."""
         self._arrivals.update(snapshot)
         builder = self._builder(snapshot)
         rows = RowsByRole.of(snapshot)
-        self._promises.update(snapshot, rows.online_decode.rows)
         victims = VictimPool(builder, rows.offline, rows.online)
         harvester = Harvester(
             builder,
@@ -102,8 +96,6 @@ class ConserveV2(PolicyBase):
             online.close(builder.predicted_s())
             return bound_s, 0.0
         gap_s = online.take(builder, rows, victims)
-        if not online.decode_waits:
-            self._promises.planned(len(rows.online_decode.rows))
         fetch_online(builder, rows)
         builder.hold_back()
         budget_s = bound_s - gap_s

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from engine_adapter.scheduling.latency import LatencyModel
 from engine_adapter.scheduling.memory import VictimPool
-from engine_adapter.scheduling.online import OnlineFiller, online_prefill_budget_s
+from engine_adapter.scheduling.online import OnlineFiller
 from engine_adapter.scheduling.plan import StepPlan
 from engine_adapter.scheduling.policies.base import PolicyBase
 from engine_adapter.scheduling.policies.settings import PolicySettings
@@ -23,8 +23,7 @@ class OnlineOnly(PolicyBase):
     def __init__(self, model: LatencyModel, settings: PolicySettings | None = None) -> None:
         """Bind the latency model and the knobs."""
         super().__init__(model, settings)
-        growth_tokens = self.settings.growth_tokens
-        self._online = OnlineFiller(online_prefill_budget_s, growth_tokens=growth_tokens)
+        self._online = OnlineFiller(growth_tokens=self.settings.growth_tokens)
 
     def plan(self, snapshot: Snapshot) -> StepPlan:
         """Online decoding requests, then online prompts."""

@@ -29,7 +29,7 @@ class SarathiP(PolicyBase):
         """Bind the latency model and the knobs."""
         super().__init__(model, settings)
         self._order = OfflineOrder(self.settings.batch_min_share)
-        self._online = OnlineFiller(lambda builder, rows, decode_s: UNBOUNDED_S)
+        self._online = OnlineFiller()
 
     def plan(self, snapshot: Snapshot) -> StepPlan:
         """Online requests, offline decoding requests, offline prompts, up to the token budget."""

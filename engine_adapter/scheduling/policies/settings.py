@@ -4,12 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-RULES = (
-    "level",
-    "quantile",
-    "first_token",
-    "uncut",
-)
+RULES = ("level", "quantile", "first_token")
 """What an ablation can leave out, beside the switches below; docs/scheduler.md has them."""
 
 FIRST_TOKEN_SHARE = 0.5
@@ -33,8 +28,6 @@ class PolicySettings:
             offline request is admitted.
         first_token_share: Share of the TTFT target for which first tokens are planned; the rest is
             for prompts that come meanwhile. 1 is just in time.
-        offline_chunk_share: Share of the longest chunk that offline prompts may have in a step
-            beside decoding requests.
         checkpoint_free_share: Share of free KV above which nothing is copied (ConServe v1: half).
         checkpoint_online_share: Share of free KV below which online requests are copied too.
         batch_min_share: Share of offline admissions that goes to the batch served least, so that
@@ -52,7 +45,6 @@ class PolicySettings:
     typical_online_tokens: int = 256
     growth_tokens: int = 64
     first_token_share: float = FIRST_TOKEN_SHARE
-    offline_chunk_share: float = 1.0
     checkpoint_free_share: float = 0.5
     checkpoint_online_share: float = 0.1
     batch_min_share: float = 0.5
@@ -70,7 +62,6 @@ class PolicySettings:
             "checkpoint_free_share",
             "checkpoint_online_share",
             "first_token_share",
-            "offline_chunk_share",
             "batch_min_share",
             "flex_max_share",
         ):

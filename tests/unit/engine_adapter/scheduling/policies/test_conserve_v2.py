@@ -165,16 +165,20 @@ class TestOnlinePrompts:
         world.online("on2", prompt=100)
         assert plan_of(world, model).prefill == (Chunk("on2", 32),)
 
-    @pytest.mark.parametrize(("first_token_at_s", "taken"), [(1.2, 100), (0.4, 32)])
-    def test_a_late_one_is_not_cut_while_first_tokens_are_kept_less_well_than_gaps(
-        self, first_token_at_s: float, taken: int, world: World, model: PolynomialModel
-    ) -> None:
-        """100 tokens need 4 steps of 50 ms (32 each), but only 150 ms are left of a second."""
-        decoding = world.online("on1", phase=DECODE)
-        decoding.first_token_at_s = first_token_at_s
+    def test_a_late_one_is_cut_too(self, world: World, model: PolynomialModel) -> None:
+        """100 tokens need 4 steps of 50 ms, and only 150 ms are left of a second."""
+        world.online("on1", phase=DECODE)
         world.now_s = 1.25
         world.online("on2", prompt=100).arrival_at_s = 0.4
-        assert plan_of(world, model).prefill == (Chunk("on2", taken),)
+        assert plan_of(world, model).prefill == (Chunk("on2", 32),)
+
+    def test_one_of_which_no_token_fits_the_cap_runs_whole(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        world.slo = Slo(1.0, 0.012)
+        world.online("on1", phase=DECODE)
+        world.online("on2", prompt=100)
+        assert plan_of(world, model).prefill == (Chunk("on2", 100),)
 
     def test_they_alternate_with_decode_where_steps_cannot_mix(
         self, world: World, model: PolynomialModel

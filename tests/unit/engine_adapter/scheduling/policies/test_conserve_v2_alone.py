@@ -42,16 +42,6 @@ class TestOfflineAlone:
         assert plan.decode == ("d",)
         assert plan.safepoints == Safepoints(SafepointMode.ABORT, 0.004)
 
-    def test_beside_answers_prompts_may_be_spread_evenly(
-        self, world: World, model: PolynomialModel
-    ) -> None:
-        even = PolicySettings(typical_online_tokens=16, growth_tokens=0, offline_chunk_share=0.25)
-        world.offline("new", prompt=2000)
-        assert plan_of(world, model, even).prefill == (Chunk("new", 512),)
-        world.offline("d", phase=DECODE)
-        plan = plan_of(world, model, even)
-        assert (plan.prefill, plan.decode) == ((Chunk("new", 128),), ("d",))
-
     def test_unarmed_steps_leave_room_for_an_online_prompt(
         self, world: World, model: PolynomialModel
     ) -> None:

@@ -11,7 +11,6 @@ from engine_adapter.scheduling.policies.settings import PolicySettings
         "checkpoint_free_share",
         "checkpoint_online_share",
         "first_token_share",
-        "offline_chunk_share",
         "batch_min_share",
         "flex_max_share",
     ],
