@@ -186,6 +186,8 @@ def fetch_online(builder: PlanBuilder, rows: RowsByRole) -> None:
 #         0 └──────────────► shortage
 #           threshold    none free
 #
+# The shortage is that of KV or, in ConServe v2, of slots, whichever is greater.
+#
 # Copies are capped by what the interconnect moves during one step; the rest waits. Rows that will
 # be retracted first are covered first. Online requests are covered when memory is nearly gone.
 
@@ -203,6 +205,8 @@ def order_checkpoints(
     offline: Sequence[RequestRow],
     online: Sequence[RequestRow],
     settings: PolicySettings,
+    *,
+    for_slots: bool = False,
 ) -> None:
     """Add this step's copies to the plan.
 
@@ -211,25 +215,30 @@ def order_checkpoints(
         offline: Flex and offline slot holders, most important first.
         online: Online slot holders.
         settings: Thresholds.
+        for_slots: Slots count as KV does, whichever is shorter: an online request that begins takes
+            one, however much KV is free.
     """
     resources = builder.snapshot.resources
     if builder.copy_left <= 0 or builder.host_left <= 0 or resources.total_pages <= 0:
         return
-    free_share = builder.pages_left / resources.total_pages
+    free_share = least_share = builder.pages_left / resources.total_pages
+    if for_slots:
+        least_share = min(free_share, builder.slots_left / resources.total_slots)
     threshold = settings.checkpoint_free_share
-    if threshold <= 0.0 or free_share >= threshold:
+    if threshold <= 0.0 or least_share >= threshold:
         return
-    covered = math.ceil(len(offline) * min(1.0, 2.0 * (1.0 - free_share / threshold)))
+    covered = math.ceil(len(offline) * min(1.0, 2.0 * (1.0 - least_share / threshold)))
     left = _copy(builder, list(reversed(offline))[:covered])
-    if left and free_share < settings.checkpoint_online_share:
+    if left and free_share < min(threshold, settings.checkpoint_online_share):
         _copy(builder, online)
 
 
 def _copy(builder: PlanBuilder, rows: Sequence[RequestRow]) -> bool:
     """Copy row after row; False once host or interconnect are used up."""
     host_page = builder.snapshot.resources.host_page_tokens
+    retracted = builder.retracted
     for row in rows:
-        if row.phase is Phase.PREFETCHING or row.rid in builder.retracted:
+        if row.phase is Phase.PREFETCHING or row.rid in retracted:
             continue
         pages = uncopied_pages(row, host_page)
         if pages > 0 and builder.checkpoint(row, pages) < pages:

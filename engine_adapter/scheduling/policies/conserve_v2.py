@@ -82,7 +82,7 @@ class ConserveV2(PolicyBase):
             budget_s, online_s = harvester.fill_alone(), 0.0
         harvester.order_prefetches()
         if self.settings.checkpoints:
-            order_checkpoints(builder, rows.offline, rows.online, self.settings)
+            order_checkpoints(builder, rows.offline, rows.online, self.settings, for_slots=True)
         return builder.build(budget_s, self._safepoints(builder, online_s))
 
     def _fill_beside_online(

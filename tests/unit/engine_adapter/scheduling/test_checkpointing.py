@@ -17,12 +17,17 @@ if TYPE_CHECKING:
 
 
 def copies(
-    world: World, model: PolynomialModel, settings: PolicySettings | None = None
+    world: World,
+    model: PolynomialModel,
+    settings: PolicySettings | None = None,
+    *,
+    for_slots: bool = False,
 ) -> tuple[Checkpoint, ...]:
     snapshot = world.snapshot()
     builder = PlanBuilder(snapshot, model)
     rows = RowsByRole.of(snapshot)
-    order_checkpoints(builder, rows.offline, rows.online, settings or PolicySettings())
+    settings = settings or PolicySettings()
+    order_checkpoints(builder, rows.offline, rows.online, settings, for_slots=for_slots)
     return builder.build(0.0).checkpoints
 
 
@@ -41,6 +46,20 @@ def test_more_rows_are_covered_the_less_is_free(
     four_rows(world)
     world.have(free_pages=free_pages)
     assert len(copies(world, model)) == rows_covered
+
+
+@pytest.mark.parametrize(("free_slots", "rows_covered"), [(10, 0), (9, 1), (7, 3), (5, 4), (0, 4)])
+def test_slots_count_as_memory_does(
+    free_slots: int, rows_covered: int, world: World, model: PolynomialModel
+) -> None:
+    """Of 20 slots, with all KV free but what four requests hold; chat is not copied."""
+    four_rows(world)
+    world.online("on", phase=Phase.DECODE, prompt=50)
+    world.have(free_pages=900, total_slots=20, free_slots=free_slots)
+    found = copies(world, model, for_slots=True)
+    assert len(found) == rows_covered
+    assert "on" not in {copy.rid for copy in found}
+    assert copies(world, model) == ()
 
 
 def test_the_row_that_goes_first_is_copied_first(world: World, model: PolynomialModel) -> None:
