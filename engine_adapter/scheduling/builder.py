@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections.abc import Iterable
 
 from engine_adapter.scheduling.latency import LatencyModel, StepLoad
 from engine_adapter.scheduling.plan import (
@@ -375,16 +376,18 @@ class PlanBuilder(Promises):
         self._taken.add(row.rid)
         return num_pages
 
-    def checkpoint(self, row: RequestRow, num_pages: int) -> int:
-        """Order the next ``num_pages`` uncopied pages of ``row`` to the host, if room is left."""
-        num_pages = min(num_pages, self.copy_left, self.host_left)
-        if num_pages <= 0:
-            return 0
-        self.copy_left -= num_pages
-        self.host_left -= num_pages
-        begin = row.host_pages + row.host_pages_pending
-        self._checkpoints.append(Checkpoint(row.rid, begin, num_pages))
-        return num_pages
+    def checkpoint(self, wanted: Iterable[tuple[RequestRow, int]]) -> bool:
+        """Order the next so many uncopied pages of each to the host; False once room is used up."""
+        for row, asked in wanted:
+            num_pages = min(asked, self.copy_left, self.host_left)
+            if num_pages > 0:
+                self.copy_left -= num_pages
+                self.host_left -= num_pages
+                begin = row.host_pages + row.host_pages_pending
+                self._checkpoints.append(Checkpoint(row.rid, begin, num_pages))
+            if num_pages < asked:
+                return False
+        return True
 
     def build(self, budget_s: float, safepoints: Safepoints = UNARMED) -> StepPlan:
         """Close the step. Every slot holder that could run and was not taken is parked."""

@@ -235,12 +235,10 @@ def order_checkpoints(
 
 def _copy(builder: PlanBuilder, rows: Sequence[RequestRow]) -> bool:
     """Copy row after row; False once host or interconnect are used up."""
-    host_page = builder.snapshot.resources.host_page_tokens
-    retracted = builder.retracted
-    for row in rows:
-        if row.phase is Phase.PREFETCHING or row.rid in retracted:
-            continue
-        pages = uncopied_pages(row, host_page)
-        if pages > 0 and builder.checkpoint(row, pages) < pages:
-            return False
-    return True
+    host_page, retracted = builder.snapshot.resources.host_page_tokens, builder.retracted
+    return builder.checkpoint(
+        (row, pages)
+        for row in rows
+        if row.phase is not Phase.PREFETCHING and row.rid not in retracted
+        if (pages := uncopied_pages(row, host_page)) > 0
+    )

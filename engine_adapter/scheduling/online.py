@@ -108,9 +108,9 @@ def first_token_slack_s(
     ttft_s = share * snapshot.slo.ttft_s
     for row in rows[:MAX_PROMPTS_WAITING]:
         due_s = row.arrival_at_s + ttft_s - snapshot.now_s
-        num_taken = builder.chunk_tokens_of(row)
-        if num_taken < row.remaining_tokens:
-            left.add_chunk(row.remaining_tokens - num_taken, row.start_tokens + num_taken)
+        num_taken, num_tokens = builder.chunk_tokens_of(row), row.remaining_tokens
+        if num_taken < num_tokens:
+            left.add_chunk(num_tokens - num_taken, row.start_tokens + num_taken)
             due_s -= builder.model.predict(left) + snapshot.overhead_s
         slack_s = min(slack_s, due_s)
     return builder.budget_of(slack_s, builder.first_quantile)
@@ -288,8 +288,9 @@ class OnlineFiller:
         decode = _decode_load(rows.online_decode)
         prompt, mixed = StepLoad(), decode.copy()
         num_tokens = min(oldest.remaining_tokens, builder.chunk_left)
-        prompt.add_chunk(num_tokens, oldest.start_tokens)
-        mixed.add_chunk(num_tokens, oldest.start_tokens)
+        start_tokens = oldest.start_tokens
+        prompt.add_chunk(num_tokens, start_tokens)
+        mixed.add_chunk(num_tokens, start_tokens)
         predict = builder.model.predict
         return predict(mixed) > predict(decode) + predict(prompt)
 

@@ -204,7 +204,7 @@ class Ranked:
             # Each that is retracted in this step may take two pages for its tail, and first.
             if pages > 0 and builder.host_left >= pages + 2 * len(self.holders):
                 if builder.copy_left > 0:
-                    builder.checkpoint(row, pages)
+                    builder.checkpoint([(row, pages)])
                     builder.rest(row)
                     continue
                 return False

@@ -61,7 +61,7 @@ class RandomValid(PolicyBase):
         for row in rows.offline + rows.online:
             if row.rid not in builder.retracted and row.phase is not Phase.PREFETCHING:
                 pages = uncopied_pages(row, snapshot.resources.host_page_tokens)
-                builder.checkpoint(row, min(pages, 1 + self._next() % 4))
+                builder.checkpoint([(row, min(pages, 1 + self._next() % 4))])
         return builder.build(UNBOUNDED_S, self._safepoints(builder))
 
     def at_arrival(self, arrival: Arrival, step: RunningStep) -> Decision:
