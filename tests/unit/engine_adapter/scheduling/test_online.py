@@ -12,6 +12,7 @@ from engine_adapter.scheduling.driver import Driver
 from engine_adapter.scheduling.harvest import offline_only_budget_s
 from engine_adapter.scheduling.latency import PolynomialModel
 from engine_adapter.scheduling.online import (
+    OnlineArrivals,
     first_token_slack_s,
     next_token_slack_s,
 )
@@ -23,6 +24,18 @@ from engine_adapter.scheduling.targets import Slo
 
 if TYPE_CHECKING:
     from tests.unit.engine_adapter.conftest import World
+
+
+def test_the_typical_prompt_is_a_mean_of_what_arrived(world: World) -> None:
+    arrivals = OnlineArrivals(256)
+    assert arrivals.prompt_tokens == 256
+    world.online("a", prompt=100)
+    arrivals.update(world.snapshot())
+    arrivals.update(world.snapshot())  # seen already
+    assert arrivals.prompt_tokens == 100
+    world.online("b", prompt=200)
+    arrivals.update(world.snapshot())
+    assert arrivals.prompt_tokens == 150
 
 
 class TestOfflineOnlyBudget:
