@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c '' >/dev/null 2>&1 && echo $$p || echo python3)
 BIN := .venv/bin
 
-.PHONY: help run test-all test-again docs setup setup-dev setup-engine setup-kernels setup-browser setup-pgbouncer setup-proxies setup-promtool setup-helm setup-conformance images test check coverage compatibility conformance chaos fleet soak bench bench-batch reproduce lock lock-engine
+.PHONY: help run test-all test-rest test-again docs setup setup-dev setup-engine setup-kernels setup-browser setup-pgbouncer setup-proxies setup-promtool setup-helm setup-conformance images test check coverage compatibility conformance chaos fleet soak bench bench-batch reproduce lock lock-engine
 
 help:  ## list the verbs, with how long each takes on two cores
 	@awk -F ':.*## ' '/^# ---/ {gsub(/^# -+ | -+$$/, ""); print "\n" $$0} \
@@ -71,6 +71,10 @@ test: setup-dev setup-engine setup-kernels  ## unit, contract, integration, the 
 
 test-all: setup-dev setup-helm setup-engine setup-kernels  ## every test, the thorough ones and those of make check too; the end says what took how long (23 to 32 min)
 	$(PYTEST) tests $(if $(COMPATIBILITY),--compatibility $(COMPATIBILITY))
+
+LEFT_OUT = thorough
+test-rest: setup-dev setup-helm setup-engine setup-kernels  ## what make test left out: the thorough tests; LEFT_OUT="thorough or browser": those too (15 to 20 min)
+	$(PYTEST) tests --ignore tests/architecture -m "$(LEFT_OUT)"
 
 # A test that fails beside thousands of others and passes alone is named, not hidden; four of them are no accident.
 test-again: setup-dev  ## what failed last, once more and alone; refuses more than three tests (a few minutes)

@@ -141,9 +141,11 @@ async def gateway(
     while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it
         await asyncio.sleep(0.01)
     port = server.servers[0].sockets[0].getsockname()[1]
-    yield f"http://127.0.0.1:{port}/v1 {key}"
-    server.should_exit = True
-    await serving
+    try:
+        yield f"http://127.0.0.1:{port}/v1 {key}"
+    finally:
+        server.should_exit = True
+        await serving
 
 
 async def measure(database: Database, where: str) -> dict[str, float]:

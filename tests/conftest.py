@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 pytest_plugins = [
-    "tests.fixtures.progress",  # first: others import it
+    "tests.fixtures.progress",  # first, with extras: others import them
+    "tests.fixtures.extras",
     "tests.fixtures.api",
     "tests.fixtures.browser",
     "tests.fixtures.compatibility",

@@ -49,15 +49,14 @@ LONG_WAIT = "waiting before rows are tried again · about 3 h 40 min left"
 @asynccontextmanager
 async def logged_in(chromium: Browser, at: Site, path: str) -> AsyncIterator[Page]:
     """A page far from UTC, without its stream: it stays as a test arranges it."""
-    context = await chromium.new_context(timezone_id="Asia/Kolkata")
-    page = await context.new_page()
-    await page.route("**/admin/events**", lambda route: route.abort())
-    await page.goto(f"{at.url}/admin/{path}")
-    await page.locator("#key").fill(at.key)
-    await page.locator("#key").press("Enter")
-    await page.wait_for_url(f"**/admin/{path}")
-    yield page
-    await context.close()
+    async with await chromium.new_context(timezone_id="Asia/Kolkata") as context:
+        page = await context.new_page()
+        await page.route("**/admin/events**", lambda route: route.abort())
+        await page.goto(f"{at.url}/admin/{path}")
+        await page.locator("#key").fill(at.key)
+        await page.locator("#key").press("Enter")
+        await page.wait_for_url(f"**/admin/{path}")
+        yield page
 
 
 async def overflows(page: Page, width: int) -> list[str]:

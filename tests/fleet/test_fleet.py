@@ -28,7 +28,7 @@ from tests.fixtures.s3_server import BUCKET, S3Server
 from tests.fleet.chat import Chat, Losses
 from tests.fleet.installation import Gateways, Installation
 
-pytestmark = [pytest.mark.thorough, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.pgbouncer, pytest.mark.thorough, pytest.mark.timeout(2400)]
 
 ROOT = Path(__file__).parents[2]
 MINUTES = float(os.environ.get("FLEET_MINUTES", "1"))

@@ -159,11 +159,12 @@ async def encrypted(
         relay, "127.0.0.1", 0, ssl=context, ssl_shutdown_timeout=0.5
     )
     async with server:
-        yield server.sockets[0].getsockname()[1]
-        # No socket outlives the test.
-        for writer in open_here:
-            writer.close()
-        await asyncio.gather(*(w.wait_closed() for w in open_here), return_exceptions=True)
+        try:
+            yield server.sockets[0].getsockname()[1]
+        finally:  # No socket outlives the test.
+            for writer in open_here:
+                writer.close()
+            await asyncio.gather(*(w.wait_closed() for w in open_here), return_exceptions=True)
 
 
 async def test_a_certificate_of_ones_own_authority(broker_url: str, certificate: Path) -> None:

@@ -35,10 +35,12 @@ async def dispatching(
 ) -> AsyncIterator[asyncio.Task[Ending]]:
     """A dispatcher for the engine at `url`; it must end by itself."""
     client = HttpEngineClient(url)
-    dispatcher: Dispatcher = bench.dispatcher(await bench.lease(url), client, limits=limits)
-    async with asyncio.TaskGroup() as group:
-        yield group.create_task(dispatcher.run())
-    await client.close()
+    try:
+        dispatcher: Dispatcher = bench.dispatcher(await bench.lease(url), client, limits=limits)
+        async with asyncio.TaskGroup() as group:
+            yield group.create_task(dispatcher.run())
+    finally:
+        await client.close()
 
 
 async def leased_at(database: Database, url: str) -> int:

@@ -78,8 +78,10 @@ def dispatched(live: Live) -> Iterator[Future[Any]]:
         await client.close()
 
     future = live.schedule(work())
-    yield future
-    future.result(PATIENCE_S)
+    try:
+        yield future
+    finally:
+        future.result(PATIENCE_S)
 
 
 async def finalized(live: Live, made: dict[str, Any]) -> None:

@@ -44,10 +44,10 @@ def metrics_in(query: str) -> set[str]:
     return set(re.findall(r"\b(?:coserve_|process_)[a-z0-9_]+", query))
 
 
+@pytest.mark.promtool
 def test_promtool_finds_each_alert_right() -> None:
     program = find_promtool(ROOT)
-    if program is None:
-        pytest.skip("no promtool: `make setup-promtool`")
+    assert program is not None
     done = subprocess.run(
         [program, "test", "rules", "coserve.test.yml"],
         cwd=OPS / "prometheus",
@@ -127,12 +127,12 @@ def rounded(said: str) -> str:
     return re.sub(r"\d+\.\d+(?:[eE][+-]?\d+)?", lambda one: f"{float(one[0]):.6g}", said)
 
 
+@pytest.mark.promtool
 async def test_several_gateways_and_processes_come_to_the_same(
     online: Online, tmp_path: Path
 ) -> None:
     program = find_promtool(ROOT)
-    if program is None:
-        pytest.skip("no promtool: `make setup-promtool`")
+    assert program is not None
     asked = [rule["expr"] for rule in rules()]
     asked += [
         query.replace("$__rate_interval", "5m").replace("$model", ".*").replace("$engine", ".*")

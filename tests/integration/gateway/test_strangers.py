@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from store.models import DEFAULT_PROJECT_ID
 from store.repositories import key as keys
 from store.session import Database
 from tests.fixtures.dashboard import log_in
+from tests.fixtures.listening import listening
 
 PER_MINUTE = 5
 
@@ -43,16 +43,8 @@ async def gateway(
             "secret": "of the tests",
         }
     )
-    server = GatewayServer(create_app(settings), settings)
-    async with asyncio.TaskGroup() as group:
-        serving = group.create_task(server._serve())  # without the run's signal handlers
-        while not server.started:
-            assert not serving.done(), "the gateway did not start"
-            await asyncio.sleep(0.01)
-        try:
-            yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-        finally:
-            server.should_exit = True
+    async with listening(GatewayServer(create_app(settings), settings)) as url:
+        yield url
 
 
 @pytest.fixture

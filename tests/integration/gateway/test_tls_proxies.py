@@ -20,6 +20,8 @@ from tests.fixtures.dashboard import log_in
 from tests.fixtures.tls_proxies import PROXIES, tls_proxy
 from tests.integration.gateway.test_strangers import gateway
 
+pytestmark = pytest.mark.proxies
+
 CLIENT = "127.0.0.2"
 """Where the client calls from; the proxy calls the gateway from 127.0.0.1, which alone is trusted.
 """

@@ -17,6 +17,8 @@ from store.schema import WrongDatabase, check_room, check_schema
 from store.session import Database
 from tests.fixtures.batches import Bench, add_batch, file_lines, line, read_batch
 
+pytestmark = pytest.mark.pgbouncer
+
 NUM_ROWS = 100
 
 

@@ -26,7 +26,7 @@ from gateway.connection import (
 )
 from gateway.disconnect import ClientGone, when_gone_of, while_connected
 from gateway.strangers import ConnectionCount
-from tests.fixtures.online import Server
+from tests.fixtures.listening import listening
 
 SHORT_S = 0.3
 GET = b"GET / HTTP/1.1\r\nhost: t\r\n"
@@ -35,7 +35,7 @@ GET = b"GET / HTTP/1.1\r\nhost: t\r\n"
 @dataclass
 class Served:
     port: int
-    server: Server
+    server: uvicorn.Server
     cuts: list[str] = field(default_factory=list)
     streams_ended: int = 0
     num_begun: int = 0
@@ -88,7 +88,7 @@ async def serving(max_connections: int = 100, per_address: int = 100) -> AsyncIt
     limits = ConnectionLimits(
         SHORT_S, SHORT_S, SHORT_S, max_connections, ConnectionCount(per_address), cuts.append
     )
-    server = Server(
+    server = uvicorn.Server(
         uvicorn.Config(app, port=0, http=guarded(limits), lifespan="off", log_config=None)
     )
 
@@ -97,16 +97,13 @@ async def serving(max_connections: int = 100, per_address: int = 100) -> AsyncIt
             await asyncio.sleep(0.05)
             sweep(server.server_state.connections, asyncio.get_running_loop().time())
 
-    async with asyncio.TaskGroup() as group:
-        running = group.create_task(server.serve())
-        while not server.started:
-            await asyncio.sleep(0.01)
-        sweeps = group.create_task(sweeping())
-        served = Served(server.servers[0].sockets[0].getsockname()[1], server, cuts)
-        yield served
-        server.should_exit = True
-        await running
-        sweeps.cancel()
+    async with listening(server) as url:
+        sweeps = asyncio.ensure_future(sweeping())
+        served = Served(int(url.rpartition(":")[2]), server, cuts)
+        try:
+            yield served
+        finally:
+            sweeps.cancel()
 
 
 def status_and_code(reply: bytes) -> tuple[int, str]:

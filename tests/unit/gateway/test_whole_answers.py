@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from gateway.connection import ConnectionLimits, guarded
 from gateway.transport import answer_of
-from tests.fixtures.online import Server
+from tests.fixtures.listening import listening
 
 REQUEST = "GET {} HTTP/1.1\r\nhost: t\r\n{}\r\n"
 
@@ -38,14 +38,9 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
 @pytest_asyncio.fixture
 async def port() -> AsyncIterator[int]:
     protocol = guarded(ConnectionLimits())
-    server = Server(uvicorn.Config(app, port=0, http=protocol, lifespan="off", log_config=None))
-    async with asyncio.TaskGroup() as group:
-        running = group.create_task(server.serve())
-        while not server.started:
-            await asyncio.sleep(0.01)
-        yield server.servers[0].sockets[0].getsockname()[1]
-        server.should_exit = True
-        await running
+    config = uvicorn.Config(app, port=0, http=protocol, lifespan="off", log_config=None)
+    async with listening(uvicorn.Server(config)) as url:
+        yield int(url.rpartition(":")[2])
 
 
 async def said(port: int, *requests: str) -> bytes:

@@ -122,8 +122,10 @@ async def _raw(answer: bytes, *, endless: bytes = b"") -> AsyncIterator[str]:
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    yield f"http://127.0.0.1:{port}/hook"
-    server.close()
+    try:
+        yield f"http://127.0.0.1:{port}/hook"
+    finally:
+        server.close()
 
 
 async def test_an_endless_answer_is_not_read() -> None:
@@ -172,8 +174,10 @@ async def test_a_certificate_of_nobody_we_trust_is_refused(tmp_path: Path) -> No
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
     port = server.sockets[0].getsockname()[1]
-    for host in ("localhost", "127.0.0.1"):
-        attempt = await _post(f"https://{host}:{port}/hook")
-        assert attempt == Attempt(None, Failure.CERTIFICATE)
-    server.close()
+    try:
+        for host in ("localhost", "127.0.0.1"):
+            attempt = await _post(f"https://{host}:{port}/hook")
+            assert attempt == Attempt(None, Failure.CERTIFICATE)
+    finally:
+        server.close()
     assert b"".join(bodies) == b"", "nothing was said to it"

@@ -48,9 +48,11 @@ def engine(states: list[dict[str, Any]]) -> Iterator[str]:
     with HTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/server_info"
-        server.shutdown()
-        thread.join()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/server_info"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def part(pid: int | None) -> Any:
