@@ -14,6 +14,7 @@ pytest_plugins = [
     "tests.fixtures.compatibility",
     "tests.fixtures.durations",
     "tests.fixtures.engine",
+    "tests.fixtures.oracles",
     "tests.fixtures.order",
     "tests.fixtures.pgbouncer",
     "tests.fixtures.servers",
