@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -68,6 +69,7 @@ class RowSource:
         self._clock = clock
         self._live: dict[str, LiveBatch] = {}
         self._exhausted: set[str] = set()
+        self._num_taken: Counter[str] = Counter()
         self._fresh_until_s = 0.0
         self._turn = 0
         self._num_claims = 0
@@ -139,7 +141,7 @@ class RowSource:
         """
         try:
             async with self._database.unit_of_work() as session:
-                await self._refresh(session, model)
+                await self._refresh(session, model, held)
                 demands = self._demands({})
                 short = balance.needy(size, demands, held)
                 if not short:
@@ -185,7 +187,7 @@ class RowSource:
         self, model: str, num_places: int, room: ByteRoom, num_in_flight: Mapping[str, int]
     ) -> list[ClaimedRow]:
         async with self._database.unit_of_work() as session:
-            await self._refresh(session, model)
+            await self._refresh(session, model, num_in_flight)
             self._turn += 1
             quotas = divide(num_places, self._demands(num_in_flight), turn=self._turn)
             if not quotas:
@@ -199,11 +201,10 @@ class RowSource:
                 room=room,
             )
         self._answered()
-        num_got: dict[str, int] = {}
-        for row in claimed:
-            num_got[row.batch_id] = num_got.get(row.batch_id, 0) + 1
+        num_got = Counter(row.batch_id for row in claimed)
+        self._num_taken.update(num_got)
         # Short: everything else of this batch is leased, waiting out a back-off, or done.
-        self._exhausted |= {name for name, num in quotas.items() if num_got.get(name, 0) < num}
+        self._exhausted |= {name for name, num in quotas.items() if num_got[name] < num}
         return claimed
 
     def _doubt(self, away: OperationalError | InterfaceError) -> Intake:
@@ -228,11 +229,17 @@ class RowSource:
         self._doubtful = {one: until for one, until in self._doubtful.items() if until > now_s}
         self._open_claim = None
 
-    async def _refresh(self, session: AsyncSession, model: str) -> None:
+    async def _refresh(self, session: AsyncSession, model: str, held: Collection[str] = ()) -> None:
+        """Look at the live batches again, if it is time: those with rows to claim, and of `held`.
+
+        A claim takes `CLAIM_ROWS` rows at most: of so many batches at most, whoever's they are.
+        """
         now_s = self._clock.monotonic()
         if now_s >= self._fresh_until_s:
-            self._live = {one.id: one for one in await batches.live(session, model)}
+            found = await batches.live(session, model, held=held, per_project=CLAIM_ROWS)
+            self._live = {one.id: one for one in found}
             self._exhausted = set()
+            self._num_taken = Counter()
             self._fresh_until_s = now_s + REFRESH_S
 
     def _demands(self, num_in_flight: Mapping[str, int]) -> list[Demand]:
@@ -242,11 +249,14 @@ class RowSource:
                 project_id=batch.project_id,
                 priority=batch.priority,
                 due_at=batch.due_at,
-                num_waiting=0 if batch.id in self._exhausted else batch.num_open,
+                num_waiting=0 if batch.id in self._exhausted else self._num_waiting(batch),
                 num_in_flight=num_in_flight.get(batch.id, 0),
             )
             for batch in self._live.values()
         ]
+
+    def _num_waiting(self, batch: LiveBatch) -> int:
+        return max(0, batch.num_open - self._num_taken[batch.id])
 
     async def _read(self, batch: LiveBatch, claimed: list[ClaimedRow]) -> Intake:
         ranges = [ByteRange(row.offset_bytes, row.length_bytes) for row in claimed]

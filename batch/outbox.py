@@ -17,7 +17,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
 from batch.clock import Clock
 from batch.output import NOT_STORABLE_CODE, NOT_STORABLE_MESSAGE, failure_line
-from batch.queue import Queue
+from batch.queue import STAGES, Queue
 from batch.states import BatchStatus, RowStatus
 from batch.transition import all_rows_closed
 from store.failures import is_refused
@@ -125,8 +125,8 @@ class Outbox:
         del self._results[: len(batch_of_results)]
         self.num_bytes -= sum(len(one.line) for one in batch_of_results)
         del self._put_backs[: len(batch_of_put_backs)]
-        for batch_id in closed:
-            await self._queue.enqueue_finalize(batch_id)
+        if closed:
+            await self._queue.wake(STAGES)
 
     async def _repeat(
         self,

@@ -8,10 +8,17 @@ until they are a file.
 
 from __future__ import annotations
 
+from typing import Final
+
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from batch.errors import StorageQuotaExceeded, TooManyBatches
 from store.repositories import quota as quotas
+
+LIVE_BATCHES: Final = 10_000
+BATCHES_PER_HOUR: Final = 10_000
+"""Of projects without limits of their own: some minutes of work for the stages, whatever is in the
+batches."""
 
 
 async def check_batch(session: AsyncSession, project_id: str) -> None:
@@ -21,23 +28,19 @@ async def check_batch(session: AsyncSession, project_id: str) -> None:
         TooManyBatches: It has as many live ones, or made as many within an hour.
     """
     project = await quotas.find_project(session, project_id)
-    if project.live_batches is None and project.batches_per_hour is None:
-        return
     await quotas.lock_project(session, project_id)
-    if project.live_batches is not None:
-        number = await quotas.live_batches(session, project_id)
-        if number >= project.live_batches:
-            raise TooManyBatches(
-                f"This project has {number:,} batches that have not ended; "
-                f"the limit is {project.live_batches:,}."
-            )
-    if project.batches_per_hour is not None:
-        number = await quotas.batches_of_hour(session, project_id)
-        if number >= project.batches_per_hour:
-            raise TooManyBatches(
-                f"This project created {number:,} batches within an hour; "
-                f"the limit is {project.batches_per_hour:,}."
-            )
+    limit = LIVE_BATCHES if project.live_batches is None else project.live_batches
+    number = await quotas.live_batches(session, project_id)
+    if number >= limit:
+        raise TooManyBatches(
+            f"This project has {number:,} batches that have not ended; the limit is {limit:,}."
+        )
+    limit = BATCHES_PER_HOUR if project.batches_per_hour is None else project.batches_per_hour
+    number = await quotas.batches_of_hour(session, project_id)
+    if number >= limit:
+        raise TooManyBatches(
+            f"This project created {number:,} batches within an hour; the limit is {limit:,}."
+        )
 
 
 async def check_storage(session: AsyncSession, project_id: str, num_bytes: int) -> None:

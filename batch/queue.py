@@ -1,67 +1,49 @@
-"""The one place that knows the names of the Celery tasks.
+"""The one place that knows the names of the Celery tasks, and how one is asked for.
 
-Messages carry ids only and are sent after the transaction that made them necessary has committed.
-A message that is lost costs one sweep period: whatever it was about is found again in Postgres.
+A message is a wake-up and says nothing: what is to be done stands in Postgres, where a worker
+claims it. So one that waits is as good as many, and is all that a queue ever holds: none ages
+behind others, however much there is to do and however long the workers were away. A message that
+is lost costs one sweep period.
+
+Sent after the transaction that made it necessary has committed.
+
+| task | what makes it necessary | what bounds its messages |
+| --- | --- | --- |
+| `batch.stages` | a batch wants a stage | none is sent while one waits |
+| `batch.deliver` | a webhook is due | the same |
+| `batch.dispatch` | rows wait, an engine has no dispatcher | then one for each engine |
+| `batch.sweep`, `batch.gc_files` | the clock | the same (batch/worker/beat.py) |
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
-from kombu.exceptions import OperationalError
+from kombu.exceptions import ChannelError, OperationalError
 
 logger = logging.getLogger(__name__)
 
-VALIDATE = "batch.validate"
-FINALIZE = "batch.finalize"
-DISPATCH = "batch.dispatch"
-DELIVER = "batch.deliver"
-SWEEP = "batch.sweep"
-GC_FILES = "batch.gc_files"
+STAGES: Final = "batch.stages"
+DISPATCH: Final = "batch.dispatch"
+DELIVER: Final = "batch.deliver"
+SWEEP: Final = "batch.sweep"
+GC_FILES: Final = "batch.gc_files"
 
-SEND_LIMIT_S = 1.0
+TASKS: Final = (STAGES, DISPATCH, DELIVER, SWEEP, GC_FILES)
+"""Each has a queue of its own, of the same name."""
+
+SEND_LIMIT_S: Final = 1.0
 """A caller waits no longer than this for a broker that does not answer."""
-
-MESSAGE_LIFE_S = 60.0
-"""An older message is dropped unread: the sweep has asked again by then. So a worker that was away
-for an hour does not find an hour of repeated questions."""
-
-STAGES_QUEUE = "stages"
-DISPATCH_QUEUE = "dispatch"
-SWEEP_QUEUE = "sweep"
-"""Of its own: what repairs must not wait behind what it repairs."""
-
-TASK_ROUTES = {
-    VALIDATE: {"queue": STAGES_QUEUE},
-    FINALIZE: {"queue": STAGES_QUEUE},
-    DELIVER: {"queue": STAGES_QUEUE},
-    SWEEP: {"queue": SWEEP_QUEUE},
-    GC_FILES: {"queue": STAGES_QUEUE},
-    DISPATCH: {"queue": DISPATCH_QUEUE},
-}
 
 
 class Queue(Protocol):
-    """How a stage asks for the next one. No method raises when the broker is away."""
+    """How a worker is woken. It does not raise when the broker is away."""
 
-    async def enqueue_validate(self, batch_id: str) -> None:
-        """Ask for a batch to be validated."""
-        ...
-
-    async def enqueue_finalize(self, batch_id: str) -> None:
-        """Ask for a batch's rows to be closed and its files to be written."""
-        ...
-
-    async def wake_dispatchers(self, engine_urls: Iterable[str]) -> None:
-        """Ask for a dispatcher for each engine; one that is running already is left alone."""
-        ...
-
-    async def enqueue_deliver(self) -> None:
-        """Ask for webhooks that are due to be delivered."""
+    async def wake(self, task: str, num: int = 1) -> None:
+        """Have a task run soon, in `num` processes at most; what it does stands in Postgres."""
         ...
 
 
@@ -70,47 +52,70 @@ class CeleryQueue:
 
     A broker that cannot be reached is logged, not raised: the sweep repairs it, and the caller's
     own transaction has committed already.
+
+    Attributes:
+        sending: What is on its way, by task.
     """
 
     def __init__(self, app: Any) -> None:
         self._app = app
+        self.sending: dict[str, asyncio.Future[None]] = {}
+        self._again: set[str] = set()
 
-    async def enqueue_validate(self, batch_id: str) -> None:
-        """Send `validate(batch)`."""
-        await self._send(VALIDATE, batch_id)
-
-    async def enqueue_finalize(self, batch_id: str) -> None:
-        """Send `finalize(batch)`."""
-        await self._send(FINALIZE, batch_id)
-
-    async def wake_dispatchers(self, engine_urls: Iterable[str]) -> None:
-        """Send `dispatch(engine)` for each engine."""
-        for url in engine_urls:
-            await self._send(DISPATCH, url)
-
-    async def enqueue_deliver(self) -> None:
-        """Send `deliver()`."""
-        await self._send(DELIVER)
-
-    async def _send(self, task: str, *arguments: str) -> None:
+    async def wake(self, task: str, num: int = 1) -> None:
+        """Send the messages, unless one waits already."""
+        if task in self.sending:
+            # A worker may have looked already for the message that was on its way when the caller
+            # committed: so one is sent again afterwards, for all who came meanwhile.
+            self._again.add(task)
+            return
+        sending = self.sending[task] = asyncio.ensure_future(self._send(task, num))
         # Publishing blocks for about a millisecond, and for seconds where the broker is away: its
-        # thread is left to itself then. A message that goes out late does no harm.
+        # thread is left to itself then, the only one of this task.
+        _, late = await asyncio.wait([sending], timeout=SEND_LIMIT_S)
+        if late:
+            logger.warning("the broker does not answer, %s is left to the sweep", task)
+
+    async def _send(self, task: str, num: int) -> None:
         try:
-            async with asyncio.timeout(SEND_LIMIT_S):
-                await asyncio.to_thread(
-                    self._app.send_task,
-                    task,
-                    args=arguments,
-                    retry=False,
-                    expires=MESSAGE_LIFE_S,
-                )
-        except (OperationalError, TimeoutError) as lost:
-            logger.warning(
-                "broker unreachable, %s(%s) left to the sweep: %s",
-                task,
-                ", ".join(arguments),
-                type(lost).__name__,
-            )
+            while True:
+                self._again.discard(task)
+                await asyncio.to_thread(send, self._app, task, num)
+                if task not in self._again:
+                    return
+        except OperationalError as lost:
+            why = type(lost).__name__
+            logger.warning("broker unreachable, %s left to the sweep: %s", task, why)
+        finally:
+            del self.sending[task]
+
+
+def send(app: Any, task: str, num: int = 1) -> bool:
+    """Send `num` messages of a task unless one waits for a worker; whether they were sent.
+
+    Raises:
+        kombu.exceptions.OperationalError: The broker cannot be reached.
+    """
+    with app.producer_pool.acquire(block=True) as producer:
+        if num_waiting(app, producer, task):
+            return False
+        for _ in range(num):
+            app.send_task(task, producer=producer, retry=False)
+    return True
+
+
+def num_waiting(app: Any, producer: Any, task: str) -> int:
+    """How many messages of a task no worker has taken.
+
+    Raises:
+        kombu.exceptions.OperationalError: The broker cannot be reached.
+    """
+    connection = producer.connection
+    with connection._reraise_as_library_errors():
+        try:
+            return int(producer.channel.queue_declare(queue=task, passive=True).message_count)
+        except ChannelError:  # Valkey knows no empty queue
+            return 0
 
 
 @dataclass
@@ -118,28 +123,16 @@ class MemoryQueue:
     """Remembers what was asked for: the fake of the seam.
 
     Attributes:
-        sent: (task name, argument) in order.
+        sent: The tasks in order.
     """
 
-    sent: list[tuple[str, str]] = field(default_factory=list)
+    sent: list[str] = field(default_factory=list)
 
-    async def enqueue_validate(self, batch_id: str) -> None:
+    async def wake(self, task: str, num: int = 1) -> None:
         """Remember it."""
-        self.sent.append((VALIDATE, batch_id))
+        self.sent += [task] * num
 
-    async def enqueue_finalize(self, batch_id: str) -> None:
-        """Remember it."""
-        self.sent.append((FINALIZE, batch_id))
-
-    async def wake_dispatchers(self, engine_urls: Iterable[str]) -> None:
-        """Remember it."""
-        self.sent += [(DISPATCH, url) for url in engine_urls]
-
-    async def enqueue_deliver(self) -> None:
-        """Remember it."""
-        self.sent.append((DELIVER, ""))
-
-    def take(self) -> list[tuple[str, str]]:
+    def take(self) -> list[str]:
         """Everything remembered so far, which is then forgotten."""
         taken, self.sent = self.sent, []
         return taken

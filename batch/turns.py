@@ -1,8 +1,8 @@
 """One long stage of a project at a time, so that its large files keep no other project waiting.
 
 Validating a large file, and writing large ones, takes one of the few processes of the stages for
-seconds or longer. A project that has such a stage running gets none beside it: the next is asked
-for again by the sweep. Short stages need no turn (decision 0138).
+seconds or longer. A project that has such a stage running gets none beside it: the next is put off
+(batch/stage_work.py). Short stages need no turn (decision 0138).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from store.session import Database
 
-NEEDED: Final = "0027"
+NEEDED: Final = "0028"
 """The newest migration this code knows; a test compares it with `migrations/versions`."""
 
 HOW = "Run `coserve serve migrate` with the same DATABASE_URL, then start again."

@@ -1,9 +1,8 @@
 """The Celery app: `celery -A batch.worker.app worker|beat`.
 
-Settings as measured to survive kill -9 of a pool child, of the worker and of the broker. The
-visibility timeout is longer than any stage may take, so that no stage runs twice at once for
-that reason; `dispatch` is acknowledged at its start (its message need not survive: the sweep
-asks again within seconds) and so may take as long as its calls do.
+Settings as measured to survive kill -9 of a pool child, of the worker and of the broker. A message
+is acknowledged when its task starts: it need not survive, since the sweep wakes again within
+seconds, and so a task may take as long as there is work.
 """
 
 from __future__ import annotations
@@ -14,16 +13,19 @@ from typing import Final
 from celery import Celery
 from celery.platforms import SecurityWarning
 
-from batch.queue import GC_FILES, SWEEP, TASK_ROUTES
+from batch.queue import GC_FILES, STAGES, SWEEP, TASKS
 from batch.settings import BatchSettings, CommonSettings
 from batch.worker.growth import Growth
 
 # As whom a worker runs is the operator's choice; the warning is no line of a log.
 warnings.filterwarnings("ignore", category=SecurityWarning)
 
-STAGE_TIME_LIMIT_S: Final = 110
-STAGE_SOFT_LIMIT_S: Final = 90
+TASK_TIME_LIMIT_S: Final = 110
+TASK_SOFT_LIMIT_S: Final = 90
+"""Of the sweep and the collection; stages have limits of their own (batch/stage_work.py)."""
+
 VISIBILITY_TIMEOUT_S: Final = 120
+"""After so long a message comes again that a worker took and died with."""
 
 SWEEP_PERIOD_S: Final = 3.0
 GC_PERIOD_S: Final = 600.0
@@ -40,10 +42,9 @@ def make_app(settings: CommonSettings | None = None) -> Celery:
         broker_write_url=broker["broker_url"],
         broker_use_ssl=broker["broker_use_ssl"],
         include=["batch.worker.tasks"],
-        task_routes=TASK_ROUTES,
-        task_default_queue="stages",
-        task_acks_late=True,
-        task_reject_on_worker_lost=True,
+        task_routes={task: {"queue": task} for task in TASKS},
+        task_default_queue=STAGES,
+        task_acks_late=False,
         task_ignore_result=True,
         task_store_errors_even_if_ignored=False,
         task_time_limit=None,
@@ -67,21 +68,15 @@ def make_app(settings: CommonSettings | None = None) -> Celery:
             **broker["options"],
         },
         beat_schedule={
-            "sweep": _every(SWEEP, SWEEP_PERIOD_S),
-            "gc_files": _every(GC_FILES, GC_PERIOD_S),
+            "sweep": {"task": SWEEP, "schedule": SWEEP_PERIOD_S},
+            "gc_files": {"task": GC_FILES, "schedule": GC_PERIOD_S},
         },
-        # In memory: nothing in the schedule needs to be remembered over a restart.
-        beat_scheduler="celery.beat:Scheduler",
+        beat_scheduler="batch.worker.beat:WakeScheduler",
         beat_max_loop_interval=SWEEP_PERIOD_S,
         beat_cron_starting_deadline=None,
     )
     app.steps["worker"].add(Growth)
     return app
-
-
-def _every(task: str, period_s: float) -> dict[str, object]:
-    # A tick that found no worker for two periods is worth nothing: the next one does the same.
-    return {"task": task, "schedule": period_s, "options": {"expires": 2 * period_s}}
 
 
 app = make_app()

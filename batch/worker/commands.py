@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, field
 
-from batch.queue import DISPATCH_QUEUE, STAGES_QUEUE, SWEEP_QUEUE
+from batch.queue import DELIVER, DISPATCH, GC_FILES, STAGES, SWEEP
 from batch.settings import BatchSettings
-from batch.worker.growth import FIRST_PROCESSES, worker_name
+from batch.worker.growth import DISPATCH_WORKER, FIRST_PROCESSES
 
 APP = "batch.worker.app"
 NUM_STAGE_PROCESSES = 4
@@ -37,9 +37,9 @@ def worker_commands(settings: BatchSettings) -> list[Command]:
     """
     del settings  # none of these depends on any
     return [
-        _worker(DISPATCH_QUEUE, FIRST_PROCESSES),
-        _worker(STAGES_QUEUE, NUM_STAGE_PROCESSES),
-        _worker(SWEEP_QUEUE, 1),
+        _worker(DISPATCH_WORKER, FIRST_PROCESSES, DISPATCH),
+        _worker("worker-stages", NUM_STAGE_PROCESSES, STAGES, DELIVER, GC_FILES),
+        _worker("worker-sweep", 1, SWEEP),
     ]
 
 
@@ -49,13 +49,12 @@ def beat_command(settings: BatchSettings) -> Command:
     return Command("beat", (*_celery(), "beat", "--loglevel=WARNING", "--pidfile="))
 
 
-def _worker(queue: str, num_processes: int) -> Command:
-    name = worker_name(queue)
+def _worker(name: str, num_processes: int, *tasks: str) -> Command:
     # Gossip, mingle and the worker heartbeat talk to other workers; nobody here listens.
     argv = (
         *_celery(),
         "worker",
-        f"--queues={queue}",
+        f"--queues={','.join(tasks)}",
         f"--concurrency={num_processes}",
         f"--hostname={name}@%h",
         "--pool=prefork",

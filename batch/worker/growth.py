@@ -13,8 +13,6 @@ from typing import Any, Final
 from celery import bootsteps
 from celery.worker import state
 
-from batch.queue import DISPATCH_QUEUE
-
 LOOK_S: Final = 1.0
 """A task that is there at two looks is a dispatcher; those that find one already are shorter."""
 
@@ -23,10 +21,8 @@ MAX_PROCESSES: Final = 256
 MAX_AT_ONCE: Final = 16
 """Celery takes a hundred new processes within a second for processes that die again and again."""
 
-
-def worker_name(queue: str) -> str:
-    """What the worker of a queue is called."""
-    return f"worker-{queue}"
+DISPATCH_WORKER: Final = "worker-dispatch"
+"""The worker that grows."""
 
 
 def num_more(num_processes: int, num_long: int, num_waiting: int) -> int:
@@ -55,7 +51,7 @@ class Growth(bootsteps.StartStopStep):  # type: ignore[misc]
 
     def include_if(self, parent: Any) -> bool:
         """In the dispatch worker alone."""
-        return str(parent.hostname).startswith(f"{worker_name(DISPATCH_QUEUE)}@")
+        return str(parent.hostname).startswith(f"{DISPATCH_WORKER}@")
 
     def register_with_event_loop(self, parent: Any, hub: Any) -> None:
         """Called at each connection to the broker; a lost one takes its timers along."""

@@ -15,51 +15,95 @@ import uvloop
 from batch import (
     arrivals,
     collect,
-    finalize,
     idempotency,
     lease,
     parted_upload,
     retain,
     sweep,
-    validate,
 )
 from batch.clock import SystemClock
 from batch.dispatch import Dispatcher, DispatchLimits, Ending
 from batch.errors import StorageFull
 from batch.files import FileStore, make_file_store
-from batch.queue import CeleryQueue
-from batch.settings import BatchSettings
-from batch.states import TERMINAL_BATCH, BatchStatus
-from batch.storage import StageWaits, fail_unstorable, full_place, note_full
-from batch.turns import turn
+from batch.lease import Lease
+from batch.queue import DELIVER, DISPATCH, CeleryQueue
+from batch.settings import LEASE_STALE_S, BatchSettings
+from batch.stage_work import StageWork
+from batch.storage import StageWaits, full_place, note_full
 from batch.webhooks.deliver import collect_deliveries, deliver
 from batch.webhooks.names import ReceiverNames
 from batch.webhooks.sender import Sender
-from batch.worker.counted import counted
+from batch.worker.counted import RunCounter, counted
 from batch.worker.drain import DrainPipe
 from engine_adapter.client.http import HttpEngineClient
 from store.bounded_connection import ANSWER_LIMIT_S, WORK_LIMIT_S
-from store.failures import DATABASE_ERRORS, is_refused
-from store.repositories import engine as engines
+from store.failures import DATABASE_ERRORS
+from store.repositories import dispatcher as dispatchers
 from store.schema import check_schema
 from store.session import Database
 
 logger = logging.getLogger(__name__)
 
-DISPATCH_POOL_SIZE = 4
-STAGE_POOL_SIZE = 3
-"""A turn, a validation's lock, and what it reads and writes."""
-
-DELIVER_POOL_SIZE = 4
+POOL_SIZE = 4
+"""A stage: a turn, a validation's lock, what it reads and writes, and its claim."""
 
 
 class Stages:
-    """The stages over one worker's settings. Everything is opened after the fork, inside a task."""
+    """The stages over one worker's settings.
+
+    A process keeps its event loop, its connections and whose turn it is from task to task.
+    Everything is opened after the fork, inside a task.
+    """
 
     def __init__(self, app: Any, settings: BatchSettings, drain: DrainPipe) -> None:
         self._settings = settings
         self._drain = drain
         self._queue = CeleryQueue(app)
+        self._runner: asyncio.Runner | None = None
+        self._open_database: Database | None = None
+        self._open_files: FileStore | None = None
+        self._stage_work: StageWork | None = None
+        self._counter = RunCounter()
+
+    def run(self, task: Coroutine[Any, Any, object]) -> None:
+        """Run a task to its end in this process's event loop."""
+        if self._runner is None:
+            self._runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
+        try:
+            self._runner.run(task)
+        except StageWaits as waits:
+            logger.warning("%s waits for room", waits)
+        except BaseException:
+            # A time limit leaves the task behind in the middle of its work.
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End whatever the process keeps; the next task opens it anew."""
+        runner, self._runner = self._runner, None
+        if runner is None:
+            return
+        try:
+            runner.run(self._end())
+        finally:
+            runner.close()
+
+    async def _end(self) -> None:
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close what tasks have opened, in their event loop."""
+        database, self._open_database = self._open_database, None
+        files, self._open_files = self._open_files, None
+        self._stage_work = None
+        if files is not None:
+            await files.close()
+        if database is not None:
+            await database.dispose()
 
     async def check_schema(self) -> None:
         """Raise unless the database has the tables this code needs (`store.schema`)."""
@@ -73,75 +117,49 @@ class Stages:
         finally:
             await database.dispose()
 
-    async def validate(self, batch_id: str) -> None:
-        """Read a batch's file; wake the dispatchers for its rows."""
-        async with (
-            self._database("validate") as database,
-            self._files() as files,
-            turn(database, batch_id) as may_run,
-        ):
-            if not may_run:
-                return
-            status = await self._validated(database, files, batch_id)
-            if status is BatchStatus.IN_PROGRESS:
-                await self._wake_dispatchers(database)
-        if status is BatchStatus.FAILED:
-            await self._queue.enqueue_deliver()
-
-    async def _validated(
-        self, database: Database, files: FileStore, batch_id: str
-    ) -> BatchStatus | None:
-        try:
-            return await validate.validate(
+    async def stages(self) -> None:
+        """Validate, finalize and expire batches that want it, for a while."""
+        database = self._database()
+        if self._stage_work is None:
+            self._stage_work = StageWork(
                 database,
-                files,
-                batch_id,
+                self._files(),
+                self._queue,
+                SystemClock(),
+                measured=self._counter.measured,
                 enqueued_token_limit=self._settings.batch_enqueued_tokens,
                 watchdog=True,
             )
-        except DATABASE_ERRORS as error:
-            if not is_refused(error):
-                raise
-            logger.exception("the rows of %s cannot be stored", batch_id)
-            return await fail_unstorable(database, batch_id)
-
-    async def finalize(self, batch_id: str) -> None:
-        """Close a batch's rows and write its files, if it is its turn."""
-        async with (
-            self._database("finalize") as database,
-            self._files() as files,
-            turn(database, batch_id) as may_run,
-        ):
-            if not may_run:
-                return
-            status = await finalize.finalize(database, files, batch_id)
-        if status in TERMINAL_BATCH:
-            await self._queue.enqueue_deliver()
-        elif status is not None:
-            await self._queue.enqueue_finalize(batch_id)
+        try:
+            with self._drain.watched() as drain:
+                async with self._room("stage work"):
+                    await self._stage_work.run(drain)
+        finally:
+            await self._counter.write(database)
 
     async def deliver(self) -> None:
         """Send the webhooks that are due."""
         clock = SystemClock()
         names = ReceiverNames(self._settings.webhook_servers)
         sender = Sender(self._settings.webhook_targets, clock, names)
-        async with self._database("deliver", DELIVER_POOL_SIZE) as database:
+        async with self._stage("deliver") as database:
             try:
                 with self._drain.watched() as drain:
                     more_work = await deliver(database, sender, worker=this_worker(), drain=drain)
             finally:
                 await names.close()
         if more_work:
-            await self._queue.enqueue_deliver()
+            await self._queue.wake(DELIVER)
 
     async def sweep(self) -> None:
         """Repair."""
-        async with self._database("sweep") as database:
+        async with self._stage("sweep") as database:
             await sweep.sweep(database, self._queue, self._settings.engines)
 
     async def gc_files(self) -> None:
         """Remove the bytes of deleted and expired files; forget old keys and deliveries."""
-        async with self._database("gc_files") as database, self._files() as files:
+        files = self._files()
+        async with self._stage("gc_files") as database:
             await collect.collect_files(database, files)
             retention_s = self._settings.batch_retention_days * 86400.0
             await retain.retire(database, SystemClock(), retention_s=retention_s)
@@ -151,20 +169,16 @@ class Stages:
             await collect_deliveries(database)
             await collect.collect_responses(database)
 
-    async def dispatch(self, engine_url: str) -> Ending | None:
-        """Be the engine's dispatcher until there is nothing to do; none where there is one."""
+    async def dispatch(self) -> Ending | None:
+        """Be the dispatcher of an engine that has none, until there is nothing to do."""
         settings = self._settings
         clock = SystemClock()
-        async with (
-            self._database("dispatch", DISPATCH_POOL_SIZE, ask_first=False) as database,
-            self._files() as files,
-        ):
-            if engine_url not in await self._open_engines(database):
-                return None
-            held = await lease.acquire(engine_url, database, clock)
+        files = self._files()
+        async with self._stage("dispatch", ask_first=False) as database:
+            held = await self._lease(database, clock)
             if held is None:
                 return None
-            engine = HttpEngineClient(engine_url)
+            engine = HttpEngineClient(held.engine_url)
             limits = DispatchLimits(
                 max_in_flight=settings.batch_max_in_flight,
                 max_bytes=settings.batch_max_bytes,
@@ -187,63 +201,66 @@ class Stages:
                     ending = await dispatcher.run()
             finally:
                 await engine.close()
-            logger.info("dispatcher of %s: %s", engine_url, ending)
-            if ending.more_work:
-                await self._wake_dispatchers(database)
+            logger.info("dispatcher of %s: %s", held.engine_url, ending)
+        if ending.more_work:
+            await self._queue.wake(DISPATCH)
         return ending
 
-    async def _open_engines(self, database: Database) -> list[str]:
-        """The engines that rows may be sent to."""
+    async def _lease(self, database: Database, clock: SystemClock) -> Lease | None:
+        """The lease of an engine that should have a dispatcher and has none; others are woken."""
         async with database.unit_of_work() as session:
-            found = await engines.in_use(session, self._settings.engines)
-        return [one.url for one in found if not one.draining]
+            idle = await dispatchers.idle_engines(
+                session, self._settings.engines, stale_s=LEASE_STALE_S
+            )
+        while idle:
+            held = await lease.acquire(idle.pop(0), database, clock)
+            if held is not None:
+                if idle:
+                    await self._queue.wake(DISPATCH, len(idle))
+                return held
+        return None
 
-    async def _wake_dispatchers(self, database: Database) -> None:
-        await self._queue.wake_dispatchers(await self._open_engines(database))
+    def _database(self, *, ask_first: bool = True) -> Database:
+        """This process's, which serves either dispatchers or everything else."""
+        if self._open_database is None:
+            self._open_database = Database(
+                self._settings.database_url,
+                pool_size=POOL_SIZE,
+                max_overflow=self._settings.database_overflow,
+                prepares=self._settings.database_prepares,
+                ask_first=ask_first,
+                limit_s=WORK_LIMIT_S,
+            )
+        return self._open_database
+
+    def _files(self) -> FileStore:
+        if self._open_files is None:
+            self._open_files = make_file_store(self._settings)
+        return self._open_files
 
     @asynccontextmanager
-    async def _database(
-        self, stage: str, pool_size: int = STAGE_POOL_SIZE, *, ask_first: bool = True
-    ) -> AsyncIterator[Database]:
+    async def _stage(self, stage: str, *, ask_first: bool = True) -> AsyncIterator[Database]:
         """For one run of a stage, which is counted."""
-        database = Database(
-            self._settings.database_url,
-            pool_size=pool_size,
-            max_overflow=self._settings.database_overflow,
-            prepares=self._settings.database_prepares,
-            ask_first=ask_first,
-            limit_s=WORK_LIMIT_S,
-        )
+        database = self._database(ask_first=ask_first)
+        async with self._room(stage), counted(stage, database):
+            yield database
+        if not ask_first:
+            # Nobody asks these connections for a sign of life before the next run.
+            await database.dispose()
+
+    @asynccontextmanager
+    async def _room(self, stage: str) -> AsyncIterator[None]:
+        """A stage that meets a full disk waits for room, and says so."""
         try:
-            async with counted(stage, database):
-                yield database
+            yield
         except (StorageFull, *DATABASE_ERRORS) as error:
             place = full_place(error)
             if place is None:
                 raise
-            await note_full(database, place)
+            await note_full(self._database(), place)
             raise StageWaits(stage) from error
-        finally:
-            await database.dispose()
-
-    @asynccontextmanager
-    async def _files(self) -> AsyncIterator[FileStore]:
-        files = make_file_store(self._settings)
-        try:
-            yield files
-        finally:
-            await files.close()
 
 
 def this_worker() -> str:
     """The worker that this process is one of: its host, and the process that started this one."""
     return f"{socket.gethostname()}/{os.getppid()}"
-
-
-def run(stage: Coroutine[Any, Any, object]) -> None:
-    """Run one stage to its end in an event loop of its own."""
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(stage)
-    except StageWaits as waits:
-        logger.warning("%s waits for room", waits)

@@ -17,60 +17,56 @@ from celery.signals import (
 from batch import queue
 from batch.collector import spare_collector
 from batch.settings import BatchSettings
-from batch.worker.app import STAGE_SOFT_LIMIT_S, STAGE_TIME_LIMIT_S, app
+from batch.worker.app import TASK_SOFT_LIMIT_S, TASK_TIME_LIMIT_S, app
 from batch.worker.drain import DrainPipe
-from batch.worker.stages import Stages, run
+from batch.worker.stages import Stages
 from engine_adapter import log_lines, tracing
 from store.schema import WrongDatabase
 
 _DRAIN = DrainPipe()
 _STAGES = Stages(app, BatchSettings(), _DRAIN)
-_LIMITS = {"soft_time_limit": STAGE_SOFT_LIMIT_S, "time_limit": STAGE_TIME_LIMIT_S}
+_LIMITS = {"soft_time_limit": TASK_SOFT_LIMIT_S, "time_limit": TASK_TIME_LIMIT_S}
 
 
-@app.task(name=queue.VALIDATE)
-def validate(batch_id: str) -> None:
-    """See batch/validate.py."""
-    run(_STAGES.validate(batch_id))
+@app.task(name=queue.STAGES)
+def stages() -> None:
+    """See batch/stage_work.py."""
+    _STAGES.run(_STAGES.stages())
 
 
-@app.task(name=queue.FINALIZE, **_LIMITS)
-def finalize(batch_id: str) -> None:
-    """See batch/finalize.py."""
-    run(_STAGES.finalize(batch_id))
-
-
-@app.task(name=queue.DELIVER, acks_late=False, reject_on_worker_lost=False)
+@app.task(name=queue.DELIVER)
 def deliver() -> None:
     """See batch/webhooks/deliver.py."""
-    run(_STAGES.deliver())
+    _STAGES.run(_STAGES.deliver())
 
 
 @app.task(name=queue.SWEEP, **_LIMITS)
 def sweep() -> None:
     """See batch/sweep.py."""
-    run(_STAGES.sweep())
+    _STAGES.run(_STAGES.sweep())
 
 
 @app.task(name=queue.GC_FILES, **_LIMITS)
 def gc_files() -> None:
     """See batch/collect.py."""
-    run(_STAGES.gc_files())
+    _STAGES.run(_STAGES.gc_files())
 
 
-@app.task(name=queue.DISPATCH, acks_late=False, reject_on_worker_lost=False)
-def dispatch(engine_url: str) -> None:
+@app.task(name=queue.DISPATCH)
+def dispatch() -> None:
     """See batch/dispatch.py."""
-    run(_STAGES.dispatch(engine_url))
+    _STAGES.run(_STAGES.dispatch())
 
 
 @worker_init.connect
 def _check_schema(**_: Any) -> None:
     """A worker without its tables says so and ends, before it takes a task."""
     try:
-        run(_STAGES.check_schema())
+        _STAGES.run(_STAGES.check_schema())
     except WrongDatabase as wrong:
         raise SystemExit(str(wrong)) from None
+    finally:
+        _STAGES.close()  # before the pool is forked
 
 
 @worker_shutting_down.connect
@@ -87,6 +83,7 @@ def _on_child(**_: Any) -> None:
 
 @worker_process_shutdown.connect
 def _on_child_end(**_: Any) -> None:
+    _STAGES.close()
     tracing.stop()
 
 

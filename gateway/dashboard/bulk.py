@@ -11,6 +11,7 @@ from starlette.responses import RedirectResponse, Response
 
 from batch import steer
 from batch.cancel import cancel
+from batch.queue import DISPATCH, STAGES
 from engine_adapter.wire.errors import InvalidRequest, NotFound
 from gateway.dashboard.access import AdminDep, CheckedForm, ResourcesDep
 from gateway.dashboard.steering import Act, Helm
@@ -47,12 +48,12 @@ async def act_on_many(
     for batch_id in batch:
         helm = Helm(resources.database, admin.actor(request), batch_id[:64])
         try:
-            done = await helm.act_while_live(action, work)
+            await helm.act_while_live(action, work)
         except NotFound:
             continue
-        if done and act in ("cancel", "resume"):
-            await resources.queue.enqueue_finalize(batch_id)
+    if act in ("cancel", "resume"):
+        await resources.queue.wake(STAGES)
     if act in ("resume", "first"):
-        await resources.queue.wake_dispatchers(resources.engine_pool.open_urls)
+        await resources.queue.wake(DISPATCH)
     path, words = f"{request.scope['root_path']}/batches", urlencode(parse_qsl(kept))
     return RedirectResponse(f"{path}?{words}" if words else path, 303)

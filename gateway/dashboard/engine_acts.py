@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Request
 from starlette.responses import RedirectResponse, Response
 
+from batch.queue import DISPATCH
 from engine_adapter.wire.errors import InvalidRequest, NotFound
 from gateway.dashboard.access import CheckedForm, ManagerDep, ResourcesDep
 from gateway.tenants.actor import Action
@@ -57,5 +58,5 @@ async def resume_engine(
         if not await engines.resume(work, url):
             raise NotFound("There is no such engine.")
         await admin.actor(request).record(work, Action.ENGINE_RESUMED, url)
-    await resources.queue.wake_dispatchers([url])
+    await resources.queue.wake(DISPATCH)
     return RedirectResponse(f"{request.scope['root_path']}/engines", 303)

@@ -17,6 +17,7 @@ from starlette.responses import Response
 
 from batch import rerun, steer
 from batch.cancel import cancel
+from batch.queue import DISPATCH, STAGES
 from engine_adapter.wire.errors import Conflict, NotFound
 from gateway.dashboard.access import AdminDep, CheckedForm, ResourcesDep
 from gateway.dashboard.navigation import go_to_batch
@@ -91,7 +92,7 @@ HelmDep = Annotated[Helm, Depends(_helm)]
 async def cancel_batch(request: Request, resources: ResourcesDep, helm: HelmDep) -> Response:
     """Cancel a batch."""
     if await helm.act_while_live(Action.BATCH_CANCELLED, cancel):
-        await resources.queue.enqueue_finalize(helm.batch_id)
+        await resources.queue.wake(STAGES)
     return go_to_batch(request, helm.batch_id)
 
 
@@ -106,8 +107,8 @@ async def pause_batch(request: Request, helm: HelmDep) -> Response:
 async def resume_batch(request: Request, resources: ResourcesDep, helm: HelmDep) -> Response:
     """Let a paused batch go on."""
     if await helm.act_while_live(Action.BATCH_RESUMED, steer.resume):
-        await resources.queue.wake_dispatchers(resources.engine_pool.open_urls)
-        await resources.queue.enqueue_finalize(helm.batch_id)
+        await resources.queue.wake(DISPATCH)
+        await resources.queue.wake(STAGES)
     return go_to_batch(request, helm.batch_id)
 
 
@@ -134,5 +135,5 @@ async def retry_batch(request: Request, resources: ResourcesDep, helm: HelmDep) 
     retry = await helm.act(
         Action.BATCH_RETRIED, partial(rerun.retry_failed, enqueued_token_limit=limit)
     )
-    await resources.queue.wake_dispatchers(resources.engine_pool.open_urls)
+    await resources.queue.wake(DISPATCH)
     return go_to_batch(request, retry.id)

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from batch.arrivals import StoredArrivals, discard
 from batch.create import create
 from batch.errors import FileTooLarge, InvalidUpload
+from batch.queue import STAGES
 from batch.schemas import CreateBatch, CreateOptions
 from batch.upload import MAX_BATCH_FILE_BYTES, MAX_FORM_OVERHEAD_BYTES, receive, record
 from engine_adapter.wire.errors import ApiError, InvalidRequest
@@ -73,7 +74,7 @@ async def submit(request: Request, resources: ResourcesDep, admin: AdminDep) -> 
             request, resources, admin, error=refused.message, status=refused.status
         )
         return LingeringResponse(page, request)
-    await resources.queue.enqueue_validate(batch.id)
+    await resources.queue.wake(STAGES)
     return go_to_batch(request, batch.id)
 
 

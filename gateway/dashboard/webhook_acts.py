@@ -8,6 +8,7 @@ from fastapi import APIRouter, Form, Request
 from starlette.responses import RedirectResponse, Response
 
 from batch.errors import WebhookEndpointNotFound
+from batch.queue import DELIVER
 from batch.webhooks import endpoints, signature
 from batch.webhooks.schemas import CreateWebhookEndpoint
 from engine_adapter.wire.errors import ApiError, Conflict
@@ -95,5 +96,5 @@ async def replay_delivery(
             "A test that is answered well enables an endpoint."
         )
         return await webhooks_page(request, resources, admin, refused=refused)
-    await resources.queue.enqueue_deliver()
+    await resources.queue.wake(DELIVER)
     return RedirectResponse(f"{request.scope['root_path']}/webhooks", 303)

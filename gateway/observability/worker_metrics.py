@@ -12,7 +12,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from sqlalchemy.exc import SQLAlchemyError
 
-from store.repositories import stage_count
+from store.repositories import stage, stage_count
 from store.repositories.stage_count import StageTotals
 from store.session import Database
 
@@ -22,14 +22,16 @@ class WorkerMetrics(Collector):
 
     def __init__(self) -> None:
         self._stages: Sequence[StageTotals] = ()
+        self._oldest_due_s: float | None = None
 
     async def read(self, database: Database) -> None:
         """Read anew."""
         try:
             async with database.unit_of_work() as session:
                 self._stages = await stage_count.totals(session)
+                self._oldest_due_s = await stage.oldest_due_s(session) or 0.0
         except (SQLAlchemyError, OSError):
-            self._stages = ()
+            self._stages, self._oldest_due_s = (), None
 
     def collect(self) -> Iterator[Metric]:
         """Families of metrics, as prometheus_client asks for them."""
@@ -55,4 +57,10 @@ class WorkerMetrics(Collector):
             cpu.add_metric([one.stage], one.cpu_s)
             memory.add_metric([one.stage], one.peak_rss_bytes)
             age.add_metric([one.stage], one.ended_age_s)
-        yield from (runs, wall, cpu, memory, age)
+        oldest = GaugeMetricFamily(
+            "coserve_stage_work_oldest_seconds",
+            "For how long a batch has wanted a worker that none has taken, the longest.",
+        )
+        if self._oldest_due_s is not None:
+            oldest.add_metric([], self._oldest_due_s)
+        yield from (runs, wall, cpu, memory, age, oldest)

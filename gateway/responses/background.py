@@ -17,7 +17,7 @@ from batch import background
 from batch.arrivals import StoredArrivals, discard
 from batch.clock import Clock
 from batch.files import FileStore
-from batch.queue import Queue
+from batch.queue import DISPATCH, Queue
 from engine_adapter.client.base import CHAT_PATH
 from engine_adapter.wire.chat_request import check_chat
 from engine_adapter.wire.errors import ApiError, EngineUnavailable
@@ -64,7 +64,7 @@ async def begin(
     draft = ResponseDraft(body, new_rid(), now(parts.clock))
     made = draft.at("queued")
     await _store(request, principal, line, context, shelf, made)
-    await cast(Queue, state.queue).wake_dispatchers(parts.engines.open_urls)
+    await cast(Queue, state.queue).wake(DISPATCH)
     if body.get("stream"):
         return followed(request, principal, draft.id, first=0, headers=reservation.headers)
     return Response(orjson.dumps(made), media_type=JSON, headers=reservation.headers)

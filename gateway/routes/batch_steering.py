@@ -6,6 +6,7 @@ from fastapi import APIRouter
 
 from batch import rerun, steer
 from batch.errors import BatchNotFound
+from batch.queue import DISPATCH, STAGES
 from batch.schemas import BatchObject, ChangePriority, may_be_id
 from gateway.batch_shapes import shape
 from gateway.dependencies import (
@@ -52,8 +53,8 @@ async def resume_batch(
         batch = await steer.resume(session, principal.project_id, batch_id)
         await actor.record(session, Action.BATCH_RESUMED, batch.id, project_id=batch.project_id)
         answer = await shape(session, engines, batch)
-    await queue.wake_dispatchers(engines.open_urls)
-    await queue.enqueue_finalize(batch_id)
+    await queue.wake(DISPATCH)
+    await queue.wake(STAGES)
     return answer
 
 
@@ -108,7 +109,7 @@ async def retry_batch(
             detail={"data": {"new_batch_id": batch.id}},
         )
         answer = await shape(session, engines, batch)
-    await queue.wake_dispatchers(engines.open_urls)
+    await queue.wake(DISPATCH)
     return answer
 
 

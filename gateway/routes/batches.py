@@ -9,6 +9,7 @@ from fastapi import APIRouter, Header, Query
 
 from batch import cancel, idempotency
 from batch.errors import BatchNotFound
+from batch.queue import STAGES
 from batch.schemas import BatchList, BatchObject, CreateBatch, may_be_id
 from batch.states import BatchStatus
 from gateway.batch_shapes import shape, shapes
@@ -56,7 +57,7 @@ async def create_batch(
             )
         answer = await shape(session, engines, batch)
     if is_new:
-        await queue.enqueue_validate(batch.id)
+        await queue.wake(STAGES)
     return answer
 
 
@@ -122,5 +123,5 @@ async def cancel_batch(
         batch = await cancel.cancel(session, principal.project_id, batch_id)
         await actor.record(session, Action.BATCH_CANCELLED, batch.id, project_id=batch.project_id)
         answer = await shape(session, engines, batch)
-    await queue.enqueue_finalize(batch_id)
+    await queue.wake(STAGES)
     return answer

@@ -21,11 +21,15 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from engine_adapter.client.pool import EnginePool
 from gateway.dependencies import DatabaseDep, EnginesDep, StorageDep
+from store.repositories import stage as stages
+from store.session import Database
 
 router = APIRouter(tags=["health"])
 logger = logging.getLogger(__name__)
 
 _PROBE_S = 3.0
+STAGE_OVERDUE_S = 120.0
+"""Of a batch that wants a worker. Thousands of small batches of one project may cause it too."""
 
 
 @router.get("/", include_in_schema=False)
@@ -77,10 +81,14 @@ async def readyz(request: Request, engines: EnginesDep, storage: StorageDep) -> 
 
 @router.get("/statusz")
 async def statusz(request: Request, database: DatabaseDep, engines: EnginesDep) -> JSONResponse:
-    """Whether database, broker and engine answer, each with a reason; 200 if all do, else 503."""
+    """Whether database, broker and engine answer, each with a reason; 200 if all do, else 503.
+
+    `degraded` with 200: all answer, and batches have waited too long for a worker.
+    """
     probes = {
         "database": asyncio.ensure_future(_reason(database.ping())),
         "broker": asyncio.ensure_future(_reason(request.app.state.broker.ping())),
+        "stages": asyncio.ensure_future(_why_stages_wait(database)),
     }
     # One that hangs ends by a limit of its own: whoever waited for its end, or for the end of its
     # cancellation, would answer too late.
@@ -95,16 +103,28 @@ async def statusz(request: Request, database: DatabaseDep, engines: EnginesDep) 
         "policy_errors": _policy_errors(engines),
         "versions": _versions(engines),
     }
-    good = all(part["ok"] for part in parts.values())
+    answers = all(part["ok"] for name, part in parts.items() if name != "stages")
     body: dict[str, Any] = {
-        "status": "ok" if good else "degraded",
+        "status": "ok" if answers and parts["stages"]["ok"] else "degraded",
         "parts": parts,
         "models": [
             {"id": model.id, "context_tokens": model.context_tokens, "up": model.up}
             for model in engines.models()
         ],
     }
-    return JSONResponse(body, status_code=200 if good else 503)
+    return JSONResponse(body, status_code=200 if answers else 503)
+
+
+async def _why_stages_wait(database: Database) -> str:
+    """Empty while workers take what batches want; also where the database does not say."""
+    try:
+        async with database.unit_of_work() as session:
+            oldest_s = await stages.oldest_due_s(session)
+    except (SQLAlchemyError, OSError):
+        return ""
+    if oldest_s is None or oldest_s < STAGE_OVERDUE_S:
+        return ""
+    return f"a batch has waited {oldest_s:.0f} s for a worker of the stages"
 
 
 def _why_no_engine(engines: EnginePool) -> str:

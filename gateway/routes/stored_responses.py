@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from batch.background import cancel, stop
+from batch.queue import STAGES
 from batch.schemas import may_be_id
 from engine_adapter.wire.errors import NotFound
 from gateway.answering import JSON
@@ -58,7 +59,7 @@ async def delete_response(
     if not removed:
         raise _not_found(response_id)
     if batch_id is not None:
-        await queue.enqueue_finalize(batch_id)
+        await queue.wake(STAGES)
     return {"id": response_id, "object": "response", "deleted": True}
 
 
@@ -77,7 +78,7 @@ async def cancel_response(
         batch_id = await cancel(session, stored)
         body = stored.body
     if batch_id is not None:
-        await queue.enqueue_finalize(batch_id)
+        await queue.wake(STAGES)
     return Response(body, media_type=JSON)
 
 

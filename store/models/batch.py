@@ -25,6 +25,31 @@ LIVE_STATUSES = ("validating", "in_progress", "finalizing", "cancelling")
 
 _ENDED_AT = "COALESCE(completed_at, failed_at, expired_at, cancelled_at)"
 
+LIVE = f"status IN {LIVE_STATUSES}"
+"""SQL: whether a batch has not ended."""
+
+STAGE_DUE_AT = """(
+CASE
+    WHEN status = 'in_progress' AND (paused_at IS NOT NULL \
+OR (num_completed + num_failed) < num_total) THEN GREATEST(stage_at, expires_at)
+    ELSE stage_at
+END)"""
+"""SQL: from when on a live batch wants a worker. Computed from the batch itself, so that nothing
+has to be remembered when it changes: while rows are open, or it is paused, only its window's end
+calls for one."""
+
+OPEN = "status = 'in_progress' AND paused_at IS NULL AND num_completed + num_failed < num_total"
+"""SQL: whether rows of a batch may be claimed until its window ends."""
+
+ROWS_MODEL = "COALESCE(model, '')"
+ROWS_DUE_AT = """(
+CASE
+    WHEN response_id IS NULL THEN expires_at
+    ELSE created_at
+END)"""
+"""SQL: by when a batch's rows are wanted, for the order among all rows at an engine: the end of its
+window; for a background response its creation, which is before any other."""
+
 
 class Batch(Base):
     """One batch and its counts.
@@ -41,7 +66,20 @@ class Batch(Base):
         Index(
             "ix_batches_live",
             "expires_at",
-            postgresql_where=text("status IN " + str(LIVE_STATUSES)),
+            postgresql_where=text(LIVE),
+        ),
+        Index(
+            "ix_batches_stage_due", "project_id", text(STAGE_DUE_AT), postgresql_where=text(LIVE)
+        ),
+        Index("ix_batches_stage_at", "stage_at", postgresql_where=text(LIVE)),
+        Index(
+            "ix_batches_open",
+            text(ROWS_MODEL),
+            "project_id",
+            text("priority DESC"),
+            text(ROWS_DUE_AT),
+            "id",
+            postgresql_where=text(OPEN),
         ),
         Index(
             "ix_batches_ended", text(_ENDED_AT), postgresql_where=text(f"{_ENDED_AT} IS NOT NULL")
@@ -113,6 +151,8 @@ class Batch(Base):
 
     created_at: Mapped[CreatedAt]
     expires_at: Mapped[Instant]
+    stage_at: Mapped[CreatedAt]
+    """Ours; before this instant no worker takes the batch: one has it, or it was put off."""
     in_progress_at: Mapped[Instant | None]
     finalizing_at: Mapped[Instant | None]
     completed_at: Mapped[Instant | None]

@@ -16,7 +16,9 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import defer
 
 from store.models import Batch
+from store.models.batch import OPEN, ROWS_DUE_AT, ROWS_MODEL
 from store.repositories import event
+from store.repositories.row import READY
 from store.types import new_id
 
 ID_PREFIX = "batch_"
@@ -30,7 +32,7 @@ class LiveBatch:
     """A batch that rows may be claimed from, as the dispatcher's order sees it.
 
     Attributes:
-        num_open: Rows without a result, leased ones included.
+        num_open: Rows without a result, leased ones included; 0 if none can be claimed now.
         due_at: By when its rows are wanted, for the order among all rows at an engine: the end of
             its window; for a background response its creation, which is before any other.
         storage_key: Where the input file's bytes are.
@@ -82,6 +84,7 @@ async def add(  # noqa: PLR0913
         batch_metadata=dict(metadata) if metadata is not None else None,
         output_expires_after_s=output_expires_after_s,
         created_at=created_at,
+        stage_at=created_at,
         expires_at=expires_at,
     )
     session.add(batch)
@@ -185,28 +188,58 @@ async def move(
     return batch
 
 
-async def live(session: AsyncSession, model: str) -> list[LiveBatch]:
-    """Batches of this model with open rows whose window has not ended and which are not paused."""
+async def live(
+    session: AsyncSession, model: str, *, held: Collection[str] = (), per_project: int
+) -> list[LiveBatch]:
+    """The batches of this model that rows may be claimed from, and those that rows are held of.
+
+    Of each project the `per_project` first ones with a row to claim: by priority, then by when
+    their rows are due. So the cost does not grow with how many batches are live.
+    """
     found = await session.execute(
-        text(
-            """
-            SELECT b.id, b.project_id, b.endpoint, b.priority,
-                   b.num_total - b.num_completed - b.num_failed AS num_open,
-                   CASE WHEN b.response_id IS NULL THEN b.expires_at ELSE b.created_at END
-                       AS due_at,
-                   f.storage_key, b.key_id, b.model,
-                   b.completion_tokens::float8 / NULLIF(b.num_completed, 0) AS answer_tokens,
-                   b.traceparent
-            FROM batches b JOIN files f ON f.id = b.input_file_id
-            WHERE b.status = 'in_progress' AND b.paused_at IS NULL
-              AND b.expires_at > statement_timestamp()
-              AND (b.model IS NULL OR b.model = :model)
-              AND b.num_total > b.num_completed + b.num_failed
-            """
-        ),
-        {"model": model},
+        _LIVE, {"model": model, "held": list(held), "per_project": per_project}
     )
     return [LiveBatch(**row) for row in found.mappings()]
+
+
+# The projects one by one by their first entry in the index, and of each its first batches.
+_LIVE = text(
+    f"""
+    WITH RECURSIVE owners(model, project_id) AS (
+      SELECT m.model, (SELECT project_id FROM batches WHERE {OPEN} AND {ROWS_MODEL} = m.model
+                       ORDER BY project_id LIMIT 1)
+      FROM unnest(ARRAY[CAST(:model AS text), '']) AS m(model)
+      UNION ALL
+      SELECT o.model, (SELECT project_id FROM batches
+                       WHERE {OPEN} AND {ROWS_MODEL} = o.model AND project_id > o.project_id
+                       ORDER BY project_id LIMIT 1)
+      FROM owners o WHERE o.project_id IS NOT NULL
+    ), wanted AS (
+      SELECT first.id FROM owners o CROSS JOIN LATERAL (
+        SELECT b.id FROM batches b
+        WHERE {OPEN} AND {ROWS_MODEL} = o.model AND project_id = o.project_id
+          AND expires_at > statement_timestamp()
+          AND EXISTS (SELECT 1 FROM batch_rows r
+                      WHERE r.batch_id = b.id AND r.status = 'pending' AND {READY})
+        ORDER BY priority DESC, {ROWS_DUE_AT}, b.id LIMIT :per_project) first
+    ), listed AS (
+      SELECT id, true AS has_rows FROM wanted
+      UNION ALL
+      SELECT id, false FROM unnest(CAST(:held AS text[])) AS h(id)
+      WHERE id NOT IN (SELECT id FROM wanted)
+    )
+    SELECT b.id, b.project_id, b.endpoint, b.priority,
+           CASE WHEN l.has_rows THEN b.num_total - b.num_completed - b.num_failed
+                ELSE 0 END AS num_open, b.due_at,
+           f.storage_key, b.key_id, b.model,
+           b.completion_tokens::float8 / NULLIF(b.num_completed, 0) AS answer_tokens,
+           b.traceparent
+    FROM listed l CROSS JOIN LATERAL (
+      SELECT *, {ROWS_DUE_AT} AS due_at FROM batches
+      WHERE id = l.id AND {OPEN} AND expires_at > statement_timestamp() LIMIT 1) b
+    JOIN files f ON f.id = b.input_file_id
+    """
+)
 
 
 async def stopped(session: AsyncSession, batch_ids: Collection[str]) -> dict[str, str]:
@@ -233,20 +266,6 @@ async def stopped(session: AsyncSession, batch_ids: Collection[str]) -> dict[str
     return {row.id: row.row_status for row in found}
 
 
-async def window_ended(session: AsyncSession) -> list[str]:
-    """Live batches whose window has ended; a cancelled or finalizing one ends by itself."""
-    found = await session.execute(
-        text(
-            """
-            SELECT id FROM batches
-            WHERE status IN ('validating', 'in_progress') AND expires_at <= statement_timestamp()
-            ORDER BY expires_at
-            """
-        )
-    )
-    return list(found.scalars())
-
-
 async def is_over_window(session: AsyncSession, batch_id: str) -> bool:
     """Whether the batch's window has ended, by the database's clock."""
     return bool(
@@ -271,31 +290,6 @@ async def has_expired_rows(session: AsyncSession, batch_id: str) -> bool:
             {"id": batch_id},
         )
     )
-
-
-async def waiting_for_a_stage(session: AsyncSession, *, idle_s: float) -> list[tuple[str, str]]:
-    """(batch id, status) of batches that wait for a message which may have been lost.
-
-    A batch counts as waiting when nothing has happened to it for `idle_s`: then `validating`
-    wants to be validated, and one with every row closed, or cancelled, or past its window, wants
-    to be finalized; not while it is paused. Asking twice is harmless. Events of the future (a clock
-    set back) do not count.
-    """
-    found = await session.execute(
-        text(
-            """
-            SELECT b.id, b.status FROM batches b
-            WHERE (b.status IN ('validating', 'finalizing', 'cancelling')
-                   OR (b.status = 'in_progress' AND b.num_completed + b.num_failed = b.num_total
-                       AND (b.paused_at IS NULL OR b.expires_at <= statement_timestamp())))
-              AND NOT EXISTS (
-                SELECT 1 FROM batch_events e WHERE e.batch_id = b.id
-                  AND abs(extract(epoch FROM statement_timestamp() - e.created_at)) < :idle_s)
-            """
-        ),
-        {"idle_s": idle_s},
-    )
-    return [(batch_id, status) for batch_id, status in found]
 
 
 async def try_exclusive(session: AsyncSession, batch_id: str, *, idle_limit_s: float) -> bool:

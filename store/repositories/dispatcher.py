@@ -7,10 +7,14 @@ the past: the clock was set back, and whoever lives beats again by the new one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
+
+from store.models.batch import OPEN
+from store.repositories import engine as engines
 
 
 async def acquire(session: AsyncSession, dispatcher_id: str, engine_url: str) -> bool:
@@ -92,10 +96,28 @@ async def forget_stale(
     return [Gone(*row) for row in found]
 
 
-async def engine_urls(session: AsyncSession) -> set[str]:
-    """The engines that have a dispatcher."""
-    found = await session.execute(text("SELECT engine_url FROM dispatchers"))
-    return set(found.scalars())
+async def idle_engines(
+    session: AsyncSession, static: Sequence[str], *, stale_s: float
+) -> list[str]:
+    """The engines that should have a dispatcher and have none: while rows wait, all that are open.
+
+    Args:
+        session: An open transaction.
+        static: The addresses of ENGINE_URLS.
+        stale_s: Age at which a heartbeat counts as stopped.
+    """
+    if not await has_claimable_rows(session):
+        return []
+    found = await session.execute(
+        text(
+            "SELECT engine_url FROM dispatchers"
+            " WHERE abs(extract(epoch FROM statement_timestamp() - heartbeat_at)) <= :stale_s"
+        ),
+        {"stale_s": stale_s},
+    )
+    taken = set(found.scalars())
+    open_ones = [one.url for one in await engines.in_use(session, static) if not one.draining]
+    return [url for url in open_ones if url not in taken]
 
 
 async def heartbeat_age_s(session: AsyncSession) -> float | None:
@@ -114,11 +136,10 @@ async def has_claimable_rows(session: AsyncSession) -> bool:
     return bool(
         await session.scalar(
             text(
-                """
+                f"""
                 SELECT EXISTS (
                   SELECT 1 FROM batches b
-                  WHERE b.status = 'in_progress' AND b.paused_at IS NULL
-                    AND b.expires_at > statement_timestamp()
+                  WHERE {OPEN} AND b.expires_at > statement_timestamp()
                     AND EXISTS (SELECT 1 FROM batch_rows r
                                 WHERE r.batch_id = b.id AND r.status = 'pending'))
                 """

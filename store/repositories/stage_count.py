@@ -9,19 +9,21 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 
 @dataclass(frozen=True, slots=True)
-class StageRun:
-    """One run of a stage, as a worker saw it.
+class StageRuns:
+    """Runs of a stage, as a worker process saw them.
 
     Attributes:
         stage: Its name.
-        failed: It ended in an error.
-        wall_s: How long it took.
+        num_runs: How many.
+        num_failed: Of them ended in an error.
+        wall_s: How long they took.
         cpu_s: CPU time of the process meanwhile.
         peak_rss_bytes: The most memory the process ever had.
     """
 
     stage: str
-    failed: bool
+    num_runs: int
+    num_failed: int
     wall_s: float
     cpu_s: float
     peak_rss_bytes: int
@@ -44,22 +46,23 @@ class StageTotals:
     ended_age_s: float
 
 
-async def add(session: AsyncSession, run: StageRun) -> None:
-    """Count a run."""
+async def add(session: AsyncSession, runs: StageRuns) -> None:
+    """Count runs."""
     await session.execute(
         text(
             """
             INSERT INTO stage_counts AS s
               (stage, num_runs, num_failed, wall_s, cpu_s, peak_rss_bytes, ended_at)
-            VALUES (:stage, 1, CAST(CAST(:failed AS boolean) AS int), :wall_s, :cpu_s,
-                    :peak_rss_bytes, statement_timestamp())
+            VALUES (:stage, :num_runs, :num_failed, :wall_s, :cpu_s, :peak_rss_bytes,
+                    statement_timestamp())
             ON CONFLICT (stage) DO UPDATE
-            SET num_runs = s.num_runs + 1, num_failed = s.num_failed + excluded.num_failed,
+            SET num_runs = s.num_runs + excluded.num_runs,
+                num_failed = s.num_failed + excluded.num_failed,
                 wall_s = s.wall_s + excluded.wall_s, cpu_s = s.cpu_s + excluded.cpu_s,
                 peak_rss_bytes = excluded.peak_rss_bytes, ended_at = excluded.ended_at
             """
         ),
-        asdict(run),
+        asdict(runs),
     )
 
 

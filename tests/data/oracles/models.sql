@@ -116,6 +116,7 @@ CREATE TABLE batches (
   reasoning_tokens BIGINT DEFAULT '0' NOT NULL,
   created_at TIMESTAMP WITH TIME ZONE DEFAULT statement_timestamp() NOT NULL,
   expires_at TIMESTAMP WITH TIME ZONE NOT NULL,
+  stage_at TIMESTAMP WITH TIME ZONE DEFAULT statement_timestamp() NOT NULL,
   in_progress_at TIMESTAMP WITH TIME ZONE,
   finalizing_at TIMESTAMP WITH TIME ZONE,
   completed_at TIMESTAMP WITH TIME ZONE,
@@ -139,9 +140,20 @@ CREATE INDEX ix_batches_error_file_id ON batches (error_file_id) WHERE error_fil
 CREATE INDEX ix_batches_input_file_id ON batches (input_file_id)
 CREATE INDEX ix_batches_listing ON batches (project_id, created_at, id)
 CREATE INDEX ix_batches_live ON batches (expires_at) WHERE status IN ('validating', 'in_progress', 'finalizing', 'cancelling')
+CREATE INDEX ix_batches_open ON batches (COALESCE(model, ''), project_id, priority DESC, (
+CASE
+    WHEN response_id IS NULL THEN expires_at
+    ELSE created_at
+END), id) WHERE status = 'in_progress' AND paused_at IS NULL AND num_completed + num_failed < num_total
 CREATE INDEX ix_batches_output_file_id ON batches (output_file_id) WHERE output_file_id IS NOT NULL
 CREATE INDEX ix_batches_past ON batches (finalizing_at) WHERE status = 'completed' AND retry_of IS NULL AND num_completed >= 32
 CREATE INDEX ix_batches_response_id ON batches (response_id) WHERE response_id IS NOT NULL
+CREATE INDEX ix_batches_stage_at ON batches (stage_at) WHERE status IN ('validating', 'in_progress', 'finalizing', 'cancelling')
+CREATE INDEX ix_batches_stage_due ON batches (project_id, (
+CASE
+    WHEN status = 'in_progress' AND (paused_at IS NOT NULL OR (num_completed + num_failed) < num_total) THEN GREATEST(stage_at, expires_at)
+    ELSE stage_at
+END)) WHERE status IN ('validating', 'in_progress', 'finalizing', 'cancelling')
 CREATE TABLE conversation_items (
   place BIGINT GENERATED ALWAYS AS IDENTITY,
   conversation_id TEXT NOT NULL,

@@ -10,11 +10,9 @@ import pytest
 from sqlalchemy import func, select, text
 
 from batch.cancel import cancel
-from batch.expire import expire
 from batch.files.base import StoredObject
 from batch.files.memory import MemoryFileStore
 from batch.finalize import finalize
-from batch.queue import MemoryQueue
 from batch.states import BatchStatus
 from engine_adapter.client.http import HttpEngineClient
 from store.models import File, Usage
@@ -169,17 +167,13 @@ async def test_cancelled_before_validation_there_are_no_files(
 async def test_a_batch_that_never_ran_expires_with_every_line(
     bench: Bench, database: Database
 ) -> None:
-    queue = MemoryQueue()
     lines = [line(f"r{n}") for n in range(2500)]
     batch_id = await add_batch(database, bench.file_store, lines)
     validating = await add_validating(database, bench.file_store, [line("a")])
-    assert await expire(database, queue) == []
     await end_window(database, batch_id)
     await end_window(database, validating)
-    assert set(await expire(database, queue)) == {batch_id, validating}
+    assert await bench.work() == 2
     assert (await read_batch(database, validating)).status == "expired"
-    assert queue.take() == [("batch.finalize", batch_id)]
-    assert await finalize(database, bench.file_store, batch_id) is BatchStatus.EXPIRED
     batch = await read_batch(database, batch_id)
     assert (batch.num_failed, batch.output_file_id, batch.finalizing_at) == (2500, None, None)
     errors = await file_lines(bench.file_store, batch.error_file_id)

@@ -10,6 +10,7 @@ from sqlalchemy import text
 
 from batch.outbox import Outbox
 from batch.output import NOT_STORABLE_CODE, NOT_STORABLE_MESSAGE
+from batch.queue import STAGES
 from batch.states import RowStatus
 from store.repositories import row as rows
 from store.repositories.result import NewResult
@@ -56,7 +57,8 @@ async def test_everything_is_written_and_the_end_announced(
     assert batch.status == "finalizing"
     assert (batch.prompt_tokens, batch.cached_tokens) == (4, 8)
     assert (batch.completion_tokens, batch.reasoning_tokens) == (12, 16)
-    assert bench.to_finalize() == [batch_id]
+    assert bench.queue.take() == [STAGES]
+    assert await bench.due() == [batch_id]
 
 
 async def test_a_second_result_is_refused_and_counted(

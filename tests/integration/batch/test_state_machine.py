@@ -47,7 +47,7 @@ from store.repositories.row import ClaimedRow, PutBack
 from store.session import Database
 from store.types import new_id
 from tests.fixtures.batch_invariants import Seen, check
-from tests.fixtures.batches import add_batch, add_validating, end_window, line
+from tests.fixtures.batches import Bench, add_batch, add_validating, end_window, line
 
 T = TypeVar("T")
 NUM_PUPPETS = 2
@@ -150,9 +150,28 @@ class Lives(RuleBasedStateMachine):
                 self.run(reap(self.database, stale_s=-1))
                 self.run(finalize(self.database, self.files, batch_id))
 
+    @rule(number=st.integers(0, 2))
+    def expire(self, number: int) -> None:
+        async def is_over_window(batch_id: str) -> bool:
+            async with self.database.unit_of_work() as session:
+                return await batches.is_over_window(session, batch_id)
+
+        batch_id = self.pick(number)
+        if batch_id and self.run(is_over_window(batch_id)):
+            self.run(expire(self.database, batch_id))
+
     @rule()
-    def expire(self) -> None:
-        self.run(expire(self.database, self.queue))
+    def work(self) -> None:
+        """A worker claims whatever wants a stage; a lease of one that died has run out by then."""
+        self.run(self._end_leases())
+        bench = Bench(self.database, self.files, self.queue)
+        self.run(bench.work())
+        due = self.run(bench.due())
+        assert not due, "nothing is left that could have been done"
+
+    async def _end_leases(self) -> None:
+        async with self.database.unit_of_work() as session:
+            await session.execute(text("UPDATE batches SET stage_at = statement_timestamp()"))
 
     @rule(number=st.integers(0, 2))
     def finalize(self, number: int) -> None:
@@ -161,7 +180,7 @@ class Lives(RuleBasedStateMachine):
 
     @rule()
     def sweep(self) -> None:
-        self.run(sweep(self.database, self.queue, (ENGINE,), stale_s=60, waiting_s=0))
+        self.run(sweep(self.database, self.queue, (ENGINE,), stale_s=60))
 
     # --- dispatchers ----------------------------------------------------------------------
 
@@ -183,7 +202,9 @@ class Lives(RuleBasedStateMachine):
         async def take(batch_id: str) -> list[ClaimedRow]:
             async with self.database.unit_of_work() as session:
                 # What the dispatcher asks first: is the batch one to claim from?
-                if batch_id not in {one.id for one in await batches.live(session, "fake-model")}:
+                if batch_id not in {
+                    one.id for one in await batches.live(session, "fake-model", per_project=10)
+                }:
                     return []
                 return await rows.claim(session, self.puppets[who].id, {batch_id: limit})
 

@@ -11,7 +11,6 @@ from batch.errors import BatchNotFound
 from batch.finalize import finalize
 from batch.states import BatchStatus
 from batch.steer import STEERABLE, pause, prioritize, resume
-from batch.sweep import sweep
 from batch.transition import move
 from engine_adapter.client.http import HttpEngineClient
 from engine_adapter.wire.errors import Conflict, InvalidRequest
@@ -90,9 +89,7 @@ async def test_a_paused_batch_does_not_end(bench: Bench, engine: HttpEngineClien
     await task
     batch = await read_batch(bench.database, batch_id)
     assert (batch.status, batch.num_completed) == ("in_progress", 2)
-    assert bench.to_finalize() == []
-    await sweep(bench.database, bench.queue, (), waiting_s=0.0)
-    assert bench.to_finalize() == []
+    assert await bench.due() == []
     assert await finalize(bench.database, bench.file_store, batch_id) is None
 
     await steer_to(bench.database, batch_id, paused=False)

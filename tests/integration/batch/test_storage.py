@@ -47,8 +47,8 @@ async def test_rows_that_the_database_refuses_end_their_batch_alone(
     refused = await add_validating(database, store, [line("a"), line("huge")])
     good = await add_validating(database, store, [line("a")])
     stages = Stages(make_app(settings), settings, DrainPipe())
-    await stages.validate(refused)
-    await stages.validate(good)
+    await stages.stages()
+    await stages.aclose()
     batch = await read_batch(database, refused)
     assert (batch.status, [fault["code"] for fault in batch.errors or []]) == (
         "failed",

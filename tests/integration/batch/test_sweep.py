@@ -1,4 +1,4 @@
-"""The sweep finds whatever waits for a message that never came."""
+"""The sweep finds what waits for a message that never came, and wakes whoever does it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 from sqlalchemy import text
 
 from batch.cancel import cancel
-from batch.queue import DISPATCH, FINALIZE, VALIDATE
+from batch.queue import DISPATCH, STAGES
 from batch.sweep import Sweep, sweep
 from engine_adapter.client.http import HttpEngineClient
 from store.repositories import row as rows
@@ -19,16 +19,16 @@ from tests.fixtures.batches import (
     end_window,
     events_of,
     line,
+    read_batch,
     row_statuses,
 )
 
 URL = "http://127.0.0.1:1"
-NOTHING = Sweep(0, 0, 0, 0, woken=False)
+NOTHING = Sweep()
 
 
-async def _sweep(bench: Bench, *, waiting_s: float = 0.0, stale_s: float = 60.0) -> Sweep:
-    await asyncio.sleep(0.01)
-    return await sweep(bench.database, bench.queue, (URL,), stale_s=stale_s, waiting_s=waiting_s)
+async def _sweep(bench: Bench, *, stale_s: float = 60.0, urls: tuple[str, ...] = (URL,)) -> Sweep:
+    return await sweep(bench.database, bench.queue, urls, stale_s=stale_s)
 
 
 async def test_an_idle_service_asks_for_nothing(bench: Bench) -> None:
@@ -38,9 +38,10 @@ async def test_an_idle_service_asks_for_nothing(bench: Bench) -> None:
 
 async def test_a_lost_validation_is_asked_for_again(bench: Bench, database: Database) -> None:
     batch_id = await add_validating(database, bench.file_store, [line("a")])
-    assert await _sweep(bench, waiting_s=60) == NOTHING
-    assert (await _sweep(bench)).num_validate == 1
-    assert bench.queue.take() == [(VALIDATE, batch_id)]
+    assert (await _sweep(bench)).stages_due
+    assert bench.queue.take() == [STAGES]
+    await bench.work()
+    assert (await read_batch(database, batch_id)).status == "in_progress"
 
 
 async def test_a_lost_finalization_is_asked_for_again(
@@ -49,8 +50,20 @@ async def test_a_lost_finalization_is_asked_for_again(
     batch_id = await add_batch(database, bench.file_store, [line("a")])
     await bench.dispatch(engine)
     bench.queue.take()
-    assert (await _sweep(bench)).num_finalize == 1
-    assert bench.queue.take() == [(FINALIZE, batch_id)]
+    assert (await _sweep(bench)).stages_due
+    assert bench.queue.take() == [STAGES]
+    await bench.work()
+    assert (await read_batch(database, batch_id)).status == "completed"
+
+
+async def test_thousands_of_waiting_batches_are_one_message(
+    bench: Bench, database: Database
+) -> None:
+    for _ in range(50):
+        await add_validating(database, bench.file_store, [line("a")])
+    for _ in range(3):
+        await _sweep(bench)
+        assert bench.queue.take() == [STAGES]
 
 
 async def test_a_cancelled_batch_is_asked_for_until_it_has_ended(
@@ -59,17 +72,30 @@ async def test_a_cancelled_batch_is_asked_for_until_it_has_ended(
     batch_id = await add_batch(database, bench.file_store, [line("a")])
     async with database.unit_of_work() as session:
         await cancel(session, "proj_default", batch_id)
-    await _sweep(bench)
-    await _sweep(bench)
-    assert bench.queue.take() == [(FINALIZE, batch_id)] * 2
+    for _ in range(2):
+        assert (await _sweep(bench)).stages_due
+    await bench.work()
+    assert (await read_batch(database, batch_id)).status == "cancelled"
+    assert await _sweep(bench) == NOTHING
 
 
 async def test_pending_rows_without_a_dispatcher_wake_one(bench: Bench, database: Database) -> None:
     await add_batch(database, bench.file_store, [line("a")])
-    assert (await _sweep(bench)).woken
-    assert bench.queue.take() == [(DISPATCH, URL)]
+    assert (await _sweep(bench)).num_idle == 1
+    assert bench.queue.take() == [DISPATCH]
     held = await bench.lease(URL)
-    assert not (await _sweep(bench)).woken
+    assert (await _sweep(bench)).num_idle == 0
+    await held.give_back()
+
+
+async def test_one_is_woken_for_each_engine_without_a_dispatcher(
+    bench: Bench, database: Database
+) -> None:
+    await add_batch(database, bench.file_store, [line("a")])
+    held = await bench.lease(URL)
+    urls = (URL, "http://127.0.0.1:2", "http://127.0.0.1:3")
+    assert (await _sweep(bench, urls=urls)).num_idle == 2
+    assert bench.queue.take() == [DISPATCH, DISPATCH]
     await held.give_back()
 
 
@@ -86,8 +112,9 @@ async def test_rows_of_a_dead_dispatcher_come_back(bench: Bench, database: Datab
     async with database.unit_of_work() as session:
         await rows.claim(session, held.id, {batch_id: 2})
     assert (await _sweep(bench)).num_reaped == 0
+    await asyncio.sleep(0.01)
     found = await _sweep(bench, stale_s=0.0)
-    assert (found.num_reaped, found.woken) == (2, True)
+    assert (found.num_reaped, found.num_idle) == (2, 1)
     assert set((await row_statuses(database, batch_id)).values()) == {"pending"}
     assert "rows_reaped" in await events_of(database, batch_id)
 
@@ -95,8 +122,9 @@ async def test_rows_of_a_dead_dispatcher_come_back(bench: Bench, database: Datab
 async def test_the_end_of_a_window_is_found(bench: Bench, database: Database) -> None:
     batch_id = await add_batch(database, bench.file_store, [line("a")])
     await end_window(database, batch_id)
-    assert (await _sweep(bench)).num_expired == 1
-    assert (FINALIZE, batch_id) in bench.queue.take()
+    assert (await _sweep(bench)).stages_due
+    await bench.work()
+    assert (await read_batch(database, batch_id)).status == "expired"
 
 
 async def test_many_sweeps_at_once_are_as_good_as_one(bench: Bench, database: Database) -> None:
@@ -104,5 +132,6 @@ async def test_many_sweeps_at_once_are_as_good_as_one(bench: Bench, database: Da
     held = await bench.lease(URL)
     async with database.unit_of_work() as session:
         await rows.claim(session, held.id, {batch_id: 50})
+    await asyncio.sleep(0.01)
     found = await asyncio.gather(*(_sweep(bench, stale_s=0.0) for _ in range(4)))
     assert sum(one.num_reaped for one in found) == 50

@@ -14,7 +14,7 @@ import pytest
 
 from batch.files import make_file_store
 from batch.files.base import FileStore
-from batch.queue import DISPATCH, FINALIZE, VALIDATE
+from batch.queue import DISPATCH, STAGES
 from batch.settings import BatchSettings
 from batch.worker.app import make_app
 from batch.worker.commands import beat_command
@@ -100,21 +100,20 @@ async def test_two_beats_and_every_message_five_times(
     batch_id = await add_validating(database, file_store, _lines())
     app = make_app(settings)
 
-    def ask(task: str, argument: str) -> None:
+    def ask(task: str) -> None:
         for _ in range(5):
-            app.send_task(task, args=(argument,))
+            app.send_task(task)
 
-    ask(VALIDATE, batch_id)
+    ask(STAGES)
     with workers(installation(settings), tmp_path / "log") as all_:
         all_.start(beat_command(settings), name="second beat")
         for num_done in (1, 200, 400):
             await until_completed(database, batch_id, num_done)
-            ask(VALIDATE, batch_id)
-            ask(DISPATCH, settings.engines[0])
-            ask(FINALIZE, batch_id)
+            ask(STAGES)
+            ask(DISPATCH)
         await _completed_once(database, file_store, batch_id)
-        ask(FINALIZE, batch_id)
-        ask(DISPATCH, settings.engines[0])
+        ask(STAGES)
+        ask(DISPATCH)
         await asyncio.sleep(2)
         assert all_.processes["second beat"].poll() is None
     # Nobody died and no lease was lost: each line was sent to the engine once.
@@ -133,7 +132,7 @@ async def test_a_stopped_dispatcher_that_goes_on_changes_nothing(
 ) -> None:
     """SIGSTOP with rows in flight, for longer than any lease: another one goes on meanwhile."""
     batch_id = await add_validating(database, file_store, _lines())
-    make_app(settings).send_task(VALIDATE, args=(batch_id,))
+    make_app(settings).send_task(STAGES)
     log = tmp_path / "log"
     with workers(installation(settings), log) as all_:
         await until_completed(database, batch_id, 100)

@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from batch.files import make_file_store
 from batch.files.base import FileStore
-from batch.queue import CeleryQueue
+from batch.queue import STAGES, CeleryQueue
 from batch.settings import BatchSettings
 from batch.worker.app import make_app
 from batch.worker.commands import worker_commands
@@ -94,7 +94,7 @@ async def test_twenty_rows_from_validation_to_files(
     custom_ids = [f"r{n}" for n in range(20)]
     batch_id = await add_validating(database, file_store, [line(one, one) for one in custom_ids])
     queue = CeleryQueue(make_app(settings))
-    await queue.enqueue_validate(batch_id)
+    await queue.wake(STAGES)
     with workers(installation(settings), tmp_path / "log") as started:
         await until_status(database, batch_id, "completed")
         await asyncio.to_thread(started.stop, PATIENCE_S)
@@ -156,7 +156,7 @@ async def test_a_full_broker_costs_no_batch(
             broker.config_set("maxmemory", 1)
             lines = [line(f"r{n}") for n in range(NUM_ROWS)]
             batch_id = await add_validating(database, file_store, lines)
-            await queue.enqueue_validate(batch_id)
+            await queue.wake(STAGES)
             await asyncio.sleep(FULL_S)
             assert (await read_batch(database, batch_id)).status == "validating"
         finally:
@@ -184,7 +184,7 @@ async def test_kill_9_in_the_middle_of_a_batch(
     steered, _ = engine
     custom_ids = [f"r{n}" for n in range(400)]
     batch_id = await add_validating(database, file_store, [line(one, one) for one in custom_ids])
-    await CeleryQueue(make_app(settings)).enqueue_validate(batch_id)
+    await CeleryQueue(make_app(settings)).wake(STAGES)
     with workers(installation(settings), tmp_path / "log") as started:
         await until_completed(database, batch_id, 50)
         steered.held = True

@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import text
 
 from batch.files import make_file_store
-from batch.queue import CeleryQueue
+from batch.queue import STAGES, CeleryQueue
 from batch.settings import BatchSettings
 from batch.worker.app import make_app
 from engine_adapter.client.fake_engine import FakeSettings
@@ -97,7 +97,7 @@ async def test_a_host_takes_over_the_engines_of_one_that_is_lost(
         first = stack.enter_context(workers(installation(settings), tmp_path / "first"))
         second = stack.enter_context(workers(installation(settings), tmp_path / "second"))
         batch_id = await add_validating(database, store, [line(f"r{n}") for n in range(NUM_ROWS)])
-        await CeleryQueue(make_app(settings)).enqueue_validate(batch_id)
+        await CeleryQueue(make_app(settings)).wake(STAGES)
 
         before = await until_all_are_served(database)
         shared = served_by(first, urls), served_by(second, urls)

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from batch.files import make_file_store
-from batch.queue import CeleryQueue
+from batch.queue import STAGES, CeleryQueue
 from batch.settings import BatchSettings
 from batch.worker.app import make_app
 from engine_adapter.client.fake_engine import FakeSettings
@@ -47,8 +47,8 @@ async def test_lines_are_objects_and_hold_nothing_of_a_row(
         batch_id = await add_validating(database, store, lines)
         refused = await add_validating(database, store, [b"{" + CANARY.encode()])
         queue = CeleryQueue(make_app(settings))
-        await queue.enqueue_validate(batch_id)
-        await queue.enqueue_validate(refused)
+        await queue.wake(STAGES)
+        await queue.wake(STAGES)
         with workers(installation(settings), log) as started:
             await until_status(database, batch_id, "completed")
             await until_status(database, refused, "failed")

@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from batch.collect import collect_files
 from batch.finalize import finalize
-from batch.queue import FINALIZE
+from batch.queue import STAGES
 from engine_adapter.client.http import HttpEngineClient
 from tests.fixtures.batches import PATIENCE_S, Bench, end_window, until_status
 from tests.fixtures.response_events import EventReader, check_response, read_stream
@@ -353,7 +353,8 @@ def test_p_31_finalization_is_asked_for_by_the_dispatcher(live: Live) -> None:
 
     live.run(work())
     batch_id = batch_of(live, made)
-    assert (FINALIZE, batch_id) in bench.queue.sent
+    assert STAGES in bench.queue.sent
+    assert live.run(bench.due()) == [batch_id]
     assert get(live, made)["status"] == "in_progress"
     live.run(finalize(live.database, live.gateway.app.state.file_store, batch_id))
     assert get(live, made)["status"] == "completed"

@@ -139,7 +139,7 @@ async def test_a_file_store_without_room(
         stages = Stages(make_app(settings), settings, DrainPipe())
         disk.fill()
         with pytest.raises(StageWaits):
-            await stages.finalize(batch_id)
+            await stages.stages()
         assert (await read_batch(database, batch_id)).status == BatchStatus.FINALIZING
         await _until_said(online, ["files"])
         async with online.http() as http:
@@ -151,7 +151,8 @@ async def test_a_file_store_without_room(
             assert (refused.status_code, refused.json()["error"]["code"]) == (503, "storage_full")
             disk.clear()
             assert (await http.post("/v1/files", **form)).status_code == 200
-        await stages.finalize(batch_id)
+        await stages.stages()
+        await stages.aclose()
         batch = await read_batch(database, batch_id)
         assert batch.status == BatchStatus.COMPLETED
         assert len(await file_lines(make_file_store(settings), batch.output_file_id)) == 9

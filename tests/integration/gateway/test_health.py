@@ -7,8 +7,13 @@ import re
 from dataclasses import replace
 
 import httpx
+from sqlalchemy import text
 
+from batch.files.memory import MemoryFileStore
 from engine_adapter.client.fake_engine import VERSION
+from gateway.routes.health import STAGE_OVERDUE_S
+from store.session import Database
+from tests.fixtures.batches import add_validating, line
 from tests.integration.gateway.conftest import MODEL, Online
 
 
@@ -23,9 +28,40 @@ async def test_ready_while_everything_answers(online: Online) -> None:
         assert body["parts"] == {
             "database": good,
             "broker": good,
+            "stages": good,
             "engine": {**good, "profile": None, "policy_errors": 0, "versions": [VERSION]},
         }
         assert body["models"] == [{"id": MODEL, "context_tokens": 2048, "up": True}]
+
+
+async def test_batches_that_no_worker_takes_are_told(online: Online, database: Database) -> None:
+    batch_id = await add_validating(database, MemoryFileStore(), [line("a")])
+
+    async def waits_for(age_s: int) -> tuple[int, str, dict[str, object], float]:
+        async with database.unit_of_work() as session:
+            await session.execute(
+                text(
+                    "UPDATE batches SET stage_at = statement_timestamp()"
+                    f" - make_interval(secs => {age_s}) WHERE id = :id"
+                ),
+                {"id": batch_id},
+            )
+        async with httpx.AsyncClient(base_url=online.url) as http:
+            ready = await http.get("/statusz")
+            metrics = (await http.get("/metrics")).text
+        found = re.search(r"^coserve_stage_work_oldest_seconds (\S+)$", metrics, re.MULTILINE)
+        assert found is not None
+        body = ready.json()
+        return ready.status_code, body["status"], body["parts"]["stages"], float(found[1])
+
+    code, status, part, oldest_s = await waits_for(1)
+    assert (code, status, part["ok"]) == (200, "ok", True)
+    assert 1 <= oldest_s < STAGE_OVERDUE_S
+    code, status, part, oldest_s = await waits_for(600)
+    # Everything answers, so that whoever waits for a start or a rollout need not wait for this.
+    assert (code, status, part["ok"]) == (200, "degraded", False)
+    assert "has waited 60" in str(part["why"])
+    assert oldest_s >= 600
 
 
 async def test_ready_while_an_engine_measures_and_says_so(online: Online) -> None:

@@ -10,6 +10,7 @@ import orjson
 import pytest
 from sqlalchemy import text
 
+from batch import project_limits
 from store.session import Database
 from tests.fixtures.api import Api
 from tests.integration.gateway.conftest import Online
@@ -138,3 +139,23 @@ async def test_a_project_uses_the_models_that_it_is_given(
         async with asyncio.timeout(30):
             while (await http.post(CHAT, json=body)).status_code != 200:
                 await asyncio.sleep(0.1)
+
+
+async def test_a_project_without_limits_of_its_own_has_those_of_all(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert min(project_limits.LIVE_BATCHES, project_limits.BATCHES_PER_HOUR) >= 10_000
+    monkeypatch.setattr(project_limits, "BATCHES_PER_HOUR", 3)
+    monkeypatch.setattr(project_limits, "LIVE_BATCHES", 2)
+    async with caller(api, api.key) as http, caller(api, api.other_key) as other:
+        file_id = (await upload(http)).json()["id"]
+        made = [await new_batch(http, file_id) for _ in range(3)]
+        assert [reply.status_code for reply in made] == [200, 200, 429]
+        assert "the limit is 2" in made[2].json()["error"]["message"]
+        await http.post(f"/batches/{made[0].json()['id']}/cancel")
+        assert (await new_batch(other, (await upload(other)).json()["id"])).status_code == 200
+        monkeypatch.setattr(project_limits, "LIVE_BATCHES", 10)
+        assert (await new_batch(http, file_id)).status_code == 200
+        refused = await new_batch(http, file_id)
+        assert code_of(refused) == (429, "batch_limit_exceeded")
+        assert "within an hour; the limit is 3" in refused.json()["error"]["message"]

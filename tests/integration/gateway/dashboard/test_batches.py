@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import update
 
 from batch.finalize import finalize
-from batch.queue import VALIDATE
+from batch.queue import STAGES
 from batch.validate import validate
 from engine_adapter.client.fake import FakeEngineClient
 from engine_adapter.client.fake_engine import FakeEngine
@@ -102,7 +102,7 @@ async def test_an_uploaded_file_becomes_a_batch(site: Site) -> None:
         reply = await upload(client, line("a") + b"\n")
         assert reply.status_code == 303
         batch_id = reply.headers["location"].rpartition("/")[2]
-        assert site.bench.queue.take() == [(VALIDATE, batch_id)]
+        assert site.bench.queue.take() == [STAGES]
         page = (await client.get(reply.headers["location"])).text
     assert "mine.jsonl" in page
     batch = await read_batch(site.bench.database, batch_id)

@@ -8,7 +8,7 @@ from sqlalchemy import text
 
 from batch.cancel import cancel
 from batch.finalize import finalize
-from batch.queue import DISPATCH, FINALIZE
+from batch.queue import DISPATCH, STAGES
 from batch.steer import resume
 from engine_adapter.client.fake import FakeEngineClient
 from engine_adapter.client.fake_engine import FakeEngine
@@ -22,7 +22,7 @@ from tests.fixtures.batches import (
     read_batch,
     row_statuses,
 )
-from tests.fixtures.dashboard import ENGINE_URL, Site, token_in
+from tests.fixtures.dashboard import Site, token_in
 
 ACTIONS = ("cancel", "pause", "resume", "priority", "retry")
 
@@ -92,7 +92,7 @@ async def test_cancelling_happens_at_once(site: Site) -> None:
         reply = await do(client, batch_id, "cancel")
         assert (reply.status_code, reply.headers["location"]) == (303, f"/admin/batches/{batch_id}")
         assert (await read(site, batch_id)).status == "cancelling"
-        assert site.bench.queue.take() == [(FINALIZE, batch_id)]
+        assert site.bench.queue.take() == [STAGES]
         page = (await client.get(f"/admin/batches/{batch_id}")).text
     for button in ("cancel", "pause", "resume", "priority"):
         assert f'id="{button}-button"' not in page
@@ -134,7 +134,7 @@ async def test_a_batch_of_any_project_is_paused_and_resumed(site: Site) -> None:
         assert (await read(site, batch_id)).paused_at is None
         # A pause holds the batch's end too, so going on looks whether all rows are done.
         sent = site.bench.queue.take()
-        assert sent == [(DISPATCH, ENGINE_URL), (FINALIZE, batch_id)], "after the commit"
+        assert sent == [DISPATCH, STAGES], "after the commit"
     events = await events_of(site.bench.database, batch_id)
     assert events[-2:] == ["paused", "resumed"]
 
@@ -162,7 +162,7 @@ async def test_failed_rows_run_again_as_a_batch_of_their_owner(site: Site) -> No
         reply = await do(client, source, "retry")
         assert reply.status_code == 303
         retry_id = reply.headers["location"].removeprefix("/admin/batches/")
-        assert site.bench.queue.take() == [(DISPATCH, ENGINE_URL)]
+        assert site.bench.queue.take() == [DISPATCH]
         again = await do(client, source, "retry")
         assert again.headers["location"] == reply.headers["location"], "there is one retry"
         page = (await client.get(f"/admin/batches/{source}")).text

@@ -1,0 +1,1 @@
+"""Thousands of one-line batches of one tenant, and what another tenant sees of them."""
