@@ -19,7 +19,7 @@ import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import orjson
 
@@ -33,9 +33,14 @@ _LISTED: Final = re.compile(rf'\s*[\[,]\s*{_NAME}"parameters"\s*:\s*(?=\S)', re.
 _LIST_END: Final = re.compile(r"\s*\]")
 _TAGGED: Final = re.compile(rf'{CALL_TAG}\s*{_NAME}"arguments"\s*:\s*(?=\S)', re.DOTALL)
 _TAG_END: Final = re.compile(rf"\s*{CALL_END_TAG}")
-_TAG_BEGINS: Final = re.compile(
-    r"\s*(?:" + "|".join(re.escape(CALL_TAG[:i]) for i in range(len(CALL_TAG) - 1, -1, -1)) + r")\Z"
+_TAG_END_BEGINS: Final = re.compile(
+    r"\s*(?:"
+    + "|".join(re.escape(CALL_END_TAG[:i]) for i in range(1, len(CALL_END_TAG)))
+    + r")?\s*\Z"
 )
+_SPACE: Final = re.compile(r"\s*")
+_IN_STRING: Final = re.compile(r'\\.?|"', re.DOTALL)
+_OUTSIDE: Final = re.compile(r'["{}\[\]]')
 _LONGEST_OPENING: Final = 512
 """In characters: a name has 64 at most; what is longer is no call."""
 
@@ -84,7 +89,8 @@ class CallReader:
     """Reads calls piece by piece.
 
     Invariant: what was fed is in the calls or the text that were returned, is punctuation between
-    calls, or is in `held`.
+    calls, or is in `held`. Reading moves `_at` through `held` and copies no rest, so an answer of
+    many calls takes time by its length.
 
     Args:
         listed: Read a list of calls and nothing else; or a text in which calls have tags.
@@ -96,7 +102,7 @@ class CallReader:
     """
 
     __slots__ = (
-        "_after", "_depth", "_escaped", "_gap", "_in_call", "_in_string", "_listed",
+        "_after", "_at", "_depth", "_escaped", "_gap", "_in_call", "_in_string", "_listed",
         "complete", "held", "num_calls",
     )  # fmt: skip
 
@@ -106,7 +112,7 @@ class CallReader:
         self.held = ""
         self._listed = listed
         self._in_call = self._in_string = self._escaped = self._after = self._gap = False
-        self._depth = 0
+        self._depth = self._at = 0
 
     def feed(self, text: str) -> tuple[str, list[dict[str, Any]]]:
         """What `text` adds: to the plain text, and to the calls.
@@ -116,7 +122,7 @@ class CallReader:
         self.held += text
         plain = ""
         deltas: list[dict[str, Any]] = []
-        while self.held:
+        while self._at < len(self.held):
             if self._in_call:
                 if not deltas:
                     deltas.append({"index": self.num_calls - 1, "function": {"arguments": ""}})
@@ -129,6 +135,7 @@ class CallReader:
                 deltas.append(more)
             else:
                 break
+        self.held, self._at = self.held[self._at :], 0
         return plain, deltas
 
     def rest(self, *, cut: bool) -> str:
@@ -147,44 +154,46 @@ class CallReader:
     def _next_listed(self) -> dict[str, Any] | None:
         if self.complete:
             return None
-        opening = _LISTED.match(self.held)
+        opening = _LISTED.match(self.held, self._at)
         if opening is None:
-            self.complete = self.num_calls > 0 and _LIST_END.match(self.held) is not None
+            ended = _LIST_END.match(self.held, self._at) is not None
+            self.complete = self.num_calls > 0 and ended
             return None
         return self._begin(opening)
 
     def _next_tagged(self) -> dict[str, Any] | str | None:
         if self._after:
-            end = _TAG_END.match(self.held)
+            end = _TAG_END.match(self.held, self._at)
             if end is not None:
-                self.held = self.held[end.end() :]
+                self._at = end.end()
                 self._gap = True
-            elif CALL_END_TAG.startswith(self.held.strip()):
+            elif _TAG_END_BEGINS.match(self.held, self._at):
                 return None
             self._after = False
             return ""
         if self._gap:
-            self.held = self.held.lstrip()
-            self._gap = not self.held
-            return "" if self.held else None
-        at = self.held.find(CALL_TAG)
-        if at > 0:
-            return self._take(at).rstrip()
-        if at < 0:
-            begins = _TAG_BEGINS.search(self.held)
-            at = len(self.held) if begins is None else begins.start()
-            return self._take(at) if at else None
-        opening = _TAGGED.match(self.held)
+            self._at = cast("re.Match[str]", _SPACE.match(self.held, self._at)).end()
+            self._gap = self._at == len(self.held)
+            return None if self._gap else ""
+        tag = self.held.find(CALL_TAG, self._at)
+        if tag > self._at:
+            return self._take(tag).rstrip()
+        if tag < 0:
+            begins = _where_tag_begins(self.held, self._at)
+            return self._take(begins) if begins > self._at else None
+        opening = _TAGGED.match(self.held, self._at)
         if opening is not None:
             return self._begin(opening)
-        return None if len(self.held) < _LONGEST_OPENING else self._take(len(CALL_TAG))
+        if len(self.held) - self._at < _LONGEST_OPENING:
+            return None
+        return self._take(self._at + len(CALL_TAG))
 
-    def _take(self, length: int) -> str:
-        taken, self.held = self.held[:length], self.held[length:]
+    def _take(self, end: int) -> str:
+        taken, self._at = self.held[self._at : end], end
         return taken
 
     def _begin(self, opening: re.Match[str]) -> dict[str, Any]:
-        self.held = self.held[opening.end() :]
+        self._at = opening.end()
         self.num_calls += 1
         self._in_call = True
         self.complete = False
@@ -197,24 +206,35 @@ class CallReader:
 
     def _take_arguments(self) -> str:
         """What `held` has of the arguments, which end before the bracket that closes the call."""
-        held = self.held
-        for at, char in enumerate(held):
+        held, begin = self.held, self._at
+        at = begin + self._escaped
+        self._escaped = False
+        while mark := (_IN_STRING if self._in_string else _OUTSIDE).search(held, at):
+            at, char = mark.end(), mark[0]
             if self._in_string:
-                self._in_string = self._escaped or char != '"'
-                self._escaped = char == "\\" and not self._escaped
+                self._in_string = char != '"'
+                self._escaped = char == "\\"
             elif char == '"':
                 self._in_string = True
             elif char in "{[":
                 self._depth += 1
-            elif char in "}]":
-                if not self._depth:
-                    self._in_call = False
-                    self._after = self.complete = not self._listed
-                    self.held = held[at + 1 :]
-                    return held[:at]
+            elif self._depth:
                 self._depth -= 1
-        self.held = ""
-        return held
+            else:
+                self._in_call = False
+                self._after = self.complete = not self._listed
+                self._at = at
+                return held[begin : at - 1]
+        self._at = len(held)
+        return held[begin:]
+
+
+def _where_tag_begins(text: str, begin: int) -> int:
+    """Where the end of a text may be white space and the first part of a tag; else its length."""
+    part = next(
+        (i for i in range(len(CALL_TAG) - 1, 0, -1) if text.endswith(CALL_TAG[:i], begin)), 0
+    )
+    return begin + len(text[begin : len(text) - part].rstrip())
 
 
 def whole_message(

@@ -213,42 +213,43 @@ def messages_of(items: Iterable[Mapping[str, Any]], instructions: str | None) ->
         InvalidRequest: A call without its output, or an output without its call.
     """
     messages: list[Item] = []
+    head: list[str] = []
     if instructions:
-        messages.append({"role": "system", "content": instructions})
-    thoughts = ""
+        messages.append({"role": "system", "content": ""})
+        head.append(instructions)
+    thoughts: list[str] = []
     for item in items:
         kind = item["type"]
         if kind == "reasoning":
-            thoughts += _text(item.get("content") or item["summary"])
+            thoughts.append(_text(item.get("content") or item["summary"]))
         elif kind == "function_call_output":
             output = item["output"]
             text = output if isinstance(output, str) else _text(output)
             messages.append({"role": "tool", "tool_call_id": item["call_id"], "content": text})
         elif kind == "function_call":
-            turn = _open_turn(messages, thoughts)
+            turn = _open_turn(messages, "".join(thoughts))
             turn.setdefault("tool_calls", []).append(_tool_call(item))
-            thoughts = ""
+            thoughts = []
+        elif item["role"] in _FIRST and len(messages) == bool(head):
+            if not messages:
+                messages.append({"role": item["role"], "content": ""})
+            head.append(_text(item["content"]))
+            thoughts = []
         else:
-            _add_message(messages, item, thoughts)
-            thoughts = ""
+            messages.append(_message(item, "".join(thoughts)))
+            thoughts = []
+    if head:
+        messages[0]["content"] = "\n\n".join(head)
     _check_calls(messages)
     return messages
 
 
-def _add_message(messages: list[Item], item: Mapping[str, Any], thoughts: str) -> None:
+def _message(item: Mapping[str, Any], thoughts: str) -> Item:
     role, content = item["role"], item["content"]
     if any(part["type"] == INPUT_IMAGE for part in content):
-        messages.append({"role": role, "content": [_chat_part(part) for part in content]})
-        return
-    text = _text(content)
-    only_first = all(message["role"] in _FIRST for message in messages)
-    if role in _FIRST and messages and only_first:
-        messages[-1]["content"] += f"\n\n{text}"
-    elif role == "assistant":
-        made = {"role": role, "content": text}
-        messages.append({**made, "reasoning_content": thoughts} if thoughts else made)
-    else:
-        messages.append({"role": role, "content": text})
+        return {"role": role, "content": [_chat_part(part) for part in content]}
+    made = {"role": role, "content": _text(content)}
+    return {**made, "reasoning_content": thoughts} if thoughts and role == "assistant" else made
 
 
 def _chat_part(part: Mapping[str, Any]) -> Item:
@@ -278,8 +279,13 @@ def _text(parts: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _check_calls(messages: Sequence[Mapping[str, Any]]) -> None:
-    called = [call["id"] for message in messages for call in message.get("tool_calls") or ()]
-    answered = [message["tool_call_id"] for message in messages if message["role"] == "tool"]
+    # Dictionaries as ordered sets: the first that is missing is named, and a look takes no time.
+    called = dict.fromkeys(
+        call["id"] for message in messages for call in message.get("tool_calls") or ()
+    )
+    answered = dict.fromkeys(
+        message["tool_call_id"] for message in messages if message["role"] == "tool"
+    )
     for one in answered:
         if one not in called:
             raise InvalidRequest(
