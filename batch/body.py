@@ -2,8 +2,9 @@
 
 First what a line can have wrong in many places, all of it reported; then the rules of the online
 endpoints, whose first finding is reported: nothing that the gateway would refuse may reach an
-engine through a batch. The cost is bounded by the line's length. What depends on the model
-(context length, templates) is answered by the engine, for that line alone.
+engine through a batch. Numbers are held to what engines said of the model. The cost is bounded by
+the line's length. What else depends on the model (length of a text, templates) is answered by the
+engine, for that line alone.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from engine_adapter.wire.chat_request import check_chat
 from engine_adapter.wire.completion_request import check_completion
 from engine_adapter.wire.embedding_request import check_embedding, inputs_of
 from engine_adapter.wire.errors import InvalidRequest
+from engine_adapter.wire.numbers import UNKNOWN, ModelSizes, check_numbers
 from engine_adapter.wire.responses.call import chat_call, check_alone
 from engine_adapter.wire.shared_rules import MAX_CHOICES
 
@@ -34,8 +36,27 @@ _NUMBERS: Final = frozenset((*_LENGTHS, *_RANGES, "n"))
 _ROLES: Final = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 
 
-def check_body(body: dict[str, Any], endpoint: str, notes: LineNotes) -> str:
-    """Note what is wrong with a body; returns the first `PREFIX_CHARS` of its prompt."""
+def check_body(
+    body: dict[str, Any], endpoint: str, notes: LineNotes, sizes: ModelSizes = UNKNOWN
+) -> str:
+    """Note what is wrong with a body; returns the first `PREFIX_CHARS` of its prompt.
+
+    Args:
+        body: Of the line.
+        endpoint: Where it goes.
+        notes: What is wrong is noted here.
+        sizes: Of its model, as far as they are known.
+    """
+    prefix = _check_fields(body, endpoint, notes)
+    if not notes.faults:
+        try:
+            check_numbers(body, sizes)
+        except InvalidRequest as refused:
+            _note(refused, notes)
+    return prefix
+
+
+def _check_fields(body: dict[str, Any], endpoint: str, notes: LineNotes) -> str:
     if endpoint == EMBEDDINGS_PATH:
         return _check_embedding(body, notes)
     if endpoint == RESPONSES_PATH:

@@ -18,6 +18,7 @@ from batch.line import MAX_LINE_BYTES, ParsedLine, parse_line
 from batch.splitter import LineSplitter, PhysicalLine
 from engine_adapter.client.base import EMBEDDINGS_PATH
 from engine_adapter.wire.model_errors import unknown_model, unsuited_model
+from engine_adapter.wire.numbers import ModelSizes
 
 MAX_ROWS: Final = 50_000
 MAX_EMBEDDING_INPUTS: Final = 50_000
@@ -146,6 +147,7 @@ class FileCheck:
         endpoint: What every line's `url` must be.
         served_models: The models there are, and whether a line may name them here; None where that
                 is not known.
+        sizes: What engines said of their models, as far as it is known.
         limits: What the file may hold.
     """
 
@@ -154,11 +156,13 @@ class FileCheck:
         endpoint: str,
         *,
         served_models: Mapping[str, bool] | None = None,
+        sizes: Mapping[str, ModelSizes] = {},
         limits: CheckLimits = DOCUMENTED_LIMITS,
     ) -> None:
         self._limits = limits
         self._endpoint = endpoint
         self._served_models = served_models
+        self._sizes = sizes
         self._splitter = LineSplitter(max_line_bytes=limits.max_line_bytes)
         self._report = CheckReport(limits.max_reported_faults)
         self._model_line = 0
@@ -228,7 +232,11 @@ class FileCheck:
         if report.num_lines > self._limits.max_rows:
             return
         parsed = parse_line(
-            line.data, line_no=line.line_no, offset=line.offset, endpoint=self._endpoint
+            line.data,
+            line_no=line.line_no,
+            offset=line.offset,
+            endpoint=self._endpoint,
+            sizes=self._sizes,
         )
         for fault in parsed.faults:
             report.add(fault)

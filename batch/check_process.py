@@ -8,21 +8,26 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from typing import BinaryIO, Final
 
 import orjson
 
 from batch.check import CheckReport, FileCheck
 from batch.files.base import CHUNK_BYTES
+from engine_adapter.wire.numbers import ModelSizes
 
 NICENESS: Final = 10
 
 
 def check_stream(
-    stream: BinaryIO, endpoint: str, served_models: dict[str, bool] | None
+    stream: BinaryIO,
+    endpoint: str,
+    served_models: dict[str, bool] | None,
+    sizes: Mapping[str, ModelSizes] = {},
 ) -> CheckReport:
     """The report on everything the stream gives."""
-    check = FileCheck(endpoint, served_models=served_models)
+    check = FileCheck(endpoint, served_models=served_models, sizes=sizes)
     while chunk := stream.read(CHUNK_BYTES):
         check.feed(chunk)
     return check.finish()
@@ -44,11 +49,12 @@ def main(arguments: str) -> None:
     """Check stdin.
 
     Args:
-        arguments: JSON, `[endpoint, served models or null]`.
+        arguments: JSON, `[endpoint, served models or null, sizes by model]`.
     """
     os.nice(NICENESS)
-    endpoint, served_models = orjson.loads(arguments)
-    report = check_stream(sys.stdin.buffer, endpoint, served_models)
+    endpoint, served_models, told = orjson.loads(arguments)
+    sizes = {model: ModelSizes(*size) for model, size in told.items()}
+    report = check_stream(sys.stdin.buffer, endpoint, served_models, sizes)
     sys.stdout.buffer.write(as_json(report))
 
 

@@ -14,6 +14,7 @@ import orjson
 import batch
 from batch.files import FileStore
 from engine_adapter.wire.errors import InternalError, Overloaded
+from engine_adapter.wire.numbers import ModelSizes
 
 MAX_RUNNING: Final = 1
 MAX_WAITING: Final = 8
@@ -35,6 +36,7 @@ class DryRuns:
         storage_key: str,
         endpoint: str,
         served_models: dict[str, bool] | None,
+        sizes: dict[str, ModelSizes],
     ) -> dict[str, Any]:
         """Check a stored file; `num_lines`, `num_bytes`, `model` and `faults` in wire shape.
 
@@ -51,21 +53,21 @@ class DryRuns:
             self._num_waiting -= 1
         try:
             async with asyncio.timeout(TIME_LIMIT_S):
-                return await _check(file_store, storage_key, endpoint, served_models)
+                plain = {model: list(size) for model, size in sizes.items()}
+                arguments = orjson.dumps([endpoint, served_models, plain]).decode()
+                return await _check(file_store, storage_key, arguments)
         except TimeoutError:
             raise Overloaded("Checking this file takes too long at the moment.") from None
         finally:
             self._places.release()
 
 
-async def _check(
-    file_store: FileStore, storage_key: str, endpoint: str, served_models: dict[str, bool] | None
-) -> dict[str, Any]:
+async def _check(file_store: FileStore, storage_key: str, arguments: str) -> dict[str, Any]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "batch.check_process",
-        orjson.dumps([endpoint, served_models]).decode(),
+        arguments,
         stdin=PIPE,
         stdout=PIPE,
         stderr=DEVNULL,

@@ -6,6 +6,7 @@ the business of `batch.check`. Every fault of a line is reported, not only its f
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from engine_adapter.wire.embedding_request import inputs_of
 from engine_adapter.wire.errors import InvalidRequest
 from engine_adapter.wire.estimate import prompt_tokens
 from engine_adapter.wire.json_shape import check_shape
+from engine_adapter.wire.numbers import UNKNOWN, ModelSizes
 
 ENDPOINTS: Final = (CHAT_PATH, COMPLETIONS_PATH, EMBEDDINGS_PATH, RESPONSES_PATH)
 """What a row may call."""
@@ -59,7 +61,14 @@ class ParsedLine:
     faults: tuple[LineFault, ...]
 
 
-def parse_line(raw: bytes, *, line_no: int, offset: int, endpoint: str) -> ParsedLine:
+def parse_line(
+    raw: bytes,
+    *,
+    line_no: int,
+    offset: int,
+    endpoint: str,
+    sizes: Mapping[str, ModelSizes] = {},
+) -> ParsedLine:
     """Judge one line.
 
     Args:
@@ -67,6 +76,7 @@ def parse_line(raw: bytes, *, line_no: int, offset: int, endpoint: str) -> Parse
         line_no: 1-based physical line.
         offset: Where `raw` begins in the file, bytes.
         endpoint: The batch's endpoint; the line's `url` must be the same.
+        sizes: What is known of models.
     """
     notes = LineNotes(line_no)
     custom_id: str | None = None
@@ -80,7 +90,7 @@ def parse_line(raw: bytes, *, line_no: int, offset: int, endpoint: str) -> Parse
         body = line.get("body")
         if isinstance(body, dict):
             model = _model(body, notes)
-            prefix = check_body(body, endpoint, notes)
+            prefix = check_body(body, endpoint, notes, sizes.get(model or "", UNKNOWN))
             if not notes.faults:
                 num_tokens = prompt_tokens(endpoint, body)
                 if endpoint == EMBEDDINGS_PATH:

@@ -29,6 +29,7 @@ from batch.files import FileStore
 from batch.states import BatchStatus
 from batch.transition import move
 from engine_adapter.client.base import EMBEDDINGS_PATH
+from engine_adapter.wire.numbers import largest_sizes
 from store.models import Batch, File
 from store.repositories import batch as batches
 from store.repositories import row as rows
@@ -90,7 +91,8 @@ async def validate(
                 served_models = await validation.served_models(
                     session, batch.project_id, embeds=embeds
                 )
-            check = FileCheck(batch.endpoint, served_models=served_models)
+                sizes = largest_sizes(await validation.model_sizes(session))
+            check = FileCheck(batch.endpoint, served_models=served_models, sizes=sizes)
             watch = _Watch(db, holder, batch_id, clock or SystemClock(), watchdog=watchdog)
             report = await _read(file_store, file, check, watch)
             async with db.unit_of_work() as session:

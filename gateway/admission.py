@@ -35,6 +35,7 @@ from engine_adapter.wire.errors import (
 from engine_adapter.wire.estimate import answer_tokens, prompt_tokens
 from engine_adapter.wire.json_shape import check_shape
 from engine_adapter.wire.model_errors import unknown_model
+from engine_adapter.wire.numbers import check_numbers
 from engine_adapter.wire.rid import new_rid
 from engine_adapter.wire.usage import TokenUsage
 from gateway.auth.principal import Principal
@@ -138,6 +139,7 @@ class Admission:
         if (model := self._engines.resolve(body["model"])) != body["model"]:
             body = {**body, "model": model}
         request_class, tier = class_of_tier(body.get("service_tier"))
+        check_numbers(body, self._engines.sizes_of(model))
         online = request_class is RequestClass.ONLINE
         route = self._engines.pick(body["model"], path, body, online=online)
         choices = tuple(

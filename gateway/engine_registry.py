@@ -58,6 +58,8 @@ class EngineRegistry:
                         engine.model,
                         engine.context_tokens or 0,
                         embeds=bool((engine.facts or {}).get("embeds")),
+                        vocab_size=int((engine.facts or {}).get("vocab_size") or 0),
+                        hidden_size=int((engine.facts or {}).get("hidden_size") or 0),
                     )
                     for engine in await engines.list_all(session)
                     if engine.model
@@ -90,6 +92,8 @@ class EngineRegistry:
                         "max_running": facts.max_running,
                         "version": facts.version,
                         "embeds": facts.embeds,
+                        "vocab_size": facts.vocab_size,
+                        "hidden_size": facts.hidden_size,
                     }
                     await engines.saw(session, url, facts.model, facts.context_tokens, more)
         except (SQLAlchemyError, OSError):

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from engine_adapter.scheduling.request import RequestClass
+from engine_adapter.wire.numbers import ModelSizes
 from engine_adapter.wire.usage import TokenUsage
 
 CHAT_PATH = "/v1/chat/completions"
@@ -169,6 +170,8 @@ class EngineFacts:
         tool_call_parser: What it finds tool calls with, by SGLang's name; empty without one.
         seeds: The seed of a request decides what is drawn.
         reads_images: Its model reads images beside text.
+        vocab_size: Token ids are below it; 0 where it does not say.
+        hidden_size: Numbers of a vector that the model can make; 0 where it does not say.
         raw: Everything else it reported, for the dashboard.
     """
 
@@ -182,7 +185,14 @@ class EngineFacts:
     tool_call_parser: str = ""
     seeds: bool = True
     reads_images: bool = False
+    vocab_size: int = 0
+    hidden_size: int = 0
     raw: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def sizes(self) -> ModelSizes:
+        """What bounds the numbers of a request."""
+        return ModelSizes(self.vocab_size, self.context_tokens, self.hidden_size)
 
     @property
     def runtime(self) -> Mapping[str, Any]:

@@ -143,8 +143,18 @@ def decode_facts(info: Any, models: Any, model_info: Any) -> EngineFacts:
         seeds=_takes_seeds(info),
         reads_images=bool(model_info.get("has_image_understanding")),
         tool_call_parser=str(info.get("tool_call_parser") or ""),
+        **_model_sizes(state.get("coserve")),
         raw={"coserve": state.get("coserve") or {}, "device": info.get("device") or ""},
     )
+
+
+def _model_sizes(reported: Any) -> dict[str, int]:
+    """What the plugin says of its model; nothing of what is no size."""
+    model = reported.get("model") if isinstance(reported, dict) else None
+    if not isinstance(model, dict):
+        return {}
+    found = {name: model.get(name) for name in ("vocab_size", "hidden_size")}
+    return {name: size for name, size in found.items() if type(size) is int and size > 0}
 
 
 def _takes_seeds(info: Any) -> bool:

@@ -25,6 +25,10 @@ from engine_adapter.wire.tool_prompt import tells_of_calls, with_tools
 _ENGINE_ROLES = {"developer": "system"}
 
 
+LEAST_TOP_P = 1e-6
+"""In place of 0, which engines do not take: the likeliest token alone."""
+
+
 def wall_s() -> float:
     """Seconds since the epoch: deadlines are instants, engines take what is left of them."""
     return time.time_ns() / 1e9
@@ -81,11 +85,17 @@ def engine_body(
     body.update(private_fields(call.rid, call.request_class, deadline_in_s, call.batch_id))
     if call.path == EMBEDDINGS_PATH:
         return body
-    body["n"] = 1
-    body["stream"] = stream
+    return body | _generating(body, stream=stream)
+
+
+def _generating(body: Mapping[str, Any], *, stream: bool) -> dict[str, Any]:
+    """What is sent of every answer: one choice, and `top_p` as engines take it."""
+    fields: dict[str, Any] = {"n": 1, "stream": stream}
+    if body.get("top_p") == 0:
+        fields["top_p"] = LEAST_TOP_P
     if stream:
-        body["stream_options"] = STREAM_OPTIONS
-    return body
+        fields["stream_options"] = STREAM_OPTIONS
+    return fields
 
 
 def _engine_message(message: Any) -> Any:

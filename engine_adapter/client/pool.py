@@ -21,6 +21,7 @@ from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH, EngineClient,
 from engine_adapter.client.routing import PrefixRouting, prompt_of
 from engine_adapter.wire.errors import EngineUnavailable
 from engine_adapter.wire.model_errors import unknown_model, unsuited_model
+from engine_adapter.wire.numbers import UNKNOWN, ModelSizes
 from engine_adapter.wire.request_class import RequestClass, word_of
 
 PROBE_UP_S = 5.0
@@ -217,6 +218,11 @@ class EnginePool:
         facts = (member.facts for member in self.members)
         return next((one for one in facts if one and one.model == model_id != ""), None)
 
+    def sizes_of(self, model_id: str) -> ModelSizes:
+        """The sizes of a model, as far as an engine of it says."""
+        facts = self.facts_of(model_id)
+        return facts.sizes if facts else UNKNOWN
+
     def pick(
         self,
         model_id: str,
@@ -330,8 +336,9 @@ class EnginePool:
             self._eject(member, EngineUnavailable(no_plugin(member.url)))
             return
         known = member.facts
-        served = (facts.model, facts.embeds)
-        changed = facts.model and (known is None or served != (known.model, known.embeds))
+        served = (facts.model, facts.embeds, facts.sizes)
+        was = known and (known.model, known.embeds, known.sizes)
+        changed = facts.model and served != was
         if changed and self._seen is not None:
             await self._seen(member.url, facts)
         member.facts, member.up, member.why = facts, bool(facts.model), ""

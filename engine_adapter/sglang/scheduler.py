@@ -41,6 +41,7 @@ class ReportingScheduler(Scheduler):
             "version": PINNED_VERSION,
             "plugin": "live",
             "live": live_ids(self),
+            "model": model_sizes(self.model_config),
             **self.coserve_state(),
         }
         return reply
@@ -48,6 +49,15 @@ class ReportingScheduler(Scheduler):
     def coserve_state(self) -> dict[str, Any]:
         """What the runtime says about itself."""
         return {"policy": OFF}
+
+
+def model_sizes(config: Any) -> dict[str, int]:
+    """What bounds the numbers of a request, by the model itself."""
+    return {
+        "vocab_size": int(config.vocab_size),
+        "context_tokens": int(config.context_len),
+        "hidden_size": int(config.hidden_size),
+    }
 
 
 def settings_at_start() -> RuntimeSettings:

@@ -19,7 +19,7 @@ def check_completion(body: Mapping[str, Any]) -> None:
         InvalidRequest: With the dotted path of the first wrong field as `param`.
     """
     rules.check_fields(body, _FIELDS)
-    check_shared(body, _FIELDS)
+    check_shared(body, _FIELDS, longest=DEFAULT_MAX_TOKENS)
     rules.required(body, "prompt")
     num_choices = body.get("n") or 1
     best_of = body.get("best_of")
@@ -78,7 +78,7 @@ def _text(name: str, value: Any) -> None:
         raise rules.wrong(name, "must not be empty")
 
 
-_token_ids = rules.array_of(rules.integer(0), min_items=1)
+_token_ids = rules.array_of(rules.integer(0, rules.MAX_TOKEN_ID), min_items=1)
 
 
 def _tokens(name: str, value: Any) -> None:

@@ -59,7 +59,7 @@ def _text(name: str, value: Any) -> None:
         raise rules.wrong(name, "must not be empty")
 
 
-_tokens = rules.array_of(rules.integer(0), min_items=1)
+_tokens = rules.array_of(rules.integer(0, rules.MAX_TOKEN_ID), min_items=1)
 
 _FIELDS: dict[str, Rule] = {
     "model": SHARED["model"],

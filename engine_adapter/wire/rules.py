@@ -15,6 +15,8 @@ Rule = Callable[[str, Any], None]
 
 MIN_INT64, MAX_INT64 = -(1 << 63), (1 << 63) - 1
 MAX_INT32 = (1 << 31) - 1
+MAX_TOKEN_ID = (1 << 20) - 1
+"""No vocabulary is larger; an engine's own size is held to where it is known (`numbers`)."""
 
 
 def wrong(name: str, what: str, code: str = "invalid_value") -> InvalidRequest:
@@ -49,9 +51,28 @@ def integer(low: int, high: int = MAX_INT32) -> Rule:
             raise wrong_type(name, "an integer")
         if not low <= value <= high:
             bounds = f"at least {low}" if high >= MAX_INT32 else f"between {low} and {high}"
-            raise wrong(name, f"must be {bounds}")
+            raise wrong(name, f"must be at most {high}" if value > high else f"must be {bounds}")
 
     return rule
+
+
+def above_zero(high: float) -> Rule:
+    """A number above 0, up to a bound."""
+    bounded_number = number(0, high)
+
+    def rule(name: str, value: Any) -> None:
+        bounded_number(name, value)
+        if value == 0:
+            raise wrong(name, f"must be above 0 and at most {high:g}")
+
+    return rule
+
+
+def top_k(name: str, value: Any) -> None:
+    """-1 for all tokens, or how many of the likeliest."""
+    integer(-1)(name, value)
+    if value == 0:
+        raise wrong(name, "must be -1 for all tokens, or at least 1")
 
 
 def boolean(name: str, value: Any) -> None:
@@ -114,12 +135,15 @@ def stop(name: str, value: Any) -> None:
         raise wrong_type(name, "a string or an array of strings")
 
 
+_TOKEN_DIGITS = len(str(MAX_TOKEN_ID))
+
+
 def logit_bias(name: str, value: Any) -> None:
     """Token ids to a bias between -100 and 100 (contract row C-18)."""
     obj(name, value)
     in_range = number(-100, 100)
     for token, bias in value.items():
-        if not (token.isascii() and token.isdigit()):
+        if not (token.isascii() and token.isdigit() and len(token) <= _TOKEN_DIGITS):
             raise wrong(name, "its keys must be token ids")
         in_range(f"{name}.{token}", bias)
 

@@ -37,26 +37,45 @@ SHARED: dict[str, Rule] = {
     "service_tier": rules.one_of(*SERVICE_TIERS),
     "prompt_cache_key": rules.string(),
     "response_format": rules.response_format,
-    "top_k": rules.integer(-1),
+    "top_k": rules.top_k,
     "min_p": rules.number(0, 1),
     "min_tokens": rules.integer(0),
-    "repetition_penalty": rules.number(0, 2),
+    "repetition_penalty": rules.above_zero(2),
     "regex": rules.string(MAX_PATTERN_CHARS),
     "ebnf": rules.string(MAX_GRAMMAR_CHARS),
     "modalities": rules.array_of(rules.one_of("text"), min_items=1, max_items=1),
     "ignore_eos": rules.boolean,
     "skip_special_tokens": rules.boolean,
-    "stop_token_ids": rules.array_of(rules.integer(0), max_items=64),
+    "stop_token_ids": rules.array_of(rules.integer(0, rules.MAX_TOKEN_ID), max_items=64),
 }
 
 
-def check_shared(body: Mapping[str, Any], served: Collection[str]) -> None:
-    """What holds for both endpoints beyond single fields (contract rows C-28, C-30, T-28)."""
+def check_shared(
+    body: Mapping[str, Any], served: Collection[str], *, longest: int | None = None
+) -> None:
+    """What holds for both endpoints beyond single fields (contract rows C-28, C-30, T-28).
+
+    Args:
+        body: Of a request.
+        served: The names that have rules.
+        longest: Tokens of an answer whose length is left open; None: what the context leaves.
+    """
     refuse_fields(body, served)
     _one_form(body)
+    _lengths(body, longest)
     rules.required(body, "model")
     if body.get("stream_options") is not None and not body.get("stream"):
         raise rules.wrong("stream_options", "only allowed when 'stream' is true")
+
+
+def _lengths(body: Mapping[str, Any], longest: int | None) -> None:
+    """An answer cannot be shorter than it must be."""
+    for name in ("max_completion_tokens", "max_tokens"):
+        if body.get(name) is not None:
+            longest = body[name]
+            break
+    if longest is not None and (body.get("min_tokens") or 0) > longest:
+        raise rules.wrong("min_tokens", f"must be at most the answer's longest length, {longest}")
 
 
 def _one_form(body: Mapping[str, Any]) -> None:

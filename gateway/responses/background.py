@@ -22,6 +22,7 @@ from engine_adapter.client.base import CHAT_PATH
 from engine_adapter.wire.chat_request import check_chat
 from engine_adapter.wire.errors import ApiError, EngineUnavailable
 from engine_adapter.wire.estimate import answer_tokens
+from engine_adapter.wire.numbers import check_numbers
 from engine_adapter.wire.responses.events import event_bytes, retold
 from engine_adapter.wire.responses.items import messages_of
 from engine_adapter.wire.responses.request import chat_body, renamed
@@ -53,6 +54,7 @@ async def begin(
     chat = chat_body(body, messages_of(items, body.get("instructions")))
     try:
         check_chat(chat)
+        check_numbers(chat, parts.engines.sizes_of(parts.engines.resolve(body["model"])))
         with suppress(EngineUnavailable):
             parts.engines.pick(body["model"], CHAT_PATH)
     except ApiError as error:

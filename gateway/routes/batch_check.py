@@ -10,6 +10,7 @@ from batch.create import check_endpoint, find_input
 from batch.dry_run import DryRuns
 from batch.schemas import BatchCheck, BatchFault, BatchFaults, CheckBatch
 from engine_adapter.client.base import EMBEDDINGS_PATH
+from engine_adapter.wire.numbers import largest_sizes
 from gateway.dependencies import DatabaseDep, FileStoreDep, PrincipalDep
 from store.repositories import validation
 
@@ -30,8 +31,9 @@ async def check_batch(
         file = await find_input(session, principal.project_id, body.input_file_id)
         embeds = body.endpoint == EMBEDDINGS_PATH
         served_models = await validation.served_models(session, principal.project_id, embeds=embeds)
+        sizes = largest_sizes(await validation.model_sizes(session))
     dry_runs = cast(DryRuns, request.app.state.dry_runs)
-    found = await dry_runs.check(file_store, file.storage_key, body.endpoint, served_models)
+    found = await dry_runs.check(file_store, file.storage_key, body.endpoint, served_models, sizes)
     faults = [BatchFault(**fault) for fault in found["faults"]]
     return BatchCheck(
         input_file_id=file.id,

@@ -48,6 +48,19 @@ async def is_wanted(session: AsyncSession, batch_id: str) -> bool:
     )
 
 
+async def model_sizes(session: AsyncSession) -> dict[str, list[tuple[int, int, int]]]:
+    """Vocabulary, context and hidden size of each model, as its engines told; 0: not told."""
+    query = select(Engine.model, Engine.context_tokens, Engine.facts)
+    found: dict[str, list[tuple[int, int, int]]] = {}
+    for model, context_tokens, facts in await session.execute(
+        query.where(Engine.model.is_not(None))
+    ):
+        told = facts or {}
+        vocab_size, hidden_size = (int(told.get(k) or 0) for k in ("vocab_size", "hidden_size"))
+        found.setdefault(model, []).append((vocab_size, context_tokens or 0, hidden_size))
+    return found
+
+
 async def served_models(
     session: AsyncSession, project_id: str, *, embeds: bool = False
 ) -> dict[str, bool] | None:
