@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from engine_adapter.wire.chunks import DONE_EVENT, ChunkWriter, StreamHead, error_event
+from engine_adapter.wire.engine_errors import schema_param
 from engine_adapter.wire.errors import ApiError
 from engine_adapter.wire.replies import public_id
 from engine_adapter.wire.tool_calls import offer_of
@@ -72,6 +73,7 @@ class ChunkForm:
             include_usage=admitted.include_usage,
             service_tier=admitted.service_tier,
             offer=offer_of(admitted.choices[0].call.body) if admitted.chat else None,
+            schema_param=schema_param(admitted.choices[0].call.body),
         )
         self.writers: Sequence[StreamWriter] = [
             ChunkWriter(self._head, choice.index) for choice in admitted.choices

@@ -18,7 +18,13 @@ from engine_adapter.client.base import (
 )
 from engine_adapter.wire.completion_request import only_scores
 from engine_adapter.wire.embedding_reply import conforming_embedding
-from engine_adapter.wire.engine_errors import aborted, from_engine, is_retryable, message_of
+from engine_adapter.wire.engine_errors import (
+    aborted,
+    from_engine,
+    is_retryable,
+    message_of,
+    schema_param,
+)
 from engine_adapter.wire.errors import ApiError, EngineUnavailable, error_body
 from engine_adapter.wire.images import unreadable
 from engine_adapter.wire.replies import EngineAborted, conforming_reply, scored, usage_of
@@ -62,18 +68,8 @@ def error_of(call: EngineCall, status: int, raw: bytes) -> ApiError:
         status,
         answer,
         prompt_param=prompt_param(call.path),
-        schema_param=_schema_param(call),
+        schema_param=schema_param(call.body),
     )
-
-
-def _schema_param(call: EngineCall) -> str:
-    """The field whose schema the engine compiled: a form of the answer, or the tools' own."""
-    asked = (call.body.get("response_format") or {}).get("type", "text")
-    for name in ("regex", "ebnf"):
-        if call.body.get(name):
-            return name
-    offered = call.path == CHAT_PATH and offer_of(call.body) is not None
-    return "tools" if offered and asked == "text" else "response_format"
 
 
 def error_reply(call: EngineCall, error: ApiError) -> EngineReply:

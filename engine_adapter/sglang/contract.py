@@ -30,6 +30,12 @@ SIGNATURES: Mapping[str, tuple[str, ...]] = {
     "sglang.srt.managers.scheduler.Scheduler.process_batch_result": ("self", "batch", "result"),
     "sglang.srt.managers.scheduler.Scheduler.maybe_sleep_on_idle": ("self",),
     "sglang.srt.managers.scheduler.Scheduler.abort_request": ("self", "recv_req"),
+    "sglang.srt.managers.scheduler.Scheduler._add_request_to_queue": (
+        "self", "req", "is_retracted",
+    ),
+    "sglang.srt.managers.tokenizer_manager.TokenizerManager._validate_one_request": (
+        "self", "obj", "input_ids",
+    ),
     "sglang.srt.managers.tokenizer_manager.TokenizerManager.detokenize_logprob_tokens": (
         "self", "token_logprobs_val", "token_logprobs_idx", "decode_to_text",
     ),
@@ -75,7 +81,6 @@ _BREAKABLE = (
     "BreakableCUDAGraph."
 )
 RUNTIME_SIGNATURES: Mapping[str, tuple[str, ...]] = {
-    _M + "scheduler.Scheduler._add_request_to_queue": ("self", "req", "is_retracted"),
     _M + "scheduler.Scheduler.is_disable_overlap_for_batch": ("self", "batch", "last_batch"),
     _M + "scheduler.Scheduler._relay_forward_payload": ("self", "future_indices", "batch_result"),
     _M + "scheduler.Scheduler.init_ipc_channels": ("self", "port_args"),

@@ -27,13 +27,15 @@ def register() -> None:
             refuse("; ".join(broken))
         from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
-        from engine_adapter.sglang import garbage, guards
+        from engine_adapter.sglang import garbage, guards, numbers
         from engine_adapter.sglang.scheduler import scheduler_class
 
         guards.guard_grammars()
         guards.honour_seeds()
+        numbers.name_dead_ends()
         HookRegistry.register(TARGET, scheduler_class(), HookType.REPLACE)
         HookRegistry.register(guards.TOKEN_TEXTS, guards.with_bytes, HookType.AFTER)
+        HookRegistry.register(numbers.VALIDATE, numbers.refuse_alone, HookType.AFTER)
         HookRegistry.register(garbage.FIRST_REQUEST, garbage.freezing, HookType.AROUND)
     except SettingError as error:
         refuse(str(error))

@@ -14,6 +14,7 @@ from sglang.srt.managers.scheduler import Scheduler
 
 from engine_adapter.scheduling.policies.registry import POLICIES, TEST_POLICIES, TWO_POOLS
 from engine_adapter.sglang.contract import PINNED_VERSION, broken_runtime_promises
+from engine_adapter.sglang.numbers import end_alone
 from engine_adapter.sglang.report import live_ids
 from engine_adapter.sglang.settings import OFF, RuntimeSettings, SettingError, read_settings
 
@@ -33,6 +34,12 @@ class ReportingScheduler(Scheduler):
             time.sleep(GRAMMAR_POLL_S)
             return
         super().maybe_sleep_on_idle()
+
+    def _add_request_to_queue(self, req: Any, is_retracted: bool = False) -> None:
+        """Let a request wait; one that would end the engine is answered with an error."""
+        if not is_retracted:
+            end_alone(req, self.model_config.vocab_size)
+        super()._add_request_to_queue(req, is_retracted)
 
     def get_internal_state(self, recv_req: Any) -> Any:
         """SGLang's state and, under `coserve`, ours: `/server_info` -> `internal_states[0]`."""

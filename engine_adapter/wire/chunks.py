@@ -63,9 +63,9 @@ class StreamHead:
     `offer` is what the caller said of its tools (`tool_calls.offer_of`).
     """
 
-    __slots__ = ("chat", "choices", "end", "include_usage", "offer", "usage_head")
+    __slots__ = ("chat", "choices", "end", "include_usage", "offer", "schema_param", "usage_head")
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         *,
         chat: bool,
@@ -75,6 +75,7 @@ class StreamHead:
         include_usage: bool,
         service_tier: str | None = None,
         offer: ToolOffer | None = None,
+        schema_param: str = "response_format",
     ) -> None:
         head: dict[str, Any] = {
             "id": public_id,
@@ -87,6 +88,7 @@ class StreamHead:
         opened = b"data: " + orjson.dumps(head)[:-1]
         self.chat = chat
         self.offer = offer
+        self.schema_param = schema_param
         self.include_usage = include_usage
         self.choices = opened + b',"choices":[{"index":'
         # Every chunk but the last says `usage: null` if the caller asked for usage (row S-09),
@@ -151,8 +153,13 @@ class ChunkWriter:
             choices = parsed.get("choices")
             if not choices:
                 if "error" in parsed:
-                    error = from_stream_error(parsed["error"], prompt_param=self._prompt_param())
-                    raise StreamFailed(error)
+                    raise StreamFailed(
+                        from_stream_error(
+                            parsed["error"],
+                            prompt_param=self._prompt_param(),
+                            schema_param=self._head.schema_param,
+                        )
+                    )
                 return b""
             if self.finished:
                 return b""

@@ -21,6 +21,7 @@ from engine_adapter.wire.errors import (
     Overloaded,
     PayloadTooLarge,
 )
+from engine_adapter.wire.tool_calls import offer_of
 
 _MAX_MESSAGE_CHARS = 300
 _NUMBER = re.compile(r"\d+")
@@ -32,6 +33,9 @@ _TOO_MANY_NEW = re.compile(r"^max_(completion|new)_tokens is too large", re.IGNO
 _OTHER_DIMENSIONS = re.compile(r"matryoshka|dimensions", re.IGNORECASE)
 _INTERNAL = re.compile(r"Traceback|File \"|/[\w.-]+/[\w./-]+|'input'|validation error|\n")
 _NOT_COMPILED = re.compile(r"^Failed to compile \w+ grammar: *(.*)", re.DOTALL)
+_TOO_LONG_TO_COMPILE = "Grammar preprocessing timed out"
+_NAMED = re.compile(r"^Invalid (?:value|type) for '(\w+)': [^'\n]+$")
+"""What our plugin says of one request."""
 _FIELD = re.compile(r"'loc': \(([^)]*)\)")
 
 PROMPT_SHARE: Final = 0.75
@@ -61,6 +65,8 @@ def from_engine(
         not_compiled = _NOT_COMPILED.match(message)
         if not_compiled is not None:
             return _bad_schema(not_compiled[1], schema_param)
+        if message.startswith(_TOO_LONG_TO_COMPILE):
+            return _bad_schema("it takes too long", schema_param)
         return _bad_request(message, prompt_param)
     if status == 404:
         return ModelNotFound("The engine does not serve this model.", param="model")
@@ -73,11 +79,22 @@ def from_engine(
     return InternalError(ENGINE_FAILED, code="engine_error")
 
 
-def from_stream_error(error: Any, *, prompt_param: str = "messages") -> ApiError:
+def from_stream_error(
+    error: Any, *, prompt_param: str = "messages", schema_param: str = "response_format"
+) -> ApiError:
     """The error for an error event in the middle of a stream (contract row S-16)."""
     code = error.get("code") if isinstance(error, Mapping) else None
     status = code if isinstance(code, int) else 500
-    return from_engine(status, error, prompt_param=prompt_param)
+    return from_engine(status, error, prompt_param=prompt_param, schema_param=schema_param)
+
+
+def schema_param(body: Mapping[str, Any]) -> str:
+    """The field whose schema the engine compiled: a form of the answer, or the tools' own."""
+    asked = (body.get("response_format") or {}).get("type", "text")
+    for name in ("regex", "ebnf"):
+        if body.get(name):
+            return name
+    return "tools" if asked == "text" and offer_of(body) is not None else "response_format"
 
 
 def aborted() -> ApiError:
@@ -115,6 +132,11 @@ def message_of(body: Any) -> str:
 
 
 def _bad_request(message: str, prompt_param: str) -> InvalidRequest:
+    named = _NAMED.match(message)
+    if named is not None:
+        param = prompt_param if named[1] == "prompt" else named[1]
+        words = message.replace("'prompt'", f"'{param}'", 1).rstrip(".") + "."
+        return InvalidRequest(words, param=param, code="invalid_value")
     if _TOO_MANY_NEW.search(message):
         numbers = _NUMBER.findall(message)
         limit = f" It supports at most {numbers[1]} tokens." if len(numbers) > 1 else ""

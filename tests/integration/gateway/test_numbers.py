@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import openai
 import orjson
@@ -17,7 +17,7 @@ from tests.integration.gateway.test_batch_check import check
 from tests.integration.gateway.test_batches import upload
 
 VOCABULARY = 49_152
-COMPLETIONS = "/v1/completions"
+COMPLETIONS: Final = "/v1/completions"
 BEYOND: list[tuple[dict[str, Any], str]] = [
     ({"prompt": [VOCABULARY]}, "prompt[0]"),
     ({"prompt": [[1], [VOCABULARY + 7]]}, "prompt[1][0]"),

@@ -110,3 +110,17 @@ def test_error_events_of_any_shape(event: Any) -> None:
     error = from_stream_error(event)
     known = isinstance(event, dict) and event.get("code")
     assert error.status == (400 if known else 500)
+
+
+def test_a_grammar_that_nothing_satisfies_is_the_requests_fault() -> None:
+    for said, words in (
+        ("Failed to compile the grammar: no text that ends can satisfy it", "no text that ends"),
+        ("Grammar preprocessing timed out: req.grammar_key=('ebnf', 'secret')", "too long"),
+    ):
+        for error in (
+            from_engine(400, {"message": said}, schema_param="ebnf"),
+            from_stream_error({"code": 400, "message": said}, schema_param="ebnf"),
+        ):
+            assert (error.status, error.param, error.code) == (400, "ebnf", "invalid_value")
+            assert words in error.message
+            assert "secret" not in error.message
