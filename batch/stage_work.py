@@ -25,7 +25,13 @@ import asyncio
 import faulthandler
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -39,7 +45,7 @@ from batch.finalize import finalize
 from batch.queue import DELIVER, DISPATCH, STAGES, Queue
 from batch.states import TERMINAL_BATCH, BatchStatus
 from batch.storage import fail_unstorable, full_place
-from batch.turns import turn
+from batch.turns import LONG_BYTES, LONG_LINES, turn
 from batch.validate import validate
 from store.failures import DATABASE_ERRORS, is_refused
 from store.repositories import stage as stages
@@ -171,7 +177,12 @@ class StageWork:
             if done is not None and ending.delay_s is not None:
                 await stages.release(session, done, delay_s=ending.delay_s)
             held = await stages.claim(
-                session, after=self._last_project, resting=self._resting, lease_s=LEASE_S
+                session,
+                after=self._last_project,
+                resting=self._resting,
+                lease_s=LEASE_S,
+                long_bytes=LONG_BYTES,
+                long_lines=LONG_LINES,
             )
         if held is not None:
             self._last_project = held.project_id
@@ -235,6 +246,9 @@ class StageWork:
             return
         self._held = replace(self._held, stage_at=until)
 
+    def _turn(self, held: Claim) -> AbstractAsyncContextManager[bool]:
+        return turn(self._database, held.id) if held.is_long else nullcontext(True)
+
     async def _expire(self, held: Claim) -> _Again:
         if not await expire(self._database, held.id):
             return _NOT_NOW
@@ -242,7 +256,7 @@ class StageWork:
         return _ENDED
 
     async def _validate(self, held: Claim) -> _Again:
-        async with turn(self._database, held.id) as may_run:
+        async with self._turn(held) as may_run:
             if not may_run:
                 return _LONG
             status = await self._validated(held.id)
@@ -270,7 +284,7 @@ class StageWork:
             return await fail_unstorable(self._database, batch_id)
 
     async def _finalize(self, held: Claim) -> _Again:
-        async with turn(self._database, held.id) as may_run:
+        async with self._turn(held) as may_run:
             if not may_run:
                 return _LONG
             with self._watched():

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import uvloop
+from sqlalchemy.exc import InterfaceError, OperationalError
 
 from batch import (
     arrivals,
@@ -174,10 +175,11 @@ class Stages:
         settings = self._settings
         clock = SystemClock()
         files = self._files()
+        async with self._room("dispatch"):
+            held = await self._lease(self._database(ask_first=False), clock)
+        if held is None:
+            return None
         async with self._stage("dispatch", ask_first=False) as database:
-            held = await self._lease(database, clock)
-            if held is None:
-                return None
             engine = HttpEngineClient(held.engine_url)
             limits = DispatchLimits(
                 max_in_flight=settings.batch_max_in_flight,
@@ -208,10 +210,11 @@ class Stages:
 
     async def _lease(self, database: Database, clock: SystemClock) -> Lease | None:
         """The lease of an engine that should have a dispatcher and has none; others are woken."""
-        async with database.unit_of_work() as session:
-            idle = await dispatchers.idle_engines(
-                session, self._settings.engines, stale_s=LEASE_STALE_S
-            )
+        try:
+            idle = await self._idle_engines(database)
+        except (OperationalError, InterfaceError):
+            # Nobody asked whether the connection of an earlier look still lives.
+            idle = await self._idle_engines(database)
         while idle:
             held = await lease.acquire(idle.pop(0), database, clock)
             if held is not None:
@@ -219,6 +222,12 @@ class Stages:
                     await self._queue.wake(DISPATCH, len(idle))
                 return held
         return None
+
+    async def _idle_engines(self, database: Database) -> list[str]:
+        async with database.unit_of_work() as session:
+            return await dispatchers.idle_engines(
+                session, self._settings.engines, stale_s=LEASE_STALE_S
+            )
 
     def _database(self, *, ask_first: bool = True) -> Database:
         """This process's, which serves either dispatchers or everything else."""

@@ -14,6 +14,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from store.models.batch import LIVE, STAGE_DUE_AT
+from store.repositories.turn import LONG
 
 # Project by project, by the first entry of each in the index: batches that are live and want
 # nothing cost nothing, however many there are.
@@ -42,7 +43,8 @@ _CLAIM = text(
     UPDATE batches b SET stage_at = clock_timestamp() + make_interval(secs => :lease_s)
     FROM picked WHERE b.id = picked.id
     RETURNING b.id, b.project_id, b.status, b.stage_at,
-              b.expires_at <= statement_timestamp() AS is_over_window
+              b.expires_at <= statement_timestamp() AS is_over_window,
+              (SELECT {LONG} FROM files f WHERE f.id = b.input_file_id) AS is_long
     """
 )
 
@@ -69,6 +71,7 @@ class Claim:
     Attributes:
         stage_at: The end of its lease, and the token that later writes name.
         is_over_window: Its window has ended.
+        is_long: Its stages take long (batch/turns.py).
     """
 
     id: str
@@ -76,10 +79,17 @@ class Claim:
     status: str
     stage_at: datetime
     is_over_window: bool
+    is_long: bool
 
 
 async def claim(
-    session: AsyncSession, *, after: str, resting: Collection[str] = (), lease_s: float
+    session: AsyncSession,
+    *,
+    after: str,
+    resting: Collection[str] = (),
+    lease_s: float,
+    long_bytes: int,
+    long_lines: int,
 ) -> Claim | None:
     """Take the batch that has waited longest, of the next project that has one which wants a stage.
 
@@ -88,11 +98,12 @@ async def claim(
         after: The project that had the last turn: the next one in the order of ids has this one.
         resting: Projects that have no turn now.
         lease_s: For how long nobody else takes the batch.
+        long_bytes: Stages of an input of so many bytes are long,
+        long_lines: or of so many rows.
     """
+    values = {"lease_s": lease_s, "long_bytes": long_bytes, "long_lines": long_lines}
     for start in dict.fromkeys((after, "")):
-        found = await session.execute(
-            _CLAIM, {"after": start, "resting": list(resting), "lease_s": lease_s}
-        )
+        found = await session.execute(_CLAIM, {"after": start, "resting": list(resting), **values})
         if (row := found.one_or_none()) is not None:
             return Claim(*row)
     return None

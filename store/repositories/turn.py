@@ -5,6 +5,12 @@ from __future__ import annotations
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
+LONG = (
+    "(f.size_bytes >= :long_bytes OR b.num_total >= :long_lines"
+    " OR EXISTS (SELECT 1 FROM output_parts p WHERE p.batch_id = b.id))"
+)
+"""SQL: whether the stages of a batch `b` with the input file `f` are long."""
+
 
 async def project_of_long(
     session: AsyncSession, batch_id: str, *, long_bytes: int, long_lines: int
@@ -15,11 +21,10 @@ async def project_of_long(
     """
     found: str | None = await session.scalar(
         text(
-            """
+            f"""
             SELECT b.project_id FROM batches b JOIN files f ON f.id = b.input_file_id
             WHERE b.id = :id
-              AND (f.size_bytes >= :long_bytes OR b.num_total >= :long_lines
-                   OR EXISTS (SELECT 1 FROM output_parts p WHERE p.batch_id = b.id))
+              AND {LONG}
             """
         ),
         {"id": batch_id, "long_bytes": long_bytes, "long_lines": long_lines},

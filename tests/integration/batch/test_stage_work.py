@@ -127,7 +127,10 @@ async def test_a_worker_that_died_is_followed_when_its_lease_ends(
 ) -> None:
     (batch_id,) = await _validating(bench)
     async with database.unit_of_work() as session:
-        assert await stages.claim(session, after="", lease_s=60.0) is not None
+        claimed = await stages.claim(
+            session, after="", lease_s=60.0, long_bytes=2**25, long_lines=5000
+        )
+        assert claimed is not None
     assert await bench.work() == 0
     async with database.unit_of_work() as session:
         await session.execute(text("UPDATE batches SET stage_at = statement_timestamp()"))

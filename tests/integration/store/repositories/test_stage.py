@@ -15,12 +15,13 @@ from store.repositories.stage import Claim
 from store.session import Database
 from tests.fixtures.batches import MODEL, add_batch, add_project, add_validating, end_window, line
 
+LEASE: dict[str, Any] = {"lease_s": 60.0, "long_bytes": 2**25, "long_lines": 5000}
 MINE, OTHERS, THIRD = "proj_default", "proj_other", "proj_third"
 
 
 async def _claim(database: Database, after: str = "", **options: Any) -> Claim | None:
     async with database.unit_of_work() as session:
-        return await stages.claim(session, after=after, **{"lease_s": 60.0, **options})
+        return await stages.claim(session, after=after, **{**LEASE, **options})
 
 
 async def _validating(database: Database, num: int, project_id: str = MINE) -> list[str]:
@@ -162,7 +163,7 @@ async def test_what_a_look_costs_does_not_grow_with_the_live_batches(
         )
         await session.execute(text("ANALYZE batch_rows"))
     looks: dict[str, tuple[TextClause, dict[str, object]]] = {
-        "claim": (stages._CLAIM, {"after": "", "resting": [], "lease_s": 60.0}),
+        "claim": (stages._CLAIM, {"after": "", "resting": [], **LEASE}),
         "oldest": (stages._OLDEST, {"after": ""}),
         "live": (batches._LIVE, {"model": MODEL, "held": [], "per_project": 8}),
     }
