@@ -89,7 +89,7 @@ def end_alone(req: Any, vocab_size: int) -> None:
     why = refusal(
         req.origin_input_ids if is_plain else (),
         lambda name: getattr(params, name, None),
-        req.top_logprobs_num or 0,
+        req.logprob.top_logprobs_num or 0,
         vocab_size,
     )
     if why is None:
@@ -97,7 +97,7 @@ def end_alone(req: Any, vocab_size: int) -> None:
     req.set_finish_with_abort(why)
     params.stop_token_ids = params.logit_bias = params.sampling_seed = None
     params.min_new_tokens, params.top_k, params.max_new_tokens = 0, 1, 1
-    req.top_logprobs_num = 0
+    req.logprob.top_logprobs_num = 0
 
 
 # --- A grammar that lets nothing follow.

@@ -80,7 +80,7 @@ def test_the_scheduler_ends_it_without_its_numbers() -> None:
     )
     req = Waiting(
         to_finish=None, multimodal_inputs=None, input_embeds=None, origin_input_ids=[1],
-        top_logprobs_num=0, sampling_params=params,
+        logprob=SimpleNamespace(top_logprobs_num=0), sampling_params=params,
     )  # fmt: skip
     end_alone(req, VOCABULARY)
     assert "'stop_token_ids'" in req.to_finish
