@@ -7,7 +7,7 @@ its id a request cannot be aborted. So `n` choices of `k` prompts are `k * n` ca
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -43,7 +43,9 @@ from gateway.fair_room import FairRoom
 from gateway.flex_room import FlexRoom
 from gateway.observability.metrics import Metrics
 
-_CHECKS = {
+Checks = Callable[[Mapping[str, Any]], None]
+
+_CHECKS: Final[Mapping[str, Checks]] = {
     CHAT_PATH: check_chat,
     COMPLETIONS_PATH: check_completion,
     EMBEDDINGS_PATH: check_embedding,
@@ -122,18 +124,16 @@ class Admission:
         principal: Principal,
         truncates: bool = False,
     ) -> Admitted:
-        """Check a body and cut it into calls.
+        """Cut a checked body into calls.
 
         Raises:
-            InvalidRequest: The body is wrong, or the model does not serve this path; `param` names
-                the field.
+            InvalidRequest: The model does not serve this path.
             ModelNotFound: No engine serves the model, or not to this project.
             EngineUnavailable: The engine that serves it does not answer.
             Overloaded: Too many calls are in flight, of its project or of all.
             RateLimited: Its project has as many requests in flight as it may.
             NoFlexRoom: It asks for flex, and no engine has spare capacity.
         """
-        _CHECKS[path](body)
         if not principal.may_use(body["model"]):
             raise unknown_model(body["model"])
         if (model := self._engines.resolve(body["model"])) != body["model"]:
@@ -236,17 +236,39 @@ def class_of_tier(tier: str | None) -> tuple[RequestClass, str | None]:
     return RequestClass.ONLINE, None if tier is None else "default"
 
 
+def checks_of(path: str) -> Checks:
+    """What refuses a body that no engine could serve at a path."""
+    return _CHECKS[path]
+
+
 async def json_body(request: Request) -> dict[str, Any]:
-    """A request's body as an object (contract rows T-15, T-16).
+    """A small request's body as an object (contract rows T-15, T-16).
 
     Raises:
         UnsupportedMediaType: It says it is something else.
         InvalidRequest: It is not JSON, not an object, or too complex.
     """
+    return checked_body(await raw_body(request))
+
+
+async def raw_body(request: Request) -> bytes:
+    """The bytes of a body that says it is JSON.
+
+    Raises:
+        UnsupportedMediaType: It says it is something else.
+    """
     media_type = request.headers.get("content-type", "application/json").split(";")[0].strip()
     if not (media_type.lower() == "application/json" or media_type.lower().endswith("+json")):
         raise UnsupportedMediaType("The body must be application/json.")
-    raw = await request.body()
+    return await request.body()
+
+
+def checked_body(raw: bytes, checks: Checks | None = None) -> dict[str, Any]:
+    """A body as an object; may run in a thread.
+
+    Raises:
+        InvalidRequest: It is not JSON, not an object, too complex, or does not pass the checks.
+    """
     check_shape(raw)
     try:
         body = orjson.loads(raw)
@@ -254,4 +276,6 @@ async def json_body(request: Request) -> dict[str, Any]:
         raise InvalidRequest("The body is not valid JSON.", code="invalid_json") from None
     if not isinstance(body, dict):
         raise InvalidRequest("The body must be a JSON object.", code="invalid_json")
+    if checks is not None:
+        checks(body)
     return body

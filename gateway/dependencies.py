@@ -18,7 +18,9 @@ from gateway.auth.principal import Principal
 from gateway.auth.roles import Permission, check_role
 from gateway.auth.scopes import check_scope
 from gateway.auth.usage import UsageRecorder
+from gateway.limits.endpoints import EndpointRates
 from gateway.limits.reached import ReceiverLooks
+from gateway.middleware.body_limit import PROMPT_PATHS
 from gateway.observability.metrics import Metrics
 from gateway.replica import Readings
 from gateway.settings import GatewaySettings
@@ -80,7 +82,7 @@ async def principal_of(request: Request) -> Principal:
 
     Raises:
         AuthenticationFailed: No usable key.
-        RateLimited: Too many came without one from its address.
+        RateLimited: Too many came without one from its address, or of its project.
         PermissionDenied: The key is not for this route.
     """
     keys = cast(KeyRing, request.app.state.keys)
@@ -90,7 +92,11 @@ async def principal_of(request: Request) -> Principal:
     state["key_id"] = principal.key_id
     state["organization_id"] = principal.organization_id
     state["project_id"] = principal.project_id
-    check_scope(principal, request.method, request.scope["route"].path)
+    path = request.scope["route"].path
+    check_scope(principal, request.method, path)
+    if path not in PROMPT_PATHS or request.method != "POST":
+        rates = cast(EndpointRates, request.app.state.endpoint_rates)
+        await rates.count(principal.project_id, path)
     return principal
 
 

@@ -23,13 +23,16 @@ from gateway.auth.keys import KeyRing
 from gateway.auth.usage import UsageRecorder
 from gateway.engine_discovery import EngineDiscovery, KubernetesApi
 from gateway.engine_registry import EngineRegistry
+from gateway.entry import Entrance
 from gateway.history.recorder import HistoryRecorder
 from gateway.limits.assembly import make_limiter
 from gateway.limits.at_once import RequestsAtOnce
+from gateway.limits.endpoints import EndpointRates
 from gateway.limits.leases import LeasedBuckets
 from gateway.limits.reached import ReceiverLooks
 from gateway.limits.valkey import ValkeyBuckets
 from gateway.observability.metrics import Metrics
+from gateway.parsing import Parsing
 from gateway.replica import Readings
 from gateway.serving import PromptParts
 from gateway.settings import GatewaySettings
@@ -109,9 +112,13 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         stack.push_async_callback(names.close)
         app.state.sender = Sender(settings.webhook_targets, clock, names)
         app.state.limiter, app.state.at_once = limiter, at_once
+        entrance = Entrance(limiter, at_once, settings.project_bytes_per_minute)
+        parsing = Parsing()
+        app.state.endpoint_rates = EndpointRates(limiter, settings.endpoint_rates)
+        stack.callback(parsing.close)
         app.state.receiver_looks = ReceiverLooks(limiter)
         app.state.prompt_parts = PromptParts(
-            settings, admission, metrics, clock, pool, limiter, at_once, usage, keys
+            settings, admission, metrics, clock, pool, limiter, entrance, parsing, usage, keys
         )
 
         storage = app.state.storage = StorageWatch(database, clock)

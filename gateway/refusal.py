@@ -16,6 +16,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from engine_adapter.wire.errors import PayloadTooLarge
+
 LINGER_S: Final = 30.0
 LINGER_BYTES: Final = 256 * 1024 * 1024
 
@@ -58,5 +60,7 @@ async def _drop_the_rest(request: Request) -> None:
                     return
     except (TimeoutError, ClientDisconnect):
         return
+    except PayloadTooLarge:
+        return  # more than such a body may have
     except RuntimeError:
         return  # all of it had been read: the next message would be the sender's going away

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Protocol, cast
 
 from fastapi import Request
@@ -12,8 +14,8 @@ from starlette.responses import Response
 from batch.clock import Clock
 from engine_adapter.client.base import EngineClient
 from engine_adapter.client.pool import EnginePool
-from engine_adapter.wire.errors import EngineUnavailable
-from gateway.admission import Admission, Admitted, json_body
+from engine_adapter.wire.errors import ApiError, EngineUnavailable
+from gateway.admission import Admission, Admitted, Checks, checked_body, checks_of, raw_body
 from gateway.answering import answer
 from gateway.auth.keys import KeyRing
 from gateway.auth.principal import Principal
@@ -21,10 +23,14 @@ from gateway.auth.usage import UsageRecorder
 from gateway.bill import Bill
 from gateway.dependencies import principal_of
 from gateway.disconnect import ClientGone, when_gone_of, while_connected
+from gateway.entry import SMALL_BYTES, Entrance, Entry, announced
+from gateway.error_handlers import error_response
 from gateway.failover import Failover
-from gateway.limits.at_once import Place, RequestsAtOnce
-from gateway.limits.limiter import RateLimiter, Reservation
+from gateway.limits.limiter import RateLimiter
+from gateway.middleware.body_limit import CountedBody
 from gateway.observability.metrics import Metrics
+from gateway.parsing import Parsing
+from gateway.refusal import LingeringResponse
 from gateway.settings import GatewaySettings
 from gateway.stream_form import ChunkForm, StreamForm
 from gateway.streaming import StreamedReply
@@ -42,7 +48,8 @@ class PromptParts:
     clock: Clock
     engines: EnginePool
     limiter: RateLimiter
-    at_once: RequestsAtOnce
+    entrance: Entrance
+    parsing: Parsing
     usage: UsageRecorder
     keys: KeyRing
 
@@ -87,33 +94,74 @@ def parts_of(request: Request) -> PromptParts:
 
 
 async def serve(request: Request, path: str) -> Response:
-    """Serve a request with the app's parts; nothing is read before its caller is known."""
-    principal = await principal_of(request)
-    body = await read_body(request)
-    if body is None:
-        return Response(status_code=CLIENT_CLOSED_REQUEST)
-    return await deliver(request, principal, path, body, COMPLETIONS)
+    """Serve a request with the app's parts."""
+
+    async def answered(entry: Entry) -> Response:
+        body = await read_body(request, entry.principal, checks_of(path))
+        return await deliver(request, entry, path, body, COMPLETIONS)
+
+    return await entered(request, answered)
 
 
-async def read_body(request: Request) -> dict[str, Any] | None:
-    """The request's body as an object; none if its caller has gone away."""
+async def entered(request: Request, answered: Callable[[Entry], Awaitable[Response]]) -> Response:
+    """Let a request in and answer it; nothing is read before its caller is known and may ask."""
+    parts = parts_of(request)
     try:
-        return await json_body(request)
+        principal = await principal_of(request)
+        entry = await parts.entrance.enter(request, principal)
+    except ApiError as refused:
+        length = announced(request)
+        if length is not None and length <= SMALL_BYTES:
+            raise  # the connection goes on: the server drops so little by itself
+        cast(CountedBody, request.scope["state"]["body"]).forget()
+        return LingeringResponse(error_response(refused), request)
+    try:
+        return await answered(entry)
     except ClientDisconnect:
-        parts_of(request).metrics.disconnects.inc()
-        return None
+        parts.metrics.disconnects.inc()
+        await entry.give_back()
+        return Response(status_code=CLIENT_CLOSED_REQUEST)
+    except BaseException:
+        await entry.give_back()
+        raise
+
+
+async def read_body(request: Request, principal: Principal, checks: Checks) -> dict[str, Any]:
+    """The request's body, checked; a large one is parsed beside the event loop.
+
+    Raises:
+        InvalidRequest: It is not what it must be.
+        ClientDisconnect: The caller has gone away.
+    """
+    raw = await raw_body(request)
+    if len(raw) <= SMALL_BYTES:
+        return checked_body(raw, checks)
+    parts = parts_of(request)
+    if announced(request) is None:
+        await parts.entrance.count_bytes(principal, len(raw))
+    return await parts.parsing.run(principal.project_id, partial(checked_body, raw, checks))
 
 
 async def deliver(
     request: Request,
-    principal: Principal,
+    entry: Entry,
     path: str,
     body: dict[str, Any],
     form: AnswerForm,
     parts: PromptParts | None = None,
 ) -> Response:
-    """Admit a body, have engines answer it, and give the answer its form; by default in the app."""
+    """Admit a checked body, have engines answer it, and give the answer its form.
+
+    Args:
+        request: Whose answer it is.
+        entry: What it took; taken over by the bill once it has its tokens.
+        path: Of the engine.
+        body: What was checked for that path.
+        form: What is made of the answer.
+        parts: By default the app's.
+    """
     parts = parts or parts_of(request)
+    principal = entry.principal
     settings, engines, keys = parts.settings, parts.engines, parts.keys
     admitted = parts.admission.admit(
         path,
@@ -127,7 +175,8 @@ async def deliver(
     bill = Bill(
         admitted,
         principal,
-        *await _reserve(parts, principal, admitted.tokens),
+        await entry.reserve(admitted.tokens),
+        entry.hand_over(),
         usage=parts.usage,
         limiter=parts.limiter,
     )
@@ -166,15 +215,3 @@ async def deliver(
     if bill.headers:
         response.headers.update(bill.headers)
     return response
-
-
-async def _reserve(
-    parts: PromptParts, principal: Principal, tokens: int
-) -> tuple[Reservation, Place]:
-    """What a request takes of its limits: all of it, or nothing."""
-    place = await parts.at_once.enter(principal)
-    try:
-        return await parts.limiter.reserve(principal, tokens), place
-    except BaseException:
-        place.leave()
-        raise

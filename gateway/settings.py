@@ -6,6 +6,7 @@ from pydantic import Field, field_validator
 
 from batch.settings import CommonSettings
 from engine_adapter.client.aliases import parse_aliases
+from gateway.limits.endpoints import parse_rates
 from gateway.strangers import LOOPBACK, TrustedProxies
 
 
@@ -83,6 +84,12 @@ class GatewaySettings(CommonSettings):
     """COSERVE_PROJECT_REQUESTS_PER_MINUTE."""
     project_tokens_per_minute: int | None = Field(default=None, ge=0)
     """COSERVE_PROJECT_TOKENS_PER_MINUTE."""
+    project_bytes_per_minute: int = Field(default=1024 * 1024 * 1024, ge=1024 * 1024)
+    """Bytes of JSON bodies over 64 KiB that a project may send to one process
+    (COSERVE_PROJECT_BYTES_PER_MINUTE)."""
+    endpoint_requests_per_minute: str = ""
+    """Requests of a project for what is not a prompt, `files=600,batches=1200`
+    (COSERVE_ENDPOINT_REQUESTS_PER_MINUTE); groups that are not named keep their defaults."""
     stale_keys_s: float = Field(default=300.0, ge=0)
     """How long a key that was usable opens chat while the database is away
     (COSERVE_STALE_KEYS_S)."""
@@ -102,6 +109,17 @@ class GatewaySettings(CommonSettings):
     def _are_aliases(cls, aliases: str) -> str:
         parse_aliases(aliases)
         return aliases
+
+    @field_validator("endpoint_requests_per_minute")
+    @classmethod
+    def _are_rates(cls, said: str) -> str:
+        parse_rates(said)
+        return said
+
+    @property
+    def endpoint_rates(self) -> dict[str, int]:
+        """Requests a minute by group of endpoints."""
+        return parse_rates(self.endpoint_requests_per_minute)
 
     @property
     def aliases(self) -> dict[str, tuple[str, ...]]:

@@ -65,9 +65,9 @@ def _prompt(name: str, value: Any) -> None:
     if not value:
         raise rules.wrong(name, "must not be empty")
     if type(value[0]) is int:
-        _tokens(name, value)
+        rules.token_ids(name, value)
     elif type(value[0]) is list:
-        rules.array_of(_tokens, max_items=MAX_CHOICES)(name, value)
+        rules.array_of(rules.token_ids, max_items=MAX_CHOICES)(name, value)
     else:
         rules.array_of(_text, max_items=MAX_CHOICES)(name, value)
 
@@ -76,13 +76,6 @@ def _text(name: str, value: Any) -> None:
     rules.string()(name, value)
     if not value:
         raise rules.wrong(name, "must not be empty")
-
-
-_token_ids = rules.array_of(rules.integer(0, rules.MAX_TOKEN_ID), min_items=1)
-
-
-def _tokens(name: str, value: Any) -> None:
-    _token_ids(name, value)
 
 
 _FIELDS: dict[str, Rule] = {

@@ -47,9 +47,9 @@ def _input(name: str, value: Any) -> None:
     if not value:
         raise rules.wrong(name, "must not be empty")
     if type(value[0]) is int:
-        _tokens(name, value)
+        rules.token_ids(name, value)
     else:
-        item = _tokens if type(value[0]) is list else _text
+        item = rules.token_ids if type(value[0]) is list else _text
         rules.array_of(item, max_items=MAX_INPUTS)(name, value)
 
 
@@ -58,8 +58,6 @@ def _text(name: str, value: Any) -> None:
     if not value:
         raise rules.wrong(name, "must not be empty")
 
-
-_tokens = rules.array_of(rules.integer(0, rules.MAX_TOKEN_ID), min_items=1)
 
 _FIELDS: dict[str, Rule] = {
     "model": SHARED["model"],

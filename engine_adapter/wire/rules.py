@@ -127,6 +127,13 @@ def array_of(rule: Rule, *, min_items: int = 0, max_items: int | None = None) ->
     return check
 
 
+def token_ids(name: str, value: Any) -> None:
+    """An array of token ids; looked at as a whole, and one by one only to name a wrong one."""
+    all_integers = type(value) is list and set(map(type, value)) == {int}
+    if not (all_integers and min(value) >= 0 and max(value) <= MAX_TOKEN_ID):
+        array_of(integer(0, MAX_TOKEN_ID), min_items=1)(name, value)
+
+
 def stop(name: str, value: Any) -> None:
     """A string, or one to four of them (contract row C-16)."""
     if type(value) is list:

@@ -100,10 +100,12 @@ async def require_admin(request: Request, resources: ResourcesDep, session: Sess
     Raises:
         LoginRequired: Nobody is logged in.
         PermissionDenied: The role does not allow it.
+        RateLimited: There were too many requests within a minute.
     """
     admin = await find_admin(resources, session)
     if admin is None:
         raise LoginRequired
+    await resources.endpoint_rates.count(admin.project.id, "admin")
     reads = request.method in ("GET", "HEAD")
     check_role(admin.key.role, Permission.VIEW if reads else Permission.OPERATE)
     return admin

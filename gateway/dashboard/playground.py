@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from engine_adapter.client.base import CHAT_PATH
 from engine_adapter.wire.errors import ApiError
-from gateway.admission import json_body
+from gateway.admission import checked_body, checks_of, raw_body
 from gateway.auth.principal import Principal
 from gateway.dashboard.access import CheckedForm, OperatorDep, ResourcesDep
 from gateway.dashboard.pages import page
@@ -32,14 +32,13 @@ async def playground_page(
 @router.post("/playground", dependencies=[CheckedForm])
 async def ask(request: Request, resources: ResourcesDep, admin: OperatorDep) -> Response:
     """The answer, as the API gives it; errors have the API's form, too."""
+    parts = resources.prompt_parts
     try:
-        return await deliver(
-            request,
-            Principal.of(admin.key, admin.project),
-            CHAT_PATH,
-            await json_body(request),
-            COMPLETIONS,
-            resources.prompt_parts,
-        )
+        entry = await parts.entrance.enter(request, Principal.of(admin.key, admin.project))
+        try:
+            body = checked_body(await raw_body(request), checks_of(CHAT_PATH))
+            return await deliver(request, entry, CHAT_PATH, body, COMPLETIONS, parts)
+        finally:
+            await entry.give_back()
     except ApiError as refused:
         return error_response(refused)

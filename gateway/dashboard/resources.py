@@ -19,6 +19,7 @@ from gateway.dashboard.engines import EngineHistory
 from gateway.dashboard.session import SessionSigner
 from gateway.dashboard.throttle import LoginThrottle
 from gateway.limits.at_once import RequestsAtOnce
+from gateway.limits.endpoints import EndpointRates
 from gateway.limits.limiter import RateLimiter
 from gateway.limits.reached import ReceiverLooks
 from gateway.replica import Readings
@@ -115,6 +116,12 @@ class Resources:
         """Where requests in flight of limited projects are counted."""
         at_once: RequestsAtOnce = self.state.at_once
         return at_once
+
+    @property
+    def endpoint_rates(self) -> EndpointRates:
+        """How often a project may ask."""
+        rates: EndpointRates = self.state.endpoint_rates
+        return rates
 
     @property
     def prompt_parts(self) -> PromptParts:

@@ -1,7 +1,9 @@
 """Rate limits of a request: reserve before it goes to an engine, settle when its end is known.
 
-    reserve ── key requests, key tokens, project requests, project tokens: all or none, one trip
-       │         refused → RateLimited, TokensRateLimited (429 with a time), QuotaExceeded
+    enter ── key requests, project requests, one token of each: all or none, before the body is read
+       │       refused → RateLimited, TokensRateLimited (429 with a time), QuotaExceeded
+       ▼
+    reserve_tokens ── the other tokens, once the body is known
        ▼
     the engine answers, fails, or its caller goes away
        ▼
@@ -18,7 +20,7 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from redis.exceptions import RedisError
@@ -56,12 +58,14 @@ class Reservation:
         tokens: Tokens reserved.
         token_limits: Buckets that these tokens came from, with their limits.
         buckets: Where.
+        requests: What counted the request itself.
     """
 
     headers: dict[str, str] = field(default_factory=dict)
     tokens: int = 0
     token_limits: tuple[tuple[str, int], ...] = ()
     buckets: Buckets | None = None
+    requests: tuple[Charge, ...] = ()
 
 
 NOTHING: Final = Reservation()
@@ -104,6 +108,49 @@ class RateLimiter:
             RateLimited: Too many requests or tokens; nothing was taken.
             QuotaExceeded: A limit is zero.
         """
+        return await self.enter(principal, tokens)
+
+    async def reserve_tokens(
+        self, principal: Principal, entered: Reservation, tokens: int
+    ) -> Reservation:
+        """Make what a request took when it entered the tokens that its body may use.
+
+        Raises:
+            TokensRateLimited: Too many tokens; what it took when it entered is still taken.
+        """
+        if entered.buckets is None or not entered.token_limits:
+            return entered
+        limits = self._limits(principal, tokens)
+        charges = [
+            Charge(
+                _bucket(principal, limit),
+                0
+                if limit.kind == "requests"
+                else cost_us(tokens, limit.per_minute) - cost_us(entered.tokens, limit.per_minute),
+            )
+            for limit in limits
+        ]
+        buckets, taken = await self.take(charges)
+        headers = _headers(limits, taken)
+        if not taken.allowed:
+            raise self._refusal(limits, charges, taken, headers)
+        return replace(entered, headers=headers, tokens=tokens, buckets=buckets)
+
+    async def release(self, entered: Reservation, *, with_request: bool) -> None:
+        """Give back what a request took that goes no further."""
+        if entered.buckets is None:
+            return
+        self.settle(entered, 0)
+        if with_request and entered.requests:
+            await self.give_back(entered.buckets, list(entered.requests))
+
+    async def enter(self, principal: Principal, tokens: int = 1) -> Reservation:
+        """Take one request, and the tokens that are known already.
+
+        Raises:
+            RateLimited: Too many requests or tokens; nothing was taken.
+            QuotaExceeded: A limit is zero.
+        """
         limits = self._limits(principal, tokens)
         if not limits:
             return NOTHING
@@ -130,6 +177,11 @@ class RateLimiter:
                 if limit.kind == "tokens"
             ),
             buckets,
+            tuple(
+                charge
+                for limit, charge in zip(limits, charges, strict=True)
+                if limit.kind == "requests"
+            ),
         )
 
     async def used(self, project_id: str, rates: Rates) -> dict[Kind, tuple[int, int]]:

@@ -50,7 +50,10 @@ class BodyLimits:
         """The body of one request."""
         with_prompt = scope["path"] in PROMPT_PATHS
         limit = self._limit_bytes if with_prompt else min(self._limit_bytes, SMALL_BODY_BYTES)
-        return CountedBody(self, receive, limit, is_held=with_prompt)
+        body = scope.setdefault("state", {})["body"] = CountedBody(
+            self, receive, limit, is_held=with_prompt
+        )
+        return body
 
 
 class CountedBody:
@@ -100,6 +103,11 @@ class CountedBody:
         """Nothing built from it lives any more."""
         if self._is_held:
             self._limits.held_bytes -= self._num_bytes
+
+    def forget(self) -> None:
+        """What still comes is dropped, and not held."""
+        self.release()
+        self._is_held = False
 
     def _too_large(self) -> PayloadTooLarge:
         return PayloadTooLarge(f"The request body is larger than {self._limit_bytes:,} bytes.")

@@ -31,6 +31,7 @@ from engine_adapter.wire.rid import new_rid
 from gateway.answering import JSON
 from gateway.auth.keys import KeyRing
 from gateway.auth.principal import Principal
+from gateway.entry import Entry
 from gateway.responses.form import now
 from gateway.responses.shelf import Context, Shelf
 from gateway.serving import parts_of
@@ -41,14 +42,12 @@ LOOK_S: Final = 0.25
 """How often a stream looks whether its response has gone on."""
 
 
-async def begin(
-    request: Request, principal: Principal, body: dict[str, Any], shelf: Shelf
-) -> Response:
+async def begin(request: Request, entry: Entry, body: dict[str, Any], shelf: Shelf) -> Response:
     """Store a response that is to be made, and ask for it; or follow it, if that is wanted.
 
     Nothing of an engine is needed but that one serves the model: it may be away for a while.
     """
-    parts, state = parts_of(request), request.app.state
+    parts, state, principal = parts_of(request), request.app.state, entry.principal
     context = await shelf.context(body)
     items = (*context.earlier, *context.own)
     chat = chat_body(body, messages_of(items, body.get("instructions")))
@@ -62,9 +61,10 @@ async def begin(
     line = background.Line.of(body, items)
     tokens = line.num_tokens + answer_tokens(CHAT_PATH, chat)
     # Not settled: what the row will use is counted with the batches'.
-    reservation = await parts.limiter.reserve(principal, tokens)
+    reservation = await entry.reserve(tokens)
     draft = ResponseDraft(body, new_rid(), now(parts.clock))
     made = draft.at("queued")
+    entry.hand_over().leave()
     await _store(request, principal, line, context, shelf, made)
     await cast(Queue, state.queue).wake(DISPATCH)
     if body.get("stream"):

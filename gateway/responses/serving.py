@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from datetime import timedelta
 from functools import partial
-from typing import cast
+from typing import Any, Final, cast
 
 from fastapi import Request
 from starlette.responses import Response
 
 from engine_adapter.client.base import CHAT_PATH
+from engine_adapter.wire.chat_request import check_chat
 from engine_adapter.wire.errors import ApiError
 from engine_adapter.wire.responses.items import messages_of
 from engine_adapter.wire.responses.request import chat_body, check_response, renamed
 from gateway.auth.principal import Principal
-from gateway.dependencies import principal_of
+from gateway.entry import Entry
 from gateway.responses import background
 from gateway.responses.form import ResponseForm
 from gateway.responses.shelf import Shelf
-from gateway.serving import CLIENT_CLOSED_REQUEST, deliver, parts_of, read_body
+from gateway.serving import deliver, entered, parts_of, read_body
 from store.session import Database
+
+FEW_ITEMS: Final = 200
+"""So many are made messages of where they are; more beside the event loop."""
 
 
 def shelf_of(request: Request, principal: Principal) -> Shelf:
@@ -30,18 +34,29 @@ def shelf_of(request: Request, principal: Principal) -> Shelf:
 
 async def serve_response(request: Request) -> Response:
     """Serve a request as a chat call: the same admission, class, bill and limits."""
-    principal = await principal_of(request)
-    body = await read_body(request)
-    if body is None:
-        return Response(status_code=CLIENT_CLOSED_REQUEST)
-    check_response(body)
+    return await entered(request, partial(_answered, request))
+
+
+async def _answered(request: Request, entry: Entry) -> Response:
+    parts, principal = parts_of(request), entry.principal
+    body = await read_body(request, principal, check_response)
     shelf = shelf_of(request, principal)
     if body.get("background"):
-        return await background.begin(request, principal, body, shelf)
+        return await background.begin(request, entry, body, shelf)
     context = await shelf.context(body)
-    messages = messages_of((*context.earlier, *context.own), body.get("instructions"))
-    form = ResponseForm(body, parts_of(request).clock, partial(shelf.keep, body, context))
+    items = (*context.earlier, *context.own)
+
+    def made() -> dict[str, Any]:
+        chat = chat_body(body, messages_of(items, body.get("instructions")))
+        check_chat(chat)
+        return chat
+
+    form = ResponseForm(body, parts.clock, partial(shelf.keep, body, context))
     try:
-        return await deliver(request, principal, CHAT_PATH, chat_body(body, messages), form)
+        if len(items) <= FEW_ITEMS:
+            chat = made()
+        else:
+            chat = await parts.parsing.run(principal.project_id, made)
+        return await deliver(request, entry, CHAT_PATH, chat, form)
     except ApiError as error:
         raise renamed(error) from None

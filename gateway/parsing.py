@@ -1,0 +1,46 @@
+"""Large bodies are parsed and checked beside the event loop that all streams share.
+
+One thread: more would only queue for the interpreter's lock, and the loop with them. A project has
+one body there at a time, so projects take turns, whatever one of them sends. The interpreter hands
+the lock over every `SWITCH_S`, except inside of one call in C, which `wire.json_shape` bounds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+SWITCH_S: Final = 0.001
+
+T = TypeVar("T")
+
+
+class Parsing:
+    """The thread, and whose turn it is.
+
+    Invariant: a project has an entry in `_turns` exactly while it has work here.
+    """
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "parsing")
+        self._turns: dict[str, tuple[asyncio.Lock, int]] = {}
+
+    async def run(self, project_id: str, work: Callable[[], T]) -> T:
+        """Do work in the thread, after what the same project has there."""
+        sys.setswitchinterval(SWITCH_S)
+        turn, number = self._turns.get(project_id) or (asyncio.Lock(), 0)
+        self._turns[project_id] = turn, number + 1
+        try:
+            async with turn:
+                return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        finally:
+            turn, number = self._turns.pop(project_id)
+            if number > 1:
+                self._turns[project_id] = turn, number - 1
+
+    def close(self) -> None:
+        """Begin nothing more."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
