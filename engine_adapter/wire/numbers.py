@@ -95,7 +95,17 @@ NUMBERS: Final = (
     Number("routed_dp_rank", (), NOT_OFFERED),
     Number("disagg_prefill_dp_rank", (), NOT_OFFERED),
     Number("routed_experts_start_len", (), NOT_OFFERED),
-    Number("data_parallel_rank", (), NOT_OFFERED),
+    Number("decode_tp_size", (), NOT_OFFERED),
+    Number("max_dynamic_patch", (), NOT_OFFERED),
+    Number("min_dynamic_patch", (), NOT_OFFERED),
+    Number("image_max_dynamic_patch", (), NOT_OFFERED),
+    Number("video_max_dynamic_patch", (), NOT_OFFERED),
+    Number("multi_item_delimiter_indices", (), NOT_OFFERED),
+    Number("embed_override_token_id", (), NOT_OFFERED),
+    Number("received_time", (), NOT_OFFERED),
+    Number("num_items_assigned", (), NOT_OFFERED),
+    Number("stop_str_max_len", (), NOT_OFFERED),
+    Number("stop_regex_max_len", (), NOT_OFFERED),
 )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from engine_adapter.wire.fields import CHAT_FIELDS, COMPLETION_FIELDS
+from engine_adapter.wire.fields import CHAT_FIELDS, COMPLETION_FIELDS, EMBEDDING_FIELDS
+from engine_adapter.wire.numbers import NOT_OFFERED, NUMBERS
 from engine_adapter.wire.refused_fields import REFUSED_FIELDS, TAKEN_FIELDS
 from tests.engine.engine_scripts import run_code
 
@@ -24,3 +25,27 @@ def test_no_field_of_the_engine_is_ignored() -> None:
     assert declared >= {"rid", "ebnf", "messages", "prompt"}, "these are its requests"
     honoured = CHAT_FIELDS | COMPLETION_FIELDS
     assert declared - honoured - REFUSED_FIELDS.keys() - TAKEN_FIELDS.keys() - DONE_HERE == set()
+
+
+_PRINT_NUMBERS = """
+import dataclasses, json, re
+from sglang.srt.managers.io_struct import EmbeddingReqInput, GenerateReqInput
+from sglang.srt.sampling.sampling_params import SamplingParams
+types = {name: str(kind) for name, kind in SamplingParams.__annotations__.items()}
+for request in (GenerateReqInput, EmbeddingReqInput):
+    types |= {field.name: str(field.type) for field in dataclasses.fields(request)}
+numbers = [name for name, kind in types.items() if re.search("(int|float)[^a-z]*", kind)]
+print(json.dumps([sorted(types), numbers]))
+"""
+
+
+def test_no_number_of_the_engine_is_without_a_bound() -> None:
+    told = run_code(_PRINT_NUMBERS)
+    assert told.returncode == 0, told.stderr
+    declared, numbers = json.loads(told.stdout.splitlines()[-1])
+    assert set(numbers) >= {"input_ids", "stop_token_ids", "dimensions"}, "these are its numbers"
+    tabled = {number.engine for number in NUMBERS}
+    assert set(numbers) - tabled == set()
+    assert tabled - set(declared) == set(), "SGLang has no such fields"
+    sent = CHAT_FIELDS | COMPLETION_FIELDS | EMBEDDING_FIELDS
+    assert [n.engine for n in NUMBERS if n.bound == NOT_OFFERED and n.engine in sent] == []
