@@ -27,6 +27,8 @@ from typing import Final
 
 import aiohttp
 
+from engine_adapter.client.engine_facts import read_live
+
 BEAT_S: Final = 3.0
 LOOK_S: Final = 0.25
 SETTLE_S: Final = 2.0
@@ -116,11 +118,7 @@ class Registration:
             async with self._session.get(f"{self._settings.local_url}/server_info") as answer:
                 if answer.status != 200:
                     return None
-                states = (await answer.json()).get("internal_states") or ()
-                lives = [(state.get("coserve") or {}).get("live") or {} for state in states]
-                return sum(
-                    len(live.get(name) or ()) for live in lives for name in ("waiting", "running")
-                )
+                return len(read_live(await answer.json()))
         return None
 
     async def beat(self) -> None:

@@ -137,14 +137,14 @@ async def until_measured(part: Any, url: str, show: Shown) -> dict[str, Any]:
         NotMeasuredError: It ended, or did not answer for a long time.
     """
     from coserve.local.probes import http_get
+    from engine_adapter.client.engine_facts import read_facts
 
     heard_at = time.monotonic()
     while True:
         reply = await asyncio.to_thread(http_get, url)
         if reply is not None and reply.status == 200:
             heard_at = time.monotonic()
-            info = json.loads(reply.body)
-            state: dict[str, Any] = info["internal_states"][0]["coserve"]
+            state = dict(read_facts(json.loads(reply.body)).runtime)
             show(state["profile"])
             if state["profile"]["state"] != "measuring":
                 return state

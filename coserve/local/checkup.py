@@ -25,6 +25,7 @@ from coserve.local.probes import http_get, why_port_unusable
 from coserve.settings import LocalSettings
 from coserve.setup.engine_env import engine_python, has_cuda, recipe
 from coserve.setup.host import why_unsupported
+from engine_adapter.client.engine_facts import read_facts
 from engine_adapter.host_cpu import cpu_name, matmul_dtype
 
 GIB: Final = 2**30
@@ -314,15 +315,14 @@ def _plugin(url: str) -> Finding:
     if reply is None or reply.status != 200:
         return Finding(name, "bad", "it does not answer", "Look at: coserve logs engine")
     try:
-        info = json.loads(reply.body)
-        state, sglang = info["internal_states"][0], f"SGLang {info.get('version') or ''}".strip()
-    except (ValueError, KeyError, IndexError, TypeError):
+        facts = read_facts(json.loads(reply.body))
+    except ValueError:
         return Finding(name, "warn", "it does not say what it is", "Is it SGLang?")
-    ours = state.get("coserve") if isinstance(state, dict) else None
-    if not ours:
+    sglang = f"SGLang {facts.version}".strip()
+    if not facts.runtime:
         fix = "Start it with our plugin (docs/engine.md), or batch work delays chat."
         return Finding(name, "warn", f"{sglang} without our scheduler", fix)
-    policy = ours.get("policy", "unknown")
+    policy = facts.reported("policy") or "unknown"
     return Finding(name, "good", f"{sglang}, our scheduler is live, policy {policy}")
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
+from engine_adapter.client.engine_facts import EngineFacts, LiveRids
 from engine_adapter.scheduling.request import RequestClass
-from engine_adapter.wire.numbers import ModelSizes
 from engine_adapter.wire.usage import TokenUsage
 
 CHAT_PATH = "/v1/chat/completions"
@@ -139,78 +139,6 @@ class EngineStream(Protocol):
             reader knows whether it has seen a higher count.
         """
         ...
-
-
-@dataclass(frozen=True)
-class LiveRids:
-    """Request ids an engine knows at one instant."""
-
-    waiting: frozenset[str] = frozenset()
-    running: frozenset[str] = frozenset()
-
-    def __contains__(self, rid: str) -> bool:
-        return rid in self.waiting or rid in self.running
-
-    def __len__(self) -> int:
-        return len(self.waiting) + len(self.running)
-
-
-@dataclass(frozen=True)
-class EngineFacts:
-    """What an engine says about itself.
-
-    Attributes:
-        model: The served model's id.
-        context_tokens: Prompt and answer together may not be longer.
-        kv_tokens: Tokens the KV pool holds.
-        max_running: Requests that may run at once.
-        version: The engine software's version.
-        flex_room: Flex requests it could still take; none where it does not say.
-        embeds: It makes embeddings, and no text; else text and no embeddings.
-        tool_call_parser: What it finds tool calls with, by SGLang's name; empty without one.
-        seeds: The seed of a request decides what is drawn.
-        reads_images: Its model reads images beside text.
-        vocab_size: Token ids are below it; 0 where it does not say.
-        hidden_size: Numbers of a vector that the model can make; 0 where it does not say.
-        raw: Everything else it reported, for the dashboard.
-    """
-
-    model: str
-    context_tokens: int
-    kv_tokens: int = 0
-    max_running: int = 0
-    version: str = ""
-    flex_room: int | None = None
-    embeds: bool = False
-    tool_call_parser: str = ""
-    seeds: bool = True
-    reads_images: bool = False
-    vocab_size: int = 0
-    hidden_size: int = 0
-    raw: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def sizes(self) -> ModelSizes:
-        """What bounds the numbers of a request."""
-        return ModelSizes(self.vocab_size, self.context_tokens, self.hidden_size)
-
-    @property
-    def runtime(self) -> Mapping[str, Any]:
-        """What our scheduler inside the engine reports; empty without it."""
-        reported = self.raw.get("coserve")
-        return reported if isinstance(reported, Mapping) else {}
-
-    def reported(self, path: str) -> Any:
-        """What the runtime reports at a path, keys joined by dots; none where nothing is."""
-        found: Any = self.runtime
-        for key in path.split("."):
-            found = found.get(key) if isinstance(found, Mapping) else None
-        return found
-
-    @property
-    def plugin_is_live(self) -> bool:
-        """Whether our scheduler runs there; a stock one would put batches before chat."""
-        return self.runtime.get("plugin") == "live"
 
 
 class EngineClient(Protocol):

@@ -16,6 +16,7 @@ from engine_adapter.client.base import (
     EngineReply,
     LiveRids,
 )
+from engine_adapter.client.engine_facts import NotAnEngine, read_facts, read_live
 from engine_adapter.wire.completion_request import only_scores
 from engine_adapter.wire.embedding_reply import conforming_embedding
 from engine_adapter.wire.engine_errors import (
@@ -31,6 +32,7 @@ from engine_adapter.wire.replies import EngineAborted, conforming_reply, scored,
 from engine_adapter.wire.tool_calls import offer_of
 from engine_adapter.wire.usage import TokenUsage
 
+NO_ENGINE: Final = "What answers at this address is no engine."
 _PROMPT_PARAMS: Final = {CHAT_PATH: "messages", EMBEDDINGS_PATH: "input"}
 
 
@@ -110,50 +112,24 @@ def decode_reply(call: EngineCall, status: int, raw: bytes) -> EngineReply:
 
 
 def decode_live(info: Any) -> LiveRids:
-    """Live ids out of an engine's server info: over all its schedulers."""
-    waiting: set[str] = set()
-    running: set[str] = set()
-    for state in info.get("internal_states") or ():
-        live = (state.get("coserve") or {}).get("live") or {}
-        waiting.update(live.get("waiting") or ())
-        running.update(live.get("running") or ())
-    return LiveRids(waiting=frozenset(waiting), running=frozenset(running))
+    """Live ids out of an engine's server info.
+
+    Raises:
+        EngineUnavailable: What answers is no engine.
+    """
+    try:
+        return read_live(info)
+    except NotAnEngine as error:
+        raise EngineUnavailable(f"{NO_ENGINE} {error}") from error
 
 
 def decode_facts(info: Any, models: Any, model_info: Any) -> EngineFacts:
-    """Facts out of an engine's server info, its list of models and what it says of the model."""
-    state = (info.get("internal_states") or [{}])[0]
-    card = (models.get("data") or [{}])[0]
-    return EngineFacts(
-        model=str(card.get("id") or info.get("served_model_name") or ""),
-        context_tokens=int(card.get("max_model_len") or info.get("context_length") or 0),
-        kv_tokens=int(info.get("max_total_num_tokens") or 0),
-        max_running=int(
-            state.get("effective_max_running_requests_per_dp")
-            or info.get("max_running_requests")
-            or 0
-        ),
-        version=str(info.get("version") or ""),
-        flex_room=(state.get("coserve") or {}).get("flex_room"),
-        embeds=model_info.get("is_generation") is False,
-        seeds=_takes_seeds(info),
-        reads_images=bool(model_info.get("has_image_understanding")),
-        tool_call_parser=str(info.get("tool_call_parser") or ""),
-        **_model_sizes(state.get("coserve")),
-        raw={"coserve": state.get("coserve") or {}, "device": info.get("device") or ""},
-    )
+    """Facts out of an engine's three answers.
 
-
-def _model_sizes(reported: Any) -> dict[str, int]:
-    """What the plugin says of its model; nothing of what is no size."""
-    model = reported.get("model") if isinstance(reported, dict) else None
-    if not isinstance(model, dict):
-        return {}
-    found = {name: model.get(name) for name in ("vocab_size", "hidden_size")}
-    return {name: size for name, size in found.items() if type(size) is int and size > 0}
-
-
-def _takes_seeds(info: Any) -> bool:
-    """With torch's own sampling our plugin honours seeds; other backends do where SGLang does."""
-    backend = info.get("sampling_backend") or "pytorch"
-    return backend == "pytorch" or bool(info.get("enable_deterministic_inference"))
+    Raises:
+        EngineUnavailable: What answers is no engine.
+    """
+    try:
+        return read_facts(info, models, model_info)
+    except NotAnEngine as error:
+        raise EngineUnavailable(f"{NO_ENGINE} {error}") from error

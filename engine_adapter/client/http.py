@@ -29,6 +29,7 @@ from engine_adapter.client.connections import (
     NotConnected,
 )
 from engine_adapter.client.decoding import (
+    NO_ENGINE,
     decode_facts,
     decode_live,
     decode_reply,
@@ -45,6 +46,8 @@ from engine_adapter.wire.rid import is_rid
 from engine_adapter.wire.usage import TokenUsage
 
 CONTROL_TIMEOUT_S = 10.0
+MAX_CONTROL_BYTES = 4 << 20
+"""A control answer is parsed on the loop that all share."""
 NOT_REACHED = "The engine cannot be reached."
 ABORT_PATIENCE_S = 2.0
 _ABORT_LOOK_S = 0.05
@@ -232,14 +235,20 @@ class HttpEngineClient:
             async with (
                 asyncio.timeout(CONTROL_TIMEOUT_S),
                 self._session.request(
-                    method, self._url + path, data=body, headers=_HEADERS if body else None
+                    method,
+                    self._url + path,
+                    data=body,
+                    headers=_HEADERS if body else None,
+                    allow_redirects=False,
                 ) as response,
             ):
-                raw = await response.read()
-                if response.status >= 400:
+                if response.status >= 300:
                     raise EngineUnavailable("The engine does not answer its control requests.")
+                raw = await _read_bounded(response)
                 return orjson.loads(raw) if raw else {}
-        except (*_LOST, orjson.JSONDecodeError) as error:
+        except orjson.JSONDecodeError as error:
+            raise EngineUnavailable(f"{NO_ENGINE} It does not speak JSON.") from error
+        except _LOST as error:
             self.connections.addresses.ask_again()  # it may have moved
             raise EngineUnavailable(NOT_REACHED) from error
 
@@ -249,6 +258,16 @@ class HttpEngineClient:
             await self.abort(rid)
         except EngineUnavailable:
             return
+
+
+async def _read_bounded(response: aiohttp.ClientResponse) -> bytes:
+    """A control answer, which is read whole and parsed at once, so it may not be long."""
+    raw = bytearray()
+    async for part in response.content.iter_any():
+        raw += part
+        if len(raw) > MAX_CONTROL_BYTES:
+            raise EngineUnavailable(f"{NO_ENGINE} It answers with more than 4 MiB.")
+    return bytes(raw)
 
 
 class HttpEngineStream:
