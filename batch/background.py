@@ -18,18 +18,18 @@ from typing import Any, Final
 import orjson
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from batch import quota
-from batch.arrivals import Arrivals, discard
-from batch.errors import TooManyResponses
+from api.batch_errors import TooManyResponses
+from api.errors import InvalidRequest, RateLimited
+from api.responses.items import Item, item_id, packed
+from api.responses.resource import RESPONSE_PREFIX
 from batch.files import FileStore
+from batch.intake import quota
+from batch.intake.arrivals import Arrivals, discard
 from batch.states import BatchStatus
 from batch.steer import MAX_PRIORITY
 from batch.transition import move
 from engine_adapter.client.base import RESPONSES_PATH
-from engine_adapter.wire.errors import InvalidRequest, RateLimited
-from engine_adapter.wire.estimate import prompt_tokens
-from engine_adapter.wire.responses.items import Item, item_id, packed
-from engine_adapter.wire.responses.resource import RESPONSE_PREFIX
+from engine_adapter.client.estimate import prompt_tokens
 from store.models import Batch, File, StoredResponse
 from store.repositories import arrival as arrivals
 from store.repositories import batch as batches

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from batch import quota
-from batch.completion_window import window_s
-from batch.errors import BatchNotFound
-from batch.project_limits import check_batch
+from api.batch_errors import BatchNotFound
+from api.errors import Conflict, TokensRateLimited
+from batch.intake import quota
+from batch.intake.completion_window import window_s
+from batch.intake.project_limits import check_batch
 from batch.states import BatchStatus, RowStatus
 from batch.transition import move
-from engine_adapter.wire.errors import Conflict, TokensRateLimited
 from store.models import Batch
 from store.repositories import batch as batches
 from store.repositories import event, progress

@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
-from batch.broker import Broker
-from batch.secret_files import ServiceSettings
 from batch.webhooks.names import checked_servers
 from batch.webhooks.targets import TargetPolicy
+from service.broker import Broker
+from service.secret_files import ServiceSettings
 
 LEASE_STALE_S = 6.0
 """A dispatcher that has not beaten its heart for this long has lost its engine to another one."""

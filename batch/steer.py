@@ -11,9 +11,9 @@ from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from batch.errors import BatchNotFound
+from api.batch_errors import BatchNotFound
+from api.errors import Conflict, InvalidRequest
 from batch.states import BatchStatus
-from engine_adapter.wire.errors import Conflict, InvalidRequest
 from store.models import Batch
 from store.repositories import batch as batches
 from store.repositories import event

@@ -11,8 +11,8 @@ from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from batch.errors import StorageFull
-from batch.fault import LineFault
+from api.batch_errors import StorageFull
+from batch.intake.line_error import LineFault
 from batch.states import BatchStatus
 from batch.transition import move
 from store.failures import is_full

@@ -30,20 +30,20 @@ from engine_adapter.scheduling.policies.registry import create_policy
 from engine_adapter.scheduling.policies.settings import RULES, PolicySettings
 from engine_adapter.scheduling.profile import load_profile
 from engine_adapter.scheduling.targets import Slo
-from engine_adapter.simulator.device import (
+from lab.simulator.device import (
     EngineSize,
     SimulatedDevice,
     engine_for,
     find_device,
     profile_device,
 )
-from engine_adapter.simulator.replay import SimulatedLoad, replay
-from engine_adapter.simulator.times import Noise
-from engine_adapter.workload.arrivals import gamma_arrivals, on_off_arrivals
-from engine_adapter.workload.lengths import Lengths
-from engine_adapter.workload.metrics import percentile
-from engine_adapter.workload.summary import SystemRun, gaps_s, tpots_s, ttfts_s
-from engine_adapter.workload.traces import TraceRequest, read_trace
+from lab.simulator.replay import SimulatedLoad, replay
+from lab.simulator.times import Noise
+from lab.workload.arrivals import gamma_arrivals, on_off_arrivals
+from lab.workload.lengths import Lengths
+from lab.workload.metrics import percentile
+from lab.workload.summary import SystemRun, gaps_s, tpots_s, ttfts_s
+from lab.workload.traces import TraceRequest, read_trace
 
 RESULTS = Path(__file__).parent / "results"
 WORKLOADS = Path(__file__).parents[2] / "shared" / "workloads" / "online"

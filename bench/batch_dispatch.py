@@ -26,18 +26,18 @@ import psutil
 import uvloop
 from sqlalchemy import text
 
-from batch.clock import SystemClock
-from batch.collector import spare_collector
-from batch.dispatch import Dispatcher, DispatchLimits
 from batch.files.local import LocalFileStore
-from batch.finalize import finalize
-from batch.lease import acquire
+from batch.finish.finalize import finalize
 from batch.queue import MemoryQueue
+from batch.run.dispatch import Dispatcher, DispatchLimits
+from batch.run.lease import acquire
 from batch.states import BatchStatus
 from batch.transition import move
 from bench.report import report
 from engine_adapter.client.base import CHAT_PATH
 from engine_adapter.client.http import HttpEngineClient
+from service.clock import SystemClock
+from service.garbage import spare_collector
 from store.bounded_connection import WORK_LIMIT_S
 from store.models import DEFAULT_PROJECT_ID, File
 from store.repositories import batch as batches

@@ -30,19 +30,19 @@ from engine_adapter.scheduling.policies.registry import create_policy
 from engine_adapter.scheduling.policies.settings import PolicySettings
 from engine_adapter.scheduling.profile import load_profile
 from engine_adapter.scheduling.targets import Slo
-from engine_adapter.simulator.device import (
+from lab.simulator.device import (
     EngineSize,
     SimulatedDevice,
     find_device,
     profile_device,
     stock_engine,
 )
-from engine_adapter.simulator.replay import SimulatedLoad, replay
-from engine_adapter.simulator.times import StepTimes
-from engine_adapter.workload.arrivals import gamma_arrivals
-from engine_adapter.workload.lengths import Lengths, fixed_lengths
-from engine_adapter.workload.summary import MS, Targets, summarise
-from engine_adapter.workload.traces import TraceRequest
+from lab.simulator.replay import SimulatedLoad, replay
+from lab.simulator.times import StepTimes
+from lab.workload.arrivals import gamma_arrivals
+from lab.workload.lengths import Lengths, fixed_lengths
+from lab.workload.summary import MS, Targets, summarise
+from lab.workload.traces import TraceRequest
 
 POLICIES = {
     "online-only": "sglang_no_preemption",

@@ -29,9 +29,9 @@ from bench.coserve_bench.systems import find_system
 from bench.gpu_anchors import ANCHORS, CHUNK_TOKENS, Anchor, in_percent, read_anchors
 from bench.prefix_order import ENGINE_PYTHON, MODEL_DIR
 from bench.report import report
-from engine_adapter.emulated.model_dir import write_model_dir
 from engine_adapter.engine_process import EngineSettings
-from engine_adapter.simulator.gpu_table import load_gpu_table
+from engine_adapter.gpu_tables.gpu_table import load_gpu_table
+from lab.emulated.model_dir import write_model_dir
 
 AT_ONCE = {2: (16,), 4: (16, 64), 8: (16, 64)}
 """Waves that are run, by tensor parallelism: two GPUs hold no 64 long requests in one wave."""

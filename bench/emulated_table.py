@@ -49,9 +49,9 @@ from bench.coserve_bench.loads import offline_of, online_trace
 from bench.coserve_bench.options import EMULATED, VIRTUAL, Options, parse_options
 from bench.coserve_bench.systems import REFERENCE
 from bench.report import environment
-from engine_adapter.simulator.device import EngineSize, SimulatedDevice, find_device
-from engine_adapter.workload.lengths import Lengths
-from engine_adapter.workload.traces import HEADER, TraceRequest
+from lab.simulator.device import EngineSize, SimulatedDevice, find_device
+from lab.workload.lengths import Lengths
+from lab.workload.traces import HEADER, TraceRequest
 
 RESULTS = Path(__file__).parent / "results" / "emulated_table.json"
 PROFILES = Path(".coserve") / "bench" / "profiles"

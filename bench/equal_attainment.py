@@ -29,15 +29,15 @@ from bench.reproduce.world import Job, Spread
 from engine_adapter.scheduling.policies.registry import TWO_POOLS, create_policy
 from engine_adapter.scheduling.policies.settings import PolicySettings
 from engine_adapter.scheduling.targets import Slo
-from engine_adapter.simulator.device import EngineSize, SimulatedDevice, find_device
-from engine_adapter.simulator.replay import Replay, SimulatedLoad
-from engine_adapter.simulator.shape import Track
-from engine_adapter.simulator.times import Noise
-from engine_adapter.simulator.two_pools import Journey, TwoPools
-from engine_adapter.workload.arrivals import gamma_arrivals
-from engine_adapter.workload.metrics import attained, percentile
-from engine_adapter.workload.summary import SystemRun, gaps_s, offline_rate, tpots_s, ttfts_s
-from engine_adapter.workload.traces import TraceRequest, read_trace
+from lab.simulator.device import EngineSize, SimulatedDevice, find_device
+from lab.simulator.replay import Replay, SimulatedLoad
+from lab.simulator.shape import Track
+from lab.simulator.times import Noise
+from lab.simulator.two_pools import Journey, TwoPools
+from lab.workload.arrivals import gamma_arrivals
+from lab.workload.metrics import attained, percentile
+from lab.workload.summary import SystemRun, gaps_s, offline_rate, tpots_s, ttfts_s
+from lab.workload.traces import TraceRequest, read_trace
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results" / "equal_attainment.json"

@@ -37,10 +37,10 @@ from bench.ablation import (
 )
 from engine_adapter.scheduling.policies.registry import create_policy
 from engine_adapter.scheduling.targets import Slo
-from engine_adapter.simulator.device import engine_for
-from engine_adapter.simulator.replay import replay
-from engine_adapter.simulator.times import Noise
-from engine_adapter.workload.summary import SystemRun
+from lab.simulator.device import engine_for
+from lab.simulator.replay import replay
+from lab.simulator.times import Noise
+from lab.workload.summary import SystemRun
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results" / "frontier.json"

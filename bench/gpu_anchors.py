@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.report import report
-from engine_adapter.simulator.gpu_table import DEFAULT_HOST_S, GpuTimes, load_gpu_table
+from engine_adapter.gpu_tables.gpu_table import DEFAULT_HOST_S, GpuTimes, load_gpu_table
 
 ANCHORS = Path(__file__).parents[2] / "shared" / "workloads" / "anchors" / "silicon_sample.csv"
 CHUNK_TOKENS = 8192

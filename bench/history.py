@@ -21,10 +21,10 @@ import httpx
 import uvicorn
 from sqlalchemy import text
 
-from batch.retain import STEP_ROWS
+from batch.finish.retain import STEP_ROWS
 from bench.report import environment, report
 from bench.servers import postgres_url, valkey_url
-from gateway.app import create_app
+from gateway.http.app import create_app
 from gateway.settings import GatewaySettings
 from store.models import DEFAULT_PROJECT_ID
 from store.repositories import key as keys
@@ -177,7 +177,7 @@ async def measure(database: Database, where: str) -> dict[str, float]:
 
 
 async def removal(database: Database) -> dict[str, float]:
-    """How fast history goes, in the steps of `batch.retain.retire`."""
+    """How fast history goes, in the steps of `batch.finish.retain.retire`."""
     longest_s, began_s = 0.0, time.perf_counter()
     for _ in range(NUM_REMOVED):
         async with database.unit_of_work() as session:

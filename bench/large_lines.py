@@ -20,11 +20,10 @@ from typing import Any
 import orjson
 import uvloop
 
-from batch.clock import SystemClock
-from batch.dispatch import Dispatcher, DispatchLimits
 from batch.files.local import LocalFileStore
-from batch.lease import acquire
 from batch.queue import MemoryQueue
+from batch.run.dispatch import Dispatcher, DispatchLimits
+from batch.run.lease import acquire
 from batch.states import BatchStatus
 from batch.transition import move
 from bench.batch_dispatch import fake_engine
@@ -33,6 +32,7 @@ from bench.servers import postgres_url
 from bench.upload import memory_mib
 from engine_adapter.client.base import CHAT_PATH
 from engine_adapter.client.http import HttpEngineClient
+from service.clock import SystemClock
 from store.models import DEFAULT_PROJECT_ID, File
 from store.repositories import batch as batches
 from store.repositories import file as files

@@ -13,14 +13,14 @@ import random
 from pathlib import Path
 from typing import Any
 
-from engine_adapter.scheduling.fit import Sample, errors_by_kind, fit_model, make_grid
-from engine_adapter.simulator.gpu_table import (
+from engine_adapter.gpu_tables.gpu_table import (
     CUDA_GRAPH_ROWS,
     DEFAULT_HOST_S,
     GpuTimes,
     gpu_table_names,
     load_gpu_table,
 )
+from engine_adapter.scheduling.fit import Sample, errors_by_kind, fit_model, make_grid
 
 OUT = Path(__file__).parent / "results" / "latency_fit.json"
 HELD_OUT = 600

@@ -21,9 +21,9 @@ from pathlib import Path
 
 from bench.report import report
 from engine_adapter.prediction.base import Asked
-from engine_adapter.prediction.registry import NAMES
-from engine_adapter.simulator.prediction import simulated_predictor
-from engine_adapter.workload.lengths import read_lengths
+from lab.prediction.registry import NAMES
+from lab.prediction.simulated import simulated_predictor
+from lab.workload.lengths import read_lengths
 
 NUM_REQUESTS = 6000
 PREDICTORS = (*NAMES, "noisy_oracle:0.75")

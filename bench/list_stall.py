@@ -24,7 +24,7 @@ import aiohttp
 import orjson
 from sqlalchemy import text
 
-from batch.check import MAX_REPORTED_FAULTS, FileCheck
+from batch.intake.check import MAX_REPORTED_FAULTS, FileCheck
 from bench.gateway_compare.load import body
 from bench.gateway_compare.peers import Peer, one_gateway
 from bench.report import report

@@ -51,9 +51,9 @@ def in_the_engine() -> None:
         "COSERVE_TBT_MS": str(TBT_MS),
         "COSERVE_HOST_KV_TOKENS": "0",
     }
-    from engine_adapter.emulated.model_dir import write_model_dir
-    from engine_adapter.simulator.device import EngineSize, find_device
-    from engine_adapter.simulator.gpu_table import load_gpu_table
+    from engine_adapter.gpu_tables.gpu_table import load_gpu_table
+    from lab.emulated.model_dir import write_model_dir
+    from lab.simulator.device import EngineSize, find_device
     from tests.engine.scheduler_rig import Rig, prompt
 
     folder = Path(tempfile.mkdtemp(prefix="coserve-preemption-"))

@@ -27,13 +27,12 @@ import orjson
 import uvloop
 from sqlalchemy import text
 
-from batch.clock import SystemClock
-from batch.dispatch import Dispatcher, DispatchLimits
 from batch.files.local import LocalFileStore
-from batch.lease import acquire
+from batch.intake.validate import validate
 from batch.queue import MemoryQueue
+from batch.run.dispatch import Dispatcher, DispatchLimits
+from batch.run.lease import acquire
 from batch.states import BatchStatus
-from batch.validate import validate
 from bench.coserve_bench.engine_run import RunningEngine, running_engine
 from bench.coserve_bench.systems import find_system
 from bench.report import report
@@ -41,6 +40,7 @@ from bench.servers import ROOT, postgres_url
 from engine_adapter.client.base import CHAT_PATH
 from engine_adapter.client.http import HttpEngineClient
 from engine_adapter.engine_process import EngineSettings
+from service.clock import SystemClock
 from store.models import DEFAULT_PROJECT_ID, File
 from store.repositories import batch as batches
 from store.repositories import file as files

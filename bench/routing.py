@@ -24,7 +24,7 @@ from typing import Protocol
 from bench.report import report
 from engine_adapter.client import routing
 from engine_adapter.client.routing import BLOCK_TOKENS, PrefixRouting, Prompt, drawn_two
-from engine_adapter.simulator.gpu_table import (
+from engine_adapter.gpu_tables.gpu_table import (
     CUDA_GRAPH_ROWS,
     DEFAULT_HOST_S,
     GpuTimes,

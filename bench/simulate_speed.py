@@ -16,11 +16,11 @@ from typing import Any
 from bench.report import report
 from engine_adapter.scheduling.policies.registry import NAMES, create_policy
 from engine_adapter.scheduling.targets import Slo
-from engine_adapter.simulator.device import EngineSize, find_device
-from engine_adapter.simulator.replay import SimulatedLoad, replay
-from engine_adapter.workload.arrivals import poisson_arrivals
-from engine_adapter.workload.lengths import fixed_lengths
-from engine_adapter.workload.traces import TraceRequest
+from lab.simulator.device import EngineSize, find_device
+from lab.simulator.replay import SimulatedLoad, replay
+from lab.workload.arrivals import poisson_arrivals
+from lab.workload.lengths import fixed_lengths
+from lab.workload.traces import TraceRequest
 
 DEVICE = "h200-llama-3.1-8b"
 DURATION_S = 120.0

@@ -23,12 +23,11 @@ import orjson
 import uvloop
 from sqlalchemy import text
 
-from batch import window
-from batch.clock import SystemClock
-from batch.dispatch import Dispatcher, DispatchLimits
 from batch.files.local import LocalFileStore
-from batch.lease import acquire
 from batch.queue import MemoryQueue
+from batch.run import window
+from batch.run.dispatch import Dispatcher, DispatchLimits
+from batch.run.lease import acquire
 from batch.steer import pause, resume
 from bench.coserve_bench.engine_run import running_engine
 from bench.coserve_bench.systems import find_system
@@ -38,6 +37,7 @@ from bench.servers import postgres_url
 from engine_adapter.client.base import CHAT_PATH
 from engine_adapter.client.http import HttpEngineClient
 from engine_adapter.engine_process import EngineSettings
+from service.clock import SystemClock
 from store.models import DEFAULT_PROJECT_ID
 from store.session import Database
 

@@ -18,11 +18,11 @@ from typing import Any
 
 import orjson
 
-from batch.create import create
+from api.batch_shapes import CreateBatch
 from batch.files.local import LocalFileStore
-from batch.schemas import CreateBatch
-from batch.upload import Upload, record
-from batch.validate import validate
+from batch.intake.create import create
+from batch.intake.upload import Upload, record
+from batch.intake.validate import validate
 from bench.report import report
 from store.models import DEFAULT_PROJECT_ID, Batch
 from store.repositories import arrival as arrivals

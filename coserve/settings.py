@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings
 
-from batch.secret_files import SECRET_FILE_NAMES, ServiceSettings, env_name
+from service.secret_files import SECRET_FILE_NAMES, ServiceSettings, env_name
 
 PREFIX = "COSERVE_"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from batch.secret_files import ServiceSettings
+from service.secret_files import ServiceSettings
 
 _WORDS = {
     "int_parsing": "must be a whole number",

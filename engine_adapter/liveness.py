@@ -12,6 +12,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from api.errors import EngineUnavailable
 from engine_adapter.client.base import (
     CHAT_PATH,
     EMBEDDINGS_PATH,
@@ -22,9 +23,8 @@ from engine_adapter.client.base import (
 )
 from engine_adapter.client.http import HttpEngineClient
 from engine_adapter.client.pool import no_plugin
+from engine_adapter.client.rid import new_rid
 from engine_adapter.scheduling.request import RequestClass
-from engine_adapter.wire.errors import EngineUnavailable
-from engine_adapter.wire.rid import new_rid
 
 _LOOK_S = 0.25
 _CALL_S = 120.0

@@ -7,15 +7,15 @@ import socket
 import sys
 from functools import partial
 
-from batch.collector import spare_collector
-from engine_adapter import tracing
-from gateway.app import create_app
+from gateway.http.app import create_app
+from gateway.http.processes import Process, serve_in_processes, share_of
+from gateway.http.server import GatewayServer, allow_files
 from gateway.observability.logs import configure_logging
 from gateway.observability.metrics import Metrics
 from gateway.observability.siblings import Siblings
-from gateway.processes import Process, serve_in_processes, share_of
-from gateway.server import GatewayServer, allow_files
 from gateway.settings import GatewaySettings
+from service import tracing
+from service.garbage import spare_collector
 from store.bounded_connection import ANSWER_LIMIT_S
 from store.schema import WrongDatabase, check_room, check_schema
 from store.session import Database

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from api.batch_shapes import BatchObject
 from batch.extension import BatchExtension, extend
-from batch.schemas import BatchObject
 from engine_adapter.client.pool import EnginePool
-from gateway.at_engines import at_engines
+from gateway.engines.row_states import at_engines
 from store.models import Batch
 from store.repositories import file as files
 from store.repositories import progress

@@ -8,7 +8,6 @@ from typing import Annotated, cast
 from fastapi import Depends, Request
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from batch.clock import Clock
 from batch.files import FileStore
 from batch.queue import Queue
 from batch.webhooks.sender import Sender
@@ -18,14 +17,15 @@ from gateway.auth.principal import Principal
 from gateway.auth.roles import Permission, check_role
 from gateway.auth.scopes import check_scope
 from gateway.auth.usage import UsageRecorder
+from gateway.http.middleware.body_limit import PROMPT_PATHS
 from gateway.limits.endpoints import EndpointRates
 from gateway.limits.reached import ReceiverLooks
-from gateway.middleware.body_limit import PROMPT_PATHS
 from gateway.observability.metrics import Metrics
 from gateway.replica import Readings
 from gateway.settings import GatewaySettings
 from gateway.storage_watch import StorageWatch
 from gateway.tenants.actor import Actor, api_actor
+from service.clock import Clock
 from store.session import Database
 
 

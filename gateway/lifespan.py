@@ -9,7 +9,6 @@ from functools import partial
 
 from fastapi import FastAPI
 
-from batch.clock import SystemClock
 from batch.files import make_file_store
 from batch.queue import CeleryQueue
 from batch.storage import DATABASE
@@ -18,13 +17,13 @@ from batch.webhooks.sender import Sender
 from batch.worker.app import make_app as make_celery
 from engine_adapter.client.pool import EnginePool
 from engine_adapter.client.routed import RoutedEngineClient
-from gateway.admission import Admission
 from gateway.auth.keys import KeyRing
 from gateway.auth.usage import UsageRecorder
-from gateway.engine_discovery import EngineDiscovery, KubernetesApi
-from gateway.engine_registry import EngineRegistry
-from gateway.entry import Entrance
+from gateway.engines.discovery import EngineDiscovery, KubernetesApi
+from gateway.engines.registry import EngineRegistry
 from gateway.history.recorder import HistoryRecorder
+from gateway.http.parsing import Parsing
+from gateway.http.per_address_limits import UnknownKeys
 from gateway.limits.assembly import make_limiter
 from gateway.limits.at_once import RequestsAtOnce
 from gateway.limits.endpoints import EndpointRates
@@ -32,12 +31,13 @@ from gateway.limits.leases import LeasedBuckets
 from gateway.limits.reached import ReceiverLooks
 from gateway.limits.valkey import ValkeyBuckets
 from gateway.observability.metrics import Metrics
-from gateway.parsing import Parsing
+from gateway.prompts.admission import Admission
+from gateway.prompts.entry import Entrance
+from gateway.prompts.serving import PromptParts
 from gateway.replica import Readings
-from gateway.serving import PromptParts
 from gateway.settings import GatewaySettings
 from gateway.storage_watch import StorageWatch
-from gateway.strangers import UnknownKeys
+from service.clock import SystemClock
 from store.bounded_connection import ANSWER_LIMIT_S
 from store.session import Database
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from fastapi import Header
 
-from engine_adapter.wire.errors import AuthenticationFailed, PermissionDenied
+from api.errors import AuthenticationFailed, PermissionDenied
 from gateway.dependencies import SettingsDep
 
 

@@ -13,7 +13,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from batch.clock import Clock
+from service.clock import Clock
 from store.session import Database
 
 LOOK_S: Final = 1.0

@@ -6,8 +6,8 @@ from pydantic import Field, field_validator
 
 from batch.settings import CommonSettings
 from engine_adapter.client.aliases import parse_aliases
+from gateway.http.per_address_limits import LOOPBACK, TrustedProxies
 from gateway.limits.endpoints import parse_rates
-from gateway.strangers import LOOPBACK, TrustedProxies
 
 
 class GatewaySettings(CommonSettings):

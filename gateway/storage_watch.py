@@ -6,8 +6,8 @@ from typing import Final
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from batch.clock import Clock
 from batch.storage import note_full
+from service.clock import Clock
 from store.repositories import full_store
 from store.repositories.full_store import SHOWN_S
 from store.session import Database

@@ -23,7 +23,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
-from batch.errors import StorageFull, StoredObjectMissing
+from api.batch_errors import StorageFull, StoredObjectMissing
 from batch.files.base import CHUNK_BYTES, ByteRange, StoredObject, check_key
 
 _WRITE_BYTES: Final = 512 * 1024

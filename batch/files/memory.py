@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
-from batch.errors import StorageFull, StoredObjectMissing
+from api.batch_errors import StorageFull, StoredObjectMissing
 from batch.files.base import CHUNK_BYTES, ByteRange, StoredObject, check_key
 
 

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from typing import Protocol
 
-from batch.errors import StoredObjectMissing
+from api.batch_errors import StoredObjectMissing
 from batch.files.base import ByteRange, FileStore
 
 

@@ -19,7 +19,7 @@ import obstore
 from obstore.exceptions import BaseError, NotFoundError
 from obstore.store import from_url
 
-from batch.errors import StorageFull, StorageUnavailable, StoredObjectMissing
+from api.batch_errors import StorageFull, StorageUnavailable, StoredObjectMissing
 from batch.files.base import ByteRange, StoredObject, check_key
 
 if TYPE_CHECKING:

@@ -8,15 +8,15 @@ from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from batch.clock import Clock
-from batch.errors import WebhookEndpointNotFound
-from batch.schemas import may_be_id
+from api.batch_errors import WebhookEndpointNotFound
+from api.batch_shapes import may_be_id
+from api.errors import InvalidRequest
 from batch.webhooks import signature
 from batch.webhooks.events import EVENT_TYPES, WEBHOOK_PREFIX, body_of, new_event_id
 from batch.webhooks.schemas import CreateWebhookEndpoint, UpdateWebhookEndpoint
 from batch.webhooks.sender import Attempt, Failure, Sender
 from batch.webhooks.targets import Unreached
-from engine_adapter.wire.errors import InvalidRequest
+from service.clock import Clock
 from store.models import WebhookEndpoint
 from store.repositories import batch as batches
 from store.repositories import file as files

@@ -8,7 +8,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from batch.schemas import unix_s
+from api.batch_shapes import unix_s
 from batch.webhooks import signature
 from batch.webhooks.events import EVENT_TYPES
 from store.models import WebhookEndpoint

@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import aiohttp
 
-from batch.clock import Clock
 from batch.webhooks import signature
 from batch.webhooks.names import ReceiverNames, ReceiverResolver
 from batch.webhooks.targets import RefusedTarget, TargetPolicy, parse_url
+from service.clock import Clock
 
 TIMEOUT_S: Final = 10.0
 CONNECT_TIMEOUT_S: Final = 5.0

@@ -15,9 +15,9 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
+from api.errors import InvalidRequest
 from batch.webhooks.names import ReceiverNames
 from engine_adapter.client.addresses import literal
-from engine_adapter.wire.errors import InvalidRequest
 
 MAX_URL_CHARS: Final = 2048
 

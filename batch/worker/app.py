@@ -22,7 +22,7 @@ warnings.filterwarnings("ignore", category=SecurityWarning)
 
 TASK_TIME_LIMIT_S: Final = 110
 TASK_SOFT_LIMIT_S: Final = 90
-"""Of the sweep and the collection; stages have limits of their own (batch/stage_work.py)."""
+"""Of the sweep and the collection; stages have limits of their own (batch/worker/stage_work.py)."""
 
 VISIBILITY_TIMEOUT_S: Final = 120
 """After so long a message comes again that a worker took and died with."""

@@ -12,7 +12,7 @@ from batch.worker.growth import DISPATCH_WORKER, FIRST_PROCESSES
 APP = "batch.worker.app"
 NUM_STAGE_PROCESSES = 4
 """One for webhook deliveries, which wait for strangers; one for the collection; one for the long
-stages of a project (batch/turns.py). So one is left for everybody else."""
+stages of a project (batch/worker/long_stage_lock.py). So one is left for everybody else."""
 
 
 @dataclass(frozen=True)

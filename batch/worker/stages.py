@@ -13,30 +13,25 @@ from typing import Any
 import uvloop
 from sqlalchemy.exc import InterfaceError, OperationalError
 
-from batch import (
-    arrivals,
-    collect,
-    idempotency,
-    lease,
-    parted_upload,
-    retain,
-    sweep,
-)
-from batch.clock import SystemClock
-from batch.dispatch import Dispatcher, DispatchLimits, Ending
-from batch.errors import StorageFull
+from api.batch_errors import StorageFull
 from batch.files import FileStore, make_file_store
-from batch.lease import Lease
+from batch.finish import collect, retain
+from batch.intake import arrivals, idempotency, parted_upload
 from batch.queue import DELIVER, DISPATCH, CeleryQueue
+from batch.run import lease
+from batch.run.dispatch import Dispatcher, DispatchLimits, Ending
+from batch.run.lease import Lease
 from batch.settings import LEASE_STALE_S, BatchSettings
-from batch.stage_work import StageWork
 from batch.storage import StageWaits, full_place, note_full
 from batch.webhooks.deliver import collect_deliveries, deliver
 from batch.webhooks.names import ReceiverNames
 from batch.webhooks.sender import Sender
+from batch.worker import sweep
 from batch.worker.counted import RunCounter, counted
 from batch.worker.drain import DrainPipe
+from batch.worker.stage_work import StageWork
 from engine_adapter.client.http import HttpEngineClient
+from service.clock import SystemClock
 from store.bounded_connection import ANSWER_LIMIT_S, WORK_LIMIT_S
 from store.failures import DATABASE_ERRORS
 from store.repositories import dispatcher as dispatchers

@@ -15,12 +15,12 @@ from celery.signals import (
 )
 
 from batch import queue
-from batch.collector import spare_collector
 from batch.settings import BatchSettings
 from batch.worker.app import TASK_SOFT_LIMIT_S, TASK_TIME_LIMIT_S, app
 from batch.worker.drain import DrainPipe
 from batch.worker.stages import Stages
-from engine_adapter import log_lines, tracing
+from service import log_lines, tracing
+from service.garbage import spare_collector
 from store.schema import WrongDatabase
 
 _DRAIN = DrainPipe()
@@ -30,7 +30,7 @@ _LIMITS = {"soft_time_limit": TASK_SOFT_LIMIT_S, "time_limit": TASK_TIME_LIMIT_S
 
 @app.task(name=queue.STAGES)
 def stages() -> None:
-    """See batch/stage_work.py."""
+    """See batch/worker/stage_work.py."""
     _STAGES.run(_STAGES.stages())
 
 
@@ -42,19 +42,19 @@ def deliver() -> None:
 
 @app.task(name=queue.SWEEP, **_LIMITS)
 def sweep() -> None:
-    """See batch/sweep.py."""
+    """See batch/worker/sweep.py."""
     _STAGES.run(_STAGES.sweep())
 
 
 @app.task(name=queue.GC_FILES, **_LIMITS)
 def gc_files() -> None:
-    """See batch/collect.py."""
+    """See batch/finish/collect.py."""
     _STAGES.run(_STAGES.gc_files())
 
 
 @app.task(name=queue.DISPATCH)
 def dispatch() -> None:
-    """See batch/dispatch.py."""
+    """See batch/run/dispatch.py."""
     _STAGES.run(_STAGES.dispatch())
 
 

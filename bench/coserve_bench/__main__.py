@@ -9,7 +9,7 @@ import sys
 from bench.coserve_bench.compare import Comparison, Overloaded, run_to_end
 from bench.coserve_bench.engine_run import EngineFailed
 from bench.coserve_bench.options import parse_options
-from engine_adapter.workload.report import table
+from lab.workload.report import table
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine_adapter.workload.metrics import queue_grows
-from engine_adapter.workload.records import RequestRecord
-from engine_adapter.workload.summary import SystemRun, ttfts_s
-from engine_adapter.workload.traces import TraceRequest
+from lab.workload.metrics import queue_grows
+from lab.workload.records import RequestRecord
+from lab.workload.summary import SystemRun, ttfts_s
+from lab.workload.traces import TraceRequest
 
 MIN_PROBE = 24
 UNANSWERED_SHARE = 0.1

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from engine_adapter.scheduling.latency import LatencyModel, StepLoad
-from engine_adapter.workload.summary import SystemRun, Targets
+from lab.workload.summary import SystemRun, Targets
 
 CHUNKS = (0, 1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 1024, 2048, 4096)
 ROUNDS = 60

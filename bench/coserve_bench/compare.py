@@ -31,15 +31,15 @@ from bench.coserve_bench.options import VIRTUAL, Options, emulated_table
 from bench.coserve_bench.phases import off_phases
 from bench.coserve_bench.surroundings import surroundings
 from bench.coserve_bench.systems import REFERENCE, System, find_system, priority_candidates
-from engine_adapter.emulated.clock import ENVIRONMENT as CLOCK_ENVIRONMENT
-from engine_adapter.emulated.clock import VirtualClock
-from engine_adapter.emulated.virtual_loop import NotOnTheClock, VirtualTimeLoop
 from engine_adapter.engine_process import Device, EngineSettings
 from engine_adapter.scheduling.profile import ProfileError, load_profile
-from engine_adapter.workload.harness import Harness, Load
-from engine_adapter.workload.metrics import percentile
-from engine_adapter.workload.report import write_outputs
-from engine_adapter.workload.summary import (
+from lab.emulated.clock import ENVIRONMENT as CLOCK_ENVIRONMENT
+from lab.emulated.clock import VirtualClock
+from lab.emulated.virtual_loop import NotOnTheClock, VirtualTimeLoop
+from lab.workload.harness import Harness, Load
+from lab.workload.metrics import percentile
+from lab.workload.report import write_outputs
+from lab.workload.summary import (
     MS,
     SystemRun,
     Targets,

@@ -70,7 +70,7 @@ class RunningEngine:
 
         Our runtime counts first-time offline tokens, prompt and output, without those a stop threw
         away. Stock SGLang logs the prompt tokens of each prefill step, both classes together and
-        repeated ones included; :func:`~engine_adapter.workload.summary.offline_rate` takes them
+        repeated ones included; :func:`~lab.workload.summary.offline_rate` takes them
         apart.
         """
         counters = await self.counters()

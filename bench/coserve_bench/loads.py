@@ -10,22 +10,10 @@ from typing import Any
 
 from bench.coserve_bench.options import Options
 from bench.coserve_bench.systems import System
-from engine_adapter.workload.arrivals import gamma_arrivals, on_off_arrivals
-from engine_adapter.workload.harness import Load
-from engine_adapter.workload.lengths import (
-    Lengths,
-    PromptMaker,
-    fixed_lengths,
-    read_lengths,
-    sampled_lengths,
-)
-from engine_adapter.workload.traces import (
-    TraceRequest,
-    clip_lengths,
-    read_trace,
-    stretch,
-    window,
-)
+from lab.workload.arrivals import gamma_arrivals, on_off_arrivals
+from lab.workload.harness import Load
+from lab.workload.lengths import Lengths, PromptMaker, fixed_lengths, read_lengths, sampled_lengths
+from lab.workload.traces import TraceRequest, clip_lengths, read_trace, stretch, window
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.coserve_bench.systems import DEFAULT_SYSTEMS
-from engine_adapter.emulated.model_dir import write_model_dir
+from engine_adapter.gpu_tables.gpu_table import load_gpu_table
 from engine_adapter.host_cpu import matmul_dtype
-from engine_adapter.simulator.gpu_table import load_gpu_table
-from engine_adapter.workload.files import find_workload
+from lab.emulated.model_dir import write_model_dir
+from lab.workload.files import find_workload
 
 SLO_SCALES = (1.0, 1.25, 1.5, 2.0)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-from engine_adapter.workload.summary import SystemRun
+from lab.workload.summary import SystemRun
 
 NUM_FIRST_STEPS = 10
 

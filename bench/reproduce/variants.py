@@ -10,10 +10,10 @@ from engine_adapter.scheduling.memory import VictimPool
 from engine_adapter.scheduling.policies.base import PolicyBase
 from engine_adapter.scheduling.policies.sarathi_p import SarathiP
 from engine_adapter.scheduling.policies.settings import PolicySettings
-from engine_adapter.scheduling.policies.vllm import Vllm
 from engine_adapter.scheduling.queue import RowsByRole
 from engine_adapter.scheduling.request import RequestRow
 from engine_adapter.scheduling.snapshot import Snapshot
+from lab.policies.vllm import Vllm
 
 
 class Discarding(SarathiP):

@@ -15,14 +15,14 @@ from engine_adapter.scheduling.policies.registry import POLICIES, TWO_POOLS, cre
 from engine_adapter.scheduling.policies.settings import PolicySettings
 from engine_adapter.scheduling.snapshot import Snapshot
 from engine_adapter.scheduling.targets import DEFAULT_SHARE, Slo
-from engine_adapter.simulator.device import EngineSize, SimulatedDevice, find_device
-from engine_adapter.simulator.replay import SimulatedLoad, replay
-from engine_adapter.simulator.times import Noise, StepTimes
-from engine_adapter.simulator.two_pools import TwoPools
-from engine_adapter.workload.arrivals import gamma_arrivals, on_off_arrivals
-from engine_adapter.workload.metrics import attained, percentile
-from engine_adapter.workload.summary import SystemRun, gaps_s, offline_rate, tpots_s, ttfts_s
-from engine_adapter.workload.traces import TraceRequest
+from lab.simulator.device import EngineSize, SimulatedDevice, find_device
+from lab.simulator.replay import SimulatedLoad, replay
+from lab.simulator.times import Noise, StepTimes
+from lab.simulator.two_pools import TwoPools
+from lab.workload.arrivals import gamma_arrivals, on_off_arrivals
+from lab.workload.metrics import attained, percentile
+from lab.workload.summary import SystemRun, gaps_s, offline_rate, tpots_s, ttfts_s
+from lab.workload.traces import TraceRequest
 
 Figures = dict[str, float]
 LOOSE = Slo(1000.0, 1000.0)

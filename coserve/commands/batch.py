@@ -23,7 +23,7 @@ from coserve.commands.listing import AsJson, print_json
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from batch.check import CheckReport
+    from batch.intake.check import CheckReport
     from coserve.commands.batch_client import BatchClient
 
 app = typer.Typer(no_args_is_help=True, help="Submit, check and follow batches.")
@@ -154,7 +154,7 @@ def _first_url(file: Path) -> str:
     """The URL of the first line that has a legal one; chat where there is none."""
     import orjson
 
-    from batch.line import ENDPOINTS
+    from batch.intake.line import ENDPOINTS
 
     with file.open("rb") as lines:
         first = lines.readline(1024 * 1024).removeprefix(b"\xef\xbb\xbf")
@@ -166,8 +166,8 @@ def _first_url(file: Path) -> str:
 
 
 def _check_file(file: Path, endpoint: str, model: str | None) -> CheckReport:
-    from batch.check import CheckLimits, FileCheck
     from batch.files.base import CHUNK_BYTES
+    from batch.intake.check import CheckLimits, FileCheck
 
     check = FileCheck(
         endpoint,

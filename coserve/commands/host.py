@@ -31,7 +31,7 @@ LifetimeOption = Annotated[int | None, typer.Option(help="For ever if not said."
 
 def act(work: Callable[[AsyncSession], Awaitable[Result]]) -> Result:
     """Run `work` in one transaction; what is refused ends the command with a sentence."""
-    from engine_adapter.wire.errors import ApiError
+    from api.errors import ApiError
 
     try:
         return in_transaction(work)
@@ -61,7 +61,7 @@ async def actor_of_org(session: AsyncSession, organization_id: str) -> Actor:
     Raises:
         NotFound: It does not.
     """
-    from engine_adapter.wire.errors import NotFound
+    from api.errors import NotFound
     from store.repositories import organization as organizations
 
     if await organizations.get(session, organization_id) is None:

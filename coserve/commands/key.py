@@ -101,7 +101,7 @@ def list_(
 
 def record_of(key: ApiKey) -> dict[str, Any]:
     """A key as it is listed; the key itself is not known to anybody."""
-    from batch.schemas import unix_s
+    from api.batch_shapes import unix_s
 
     return {
         "id": key.id,

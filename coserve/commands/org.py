@@ -24,7 +24,7 @@ def create(name: Annotated[str, typer.Argument(help="For people.")]) -> None:
 @app.command("list")
 def list_(json: AsJson = False, limit: Limit = 1000, filters: Filters = None) -> None:
     """Show every organisation."""
-    from batch.schemas import unix_s
+    from api.batch_shapes import unix_s
     from store.repositories import organization as organizations
 
     records = [

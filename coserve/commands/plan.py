@@ -13,6 +13,6 @@ CONTEXT = {
 
 def plan(context: typer.Context) -> None:
     """GPUs chat needs, tokens a day they harvest, when a batch is done; --help lists options."""
-    from engine_adapter.simulator.sizing import main
+    from lab.simulator.sizing import main
 
     raise typer.Exit(main(context.args))

@@ -16,8 +16,8 @@ def import_tables(
     tp: Annotated[int, typer.Option(min=1, help="GPUs that share the model.")] = 1,
 ) -> None:
     """Make GPU step tables from aiconfigurator-core: those that ship, or of --gpu and --model."""
-    from engine_adapter.simulator.gpu_import import SHIPPED, ImportRefusedError, Wanted, make_table
-    from engine_adapter.simulator.gpu_table import GpuTableError, to_json
+    from engine_adapter.gpu_tables.gpu_import import SHIPPED, ImportRefusedError, Wanted, make_table
+    from engine_adapter.gpu_tables.gpu_table import GpuTableError, to_json
 
     if bool(gpu) != bool(model):
         typer.echo("Give both --gpu and --model, or neither for the tables that ship.", err=True)

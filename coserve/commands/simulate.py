@@ -13,6 +13,6 @@ CONTEXT = {
 
 def simulate(context: typer.Context) -> None:
     """Policies on a GPU that is not there: latencies and offline tokens; --help lists options."""
-    from engine_adapter.simulator.__main__ import main
+    from lab.simulator.__main__ import main
 
     raise typer.Exit(main(context.args))

@@ -36,7 +36,7 @@ def usage(
     filters: Filters = None,
 ) -> None:
     """Show what an organisation used."""
-    from batch.clock import SystemClock
+    from service.clock import SystemClock
     from store.repositories import key as keys
     from store.repositories import project as projects
     from store.repositories import usage as usages

@@ -29,8 +29,8 @@ from typing import Any, Final
 import psycopg
 from sqlalchemy.engine import make_url
 
-from batch.clock import SystemClock
 from coserve.local import postgres
+from service.clock import SystemClock
 from store.schema import NEEDED
 
 FORMAT: Final = 1

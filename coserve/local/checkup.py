@@ -18,7 +18,6 @@ from urllib.parse import urlsplit, urlunsplit
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from batch.broker import Broker
 from batch.settings import addresses
 from coserve.local.lock import Owner
 from coserve.local.probes import http_get, why_port_unusable
@@ -27,6 +26,7 @@ from coserve.setup.engine_env import engine_python, has_cuda, recipe
 from coserve.setup.host import why_unsupported
 from engine_adapter.client.engine_facts import read_facts
 from engine_adapter.host_cpu import cpu_name, matmul_dtype
+from service.broker import Broker
 
 GIB: Final = 2**30
 LITTLE_DISK_BYTES, NO_DISK_BYTES = 10 * GIB, GIB

@@ -18,8 +18,8 @@ from typing import Any, Final
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from api.batch_shapes import unix_s
 from batch.extension import extend
-from batch.schemas import unix_s
 from coserve.local.lock import Owner
 from coserve.local.probes import http_get
 from coserve.local.supervisor import STATE_FILE

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
+from api.usage import TokenUsage
 from engine_adapter.client.engine_facts import EngineFacts, LiveRids
 from engine_adapter.scheduling.request import RequestClass
-from engine_adapter.wire.usage import TokenUsage
 
 CHAT_PATH = "/v1/chat/completions"
 COMPLETIONS_PATH = "/v1/completions"
@@ -59,7 +59,7 @@ class EngineCall:
         path: `CHAT_PATH`, `COMPLETIONS_PATH` or `EMBEDDINGS_PATH`.
         body: The caller's OpenAI body, as it came; the client adds and overwrites the private
             fields and drops every private field a caller tried to set.
-        rid: Fixed-length engine request id (`engine_adapter.wire.rid.new_rid`).
+        rid: Fixed-length engine request id (`engine_adapter.client.rid.new_rid`).
         request_class: Set by us, never by a caller.
         deadline_at: End of the completion window (UTC), or none.
         timeout_s: The call is given up (and aborted) after this long.

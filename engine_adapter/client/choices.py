@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from api.completion_request import DEFAULT_MAX_TOKENS, prompts_of
+from api.replies import reply_body
 from engine_adapter.client.base import (
     CHAT_PATH,
     EMBEDDINGS_PATH,
@@ -20,9 +22,7 @@ from engine_adapter.client.base import (
     Served,
     TokenUsage,
 )
-from engine_adapter.wire.completion_request import DEFAULT_MAX_TOKENS, prompts_of
-from engine_adapter.wire.replies import reply_body
-from engine_adapter.wire.rid import new_rid
+from engine_adapter.client.rid import new_rid
 
 MAX_AT_ONCE: Final = 8
 """Choices of one request that are with the engine at the same time."""

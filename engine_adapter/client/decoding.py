@@ -8,6 +8,14 @@ from typing import Any, Final
 
 import orjson
 
+from api.completion_request import only_scores
+from api.embedding_reply import conforming_embedding
+from api.engine_errors import aborted, from_engine, is_retryable, message_of, schema_param
+from api.errors import ApiError, EngineUnavailable, error_body
+from api.images import unreadable
+from api.replies import EngineAborted, conforming_reply, scored, usage_of
+from api.tool_calls import offer_of
+from api.usage import TokenUsage
 from engine_adapter.client.base import (
     CHAT_PATH,
     EMBEDDINGS_PATH,
@@ -17,20 +25,6 @@ from engine_adapter.client.base import (
     LiveRids,
 )
 from engine_adapter.client.engine_facts import NotAnEngine, read_facts, read_live
-from engine_adapter.wire.completion_request import only_scores
-from engine_adapter.wire.embedding_reply import conforming_embedding
-from engine_adapter.wire.engine_errors import (
-    aborted,
-    from_engine,
-    is_retryable,
-    message_of,
-    schema_param,
-)
-from engine_adapter.wire.errors import ApiError, EngineUnavailable, error_body
-from engine_adapter.wire.images import unreadable
-from engine_adapter.wire.replies import EngineAborted, conforming_reply, scored, usage_of
-from engine_adapter.wire.tool_calls import offer_of
-from engine_adapter.wire.usage import TokenUsage
 
 NO_ENGINE: Final = "What answers at this address is no engine."
 _PROMPT_PARAMS: Final = {CHAT_PATH: "messages", EMBEDDINGS_PATH: "input"}

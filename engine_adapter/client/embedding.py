@@ -10,10 +10,10 @@ import asyncio
 from dataclasses import replace
 from typing import Any, Final
 
+from api.embedding_reply import embedding_body
+from api.embedding_request import inputs_of
 from engine_adapter.client.base import EngineCall, EngineClient, EngineReply, TokenUsage
-from engine_adapter.wire.embedding_reply import embedding_body
-from engine_adapter.wire.embedding_request import inputs_of
-from engine_adapter.wire.rid import new_rid
+from engine_adapter.client.rid import new_rid
 
 MAX_AT_ONCE: Final = 32
 """Inputs of one request that are with the engine at the same time."""

@@ -8,10 +8,12 @@ from typing import Any
 
 import orjson
 
+from api.completion_request import only_scores
+from api.errors import InvalidRequest
+from api.images import has_images, text_only
+from api.tool_prompt import tells_of_calls, with_tools
 from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH, EngineCall, EngineFacts
-from engine_adapter.wire.completion_request import only_scores
-from engine_adapter.wire.errors import InvalidRequest
-from engine_adapter.wire.fields import (
+from engine_adapter.client.fields import (
     CHAT_FIELDS,
     COMPLETION_FIELDS,
     EMBEDDING_FIELDS,
@@ -19,8 +21,6 @@ from engine_adapter.wire.fields import (
     engine_fields,
     private_fields,
 )
-from engine_adapter.wire.images import has_images, text_only
-from engine_adapter.wire.tool_prompt import tells_of_calls, with_tools
 
 _ENGINE_ROLES = {"developer": "system"}
 

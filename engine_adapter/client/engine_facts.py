@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from engine_adapter.wire.numbers import ModelSizes
+from api.numbers import ModelSizes
 
 MAX_NAME_CHARS: Final = 512
 MAX_COUNT: Final = 2**31 - 1

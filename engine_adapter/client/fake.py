@@ -9,6 +9,9 @@ from typing import Any
 
 import orjson
 
+from api.engine_errors import ENGINE_LOST
+from api.errors import EngineNotReached, EngineUnavailable
+from api.usage import TokenUsage
 from engine_adapter.client.base import EngineCall, EngineFacts, EngineReply, LiveRids, StreamFrame
 from engine_adapter.client.decoding import (
     decode_facts,
@@ -21,9 +24,6 @@ from engine_adapter.client.encoding import engine_body
 from engine_adapter.client.exchange import exchange
 from engine_adapter.client.fake_dialect import answer, events
 from engine_adapter.client.fake_engine import ConnectionBroken, FakeEngine, FakeSettings, Refused
-from engine_adapter.wire.engine_errors import ENGINE_LOST
-from engine_adapter.wire.errors import EngineNotReached, EngineUnavailable
-from engine_adapter.wire.usage import TokenUsage
 
 __all__ = ["FakeEngine", "FakeEngineClient", "FakeSettings"]
 

@@ -19,7 +19,7 @@ from engine_adapter.client.fake_engine import (
     whole_answer,
 )
 from engine_adapter.client.fake_script import Script, prompt_text
-from engine_adapter.wire.rid import new_rid
+from engine_adapter.client.rid import new_rid
 
 EMBEDDING_DIMENSIONS = 32
 

@@ -10,9 +10,9 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from api.usage import TokenUsage
 from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH
 from engine_adapter.client.fake_script import Script, script_for
-from engine_adapter.wire.usage import TokenUsage
 
 VERSION = "fake"
 MAX_NEW_TOKENS = 100_000

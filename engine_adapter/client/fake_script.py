@@ -98,7 +98,7 @@ def script_for(path: str, body: Mapping[str, Any], token_s: float) -> Script:
 
 
 def _class_word(body: Mapping[str, Any]) -> str:
-    """The class the service gave the request (engine_adapter/wire/fields.py)."""
+    """The class the service gave the request (engine_adapter/client/fields.py)."""
     ours = (body.get("custom_params") or {}).get("coserve") or {}
     return str(ours.get("class", "online"))
 

@@ -18,7 +18,9 @@ import aiohttp
 import orjson
 from opentelemetry.trace import Span, SpanKind
 
-from engine_adapter import tracing
+from api.engine_errors import ENGINE_LOST
+from api.errors import EngineNotReached, EngineUnavailable, InternalError
+from api.usage import TokenUsage
 from engine_adapter.client.addresses import EngineResolver
 from engine_adapter.client.base import EngineCall, EngineFacts, EngineReply, LiveRids, StreamFrame
 from engine_adapter.client.connections import (
@@ -38,12 +40,10 @@ from engine_adapter.client.decoding import (
 )
 from engine_adapter.client.encoding import depends_on_engine, encode
 from engine_adapter.client.exchange import LAST_WORD_S, GivenUp, exchange
+from engine_adapter.client.rid import is_rid
 from engine_adapter.client.shared_look import SharedLook
 from engine_adapter.client.sse import DONE, EventParser, EventTooLong
-from engine_adapter.wire.engine_errors import ENGINE_LOST
-from engine_adapter.wire.errors import EngineNotReached, EngineUnavailable, InternalError
-from engine_adapter.wire.rid import is_rid
-from engine_adapter.wire.usage import TokenUsage
+from service import tracing
 
 CONTROL_TIMEOUT_S = 10.0
 MAX_CONTROL_BYTES = 4 << 20

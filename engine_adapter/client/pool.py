@@ -17,12 +17,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from api.errors import EngineUnavailable
+from api.model_errors import unknown_model, unsuited_model
+from api.numbers import UNKNOWN, ModelSizes
 from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH, EngineClient, EngineFacts
+from engine_adapter.client.request_class import RequestClass, word_of
 from engine_adapter.client.routing import PrefixRouting, prompt_of
-from engine_adapter.wire.errors import EngineUnavailable
-from engine_adapter.wire.model_errors import unknown_model, unsuited_model
-from engine_adapter.wire.numbers import UNKNOWN, ModelSizes
-from engine_adapter.wire.request_class import RequestClass, word_of
 
 PROBE_UP_S = 5.0
 PROBE_DOWN_S = 0.5

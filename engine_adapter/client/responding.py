@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from api.errors import ApiError
+from api.responses.call import chat_call
+from api.responses.output import whole_response
+from api.responses.request import renamed, renamed_words, truncates
+from api.responses.resource import ResponseDraft
+from api.usage import TokenUsage
 from engine_adapter.client.base import CHAT_PATH, EngineCall, EngineClient, EngineReply
 from engine_adapter.client.encoding import wall_s
 from engine_adapter.client.shortening import answered
-from engine_adapter.wire.errors import ApiError
-from engine_adapter.wire.responses.call import chat_call
-from engine_adapter.wire.responses.output import whole_response
-from engine_adapter.wire.responses.request import renamed, renamed_words, truncates
-from engine_adapter.wire.responses.resource import ResponseDraft
-from engine_adapter.wire.usage import TokenUsage
 
 
 async def respond(client: EngineClient, call: EngineCall) -> EngineReply:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from api.errors import EngineUnavailable
 from engine_adapter.client.base import EngineCall, EngineClient, EngineFacts, LiveRids
 from engine_adapter.client.encoding import depends_on_engine, encode
 from engine_adapter.client.http import HttpEngineClient
-from engine_adapter.wire.errors import EngineUnavailable
 
 
 class RoutedEngineClient(HttpEngineClient):

@@ -16,6 +16,8 @@ from typing import Any, Final
 
 import orjson
 
+from api.engine_errors import share_that_fits
+from api.errors import ContextLengthExceeded
 from engine_adapter.client.base import (
     CHAT_PATH,
     EngineCall,
@@ -23,9 +25,7 @@ from engine_adapter.client.base import (
     EngineReply,
     EngineStream,
 )
-from engine_adapter.wire.engine_errors import share_that_fits
-from engine_adapter.wire.errors import ContextLengthExceeded
-from engine_adapter.wire.estimate import ASCII_CHARS_PER_TOKEN, prompt_tokens
+from engine_adapter.client.estimate import ASCII_CHARS_PER_TOKEN, prompt_tokens
 
 MOST_KEPT: Final = 0.9
 """Of what was refused: estimates may be wrong, and each try must come nearer to the end."""

@@ -148,7 +148,7 @@ def _emulate() -> None:
     """A device out of a table in the place of this host's arithmetic, where one is asked for."""
     table = os.environ.get("COSERVE_EMULATED", "")
     if table:
-        from engine_adapter.emulated import model_runner
+        from lab.emulated import model_runner
 
         model_runner.install(table)
 

@@ -126,7 +126,7 @@ class DeviceClock:
 
 
 def emulated_pass(model_runner: Any) -> Any:
-    """The emulated device behind a runner (:mod:`engine_adapter.emulated`), or None."""
+    """The emulated device behind a runner (:mod:`lab.emulated`), or None."""
     return getattr(model_runner, "emulated", None)
 
 
@@ -139,7 +139,7 @@ def device_clock(scheduler: Any) -> Any:
     """The clock for this scheduler's device."""
     emulated = emulated_pass(scheduler.tp_worker.model_runner)
     if emulated is not None:
-        from engine_adapter.emulated.model_runner import EmulatedClock
+        from lab.emulated.model_runner import EmulatedClock
 
         return EmulatedClock(emulated)
     if scheduler.device != "cuda":

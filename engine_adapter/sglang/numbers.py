@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
-from engine_adapter.wire.errors import InvalidRequest
-from engine_adapter.wire.numbers import no_such_token, outside
-from engine_adapter.wire.rules import MAX_INT32, MAX_INT64, MIN_INT64, Rule, integer
+from api.errors import InvalidRequest
+from api.numbers import no_such_token, outside
+from api.rules import MAX_INT32, MAX_INT64, MIN_INT64, Rule, integer
 
 VALIDATE: Final = "sglang.srt.managers.tokenizer_manager.TokenizerManager._validate_one_request"
 

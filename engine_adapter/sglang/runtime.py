@@ -9,7 +9,6 @@ from typing import Any
 from sglang.srt.managers.scheduler_components.output_streamer import SchedulerOutputStreamer
 from sglang.srt.mem_cache.evict_policy import PriorityStrategy
 
-from engine_adapter.prediction.registry import create_predictor
 from engine_adapter.scheduling.attained import AttainedLatency
 from engine_adapter.scheduling.isolation import Isolation, Pauses
 from engine_adapter.scheduling.latency import Coefficients, PolynomialModel
@@ -24,6 +23,7 @@ from engine_adapter.sglang.rows import HoldingView, LiveRows, PendingPrefill
 from engine_adapter.sglang.safepoints import RankAgreement, Safepoints
 from engine_adapter.sglang.settings import RuntimeSettings, SettingError, free_bytes, most_bytes
 from engine_adapter.sglang.snapshot import SnapshotTaker
+from lab.prediction.registry import create_predictor
 
 logger = logging.getLogger(__name__)
 DEFAULT_SLO = Slo(ttft_s=0.5, tbt_s=0.2)

@@ -17,11 +17,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn
 
-from engine_adapter.prediction.registry import DEFAULT_PREDICTOR
 from engine_adapter.refusal import EXIT_REFUSED, sentence
 from engine_adapter.scheduling.isolation import DEFAULT_SHARE, MAX_SHARE
 from engine_adapter.scheduling.policies.settings import FIRST_TOKEN_SHARE
 from engine_adapter.scheduling.targets import Slo
+from lab.prediction.registry import DEFAULT_PREDICTOR
 
 # --- End this process with one sentence, and have the engine's server end with it too.
 #

@@ -24,9 +24,9 @@ from typing import Any, Final, TypeVar, cast
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from engine_adapter.wire.errors import AuthenticationFailed
+from api.errors import AuthenticationFailed
 from gateway.auth.principal import Principal
-from gateway.strangers import TrustedProxies, UnknownKeys
+from gateway.http.per_address_limits import TrustedProxies, UnknownKeys
 from store.repositories import key as keys
 from store.session import Database
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
-from engine_adapter.wire.errors import PermissionDenied
+from api.errors import PermissionDenied
 
 
 class Permission(StrEnum):

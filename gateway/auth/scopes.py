@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from engine_adapter.wire.errors import PermissionDenied
+from api.errors import PermissionDenied
 from gateway.auth.principal import Principal
 
 READ: Final = "read"

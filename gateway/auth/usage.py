@@ -14,9 +14,9 @@ from functools import partial
 from prometheus_client import Counter
 from sqlalchemy.exc import SQLAlchemyError
 
+from api.usage import TokenUsage
+from engine_adapter.client.request_class import word_of
 from engine_adapter.scheduling.request import RequestClass
-from engine_adapter.wire.request_class import word_of
-from engine_adapter.wire.usage import TokenUsage
 from gateway.auth.principal import Principal
 from gateway.observability.metrics import Metrics
 from store.repositories import receipt as receipts

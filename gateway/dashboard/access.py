@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from fastapi import Depends, Request, Response
 
-from engine_adapter.wire.errors import PermissionDenied
+from api.errors import PermissionDenied
 from gateway.auth.roles import Permission, check_role
 from gateway.dashboard.resources import Resources
 from gateway.dashboard.session import COOKIE_NAME, MAX_AGE, DashboardSession

@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-from engine_adapter.wire.errors import ApiError
+from api.errors import ApiError
 from gateway.dashboard import (
     audit_log,
     bulk,

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from batch.schemas import may_be_id
+from api.batch_shapes import may_be_id
 from gateway.dashboard.access import AuditorDep, ResourcesDep
 from gateway.dashboard.pages import page
 from gateway.tenants.actor import Action

@@ -9,10 +9,10 @@ from urllib.parse import parse_qsl, urlencode
 from fastapi import APIRouter, Form, Request
 from starlette.responses import RedirectResponse, Response
 
+from api.errors import InvalidRequest, NotFound
 from batch import steer
-from batch.cancel import cancel
+from batch.finish.cancel import cancel
 from batch.queue import DISPATCH, STAGES
-from engine_adapter.wire.errors import InvalidRequest, NotFound
 from gateway.dashboard.access import AdminDep, CheckedForm, ResourcesDep
 from gateway.dashboard.steering import Act, Helm
 from gateway.tenants.actor import Action

@@ -7,9 +7,9 @@ from urllib.parse import quote
 from fastapi import APIRouter, Request
 from starlette.responses import StreamingResponse
 
+from api.errors import NotFound
 from batch.files import ByteRange
 from batch.files.parts import check_there, stream_file
-from engine_adapter.wire.errors import NotFound
 from gateway.dashboard.access import OperatorDep, ResourcesDep
 from gateway.tenants.actor import Action
 from store.models import Batch

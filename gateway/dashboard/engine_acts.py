@@ -7,8 +7,8 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Request
 from starlette.responses import RedirectResponse, Response
 
+from api.errors import InvalidRequest, NotFound
 from batch.queue import DISPATCH
-from engine_adapter.wire.errors import InvalidRequest, NotFound
 from gateway.dashboard.access import CheckedForm, ManagerDep, ResourcesDep
 from gateway.tenants.actor import Action
 from store.repositories import engine as engines

@@ -10,8 +10,8 @@ from typing import Any
 
 import orjson
 
+from api.errors import EngineUnavailable
 from engine_adapter.client.base import EngineClient, EngineFacts
-from engine_adapter.wire.errors import EngineUnavailable
 from gateway.dashboard import wording
 from gateway.history.reading import EngineTime, History
 from gateway.history.recorder import PERIOD_S

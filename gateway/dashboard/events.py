@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.responses import StreamingResponse
 
-from engine_adapter.wire.errors import NotFound
+from api.errors import NotFound
 from gateway.dashboard.access import Admin, AdminDep, ResourcesDep, find_admin
 from gateway.dashboard.fragments import (
     MAX_SEARCH,

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import urlencode
 
+from api.errors import NotFound
 from batch.steer import MAX_PRIORITY, MIN_PRIORITY
-from engine_adapter.wire.errors import NotFound
 from gateway.batch_shapes import extensions
 from gateway.dashboard.engines import day_chart, read_engines
 from gateway.dashboard.resources import Resources

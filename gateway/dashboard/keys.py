@@ -8,7 +8,7 @@ from fastapi import APIRouter, Form, Request
 from sqlalchemy.ext.asyncio import AsyncSession
 from starlette.responses import Response
 
-from engine_adapter.wire.errors import ApiError
+from api.errors import ApiError
 from gateway.dashboard.access import Admin, CheckedForm, ManagerDep, ResourcesDep
 from gateway.dashboard.projects import go_to_project, project_page, read_number
 from gateway.tenants import keys as acts

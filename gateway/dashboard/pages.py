@@ -10,13 +10,13 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import HTMLResponse, Response
 
-from batch.line import ENDPOINTS
+from api.errors import ApiError
+from batch.intake.line import ENDPOINTS
+from batch.intake.upload import MAX_BATCH_FILE_BYTES
 from batch.steer import MAX_PRIORITY, MIN_PRIORITY
-from batch.upload import MAX_BATCH_FILE_BYTES
 from batch.webhooks.endpoints import MAX_ENDPOINTS
 from batch.webhooks.events import EVENT_TYPES
 from engine_adapter.client.base import CHAT_PATH
-from engine_adapter.wire.errors import ApiError
 from gateway.auth.roles import Permission, may
 from gateway.dashboard.access import CSRF_FIELD, Admin, AdminDep, ResourcesDep
 from gateway.dashboard.fragments import (

@@ -8,14 +8,14 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from api.errors import ApiError
 from engine_adapter.client.base import CHAT_PATH
-from engine_adapter.wire.errors import ApiError
-from gateway.admission import checked_body, checks_of, raw_body
 from gateway.auth.principal import Principal
 from gateway.dashboard.access import CheckedForm, OperatorDep, ResourcesDep
 from gateway.dashboard.pages import page
-from gateway.error_handlers import error_response
-from gateway.serving import COMPLETIONS, deliver
+from gateway.http.error_handlers import error_response
+from gateway.prompts.admission import checked_body, checks_of, raw_body
+from gateway.prompts.serving import COMPLETIONS, deliver
 
 router = APIRouter()
 

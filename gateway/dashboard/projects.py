@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from engine_adapter.wire.errors import ApiError, InvalidRequest
+from api.errors import ApiError, InvalidRequest
 from gateway.auth.roles import ROLES
 from gateway.auth.scopes import SCOPES
 from gateway.dashboard.access import Admin, AdminDep, CheckedForm, ManagerDep, ResourcesDep

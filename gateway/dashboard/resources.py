@@ -9,7 +9,6 @@ from typing import Final
 
 from starlette.datastructures import State
 
-from batch.clock import Clock, SystemClock
 from batch.files import FileStore
 from batch.queue import Queue
 from batch.webhooks.sender import Sender
@@ -22,10 +21,11 @@ from gateway.limits.at_once import RequestsAtOnce
 from gateway.limits.endpoints import EndpointRates
 from gateway.limits.limiter import RateLimiter
 from gateway.limits.reached import ReceiverLooks
+from gateway.prompts.serving import PromptParts
 from gateway.replica import Readings
-from gateway.serving import PromptParts
 from gateway.settings import GatewaySettings
 from gateway.storage_watch import StorageWatch
+from service.clock import Clock, SystemClock
 from store.session import Database
 
 BROKER_S: Final = 1.0

@@ -13,8 +13,8 @@ from pydantic import BaseModel, Field
 from sqlalchemy.ext.asyncio import AsyncSession
 from starlette.responses import Response
 
-from batch.errors import StoredObjectMissing
-from engine_adapter.wire.errors import NotFound
+from api.batch_errors import StoredObjectMissing
+from api.errors import NotFound
 from gateway.auth.roles import Permission, may
 from gateway.dashboard.access import Admin, AdminDep, ResourcesDep
 from gateway.dashboard.pages import page

@@ -15,10 +15,10 @@ from fastapi import APIRouter, Depends, Form, Request
 from sqlalchemy.ext.asyncio import AsyncSession
 from starlette.responses import Response
 
+from api.errors import Conflict, NotFound
 from batch import rerun, steer
-from batch.cancel import cancel
+from batch.finish.cancel import cancel
 from batch.queue import DISPATCH, STAGES
-from engine_adapter.wire.errors import Conflict, NotFound
 from gateway.dashboard.access import AdminDep, CheckedForm, ResourcesDep
 from gateway.dashboard.navigation import go_to_batch
 from gateway.tenants.actor import Action, Actor

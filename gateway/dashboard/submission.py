@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from batch.arrivals import StoredArrivals, discard
-from batch.create import create
-from batch.errors import FileTooLarge, InvalidUpload
+from api.batch_errors import FileTooLarge, InvalidUpload
+from api.batch_shapes import CreateBatch, CreateOptions
+from api.errors import ApiError, InvalidRequest
+from batch.intake.arrivals import StoredArrivals, discard
+from batch.intake.create import create
+from batch.intake.upload import MAX_BATCH_FILE_BYTES, MAX_FORM_OVERHEAD_BYTES, receive, record
 from batch.queue import STAGES
-from batch.schemas import CreateBatch, CreateOptions
-from batch.upload import MAX_BATCH_FILE_BYTES, MAX_FORM_OVERHEAD_BYTES, receive, record
-from engine_adapter.wire.errors import ApiError, InvalidRequest
 from gateway.dashboard.access import (
     CSRF_FIELD,
     CSRF_HEADER,
@@ -24,8 +24,8 @@ from gateway.dashboard.access import (
 )
 from gateway.dashboard.navigation import go_to_batch
 from gateway.dashboard.pages import new_batch_page
-from gateway.multipart import FormPart, MultipartForm
-from gateway.refusal import LingeringResponse
+from gateway.http.multipart import FormPart, MultipartForm
+from gateway.http.refusal import LingeringResponse
 from gateway.tenants.actor import Action
 
 router = APIRouter()

@@ -7,11 +7,11 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Request
 from starlette.responses import RedirectResponse, Response
 
-from batch.errors import WebhookEndpointNotFound
+from api.batch_errors import WebhookEndpointNotFound
+from api.errors import ApiError, Conflict
 from batch.queue import DELIVER
 from batch.webhooks import endpoints, signature
 from batch.webhooks.schemas import CreateWebhookEndpoint
-from engine_adapter.wire.errors import ApiError, Conflict
 from gateway.dashboard.access import CheckedForm, OperatorDep, ResourcesDep
 from gateway.dashboard.pages import webhooks_page
 from gateway.tenants.actor import Action

@@ -17,7 +17,6 @@ from typing import Final
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from batch.clock import Clock
 from engine_adapter.client.pool import Member
 from gateway.history.series import (
     NUM_CUMULATIVE,
@@ -27,6 +26,7 @@ from gateway.history.series import (
     stream_figures,
 )
 from gateway.observability.latency_metrics import LatencyMetrics
+from service.clock import Clock
 from store.repositories import history
 from store.repositories.history import Figures
 from store.session import Database

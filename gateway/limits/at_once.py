@@ -17,12 +17,12 @@ from typing import Final
 
 from redis.exceptions import RedisError
 
-from batch.broker import Broker
-from engine_adapter.wire.errors import RateLimited
+from api.errors import RateLimited
 from gateway.auth.principal import Principal
 from gateway.limits.limiter import RETRY_S
 from gateway.limits.script import Script
 from gateway.observability.metrics import Metrics
+from service.broker import Broker
 from store.types import new_id
 
 logger = logging.getLogger(__name__)

@@ -1,6 +1,6 @@
 """How often a project may ask for what is not a prompt: one table, by the first part of the path.
 
-Prompts have limits of their own (`gateway.entry`). The limits here keep scripts that poll without a
+Prompts have limits of their own (`gateway.prompts.entry`). The limits here keep scripts that poll without a
 pause from filling the event loop and the database; they are asked once the key is known.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from engine_adapter.wire.errors import RateLimited
+from api.errors import RateLimited
 from gateway.limits.buckets import Charge, cost_us, wait_us
 from gateway.limits.limiter import RateLimiter
 

@@ -25,7 +25,7 @@ from typing import Final
 
 from redis.exceptions import RedisError
 
-from engine_adapter.wire.errors import QuotaExceeded, RateLimited, TokensRateLimited
+from api.errors import QuotaExceeded, RateLimited, TokensRateLimited
 from gateway.auth.principal import Principal
 from gateway.limits.buckets import (
     PERIOD_US,

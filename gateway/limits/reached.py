@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
+from api.errors import RateLimited
 from batch.webhooks.targets import Unreached, UnresolvedTarget
-from engine_adapter.wire.errors import RateLimited
 from gateway.limits.buckets import Charge, cost_us, wait_us
 from gateway.limits.limiter import RateLimiter
 

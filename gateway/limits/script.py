@@ -15,7 +15,7 @@ from typing import Any, Final
 from redis.asyncio import Connection
 from redis.exceptions import ConnectionError, NoScriptError, ResponseError
 
-from batch.broker import Broker
+from service.broker import Broker
 
 MAX_CONNECTIONS: Final = 8
 """Each is used for a fraction of a millisecond; further requests wait their turn."""

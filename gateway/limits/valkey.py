@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from batch.broker import Broker
 from gateway.limits.buckets import LOST_BACKLOG_US, MAX_BACKLOG_US, PERIOD_US, Charge, Taken
 from gateway.limits.script import TIMEOUT_S, Script
+from service.broker import Broker
 
 SINCE_KEY: Final = "coserve:rate:since"
 

@@ -12,7 +12,7 @@ import logging
 import time
 from typing import Any, Final
 
-from engine_adapter import log_lines
+from service import log_lines
 
 GATHER_S: Final = 0.05
 

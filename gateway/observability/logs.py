@@ -1,10 +1,10 @@
-"""Log lines of the gateway: one per event, to standard error (`engine_adapter/log_lines.py`)."""
+"""Log lines of the gateway: one per event, to standard error (`service/log_lines.py`)."""
 
 from __future__ import annotations
 
 import logging
 
-from engine_adapter import log_lines
+from service import log_lines
 
 
 def configure_logging(level: str, form: str) -> None:

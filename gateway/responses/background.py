@@ -13,28 +13,28 @@ from fastapi import Request
 from sqlalchemy.ext.asyncio import AsyncSession
 from starlette.responses import Response, StreamingResponse
 
+from api.chat_request import check_chat
+from api.errors import ApiError, EngineUnavailable
+from api.numbers import check_numbers
+from api.responses.events import event_bytes, retold
+from api.responses.items import messages_of
+from api.responses.request import chat_body, renamed
+from api.responses.resource import TERMINAL, ResponseDraft
 from batch import background
-from batch.arrivals import StoredArrivals, discard
-from batch.clock import Clock
 from batch.files import FileStore
+from batch.intake.arrivals import StoredArrivals, discard
 from batch.queue import DISPATCH, Queue
 from engine_adapter.client.base import CHAT_PATH
-from engine_adapter.wire.chat_request import check_chat
-from engine_adapter.wire.errors import ApiError, EngineUnavailable
-from engine_adapter.wire.estimate import answer_tokens
-from engine_adapter.wire.numbers import check_numbers
-from engine_adapter.wire.responses.events import event_bytes, retold
-from engine_adapter.wire.responses.items import messages_of
-from engine_adapter.wire.responses.request import chat_body, renamed
-from engine_adapter.wire.responses.resource import TERMINAL, ResponseDraft
-from engine_adapter.wire.rid import new_rid
-from gateway.answering import JSON
+from engine_adapter.client.estimate import answer_tokens
+from engine_adapter.client.rid import new_rid
 from gateway.auth.keys import KeyRing
 from gateway.auth.principal import Principal
-from gateway.entry import Entry
+from gateway.prompts.answering import JSON
+from gateway.prompts.entry import Entry
+from gateway.prompts.serving import parts_of
 from gateway.responses.form import now
 from gateway.responses.shelf import Context, Shelf
-from gateway.serving import parts_of
+from service.clock import Clock
 from store.repositories import response as responses
 from store.session import Database
 

@@ -10,18 +10,18 @@ from typing import Any
 import orjson
 from starlette.responses import Response
 
-from batch.clock import Clock
+from api.errors import ApiError, Overloaded
+from api.responses.request import renamed, truncates
+from api.responses.resource import ResponseDraft
+from api.responses.writer import ResponseWriter
+from api.tool_calls import ToolOffer, offer_of
 from engine_adapter.client.base import EngineClient
 from engine_adapter.client.responding import response_body
 from engine_adapter.client.shortening import answered
-from engine_adapter.wire.errors import ApiError, Overloaded
-from engine_adapter.wire.responses.request import renamed, truncates
-from engine_adapter.wire.responses.resource import ResponseDraft
-from engine_adapter.wire.responses.writer import ResponseWriter
-from engine_adapter.wire.tool_calls import ToolOffer, offer_of
-from gateway.admission import Admitted
-from gateway.answering import JSON, failed
-from gateway.stream_form import StreamForm, StreamWriter
+from gateway.prompts.admission import Admitted
+from gateway.prompts.answering import JSON, failed
+from gateway.prompts.stream_form import StreamForm, StreamWriter
+from service.clock import Clock
 
 Keep = Callable[[Mapping[str, Any]], Awaitable[None]]
 """Stores a response that has ended."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from engine_adapter.wire.errors import NotFound
-from engine_adapter.wire.responses.items import Item
+from api.errors import NotFound
+from api.responses.items import Item
 
 
 def page_of(

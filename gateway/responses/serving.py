@@ -9,17 +9,17 @@ from typing import Any, Final, cast
 from fastapi import Request
 from starlette.responses import Response
 
+from api.chat_request import check_chat
+from api.errors import ApiError
+from api.responses.items import messages_of
+from api.responses.request import chat_body, check_response, renamed
 from engine_adapter.client.base import CHAT_PATH
-from engine_adapter.wire.chat_request import check_chat
-from engine_adapter.wire.errors import ApiError
-from engine_adapter.wire.responses.items import messages_of
-from engine_adapter.wire.responses.request import chat_body, check_response, renamed
 from gateway.auth.principal import Principal
-from gateway.entry import Entry
+from gateway.prompts.entry import Entry
+from gateway.prompts.serving import deliver, entered, parts_of, read_body
 from gateway.responses import background
 from gateway.responses.form import ResponseForm
 from gateway.responses.shelf import Shelf
-from gateway.serving import deliver, entered, parts_of, read_body
 from store.session import Database
 
 FEW_ITEMS: Final = 200

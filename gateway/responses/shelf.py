@@ -12,12 +12,12 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as NoConnectionFree
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from batch.schemas import may_be_id
-from engine_adapter.wire.errors import InvalidRequest, NotFound, Overloaded
-from engine_adapter.wire.responses.items import Item, is_reference, listed, packed
-from engine_adapter.wire.responses.request import conversation_id
-from engine_adapter.wire.responses.resource import TERMINAL
-from engine_adapter.wire.rid import new_rid
+from api.batch_shapes import may_be_id
+from api.errors import InvalidRequest, NotFound, Overloaded
+from api.responses.items import Item, is_reference, listed, packed
+from api.responses.request import conversation_id
+from api.responses.resource import TERMINAL
+from engine_adapter.client.rid import new_rid
 from store.models import StoredResponse
 from store.repositories import conversation as conversations
 from store.repositories import response as responses

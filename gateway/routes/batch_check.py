@@ -6,11 +6,11 @@ from typing import cast
 
 from fastapi import APIRouter, Request
 
-from batch.create import check_endpoint, find_input
-from batch.dry_run import DryRuns
-from batch.schemas import BatchCheck, BatchFault, BatchFaults, CheckBatch
+from api.batch_shapes import BatchCheck, BatchFault, BatchFaults, CheckBatch
+from api.numbers import largest_sizes
+from batch.intake.create import check_endpoint, find_input
+from batch.intake.dry_run import DryRuns
 from engine_adapter.client.base import EMBEDDINGS_PATH
-from engine_adapter.wire.numbers import largest_sizes
 from gateway.dependencies import DatabaseDep, FileStoreDep, PrincipalDep
 from store.repositories import validation
 

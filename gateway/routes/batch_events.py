@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal, Self
 from fastapi import APIRouter, Query
 from pydantic import BaseModel
 
-from batch.errors import BatchNotFound
-from batch.schemas import may_be_id
-from engine_adapter.wire.errors import NotFound
+from api.batch_errors import BatchNotFound
+from api.batch_shapes import may_be_id
+from api.errors import NotFound
 from gateway.dependencies import DatabaseDep, PrincipalDep
 from store.models import BatchEvent
 from store.repositories import batch as batches

@@ -10,15 +10,15 @@ import orjson
 from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response, StreamingResponse
 
-from batch import result_feed
-from batch.clock import Clock
-from batch.errors import BatchNotFound
-from batch.result_feed import MAX_PAGE_LINES, ResultKind, ResultPage
-from batch.schemas import may_be_id
-from engine_adapter.wire.errors import InvalidRequest
+from api.batch_errors import BatchNotFound
+from api.batch_shapes import may_be_id
+from api.errors import InvalidRequest
+from batch.finish import result_feed
+from batch.finish.result_feed import MAX_PAGE_LINES, ResultKind, ResultPage
 from gateway.auth.keys import KeyRing
 from gateway.auth.principal import Principal
 from gateway.dependencies import ClockDep, DatabaseDep, PrincipalDep
+from service.clock import Clock
 
 router = APIRouter(tags=["batches"])
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
+from api.batch_errors import BatchNotFound
+from api.batch_shapes import BatchObject, ChangePriority, may_be_id
 from batch import rerun, steer
-from batch.errors import BatchNotFound
 from batch.queue import DISPATCH, STAGES
-from batch.schemas import BatchObject, ChangePriority, may_be_id
 from gateway.batch_shapes import shape
 from gateway.dependencies import (
     ActorDep,

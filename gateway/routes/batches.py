@@ -7,10 +7,11 @@ from typing import Annotated
 import orjson
 from fastapi import APIRouter, Header, Query
 
-from batch import cancel, idempotency
-from batch.errors import BatchNotFound
+from api.batch_errors import BatchNotFound
+from api.batch_shapes import BatchList, BatchObject, CreateBatch, may_be_id
+from batch.finish import cancel
+from batch.intake import idempotency
 from batch.queue import STAGES
-from batch.schemas import BatchList, BatchObject, CreateBatch, may_be_id
 from batch.states import BatchStatus
 from gateway.batch_shapes import shape, shapes
 from gateway.dependencies import (
@@ -21,7 +22,7 @@ from gateway.dependencies import (
     QueueDep,
     ReadingsDep,
 )
-from gateway.sliced import ListResponse, dumped
+from gateway.http.streaming_list import ListResponse, dumped
 from gateway.tenants.actor import Action
 from store.repositories import batch as batches
 

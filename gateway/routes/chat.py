@@ -6,10 +6,10 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from engine_adapter.client.base import CHAT_PATH
-from gateway.direct_route import DirectRoute
+from gateway.http.direct_route import DirectRoute
+from gateway.prompts.serving import serve
 from gateway.routes.openapi import json_request
 from gateway.routes.shapes import CHAT_REQUEST
-from gateway.serving import serve
 
 router = APIRouter(tags=["chat"], route_class=DirectRoute)
 

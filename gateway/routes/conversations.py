@@ -8,13 +8,13 @@ import orjson
 from fastapi import APIRouter, Query, Request
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from batch.schemas import may_be_id, unix_s
-from engine_adapter.wire import rules
-from engine_adapter.wire.errors import InvalidRequest, NotFound
-from engine_adapter.wire.responses.items import Item, check_item, is_reference, listed, packed
-from engine_adapter.wire.rid import new_rid
-from gateway.admission import json_body
+from api import rules
+from api.batch_shapes import may_be_id, unix_s
+from api.errors import InvalidRequest, NotFound
+from api.responses.items import Item, check_item, is_reference, listed, packed
+from engine_adapter.client.rid import new_rid
 from gateway.dependencies import DatabaseDep, PrincipalDep
+from gateway.prompts.admission import json_body
 from gateway.responses.lists import page_of
 from gateway.routes.openapi import json_request
 from gateway.routes.shapes import CONVERSATION_ITEMS_REQUEST, CONVERSATION_REQUEST

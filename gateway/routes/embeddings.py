@@ -6,10 +6,10 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from engine_adapter.client.base import EMBEDDINGS_PATH
-from gateway.direct_route import DirectRoute
+from gateway.http.direct_route import DirectRoute
+from gateway.prompts.serving import serve
 from gateway.routes.openapi import json_request
 from gateway.routes.shapes import EMBEDDINGS_REQUEST
-from gateway.serving import serve
 
 router = APIRouter(tags=["embeddings"], route_class=DirectRoute)
 

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from fastapi import APIRouter, Header
 from pydantic import BaseModel, ConfigDict, field_validator
 
-from engine_adapter.wire.errors import AuthenticationFailed, PermissionDenied
+from api.errors import AuthenticationFailed, PermissionDenied
 from gateway.dependencies import DatabaseDep, SettingsDep
 from store.repositories import engine as engines
 

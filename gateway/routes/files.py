@@ -9,14 +9,15 @@ from fastapi import APIRouter, Header, Query, Request
 from starlette.requests import ClientDisconnect
 from starlette.responses import StreamingResponse
 
-from batch import collect, idempotency, upload
-from batch.arrivals import StoredArrivals, discard
-from batch.errors import FileNotFound, FileTooLarge, InvalidUpload
+from api.batch_errors import FileNotFound, FileTooLarge, InvalidUpload
+from api.batch_shapes import FileDeleted, FileList, FileObject, may_be_id
+from api.errors import ApiError
 from batch.files import ByteRange, parts
 from batch.files.parts import check_there, stream_file
-from batch.project_limits import check_storage
-from batch.schemas import FileDeleted, FileList, FileObject, may_be_id
-from engine_adapter.wire.errors import ApiError
+from batch.finish import collect
+from batch.intake import idempotency, upload
+from batch.intake.arrivals import StoredArrivals, discard
+from batch.intake.project_limits import check_storage
 from gateway.dependencies import (
     ActorDep,
     DatabaseDep,
@@ -24,11 +25,11 @@ from gateway.dependencies import (
     PrincipalDep,
     ReadingsDep,
 )
-from gateway.error_handlers import error_response
-from gateway.multipart import MultipartForm
-from gateway.ranges import content_disposition, read_range
-from gateway.refusal import LingeringResponse
-from gateway.sliced import ListResponse, dumped
+from gateway.http.error_handlers import error_response
+from gateway.http.multipart import MultipartForm
+from gateway.http.ranges import content_disposition, read_range
+from gateway.http.refusal import LingeringResponse
+from gateway.http.streaming_list import ListResponse, dumped
 from gateway.tenants.actor import Action
 from store.models import File
 from store.models.file import FILE_PURPOSES

@@ -6,9 +6,9 @@ from typing import Any
 
 from fastapi import APIRouter
 
+from api.errors import PermissionDenied
+from api.model_errors import unknown_model
 from engine_adapter.client.pool import ModelInfo
-from engine_adapter.wire.errors import PermissionDenied
-from engine_adapter.wire.model_errors import unknown_model
 from gateway.dependencies import EnginesDep, PrincipalDep
 
 router = APIRouter(tags=["models"])

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from batch.schemas import may_be_id
-from engine_adapter.wire.errors import NotFound
+from api.batch_shapes import may_be_id
+from api.errors import NotFound
 from gateway.dependencies import AuditorDep, ReadingsDep
 from gateway.routes.organization_projects import PageLimit
 from gateway.tenants.shapes import audit_object

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Request
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from batch.schemas import may_be_id
+from api.batch_shapes import may_be_id
 from gateway.dependencies import DatabaseDep, ManagerDep, ViewerDep
 from gateway.routes.organization_projects import PageLimit
 from gateway.tenants import keys as acts

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
 
-from engine_adapter.wire.errors import InvalidRequest
+from api.errors import InvalidRequest
 from gateway.dependencies import ClockDep, ReadingsDep, ViewerDep
 from gateway.tenants.usage_report import Span, buckets, columns_of, unix_of
 from store.repositories import usage as usages

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from gateway.direct_route import DirectRoute
+from gateway.http.direct_route import DirectRoute
 from gateway.responses.serving import serve_response
 from gateway.routes.openapi import json_request
 from gateway.routes.shapes import RESPONSE_REQUEST

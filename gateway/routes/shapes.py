@@ -1,7 +1,7 @@
 """Shapes of bodies that no pydantic model makes, for the generated description.
 
 Chat, completions and embeddings are built and checked as plain objects, for speed; what is said of
-them here is what `engine_adapter.wire` makes and accepts.
+them here is what `api` makes and accepts.
 """
 
 from __future__ import annotations

@@ -8,12 +8,12 @@ import orjson
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from api.batch_shapes import may_be_id
+from api.errors import NotFound
 from batch.background import cancel, stop
 from batch.queue import STAGES
-from batch.schemas import may_be_id
-from engine_adapter.wire.errors import NotFound
-from gateway.answering import JSON
 from gateway.dependencies import DatabaseDep, PrincipalDep, QueueDep
+from gateway.prompts.answering import JSON
 from gateway.responses import background
 from gateway.responses.lists import page_of
 from store.models import StoredResponse

@@ -5,22 +5,16 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from starlette.requests import ClientDisconnect
 
-from batch import parted_upload
-from batch.arrivals import StoredArrivals
-from batch.errors import InvalidUpload, PartTooLarge, UploadNotFound
-from batch.schemas import (
-    CompleteUpload,
-    CreateUpload,
-    UploadObject,
-    UploadPartObject,
-    may_be_id,
-)
-from batch.upload import MAX_FORM_OVERHEAD_BYTES
-from engine_adapter.wire.errors import ApiError
+from api.batch_errors import InvalidUpload, PartTooLarge, UploadNotFound
+from api.batch_shapes import CompleteUpload, CreateUpload, UploadObject, UploadPartObject, may_be_id
+from api.errors import ApiError
+from batch.intake import parted_upload
+from batch.intake.arrivals import StoredArrivals
+from batch.intake.upload import MAX_FORM_OVERHEAD_BYTES
 from gateway.dependencies import DatabaseDep, FileStoreDep, PrincipalDep
-from gateway.error_handlers import error_response
-from gateway.multipart import MultipartForm, clean_filename
-from gateway.refusal import LingeringResponse
+from gateway.http.error_handlers import error_response
+from gateway.http.multipart import MultipartForm, clean_filename
+from gateway.http.refusal import LingeringResponse
 
 router = APIRouter(tags=["files"])
 

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from batch.errors import WebhookEndpointNotFound
-from batch.schemas import may_be_id
+from api.batch_errors import WebhookEndpointNotFound
+from api.batch_shapes import may_be_id
 from batch.webhooks import endpoints
 from batch.webhooks.schemas import (
     CreateWebhookEndpoint,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from engine_adapter.wire.errors import InvalidRequest
+from api.errors import InvalidRequest
 from store.repositories.project import Limit
 
 MAX_NAME_CHARS: Final = 100

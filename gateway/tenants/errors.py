@@ -7,7 +7,7 @@ NotFound 404
 
 from __future__ import annotations
 
-from engine_adapter.wire.errors import NotFound
+from api.errors import NotFound
 
 
 class ProjectNotFound(NotFound):

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from batch.schemas import may_be_id
-from engine_adapter.wire.errors import Conflict, InvalidRequest
+from api.batch_shapes import may_be_id
+from api.errors import Conflict, InvalidRequest
 from gateway.auth.roles import ROLES
 from gateway.auth.scopes import SCOPES
 from gateway.tenants.actor import Action, Actor

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from batch.schemas import may_be_id
-from engine_adapter.wire.errors import Conflict
+from api.batch_shapes import may_be_id
+from api.errors import Conflict
 from gateway.tenants.actor import Action, Actor
 from gateway.tenants.checks import check_limits, check_name
 from gateway.tenants.errors import ProjectNotFound

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from batch.schemas import unix_s
+from api.batch_shapes import unix_s
 from store.models import ApiKey, AuditEntry, Project
 
 

@@ -56,9 +56,9 @@ class BatchRow(Base):
     attempt: Mapped[int] = mapped_column(server_default="0")
     """Attempts so far that failed in a way worth repeating; their number is bounded."""
     num_losses: Mapped[int] = mapped_column(SmallInteger, server_default="0")
-    """How many times an engine was lost while the row was there (batch/quarantine.py)."""
+    """How many times an engine was lost while the row was there (batch/run/quarantine.py)."""
     num_refusals: Mapped[int] = mapped_column(SmallInteger, server_default="0")
-    """How many times an engine turned the row away with 429 or 503 (batch/retry.py)."""
+    """How many times an engine turned the row away with 429 or 503 (batch/run/retry.py)."""
     available_at: Mapped[Instant | None]
     """Not claimed before this instant (back-off after a failed attempt)."""
     dispatcher_id: Mapped[str | None]

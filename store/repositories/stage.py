@@ -71,7 +71,7 @@ class Claim:
     Attributes:
         stage_at: The end of its lease, and the token that later writes name.
         is_over_window: Its window has ended.
-        is_long: Its stages take long (batch/turns.py).
+        is_long: Its stages take long (batch/worker/long_stage_lock.py).
     """
 
     id: str

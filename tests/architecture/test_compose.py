@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from batch.secret_files import SECRETS as SECRET_NAMES
-from batch.secret_files import SUFFIX
 from engine_adapter.engine_process import Device
 from gateway.settings import GatewaySettings
+from service.secret_files import SECRETS as SECRET_NAMES
+from service.secret_files import SUFFIX
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = (ROOT / "docker-compose.yml").read_text()

@@ -72,7 +72,7 @@ def test_every_setting_is_documented() -> None:
 
 
 def test_every_route_is_documented() -> None:
-    from gateway.app import create_app
+    from gateway.http.app import create_app
     from gateway.settings import GatewaySettings
 
     app = create_app(GatewaySettings())

@@ -12,10 +12,10 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from batch.secret_files import SECRET_FILE_NAMES
 from coserve.commands.serve import ServedPart
 from coserve.settings import known_names
 from coserve.setup.helm import helm_program
+from service.secret_files import SECRET_FILE_NAMES
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy" / "helm" / "coserve"

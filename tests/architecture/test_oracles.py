@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_openapi(oracle: Oracle) -> None:
-    from gateway.app import create_app
+    from gateway.http.app import create_app
     from gateway.settings import GatewaySettings
 
     told = create_app(GatewaySettings()).openapi()
@@ -56,7 +56,7 @@ def _plain(value: object) -> str:
 
 
 def _service(kind: type[BaseSettings]) -> Iterator[str]:
-    from batch.secret_files import env_name
+    from service.secret_files import env_name
 
     for name, field in sorted(kind.model_fields.items()):
         default = field.default if field.default_factory is None else "made at start"

@@ -21,9 +21,9 @@ from sglang.srt.managers.io_struct import AbortReq
 from sglang.srt.managers.schedule_batch import FINISH_ABORT
 
 from engine_adapter.scheduling.latency import Coefficients, PolynomialModel
-from engine_adapter.scheduling.policies.random_valid import RandomValid
 from engine_adapter.scheduling.policies.registry import create_policy
 from engine_adapter.scheduling.policies.settings import PolicySettings
+from lab.policies.random_valid import RandomValid
 from tests.engine.scheduler_rig import NUM_LAYERS, Rig, prompt
 from tests.engine.scripted_policy import ScriptedPolicy
 

@@ -12,13 +12,13 @@ from typing import Any
 import httpx
 import pytest
 
-from engine_adapter.emulated.clock import VirtualClock
-from engine_adapter.emulated.model_dir import write_model_dir
-from engine_adapter.emulated.virtual_loop import VirtualTimeLoop
 from engine_adapter.engine_process import EngineSettings
+from engine_adapter.gpu_tables.gpu_table import CUDA_GRAPH_ROWS, GpuTimes, load_gpu_table
 from engine_adapter.scheduling.latency import StepLoad
 from engine_adapter.scheduling.profile import load_profile
-from engine_adapter.simulator.gpu_table import CUDA_GRAPH_ROWS, GpuTimes, load_gpu_table
+from lab.emulated.clock import VirtualClock
+from lab.emulated.model_dir import write_model_dir
+from lab.emulated.virtual_loop import VirtualTimeLoop
 from tests.engine.forked_engine import forked_engine
 from tests.engine.test_stored_profile import MEASURED_IN_S
 from tests.fixtures.engine import START_LIMIT_S, TOKENIZER, tiny_settings

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from engine_adapter.wire.fields import CHAT_FIELDS, COMPLETION_FIELDS, EMBEDDING_FIELDS
-from engine_adapter.wire.numbers import NOT_OFFERED, NUMBERS
-from engine_adapter.wire.refused_fields import REFUSED_FIELDS, TAKEN_FIELDS
+from api.numbers import NOT_OFFERED, NUMBERS
+from api.refused_fields import REFUSED_FIELDS, TAKEN_FIELDS
+from engine_adapter.client.fields import CHAT_FIELDS, COMPLETION_FIELDS, EMBEDDING_FIELDS
 from tests.engine.engine_scripts import run_code
 
 # What the service itself does for the caller, or checks and takes out.

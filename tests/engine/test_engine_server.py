@@ -16,10 +16,10 @@ import pytest_asyncio
 
 from engine_adapter.client.base import CHAT_PATH, EngineCall, EngineFacts
 from engine_adapter.client.http import HttpEngineClient
+from engine_adapter.client.rid import new_rid
 from engine_adapter.liveness import EngineNotProven, verify_engine
 from engine_adapter.refusal import EXIT_REFUSED
 from engine_adapter.scheduling.request import RequestClass
-from engine_adapter.wire.rid import new_rid
 from tests.engine.engine_scripts import run_code
 from tests.fixtures.engine import START_LIMIT_S, RunningEngine, running_engine, tiny_settings
 from tests.fixtures.tiny_model import CONTEXT_TOKENS

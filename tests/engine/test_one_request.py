@@ -9,13 +9,13 @@ import psutil
 import pytest
 import pytest_asyncio
 
+from api.errors import InvalidRequest
+from api.numbers import check_numbers
 from engine_adapter.client.base import CHAT_PATH, COMPLETIONS_PATH, EngineCall
 from engine_adapter.client.http import HttpEngineClient
+from engine_adapter.client.rid import new_rid
 from engine_adapter.liveness import verify_engine
 from engine_adapter.scheduling.request import RequestClass
-from engine_adapter.wire.errors import InvalidRequest
-from engine_adapter.wire.numbers import check_numbers
-from engine_adapter.wire.rid import new_rid
 from tests.fixtures.engine import START_LIMIT_S, RunningEngine
 
 

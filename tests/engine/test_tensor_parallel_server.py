@@ -30,8 +30,8 @@ from coserve.local.part import Part, PartPlan
 from coserve.local.ports import free_port
 from coserve.local.probes import answers_200
 from coserve.local.process import ManagedProcess
+from engine_adapter.client.rid import new_rid
 from engine_adapter.engine_process import engine_command
-from engine_adapter.wire.rid import new_rid
 from tests.fixtures.engine import TOKENIZER, tiny_settings
 from tests.fixtures.second_node import second_node
 

@@ -28,11 +28,11 @@ from engine_adapter.scheduling.builder import UNBOUNDED_S
 from engine_adapter.scheduling.latency import LatencyModel
 from engine_adapter.scheduling.plan import StepPlan
 from engine_adapter.scheduling.policies.base import PolicyBase
-from engine_adapter.scheduling.policies.multires import UNKNOWN_TOKENS
 from engine_adapter.scheduling.policies.settings import PolicySettings
 from engine_adapter.scheduling.ranked import Ranked
 from engine_adapter.scheduling.request import Phase, RequestRow, pages_for
 from engine_adapter.scheduling.snapshot import Snapshot
+from lab.policies.multires import UNKNOWN_TOKENS
 
 BLOCK = 32
 LENGTH_RANGE = 128

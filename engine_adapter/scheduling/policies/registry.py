@@ -9,21 +9,21 @@ from engine_adapter.scheduling.policies.base import SchedulingPolicy
 from engine_adapter.scheduling.policies.bros import Bros
 from engine_adapter.scheduling.policies.conserve_v1 import ConserveV1
 from engine_adapter.scheduling.policies.conserve_v2 import ConserveV2
-from engine_adapter.scheduling.policies.distserve import DistServe
 from engine_adapter.scheduling.policies.ecoserve import EcoServe, EcoServeD, EcoServeSd, EcoServeSdo
-from engine_adapter.scheduling.policies.fastgen import FastGen
-from engine_adapter.scheduling.policies.fastserve import FastServe
-from engine_adapter.scheduling.policies.multires import MultiRes
 from engine_adapter.scheduling.policies.non_preemptive import NonPreemptive
 from engine_adapter.scheduling.policies.online_only import OnlineOnly
-from engine_adapter.scheduling.policies.orca import Orca
-from engine_adapter.scheduling.policies.random_valid import RandomValid
-from engine_adapter.scheduling.policies.round_robin import RoundRobin
 from engine_adapter.scheduling.policies.sarathi_p import SarathiP
 from engine_adapter.scheduling.policies.settings import PolicySettings
-from engine_adapter.scheduling.policies.sglang_priority import SglangNoPreemption, SglangPriority
-from engine_adapter.scheduling.policies.vllm import Vllm, VllmSwap
-from engine_adapter.scheduling.policies.xllm import Xllm
+from lab.policies.distserve import DistServe
+from lab.policies.fastgen import FastGen
+from lab.policies.fastserve import FastServe
+from lab.policies.multires import MultiRes
+from lab.policies.orca import Orca
+from lab.policies.random_valid import RandomValid
+from lab.policies.round_robin import RoundRobin
+from lab.policies.sglang_priority import SglangNoPreemption, SglangPriority
+from lab.policies.vllm import Vllm, VllmSwap
+from lab.policies.xllm import Xllm
 
 DEFAULT_POLICY = "conserve_v2"
 # Runs while nothing is known about how long steps take.

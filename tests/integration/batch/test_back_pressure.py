@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import text
 
-from batch.dispatch import DispatchLimits
+from batch.run.dispatch import DispatchLimits
 from engine_adapter.client.fake_engine import FakeEngine, FakeSettings, Refused, flat_error
 from engine_adapter.client.fake_script import Script
 from engine_adapter.client.fake_server import serving

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sqlalchemy import text
 
-from batch.dispatch import DispatchLimits
-from batch.outbox import FLUSH_BYTES, Outbox
+from batch.run.dispatch import DispatchLimits
+from batch.run.results import FLUSH_BYTES, Outbox
 from engine_adapter.client.http import HttpEngineClient
 from store.repositories import result as results
 from store.repositories import row as rows

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from batch import lease
-from batch.finalize import finalize
-from batch.lease import LeaseTimes
-from batch.quarantine import DISPATCHER_CODE, MAX_DISPATCHER_LOSSES
-from batch.reap import reap
+from batch.finish.finalize import finalize
+from batch.run import lease
+from batch.run.lease import LeaseTimes
+from batch.run.quarantine import DISPATCHER_CODE, MAX_DISPATCHER_LOSSES
+from batch.run.reap import reap
 from batch.states import BatchStatus
 from engine_adapter.client.base import EngineCall, EngineReply
 from engine_adapter.client.fake import FakeEngine, FakeEngineClient

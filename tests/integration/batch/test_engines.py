@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from sqlalchemy import text
 
-from batch.dispatch import Dispatcher, DispatchLimits, Ending
+from batch.run.dispatch import Dispatcher, DispatchLimits, Ending
 from engine_adapter.client.fake_engine import FakeSettings
 from engine_adapter.client.fake_server import serving
 from engine_adapter.client.http import HttpEngineClient

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from batch.cancel import cancel
-from batch.dispatch import DispatchLimits
-from batch.finalize import finalize
+from batch.finish.cancel import cancel
+from batch.finish.finalize import finalize
+from batch.run.dispatch import DispatchLimits
 from engine_adapter.client.http import HttpEngineClient
 from store.repositories import usage as usages
 from store.session import Database

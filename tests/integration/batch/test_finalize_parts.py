@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from batch import collect
-from batch.clock import ManualClock
 from batch.files.base import ByteRange, FileStore, StoredObject
 from batch.files.local import LocalFileStore
 from batch.files.memory import MemoryFileStore
 from batch.files.parts import check_there, stream_file
-from batch.finalize import RUN_S, finalize
+from batch.finish import collect
+from batch.finish.finalize import RUN_S, finalize
 from batch.states import BatchStatus
 from engine_adapter.client.http import HttpEngineClient
+from service.clock import ManualClock
 from store.models import File
 from store.repositories import file as files
 from store.session import Database

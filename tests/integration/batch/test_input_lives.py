@@ -18,19 +18,19 @@ from hypothesis.stateful import (
 )
 from sqlalchemy import text
 
-from batch.cancel import cancel
-from batch.collect import collect_files, delete_file
-from batch.create import create
-from batch.errors import FileInUse, FileNotFound, InvalidInputFile
+from api.batch_errors import FileInUse, FileNotFound, InvalidInputFile
+from api.batch_shapes import CreateBatch
+from api.errors import Conflict
 from batch.files.memory import MemoryFileStore
-from batch.finalize import finalize
+from batch.finish.cancel import cancel
+from batch.finish.collect import collect_files, delete_file
+from batch.finish.finalize import finalize
+from batch.intake.create import create
+from batch.intake.validate import validate
 from batch.rerun import retry_failed
-from batch.schemas import CreateBatch
 from batch.states import LIVE_BATCH
 from batch.steer import pause, resume
-from batch.validate import validate
 from engine_adapter.client.base import CHAT_PATH
-from engine_adapter.wire.errors import Conflict
 from store.models import DEFAULT_PROJECT_ID
 from store.session import Database
 from tests.fixtures.batches import add_file, end_window, line

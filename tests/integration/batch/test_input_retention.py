@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import text
 
-from batch.collect import collect_files
-from batch.finalize import finalize
+from batch.finish.collect import collect_files
+from batch.finish.finalize import finalize
 from batch.rerun import retry_failed
 from batch.states import LIVE_BATCH, BatchStatus
 from batch.steer import pause, resume

@@ -15,25 +15,25 @@ from typing import TypeVar
 from sqlalchemy import select, text
 from sqlalchemy.exc import InterfaceError, OperationalError
 
-from batch import idempotency
-from batch.arrivals import StoredArrivals, collect_arrivals
-from batch.clock import SystemClock
-from batch.collect import collect_files, delete_file
-from batch.errors import FileNotFound
+from api.batch_errors import FileNotFound
+from api.batch_shapes import CreateBatch
+from api.usage import TokenUsage
 from batch.files.memory import MemoryFileStore
-from batch.finalize import finalize
-from batch.intake import RowSource
+from batch.finish.collect import collect_files, delete_file
+from batch.finish.finalize import finalize
+from batch.intake import idempotency
+from batch.intake.arrivals import StoredArrivals, collect_arrivals
+from batch.intake.upload import receive
+from batch.intake.validate import validate
 from batch.queue import MemoryQueue
-from batch.schemas import CreateBatch
+from batch.run.claim import RowSource
 from batch.states import BatchStatus
-from batch.upload import receive
-from batch.validate import validate
 from engine_adapter.client.http import HttpEngineClient
 from engine_adapter.scheduling.request import RequestClass
-from engine_adapter.wire.usage import TokenUsage
 from gateway.auth.principal import Principal
 from gateway.auth.usage import UsageRecorder
 from gateway.observability.metrics import Metrics
+from service.clock import SystemClock
 from store.models import DEFAULT_PROJECT_ID, File
 from store.repositories import usage as usages
 from store.session import Database

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from batch.finalize import finalize
-from batch.quarantine import FAILURE_CODE, MAX_LOSSES
+from batch.finish.finalize import finalize
+from batch.run.quarantine import FAILURE_CODE, MAX_LOSSES
 from batch.states import BatchStatus
 from engine_adapter.client.http import HttpEngineClient
 from store.session import Database

@@ -7,8 +7,8 @@ import random
 
 import orjson
 
+from batch.intake.validate import validate
 from batch.states import BatchStatus
-from batch.validate import validate
 from store.repositories import row as rows
 from store.session import Database
 from tests.fixtures.batches import MODEL, Bench, add_validating

@@ -6,13 +6,13 @@ import asyncio
 
 import pytest
 
-from batch.cancel import cancel
-from batch.errors import BatchNotFound
-from batch.finalize import finalize
+from api.batch_errors import BatchNotFound
+from api.errors import Conflict
+from batch.finish.cancel import cancel
+from batch.finish.finalize import finalize
 from batch.rerun import retry_failed
 from batch.states import BatchStatus
 from engine_adapter.client.http import HttpEngineClient
-from engine_adapter.wire.errors import Conflict
 from store.models import DEFAULT_PROJECT_ID, Batch
 from store.repositories import file as files
 from store.session import Database

@@ -25,19 +25,19 @@ from hypothesis.stateful import (
 )
 from sqlalchemy import text
 
-from batch.cancel import cancel
-from batch.expire import expire
+from api.errors import Conflict
 from batch.files.memory import MemoryFileStore
-from batch.finalize import finalize
-from batch.output import line_id
+from batch.finish.cancel import cancel
+from batch.finish.expire import expire
+from batch.finish.finalize import finalize
+from batch.finish.output import line_id
 from batch.queue import MemoryQueue
-from batch.reap import reap
 from batch.rerun import retry_failed
+from batch.run.reap import reap
 from batch.states import BatchStatus
 from batch.steer import pause, resume
-from batch.sweep import sweep
 from batch.transition import all_rows_closed, move
-from engine_adapter.wire.errors import Conflict
+from batch.worker.sweep import sweep
 from store.repositories import batch as batches
 from store.repositories import dispatcher as dispatchers
 from store.repositories import result as results

@@ -6,14 +6,14 @@ import asyncio
 
 import pytest
 
-from batch.dispatch import DispatchLimits
-from batch.errors import BatchNotFound
-from batch.finalize import finalize
+from api.batch_errors import BatchNotFound
+from api.errors import Conflict, InvalidRequest
+from batch.finish.finalize import finalize
+from batch.run.dispatch import DispatchLimits
 from batch.states import BatchStatus
 from batch.steer import STEERABLE, pause, prioritize, resume
 from batch.transition import move
 from engine_adapter.client.http import HttpEngineClient
-from engine_adapter.wire.errors import Conflict, InvalidRequest
 from store.models import DEFAULT_PROJECT_ID, Batch
 from store.session import Database
 from tests.fixtures.batches import (

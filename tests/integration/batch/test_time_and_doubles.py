@@ -11,17 +11,17 @@ from datetime import datetime, timedelta
 import pytest
 from sqlalchemy import text
 
-from batch import lease
-from batch.clock import SystemClock
-from batch.dispatch import Ending
-from batch.finalize import finalize
-from batch.lease import LeaseLost, LeaseTimes
+from batch.finish.finalize import finalize
+from batch.intake.validate import validate
 from batch.queue import STAGES
-from batch.reap import reap
+from batch.run import lease
+from batch.run.dispatch import Ending
+from batch.run.lease import LeaseLost, LeaseTimes
+from batch.run.reap import reap
 from batch.states import BatchStatus
-from batch.sweep import sweep
-from batch.validate import validate
+from batch.worker.sweep import sweep
 from engine_adapter.client.http import HttpEngineClient
+from service.clock import SystemClock
 from store.repositories import row as rows
 from store.repositories.row import PutBack
 from store.session import Database

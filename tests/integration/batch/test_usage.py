@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from batch.cancel import cancel
+from batch.finish.cancel import cancel
 from engine_adapter.client.base import TokenUsage
 from engine_adapter.client.fake_engine import FakeEngine
 from engine_adapter.client.http import HttpEngineClient

@@ -18,8 +18,8 @@ import openai
 import orjson
 import pytest
 
-from batch.finalize import finalize
-from batch.validate import validate
+from batch.finish.finalize import finalize
+from batch.intake.validate import validate
 from coserve.local import postgres, valkey
 from engine_adapter.client.fake_engine import FakeEngine, FakeSettings
 from engine_adapter.client.fake_server import serving

@@ -11,8 +11,8 @@ from typing import Any
 import orjson
 from sqlalchemy import text
 
-from batch.collect import collect_files
-from batch.finalize import finalize
+from batch.finish.collect import collect_files
+from batch.finish.finalize import finalize
 from batch.queue import STAGES
 from engine_adapter.client.http import HttpEngineClient
 from tests.fixtures.batches import PATIENCE_S, Bench, end_window, until_status

@@ -9,7 +9,7 @@ import openai
 import pytest
 from sqlalchemy import text
 
-from batch.collect import collect_responses
+from batch.finish.collect import collect_responses
 from tests.fixtures.response_events import check_response, read_stream
 from tests.integration.contract.conftest import MODEL, Live, error_of
 

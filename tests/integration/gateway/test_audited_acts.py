@@ -10,8 +10,8 @@ import pytest
 from openai.types import Batch
 from sqlalchemy import select
 
-from batch.finalize import finalize
-from batch.validate import validate
+from batch.finish.finalize import finalize
+from batch.intake.validate import validate
 from store.models import DEFAULT_ORGANIZATION_ID, AuditEntry, WebhookDelivery
 from store.repositories import audit, event
 from store.session import Database

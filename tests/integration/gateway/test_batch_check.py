@@ -10,7 +10,7 @@ import orjson
 import pytest
 from openai import AsyncOpenAI
 
-from batch.validate import validate
+from batch.intake.validate import validate
 from store.session import Database
 from tests.fixtures.api import Api
 from tests.integration.gateway.test_batches import CHAT, line, upload

@@ -8,9 +8,9 @@ import openai
 import pytest
 from openai import AsyncOpenAI
 
+from batch.intake.validate import validate
 from batch.states import BatchStatus
 from batch.transition import move
-from batch.validate import validate
 from gateway.batch_shapes import shape
 from store.repositories import batch as batches
 from store.session import Database

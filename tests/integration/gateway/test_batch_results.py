@@ -10,9 +10,9 @@ import openai
 import orjson
 import pytest
 
-from batch.dispatch import DispatchLimits
 from batch.files import FileStore
-from batch.finalize import finalize
+from batch.finish.finalize import finalize
+from batch.run.dispatch import DispatchLimits
 from batch.states import BatchStatus
 from engine_adapter.client.fake_engine import FakeEngine, FakeSettings
 from engine_adapter.client.fake_server import serving

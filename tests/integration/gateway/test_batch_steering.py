@@ -9,9 +9,9 @@ import pytest
 from openai import AsyncOpenAI
 from openai.types import Batch
 
+from batch.intake.validate import validate
 from batch.states import BatchStatus
 from batch.transition import move
-from batch.validate import validate
 from store.session import Database
 from tests.fixtures.api import Api
 from tests.integration.gateway.test_batches import CHAT, line, upload

@@ -11,11 +11,11 @@ import orjson
 import pytest
 from openai import AsyncOpenAI
 
-from batch.collect import collect_files
-from batch.schemas import BatchObject
+from api.batch_shapes import BatchObject
+from batch.finish.collect import collect_files
+from batch.intake.validate import validate
 from batch.states import BatchStatus
 from batch.transition import move
-from batch.validate import validate
 from store.models import File
 from store.session import Database
 from tests.fixtures.api import Api

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from batch.dispatch import DispatchLimits
+from batch.run.dispatch import DispatchLimits
 from engine_adapter.client.fake_engine import FakeEngine, FakeSettings
 from engine_adapter.client.fake_server import serving
 from engine_adapter.client.http import HttpEngineClient

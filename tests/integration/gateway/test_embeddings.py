@@ -13,8 +13,8 @@ import openai
 import orjson
 import pytest
 
-from batch.finalize import finalize
-from batch.validate import validate
+from batch.finish.finalize import finalize
+from batch.intake.validate import validate
 from engine_adapter.client.base import EMBEDDINGS_PATH
 from engine_adapter.client.fake import FakeEngine, FakeSettings
 from engine_adapter.client.fake_server import serving

@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import text
 
 from batch.queue import MemoryQueue
-from batch.sweep import sweep
+from batch.worker.sweep import sweep
 from coserve.local.ports import free_port
 from gateway.settings import GatewaySettings
 from store.repositories import engine as engines

@@ -13,9 +13,9 @@ import openai
 import orjson
 import pytest
 
+from api.engine_errors import ENGINE_LOST
 from engine_adapter.client.fake import FakeEngine, FakeSettings
 from engine_adapter.client.fake_server import serving
-from engine_adapter.wire.engine_errors import ENGINE_LOST
 from gateway.settings import GatewaySettings
 from store.repositories import engine as engines
 from store.session import Database

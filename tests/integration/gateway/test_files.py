@@ -10,7 +10,7 @@ import openai
 import pytest
 from sqlalchemy import func, select, text
 
-from batch.collect import collect_files
+from batch.finish.collect import collect_files
 from store.models import File
 from store.session import Database
 from tests.fixtures.api import Api

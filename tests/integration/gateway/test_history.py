@@ -15,13 +15,13 @@ import pytest
 from alembic import command
 from sqlalchemy import text
 
-from batch.clock import SystemClock
 from engine_adapter.client.base import EngineFacts
 from engine_adapter.scheduling.distribution import EDGES_S
 from gateway.history.reading import WINDOWS, read
 from gateway.history.recorder import HistoryRecorder
 from gateway.history.series import ENGINE, NUM_OF_DISTRIBUTION
 from gateway.observability.latency_metrics import LatencyMetrics
+from service.clock import SystemClock
 from store.repositories import history
 from store.repositories.history import STEPS, Figures
 from store.session import Database

@@ -11,7 +11,7 @@ from openai import AsyncOpenAI
 from openai.types import Batch, FileObject
 from sqlalchemy import text
 
-from batch.idempotency import MAX_KEY_CHARS, collect_keys
+from batch.intake.idempotency import MAX_KEY_CHARS, collect_keys
 from store.session import Database
 from tests.fixtures.api import Api
 from tests.integration.gateway.test_batches import CHAT, line, upload

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from engine_adapter.wire.errors import AuthenticationFailed
+from api.errors import AuthenticationFailed
 from gateway.auth.keys import NOTED_S, KeyRing
 from gateway.auth.principal import Principal
 from store.models import DEFAULT_PROJECT_ID, ApiKey

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import text
 
-from engine_adapter.wire.errors import AuthenticationFailed
+from api.errors import AuthenticationFailed
 from gateway.auth import keys as ring
 from gateway.auth.keys import KeyRing
 from store.models import DEFAULT_PROJECT_ID

@@ -8,7 +8,7 @@ import openai
 import orjson
 import pytest
 
-from batch.validate import validate
+from batch.intake.validate import validate
 from store.repositories import engine as engines
 from store.session import Database
 from tests.fixtures.api import Api

@@ -10,7 +10,7 @@ import orjson
 import pytest
 from sqlalchemy import text
 
-from batch import project_limits
+from batch.intake import project_limits
 from store.session import Database
 from tests.fixtures.api import Api
 from tests.integration.gateway.conftest import Online

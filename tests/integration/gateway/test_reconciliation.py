@@ -8,7 +8,7 @@ import random
 import httpx
 import pytest
 
-from engine_adapter.wire.usage import TokenUsage
+from api.usage import TokenUsage
 from gateway.lifespan import FLUSH_S
 from store.models import DEFAULT_PROJECT_ID, Usage
 from store.repositories import usage as usages

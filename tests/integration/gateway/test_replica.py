@@ -8,12 +8,12 @@ from pathlib import Path
 
 from sqlalchemy import make_url, text
 
-from batch.clock import SystemClock
 from batch.files import make_file_store
 from engine_adapter.client.fake import FakeEngine, FakeSettings
 from engine_adapter.client.fake_server import serving
 from gateway.replica import MAX_LAG_S, Readings
 from gateway.settings import GatewaySettings
+from service.clock import SystemClock
 from store.session import Database
 from tests.fixtures.batches import PATIENCE_S, add_validating, line
 from tests.fixtures.online import running_gateway

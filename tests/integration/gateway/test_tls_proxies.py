@@ -18,7 +18,7 @@ from store.repositories import key as keys
 from store.session import Database
 from tests.fixtures.dashboard import log_in
 from tests.fixtures.tls_proxies import PROXIES, tls_proxy
-from tests.integration.gateway.test_strangers import gateway
+from tests.integration.gateway.http.test_per_address_limits import gateway
 
 pytestmark = pytest.mark.proxies
 

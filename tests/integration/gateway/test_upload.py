@@ -9,8 +9,8 @@ import httpx
 import orjson
 import pytest
 
-from batch.upload import MAX_BATCH_FILE_BYTES
-from gateway.refusal import LINGER_BYTES
+from batch.intake.upload import MAX_BATCH_FILE_BYTES
+from gateway.http.refusal import LINGER_BYTES
 from tests.fixtures.api import Api
 
 BOUNDARY = "b0undary"

@@ -15,9 +15,9 @@ from httpx import ASGITransport
 from openai.types import Upload
 from sqlalchemy import text
 
-from batch import parted_upload
 from batch.files import FileStore
-from gateway.app import create_app
+from batch.intake import parted_upload
+from gateway.http.app import create_app
 from store.session import Database
 from tests.fixtures.api import Api
 

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from api.usage import TokenUsage
 from engine_adapter.scheduling.request import RequestClass
-from engine_adapter.wire.usage import TokenUsage
 from gateway.auth.principal import Principal
 from gateway.auth.usage import UsageRecorder
 from gateway.observability.metrics import Metrics

@@ -10,8 +10,8 @@ from openai.types import Batch
 from sqlalchemy import text
 from typer.testing import CliRunner, Result
 
-from batch.finalize import finalize
-from batch.validate import validate
+from batch.finish.finalize import finalize
+from batch.intake.validate import validate
 from coserve.commands.batch import app
 from engine_adapter.client.base import CHAT_PATH
 from store.session import Database

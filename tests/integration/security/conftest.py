@@ -22,7 +22,7 @@ from fastapi import FastAPI
 from coserve.local.ports import free_port
 from engine_adapter.client.fake import FakeEngine, FakeSettings
 from engine_adapter.client.fake_server import serving
-from gateway.app import create_app
+from gateway.http.app import create_app
 from gateway.settings import GatewaySettings
 from store.models import DEFAULT_PROJECT_ID
 from store.repositories import key as keys

@@ -17,13 +17,13 @@ from aiohttp.typedefs import Handler
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from batch.line import parse_line, read_body
+from batch.intake.line import parse_line, read_body
 from engine_adapter.client.base import CHAT_PATH, COMPLETIONS_PATH, EngineCall
 from engine_adapter.client.encoding import encode
 from engine_adapter.client.fake import FakeEngine
+from engine_adapter.client.fields import CHAT_FIELDS, COMPLETION_FIELDS, PRIORITIES
+from engine_adapter.client.rid import is_rid, new_rid
 from engine_adapter.scheduling.request import RequestClass
-from engine_adapter.wire.fields import CHAT_FIELDS, COMPLETION_FIELDS, PRIORITIES
-from engine_adapter.wire.rid import is_rid, new_rid
 from tests.integration.security.conftest import MODEL, Inside, chat
 
 # Every field of SGLang 0.5.16's chat and completion requests that we do not pass on.

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from sqlalchemy import text
 
-from batch.finalize import finalize
+from batch.finish.finalize import finalize
 from batch.states import BatchStatus
 from engine_adapter.client.fake_engine import FakeEngine
 from engine_adapter.client.fake_server import serving

@@ -23,8 +23,8 @@ from bench.ablation import (
 )
 from engine_adapter.scheduling.policies.registry import create_policy
 from engine_adapter.scheduling.targets import Slo
-from engine_adapter.simulator.replay import Replay
-from engine_adapter.workload.traces import HEADER
+from lab.simulator.replay import Replay
+from lab.workload.traces import HEADER
 
 DEVICE = "h200-llama-3.1-8b"
 NOWHERE = Path("nowhere")

@@ -56,7 +56,7 @@ def test_a_command_is_one_that_there_is(page: str, command: str, tmp_path: Path)
 def test_the_simulation_of_capacity_planning_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from engine_adapter.simulator.__main__ import main
+    from lab.simulator.__main__ import main
 
     (command,) = {one for page, one in EVERY if page == "capacity" and one.startswith("simulate")}
     short = ["--duration", "3", "--lead", "1", "--outstanding", "40", "--out", str(tmp_path)]

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
+from api.chat_request import check_chat
+from api.completion_request import check_completion
+from api.embedding_request import check_embedding
+from api.json_shape import check_shape
+from api.responses.items import listed, messages_of
+from api.responses.request import check_response
+from api.tool_calls import ToolOffer, whole_message
 from engine_adapter.client.base import CHAT_PATH, COMPLETIONS_PATH
-from engine_adapter.wire.chat_request import check_chat
-from engine_adapter.wire.completion_request import check_completion
-from engine_adapter.wire.embedding_request import check_embedding
-from engine_adapter.wire.estimate import prompt_tokens
-from engine_adapter.wire.json_shape import check_shape
-from engine_adapter.wire.responses.items import listed, messages_of
-from engine_adapter.wire.responses.request import check_response
-from engine_adapter.wire.tool_calls import ToolOffer, whole_message
+from engine_adapter.client.estimate import prompt_tokens
 
 MOST = 9.0
 

@@ -10,8 +10,8 @@ import uvicorn
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from gateway.connection import ConnectionLimits, guarded
-from gateway.transport import answer_of
+from gateway.http.connection import ConnectionLimits, guarded
+from gateway.http.transport import answer_of
 from tests.fixtures.listening import listening
 
 REQUEST = "GET {} HTTP/1.1\r\nhost: t\r\n{}\r\n"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from batch.errors import StoredObjectMissing
+from api.batch_errors import StoredObjectMissing
 from batch.files import ByteRange, FileStore
 from batch.files.local import LocalFileStore
 from batch.files.memory import MemoryFileStore

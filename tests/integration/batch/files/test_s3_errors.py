@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from batch.errors import StorageFull, StorageUnavailable, StoredObjectMissing
+from api.batch_errors import StorageFull, StorageUnavailable, StoredObjectMissing
 from batch.files import FileStore, file_store_from_url
 
 ANSWER = """<?xml version="1.0" encoding="UTF-8"?>

@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from batch.dispatch import Dispatcher, DispatchLimits
-from batch.errors import StorageUnavailable, StoredObjectMissing
+from api.batch_errors import StorageUnavailable, StoredObjectMissing
 from batch.files.s3 import ObjectFileStore
-from batch.finalize import finalize
+from batch.finish.finalize import finalize
+from batch.intake.validate import validate
 from batch.queue import MemoryQueue
+from batch.run.dispatch import Dispatcher, DispatchLimits
 from batch.states import BatchStatus
-from batch.validate import validate
 from engine_adapter.client.http import HttpEngineClient
 from store.session import Database
 from tests.fixtures.batches import Bench, add_validating, file_lines, line, read_batch

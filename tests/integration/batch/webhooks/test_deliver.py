@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from batch.clock import SystemClock
 from batch.files.memory import MemoryFileStore
 from batch.states import BatchStatus
 from batch.transition import move
@@ -17,6 +16,7 @@ from batch.webhooks.deliver import KEPT_S, collect_deliveries, deliver
 from batch.webhooks.names import ReceiverNames
 from batch.webhooks.sender import Sender
 from batch.webhooks.targets import TargetPolicy
+from service.clock import SystemClock
 from store.models import WebhookEndpoint
 from store.repositories import webhook_delivery as deliveries
 from store.session import Database

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from batch.clock import SystemClock
 from batch.webhooks import endpoints as managed
 from batch.webhooks.names import ReceiverNames
 from batch.webhooks.sender import Sender
 from batch.webhooks.targets import TargetPolicy
+from service.clock import SystemClock
 from store.repositories import webhook_endpoint as endpoints
 from store.session import Database
 from tests.fixtures.receiver import LOOPBACK, receiving

@@ -14,12 +14,12 @@ from pathlib import Path
 import orjson
 import pytest
 
-from batch.clock import SystemClock
 from batch.webhooks import signature
 from batch.webhooks.events import body_of
 from batch.webhooks.names import ReceiverNames
 from batch.webhooks.sender import Attempt, Failure, Sender
 from batch.webhooks.targets import TargetPolicy
+from service.clock import SystemClock
 from tests.fixtures.receiver import LOOPBACK, receiving
 
 KEY = signature.new_key()

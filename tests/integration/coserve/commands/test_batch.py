@@ -10,10 +10,10 @@ import orjson
 import pytest
 from typer.testing import CliRunner, Result
 
+from batch.intake.upload import Upload, record
+from batch.intake.validate import validate
 from batch.states import BatchStatus
 from batch.transition import move
-from batch.upload import Upload, record
-from batch.validate import validate
 from coserve.commands.batch import app
 from store.models import DEFAULT_PROJECT_ID
 from store.repositories import arrival as arrivals

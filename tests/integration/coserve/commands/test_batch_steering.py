@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from batch.finalize import finalize
-from batch.validate import validate
+from batch.finish.finalize import finalize
+from batch.intake.validate import validate
 from store.session import Database
 from tests.fixtures.api import Api
 from tests.fixtures.batches import end_window, events_of, read_batch

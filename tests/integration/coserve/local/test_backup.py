@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import func, text
 
 from batch.files.local import LocalFileStore
-from batch.upload import Upload, record
+from batch.intake.upload import Upload, record
 from coserve.local.backup import BackupError, Kept, back_up, read_manifest, unpack
 from store.models import DEFAULT_PROJECT_ID, OutputPart, PartedUpload, UploadedPart
 from store.repositories import arrival as arrivals

@@ -8,8 +8,8 @@ import httpx
 import pytest
 from sqlalchemy import update
 
-from batch.finalize import finalize
-from batch.validate import validate
+from batch.finish.finalize import finalize
+from batch.intake.validate import validate
 from engine_adapter.client.fake import FakeEngineClient
 from engine_adapter.client.fake_engine import FakeEngine
 from gateway.settings import GatewaySettings

@@ -10,9 +10,9 @@ import httpx
 import pytest
 from sqlalchemy import update
 
-from batch.finalize import finalize
+from batch.finish.finalize import finalize
+from batch.intake.validate import validate
 from batch.queue import STAGES
-from batch.validate import validate
 from engine_adapter.client.fake import FakeEngineClient
 from engine_adapter.client.fake_engine import FakeEngine
 from store.models import Batch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx
 
-from batch.cancel import cancel
+from batch.finish.cancel import cancel
 from batch.queue import STAGES
 from store.models import DEFAULT_PROJECT_ID
 from tests.fixtures.batches import add_batch, events_of, line, read_batch

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
-from batch.clock import SystemClock
 from engine_adapter.client.fake import FakeEngineClient
 from engine_adapter.client.fake_engine import FakeEngine, FakeSettings
 from gateway.replica import Readings
+from service.clock import SystemClock
 from store.repositories import key as keys
 from store.session import Database
 from tests.fixtures.batches import add_batch, add_validating, line

@@ -6,8 +6,8 @@ import httpx
 import pytest
 from sqlalchemy import text
 
-from batch.cancel import cancel
-from batch.finalize import finalize
+from batch.finish.cancel import cancel
+from batch.finish.finalize import finalize
 from batch.queue import DISPATCH, STAGES
 from batch.steer import resume
 from engine_adapter.client.fake import FakeEngineClient

@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from batch.broker import Broker
+from api.errors import RateLimited
 from coserve.local.ports import free_port
-from engine_adapter.wire.errors import RateLimited
 from gateway.auth.principal import Principal
 from gateway.limits.at_once import Place, RequestsAtOnce
 from gateway.observability.metrics import Metrics
+from service.broker import Broker
 from store.types import new_id
 
 

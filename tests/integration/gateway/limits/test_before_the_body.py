@@ -9,7 +9,7 @@ import orjson
 import pytest
 from redis.asyncio import Redis
 
-from gateway.app import Gateway
+from gateway.http.app import Gateway
 from gateway.limits.valkey import SINCE_KEY
 from store.session import Database
 from tests.integration.gateway.conftest import Online

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 import pytest
 from redis.asyncio import Redis
 
-from batch.broker import Broker
 from gateway.limits.buckets import (
     LOST_BACKLOG_US,
     MAX_BACKLOG_US,
@@ -20,6 +19,7 @@ from gateway.limits.buckets import (
 )
 from gateway.limits.leases import LeasedBuckets
 from gateway.limits.valkey import SINCE_KEY, ValkeyBuckets
+from service.broker import Broker
 
 PATIENCE_S = 30.0
 SLACK_US = 2_000_000

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from batch.broker import Broker
+from api.errors import RateLimited
 from coserve.local import valkey
 from coserve.local.process import ManagedProcess
-from engine_adapter.wire.errors import RateLimited
 from gateway.auth.principal import Principal
 from gateway.limits.buckets import MAX_BACKLOG_US, Charge
 from gateway.limits.limiter import RETRY_S, RateLimiter
 from gateway.limits.rates import UNSET, Rates
 from gateway.limits.valkey import ValkeyBuckets
 from gateway.observability.metrics import Metrics
+from service.broker import Broker
 from tests.fixtures.servers import wait_for
 
 PATIENCE_S = 10.0

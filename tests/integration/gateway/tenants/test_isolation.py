@@ -15,7 +15,7 @@ import pytest
 from fastapi.routing import APIRoute
 from sqlalchemy import select
 
-from gateway.app import API_ROUTERS
+from gateway.http.app import API_ROUTERS
 from store.models import File
 from store.repositories import project as projects
 from store.repositories import response as responses

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from batch.finalize import finalize
+from batch.finish.finalize import finalize
 from engine_adapter.client.fake import FakeEngineClient
 from engine_adapter.client.fake_engine import FakeEngine
 from store.repositories import batch_browser, overview

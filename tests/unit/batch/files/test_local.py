@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batch.errors import StorageFull
+from api.batch_errors import StorageFull
 from batch.files import file_store_from_url, local
 from batch.files.base import ByteRange
 from batch.files.local import LocalFileStore

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batch.errors import StoredObjectMissing
+from api.batch_errors import StoredObjectMissing
 from batch.files import ByteRange
 from batch.files.memory import MemoryFileStore
 from batch.files.parts import check_there, delete_file, part_key, stream_file

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from batch.clock import SystemClock
 from batch.webhooks.names import ReceiverNames, checked_servers
 from batch.webhooks.sender import Sender
 from batch.webhooks.targets import RefusedTarget, TargetPolicy, UnresolvedTarget
+from service.clock import SystemClock
 from tests.fixtures.loops import NamingLoop
 
 NUM_ENDPOINTS = 8

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batch.clock import SystemClock
 from batch.webhooks import signature
+from service.clock import SystemClock
 
 CLIENT = openai.OpenAI(api_key="none")
 

@@ -8,10 +8,10 @@ from bench.coserve_bench.capacity import (
     is_overloaded,
     probe_requests,
 )
-from engine_adapter.workload.harness import RunResult
-from engine_adapter.workload.records import RequestRecord
-from engine_adapter.workload.summary import SystemRun
-from engine_adapter.workload.traces import TraceRequest
+from lab.workload.harness import RunResult
+from lab.workload.records import RequestRecord
+from lab.workload.summary import SystemRun
+from lab.workload.traces import TraceRequest
 
 
 def test_a_probe_has_the_work_of_the_trace_and_no_straggler() -> None:

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from bench.coserve_bench.ceiling import CHUNKS, Ceiling, OfflineShape, ceiling
 from engine_adapter.scheduling.latency import Coefficients, PolynomialModel, StepLoad
-from engine_adapter.workload.harness import RunResult
-from engine_adapter.workload.records import RequestRecord
-from engine_adapter.workload.summary import SystemRun, Targets
+from lab.workload.harness import RunResult
+from lab.workload.records import RequestRecord
+from lab.workload.summary import SystemRun, Targets
 
 SHAPE = OfflineShape(input_tokens=1024, output_tokens=64, slots=8, max_chunk_tokens=512)
 

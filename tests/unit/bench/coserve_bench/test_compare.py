@@ -12,10 +12,10 @@ from bench.coserve_bench.compare import GAUGES, Comparison, Overloaded, differen
 from bench.coserve_bench.engine_run import EngineFailed
 from bench.coserve_bench.options import parse_options
 from bench.coserve_bench.systems import System
-from engine_adapter.workload.harness import Load, RunResult
-from engine_adapter.workload.records import RequestRecord
-from engine_adapter.workload.summary import SystemRun
 from gateway.observability.runtime_metrics import FAMILIES
+from lab.workload.harness import Load, RunResult
+from lab.workload.records import RequestRecord
+from lab.workload.summary import SystemRun
 
 
 class WithoutEngines(Comparison):

@@ -8,7 +8,7 @@ import pytest
 from bench.coserve_bench.loads import load_of, mean_rate, online_trace, prompt_maker
 from bench.coserve_bench.options import Options, emulated_table, parse_options
 from bench.coserve_bench.systems import find_system
-from engine_adapter.workload.traces import TraceRequest
+from lab.workload.traces import TraceRequest
 
 
 def options(tmp_path: Path, *argv: str) -> Options:

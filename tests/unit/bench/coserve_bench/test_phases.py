@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from bench.coserve_bench.phases import off_phases
-from engine_adapter.workload.harness import RunResult
-from engine_adapter.workload.records import RequestRecord
-from engine_adapter.workload.summary import SystemRun
+from lab.workload.harness import RunResult
+from lab.workload.records import RequestRecord
+from lab.workload.summary import SystemRun
 
 
 def run(samples: list[tuple[float, int, int]], last_token_s: float) -> SystemRun:

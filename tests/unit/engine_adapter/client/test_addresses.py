@@ -8,10 +8,10 @@ from collections.abc import Callable, Coroutine
 
 import pytest
 
+from api.errors import EngineUnavailable
 from engine_adapter.client.addresses import Addresses
 from engine_adapter.client.connections import Connections, NotConnected
 from engine_adapter.client.http import HttpEngineClient
-from engine_adapter.wire.errors import EngineUnavailable
 from tests.fixtures.loops import NamingLoop
 
 ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from api.errors import EngineUnavailable
 from engine_adapter.client.base import (
     CHAT_PATH,
     COMPLETIONS_PATH,
@@ -14,8 +15,7 @@ from engine_adapter.client.base import (
 )
 from engine_adapter.client.choices import complete
 from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
-from engine_adapter.wire.errors import EngineUnavailable
-from engine_adapter.wire.rid import new_rid
+from engine_adapter.client.rid import new_rid
 
 
 def call_of(path: str, **body: Any) -> EngineCall:

@@ -10,6 +10,8 @@ from typing import Any
 import orjson
 import pytest
 
+from api.errors import ApiError, EngineUnavailable
+from api.usage import TokenUsage
 from engine_adapter.client.base import (
     CHAT_PATH,
     COMPLETIONS_PATH,
@@ -20,9 +22,7 @@ from engine_adapter.client.base import (
 from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
 from engine_adapter.client.fake_server import serving
 from engine_adapter.client.http import HttpEngineClient
-from engine_adapter.wire.errors import ApiError, EngineUnavailable
-from engine_adapter.wire.rid import new_rid
-from engine_adapter.wire.usage import TokenUsage
+from engine_adapter.client.rid import new_rid
 
 
 @dataclass

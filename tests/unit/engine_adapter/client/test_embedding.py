@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
+from api.errors import EngineUnavailable
+from api.usage import TokenUsage
 from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH, EngineCall, EngineClient
 from engine_adapter.client.embedding import MAX_AT_ONCE, embed
 from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
 from engine_adapter.client.fake_server import serving
 from engine_adapter.client.http import HttpEngineClient
-from engine_adapter.wire.errors import EngineUnavailable
-from engine_adapter.wire.request_class import RequestClass
-from engine_adapter.wire.rid import new_rid
-from engine_adapter.wire.usage import TokenUsage
+from engine_adapter.client.request_class import RequestClass
+from engine_adapter.client.rid import new_rid
 
 
 @pytest.fixture

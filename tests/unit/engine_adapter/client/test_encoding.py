@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
+from api.errors import InvalidRequest
 from engine_adapter.client.base import (
     CHAT_PATH,
     COMPLETIONS_PATH,
@@ -14,8 +15,7 @@ from engine_adapter.client.base import (
     RequestClass,
 )
 from engine_adapter.client.encoding import encode, engine_body, wall_s
-from engine_adapter.wire.errors import InvalidRequest
-from engine_adapter.wire.rid import new_rid
+from engine_adapter.client.rid import new_rid
 
 CHAT: dict[str, Any] = {
     "model": "m",

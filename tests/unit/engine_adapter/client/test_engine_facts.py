@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from batch.pace import TokenCosts
-from batch.window import start
+from batch.run.pace import TokenCosts
+from batch.run.window import start
 from engine_adapter.client.engine_facts import (
     MAX_COUNT,
     EngineFacts,
@@ -22,14 +22,14 @@ from engine_adapter.client.engine_facts import (
 )
 from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
 from engine_adapter.client.pool import EnginePool, Member
-from gateway.at_engines import at_engines
 from gateway.dashboard.engines import EngineReading
 from gateway.dashboard.isolation import _pauses
 from gateway.dashboard.scheduler import draw, steps_of
-from gateway.flex_room import FlexRoom
+from gateway.engines.row_states import at_engines
 from gateway.history.series import engine_gauges, engine_totals
 from gateway.observability.latency_metrics import targets_of
 from gateway.observability.runtime_metrics import RuntimeMetrics
+from gateway.prompts.flex_room import FlexRoom
 
 REPORT = orjson.loads((Path(__file__).parents[3] / "data" / "engine_report.json").read_bytes())
 INFO = {

@@ -6,7 +6,7 @@ from engine_adapter.client.base import CHAT_PATH, EngineCall, RequestClass
 from engine_adapter.client.fake import FakeEngine, FakeSettings
 from engine_adapter.client.fake_server import serving
 from engine_adapter.client.http import GATHER_S, HttpEngineClient
-from engine_adapter.wire.rid import new_rid
+from engine_adapter.client.rid import new_rid
 
 NUM_TOKENS = 3_000
 

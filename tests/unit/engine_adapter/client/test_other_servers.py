@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from api.errors import EngineUnavailable
 from engine_adapter.client.http import HttpEngineClient
 from engine_adapter.client.pool import EnginePool
-from engine_adapter.wire.errors import EngineUnavailable
 
 ANSWERS = {
     "a list": b"[]",

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from api.errors import EngineUnavailable, InvalidRequest, ModelNotFound
 from engine_adapter.client.base import (
     CHAT_PATH,
     COMPLETIONS_PATH,
@@ -12,7 +13,6 @@ from engine_adapter.client.base import (
 )
 from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
 from engine_adapter.client.pool import SLOW_PROBES, EnginePool
-from engine_adapter.wire.errors import EngineUnavailable, InvalidRequest, ModelNotFound
 
 
 def member(name: str, model: str = "m") -> FakeEngineClient:

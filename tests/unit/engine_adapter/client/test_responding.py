@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from api.errors import InvalidRequest
 from engine_adapter.client.base import RESPONSES_PATH, EngineCall, EngineReply, RequestClass
 from engine_adapter.client.decoding import error_of, error_reply
 from engine_adapter.client.fake import FakeEngineClient
 from engine_adapter.client.responding import respond
-from engine_adapter.wire.errors import InvalidRequest
-from engine_adapter.wire.rid import new_rid
+from engine_adapter.client.rid import new_rid
 
 CALL = EngineCall(
     path=RESPONSES_PATH,

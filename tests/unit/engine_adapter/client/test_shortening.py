@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
+from api.engine_errors import share_that_fits
+from api.errors import ContextLengthExceeded
 from engine_adapter.client.base import CHAT_PATH, EngineCall, RequestClass
 from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
+from engine_adapter.client.rid import new_rid
 from engine_adapter.client.shortening import answered, shortened, streamed
-from engine_adapter.wire.engine_errors import share_that_fits
-from engine_adapter.wire.errors import ContextLengthExceeded
-from engine_adapter.wire.rid import new_rid
 
 LIMIT = 100
 SYSTEM = {"role": "system", "content": "Be brief."}

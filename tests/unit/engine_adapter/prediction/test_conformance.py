@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from engine_adapter.prediction.base import DEFAULT_TOKENS, Asked, LengthPredictor
 from engine_adapter.prediction.history import History
-from engine_adapter.prediction.learned import Learned, at_once
-from engine_adapter.prediction.oracle import NoisyOracle, Oracle
-from engine_adapter.prediction.registry import NAMES, create_predictor
+from lab.prediction.learned import Learned, at_once
+from lab.prediction.oracle import NoisyOracle, Oracle
+from lab.prediction.registry import NAMES, create_predictor
 
 
 def truth(rid: str) -> int:

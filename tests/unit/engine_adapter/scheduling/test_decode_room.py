@@ -23,9 +23,9 @@ from engine_adapter.scheduling.policies.registry import POLICIES, create_policy
 from engine_adapter.scheduling.request import RequestClass, RequestRow
 from engine_adapter.scheduling.snapshot import Column, EngineLimits, ReadyRows, Snapshot
 from engine_adapter.scheduling.targets import Slo
-from engine_adapter.simulator.engine import MemoryEngine
-from engine_adapter.simulator.shape import EngineShape
-from engine_adapter.simulator.times import ProfiledTimes
+from lab.simulator.engine import MemoryEngine
+from lab.simulator.shape import EngineShape
+from lab.simulator.times import ProfiledTimes
 
 K = Coefficients(4e-4, 0.0, 1e-5, 1e-7, 1e-4, 0.05)
 MODEL = PolynomialModel(Coefficients(4e-4, 0.0, 1e-5, 0.0, 0.0, 0.05), K, K, (1, 2, 4, 8))

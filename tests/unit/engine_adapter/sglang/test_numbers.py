@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from api.engine_errors import from_engine
 from engine_adapter.sglang.numbers import end_alone, refusal, refuse_alone
-from engine_adapter.wire.engine_errors import from_engine
 
 VOCABULARY = 100
 BEYOND: list[tuple[list[int], dict[str, Any], int, str]] = [

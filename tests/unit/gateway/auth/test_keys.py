@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine_adapter.wire.errors import AuthenticationFailed
+from api.errors import AuthenticationFailed
 from gateway.auth.keys import key_in, masked
 
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from engine_adapter.wire.errors import PermissionDenied
+from api.errors import PermissionDenied
 from gateway.auth.roles import ROLES, Permission, check_role, may
 from store.models.key import KEY_ROLES
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from fastapi.routing import APIRoute
 
-from engine_adapter.wire.errors import PermissionDenied, error_body
-from gateway.app import API_ROUTERS
+from api.errors import PermissionDenied, error_body
 from gateway.auth.principal import Principal
 from gateway.auth.scopes import ANY, READ, SCOPE_OF, SCOPES, check_scope, needed_scope
+from gateway.http.app import API_ROUTERS
 from store.models.key import KEY_SCOPES, WRITE_SCOPES
 
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 from starlette.datastructures import State
 
-from batch.clock import ManualClock
 from gateway.dashboard.fragments import Fragments, SharedReadings
 from gateway.dashboard.resources import Resources
 from gateway.dashboard.session import SessionSigner
+from service.clock import ManualClock
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from redis.exceptions import ConnectionError as Unreachable
 
-from engine_adapter.wire.errors import QuotaExceeded, RateLimited, TokensRateLimited
+from api.errors import QuotaExceeded, RateLimited, TokensRateLimited
 from gateway.auth.principal import Principal
 from gateway.limits.buckets import Buckets, Charge, MemoryBuckets, Taken
 from gateway.limits.limiter import NOTHING, RETRY_S, RateLimiter

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.app import create_app
+from gateway.http.app import create_app
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,10 @@ from engine_adapter.scheduling.plan import StepPlan
 from engine_adapter.scheduling.policies.bros import FIRST_BATCH, Bros
 from engine_adapter.scheduling.request import RequestClass, RequestRow
 from engine_adapter.scheduling.targets import Slo
-from engine_adapter.simulator.engine import MemoryEngine
-from engine_adapter.simulator.run import run
-from engine_adapter.simulator.shape import EngineShape
-from engine_adapter.simulator.times import ProfiledTimes
+from lab.simulator.engine import MemoryEngine
+from lab.simulator.run import run
+from lab.simulator.shape import EngineShape
+from lab.simulator.times import ProfiledTimes
 
 ONLINE, OFFLINE = RequestClass.ONLINE, RequestClass.OFFLINE
 K = Coefficients(1e-4, 0.0, 0.0, 0.0, 1e-4, 2e-2)

@@ -20,10 +20,10 @@ from engine_adapter.scheduling.policies.registry import (
 from engine_adapter.scheduling.request import RequestClass, RequestRow, pages_for
 from engine_adapter.scheduling.snapshot import EngineLimits
 from engine_adapter.scheduling.targets import Slo
-from engine_adapter.simulator.engine import MemoryEngine
-from engine_adapter.simulator.run import run
-from engine_adapter.simulator.shape import EngineShape
-from engine_adapter.simulator.times import ProfiledTimes
+from lab.simulator.engine import MemoryEngine
+from lab.simulator.run import run
+from lab.simulator.shape import EngineShape
+from lab.simulator.times import ProfiledTimes
 
 ALL = sorted(POLICIES) + sorted(TWO_POOLS) + sorted(TEST_POLICIES)
 K = Coefficients(4e-4, 0.0, 1e-5, 1e-7, 1e-4, 0.05)

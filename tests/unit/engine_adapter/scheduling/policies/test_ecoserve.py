@@ -15,10 +15,10 @@ from engine_adapter.scheduling.policies.ecoserve import (
 )
 from engine_adapter.scheduling.request import RequestClass, RequestRow
 from engine_adapter.scheduling.targets import Slo
-from engine_adapter.simulator.engine import MemoryEngine
-from engine_adapter.simulator.run import run
-from engine_adapter.simulator.shape import EngineShape
-from engine_adapter.simulator.times import ProfiledTimes
+from lab.simulator.engine import MemoryEngine
+from lab.simulator.run import run
+from lab.simulator.shape import EngineShape
+from lab.simulator.times import ProfiledTimes
 
 K = Coefficients(5e-5, 0.0, 0.0, 0.0, 4e-5, 2e-2)
 MODEL = PolynomialModel(K, K, K)

@@ -17,10 +17,10 @@ from engine_adapter.scheduling.policies.settings import PolicySettings
 from engine_adapter.scheduling.request import RequestClass, RequestRow
 from engine_adapter.scheduling.snapshot import EngineLimits
 from engine_adapter.scheduling.targets import Slo
-from engine_adapter.simulator.engine import MemoryEngine
-from engine_adapter.simulator.run import run
-from engine_adapter.simulator.shape import EngineShape
-from engine_adapter.simulator.times import ProfiledTimes
+from lab.simulator.engine import MemoryEngine
+from lab.simulator.run import run
+from lab.simulator.shape import EngineShape
+from lab.simulator.times import ProfiledTimes
 
 ONLINE, FLEX, OFFLINE = RequestClass.ONLINE, RequestClass.FLEX, RequestClass.OFFLINE
 CONSERVE = pytest.mark.parametrize("policy", ["conserve_v1", "conserve_v2"])

@@ -11,10 +11,10 @@ from engine_adapter.scheduling.latency import PolynomialModel
 from engine_adapter.scheduling.policies.registry import create_policy
 from engine_adapter.scheduling.request import RequestClass, RequestRow
 from engine_adapter.scheduling.targets import Slo
-from engine_adapter.simulator.engine import MemoryEngine
-from engine_adapter.simulator.run import run
-from engine_adapter.simulator.shape import EngineShape
-from engine_adapter.simulator.times import ProfiledTimes
+from lab.simulator.engine import MemoryEngine
+from lab.simulator.run import run
+from lab.simulator.shape import EngineShape
+from lab.simulator.times import ProfiledTimes
 
 NUM_ROWS = 7
 

@@ -20,12 +20,12 @@ from engine_adapter.scheduling.policies.settings import PolicySettings
 from engine_adapter.scheduling.request import RequestClass, RequestRow
 from engine_adapter.scheduling.snapshot import EngineLimits
 from engine_adapter.scheduling.targets import Slo
-from engine_adapter.simulator.engine import MemoryEngine
-from engine_adapter.simulator.run import run
-from engine_adapter.simulator.shape import EngineShape
-from engine_adapter.simulator.times import ProfiledTimes
-from engine_adapter.workload.arrivals import on_off_arrivals, poisson_arrivals
-from engine_adapter.workload.metrics import attained, percentile
+from lab.simulator.engine import MemoryEngine
+from lab.simulator.run import run
+from lab.simulator.shape import EngineShape
+from lab.simulator.times import ProfiledTimes
+from lab.workload.arrivals import on_off_arrivals, poisson_arrivals
+from lab.workload.metrics import attained, percentile
 
 K = Coefficients(
     k_token=22e-6, k_attention=3e-9, k_context=30e-9, k_square=0, k_row=0, k_constant=0.008

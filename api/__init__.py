@@ -1,0 +1,1 @@
+"""The OpenAI contract: shapes, rules, errors and streams. Imports nothing of ours."""

@@ -1,0 +1,189 @@
+"""From an engine's errors to ours.
+
+SGLang answers flat `{"object": "error", "message", "type", "param", "code": 400}`, sometimes
+nested under `error`, sometimes `{"detail": …}` or plain text (contract row T-12). Its messages may
+quote the request or its own internals, so only messages of known form are passed on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from api.errors import (
+    ApiError,
+    ContextLengthExceeded,
+    EngineUnavailable,
+    InternalError,
+    InvalidRequest,
+    ModelNotFound,
+    Overloaded,
+    PayloadTooLarge,
+)
+from api.tool_calls import offer_of
+
+_MAX_MESSAGE_CHARS = 300
+_NUMBER = re.compile(r"\d+")
+_TOO_LONG = re.compile(
+    r"longer than the model's context|exceeds? the model's|maximum allowed length|context length",
+    re.IGNORECASE,
+)
+_TOO_MANY_NEW = re.compile(r"^max_(completion|new)_tokens is too large", re.IGNORECASE)
+_OTHER_DIMENSIONS = re.compile(r"matryoshka|dimensions", re.IGNORECASE)
+_INTERNAL = re.compile(r"Traceback|File \"|/[\w.-]+/[\w./-]+|'input'|validation error|\n")
+_NOT_COMPILED = re.compile(r"^Failed to compile \w+ grammar: *(.*)", re.DOTALL)
+_TOO_LONG_TO_COMPILE = "Grammar preprocessing timed out"
+_NAMED = re.compile(r"^Invalid (?:value|type) for '(\w+)': [^'\n]+$")
+"""What our plugin says of one request."""
+_FIELD = re.compile(r"'loc': \(([^)]*)\)")
+
+PROMPT_SHARE: Final = 0.75
+"""Of the context, for a prompt that was shortened."""
+
+ENGINE_LOST = "The engine that served this request went away. Please try again."
+ENGINE_FAILED = "The engine failed to process this request."
+
+
+def from_engine(
+    status: int,
+    body: Any,
+    *,
+    prompt_param: str = "messages",
+    schema_param: str = "response_format",
+) -> ApiError:
+    """The error to give the caller for an engine's error answer.
+
+    Args:
+        status: HTTP status of the answer, or the code inside a stream's error event.
+        body: Parsed JSON, or text.
+        prompt_param: Name of the field that holds the prompt: `messages`, `prompt` or `input`.
+        schema_param: Name of the field that holds what the answer must look like.
+    """
+    message = message_of(body)
+    if status in (400, 422):
+        not_compiled = _NOT_COMPILED.match(message)
+        if not_compiled is not None:
+            return _bad_schema(not_compiled[1], schema_param)
+        if message.startswith(_TOO_LONG_TO_COMPILE):
+            return _bad_schema("it takes too long", schema_param)
+        return _bad_request(message, prompt_param)
+    if status == 404:
+        return ModelNotFound("The engine does not serve this model.", param="model")
+    if status == 413:
+        return PayloadTooLarge("The request is too large for the engine.")
+    if status in (429, 503):
+        return Overloaded("The engine has no room for this request at the moment.")
+    if status in (499, 502, 504):
+        return EngineUnavailable(ENGINE_LOST)
+    return InternalError(ENGINE_FAILED, code="engine_error")
+
+
+def from_stream_error(
+    error: Any, *, prompt_param: str = "messages", schema_param: str = "response_format"
+) -> ApiError:
+    """The error for an error event in the middle of a stream (contract row S-16)."""
+    code = error.get("code") if isinstance(error, Mapping) else None
+    status = code if isinstance(code, int) else 500
+    return from_engine(status, error, prompt_param=prompt_param, schema_param=schema_param)
+
+
+def schema_param(body: Mapping[str, Any]) -> str:
+    """The field whose schema the engine compiled: a form of the answer, or the tools' own."""
+    asked = (body.get("response_format") or {}).get("type", "text")
+    for name in ("regex", "ebnf"):
+        if body.get(name):
+            return name
+    return "tools" if asked == "text" and offer_of(body) is not None else "response_format"
+
+
+def aborted() -> ApiError:
+    """The engine dropped the request by itself: nobody here asked for it."""
+    return EngineUnavailable(ENGINE_LOST)
+
+
+def is_retryable(error: ApiError) -> bool:
+    """Whether sending the same call again may succeed."""
+    return error.status >= 500 or error.status == 429
+
+
+def share_that_fits(message: str) -> float:
+    """How much of a prompt would fit, by the message of a `ContextLengthExceeded`.
+
+    Where the request leaves the answer's length open, a quarter of the context is for it; without
+    numbers in the message it is half of the prompt.
+    """
+    numbers = [int(number) for number in _NUMBER.findall(message)]
+    if len(numbers) >= 4:
+        limit, _, prompt, completion = numbers[:4]
+        return (limit - completion) / max(1, prompt)
+    if len(numbers) >= 2:
+        limit, prompt = numbers[:2]
+        return PROMPT_SHARE * limit / max(1, prompt)
+    return 0.5
+
+
+def message_of(body: Any) -> str:
+    """What an engine's answer says went wrong, in whichever of its forms."""
+    for key in ("error", "message", "detail"):
+        if isinstance(body, Mapping) and body.get(key):
+            return message_of(body[key])
+    return body if isinstance(body, str) else ""
+
+
+def _bad_request(message: str, prompt_param: str) -> InvalidRequest:
+    named = _NAMED.match(message)
+    if named is not None:
+        param = prompt_param if named[1] == "prompt" else named[1]
+        words = message.replace("'prompt'", f"'{param}'", 1).rstrip(".") + "."
+        return InvalidRequest(words, param=param, code="invalid_value")
+    if _TOO_MANY_NEW.search(message):
+        numbers = _NUMBER.findall(message)
+        limit = f" It supports at most {numbers[1]} tokens." if len(numbers) > 1 else ""
+        return InvalidRequest(
+            f"The requested answer is longer than the model's context.{limit}",
+            param="max_completion_tokens" if prompt_param == "messages" else "max_tokens",
+        )
+    if _TOO_LONG.search(message):
+        return ContextLengthExceeded(_context_message(message), param=prompt_param)
+    if prompt_param == "input" and _OTHER_DIMENSIONS.search(message):
+        return InvalidRequest(
+            "This model cannot make vectors of so many dimensions.", param="dimensions"
+        )
+    field = _FIELD.search(message)
+    if field is not None:
+        path = [part.strip(" '") for part in field.group(1).split(",")]
+        name = ".".join(part for part in path if part and part != "body")
+        return InvalidRequest(f"Invalid value for '{name}'.", param=name or None)
+    if not message or _INTERNAL.search(message):
+        return InvalidRequest("The engine cannot process this request.")
+    return InvalidRequest(message[:_MAX_MESSAGE_CHARS])
+
+
+def _bad_schema(why: str, param: str) -> InvalidRequest:
+    """The grammar compiler quotes the schema and its own sources; our own limits' words do not."""
+    known = bool(why) and not _INTERNAL.search(why) and len(why) <= _MAX_MESSAGE_CHARS
+    reason = f": {why}" if known else ""
+    return InvalidRequest(
+        f"The engine cannot compile the schema in '{param}'{reason.rstrip('.')}.",
+        param=param,
+        code="invalid_value",
+    )
+
+
+def _context_message(message: str) -> str:
+    """A message with limit and size, as far as the engine's has them (contract row T-25)."""
+    numbers = [int(number) for number in _NUMBER.findall(message)]
+    if message.startswith("Requested token count") and len(numbers) >= 4:
+        limit, total, prompt, completion = numbers[:4]
+        return (
+            f"This model's maximum context length is {limit} tokens. However, you requested "
+            f"{total} tokens ({prompt} in the prompt, {completion} in the completion). Please "
+            "reduce the length of the prompt or of the completion."
+        )
+    if len(numbers) >= 2:
+        return (
+            f"This model's maximum context length is {numbers[1]} tokens. However, "
+            f"your prompt resulted in {numbers[0]} tokens. Please reduce its length."
+        )
+    return "The prompt is longer than the model's context. Please reduce its length."

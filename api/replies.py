@@ -1,0 +1,187 @@
+"""From an engine's whole answer to a conforming one (contract sections 2 and 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import accumulate
+from typing import Any
+
+from api.tool_calls import ToolOffer, whole_message
+from api.usage import TokenUsage
+
+FINISH_REASONS = frozenset({"stop", "length", "tool_calls", "content_filter", "function_call"})
+
+
+class EngineAborted(Exception):
+    """The engine dropped the request; its `abort` never reaches a caller (contract row C-04)."""
+
+
+def finish_reason_of(reason: Any) -> str | None:
+    """A finish reason callers know.
+
+    Raises:
+        EngineAborted: The engine dropped the request.
+    """
+    if reason is None or reason in FINISH_REASONS:
+        return reason if isinstance(reason, str) else None
+    if reason == "abort":
+        raise EngineAborted
+    return "stop"
+
+
+def usage_of(usage: Any) -> TokenUsage:
+    """The engine's `usage` object; zero for anything that is missing."""
+    if not isinstance(usage, Mapping):
+        return TokenUsage()
+    details = usage.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, Mapping) else 0
+    return TokenUsage(
+        prompt_tokens=usage.get("prompt_tokens") or 0,
+        completion_tokens=usage.get("completion_tokens") or 0,
+        cached_tokens=cached or 0,
+        reasoning_tokens=usage.get("reasoning_tokens") or 0,
+    )
+
+
+def chat_choice(
+    choice: Mapping[str, Any], index: int, offer: ToolOffer | None = None
+) -> dict[str, Any]:
+    """One conforming choice of a chat completion (contract rows C-03 to C-06).
+
+    Args:
+        choice: The engine's.
+        index: Its place in the reply.
+        offer: What the caller said of its tools (`tool_calls.offer_of`).
+
+    Raises:
+        EngineAborted: The engine dropped the request.
+    """
+    engine_message = choice.get("message") or {}
+    content = engine_message.get("content")
+    message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
+    finish = finish_reason_of(choice.get("finish_reason")) or "stop"
+    logprobs = chat_logprobs(choice.get("logprobs"))
+    if offer is None and engine_message.get("tool_calls"):
+        offer = ToolOffer()
+    if offer is not None:
+        text, calls, finish = whole_message(engine_message, finish, offer)
+        message["content"] = text if calls or text is not None else ""
+        if calls:
+            message["tool_calls"] = [_without_nulls(call, "index") for call in calls]
+            logprobs = None  # they are those of a notation that nobody sees
+    if engine_message.get("reasoning_content"):
+        message["reasoning_content"] = engine_message["reasoning_content"]
+    return {
+        "index": index,
+        "message": message,
+        "logprobs": logprobs,
+        "finish_reason": finish,
+    }
+
+
+def completion_choice(choice: Mapping[str, Any], index: int) -> dict[str, Any]:
+    """One conforming choice of a completion (contract row L-02).
+
+    Raises:
+        EngineAborted: The engine dropped the request.
+    """
+    return {
+        "text": choice.get("text") or "",
+        "index": index,
+        "logprobs": completion_logprobs(choice.get("logprobs"), 0),
+        "finish_reason": finish_reason_of(choice.get("finish_reason")) or "stop",
+    }
+
+
+def scored(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """An engine's answer to a prompt that is only to be scored, without the token it had to make.
+
+    Raises:
+        LookupError: The answer has no choice with log probabilities.
+    """
+    choice = answer["choices"][0]
+    logprobs = choice["logprobs"]
+    made = logprobs["tokens"][-1]
+    prompt_only = {name: items[:-1] for name, items in logprobs.items() if items}
+    text = choice.get("text") or ""
+    kept = {**choice, "text": text.removesuffix(made), "logprobs": prompt_only}
+    usage = {**(answer.get("usage") or {}), "completion_tokens": 0}
+    return {**answer, "choices": [{**kept, "finish_reason": "length"}], "usage": usage}
+
+
+def completion_logprobs(logprobs: Any, offset: int) -> dict[str, Any] | None:
+    """Log probabilities of a completion, one entry a token in each of the four lists (row L-06).
+
+    The engine leaves the offsets out (-1): they are counted here, in characters from the start of
+    the choice's text.
+
+    Args:
+        logprobs: The engine's, if any.
+        offset: Where the first of these tokens begins.
+    """
+    if not isinstance(logprobs, Mapping):
+        return None
+    tokens = logprobs.get("tokens") or []
+    top = logprobs.get("top_logprobs") or []
+    offsets = list(accumulate(map(len, tokens), initial=offset))[: len(tokens)]
+    return {
+        "text_offset": offsets,
+        "token_logprobs": logprobs.get("token_logprobs") or [],
+        "tokens": tokens,
+        "top_logprobs": [top[i] or {} if i < len(top) else {} for i in range(len(tokens))],
+    }
+
+
+def chat_logprobs(logprobs: Any) -> dict[str, Any] | None:
+    """Log probabilities with both keys a strict client reads (contract row C-17)."""
+    if not isinstance(logprobs, Mapping):
+        return None
+    return {"content": logprobs.get("content"), "refusal": None}
+
+
+def public_id(path: str, rid: str) -> str:
+    """The id a caller sees; it holds the engine's id, so that a report leads to its log."""
+    return f"{'chatcmpl-' if path.endswith('/chat/completions') else 'cmpl-'}{rid}"
+
+
+def reply_body(
+    path: str, rid: str, created: int, model: str, choices: list[dict[str, Any]], usage: TokenUsage
+) -> dict[str, Any]:
+    """A whole reply body (contract rows C-01, C-02, L-01)."""
+    chat = path.endswith("/chat/completions")
+    return {
+        "id": public_id(path, rid),
+        "object": "chat.completion" if chat else "text_completion",
+        "created": created,
+        "model": model,
+        "choices": choices,
+        "usage": usage.as_wire(),
+    }
+
+
+def conforming_reply(
+    path: str,
+    rid: str,
+    model: str,
+    body: Mapping[str, Any],
+    index: int = 0,
+    offer: ToolOffer | None = None,
+) -> tuple[dict[str, Any], TokenUsage]:
+    """An engine's single-choice answer as a conforming body, and its usage.
+
+    Raises:
+        EngineAborted: The engine dropped the request.
+        LookupError: The answer holds no choice.
+    """
+    engine_choice = body["choices"][0]
+    if path.endswith("/chat/completions"):
+        choice = chat_choice(engine_choice, index, offer)
+    else:
+        choice = completion_choice(engine_choice, index)
+    usage = usage_of(body.get("usage"))
+    created = int(body.get("created") or 0)
+    return reply_body(path, rid, created, model, [choice], usage), usage
+
+
+def _without_nulls(call: Mapping[str, Any], dropped: str) -> dict[str, Any]:
+    return {name: value for name, value in call.items() if value is not None and name != dropped}

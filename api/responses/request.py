@@ -1,0 +1,292 @@
+"""The body of a response's creation (contract section P)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from api import rules
+from api.chat_request import MAX_TOOLS, template_kwargs
+from api.errors import ApiError, InvalidRequest
+from api.refused_fields import refuse_fields
+from api.responses.items import Item, check_input
+from api.rules import Rule
+from api.shared_rules import SHARED
+
+REFUSED: Final = {
+    "prompt": "prompt templates are not stored here: send 'input' and 'instructions'",
+    "context_management": "contexts are not compacted here: shorten the input",
+    "access_programs": "there are no access programs here",
+}
+"""Fields that would change the answer and are not offered, and what to do instead."""
+
+INCLUDABLE: Final = (
+    "file_search_call.results",
+    "web_search_call.results",
+    "web_search_call.action.sources",
+    "message.input_image.image_url",
+    "computer_call_output.output.image_url",
+    "code_interpreter_call.outputs",
+    "reasoning.encrypted_content",
+    "message.output_text.logprobs",
+)
+LOGPROBS: Final = "message.output_text.logprobs"
+
+_PASSED: Final = (
+    "model", "temperature", "top_p", "top_logprobs", "parallel_tool_calls", "stream", "user",
+    "presence_penalty", "frequency_penalty", "stop", "seed", "logit_bias", "top_k", "min_p",
+    "min_tokens", "repetition_penalty", "ignore_eos", "skip_special_tokens", "stop_token_ids",
+    "regex", "ebnf", "chat_template_kwargs",
+)  # fmt: skip
+"""Fields that mean in a chat call what they mean here."""
+
+_CHAT_NAMES: Final = {
+    "messages": "input",
+    "response_format": "text.format",
+    "max_completion_tokens": "max_output_tokens",
+    "max_tokens": "max_output_tokens",
+    "reasoning_effort": "reasoning.effort",
+    "verbosity": "text.verbosity",
+    "logprobs": "include",
+}
+_QUOTED: Final = re.compile(rf"'({'|'.join(_CHAT_NAMES)})[\w.\[\]]*'")
+
+
+def check_response(body: Mapping[str, Any]) -> None:
+    """Refuse a body that cannot be served.
+
+    Raises:
+        InvalidRequest: With the dotted path of the first wrong field as `param`.
+    """
+    rules.check_fields(body, _FIELDS)
+    refuse_fields(body, _SERVED, _CHAT_NAMES)
+    for name, instead in REFUSED.items():
+        if body.get(name) not in (None, [], {}):
+            raise InvalidRequest(
+                f"'{name}' is not supported by this service: {instead}.",
+                param=name,
+                code="unsupported_parameter",
+            )
+    rules.required(body, "model")
+    if body.get("previous_response_id") is None and body.get("conversation") is None:
+        rules.required(body, "input")
+    elif None not in (body.get("previous_response_id"), body.get("conversation")):
+        raise rules.wrong("conversation", "not allowed beside 'previous_response_id'")
+    if body.get("stream_options") is not None and not body.get("stream"):
+        raise rules.wrong("stream_options", "only allowed when 'stream' is true")
+    if body.get("background") and body.get("store") is False:
+        raise rules.wrong("background", "only allowed when the response is stored ('store')")
+    _check_tool_choice(body)
+
+
+def chat_body(body: Mapping[str, Any], messages: Sequence[Item]) -> dict[str, Any]:
+    """The chat call that makes a response.
+
+    Args:
+        body: A checked body.
+        messages: All of the context, the body's own input included.
+    """
+    made: dict[str, Any] = {name: body[name] for name in _PASSED if body.get(name) is not None}
+    made["messages"] = list(messages)
+    if body.get("max_output_tokens") is not None:
+        made["max_completion_tokens"] = body["max_output_tokens"]
+    tier = body.get("service_tier")
+    if tier is not None:
+        made["service_tier"] = "flex" if tier == "flex" else "default"
+    if wants_logprobs(body):
+        made["logprobs"] = True
+    else:
+        made.pop("top_logprobs", None)
+    effort = (body.get("reasoning") or {}).get("effort")
+    if effort is not None:
+        made["reasoning_effort"] = "xhigh" if effort == "max" else effort
+    text = body.get("text") or {}
+    if text.get("verbosity") is not None:
+        made["verbosity"] = text["verbosity"]
+    chosen = text.get("format") or {"type": "text"}
+    if chosen["type"] != "text":
+        made["response_format"] = _response_format(chosen)
+    tools, choice = _tools(body)
+    if tools:
+        made["tools"], made["tool_choice"] = tools, choice
+    return made
+
+
+def wants_logprobs(body: Mapping[str, Any]) -> bool:
+    """Whether the answer's tokens come with their log probabilities."""
+    return LOGPROBS in (body.get("include") or ()) or bool(body.get("top_logprobs"))
+
+
+def truncates(body: Mapping[str, Any]) -> bool:
+    """Whether the beginning of a conversation that is too long may be left out."""
+    return body.get("truncation") == "auto"
+
+
+def renamed(error: ApiError) -> ApiError:
+    """An error about the chat call behind a response, naming the fields that were sent."""
+    error.message, error.param = renamed_words(error.message, error.param)
+    return error
+
+
+def renamed_words(message: str, param: str | None) -> tuple[str, str | None]:
+    """The words and the param of such an error: a quoted name of a chat call's is this API's."""
+    said = _QUOTED.sub(lambda name: f"'{_CHAT_NAMES[name[1]]}'", message)
+    if param is None:
+        return said, None
+    bare = param.partition(".")[0].partition("[")[0]
+    return said, _CHAT_NAMES.get(bare, param)
+
+
+def conversation_id(body: Mapping[str, Any]) -> str | None:
+    """The conversation a checked body names."""
+    named = body.get("conversation")
+    return named["id"] if isinstance(named, dict) else named
+
+
+def _response_format(chosen: Mapping[str, Any]) -> dict[str, Any]:
+    if chosen["type"] == "json_object":
+        return {"type": "json_object"}
+    kept = ("name", "schema", "strict", "description")
+    inner = {name: chosen[name] for name in kept if chosen.get(name) is not None}
+    return {"type": "json_schema", "json_schema": inner}
+
+
+def _tools(body: Mapping[str, Any]) -> tuple[list[Item], Any]:
+    """The functions and the choice among them, as a chat call has them."""
+    choice = body.get("tool_choice") or "auto"
+    allowed: set[str] | None = None
+    if isinstance(choice, dict):
+        if choice["type"] == "allowed_tools":
+            allowed = {tool["name"] for tool in choice["tools"]}
+            choice = choice["mode"]
+        else:
+            choice = {"type": "function", "function": {"name": choice["name"]}}
+    kept = ("name", "description", "parameters", "strict")
+    tools = [
+        {
+            "type": "function",
+            "function": {name: tool[name] for name in kept if tool.get(name) is not None},
+        }
+        for tool in body.get("tools") or ()
+        if allowed is None or tool["name"] in allowed
+    ]
+    return tools, choice
+
+
+def _check_tool_choice(body: Mapping[str, Any]) -> None:
+    choice = body.get("tool_choice")
+    names = {tool["name"] for tool in body.get("tools") or ()}
+    if choice in (None, "none", "auto"):
+        return
+    if not names:
+        raise rules.wrong("tool_choice", "only allowed when 'tools' are given")
+    if isinstance(choice, dict):
+        wanted = choice["tools"] if choice["type"] == "allowed_tools" else [choice]
+        if any(tool["name"] not in names for tool in wanted):
+            raise rules.wrong("tool_choice", "names a function that is not among 'tools'")
+
+
+def _tool(name: str, value: Any) -> None:
+    _function(name, value)
+    if value.get("description") is not None:
+        rules.string()(f"{name}.description", value["description"])
+    if value.get("strict") is not None:
+        rules.boolean(f"{name}.strict", value["strict"])
+    if value.get("parameters") is not None:
+        rules.obj(f"{name}.parameters", value["parameters"])
+        rules.bounded(f"{name}.parameters", value["parameters"])
+
+
+def _function(name: str, value: Any) -> None:
+    rules.obj(name, value)
+    kind = value.get("type")
+    rules.string(64)(f"{name}.type", kind)
+    if kind != "function":
+        raise InvalidRequest(
+            f"The tool '{kind}' is not served here: only tools of type 'function' are, which the "
+            "caller runs.",
+            param=f"{name}.type",
+            code="unsupported_tool",
+        )
+    rules.string(64)(f"{name}.name", value.get("name"))
+
+
+def _tool_choice(name: str, value: Any) -> None:
+    if type(value) is str:
+        rules.one_of("none", "auto", "required")(name, value)
+        return
+    rules.obj(name, value)
+    if value.get("type") != "allowed_tools":
+        _function(name, value)
+        return
+    rules.one_of("auto", "required")(f"{name}.mode", value.get("mode"))
+    rules.array_of(_function, min_items=1, max_items=MAX_TOOLS)(f"{name}.tools", value.get("tools"))
+
+
+def _text(name: str, value: Any) -> None:
+    rules.obj(name, value)
+    if value.get("verbosity") is not None:
+        rules.one_of("low", "medium", "high")(f"{name}.verbosity", value["verbosity"])
+    chosen = value.get("format")
+    if chosen is None:
+        return
+    inner = f"{name}.format"
+    rules.obj(inner, chosen)
+    rules.one_of("text", "json_object", "json_schema")(f"{inner}.type", chosen.get("type"))
+    if chosen["type"] == "json_schema":
+        rules.string(64)(f"{inner}.name", chosen.get("name"))
+        rules.obj(f"{inner}.schema", chosen.get("schema"))
+        rules.bounded(f"{inner}.schema", chosen["schema"])
+        if chosen.get("strict") is not None:
+            rules.boolean(f"{inner}.strict", chosen["strict"])
+        if chosen.get("description") is not None:
+            rules.string()(f"{inner}.description", chosen["description"])
+
+
+def _reasoning(name: str, value: Any) -> None:
+    rules.obj(name, value)
+    efforts = rules.one_of("none", "minimal", "low", "medium", "high", "xhigh", "max")
+    summaries = rules.one_of("auto", "concise", "detailed")
+    for key, rule in (("effort", efforts), ("summary", summaries), ("generate_summary", summaries)):
+        if value.get(key) is not None:
+            rule(f"{name}.{key}", value[key])
+
+
+def _conversation(name: str, value: Any) -> None:
+    if type(value) is dict:
+        rules.string(256)(f"{name}.id", value.get("id"))
+    else:
+        rules.string(256)(name, value)
+
+
+_SHARED: Final = (
+    "model", "temperature", "top_p", "stream", "stream_options", "user", "safety_identifier",
+    "metadata", "store", "prompt_cache_key", "presence_penalty", "frequency_penalty", "stop",
+    "seed", "logit_bias", "top_k", "min_p", "min_tokens", "repetition_penalty", "ignore_eos",
+    "skip_special_tokens", "stop_token_ids", "regex", "ebnf",
+)  # fmt: skip
+
+_FIELDS: dict[str, Rule] = {
+    **{name: SHARED[name] for name in _SHARED},
+    "service_tier": rules.one_of(
+        "auto", "default", "flex", "scale", "priority", "fast", "ultrafast"
+    ),
+    "input": check_input,
+    "instructions": rules.string(),
+    "max_output_tokens": rules.integer(1),
+    "max_tool_calls": rules.integer(1),
+    "top_logprobs": rules.integer(0, 20),
+    "tools": rules.array_of(_tool, max_items=MAX_TOOLS),
+    "tool_choice": _tool_choice,
+    "parallel_tool_calls": rules.boolean,
+    "text": _text,
+    "reasoning": _reasoning,
+    "include": rules.array_of(rules.one_of(*INCLUDABLE), max_items=len(INCLUDABLE)),
+    "truncation": rules.one_of("auto", "disabled"),
+    "background": rules.boolean,
+    "previous_response_id": rules.string(256),
+    "conversation": _conversation,
+    "chat_template_kwargs": template_kwargs,
+}
+_SERVED: Final = frozenset(_FIELDS) | REFUSED.keys()

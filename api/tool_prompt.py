@@ -1,0 +1,166 @@
+"""Requests with tools, as engines understand them.
+
+An engine with a tool-call parser is given the tools: its model's template shows them to the model,
+and the parser finds the calls. For any other engine the tools are told in words, in the system
+message, and a grammar holds whatever follows `<tool_call>` to a call of one of them::
+
+    You can call functions. …                           <tool_call>
+    {"name": "get_weather", "parameters": {…}}    →     {"name": "get_weather", "arguments": {…}}
+    …                                                   </tool_call>
+
+Calls and results of earlier turns are written in the same notation. `wire.tool_calls` reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any, Final
+
+import orjson
+
+from api.errors import InvalidRequest
+from api.tool_calls import CALL_END_TAG, CALL_TAG, choice_of, offer_of
+
+_HEAD: Final = "You can call functions. Each line describes one:"
+_HOW: Final = f"""\
+To call a function, answer with its name and its arguments as JSON:
+{CALL_TAG}
+{{"name": "NAME", "arguments": {{"ARGUMENT": "VALUE"}}}}
+{CALL_END_TAG}
+Results come back between <tool_response> tags. Where no function helps, answer in words."""
+_RESULT_ROLES: Final = frozenset({"tool", "function"})
+
+
+def may_call(body: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The tools of a checked body that its choice leaves to be called."""
+    tools: list[dict[str, Any]] = body.get("tools") or []
+    choice = body.get("tool_choice")
+    if choice == "none" or not tools:
+        return []
+    if not isinstance(choice, Mapping):
+        return tools
+    chosen = [choice]
+    if choice.get("type") == "allowed_tools":
+        chosen = choice["allowed_tools"]["tools"]
+    names = {one["function"]["name"] for one in chosen}
+    return [tool for tool in tools if tool["function"]["name"] in names]
+
+
+def with_tools(body: dict[str, Any], *, parses: bool) -> dict[str, Any]:
+    """A chat body in which the engine can do what the caller wants of its tools.
+
+    Args:
+        body: A checked body, as far as it may travel.
+        parses: The engine has a tool-call parser.
+
+    Raises:
+        InvalidRequest: It asks for tools and a form of the answer that cannot be had together.
+    """
+    if not parses and any(map(tells_of_calls, body["messages"])):
+        body = {**body, "messages": _in_words(body["messages"])}
+    tools = may_call(body)
+    if not tools:
+        return body
+    choice = body.get("tool_choice")
+    body = {**body, "tools": tools}
+    if isinstance(choice, Mapping) and choice.get("type") == "allowed_tools":
+        body["tool_choice"] = choice_of(body)
+    if parses:
+        return body
+    body["messages"] = _told(body["messages"], tools)
+    offer = offer_of(body)
+    if offer is None or offer.forced is not None:
+        return body
+    asked = (body.get("response_format") or {}).get("type", "text")
+    if asked != "text" or body.get("regex") or body.get("ebnf"):
+        raise InvalidRequest(
+            "This model may either choose among 'tools' or answer in a given form: its engine has "
+            "no tool-call parser. Force a call with 'tool_choice', or leave one of the two out.",
+            param="response_format",
+            code="unsupported_parameter",
+        )
+    for name in ("tools", "tool_choice", "parallel_tool_calls"):
+        body.pop(name, None)
+    return {**body, "response_format": _call_grammar(tools, single=offer.single)}
+
+
+def _call_grammar(tools: Sequence[Mapping[str, Any]], *, single: bool) -> dict[str, Any]:
+    """Free text in which every call is one of these functions, its arguments by its schema."""
+    tags = []
+    for tool in tools:
+        function = tool["function"]
+        name = orjson.dumps(function["name"]).decode()
+        schema = function.get("parameters") or {"type": "object"}
+        tags.append(
+            {
+                "type": "tag",
+                "begin": f'{CALL_TAG}\n{{"name": {name}, "arguments": ',
+                "content": {"type": "json_schema", "json_schema": schema},
+                "end": f"}}\n{CALL_END_TAG}",
+            }
+        )
+    # An empty schema would be any JSON; arguments are an object.
+    form = {
+        "type": "triggered_tags",
+        "triggers": [CALL_TAG],
+        "tags": tags,
+        "at_least_one": False,
+        "stop_after_first": single,
+    }
+    return {"type": "structural_tag", "format": form}
+
+
+def _told(
+    messages: list[dict[str, Any]], tools: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """The messages, the first of which tells of the tools."""
+    lines = [orjson.dumps(_described(tool["function"])).decode() for tool in tools]
+    prompt = "\n".join((_HEAD, *lines, _HOW))
+    first = messages[0]
+    if first.get("role") not in ("system", "developer"):
+        return [{"role": "system", "content": prompt}, *messages]
+    return [{**first, "content": f"{_text_of(first)}\n\n{prompt}"}, *messages[1:]]
+
+
+def _described(function: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("name", "description", "parameters")
+    return {name: function[name] for name in names if function.get(name) is not None}
+
+
+def tells_of_calls(message: Mapping[str, Any]) -> bool:
+    """Whether a message is a call or the result of one."""
+    return message.get("role") in _RESULT_ROLES or bool(message.get("tool_calls"))
+
+
+def _in_words(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Calls and results of earlier turns as text; results that follow each other are one turn."""
+    said: list[dict[str, Any]] = []
+    for is_result, group in groupby(messages, lambda one: one.get("role") in _RESULT_ROLES):
+        if is_result:
+            results = [f"<tool_response>\n{_text_of(one)}\n</tool_response>" for one in group]
+            said.append({"role": "user", "content": "\n".join(results)})
+        else:
+            said += map(_call_in_words, group)
+    return said
+
+
+def _call_in_words(message: dict[str, Any]) -> dict[str, Any]:
+    calls = message.get("tool_calls")
+    if not calls:
+        return message
+    lines = [_text_of(message)] if message.get("content") else []
+    for call in calls:
+        function = call["function"]
+        name = orjson.dumps(function["name"]).decode()
+        arguments = function.get("arguments") or "{}"
+        lines.append(f'{CALL_TAG}\n{{"name": {name}, "arguments": {arguments}}}\n{CALL_END_TAG}')
+    rest = {name: value for name, value in message.items() if name != "tool_calls"}
+    return {**rest, "content": "\n".join(lines)}
+
+
+def _text_of(message: Mapping[str, Any]) -> str:
+    content = message.get("content") or ""
+    if isinstance(content, str):
+        return content
+    return "\n".join(str(part.get("text") or part.get("refusal") or "") for part in content)

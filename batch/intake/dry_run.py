@@ -1,0 +1,100 @@
+"""A batch that is only checked: every error its validation would find, and nothing is made."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+import batch
+from api.errors import InternalError, Overloaded
+from api.numbers import ModelSizes
+from batch.files import FileStore
+
+MAX_RUNNING: Final = 1
+MAX_WAITING: Final = 8
+TIME_LIMIT_S: Final = 120.0
+
+_IMPORT_ROOT: Final = Path(batch.__file__).parents[1]
+
+
+class DryRuns:
+    """The checks of one gateway: one at a time, a few may wait."""
+
+    def __init__(self) -> None:
+        self._places = asyncio.Semaphore(MAX_RUNNING)
+        self._num_waiting = 0
+
+    async def check(
+        self,
+        file_store: FileStore,
+        storage_key: str,
+        endpoint: str,
+        served_models: dict[str, bool] | None,
+        sizes: dict[str, ModelSizes],
+    ) -> dict[str, Any]:
+        """Check a stored file; `num_lines`, `num_bytes`, `model` and `faults` in wire shape.
+
+        Raises:
+            StoredObjectMissing: The content of the file is gone.
+            Overloaded: Too many checks wait, or this one took too long.
+        """
+        if self._num_waiting >= MAX_WAITING:
+            raise Overloaded("Too many files are being checked.")
+        self._num_waiting += 1
+        try:
+            await self._places.acquire()
+        finally:
+            self._num_waiting -= 1
+        try:
+            async with asyncio.timeout(TIME_LIMIT_S):
+                plain = {model: list(size) for model, size in sizes.items()}
+                arguments = orjson.dumps([endpoint, served_models, plain]).decode()
+                return await _check(file_store, storage_key, arguments)
+        except TimeoutError:
+            raise Overloaded("Checking this file takes too long at the moment.") from None
+        finally:
+            self._places.release()
+
+
+async def _check(file_store: FileStore, storage_key: str, arguments: str) -> dict[str, Any]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "batch.intake.check_process",
+        arguments,
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=DEVNULL,
+        cwd=_IMPORT_ROOT,
+    )
+    try:
+        report = await _feed(process, file_store, storage_key)
+        if await process.wait() != 0:
+            raise InternalError("The file could not be checked.")
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    found: dict[str, Any] = orjson.loads(report)
+    return found
+
+
+async def _feed(process: Process, file_store: FileStore, storage_key: str) -> bytes:
+    """Give the child the file; its answer, which it gives once it has all of it."""
+    if process.stdin is None or process.stdout is None:
+        raise RuntimeError("the child has no pipes")
+    try:
+        async with aclosing(file_store.stream(storage_key)) as chunks:
+            async for chunk in chunks:
+                process.stdin.write(chunk)
+                await process.stdin.drain()
+        process.stdin.close()
+        return await process.stdout.read()
+    except (BrokenPipeError, ConnectionResetError):
+        raise InternalError("The file could not be checked.") from None

@@ -1,0 +1,113 @@
+"""Creations that may be repeated: the same `Idempotency-Key` makes one object (contract row T-30).
+
+The key is taken in the transaction that makes the object, so there is never one without the other;
+a creation that is refused leaves the key unused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Final
+
+import orjson
+from sqlalchemy.ext.asyncio import AsyncSession
+
+from api.batch_errors import IdempotencyKeyReused
+from api.batch_shapes import CreateBatch
+from api.errors import InvalidRequest
+from batch.intake import create, upload
+from batch.intake.upload import Upload
+from store.models import Batch, File
+from store.repositories import batch as batches
+from store.repositories import file as files
+from store.repositories import idempotency
+from store.repositories import receipt as receipts
+from store.repositories.idempotency import KeyOwner
+from store.session import Database
+
+MAX_KEY_CHARS: Final = 255
+
+
+def check_key(key: str | None) -> str | None:
+    """The header's value, if there is one.
+
+    Raises:
+        InvalidRequest: It is not 1 to 255 visible ASCII characters.
+    """
+    if key is not None and not (
+        1 <= len(key) <= MAX_KEY_CHARS and key.isascii() and key.isprintable()
+    ):
+        raise InvalidRequest(
+            f"The Idempotency-Key must have 1 to {MAX_KEY_CHARS} visible ASCII characters."
+        )
+    return key
+
+
+async def create_batch(
+    session: AsyncSession,
+    project_id: str,
+    request: CreateBatch,
+    *,
+    key_id: str | None,
+    key: str | None,
+) -> tuple[Batch, bool]:
+    """A new batch, or the one made under this key before; whether it is new.
+
+    Raises:
+        IdempotencyKeyReused: The key was used for another request.
+        InvalidRequest: As `batch.create.create`.
+    """
+    if key is None:
+        return await create.create(session, project_id, request, key_id=key_id), True
+    owner = KeyOwner(project_id, "batch", key)
+    fingerprint = _fingerprint(request.model_dump())
+    earlier = await idempotency.take(session, owner, fingerprint)
+    if earlier is not None:
+        if earlier.fingerprint != fingerprint:
+            raise IdempotencyKeyReused
+        batch = await batches.get(session, project_id, earlier.object_id)
+        if batch is not None:
+            return batch, False
+    batch = await create.create(session, project_id, request, key_id=key_id)
+    await idempotency.settle(session, owner, batch.id)
+    return batch, True
+
+
+async def record_file(
+    session: AsyncSession, received: Upload, project_id: str, *, key: str | None
+) -> File:
+    """The row of a stored upload, or the file made under this key before.
+
+    An earlier file that was deleted since is made anew. Where the result is another file than the
+    upload, the caller removes the upload's bytes.
+
+    Raises:
+        IdempotencyKeyReused: The key was used for another upload.
+    """
+    if key is None:
+        return await upload.record(session, received, project_id)
+    owner = KeyOwner(project_id, "file", key)
+    fingerprint = _fingerprint(
+        [received.filename, received.purpose, received.stored.sha256, received.expires_after_s]
+    )
+    earlier = await idempotency.take(session, owner, fingerprint)
+    if earlier is not None:
+        if earlier.fingerprint != fingerprint:
+            raise IdempotencyKeyReused
+        file = await files.get(session, project_id, earlier.object_id)
+        if file is not None:
+            return file
+    file = await upload.record(session, received, project_id)
+    await idempotency.settle(session, owner, file.id)
+    return file
+
+
+async def collect_keys(database: Database) -> int:
+    """Forget keys that are older than a day, and receipts of writers long gone; how many keys."""
+    async with database.unit_of_work() as session:
+        await receipts.collect(session)
+        return await idempotency.collect(session)
+
+
+def _fingerprint(request: Any) -> str:
+    return hashlib.sha256(orjson.dumps(request, option=orjson.OPT_SORT_KEYS)).hexdigest()

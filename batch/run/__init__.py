@@ -1,0 +1,1 @@
+"""From pending rows to results: claimed, sent to an engine, repeated, written."""

@@ -1,0 +1,205 @@
+"""What a dispatcher knows about its engine: whether it is there, its model, and how full it is."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+from typing import Protocol
+
+from api.errors import ApiError
+from batch.run import window
+from batch.run.pace import TokenCosts
+from batch.run.window import EngineSignals
+from engine_adapter.client.base import EngineClient, EngineFacts, LiveRids
+from service.clock import Clock
+
+logger = logging.getLogger(__name__)
+
+
+class RowsThere(Protocol):
+    """Our rows at the engine, as far as its watch has to know."""
+
+    def look(self, live: LiveRids) -> tuple[int, float | None]:
+        """How many of them it has begun, and how many like them it does in a second."""
+        ...
+
+
+LOOK_S = 1.0
+ANSWER_LIMIT_S = 5.0
+"""An engine that answers no question for this long counts as gone, even if it is connected."""
+
+FIRST_PAUSE_S = 0.25
+MAX_PAUSE_S = 2.0
+MAX_REFUSAL_PAUSE_S = 5.0
+FIRST_TRIAL_S = 2.0
+MAX_TRIAL_S = 60.0
+
+
+class EngineWatch:
+    """Follows one engine.
+
+    Attributes:
+        up: Whether the engine is there.
+        suspect: A call was lost, and the engine has not answered since.
+        model: The id of the model it serves, while it was last up.
+        size: How many rows to keep there.
+        costs: What its profile predicts for a token.
+        rows: Our rows there, once somebody has them.
+        num_refused: Calls that it turned away so far.
+        num_lost: Calls that were lost so far.
+    """
+
+    def __init__(
+        self, engine: EngineClient, clock: Clock, *, max_in_flight: int, changed: asyncio.Event
+    ) -> None:
+        self.up = False
+        self.suspect = False
+        self.model = ""
+        self.size = 0
+        self.costs = TokenCosts()
+        self.rows: RowsThere | None = None
+        self._changed = changed
+        self._engine = engine
+        self._clock = clock
+        self._max_in_flight = max_in_flight
+        self.num_refused = 0
+        self.num_lost = 0
+        # After refusals: when the window may grow again, and how long each growth is tried out.
+        self._grow_at_s = -math.inf
+        self._trial_s = 0.0
+        self._on_trial = False
+        # While nothing at all is accepted: when the next call may go, and the pause after it.
+        self._closed_until_s = -math.inf
+        self._refusal_pause_s = FIRST_PAUSE_S
+        self._accepts_nothing = False
+        self._asked = asyncio.Event()
+
+    @property
+    def open(self) -> bool:
+        """Whether rows may be sent."""
+        return self.up and not self.suspect and self._clock.monotonic() >= self._closed_until_s
+
+    def note_refused(self, num_in_flight: int) -> None:
+        """A call was turned away because the engine is full; so many others it has accepted.
+
+        The window is that many now. It grows by single rows, each tried out for a time that
+        doubles with each one refused: an engine that stays full refuses about a call a minute.
+        Where nothing was accepted, the next call waits: 0.25 s doubling up to 5 s.
+        """
+        now_s = self._clock.monotonic()
+        self.num_refused += 1
+        self.size = window.after_refusal(self.size, num_in_flight)
+        if self._on_trial or self._trial_s == 0.0:
+            self._trial_s = min(MAX_TRIAL_S, max(FIRST_TRIAL_S, 2 * self._trial_s))
+            self._on_trial = False
+        self._grow_at_s = now_s + self._trial_s
+        if num_in_flight == 0 and now_s >= self._closed_until_s:
+            self._accepts_nothing = True
+            self._closed_until_s = now_s + self._refusal_pause_s
+            self._refusal_pause_s = min(MAX_REFUSAL_PAUSE_S, 2 * self._refusal_pause_s)
+
+    def note_answered(self) -> None:
+        """A call was answered."""
+        self._refusal_pause_s = FIRST_PAUSE_S
+        if self._accepts_nothing:  # it was not full but closed: what it has room for is unknown
+            self._accepts_nothing = False
+            self._trial_s = 0.0
+            self._grow_at_s = -math.inf
+
+    def note_lost(self) -> None:
+        """A call was lost: send no more, and ask at once whether the engine is still there."""
+        self.suspect = True
+        self.num_lost += 1
+        self._asked.set()
+
+    async def run(self) -> None:
+        """Follow the engine until cancelled."""
+        while True:
+            await self._wait_until_up()
+            await self._follow()
+
+    async def _wait_until_up(self) -> None:
+        pause_s = FIRST_PAUSE_S
+        while not self.up:
+            facts = await self._facts()
+            if facts is None:
+                await self._clock.sleep(pause_s)
+                pause_s = min(MAX_PAUSE_S, 2 * pause_s)
+                continue
+            self.model = facts.model
+            self.size = window.start(self._max_in_flight, facts.max_running)
+            self.costs = TokenCosts.reported(
+                facts.reported("token_costs.prompt_s"), facts.reported("token_costs.answer_s")
+            )
+            self.up, self.suspect = True, False
+            self._changed.set()
+
+    async def _follow(self) -> None:
+        while True:
+            await self._pause()
+            if self.suspect and not await self._answers():
+                break
+            try:
+                async with asyncio.timeout(ANSWER_LIMIT_S):
+                    live = await self._engine.live_rids()
+            except (ApiError, TimeoutError):
+                if not await self._answers():
+                    break
+                continue
+            self._adjust(live)
+            self._changed.set()
+        logger.warning("engine %s is gone; its rows wait", self._engine.url)
+        self.up = self.suspect = False
+        self._changed.set()
+
+    def _adjust(self, live: LiveRids) -> None:
+        now_s = self._clock.monotonic()
+        before = self.size
+        may_grow = now_s >= self._grow_at_s and not self._accepts_nothing
+        wary = self._trial_s > 0.0
+        num_begun, rows_per_s = (0, None) if self.rows is None else self.rows.look(live)
+        signals = EngineSignals(
+            len(live.waiting), len(live.running), num_begun, rows_per_s, may_grow, wary
+        )
+        self.size = window.adjust(before, signals, self._max_in_flight)
+        if wary and self.size > before:
+            self._on_trial = True
+            self._grow_at_s = now_s + self._trial_s
+            self._trial_s = self._trial_s / 1.5 if self._trial_s > LOOK_S else 0.0
+
+    async def _pause(self) -> None:
+        """Wait `LOOK_S`, or until the engine is suspect."""
+        if self.suspect:
+            return
+        self._asked.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_S):
+                await self._asked.wait()
+
+    async def _answers(self) -> bool:
+        """Whether the engine is there: one that answers late once is busy, not gone."""
+        for last in (False, True):
+            if await self._healthy():
+                self.suspect = False
+                return True
+            if not last:
+                await self._clock.sleep(FIRST_PAUSE_S)
+        return False
+
+    async def _healthy(self) -> bool:
+        try:
+            async with asyncio.timeout(ANSWER_LIMIT_S):
+                return await self._engine.healthy()
+        except TimeoutError:
+            return False
+
+    async def _facts(self) -> EngineFacts | None:
+        try:
+            async with asyncio.timeout(ANSWER_LIMIT_S):
+                facts = await self._engine.facts() if await self._engine.healthy() else None
+        except (ApiError, TimeoutError):
+            return None
+        # Without our scheduler rows would run before chat.
+        return facts if facts is not None and facts.plugin_is_live else None

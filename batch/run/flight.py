@@ -1,0 +1,291 @@
+"""Rows that are at the engine right now: one asyncio task each, landed, stopped or called home."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from api.errors import EngineUnavailable
+from batch.finish.output import cancelled_line, expired_line
+from batch.run import quarantine
+from batch.run.balance import Held
+from batch.run.engine_watch import EngineWatch
+from batch.run.execute import AttemptLimits, execute, given_up
+from batch.run.pace import USUAL_ANSWER_TOKENS, Pace
+from batch.run.results import Outbox, Used
+from batch.states import RowStatus
+from engine_adapter.client.base import (
+    EMBEDDINGS_PATH,
+    EngineClient,
+    LiveRids,
+    RequestClass,
+    Served,
+)
+from engine_adapter.client.request_class import word_of
+from engine_adapter.client.rid import new_rid
+from service.clock import Clock
+from store.repositories.batch import LiveBatch
+from store.repositories.result import NewResult
+from store.repositories.row import ClaimedRow, PutBack
+from store.repositories.usage import UsageCount, UsageKey
+
+logger = logging.getLogger(__name__)
+
+STOP_LIMIT_S = 5.0
+"""How long a stop waits for the engine to confirm that requests are gone."""
+
+
+@dataclass
+class Flight:
+    """One row at the engine.
+
+    Attributes:
+        work: What it is to the engine (batch/run/pace.py).
+        begun: The engine was seen working on it.
+        recalled: Whoever cancelled its task decides what becomes of it.
+    """
+
+    row: ClaimedRow
+    batch: LiveBatch
+    rid: str
+    work: float
+    begun: bool = False
+    served: Served = field(default_factory=Served)
+    task: asyncio.Task[None] | None = None
+    recalled: bool = False
+
+
+class Flights:
+    """The rows in flight of one dispatcher.
+
+    Invariant: a claimed row is in flight, in the outbox, or put back by the lease's end.
+
+    Attributes:
+        num_retries: Attempts so far that failed in a way worth repeating.
+        num_handed_back: Rows so far that were taken off the engine before it had begun them.
+        num_bytes: Length of the lines of the rows in flight.
+    """
+
+    def __init__(
+        self,
+        engine: EngineClient,
+        watch: EngineWatch,
+        outbox: Outbox,
+        clock: Clock,
+        limits: AttemptLimits,
+        *,
+        landed: asyncio.Event,
+    ) -> None:
+        self.num_retries = self.num_handed_back = self.num_bytes = 0
+        self._pace = Pace()
+        self._landed = landed
+        self._engine = engine
+        self._watch = watch
+        self._outbox = outbox
+        self._clock = clock
+        self._limits = limits
+        self._random = random.Random()
+        self._flights: dict[int, Flight] = {}
+
+    def __len__(self) -> int:
+        return len(self._flights)
+
+    def num_by_batch(self) -> dict[str, int]:
+        """How many rows of each batch are in flight."""
+        counts: dict[str, int] = {}
+        for flight in self._flights.values():
+            counts[flight.row.batch_id] = counts.get(flight.row.batch_id, 0) + 1
+        return counts
+
+    def held(self) -> dict[str, Held]:
+        """The rows in flight of each batch, as far as the last look at the engine told."""
+        held: dict[str, Held] = {}
+        for flight in self._flights.values():
+            one = held.get(flight.row.batch_id, Held())
+            held[flight.row.batch_id] = Held(
+                one.num_begun + flight.begun, one.num_queued + (not flight.begun)
+            )
+        return held
+
+    def look(self, live: LiveRids) -> tuple[int, float | None]:
+        """See `RowsThere.look`. A row that has lost its slot again counts as begun."""
+        work = 0.0
+        num_begun = 0
+        for flight in self._flights.values():
+            flight.begun = flight.begun or flight.rid in live.running
+            num_begun += flight.begun
+            work += flight.work
+        self._pace.costs = self._watch.costs
+        per_s = self._pace.per_s(self._clock.monotonic())
+        return num_begun, per_s * len(self._flights) / work if per_s is not None and work else None
+
+    def start(
+        self, group: asyncio.TaskGroup, row: ClaimedRow, batch: LiveBatch, raw_line: bytes
+    ) -> None:
+        """Send a row on its way."""
+        if not self._flights:
+            self._pace.begin(self._clock.monotonic())
+        expected = batch.answer_tokens or USUAL_ANSWER_TOKENS
+        flight = Flight(row, batch, new_rid(), self._watch.costs.work(row.num_tokens, expected))
+        self._flights[row.id] = flight
+        self.num_bytes += row.length_bytes
+        flight.task = group.create_task(self._fly(flight, raw_line))
+
+    async def _fly(self, flight: Flight, raw_line: bytes) -> None:
+        try:
+            outcome = await execute(
+                flight.row,
+                raw_line,
+                flight.batch,
+                self._engine,
+                rid=flight.rid,
+                limits=self._limits,
+                jitter=self._random.random(),
+                served=flight.served,
+            )
+        except asyncio.CancelledError:
+            if not flight.recalled:
+                raise
+            return
+        if not self._remove(flight):
+            return  # recalled, and did not end in time: its end was decided without it
+        self._landed.set()
+        if outcome.engine_lost:
+            self._watch.note_lost()
+        if outcome.refused:
+            self._watch.note_refused(len(self._flights))
+        elif not outcome.engine_lost:
+            self._watch.note_answered()
+        if outcome.put_back is not None:
+            self.num_retries += 1
+        else:
+            self._pace.note(self._clock.monotonic(), flight.work)
+        landed = outcome.result or outcome.put_back
+        if landed is not None:
+            self._hand_over(flight, landed)
+
+    async def stop_batches(self, stopped: Mapping[str, str]) -> None:
+        """Take the rows of batches that were cancelled, have expired or are paused off the engine.
+
+        The engine is asked to drop them, and shown to have, before they count as ended. Those of a
+        paused batch are pending again, and the attempt does not count.
+
+        Args:
+            stopped: Batch id to the row status (`cancelled`, `expired`, `pending`) its rows get.
+        """
+        flights = [one for one in self._flights.values() if one.row.batch_id in stopped]
+        recalled = await self._recall(flights, limit_s=STOP_LIMIT_S)
+        for flight in recalled:
+            status = RowStatus(stopped[flight.row.batch_id])
+            if status is RowStatus.PENDING:
+                self._hand_over(flight, PutBack(flight.row.id))
+                continue
+            line_of = cancelled_line if status is RowStatus.CANCELLED else expired_line
+            line = line_of(flight.row.id, flight.row.custom_id)
+            self._hand_over(flight, NewResult(flight.row.id, flight.row.batch_id, status, line))
+
+    async def hand_back(self, nums: Mapping[str, int]) -> None:
+        """Take rows off the engine that it has not begun: pending again, without an attempt.
+
+        Args:
+            nums: Batch id to how many of its rows; those sent last go first.
+        """
+        try:
+            live = await self._engine.live_rids()
+        except EngineUnavailable:
+            return
+        left = dict(nums)
+        chosen = []
+        for flight in reversed(self._flights.values()):
+            # Not one that has only just been sent, or has just ended.
+            waits = flight.rid in live.waiting and not flight.begun
+            if waits and flight.batch.endpoint != EMBEDDINGS_PATH and left.get(flight.batch.id, 0):
+                left[flight.batch.id] -= 1
+                chosen.append(flight)
+        recalled = await self._recall(chosen, limit_s=STOP_LIMIT_S)
+        self.num_handed_back += len(recalled)
+        for flight in recalled:
+            self._hand_over(flight, PutBack(flight.row.id))
+
+    async def put_back_all(self, *, lost: bool = False, limit_s: float = STOP_LIMIT_S) -> None:
+        """Call every row home: it is pending again at once, and the attempt does not count.
+
+        Args:
+            lost: The engine is gone: any of the rows may be the one that ended or hung it.
+            limit_s: How long the engine may take to confirm.
+        """
+        for flight in await self._recall(list(self._flights.values()), limit_s=limit_s):
+            if lost and quarantine.is_final(flight.row.num_losses + 1):
+                self._hand_over(flight, given_up(flight.row))
+            else:
+                self._hand_over(flight, PutBack(flight.row.id, lost=lost))
+
+    def _remove(self, flight: Flight) -> bool:
+        """Count it as landed; whether it was in flight."""
+        if self._flights.pop(flight.row.id, None) is None:
+            return False
+        self.num_bytes -= flight.row.length_bytes
+        return True
+
+    def _hand_over(self, flight: Flight, outcome: NewResult | PutBack) -> None:
+        """To the outbox, with what this attempt cost whoever sent the batch.
+
+        Tokens count whether or not they became an answer; a row counts once, at its end.
+        """
+        usage = flight.served.usage
+        self._outbox.add(
+            outcome,
+            Used(
+                UsageKey(
+                    flight.batch.project_id,
+                    flight.batch.key_id or "",
+                    flight.batch.model or self._watch.model,
+                    word_of(RequestClass.OFFLINE),
+                ),
+                UsageCount(
+                    int(isinstance(outcome, NewResult)),
+                    usage.prompt_tokens,
+                    usage.cached_tokens,
+                    usage.completion_tokens,
+                ),
+            ),
+        )
+
+    async def _recall(self, flights: Collection[Flight], *, limit_s: float) -> list[Flight]:
+        """Cancel flights and wait until the engine has dropped them; those that had not landed.
+
+        Lasts `limit_s` at most: what the engine has not confirmed by then it will drop when it
+        sees the connection closed.
+        """
+        tasks: list[asyncio.Task[None]] = []
+        for flight in flights:
+            flight.recalled = True
+            if flight.task is not None:
+                flight.task.cancel()
+                tasks.append(flight.task)
+        if not tasks:
+            return []
+        until_s = self._clock.monotonic() + limit_s
+        _, stuck = await asyncio.wait(tasks, timeout=limit_s)
+        for task in stuck:
+            task.cancel()  # the first one asked the engine; this one ends the asking
+        recalled = [one for one in flights if self._remove(one)]
+        self._landed.set()
+        if stuck:
+            logger.warning("%d requests did not end in %.1f s", len(stuck), limit_s)
+        await self._confirm_gone({one.rid for one in recalled}, until_s)
+        return recalled
+
+    async def _confirm_gone(self, rids: set[str], until_s: float) -> None:
+        """Aborts what the engine still has; the client aborted each already, so: nothing."""
+        try:
+            async with asyncio.timeout(max(0.1, until_s - self._clock.monotonic())):
+                live = await self._engine.live_rids()
+                for rid in (live.waiting | live.running) & rids:
+                    if not await self._engine.abort(rid):
+                        logger.warning("engine request %s was not dropped", rid)
+        except (EngineUnavailable, TimeoutError):
+            return

@@ -1,0 +1,79 @@
+"""How many tokens a request may take, before anybody has counted them.
+
+The service has no tokenizer. English text has about four characters a token, scripts outside ASCII
+about two; a reservation is settled with the engine's own count when the answer has ended, so an
+estimate need not be right, only cheap: no text is encoded or copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+
+from api.completion_request import DEFAULT_MAX_TOKENS
+from api.images import IMAGE_PART, IMAGE_TOKENS
+from api.responses.call import chat_call
+from engine_adapter.client.base import (
+    CHAT_PATH,
+    COMPLETIONS_PATH,
+    EMBEDDINGS_PATH,
+    RESPONSES_PATH,
+)
+
+ASCII_CHARS_PER_TOKEN: Final = 4
+OTHER_CHARS_PER_TOKEN: Final = 2
+MESSAGE_TOKENS: Final = 4
+"""What a chat template puts around each message, about."""
+
+UNBOUNDED_ANSWER_TOKENS: Final = 256
+"""Counted for a chat answer whose length the request leaves open."""
+
+
+def prompt_tokens(path: str, body: Mapping[str, Any]) -> int:
+    """About how many tokens the messages, prompt or input of a checked body have.
+
+    By the path: a field of another endpoint may be there as well, and nobody has checked it.
+    """
+    if path == RESPONSES_PATH:
+        return prompt_tokens(CHAT_PATH, chat_call(body))
+    if path == CHAT_PATH:
+        total = sum(
+            MESSAGE_TOKENS + _content_tokens(message.get("content")) for message in body["messages"]
+        )
+        tools = body.get("tools")
+        return total + (len(orjson.dumps(tools)) // ASCII_CHARS_PER_TOKEN if tools else 0)
+    return _content_tokens(body["prompt" if path == COMPLETIONS_PATH else "input"])
+
+
+def answer_tokens(path: str, body: Mapping[str, Any]) -> int:
+    """How many tokens one answer may have at most, or a small guess where that is left open."""
+    if path == EMBEDDINGS_PATH:
+        return 0
+    if path == COMPLETIONS_PATH:
+        limit = body.get("max_tokens")
+        return DEFAULT_MAX_TOKENS if limit is None else int(limit)
+    limit = body.get("max_completion_tokens") or body.get("max_tokens")
+    return int(limit or UNBOUNDED_ANSWER_TOKENS)
+
+
+def text_tokens(text: str) -> int:
+    """About how many tokens a text has."""
+    per_token = ASCII_CHARS_PER_TOKEN if text.isascii() else OTHER_CHARS_PER_TOKEN
+    return -(-len(text) // per_token)
+
+
+def _content_tokens(content: Any) -> int:
+    """Of a text, a list of token ids, or a list of texts, parts or such lists."""
+    if isinstance(content, str):
+        return text_tokens(content)
+    if isinstance(content, Mapping):
+        if content.get("type") == IMAGE_PART:
+            return IMAGE_TOKENS
+        return text_tokens(str(content.get("text") or content.get("refusal") or ""))
+    if isinstance(content, list):
+        if content and isinstance(content[0], int):
+            return len(content)
+        return sum(map(_content_tokens, content))
+    return 0

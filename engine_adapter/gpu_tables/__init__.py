@@ -1,0 +1,1 @@
+"""Step times of GPUs from measured kernels."""

@@ -1,1 +1,0 @@
-"""OpenAI shapes and the request fields that carry class, deadline and request id."""

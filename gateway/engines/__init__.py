@@ -1,0 +1,1 @@
+"""The engines the gateway knows: registered, discovered, and what they report."""

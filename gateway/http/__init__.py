@@ -1,0 +1,1 @@
+"""The HTTP side of the gateway: the app, the server, connections, middleware."""

@@ -1,0 +1,341 @@
+"""One client's connection: how long it may take, how much it may send before it is known.
+
+uvicorn's own protocol has one time limit, for idle connections. A client that sends its head or
+its body a byte at a time, or does not read what it asked for, would hold a connection, and with it
+memory and perhaps a slot in an engine, for as long as it likes. The subclass below notes when what
+began; `sweep`, once a second, ends what took too long: no timer per request (decision 0062).
+
+    head     from the first byte (or the connection's begin) to the empty line: `head_s`
+    body     silence of `body_s`, or slower than `MIN_BODY_RATE` on average; time in which we do
+             not read (the file store is slow) does not count
+    answer   no limit here: the engine has its own
+    reading  the write buffer is over its mark for `write_s`: the connection is cut, by which the
+             request's work is cancelled and aborted in the engine
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from http import HTTPStatus
+from math import inf
+from typing import Any, ClassVar, Final, cast
+
+import orjson
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
+
+from api.errors import (
+    ApiError,
+    HeadTooLarge,
+    InvalidRequest,
+    Overloaded,
+    RequestTimeout,
+    TargetTooLong,
+    error_body,
+)
+from gateway.http.disconnect import WHEN_GONE
+from gateway.http.per_address_limits import ConnectionCount
+from gateway.http.transport import ANSWER, HeadWithBody, RawHeaders
+
+MAX_HEAD_BYTES: Final = 32 * 1024
+MAX_HEADERS: Final = 100
+MAX_TARGET_BYTES: Final = 8 * 1024
+MIN_BODY_RATE: Final = 1024
+"""Bytes a second."""
+
+UNSENT_BYTES: Final = 128 * 1024
+"""What the kernel may hold of an answer before it has sent it; more waits in its source."""
+
+_LINGER_S = 2.0
+_TCP_NOTSENT_LOWAT = 25
+_HEAD_TOO_LARGE = HeadTooLarge(
+    f"The request's head may have {MAX_HEADERS} headers and {MAX_HEAD_BYTES:,} bytes at most."
+)
+_TARGET_TOO_LONG = TargetTooLong(f"The URL may have {MAX_TARGET_BYTES:,} bytes at most.")
+
+
+@dataclass(frozen=True)
+class ConnectionLimits:
+    """What a connection may take, in seconds, and how many there may be.
+
+    Attributes:
+        per_address: Counts them by the address they come from.
+        on_cut: Called with one word whenever a connection is refused or ended for its behaviour.
+    """
+
+    head_s: float = 10.0
+    body_s: float = 30.0
+    write_s: float = 60.0
+    max_connections: int = 4096
+    per_address: ConnectionCount = field(default_factory=lambda: ConnectionCount(4096))
+    on_cut: Callable[[str], None] = field(default=lambda _: None)
+
+
+class _Refused(Exception):
+    """Ends the parser's run over a request that will be refused."""
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    """uvicorn's protocol with limits.
+
+    Invariants: `_head_due` is finite exactly while a head is awaited or incomplete; `_in_body`
+    while a body is; both only before the request is complete. `_told` is called once at most.
+    """
+
+    limits: ClassVar[ConnectionLimits] = ConnectionLimits()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client has connected."""
+        self._whole = HeadWithBody(transport, self.loop)
+        super().connection_made(cast(asyncio.Transport, self._whole))
+        self._head_due = self.loop.time() + self.limits.head_s
+        self._num_raw = self._num_head = 0
+        self._begun = self._in_body = False
+        self._body_from = self._heard_at = self._looked_at = self.loop.time()
+        self._num_body = 0
+        self._stalled_at: float | None = None
+        self._dropping = self._gone = False
+        self._told: Callable[[], None] | None = None
+        self._refusal: ApiError | None = None
+        _set_options(transport.get_extra_info("socket"), self.limits)
+        peer = transport.get_extra_info("peername")
+        self._address = str(peer[0]) if peer else ""
+        may_have = self.limits.per_address.opened(self._address)
+        if not may_have or len(self.connections) > self.limits.max_connections:
+            self._refuse(Overloaded("Too many connections are open."), "crowded")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone."""
+        self.limits.per_address.closed(self._address)
+        super().connection_lost(exc)
+        self._tell_gone()
+
+    def when_gone(self, then: Callable[[], None] | None) -> None:
+        """See `gateway.http.disconnect.WhenGone`: the request being served is told by a call, no task.
+
+        There is one at a time: those that are pipelined wait for the one ahead of them.
+        """
+        self._told = then
+        if self._gone:
+            self._tell_gone()
+
+    def _tell_gone(self) -> None:
+        self._gone = True
+        told, self._told = self._told, None
+        if told is not None:
+            told()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes have come."""
+        if self._dropping:
+            return
+        if self._in_body:
+            self._heard_at = self.loop.time()
+        elif self._head_due == inf and self._idle:
+            # The next request on a kept connection; perhaps only an empty line before it.
+            self._head_due = self.loop.time() + self.limits.head_s
+        self._num_raw += len(data)
+        super().data_received(data)
+        if self._head_due < inf and self._num_raw > MAX_HEAD_BYTES and not self._dropping:
+            self._refuse(_HEAD_TOO_LARGE, "head")
+
+    def on_message_begin(self) -> None:
+        """A request's first byte; the limit of its head counts from here."""
+        super().on_message_begin()
+        self._head_due = self.loop.time() + self.limits.head_s
+        self._num_head, self._begun = 0, True
+
+    def on_url(self, url: bytes) -> None:
+        """A piece of the request's target."""
+        super().on_url(url)
+        if len(self.url) > MAX_TARGET_BYTES:
+            self._stop(_TARGET_TOO_LONG)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header."""
+        super().on_header(name, value)
+        self._num_head += len(name) + len(value)
+        if len(self.headers) > MAX_HEADERS or self._num_head > MAX_HEAD_BYTES:
+            self._stop(_HEAD_TOO_LARGE)
+
+    def on_headers_complete(self) -> None:
+        """The head is complete: the request is served from here on."""
+        self._head_due = inf
+        self._num_raw = self._num_body = 0
+        self._begun, self._in_body = False, True
+        self._body_from = self._heard_at = self._looked_at = self.loop.time()
+        self.scope["state"][WHEN_GONE] = self.when_gone
+        super().on_headers_complete()
+        self.scope["state"][ANSWER] = partial(self._answer, self.cycle)
+
+    def on_body(self, body: bytes) -> None:
+        """A piece of the body."""
+        self._num_body += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The request is complete."""
+        self._in_body = False
+        self._num_raw = 0
+        if self._idle:
+            # Answered before it was read: uvicorn's limit of idle time does not count any more.
+            self._head_due = self.loop.time() + self.limits.head_s
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """The parser has stopped: at a limit of ours, or at what is no HTTP."""
+        refusal = self._refusal
+        if refusal is None:
+            self._refuse(
+                InvalidRequest("The request is not valid HTTP.", code="invalid_http"), "malformed"
+            )
+        else:
+            self._refuse(refusal, "head")
+
+    def _answer(
+        self, cycle: RequestResponseCycle, status: int, headers: RawHeaders, body: bytes
+    ) -> bool:
+        """See `gateway.http.transport.Answer`: what the cycle's `send` does in two messages."""
+        if cycle.disconnected or cycle.response_started or self.flow.write_paused:
+            return False
+        lines = [STATUS_LINE[status]]
+        for name, value in (*cycle.default_headers, *headers):
+            if b"\n" in value or b"\r" in value:
+                raise RuntimeError("a header's value has more than one line")
+            if name == b"connection":  # we say nothing there but `close`
+                cycle.keep_alive = False
+            else:
+                lines += (name, b": ", value, b"\r\n")
+        lines += (b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n", body)
+        cycle.response_started = cycle.response_complete = True
+        cycle.waiting_for_100_continue = False
+        self._whole.write_whole(b"".join(lines))
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            self.transport.close()
+        cycle.on_response()
+        return True
+
+    def pause_writing(self) -> None:
+        """The client does not read as fast as we write."""
+        super().pause_writing()
+        self._stalled_at = self.loop.time()
+
+    def resume_writing(self) -> None:
+        """It has caught up."""
+        super().resume_writing()
+        self._stalled_at = None
+
+    def look(self, now: float) -> None:
+        """End what took too long."""
+        if self._stalled_at is None and self.transport.is_closing():
+            # Closed, but what is left to send is not read: that has its limit too.
+            self._stalled_at = now
+        if self._stalled_at is not None and now - self._stalled_at > self.limits.write_s:
+            self._cut("reading")
+        elif self._head_due < now and self.flow.read_paused:
+            # Pipelined: it is we who do not read on before the request ahead of it is answered.
+            self._head_due = now + self.limits.head_s
+        elif self._head_due < now:
+            self._late("head", answer=self._begun or self._num_raw > 0)
+        elif self._in_body:
+            self._look_at_body(now)
+        self._looked_at = now
+
+    def _look_at_body(self, now: float) -> None:
+        if self.flow.read_paused:
+            # It is we who do not read.
+            self._body_from += now - self._looked_at
+            self._heard_at = now
+            return
+        took_s = now - self._body_from
+        slow = took_s > self.limits.body_s and self._num_body < MIN_BODY_RATE * took_s
+        if slow or now - self._heard_at > self.limits.body_s:
+            self._late("body", answer=True)
+
+    @property
+    def _idle(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
+    def _late(self, what: str, *, answer: bool) -> None:
+        if self._dropping or not answer:
+            self._cut(what)
+        else:
+            self._refuse(RequestTimeout("The request took too long to arrive."), what)
+
+    def _stop(self, refusal: ApiError) -> None:
+        self._refusal = refusal
+        raise _Refused
+
+    def _refuse(self, error: ApiError, what: str) -> None:
+        """Say why, send the end of the stream, and drop what still comes for a short while."""
+        cycle = self.cycle
+        if not self._idle:
+            # What works for this request learns that its client is gone.
+            cycle.disconnected = True
+            cycle.message_event.set()
+            self._tell_gone()
+            self.flow.resume_writing()
+            if cycle.response_started or self.pipeline:
+                self._cut(what)
+                return
+        self.limits.on_cut(what)
+        self._dropping, self._in_body = True, False
+        self._head_due = self.loop.time() + _LINGER_S
+        self.flow.resume_reading()
+        self.transport.write(_response(error))
+        with suppress(OSError, RuntimeError):
+            self.transport.write_eof()
+
+    def _cut(self, what: str) -> None:
+        if not self._dropping:
+            self.limits.on_cut(what)
+        self._head_due, self._in_body, self._stalled_at = inf, False, None
+        self.transport.abort()
+
+
+def guarded(limits: ConnectionLimits) -> type[GuardedProtocol]:
+    """The protocol with these limits, as uvicorn wants it: a class."""
+    return type("GuardedProtocol", (GuardedProtocol,), {"limits": limits})
+
+
+def sweep(connections: Iterable[Any], now: float) -> None:
+    """Look at every connection; call it once a second with the loop's time."""
+    for connection in list(connections):
+        if isinstance(connection, GuardedProtocol):
+            connection.look(now)
+
+
+def _response(error: ApiError) -> bytes:
+    """An error as the bytes of a whole response, for a request that never reached the app."""
+    body = orjson.dumps(error_body(error))
+    headers = {
+        "content-type": "application/json",
+        "content-length": str(len(body)),
+        "connection": "close",
+        "x-request-id": f"req_{secrets.token_hex(16)}",
+        **error.headers,
+    }
+    lines = [f"HTTP/1.1 {error.status} {HTTPStatus(error.status).phrase}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def _set_options(connected: socket.socket | None, limits: ConnectionLimits) -> None:
+    """Little unsent data in the kernel; a peer that vanished is noticed while we send to it."""
+    if connected is None or connected.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    # A reader that stalls is ours to cut; the kernel's limit is for peers that are gone.
+    gone_ms = int((limits.write_s + 5) * 1000)
+    with suppress(OSError, AttributeError):
+        connected.setsockopt(socket.IPPROTO_TCP, _TCP_NOTSENT_LOWAT, UNSENT_BYTES)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, gone_ms)

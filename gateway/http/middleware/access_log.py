@@ -1,0 +1,105 @@
+"""One log line and one measurement per request, after its response has ended."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from prometheus_client import Counter, Histogram
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gateway.observability.access_lines import AccessLines, logger
+from gateway.observability.metrics import Metrics
+from service import tracing
+
+# The client's own words, logged to find its reports again; never used (contract rows T-06, T-08).
+_CLIENT_WORDS = {
+    b"x-request-id": "client_request_id",
+    b"x-client-request-id": "client_request_id",
+    b"x-stainless-retry-count": "retry_count",
+}
+_MAX_WORD_CHARS = 64
+
+
+def route_of(scope: Scope) -> str:
+    """The label of a request's route: its template without `/v1`, below where it is mounted."""
+    # Set by a mount alone: what a server was told to put before every path is not part of it.
+    mounted = scope["root_path"].removeprefix(scope.get("app_root_path", scope["root_path"]))
+    if isinstance(scope.get("endpoint"), StaticFiles):
+        return str(mounted)  # one label for all files
+    path = getattr(scope.get("route"), "path", None)
+    return "unmatched" if path is None else f"{mounted}{path.removeprefix('/v1')}"
+
+
+class AccessLog:
+    """Logs JSON: id, key, method, path, status, duration. Never headers, bodies or queries."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._series: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+        self._lines = AccessLines()
+
+    def note(self, scope: Scope, status: int) -> None:
+        """A response has ended."""
+        took_s = time.perf_counter() - scope["state"]["started_at"]
+        requests, seconds = self._series_of(scope["method"], route_of(scope), status)
+        requests.inc()
+        seconds.observe(took_s)
+        if not logger.isEnabledFor(logging.INFO):
+            return
+        line: dict[str, Any] = {
+            "request_id": scope["state"]["request_id"],
+            "key_id": scope["state"].get("key_id"),
+            "method": scope["method"],
+            "path": scope["path"][:256],
+            "status": status,
+            "took_ms": round(took_s * 1000, 1),
+        }
+        for name, value in scope["headers"]:
+            if name in _CLIENT_WORDS:
+                line[_CLIENT_WORDS[name]] = value[:_MAX_WORD_CHARS].decode("latin-1")
+        line.update(tracing.ids())
+        self._lines.add(line)
+
+    def write(self) -> None:
+        """Write what is still gathered."""
+        self._lines.write()
+
+    def _series_of(self, method: str, route: str, status: int) -> tuple[Counter, Histogram]:
+        """As many as there are series in the registry: looking them up there is dearer."""
+        known = self._series.get((method, route, status))
+        if known is None:
+            known = self._series[method, route, status] = (
+                self._metrics.http_requests.labels(method, route, str(status)),
+                self._metrics.http_seconds.labels(route),
+            )
+        return known
+
+
+class AccessLogMiddleware:
+    """Notes every request that passes."""
+
+    def __init__(self, app: ASGIApp, log: AccessLog) -> None:
+        self._app = app
+        self._log = log
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            self._log.write()  # the lifespan has ended
+            return
+        status = 0
+
+        async def send_and_note(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_and_note)
+        finally:
+            self._log.note(scope, status)

@@ -1,0 +1,147 @@
+"""The limits of requests' bodies, enforced before and while they are read (contract row T-23).
+
+Prompts may be long: their routes read nothing before the key is known. One of their bodies has a
+limit, and so have all together: many senders that are each within their own could fill the memory.
+Bytes count when they have come, not when they are announced, and until the response has ended,
+since the request built from them lives as long. Bodies of all other routes are small.
+"""
+
+from __future__ import annotations
+
+import re
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api.errors import ApiError, InvalidRequest, Overloaded, PayloadTooLarge
+from engine_adapter.client.base import (
+    CHAT_PATH,
+    COMPLETIONS_PATH,
+    EMBEDDINGS_PATH,
+    RESPONSES_PATH,
+)
+from gateway.http.error_handlers import error_response
+from gateway.http.refusal import LingeringResponse
+
+# These read their body as it comes and enforce limits of their own, by purpose.
+UPLOAD_PATHS = frozenset({"/files", "/v1/files", "/admin/batches"})
+_PART_PATH = re.compile(r"(/v1)?/uploads/[^/]+/parts")
+PROMPT_PATHS = frozenset(
+    prefix + path.removeprefix("/v1")
+    for path in (CHAT_PATH, COMPLETIONS_PATH, EMBEDDINGS_PATH, RESPONSES_PATH)
+    for prefix in ("", "/v1")
+)
+SMALL_BODY_BYTES = 128 * 1024
+
+
+class BodyLimits:
+    """What one body may have, and all bodies of prompts together.
+
+    Invariant: `held_bytes` is what the requests in progress have sent to `PROMPT_PATHS`.
+    """
+
+    def __init__(self, limit_bytes: int, total_limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self.total_limit_bytes = total_limit_bytes
+        self.held_bytes = 0
+
+    def of(self, scope: Scope, receive: Receive) -> CountedBody:
+        """The body of one request."""
+        with_prompt = scope["path"] in PROMPT_PATHS
+        limit = self._limit_bytes if with_prompt else min(self._limit_bytes, SMALL_BODY_BYTES)
+        body = scope.setdefault("state", {})["body"] = CountedBody(
+            self, receive, limit, is_held=with_prompt
+        )
+        return body
+
+
+class CountedBody:
+    """One body as it comes; `release` it once its response has ended."""
+
+    __slots__ = ("_is_held", "_limit_bytes", "_limits", "_num_bytes", "_receive")
+
+    def __init__(
+        self, limits: BodyLimits, receive: Receive, limit_bytes: int, *, is_held: bool
+    ) -> None:
+        self._limits = limits
+        self._receive = receive
+        self._limit_bytes = limit_bytes
+        self._is_held = is_held
+        self._num_bytes = 0
+
+    def refusal(self, scope: Scope) -> Response | None:
+        """The response to a body that announces too much."""
+        announced = _content_length(scope)
+        if announced is None or 0 <= announced <= self._limit_bytes:
+            return None
+        error: ApiError = self._too_large()
+        if announced < 0:
+            error = InvalidRequest("The Content-Length header is not a number.")
+        return LingeringResponse(error_response(error), Request(scope, self._receive))
+
+    async def receive(self) -> Message:
+        """ASGI's next message.
+
+        Raises:
+            PayloadTooLarge: More has come than one body may have.
+            Overloaded: More has come than all may have.
+        """
+        message = await self._receive()
+        if message["type"] == "http.request":
+            length = len(message.get("body", b""))
+            self._num_bytes += length
+            if self._is_held:
+                self._limits.held_bytes += length
+            if self._num_bytes > self._limit_bytes:
+                raise self._too_large()
+            if self._limits.held_bytes > self._limits.total_limit_bytes:
+                raise Overloaded("Too many large requests are in progress.")
+        return message
+
+    def release(self) -> None:
+        """Nothing built from it lives any more."""
+        if self._is_held:
+            self._limits.held_bytes -= self._num_bytes
+
+    def forget(self) -> None:
+        """What still comes is dropped, and not held."""
+        self.release()
+        self._is_held = False
+
+    def _too_large(self) -> PayloadTooLarge:
+        return PayloadTooLarge(f"The request body is larger than {self._limit_bytes:,} bytes.")
+
+
+class BodyLimitMiddleware:
+    """Refuses by the announced length, or as soon as more has come than is allowed."""
+
+    def __init__(self, app: ASGIApp, limits: BodyLimits) -> None:
+        self._app = app
+        self._limits = limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        if scope["type"] != "http" or _reads_by_itself(scope["path"]):
+            await self._app(scope, receive, send)
+            return
+        body = self._limits.of(scope, receive)
+        refusal = body.refusal(scope)
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
+        try:
+            await self._app(scope, body.receive, send)
+        finally:
+            body.release()
+
+
+def _reads_by_itself(path: str) -> bool:
+    return path in UPLOAD_PATHS or _PART_PATH.fullmatch(path) is not None
+
+
+def _content_length(scope: Scope) -> int | None:
+    for name, value in scope["headers"]:
+        if name == b"content-length":
+            return int(value) if value.isdigit() else -1
+    return None

@@ -1,0 +1,1 @@
+"""One request for an answer: admitted, sent to an engine, streamed, billed."""

@@ -1,0 +1,1 @@
+"""Research beside the product: simulator, baselines, workloads, an emulated device."""

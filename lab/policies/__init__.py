@@ -1,0 +1,1 @@
+"""Policies of papers and of other engines, to compare with."""

@@ -1,0 +1,1 @@
+"""How long an answer will be: predictors to compare."""

@@ -1,0 +1,194 @@
+"""Bodies of responses: what is refused and by which name, and the chat call they become."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from api.chat_request import check_chat
+from api.errors import InvalidRequest
+from api.responses.items import listed, messages_of
+from api.responses.request import chat_body, check_response, renamed
+
+TOOL = {"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": True}
+OTHER = {"type": "function", "name": "g"}
+CALL = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+OUTPUT = {"type": "function_call_output", "call_id": "c", "output": "4"}
+SCHEMA = {"type": "json_schema", "name": "n", "schema": {"type": "object"}, "strict": True}
+
+
+def body(**more: Any) -> dict[str, Any]:
+    return {"model": "m", "input": "hi", **more}
+
+
+def chat(**more: Any) -> dict[str, Any]:
+    """The chat call of a body, which must be a good one."""
+    given = body(**more)
+    check_response(given)
+    messages = messages_of(listed(given["input"], ""), given.get("instructions"))
+    made = chat_body(given, messages)
+    check_chat(made)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("param", "more"),
+    [
+        ("model", {"model": None}),
+        ("input", {"input": None}),
+        ("input", {"input": 1}),
+        ("input", {"input": []}),
+        ("input[0]", {"input": ["x"]}),
+        ("input[0].role", {"input": [{"role": "critic", "content": "x"}]}),
+        ("input[0].content", {"input": [{"role": "user"}]}),
+        ("input[0].content[0].type", {"input": [{"role": "user", "content": [{}]}]}),
+        (
+            "input[0].content[0].image_url",
+            {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},
+        ),
+        ("input[0].type", {"input": [{"type": "web_search_call", "id": "x"}]}),
+        ("input[0].call_id", {"input": [{**OUTPUT, "call_id": None}]}),
+        ("input[0].output", {"input": [{**OUTPUT, "output": None}]}),
+        ("input[0].arguments", {"input": [{**CALL, "arguments": None}]}),
+        ("input[0].summary", {"input": [{"type": "reasoning", "id": "r", "summary": "x"}]}),
+        ("tools[0].type", {"tools": [{"type": "web_search"}]}),
+        ("tools[1].type", {"tools": [TOOL, {"type": "code_interpreter", "container": "x"}]}),
+        ("tools[0].type", {"tools": [{"type": "custom", "name": "x"}]}),
+        ("tools[0].parameters", {"tools": [{**TOOL, "parameters": "x"}]}),
+        ("tool_choice", {"tool_choice": "required"}),
+        ("tool_choice", {"tools": [TOOL], "tool_choice": {"type": "function", "name": "h"}}),
+        ("tool_choice.type", {"tools": [TOOL], "tool_choice": {"type": "file_search"}}),
+        ("text.format.type", {"text": {"format": {"type": "grammar"}}}),
+        ("text.format.schema", {"text": {"format": {"type": "json_schema", "name": "n"}}}),
+        ("text.verbosity", {"text": {"verbosity": "loud"}}),
+        ("reasoning.effort", {"reasoning": {"effort": "some"}}),
+        ("include[0]", {"include": ["everything"]}),
+        ("truncation", {"truncation": "middle"}),
+        ("max_output_tokens", {"max_output_tokens": 0}),
+        ("temperature", {"temperature": 3}),
+        ("metadata", {"metadata": {str(i): "x" for i in range(17)}}),
+        ("prompt", {"prompt": {"id": "pmpt_1"}}),
+        ("conversation", {"conversation": "conv_1", "previous_response_id": "resp_1"}),
+        ("stream_options", {"stream_options": {"include_obfuscation": False}}),
+        ("background", {"background": True, "store": False}),
+        ("lora_path", {"lora_path": "x"}),
+    ],
+)
+def test_what_is_wrong_is_named(param: str, more: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        check_response(body(**more))
+    assert refused.value.param == param
+
+
+def test_a_text_is_one_message_and_instructions_come_first() -> None:
+    assert chat()["messages"] == [{"role": "user", "content": "hi"}]
+    many = [
+        {"role": "developer", "content": "b"},
+        {"role": "user", "content": [{"type": "input_text", "text": "c"}]},
+        {"role": "system", "content": "d"},
+    ]
+    assert chat(instructions="a", input=many)["messages"] == [
+        {"role": "system", "content": "a\n\nb"},
+        {"role": "user", "content": "c"},
+        {"role": "system", "content": "d"},
+    ]
+
+
+def test_a_turn_of_several_items_is_one_message() -> None:
+    said = {"type": "message", "role": "assistant", "id": "msg_1", "status": "completed"}
+    turn = [
+        {"role": "user", "content": "2+2?"},
+        {"type": "reasoning", "id": "rs_1", "summary": [], "content": [
+            {"type": "reasoning_text", "text": "hm"}]},
+        {**said, "content": [{"type": "output_text", "text": "I call.", "annotations": []}]},
+        CALL,
+        {**CALL, "call_id": "d"},
+        OUTPUT,
+        {**OUTPUT, "call_id": "d", "output": [{"type": "input_text", "text": "5"}]},
+    ]  # fmt: skip
+    calls = [
+        {"id": one, "type": "function", "function": {"name": "f", "arguments": "{}"}}
+        for one in "cd"
+    ]
+    assert chat(input=turn)["messages"][1:] == [
+        {
+            "role": "assistant",
+            "content": "I call.",
+            "reasoning_content": "hm",
+            "tool_calls": calls,
+        },
+        {"role": "tool", "tool_call_id": "c", "content": "4"},
+        {"role": "tool", "tool_call_id": "d", "content": "5"},
+    ]
+
+
+@pytest.mark.parametrize("items", [[CALL], [OUTPUT]])
+def test_a_call_and_its_output_belong_together(items: list[Any]) -> None:
+    with pytest.raises(InvalidRequest, match="function call") as refused:
+        chat(input=items)
+    assert refused.value.param == "input"
+
+
+def test_tools_and_the_choice_among_them() -> None:
+    made = chat(tools=[TOOL, OTHER])
+    function = {"name": "f", "parameters": {"type": "object"}, "strict": True}
+    assert made["tools"][0] == {"type": "function", "function": function}
+    assert made["tool_choice"] == "auto"
+    named = chat(tools=[TOOL, OTHER], tool_choice={"type": "function", "name": "g"})
+    assert named["tool_choice"] == {"type": "function", "function": {"name": "g"}}
+    allowed = {"type": "allowed_tools", "mode": "required", "tools": [OTHER]}
+    few = chat(tools=[TOOL, OTHER], tool_choice=allowed)
+    assert [tool["function"]["name"] for tool in few["tools"]] == ["g"]
+    assert few["tool_choice"] == "required"
+
+
+def test_the_other_fields_under_their_chat_names() -> None:
+    made = chat(
+        max_output_tokens=5,
+        text={"format": SCHEMA, "verbosity": "low"},
+        reasoning={"effort": "max", "summary": "auto"},
+        include=["message.output_text.logprobs"],
+        top_logprobs=2,
+        service_tier="ultrafast",
+        top_k=4,
+        metadata={"a": "b"},
+        store=False,
+    )
+    inner = {"name": "n", "schema": {"type": "object"}, "strict": True}
+    assert made == {
+        "model": "m",
+        "messages": [{"role": "user", "content": "hi"}],
+        "max_completion_tokens": 5,
+        "response_format": {"type": "json_schema", "json_schema": inner},
+        "verbosity": "low",
+        "reasoning_effort": "xhigh",
+        "logprobs": True,
+        "top_logprobs": 2,
+        "service_tier": "default",
+        "top_k": 4,
+    }
+    assert "top_logprobs" not in chat(top_logprobs=0)
+    assert chat(text={"format": {"type": "json_object"}})["response_format"] == {
+        "type": "json_object"
+    }
+
+
+@pytest.mark.parametrize(
+    ("chat_name", "name"),
+    [
+        ("messages", "input"),
+        ("messages[0].content", "input"),
+        ("response_format", "text.format"),
+        ("response_format.json_schema.schema", "text.format"),
+        ("max_completion_tokens", "max_output_tokens"),
+        ("temperature", "temperature"),
+        ("chat_template_kwargs.x", "chat_template_kwargs.x"),
+        (None, None),
+    ],
+)
+def test_errors_name_the_field_that_was_sent(chat_name: str | None, name: str | None) -> None:
+    said = f"Invalid value for '{chat_name}': cannot be combined with 'response_format'."
+    error = renamed(InvalidRequest(said, param=chat_name))
+    assert error.param == name
+    assert error.message == f"Invalid value for '{name}': cannot be combined with 'text.format'."

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from api.engine_errors import from_engine, from_stream_error, is_retryable
+from api.errors import error_body
+
+
+def flat(message: str, code: int = 400) -> dict[str, Any]:
+    return {"object": "error", "message": message, "type": "BadRequestError", "code": code}
+
+
+@pytest.mark.contract("T-25")
+def test_a_long_prompt_names_limit_and_size() -> None:
+    message = "The input (9000 tokens) is longer than the model's context length (8192 tokens)."
+    error = from_engine(400, flat(message))
+    assert (error.status, error.code, error.param) == (400, "context_length_exceeded", "messages")
+    assert "8192" in error.message
+    assert "9000" in error.message
+
+
+def test_prompt_and_answer_together_may_be_too_long() -> None:
+    message = (
+        "Requested token count exceeds the model's maximum context length of 2048 tokens. You "
+        "requested a total of 2100 tokens: 100 tokens from the input messages and 2000 tokens for "
+        "the completion. Please reduce the number of tokens."
+    )
+    error = from_engine(400, flat(message), prompt_param="prompt")
+    assert (error.code, error.param) == ("context_length_exceeded", "prompt")
+    for number in ("2048", "2100", "100", "2000"):
+        assert number in error.message
+
+
+def test_an_answer_longer_than_the_context_names_its_field() -> None:
+    message = "max_completion_tokens is too large: 9000.This model supports at most 2048 completion"
+    error = from_engine(400, flat(message))
+    assert error.param == "max_completion_tokens"
+    assert "2048" in error.message
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        flat("1 validation error: [{'type': 'x', 'loc': ('body', 'n'), 'input': 'my secret'}]"),
+        flat('Traceback (most recent call last): File "/opt/x/y.py" my secret'),
+        {"detail": "could not open /home/me/my secret"},
+        "my secret\nsecond line",
+    ],
+)
+@pytest.mark.contract("Z-12")
+def test_nothing_of_the_engines_inside_gets_out(body: Any) -> None:
+    error = from_engine(400, body)
+    assert error.status == 400
+    assert "secret" not in error.message
+    assert "/" not in error.message
+
+
+def test_a_field_in_a_validation_error_becomes_the_param() -> None:
+    message = "[{'type': 'int_parsing', 'loc': ('body', 'logprobs'), 'input': 'x'}]"
+    assert from_engine(400, flat(message)).param == "logprobs"
+
+
+@pytest.mark.parametrize("param", ["response_format", "tools"])
+def test_a_schema_that_cannot_be_compiled_is_named(param: str) -> None:
+    inside = "[12:00:01] /project/cpp/json_schema_converter.cc:3: Cannot find my secret in #/nope"
+    message = f"Failed to compile json_schema grammar: {inside}"
+    error = from_engine(400, flat(message), schema_param=param)
+    assert (error.status, error.param, error.code) == (400, param, "invalid_value")
+    assert error.message == f"The engine cannot compile the schema in '{param}'."
+    ours = "Failed to compile json_schema grammar: the schema has more than 65536 characters"
+    assert from_engine(400, flat(ours)).message.endswith(
+        "'response_format': the schema has more than 65536 characters."
+    )
+
+
+def test_a_short_plain_message_is_passed_on() -> None:
+    error = from_engine(400, flat("Tools cannot be empty if tool choice is set to required."))
+    assert error.message == "Tools cannot be empty if tool choice is set to required."
+
+
+@pytest.mark.parametrize(
+    ("status", "expected", "code"),
+    [
+        (404, 404, "model_not_found"),
+        (413, 413, "payload_too_large"),
+        (429, 503, "server_is_overloaded"),
+        (503, 503, "server_is_overloaded"),
+        (502, 503, "engine_unavailable"),
+        (500, 500, "engine_error"),
+        (501, 500, "engine_error"),
+    ],
+)
+def test_other_statuses(status: int, expected: int, code: str) -> None:
+    error = from_engine(status, flat("boom", status))
+    assert (error.status, error.code) == (expected, code)
+    assert error_body(error)["error"]["code"] == code
+
+
+def test_what_the_engine_may_do_better_next_time() -> None:
+    assert not is_retryable(from_engine(400, flat("no")))
+    assert not is_retryable(from_engine(404, flat("no")))
+    assert is_retryable(from_engine(500, flat("no")))
+    assert is_retryable(from_engine(503, flat("no")))
+
+
+@pytest.mark.parametrize("event", [{"code": 400, "message": "bad"}, {"message": "?"}, None, [], 3])
+def test_error_events_of_any_shape(event: Any) -> None:
+    error = from_stream_error(event)
+    known = isinstance(event, dict) and event.get("code")
+    assert error.status == (400 if known else 500)
+
+
+def test_a_grammar_that_nothing_satisfies_is_the_requests_fault() -> None:
+    for said, words in (
+        ("Failed to compile the grammar: no text that ends can satisfy it", "no text that ends"),
+        ("Grammar preprocessing timed out: req.grammar_key=('ebnf', 'secret')", "too long"),
+    ):
+        for error in (
+            from_engine(400, {"message": said}, schema_param="ebnf"),
+            from_stream_error({"code": 400, "message": said}, schema_param="ebnf"),
+        ):
+            assert (error.status, error.param, error.code) == (400, "ebnf", "invalid_value")
+            assert words in error.message
+            assert "secret" not in error.message

@@ -1,0 +1,43 @@
+"""When the dispatcher claims again; what it does with rows is tested on a real database."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from batch.files.memory import MemoryFileStore
+from batch.queue import MemoryQueue
+from batch.run.dispatch import QUICK_TURN_S, TURN_S, Dispatcher, DispatchLimits
+from batch.run.lease import Lease, LeaseTimes
+from engine_adapter.client.fake import FakeEngineClient
+from service.clock import ManualClock
+from store.session import Database
+
+SIZE = 8
+
+
+@pytest.mark.parametrize(
+    ("num_new", "num_there", "waited_s"),
+    [
+        (SIZE, 0, QUICK_TURN_S),  # all have ended already
+        (SIZE, SIZE // 2, QUICK_TURN_S),
+        (SIZE, SIZE // 2 + 1, TURN_S),
+        (1, 0, TURN_S),  # there was no more to claim, or no more room
+    ],
+)
+async def test_an_engine_that_is_faster_than_the_turns_is_claimed_for_sooner(
+    num_new: int, num_there: int, waited_s: float
+) -> None:
+    clock = ManualClock()
+    database = Database("postgresql+psycopg://nobody@127.0.0.1:1/none")  # nothing is asked of it
+    lease = Lease("disp_x", "http://engine", database, clock, LeaseTimes())
+    dispatcher = Dispatcher(
+        lease, FakeEngineClient(), database, MemoryFileStore(), MemoryQueue(), clock,
+        DispatchLimits(), drain=asyncio.Event(),
+    )  # fmt: skip
+    dispatcher._watch.size = SIZE
+    dispatcher._flights._flights = dict.fromkeys(range(num_there), cast("Any", None))
+    await dispatcher._wait_a_turn(num_new)
+    assert clock.monotonic() == pytest.approx(waited_s)

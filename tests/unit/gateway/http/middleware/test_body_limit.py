@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from api.errors import ApiError
+from gateway.http.error_handlers import error_response
+from gateway.http.middleware.body_limit import SMALL_BODY_BYTES, BodyLimitMiddleware, BodyLimits
+from gateway.http.middleware.request_id import RequestIdMiddleware
+
+LIMIT = SMALL_BODY_BYTES * 2
+PROMPT = "/chat/completions"
+
+
+async def length(request: Request) -> PlainTextResponse:
+    return PlainTextResponse(str(len(await request.body())))
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[httpx.AsyncClient]:
+    app = Starlette(
+        routes=[Route(path, length, methods=["POST"]) for path in (PROMPT, "/x", "/v1/files")],
+        exception_handlers={ApiError: lambda _, error: error_response(error)},
+    )
+    app.add_middleware(BodyLimitMiddleware, limits=BodyLimits(LIMIT, 2 * LIMIT))
+    app.add_middleware(RequestIdMiddleware)
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://t") as made:
+        yield made
+
+
+async def chunks(num: int) -> AsyncIterator[bytes]:
+    for _ in range(num):
+        yield b"x" * 1024
+
+
+async def test_up_to_the_limit(client: httpx.AsyncClient) -> None:
+    for path, limit in ((PROMPT, LIMIT), ("/x", SMALL_BODY_BYTES)):
+        assert (await client.post(path, content=b"x" * limit)).text == str(limit)
+        assert (await client.post(path, content=chunks(limit // 1024))).text == str(limit)
+
+
+async def test_over_the_limit_announced_or_not(client: httpx.AsyncClient) -> None:
+    for path, limit in ((PROMPT, LIMIT), ("/x", SMALL_BODY_BYTES)):
+        for content in (b"x" * (limit + 1), chunks(limit // 1024 + 1)):
+            reply = await client.post(path, content=content)
+            assert reply.status_code == 413
+            assert reply.json()["error"]["code"] == "payload_too_large"
+            assert reply.headers["x-request-id"].startswith("req_")
+
+
+async def test_a_length_that_is_no_number(client: httpx.AsyncClient) -> None:
+    reply = await client.post("/x", content=b"x", headers={"content-length": "-5"})
+    assert reply.status_code == 400
+
+
+async def test_uploads_have_limits_of_their_own(client: httpx.AsyncClient) -> None:
+    reply = await client.post("/v1/files", content=b"x" * LIMIT * 2)
+    assert reply.text == str(LIMIT * 2)
+
+
+async def test_all_bodies_together_have_a_limit(client: httpx.AsyncClient) -> None:
+    """Two that are held in the middle fill it; a third is refused until they are gone."""
+    go_on, held = asyncio.Event(), asyncio.Semaphore(0)
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield b"x" * LIMIT
+        held.release()
+        await go_on.wait()
+
+    async with asyncio.TaskGroup() as group:
+        first = [group.create_task(client.post(PROMPT, content=slow())) for _ in range(2)]
+        for _ in first:
+            await held.acquire()
+        await asyncio.sleep(0.01)
+        refused = await client.post(PROMPT, content=b"xy")
+        assert (refused.status_code, refused.json()["error"]["code"]) == (
+            503,
+            "server_is_overloaded",
+        )
+        assert (await client.post("/x", content=b"xy")).text == "2"
+        go_on.set()
+    assert [task.result().text for task in first] == [str(LIMIT)] * 2
+    assert (await client.post(PROMPT, content=b"xy")).text == "2"

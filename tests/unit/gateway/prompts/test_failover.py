@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from api.errors import EngineNotReached, EngineUnavailable
+from engine_adapter.client.base import CHAT_PATH
+from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
+from engine_adapter.client.pool import EnginePool
+from gateway.auth.principal import Principal
+from gateway.observability.metrics import Metrics
+from gateway.prompts.admission import Admission
+from gateway.prompts.failover import Failover
+
+CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+
+
+async def failover(num_engines: int = 3, *, retry_lost: bool = True) -> Failover:
+    settings = FakeSettings(model="m")
+    clients = [
+        FakeEngineClient(FakeEngine(settings), url=f"fake://{i}") for i in range(num_engines)
+    ]
+    pool = EnginePool(clients)
+    await pool.probe()
+    admitted = Admission(pool, Metrics(), max_in_flight=4).admit(
+        CHAT_PATH, CHAT, request_id="r", timeout_s=9.0, principal=Principal("proj", "key")
+    )
+    return Failover(pool, admitted, retry_lost=retry_lost)
+
+
+def lose(one: Failover, error: EngineUnavailable, cause: BaseException | None) -> None:
+    """Lose the current engine as a call does, and go on."""
+    try:
+        with one._engines.using(one.route):
+            raise error from cause
+    except EngineUnavailable as raised:
+        one.go_on(raised)
+
+
+async def test_what_reached_no_engine_goes_on_until_there_is_none() -> None:
+    one = await failover()
+    tried = {one.route.member.url}
+    for _ in range(2):
+        lose(one, EngineNotReached("refused"), ConnectionRefusedError())
+        tried.add(one.route.member.url)
+    assert len(tried) == 3
+    with pytest.raises(EngineNotReached):
+        lose(one, EngineNotReached("refused"), ConnectionRefusedError())
+
+
+async def test_what_was_lost_goes_elsewhere_once() -> None:
+    one = await failover()
+    first = one.route.member
+    lose(one, EngineUnavailable("lost"), ConnectionResetError())
+    assert one.route.member is not first
+    with pytest.raises(EngineUnavailable, match="lost"):
+        lose(one, EngineUnavailable("lost"), ConnectionResetError())
+
+
+async def test_what_was_lost_ends_where_it_is_set_so() -> None:
+    one = await failover(retry_lost=False)
+    with pytest.raises(EngineUnavailable, match="lost"):
+        lose(one, EngineUnavailable("lost"), ConnectionResetError())
+
+
+async def test_what_has_begun_ends() -> None:
+    one = await failover()
+    one.begun = True
+    for error in (EngineUnavailable("lost"), EngineNotReached("refused")):
+        with pytest.raises(type(error)):
+            lose(one, error, ConnectionResetError())
+
+
+async def test_what_took_too_long_ends() -> None:
+    one = await failover()
+    with pytest.raises(EngineUnavailable, match="slow"):
+        lose(one, EngineUnavailable("slow"), TimeoutError())
