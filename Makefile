@@ -52,7 +52,7 @@ check: setup-dev setup-helm  ## format, lint, types, imports, dependencies, page
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/mypy --no-error-summary coserve gateway batch store engine_adapter kernels/coserve_kernels migrations bench docs/hooks.py tests
+	$(BIN)/mypy --no-error-summary api service coserve gateway batch store engine_adapter lab kernels/coserve_kernels migrations bench docs/hooks.py tests
 	$(BIN)/deptry .
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -d $$(mktemp -d)/site
 	$(BIN)/pytest -q -p no:randomly tests/architecture

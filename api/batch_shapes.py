@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal, Self
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -19,8 +20,8 @@ from pydantic import (
     model_serializer,
 )
 
-from batch.extension import BatchExtension
-from store.models import Batch, File, PartedUpload, UploadedPart
+if TYPE_CHECKING:
+    from store.models import Batch, File, PartedUpload, UploadedPart
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -270,6 +271,67 @@ class BatchUsage(BaseModel):
     output_tokens: int
     output_tokens_details: OutputTokenDetails
     total_tokens: int
+
+
+class WaitingReason(StrEnum):
+    """Why no line of a live batch is being finished; the first that holds."""
+
+    VALIDATING = "validating"
+    CANCELLING = "cancelling"
+    FINALIZING = "finalizing"
+    AT_ENGINE = "at_engine"
+    PAUSED = "paused"
+    ENGINE_UNAVAILABLE = "engine_unavailable"
+    BACKING_OFF = "backing_off"
+    DISPATCHER_STARTING = "dispatcher_starting"
+    QUEUED = "queued"
+
+
+class RowsAtEngines(BaseModel):
+    """Rows of a batch that are with engines.
+
+    Attributes:
+        rows: How many, as the database knows it.
+        decoding: Of them those that get tokens or whose prompt is read; null where no engine says
+            it, like the next two.
+        parked: Left out of the newest step, with their KV kept.
+        queued: Waiting there, or on their way.
+    """
+
+    rows: int
+    decoding: int | None = None
+    parked: int | None = None
+    queued: int | None = None
+
+
+class BatchExtension(BaseModel):
+    """The `coserve` object of a batch; every key is always there.
+
+    Attributes:
+        predicted_finish_at: Unix seconds.
+        predicted_finish_range: Earliest and latest of what its pace over longer and shorter
+            stretches comes to, with a margin; null where it has no pace of its own.
+        feasible: Whether that is inside the completion window; null where nothing is predicted.
+        warning: Said to people where it is not.
+        tokens_per_s: Prompt and completion tokens over the last results.
+        rows_per_s: Lines over the last results.
+        at_engine: What its rows do there; null unless it is `in_progress`.
+        webhook_endpoints: Those that hear of its end; null: all of its project.
+        waiting_reason: One of `WaitingReason`; null while lines are being finished, and at the end.
+    """
+
+    predicted_finish_at: int | None
+    predicted_finish_range: tuple[int, int] | None = None
+    feasible: bool | None
+    warning: str | None
+    tokens_per_s: float | None
+    rows_per_s: float | None
+    waiting_reason: WaitingReason | None
+    paused: bool
+    priority: int
+    retry_of: str | None
+    webhook_endpoints: list[str] | None = None
+    at_engine: RowsAtEngines | None = None
 
 
 class BatchObject(BaseModel):

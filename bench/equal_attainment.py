@@ -26,9 +26,10 @@ from statistics import mean
 from typing import Any
 
 from bench.reproduce.world import Job, Spread
-from engine_adapter.scheduling.policies.registry import TWO_POOLS, create_policy
+from engine_adapter.scheduling.policies.registry import create_policy
 from engine_adapter.scheduling.policies.settings import PolicySettings
 from engine_adapter.scheduling.targets import Slo
+from lab.policies.registry import TWO_POOLS
 from lab.simulator.device import EngineSize, SimulatedDevice, find_device
 from lab.simulator.replay import Replay, SimulatedLoad
 from lab.simulator.shape import Track

@@ -20,8 +20,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PRODUCT = ("gateway", "batch", "store", "engine_adapter", "kernels", "coserve", "migrations")
-DEEP = ("engine_adapter", "tests", "bench")
+PRODUCT = (
+    *("api", "service", "gateway", "batch", "store", "engine_adapter"),
+    *("kernels", "coserve", "migrations"),
+)
+DEEP = ("batch", "gateway", "engine_adapter", "lab", "tests", "bench")
 """Folders whose subfolders are told apart."""
 SMALL_LINES = 100
 

@@ -20,9 +20,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bench.report import report
-from engine_adapter.prediction.base import Asked
-from lab.prediction.registry import NAMES
-from lab.prediction.simulated import simulated_predictor
+from engine_adapter.scheduling.answer_lengths import Asked
+from lab.prediction.registry import NAMES, simulated_predictor
 from lab.workload.lengths import read_lengths
 
 NUM_REQUESTS = 6000

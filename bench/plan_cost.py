@@ -25,11 +25,12 @@ from typing import Any
 from bench.report import report
 from engine_adapter.scheduling.driver import Driver
 from engine_adapter.scheduling.latency import Coefficients, PolynomialModel
-from engine_adapter.scheduling.policies.registry import DEFAULT_POLICY, POLICIES, create_policy
+from engine_adapter.scheduling.policies.registry import DEFAULT_POLICY, create_policy
 from engine_adapter.scheduling.request import Phase, RequestClass, RequestRow, pages_for
 from engine_adapter.scheduling.roster import Roster
 from engine_adapter.scheduling.snapshot import EngineLimits, Resources
 from engine_adapter.scheduling.targets import Slo
+from lab.policies.registry import POLICIES
 
 ROOT = Path(__file__).resolve().parents[1]
 ENGINE_PYTHON = ROOT / ".venv-engine/bin/python"

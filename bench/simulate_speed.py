@@ -14,8 +14,9 @@ import time
 from typing import Any
 
 from bench.report import report
-from engine_adapter.scheduling.policies.registry import NAMES, create_policy
+from engine_adapter.scheduling.policies.registry import create_policy
 from engine_adapter.scheduling.targets import Slo
+from lab.policies.registry import NAMES
 from lab.simulator.device import EngineSize, find_device
 from lab.simulator.replay import SimulatedLoad, replay
 from lab.workload.arrivals import poisson_arrivals

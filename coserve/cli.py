@@ -11,19 +11,17 @@ from coserve.commands import (
     audit,
     backup,
     batch,
-    bench,
     chat,
     doctor,
     engine,
     key,
     logs,
     org,
-    plan,
     profile,
     project,
+    research,
     running,
     serve,
-    simulate,
     status,
     top,
     up,
@@ -78,9 +76,9 @@ app.command("audit")(audit.audit)
 app.command("usage")(usage.usage)
 app.add_typer(engine.app, name="engine", help="The engines in use.")
 app.add_typer(batch.app, name="batch", help="Batches from the command line.")
-app.add_typer(bench.app, name="bench", help="Benchmarks.")
-app.command("plan", context_settings=plan.CONTEXT)(plan.plan)
-app.command("simulate", context_settings=simulate.CONTEXT)(simulate.simulate)
+app.add_typer(research.bench, name="bench", help="Benchmarks.")
+app.command("plan", context_settings=research.CONTEXT)(research.plan)
+app.command("simulate", context_settings=research.CONTEXT)(research.simulate)
 app.command("serve")(serve.serve)
 
 

@@ -6,6 +6,8 @@ WORKDIR /app
 COPY requirements/service.txt requirements/service.in requirements/
 RUN python -m venv /venv && /venv/bin/pip install --require-hashes -r requirements/service.txt
 COPY pyproject.toml README.md LICENSE NOTICE ./
+COPY api api
+COPY service service
 COPY coserve coserve
 COPY gateway gateway
 COPY batch batch
@@ -14,7 +16,7 @@ COPY engine_adapter engine_adapter
 COPY kernels kernels
 COPY migrations migrations
 RUN /venv/bin/pip install --no-deps --no-build-isolation --config-settings editable_mode=compat -e . \
- && /venv/bin/python -m compileall -q coserve gateway batch store engine_adapter kernels migrations
+ && /venv/bin/python -m compileall -q api service coserve gateway batch store engine_adapter kernels migrations
 
 FROM ${PYTHON}
 RUN useradd --uid 10001 --create-home app && mkdir -p /data && chown app /data

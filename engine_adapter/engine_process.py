@@ -11,7 +11,7 @@ from engine_adapter.host_cpu import matmul_dtype
 from engine_adapter.model_family import parsers_of
 
 PLUGINS = "coserve"
-CPU_PLUGINS = "coserve,coserve_cpu"
+CPU_PLUGINS = "coserve,coserve_cpu,coserve_emulated"  # the last: in a checkout, when asked
 
 # Of the caller's environment only what these name or begin with reaches the engine: no database
 # address, no key and no interpreter setting of the service.
@@ -24,7 +24,7 @@ _PASSED_ON = frozenset(
         "COSERVE_TPOT_PERCENTILE", "COSERVE_FIRST_TOKEN_SHARE",
         "COSERVE_RESERVED_SLOT_SHARE", "COSERVE_HOST_KV_TOKENS", "COSERVE_SAFEPOINT_MS",
         "COSERVE_PROFILE_DIR", "COSERVE_SAFEPOINTS", "COSERVE_CHECKPOINTS",
-        "COSERVE_ISOLATION_PAUSES", "COSERVE_ISOLATION_SHARE", "COSERVE_LENGTH_PREDICTOR",
+        "COSERVE_ISOLATION_PAUSES", "COSERVE_ISOLATION_SHARE",
     }
 )  # fmt: skip
 _PASSED_ON_PREFIXES = ("LC_", "GLOO_", "NCCL_", "SGLANG_", "HF_", "TORCH", "TRITON_")

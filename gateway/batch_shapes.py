@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from api.batch_shapes import BatchObject
-from batch.extension import BatchExtension, extend
+from api.batch_shapes import BatchExtension, BatchObject
+from batch.extension import extend
 from engine_adapter.client.pool import EnginePool
 from gateway.engines.row_states import at_engines
 from store.models import Batch

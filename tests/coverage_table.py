@@ -4,7 +4,7 @@
 
 `make coverage` keeps it in bench/results/coverage.txt, so that a change of it is seen in a diff.
 
-Code that runs inside an engine (engine_adapter/sglang, cpu_compat, emulated) is proven by
+Code that runs inside an engine (engine_adapter/sglang, cpu_compat, lab/emulated) is proven by
 tests/engine, in processes of the engine's environment, and is not counted here.
 """
 
@@ -22,7 +22,7 @@ OTHER_ENVIRONMENT = frozenset({"sglang", "cpu_compat", "emulated"})
 def package_of(path: str) -> str:
     """The package a file is counted under; none for code that runs inside an engine."""
     first, *rest = path.split("/")
-    if first != "engine_adapter" or len(rest) < 2:
+    if first not in ("engine_adapter", "lab") or len(rest) < 2:
         return first
     return "" if rest[0] in OTHER_ENVIRONMENT else f"{first}/{rest[0]}"
 

@@ -2,8 +2,8 @@
 
 The form's fields may come in any order: the file is stored under its id while it arrives, and is
 taken away again if what follows makes it unacceptable. Only a complete, durable file gets a row.
-It is announced before its first byte (`batch.intake.arrivals`): whatever is lost on the way, no row is
-without bytes, and no bytes stay without a row.
+It is announced before its first byte (`batch.intake.arrivals`): whatever is lost on the way, no
+row is without bytes, and no bytes stay without a row.
 """
 
 from __future__ import annotations

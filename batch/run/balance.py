@@ -1,8 +1,8 @@
 """Which rows go back from an engine to make room for others. Pure.
 
 Rows that the engine has not begun are places that can still be divided anew, by the rules of
-`batch/run/share.py`. They are handed back only for somebody who holds less than half of what is his:
-a newcomer, a batch that was given priority. Small differences even out with the next claims.
+`batch/run/share.py`. They are handed back only for somebody who holds less than half of what is
+his: a newcomer, a batch that was given priority. Small differences even out with the next claims.
 """
 
 from __future__ import annotations

@@ -194,7 +194,7 @@ class Dispatcher:
         return len(intake.ready)
 
     async def _take(self) -> Intake:
-        """What may be sent now; suspects only where the engine is empty (batch/run/quarantine.py)."""
+        """What may be sent now; suspects only where the engine is empty (`quarantine`)."""
         model = self._watch.model
         held_bytes = self._flights.num_bytes + self.outbox.num_bytes
         room = ByteRoom.left(self._max_bytes, held_bytes)
@@ -273,7 +273,7 @@ class Dispatcher:
         )
 
     async def _balance(self) -> None:
-        """Make room at a full engine for batches that hold too little of it (batch/run/balance.py)."""
+        """Make room at a full engine for batches that hold too little of it."""
         while True:
             await self._clock.sleep(BALANCE_S)
             is_full = self._watch.open and len(self._flights) >= self._watch.size

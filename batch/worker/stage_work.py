@@ -11,7 +11,7 @@ no more than time.
 | --- | --- |
 | moved it on, or wrote a part of its files | when it is its turn, if it wants another stage |
 | had to wait for others: rows in flight, another run of it | after `WAIT_S` |
-| met another long stage of its project (batch/worker/long_stage_lock.py) | after `LONG_WAIT_S`; the project rests |
+| met another long stage of its project | after `LONG_WAIT_S`; the project rests |
 | failed | after `FAILED_WAIT_S`; the project rests |
 | died with its worker | when its lease ends |
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-STOCK_PLUGINS_CPU = "coserve_cpu"  # SGLang's CPU engine needs our start-up fixes; no scheduler
+# SGLang's CPU engine needs our start-up fixes; no scheduler
+STOCK_PLUGINS_CPU = "coserve_cpu,coserve_emulated"
 STOCK_PLUGINS_NONE = "none"
 SHARES = {"conserve-v2-early": 0.3, "conserve-v2-just-in-time": 1.0}
 """Of the TTFT target, for what first tokens are planned."""

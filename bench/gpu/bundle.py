@@ -19,7 +19,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from coserve.setup.engine_env import engine_python
-from coserve.setup.engine_link import version_of, write_metadata
+from coserve.setup.engine_link import ENTRY_POINTS, version_of, write_metadata
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_BYTES = 58 << 20
@@ -34,8 +34,8 @@ LEFT_OUT = (
     "flashinfer/data/*", "*.a", "*.pyi", "*/tests/*", "*/test/*",
     "sglang/multimodal_gen/*", "sglang/benchmark/*",
 )  # fmt: skip
-OUR_PACKAGES = ("engine_adapter", "kernels/coserve_kernels")
-CHECKOUT = ("engine_adapter", "kernels", "bench", "tests/engine/kernel_cases.py")
+OUR_PACKAGES = ("engine_adapter", "service", "lab", "kernels/coserve_kernels")
+CHECKOUT = (*OUR_PACKAGES[:3], "api", "kernels", "bench", "tests/engine/kernel_cases.py")
 TRACES = ("online/azure2023_conv_0_40min.csv",)
 WORKLOADS = ROOT.parent / "shared" / "workloads"
 
@@ -103,7 +103,7 @@ def add_our_code(folder: Path) -> None:
     ignore = shutil.ignore_patterns("__pycache__", "results")
     for name in OUR_PACKAGES:
         shutil.copytree(ROOT / name, site / Path(name).name, ignore=ignore)
-    write_metadata(site, version_of(ROOT), cpu=False)
+    write_metadata(site, version_of(ROOT), ENTRY_POINTS)
     for name in CHECKOUT:
         source, target = ROOT / name, checkout / name
         target.parent.mkdir(parents=True, exist_ok=True)

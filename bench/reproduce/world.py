@@ -11,10 +11,11 @@ from bench.reproduce.variants import VARIANTS
 from engine_adapter.scheduling.latency import StepLoad
 from engine_adapter.scheduling.plan import Arrival, Decision, FinishedStep, RunningStep, StepPlan
 from engine_adapter.scheduling.policies.base import SchedulingPolicy
-from engine_adapter.scheduling.policies.registry import POLICIES, TWO_POOLS, create_policy
+from engine_adapter.scheduling.policies.registry import create_policy
 from engine_adapter.scheduling.policies.settings import PolicySettings
 from engine_adapter.scheduling.snapshot import Snapshot
 from engine_adapter.scheduling.targets import DEFAULT_SHARE, Slo
+from lab.policies.registry import POLICIES, TWO_POOLS
 from lab.simulator.device import EngineSize, SimulatedDevice, find_device
 from lab.simulator.replay import SimulatedLoad, replay
 from lab.simulator.times import Noise, StepTimes

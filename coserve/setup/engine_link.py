@@ -19,10 +19,17 @@ from pathlib import Path
 NAME = "coserve-engine"
 START_UP_HOOK = "coserve_cpu.pth"
 
-_LINKS = {"engine_adapter": "engine_adapter", "coserve_kernels": "kernels/coserve_kernels"}
+_LINKS = {
+    "engine_adapter": "engine_adapter",
+    "service": "service",
+    "coserve_kernels": "kernels/coserve_kernels",
+}
+# Only in a checkout: policies to compare with, and a GPU that is emulated.
+_RESEARCH_LINKS = {"lab": "lab"}
 _CPU_LINKS = {"sgl_kernel": "engine_adapter/cpu_compat/sgl_kernel"}
-_ENTRY_POINTS = "[sglang.srt.plugins]\ncoserve = engine_adapter.sglang.plugin:register\n"
+ENTRY_POINTS = "[sglang.srt.plugins]\ncoserve = engine_adapter.sglang.plugin:register\n"
 _CPU_ENTRY_POINT = "coserve_cpu = engine_adapter.cpu_compat.plugin:register\n"
+_EMULATED_ENTRY_POINT = "coserve_emulated = lab.emulated.plugin:register\n"
 
 
 def site_packages(python: Path) -> Path:
@@ -44,12 +51,16 @@ def link_packages(python: Path, checkout: Path, *, cpu: bool) -> Path:
         The folder that was linked into.
     """
     site = site_packages(python)
-    wanted = {**_LINKS, **(_CPU_LINKS if cpu else {})}
+    research = (checkout / "lab").is_dir()
+    wanted = {**_LINKS, **(_RESEARCH_LINKS if research else {}), **(_CPU_LINKS if cpu else {})}
     for name, source in wanted.items():
         _point(site / name, (checkout / source).resolve())
     if cpu:
         (site / START_UP_HOOK).write_text("import engine_adapter.cpu_compat.startup\n")
-    write_metadata(site, version_of(checkout), cpu=cpu)
+    entry_points = ENTRY_POINTS
+    if cpu:
+        entry_points += _CPU_ENTRY_POINT + (_EMULATED_ENTRY_POINT if research else "")
+    write_metadata(site, version_of(checkout), entry_points)
     return site
 
 
@@ -59,7 +70,7 @@ def version_of(checkout: Path) -> str:
     return version
 
 
-def write_metadata(site: Path, version: str, *, cpu: bool) -> None:
+def write_metadata(site: Path, version: str, entry_points: str) -> None:
     """Write the metadata by which SGLang finds our plugins, in place of any older version's."""
     stem = NAME.replace("-", "_")
     metadata = site / f"{stem}-{version}.dist-info"
@@ -69,7 +80,7 @@ def write_metadata(site: Path, version: str, *, cpu: bool) -> None:
     metadata.mkdir(exist_ok=True)
     _write(metadata / "METADATA", f"Metadata-Version: 2.1\nName: {NAME}\nVersion: {version}\n")
     _write(metadata / "INSTALLER", "coserve\n")
-    _write(metadata / "entry_points.txt", _ENTRY_POINTS + (_CPU_ENTRY_POINT if cpu else ""))
+    _write(metadata / "entry_points.txt", entry_points)
     names = [f"{metadata.name}/{file}" for file in ("METADATA", "INSTALLER", "entry_points.txt")]
     _write(metadata / "RECORD", "".join(f"{name},,\n" for name in names))
 

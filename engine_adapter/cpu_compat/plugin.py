@@ -47,19 +47,19 @@ def register() -> None:
     """Apply every fix; ends the process if SGLang is not what the fixes were written for."""
     try:
         if changed := changed_sources(REPLACED):
-            _give_up("; ".join(changed))
+            give_up("; ".join(changed))
         _one_thread()
         _looked_up()
         _grammar_mask()
         _paged_allocator()
         _attention()
         _linear()
-        _emulate()
     except (ImportError, AttributeError) as error:
-        _give_up(error)
+        give_up(error)
 
 
-def _give_up(why: object) -> None:
+def give_up(why: object) -> None:
+    """End the process: SGLang would swallow an exception and serve without the fixes."""
     sys.stderr.write(f"coserve: CPU fixes do not fit this SGLang: {why}\n")
     sys.stderr.flush()
     os._exit(EXIT_UNFIXED)
@@ -142,15 +142,6 @@ def _attention() -> None:
     from engine_adapter.cpu_compat import attention
 
     attention.install(TorchNativeAttnBackend)
-
-
-def _emulate() -> None:
-    """A device out of a table in the place of this host's arithmetic, where one is asked for."""
-    table = os.environ.get("COSERVE_EMULATED", "")
-    if table:
-        from lab.emulated import model_runner
-
-        model_runner.install(table)
 
 
 def _linear() -> None:

@@ -10,7 +10,7 @@ with ``P`` the sum of the p. ``other`` is everything but attention; ``floor`` is
 the smallest chunk, the part of a kernel that its chunks share. Between grid points a table
 is linear; beyond them its last piece goes on. ``host`` is what a step costs outside its kernels.
 
-The tables that ship were made from aiconfigurator-core (``gpu_tables/NOTICE.txt``) by
+The tables that ship were made from aiconfigurator-core (``tables/NOTICE.txt``) by
 ``coserve profile import``.
 """
 
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 FORMAT = 1
-FOLDER = Path(__file__).parent / "gpu_tables"
+FOLDER = Path(__file__).parent / "tables"
 MS = 1000.0
 DEFAULT_HOST_S = 0.002
 """A constant 2 ms: the best of 0, 1, 2 and 3 against 72 measured runs (``bench.gpu_anchors``)."""

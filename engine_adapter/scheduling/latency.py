@@ -123,11 +123,6 @@ class LatencyModel(Protocol):
     """Predicts step durations and inverts the prediction."""
 
     @property
-    def profiled(self) -> LatencyModel:
-        """The predictions as they were profiled, whatever the machine's level is now."""
-        ...
-
-    @property
     def level(self) -> float:
         """What the profile's predictions are multiplied with now; 1 as profiled."""
         ...
@@ -205,11 +200,6 @@ class PolynomialModel:
         self.prefill = prefill
         self.mixed = mixed
         self.decode_row_steps = tuple(sorted(decode_row_steps))
-
-    @property
-    def profiled(self) -> PolynomialModel:
-        """Itself."""
-        return self
 
     @property
     def level(self) -> float:
@@ -407,11 +397,6 @@ class CalibratedModel:
         """Bind both."""
         self._profiled = profiled
         self._steps = steps
-
-    @property
-    def profiled(self) -> LatencyModel:
-        """See :attr:`LatencyModel.profiled`."""
-        return self._profiled
 
     @property
     def level(self) -> float:

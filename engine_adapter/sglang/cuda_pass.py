@@ -126,7 +126,7 @@ class DeviceClock:
 
 
 def emulated_pass(model_runner: Any) -> Any:
-    """The emulated device behind a runner (:mod:`lab.emulated`), or None."""
+    """The emulated device behind a runner, which takes the time of a table, or None."""
     return getattr(model_runner, "emulated", None)
 
 
@@ -139,9 +139,7 @@ def device_clock(scheduler: Any) -> Any:
     """The clock for this scheduler's device."""
     emulated = emulated_pass(scheduler.tp_worker.model_runner)
     if emulated is not None:
-        from lab.emulated.model_runner import EmulatedClock
-
-        return EmulatedClock(emulated)
+        return emulated.pass_clock()
     if scheduler.device != "cuda":
         return DeviceClock(None)
     import torch

@@ -17,7 +17,7 @@ from sglang.srt.mem_cache.base_prefix_cache import MatchPrefixParams
 from sglang.srt.mem_cache.common import release_kv_cache
 from sglang.srt.mem_cache.radix_cache import RadixKey
 
-from engine_adapter.prediction.base import Asked
+from engine_adapter.scheduling.answer_lengths import Asked
 from engine_adapter.scheduling.plan import RunningStep
 from engine_adapter.scheduling.request import RequestRow
 from engine_adapter.sglang.actuate import retract_rows, settle
@@ -143,8 +143,9 @@ class QueueingScheduler(ReportingScheduler):
             cached_tokens=self._expected_hit(req),
             can_mix=mixable,
         )
-        asked = Asked.about(row, req.sampling_params.temperature)
-        row.expected_output_tokens = self.runtime.predictor.expect(asked)
+        if (lengths := self.runtime.lengths) is not None:
+            asked = Asked.about(row, req.sampling_params.temperature)
+            row.expected_output_tokens = lengths.expect(asked)
         return row
 
     def _expected_hit(self, req: Any) -> int:
@@ -178,10 +179,10 @@ class QueueingScheduler(ReportingScheduler):
 
     def learn_length(self, live: LiveRow) -> None:
         """A request ended: its length is known. One that was aborted says nothing."""
-        req, row = live.req, live.row
-        if not isinstance(req.finished_reason, FINISH_ABORT):
-            asked = Asked.about(row, req.sampling_params.temperature)
-            self.runtime.predictor.learn(asked, len(req.output_ids))
+        req, lengths = live.req, self.runtime.lengths
+        if lengths is not None and not isinstance(req.finished_reason, FINISH_ABORT):
+            asked = Asked.about(live.row, req.sampling_params.temperature)
+            lengths.learn(asked, len(req.output_ids))
 
     def forget_row(self, live: LiveRow) -> None:
         """A request is over: release what the host still holds of it."""

@@ -9,9 +9,11 @@ from typing import Any
 from sglang.srt.managers.scheduler_components.output_streamer import SchedulerOutputStreamer
 from sglang.srt.mem_cache.evict_policy import PriorityStrategy
 
+from engine_adapter.scheduling.answer_lengths import History
 from engine_adapter.scheduling.attained import AttainedLatency
 from engine_adapter.scheduling.isolation import Isolation, Pauses
 from engine_adapter.scheduling.latency import Coefficients, PolynomialModel
+from engine_adapter.scheduling.policies.registry import expects_lengths
 from engine_adapter.scheduling.targets import Slo
 from engine_adapter.sglang.actuate import DecodeRows
 from engine_adapter.sglang.cuda_pass import device_clock, pass_stream
@@ -23,7 +25,6 @@ from engine_adapter.sglang.rows import HoldingView, LiveRows, PendingPrefill
 from engine_adapter.sglang.safepoints import RankAgreement, Safepoints
 from engine_adapter.sglang.settings import RuntimeSettings, SettingError, free_bytes, most_bytes
 from engine_adapter.sglang.snapshot import SnapshotTaker
-from lab.prediction.registry import create_predictor
 
 logger = logging.getLogger(__name__)
 DEFAULT_SLO = Slo(ttft_s=0.5, tbt_s=0.2)
@@ -51,7 +52,7 @@ class Runtime:
 
     Attributes:
         counters: What was done so far.
-        predictor: Expects the lengths of answers.
+        lengths: Expects the lengths of answers, for a policy that asks; else None.
         attained: Newest latencies of online requests.
         isolation: What online requests get with and without offline work.
         pauses: Steps without offline work, for comparison.
@@ -78,7 +79,7 @@ class Runtime:
         scheduler.runtime = self
         settings: RuntimeSettings = scheduler.coserve_settings
         self.counters = Counters()
-        self.predictor = create_predictor(settings.length_predictor)
+        self.lengths = History() if expects_lengths(settings.policy) else None
         self.attained = AttainedLatency()
         self.isolation = Isolation()
         self.pauses = Pauses(on=settings.isolation_pauses, share=settings.isolation_share)

@@ -12,7 +12,7 @@ from typing import Any
 
 from sglang.srt.managers.scheduler import Scheduler
 
-from engine_adapter.scheduling.policies.registry import POLICIES, TEST_POLICIES, TWO_POOLS
+from engine_adapter.scheduling.policies.registry import POLICIES, find_policy
 from engine_adapter.sglang.contract import PINNED_VERSION, broken_runtime_promises
 from engine_adapter.sglang.numbers import end_alone
 from engine_adapter.sglang.report import live_ids
@@ -74,12 +74,13 @@ def settings_at_start() -> RuntimeSettings:
         SettingError: With one sentence that says what to do.
     """
     settings = read_settings()
-    if settings.policy in TWO_POOLS:
+    policy = find_policy(settings.policy)
+    if getattr(policy, "pools", 1) > 1:
         raise SettingError(
             f"COSERVE_POLICY is {settings.policy!r}, which takes two pools of engines; only "
             "`coserve simulate` has them"
         )
-    if settings.is_on and settings.policy not in {*POLICIES, *TEST_POLICIES}:
+    if settings.is_on and policy is None:
         known = ", ".join([OFF, *sorted(POLICIES)])
         raise SettingError(f"COSERVE_POLICY is {settings.policy!r}; choose one of {known}")
     return settings

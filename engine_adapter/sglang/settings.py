@@ -21,7 +21,6 @@ from engine_adapter.refusal import EXIT_REFUSED, sentence
 from engine_adapter.scheduling.isolation import DEFAULT_SHARE, MAX_SHARE
 from engine_adapter.scheduling.policies.settings import FIRST_TOKEN_SHARE
 from engine_adapter.scheduling.targets import Slo
-from lab.prediction.registry import DEFAULT_PREDICTOR
 
 # --- End this process with one sentence, and have the engine's server end with it too.
 #
@@ -119,7 +118,6 @@ class RuntimeSettings:
         isolation_pauses: Leave offline requests out for a second now and then, to measure what
             online requests get without them (``COSERVE_ISOLATION_PAUSES``, 0 or 1).
         isolation_share: Share of the time that they take at most (``COSERVE_ISOLATION_SHARE``).
-        length_predictor: Who expects the lengths of answers (``COSERVE_LENGTH_PREDICTOR``).
     """
 
     policy: str = DEFAULT_POLICY
@@ -138,7 +136,6 @@ class RuntimeSettings:
     checkpoints: bool = True
     isolation_pauses: bool = True
     isolation_share: float = DEFAULT_SHARE
-    length_predictor: str = DEFAULT_PREDICTOR
 
     def slo(self, derived: Slo) -> Slo:
         """The targets that are set, and the derived ones where none is."""
@@ -196,7 +193,6 @@ def read_settings(environ: Mapping[str, str] | None = None) -> RuntimeSettings:
         checkpoints=_switch(env, "COSERVE_CHECKPOINTS"),
         isolation_pauses=_switch(env, "COSERVE_ISOLATION_PAUSES"),
         isolation_share=_isolation_share(env),
-        length_predictor=env.get("COSERVE_LENGTH_PREDICTOR") or DEFAULT_PREDICTOR,
     )
 
 

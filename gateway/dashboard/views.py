@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import orjson
 
-from batch.extension import BatchExtension, WaitingReason
+from api.batch_shapes import BatchExtension, WaitingReason
 from batch.rerun import REPEATABLE
 from batch.states import CANCELLABLE_BATCH, TERMINAL_BATCH, BatchStatus
 from batch.steer import STEERABLE

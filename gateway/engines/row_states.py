@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from batch.extension import RowsAtEngines
+from api.batch_shapes import RowsAtEngines
 from engine_adapter.client.pool import Member
 
 

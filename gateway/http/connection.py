@@ -120,7 +120,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._tell_gone()
 
     def when_gone(self, then: Callable[[], None] | None) -> None:
-        """See `gateway.http.disconnect.WhenGone`: the request being served is told by a call, no task.
+        """See `disconnect.WhenGone`: the request being served is told by a call, no task.
 
         There is one at a time: those that are pipelined wait for the one ahead of them.
         """

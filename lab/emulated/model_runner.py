@@ -66,6 +66,10 @@ class EmulatedPass:
         runner.model.logits_processor.forward = self._logits
         runner.sample = _sample
 
+    def pass_clock(self) -> EmulatedClock:
+        """The clock that the plugin reads durations of passes from."""
+        return EmulatedClock(self)
+
     def _layer(self, number: int) -> Any:
         def forward(
             positions: torch.Tensor,

@@ -16,3 +16,4 @@ class DistServe(VllmSwap):
     """An engine of either pool."""
 
     name = "distserve"
+    pools = 2

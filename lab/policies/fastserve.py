@@ -31,6 +31,7 @@ class FastServe(PolicyBase):
     def __init__(self, model: LatencyModel, settings: PolicySettings | None = None) -> None:
         """The top level's quantum is the time of one decode step."""
         super().__init__(model, settings)
+        self._profiled = model  # levels are fixed: they do not follow the machine's slowdown
         load = StepLoad()
         load.add_decode(512)
         self._token_s = max(1e-6, model.predict(load))
@@ -40,7 +41,7 @@ class FastServe(PolicyBase):
         """Where the request stands, from 0 on."""
         load = StepLoad()
         load.add_chunk(row.prompt_tokens, 0)
-        served_s = self.model.profiled.predict(load) + row.output_tokens * self._token_s
+        served_s = self._profiled.predict(load) + row.output_tokens * self._token_s
         if now_s - row.arrival_at_s > STARVED * served_s:
             return 0
         return int(math.log2(1.0 + served_s / self._token_s))

@@ -11,13 +11,12 @@ from engine_adapter.scheduling.builder import UNBOUNDED_S
 from engine_adapter.scheduling.latency import LatencyModel
 from engine_adapter.scheduling.plan import StepPlan
 from engine_adapter.scheduling.policies.base import PolicyBase
+from engine_adapter.scheduling.policies.ecoserve import UNKNOWN_TOKENS
 from engine_adapter.scheduling.policies.settings import PolicySettings
 from engine_adapter.scheduling.ranked import Ranked
 from engine_adapter.scheduling.request import RequestRow
 from engine_adapter.scheduling.snapshot import Snapshot
 
-UNKNOWN_TOKENS = 256
-"""Expected of a request nobody was asked about."""
 STARVED_S = 5.0
 """Who has waited longer comes first; else small requests never would beside large ones."""
 
@@ -32,6 +31,7 @@ class MultiRes(PolicyBase):
     """Fills step and memory together."""
 
     name = "multires"
+    expects_lengths = True
 
     def __init__(self, model: LatencyModel, settings: PolicySettings | None = None) -> None:
         """Bind the latency model and the knobs."""

@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from math import exp, log, log2
 from typing import Any
 
-from engine_adapter.prediction.base import Asked
-from engine_adapter.prediction.history import History
+from engine_adapter.scheduling.answer_lengths import Asked, History
 
 REMEMBERED = 4096
 PER_OCTAVE = 4

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable
 from statistics import NormalDist
 
-from engine_adapter.prediction.base import Asked
+from engine_adapter.scheduling.answer_lengths import Asked
 
 TOLERANCE = 0.15
 

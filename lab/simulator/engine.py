@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from engine_adapter.prediction.base import Asked, LengthPredictor
+from engine_adapter.scheduling.answer_lengths import Asked, LengthPredictor
 from engine_adapter.scheduling.plan import (
     Arrival,
     Decision,

@@ -10,8 +10,9 @@ from typing import Any
 
 from engine_adapter.host_cpu import cpu_name
 from engine_adapter.scheduling.derive import default_slo
-from engine_adapter.scheduling.policies.registry import TWO_POOLS, create_policy
+from engine_adapter.scheduling.policies.registry import create_policy
 from engine_adapter.scheduling.targets import Slo
+from lab.policies.registry import TWO_POOLS
 from lab.simulator.device import SimulatedDevice, engine_for, find_device
 from lab.simulator.fleet import replay_fleet
 from lab.simulator.options import REFERENCE, Options

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine_adapter.gpu_tables.gpu_table import CUDA_GRAPH_ROWS, gpu_table_names
-from engine_adapter.scheduling.policies.registry import COMPARED, NAMES, TWO_POOLS
-from lab.prediction.simulated import SIMULATED, simulated_predictor
+from engine_adapter.scheduling.policies.registry import COMPARED
+from lab.policies.registry import NAMES, TWO_POOLS
+from lab.prediction.registry import SIMULATED, simulated_predictor
 from lab.simulator.device import EngineSize
 from lab.simulator.fleet import MOST_ENGINES, ROUTERS
 from lab.simulator.replay import SharedPrefixes

@@ -17,7 +17,7 @@ from engine_adapter.scheduling.driver import Driver
 from engine_adapter.scheduling.policies.base import SchedulingPolicy
 from engine_adapter.scheduling.request import RequestClass, RequestRow
 from engine_adapter.scheduling.targets import Slo
-from lab.prediction.simulated import simulated_predictor
+from lab.prediction.registry import simulated_predictor
 from lab.simulator.device import SimulatedDevice
 from lab.simulator.engine import MemoryEngine
 from lab.simulator.run import run

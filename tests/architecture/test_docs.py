@@ -93,7 +93,7 @@ def test_every_metric_is_documented() -> None:
 
 
 def test_every_policy_is_documented() -> None:
-    from engine_adapter.scheduling.policies import registry
+    from lab.policies import registry
 
     docs = _docs()
     assert registry.NAMES

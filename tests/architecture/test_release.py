@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from coserve.cli import app
-from coserve.setup.engine_link import version_of, write_metadata
+from coserve.setup.engine_link import ENTRY_POINTS, version_of, write_metadata
 from gateway.observability.metrics import Metrics
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +34,7 @@ def test_metrics_say_the_same_version() -> None:
 def test_the_engine_environment_knows_one_version_of_us(tmp_path: Path) -> None:
     assert version_of(ROOT) == VERSION
     for version in ("0.0.1", VERSION):
-        write_metadata(tmp_path, version, cpu=True)
+        write_metadata(tmp_path, version, ENTRY_POINTS)
     assert [found.name for found in tmp_path.glob("*.dist-info")] == [
         f"coserve_engine-{VERSION}.dist-info"
     ]

@@ -46,6 +46,8 @@ class PolicyBase:
     """Settings, model, level and the arrival rule shared by the policies of this package."""
 
     name = "base"
+    expects_lengths = False
+    """Whether the engine shall expect the length of each answer for it."""
 
     def __init__(self, model: LatencyModel, settings: PolicySettings | None = None) -> None:
         """Bind the latency model and the knobs."""

@@ -32,8 +32,9 @@ from engine_adapter.scheduling.policies.settings import PolicySettings
 from engine_adapter.scheduling.ranked import Ranked
 from engine_adapter.scheduling.request import Phase, RequestRow, pages_for
 from engine_adapter.scheduling.snapshot import Snapshot
-from lab.policies.multires import UNKNOWN_TOKENS
 
+UNKNOWN_TOKENS = 256
+"""Expected of a request nobody was asked about."""
 BLOCK = 32
 LENGTH_RANGE = 128
 SLO_SCALE = 2.0
@@ -247,4 +248,5 @@ class EcoServe(EcoServeSdo):
     """And memory lent to guests."""
 
     name = "ecoserve"
+    expects_lengths = True
     pipelined = True

@@ -1,8 +1,13 @@
-"""Policies by name: the same names in settings, command line, results and files."""
+"""Policies by name: the same names in settings, command line, results and files.
+
+An engine runs those that are named here. Baselines to compare with are research: they lie in
+``lab/policies`` beside this package, in a checkout, and are found there by name.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib
+from collections.abc import Callable, Mapping
 
 from engine_adapter.scheduling.latency import LatencyModel
 from engine_adapter.scheduling.policies.base import SchedulingPolicy
@@ -14,35 +19,30 @@ from engine_adapter.scheduling.policies.non_preemptive import NonPreemptive
 from engine_adapter.scheduling.policies.online_only import OnlineOnly
 from engine_adapter.scheduling.policies.sarathi_p import SarathiP
 from engine_adapter.scheduling.policies.settings import PolicySettings
-from lab.policies.distserve import DistServe
-from lab.policies.fastgen import FastGen
-from lab.policies.fastserve import FastServe
-from lab.policies.multires import MultiRes
-from lab.policies.orca import Orca
-from lab.policies.random_valid import RandomValid
-from lab.policies.round_robin import RoundRobin
-from lab.policies.sglang_priority import SglangNoPreemption, SglangPriority
-from lab.policies.vllm import Vllm, VllmSwap
-from lab.policies.xllm import Xllm
 
 DEFAULT_POLICY = "conserve_v2"
 # Runs while nothing is known about how long steps take.
 UNPROFILED_POLICY = "sarathi_p"
 
-# What coserve offers, then what papers compare with.
 _OFFERED = (OnlineOnly, NonPreemptive, SarathiP, ConserveV1, ConserveV2)
 _PAPERS = (Bros, EcoServe, EcoServeD, EcoServeSd, EcoServeSdo)
-_STOCK = (SglangPriority, SglangNoPreemption)
-_BASELINES = (*_STOCK, Orca, Vllm, VllmSwap, FastGen, FastServe, MultiRes, RoundRobin, Xllm)
 Maker = Callable[[LatencyModel, PolicySettings | None], SchedulingPolicy]
-POLICIES: dict[str, Maker] = {policy.name: policy for policy in (*_OFFERED, *_PAPERS, *_BASELINES)}
+POLICIES: dict[str, Maker] = {policy.name: policy for policy in (*_OFFERED, *_PAPERS)}
 NAMES = tuple(POLICIES)
 COMPARED = tuple(policy.name for policy in _OFFERED)
 """What a comparison runs unless told otherwise."""
-# Need two pools of engines: the simulator has them, one engine is none.
-TWO_POOLS: dict[str, Maker] = {DistServe.name: DistServe}
-# Valid and senseless: for driving an engine through its corners, never for serving.
-TEST_POLICIES = {RandomValid.name: RandomValid}
+
+_RESEARCH = "lab.policies.registry"
+
+
+def find_policy(name: str) -> Maker | None:
+    """The policy of that name: one of those here, else one of research, else None."""
+    return POLICIES.get(name) or _research().get(name)
+
+
+def expects_lengths(name: str) -> bool:
+    """Whether that policy reads how long each answer is expected to be."""
+    return bool(getattr(find_policy(name), "expects_lengths", False))
 
 
 def create_policy(
@@ -53,10 +53,19 @@ def create_policy(
     Raises:
         ValueError: If there is none; the message lists those there are.
     """
-    if name in POLICIES:
-        return POLICIES[name](model, settings)
-    for others in (TWO_POOLS, TEST_POLICIES):
-        if name in others:
-            return others[name](model, settings)
-    known = ", ".join(sorted(POLICIES))
-    raise ValueError(f"unknown policy {name!r}; choose one of {known}")
+    maker = find_policy(name)
+    if maker is None:
+        known = ", ".join(sorted(POLICIES))
+        raise ValueError(f"unknown policy {name!r}; choose one of {known}")
+    return maker(model, settings)
+
+
+def _research() -> Mapping[str, Maker]:
+    try:
+        module = importlib.import_module(_RESEARCH)
+    except ModuleNotFoundError as missing:
+        if missing.name is not None and _RESEARCH.startswith(missing.name):
+            return {}  # an installed package has no research
+        raise
+    makers: Mapping[str, Maker] = module.MAKERS
+    return makers

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from batch.extension import BatchExtension, extend
+from api.batch_shapes import BatchExtension
+from batch.extension import extend
 from batch.states import BatchStatus
 from store.models import Batch
 from store.repositories.progress import BatchReading, ServiceReading

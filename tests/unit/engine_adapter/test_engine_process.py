@@ -32,7 +32,7 @@ def test_a_cpu_engine_is_bounded_and_single_threaded() -> None:
     assert 0 < int(env["MALLOC_MMAP_THRESHOLD_"]) <= 32 << 20, "glibc ignores more"
     assert int(env["MALLOC_TRIM_THRESHOLD_"]) > 32 << 20
     assert env["SGLANG_USE_CPU_ENGINE"] == "1"
-    assert env["SGLANG_PLUGINS"] == "coserve,coserve_cpu"
+    assert env["SGLANG_PLUGINS"] == "coserve,coserve_cpu,coserve_emulated"
     assert env["PYTHONSAFEPATH"] == "1"
     assert env["SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION"] == "0"
 
@@ -94,7 +94,7 @@ def test_secrets_of_the_service_do_not_reach_the_engine() -> None:
     assert env["CUDA_VISIBLE_DEVICES"] == "0"
     assert env["COSERVE_POLICY"] == "conserve_v2"
     assert env["NCCL_DEBUG"] == "INFO"
-    assert env["SGLANG_PLUGINS"] == "coserve,coserve_cpu"
+    assert env["SGLANG_PLUGINS"] == "coserve,coserve_cpu,coserve_emulated"
     assert not {"COSERVE_SECRET", "DATABASE_URL", "PYTHONPATH"} & set(env)
 
 

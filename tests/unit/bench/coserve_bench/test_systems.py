@@ -10,7 +10,7 @@ from bench.coserve_bench.systems import (
     find_system,
     priority_candidates,
 )
-from engine_adapter.scheduling.policies.registry import NAMES
+from lab.policies.registry import NAMES
 
 
 def test_baselines_run_without_the_plugin() -> None:

@@ -28,7 +28,7 @@ def said(python: Path, code: str) -> str:
     return done.stdout.strip()
 
 
-def test_a_cpu_environment_gets_packages_hook_and_both_plugins(python: Path) -> None:
+def test_a_cpu_environment_gets_packages_hook_and_all_plugins(python: Path) -> None:
     link_packages(python, ROOT, cpu=True)
     link_packages(python, ROOT, cpu=True)  # a second run changes nothing
     names = said(
@@ -36,10 +36,10 @@ def test_a_cpu_environment_gets_packages_hook_and_both_plugins(python: Path) -> 
         "from importlib.metadata import entry_points\n"
         "print(sorted(e.name for e in entry_points(group='sglang.srt.plugins')))",
     )
-    assert names == "['coserve', 'coserve_cpu']"
+    assert names == "['coserve', 'coserve_cpu', 'coserve_emulated']"
     loaded = said(
         python,
-        "import sys, sgl_kernel, engine_adapter, coserve_kernels\n"
+        "import sys, sgl_kernel, engine_adapter, service, lab, coserve_kernels\n"
         "print(sorted({'torch', 'sglang', 'pydantic', 'gateway', 'kernels'} & set(sys.modules)))\n"
         "print('engine_adapter.cpu_compat.startup' in sys.modules)",
     )

@@ -19,10 +19,11 @@ from engine_adapter.scheduling.driver import Driver
 from engine_adapter.scheduling.latency import Coefficients, PolynomialModel, StepLoad
 from engine_adapter.scheduling.plan import StepPlan
 from engine_adapter.scheduling.policies.base import PolicyBase, SchedulingPolicy
-from engine_adapter.scheduling.policies.registry import POLICIES, create_policy
+from engine_adapter.scheduling.policies.registry import create_policy
 from engine_adapter.scheduling.request import RequestClass, RequestRow
 from engine_adapter.scheduling.snapshot import Column, EngineLimits, ReadyRows, Snapshot
 from engine_adapter.scheduling.targets import Slo
+from lab.policies.registry import POLICIES
 from lab.simulator.engine import MemoryEngine
 from lab.simulator.shape import EngineShape
 from lab.simulator.times import ProfiledTimes

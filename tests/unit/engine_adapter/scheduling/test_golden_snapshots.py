@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from engine_adapter.scheduling.policies.registry import POLICIES, TEST_POLICIES, TWO_POOLS
+from lab.policies.registry import POLICIES, TEST_POLICIES, TWO_POOLS
 from tests.fixtures.golden_snapshots import EVERY, NUM, OFFERED, digest, plans, snapshots
 from tests.fixtures.oracles import Oracle
 

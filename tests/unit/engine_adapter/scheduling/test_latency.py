@@ -156,10 +156,11 @@ def test_a_slower_machine_raises_the_level_of_every_kind() -> None:
     for _ in range(40):
         steps.observe(step(0.15, steps.level, mixed=True))
     assert steps.level == pytest.approx(1.5, abs=0.01)
-    model = CalibratedModel(PolynomialModel(K, K, K), steps)
+    profiled = PolynomialModel(K, K, K)
+    model = CalibratedModel(profiled, steps)
     load = StepLoad()
     load.add_decode(100)
-    assert model.predict(load) == pytest.approx(steps.level * model.profiled.predict(load))
+    assert model.predict(load) == pytest.approx(steps.level * profiled.predict(load))
     assert model.level == steps.level
 
 

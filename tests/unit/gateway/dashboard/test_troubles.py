@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from batch.extension import WaitingReason
+from api.batch_shapes import WaitingReason
 from engine_adapter.client.fake import FakeEngineClient
 from engine_adapter.client.pool import Member
 from gateway.dashboard import troubles

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from batch.extension import BatchExtension, RowsAtEngines, WaitingReason
+from api.batch_shapes import BatchExtension, RowsAtEngines, WaitingReason
 from batch.states import BatchStatus
 from gateway.dashboard.templating import render
 from gateway.dashboard.views import (

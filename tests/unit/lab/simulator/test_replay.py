@@ -9,9 +9,10 @@ from itertools import islice
 import pytest
 
 from engine_adapter.scheduling.derive import default_slo
-from engine_adapter.scheduling.policies.registry import NAMES, create_policy
+from engine_adapter.scheduling.policies.registry import create_policy
 from engine_adapter.scheduling.policies.settings import PolicySettings
 from engine_adapter.scheduling.targets import Slo
+from lab.policies.registry import NAMES
 from lab.simulator.device import EngineSize, SimulatedDevice, find_device
 from lab.simulator.replay import Replay, SharedPrefixes, SimulatedLoad, replay
 from lab.simulator.times import Noise

@@ -11,15 +11,11 @@ from hypothesis import strategies as st
 from engine_adapter.scheduling.driver import Driver
 from engine_adapter.scheduling.latency import Coefficients, PolynomialModel
 from engine_adapter.scheduling.plan import StepPlan
-from engine_adapter.scheduling.policies.registry import (
-    POLICIES,
-    TEST_POLICIES,
-    TWO_POOLS,
-    create_policy,
-)
+from engine_adapter.scheduling.policies.registry import create_policy
 from engine_adapter.scheduling.request import RequestClass, RequestRow, pages_for
 from engine_adapter.scheduling.snapshot import EngineLimits
 from engine_adapter.scheduling.targets import Slo
+from lab.policies.registry import POLICIES, TEST_POLICIES, TWO_POOLS
 from lab.simulator.engine import MemoryEngine
 from lab.simulator.run import run
 from lab.simulator.shape import EngineShape

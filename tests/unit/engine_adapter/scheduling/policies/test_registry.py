@@ -6,11 +6,10 @@ from engine_adapter.scheduling.latency import PolynomialModel
 from engine_adapter.scheduling.policies.registry import (
     COMPARED,
     DEFAULT_POLICY,
-    POLICIES,
-    TEST_POLICIES,
     UNPROFILED_POLICY,
     create_policy,
 )
+from lab.policies.registry import POLICIES, TEST_POLICIES
 
 
 def test_the_names_are_those_of_the_results(model: PolynomialModel) -> None:

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine_adapter.prediction.base import DEFAULT_TOKENS, Asked, LengthPredictor
-from engine_adapter.prediction.history import History
+from engine_adapter.scheduling.answer_lengths import DEFAULT_TOKENS, Asked, History, LengthPredictor
 from lab.prediction.learned import Learned, at_once
 from lab.prediction.oracle import NoisyOracle, Oracle
-from lab.prediction.registry import NAMES, create_predictor
+from lab.prediction.registry import SIMULATED, simulated_predictor
 
 
 def truth(rid: str) -> int:
@@ -117,6 +116,6 @@ def test_trees_learn_what_a_quantile_cannot() -> None:
 
 
 def test_predictors_by_name() -> None:
-    assert [create_predictor(name).name for name in NAMES] == list(NAMES)
-    with pytest.raises(ValueError, match="unknown length predictor 'oracle'; choose one of hist"):
-        create_predictor("oracle")
+    assert [simulated_predictor(name, truth).name for name in SIMULATED] == list(SIMULATED)
+    with pytest.raises(ValueError, match="unknown length predictor 'seer'; choose among hist"):
+        simulated_predictor("seer", truth)

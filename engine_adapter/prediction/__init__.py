@@ -1,1 +1,0 @@
-"""How long an answer will be: predictors behind one seam."""

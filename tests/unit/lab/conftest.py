@@ -1,0 +1,3 @@
+from tests.unit.engine_adapter.conftest import model, world
+
+__all__ = ["model", "world"]
