@@ -4,21 +4,29 @@ Migrations run beside traffic: each in a transaction of its own, none of which w
 for longer than `LOCK_TIMEOUT` (whoever waits for a table makes everybody else wait behind it).
 One that fails never says what values it had.
 Indexes of large tables are made concurrently, outside of transactions (`migrations.indexes`).
+
+A database that a later version has migrated is left as it is, and that is logged: earlier code
+works on it (`store.schema`). It is looked at when it is this process' turn, not before.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 
 from alembic import context
+from alembic.util.exc import CommandError
 from sqlalchemy import Connection, create_engine, pool, text
 
 from store.models import Base
+from store.schema import WrongDatabase, is_newer, newer
 
 LOCK_TIMEOUT = "5s"
 _ONE_AT_A_TIME = 7263458100
 _LOOK_S = 0.1
+
+logger = logging.getLogger("migrations")
 
 
 def _url() -> str:
@@ -37,9 +45,21 @@ def _run() -> None:
         context.configure(
             connection=connection, target_metadata=Base.metadata, transaction_per_migration=True
         )
-        with context.begin_transaction():
-            context.run_migrations()
+        later = _later(context.get_context().get_current_heads())
+        if later is None:
+            with context.begin_transaction():
+                context.run_migrations()
+        else:
+            logger.warning(newer(later))
     engine.dispose()
+
+
+def _later(heads: tuple[str, ...]) -> str | None:
+    """The schema of a database that a later version has migrated."""
+    try:
+        return max((found for found in heads if is_newer(found)), default=None)
+    except WrongDatabase as error:
+        raise CommandError(str(error)) from error
 
 
 def _wait_for_turn(connection: Connection) -> None:

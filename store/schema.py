@@ -2,12 +2,13 @@
 
 It asks once, so that a forgotten migration is one sentence and no traceback an
 hour later. A newer schema is accepted: migrations only add (tests/architecture/test_migrations.py),
-so that code of the version before runs beside it while a rollout lasts.
+so that code of the version before runs beside it while a rollout lasts, and is the way back.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 from typing import Final
 
 from sqlalchemy import text
@@ -28,6 +29,28 @@ class WrongDatabase(Exception):
     """The database cannot serve this process; the message says what to do."""
 
 
+def is_newer(found: str) -> bool:
+    """Whether a later version of coserve has migrated a database.
+
+    Raises:
+        WrongDatabase: The number is none of coserve's.
+    """
+    if not re.fullmatch(r"\d{4}", found):
+        raise WrongDatabase(
+            f"The database is at schema {found!r}, which is none of coserve's: another program's "
+            "migrations ran here. Name coserve's own database in DATABASE_URL."
+        )
+    return found > NEEDED
+
+
+def newer(found: str) -> str:
+    """What is logged where code of an earlier version works on a newer database."""
+    return (
+        f"The database is at schema {found}, newer than this version's {NEEDED}. Migrations only "
+        "add, so this version works on it (docs/deploy/upgrade.md)."
+    )
+
+
 async def stored_schema(session: AsyncSession) -> str | None:
     """The schema a database is at; none where it has no tables of coserve."""
     if await session.scalar(text("SELECT to_regclass('alembic_version') IS NULL")):
@@ -40,7 +63,7 @@ async def check_schema(database: Database) -> None:
     """Compare the database with `NEEDED`; one that is away is not judged.
 
     Raises:
-        WrongDatabase: It has no tables, or older ones than this code needs.
+        WrongDatabase: It has no tables, older ones than this code needs, or another program's.
     """
     try:
         async with database.unit_of_work() as session:
@@ -50,12 +73,12 @@ async def check_schema(database: Database) -> None:
         return
     if found is None:
         raise WrongDatabase(f"The database has no tables of coserve. {HOW}")
-    if found < NEEDED:
+    if is_newer(found):
+        logger.warning(newer(found))
+    elif found < NEEDED:
         raise WrongDatabase(
             f"The database is at schema {found}, this version needs {NEEDED}. {HOW}"
         )
-    if found > NEEDED:
-        logger.warning("the database is at schema %s, newer than this code's %s", found, NEEDED)
 
 
 async def check_room(database: Database, num_wanted: int) -> None:

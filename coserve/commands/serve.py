@@ -84,9 +84,13 @@ def serve(
     settings = read_settings()
     batch = BatchSettings()
     if part is ServedPart.MIGRATE:
-        from coserve.local.stack import migrate
+        from coserve.local.stack import MigrationFailed, migrate
 
-        migrate(batch.database_url)
+        try:
+            migrate(batch.database_url)
+        except MigrationFailed as error:
+            typer.echo(f"DATABASE_URL: {error}", err=True)
+            raise typer.Exit(1) from None
     elif part is ServedPart.GATEWAY:
         _become((sys.executable, "-m", "gateway"))
     elif part is ServedPart.WORKER_CHECK:

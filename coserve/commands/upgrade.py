@@ -44,15 +44,20 @@ def _plan() -> dict[str, Any]:
     from coserve.setup.engine_env import engine_python, has_cuda, recipe
     from store.models.batch import LIVE_STATUSES
     from store.repositories import overview
-    from store.schema import NEEDED, stored_schema
+    from store.schema import NEEDED, WrongDatabase, is_newer, stored_schema
 
     settings = read_settings()
     database_url()  # ends the command where there is none
     found = in_transaction(stored_schema)
-    pending = [] if found is None else [one for one in _migrations() if one["schema"] > found]
-    newer = found is not None and found > NEEDED
+    refused = "The database has no tables of coserve." if found is None else None
+    newer = False
+    try:
+        newer = found is not None and is_newer(found)
+    except WrongDatabase as error:
+        refused = str(error)
+    pending = [] if refused else [one for one in _migrations() if one["schema"] > str(found)]
     live = 0
-    if found is not None:
+    if not refused:
         by_status = in_transaction(overview.num_by_status)
         live = sum(by_status[status] for status in LIVE_STATUSES)
     stamp = engine_python(CHECKOUT).parents[1] / "coserve-stamp"
@@ -65,7 +70,7 @@ def _plan() -> dict[str, Any]:
         "migrations": pending,
         "live_batches": live,
         "installs_engine": installs,
-        "refused": "The database has no tables of coserve." if found is None else None,
+        "refused": refused,
         "newer_database": newer,
     }
 

@@ -151,8 +151,8 @@ class Stack:
         with self._step("database tables"):
             try:
                 await asyncio.to_thread(migrate, url)
-            except (SQLAlchemyError, CommandError) as error:
-                raise StartFailedError(f"{_whose(self._settings)}: {_first_line(error)}") from error
+            except MigrationFailed as error:
+                raise StartFailedError(f"{_whose(self._settings)}: {error}") from error
         database = Database(url)
         try:
             key, made = await ensure_admin_key(database, self._home)
@@ -223,16 +223,27 @@ def _whose(settings: LocalSettings) -> str:
     return "DATABASE_URL" if settings.database_url else "The embedded database"
 
 
-def _first_line(error: Exception) -> str:
-    cause = getattr(error, "orig", None) or error
-    return (str(cause).strip().splitlines() or [type(cause).__name__])[0]
+class MigrationFailed(Exception):
+    """The tables could not be brought up to date; the message says why."""
 
 
 def migrate(url: str) -> None:
-    """Bring the database's tables up to date (`alembic upgrade head`)."""
+    """Bring the database's tables up to date; a newer database is left as it is.
+
+    `coserve up`, `coserve restore` and `coserve serve migrate` come through here, and with the last
+    the images' start, that of compose and that of the Helm chart.
+
+    Raises:
+        MigrationFailed: The database is away, another program's, or a migration failed.
+    """
     from alembic import command
     from alembic.config import Config
 
     config = Config(str(PACKAGE_ROOT / "migrations" / "alembic.ini"))
     config.set_main_option("sqlalchemy.url", url.replace("%", "%%"))
-    command.upgrade(config, "head")
+    try:
+        command.upgrade(config, "head")
+    except (SQLAlchemyError, CommandError) as error:
+        cause = getattr(error, "orig", None) or error
+        said = str(cause).strip().splitlines() or [type(cause).__name__]
+        raise MigrationFailed(said[0]) from error

@@ -90,6 +90,18 @@ def test_an_upgrade_is_told_before_it_happens(cli: CliRunner, database_url: str)
     assert all(one["title"] for one in plan["migrations"])
     assert "would run migration 0011: " in cli.invoke(app, ["upgrade", "--check"]).stdout
     assert cli.invoke(app, ["upgrade"]).exit_code == 2
+    set_schema(database_url, "9999")
+    plan = json.loads(cli.invoke(app, ["upgrade", "--check", "--json"]).stdout)
+    assert (plan["newer_database"], plan["migrations"], plan["refused"]) == (True, [], None)
+
+
+def test_another_programs_database_is_told(cli: CliRunner, database_url: str) -> None:
+    set_schema(database_url, "a1b2c3d4e5f6")
+    done = cli.invoke(app, ["upgrade", "--check", "--json"])
+    assert done.exit_code == 1
+    assert "none of coserve's" in json.loads(done.stdout)["refused"]
+    database = findings(cli)["database"]
+    assert (database["state"], "DATABASE_URL" in database["fix"]) == ("bad", True)
 
 
 async def test_engines_of_earlier_starts_are_not_missed(database: Database) -> None:
