@@ -201,7 +201,9 @@ async def deliver(session: AsyncSession, batch: Batch, target: BatchStatus) -> b
         )
         if talk is not None:  # else it was deleted meanwhile
             own = orjson.loads(stored.input_items)
-            await conversations.append(session, talk, packed([*own, *body["output"]]))
+            lifetime = stored.expires_at - stored.created_at
+            kept = packed([*own, *body["output"]])
+            await conversations.append(session, talk, kept, lifetime)
     return True
 
 

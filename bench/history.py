@@ -21,7 +21,7 @@ import httpx
 import uvicorn
 from sqlalchemy import text
 
-from batch.finish.retain import STEP_ROWS
+from batch.removal import STEP_ROWS
 from bench.report import environment, report
 from bench.servers import postgres_url, valkey_url
 from gateway.http.app import create_app

@@ -238,6 +238,6 @@ def _discard_interrupted(folder: Path, older_than_s: float) -> int:
             if now_s - partial.stat().st_mtime >= older_than_s:
                 partial.unlink()
                 num_discarded += 1
-        except FileNotFoundError:  # its upload has just ended
+        except OSError:  # its upload has just ended; or one that cannot go, and keeps no other
             continue
     return num_discarded

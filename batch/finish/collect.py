@@ -2,31 +2,23 @@
 
 Collecting (contract row F-28) is safe to run twice or at the same time: removing bytes that are
 gone already is no error. A file that a live batch reads is kept, whatever its own expiry says.
-One whose bytes cannot be removed stands back behind all others, and is tried again next time.
+One whose bytes cannot be removed stands back behind all others, whatever their number, and is tried
+again by the next run (batch/removal.py). Which kinds there are: batch/finish/duties.py.
 """
 
 from __future__ import annotations
 
-import logging
-from typing import Final
-
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from api.batch_errors import FileInUse, FileNotFound, StorageUnavailable
+from api.batch_errors import FileInUse, FileNotFound
 from batch.files import FileStore, parts
 from batch.finish.retain import forget_results
+from batch.removal import COLLECT_AT_ONCE, Budget, forget, in_steps, removed
 from store.models import File
+from store.repositories import conversation as conversations
 from store.repositories import file as files
 from store.repositories import response as responses
 from store.session import Database
-
-COLLECT_AT_ONCE: Final = 200
-MAX_STUCK: Final = 1000
-"""So many that cannot be removed, and a collection ends: the store itself is away."""
-
-INTERRUPTED_AFTER_S: Final = 86400.0
-
-logger = logging.getLogger(__name__)
 
 
 async def delete_file(session: AsyncSession, project_id: str, file_id: str) -> File:
@@ -46,38 +38,46 @@ async def delete_file(session: AsyncSession, project_id: str, file_id: str) -> F
     return file
 
 
-async def collect_files(db: Database, file_store: FileStore) -> int:
+async def collect_files(db: Database, file_store: FileStore, budget: Budget | None = None) -> int:
     """Remove the bytes of deleted and expired files, and the results they were written from.
 
     Returns:
         How many files were collected.
     """
+    budget = budget or Budget.of()
     num_collected = 0
-    stuck: set[str] = set()
-    while len(stuck) < MAX_STUCK:
+    async with db.unit_of_work() as session:
+        began_at = await files.now(session)
+
+    async def step(failed_before: bool) -> int:
+        nonlocal num_collected
         async with db.unit_of_work() as session:
-            gone = await files.collectable(session, COLLECT_AT_ONCE, but=stuck)
+            before = began_at if failed_before else None
+            gone = await files.collectable(session, COLLECT_AT_ONCE, failed_before=before)
             # Under their locks nobody can make one an input any more; who just did shows now.
             in_use = await files.read_by_live_batches(session, [file.id for file in gone])
-            free = [file for file in gone if file.id not in in_use]
-            for file in free:
-                # Bytes first: a crash in between repeats the removal, and never forgets one.
-                try:
-                    await parts.delete_file(file_store, file)
-                except (OSError, StorageUnavailable) as error:
-                    stuck.add(file.id)
-                    logger.warning("%s cannot be removed: %s", file.id, error)
+            free = {file.id: file for file in gone if file.id not in in_use}
+            # Bytes first: a crash in between repeats the removal, and never forgets one.
+            done = await removed(free, lambda id_: parts.delete_file(file_store, free[id_]))
+            now = await files.now(session)
+            for file in free.values():
+                if file.id not in done:
+                    file.removal_failed_at = now
                     continue
                 await forget_results(db, file.id)
-                file.collected_at = await files.now(session)
+                file.collected_at = now
                 num_collected += 1
-        if len(gone) < COLLECT_AT_ONCE:
-            break
-    await file_store.discard_interrupted(older_than_s=INTERRUPTED_AFTER_S)
+        return len(gone)
+
+    await in_steps(step, budget)
     return num_collected
 
 
-async def collect_responses(db: Database) -> int:
+async def collect_responses(db: Database, budget: Budget | None = None) -> int:
     """Forget responses past their lifetime; how many."""
-    async with db.unit_of_work() as session:
-        return await responses.collect(session)
+    return await forget(db, responses.collect, budget)
+
+
+async def collect_conversations(db: Database, budget: Budget | None = None) -> int:
+    """Forget conversations past their lifetime, with their items; how many."""
+    return await forget(db, conversations.collect, budget)

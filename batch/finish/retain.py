@@ -6,15 +6,10 @@ it, and a run that is cut off has lost nothing. It may run twice at the same tim
 
 from __future__ import annotations
 
-from typing import Final
-
+from batch.removal import STEP_ROWS, Budget
 from service.clock import Clock
 from store.repositories import retention
 from store.session import Database
-
-STEP_ROWS: Final = 1000
-RUN_S: Final = 45.0
-"""A run does so much and leaves the rest to the next one."""
 
 
 async def forget_results(database: Database, file_id: str, *, step_rows: int = STEP_ROWS) -> int:
@@ -42,26 +37,45 @@ async def forget_results(database: Database, file_id: str, *, step_rows: int = S
 async def retire(
     database: Database, clock: Clock, *, retention_s: float, step_rows: int = STEP_ROWS
 ) -> int:
-    """Remove batches that ended so long ago, and files whose bytes went so long ago; how many."""
+    """Remove batches that ended so long ago; how many. And files whose bytes went so long ago.
+
+    Each kind has a budget of its own, and files go whatever becomes of the batches.
+    """
+    try:
+        budget = Budget.of(clock=clock)
+        return await _retire_batches(database, budget, retention_s, step_rows)
+    finally:
+        budget = Budget.of(clock=clock)
+        await _retire_files(database, budget, retention_s, step_rows)
+
+
+async def _retire_batches(
+    database: Database, budget: Budget, retention_s: float, step_rows: int
+) -> int:
+    """Remove batches that ended so long ago, the longest ended first; how many."""
     num_retired = 0
-    until_s = clock.monotonic() + RUN_S
-    while clock.monotonic() < until_s:
+    while budget.left:
         async with database.unit_of_work() as session:
             batch_id = await retention.oldest_ended(session, older_than_s=retention_s)
         if batch_id is None:
             break
-        while True:
+        num_rows = step_rows
+        while num_rows == step_rows and budget.left:
             async with database.unit_of_work() as session:
                 num_rows = await retention.forget_rows(session, batch_id, limit=step_rows)
-            if num_rows < step_rows:
-                break
-        async with database.unit_of_work() as session:
-            num_retired += await retention.forget_batch(session, batch_id)
-    while clock.monotonic() < until_s:
+        if num_rows < step_rows:
+            async with database.unit_of_work() as session:
+                num_retired += await retention.forget_batch(session, batch_id)
+    return num_retired
+
+
+async def _retire_files(
+    database: Database, budget: Budget, retention_s: float, step_rows: int
+) -> None:
+    """Remove the records of files whose bytes went so long ago."""
+    num_files = step_rows
+    while num_files == step_rows and budget.left:
         async with database.unit_of_work() as session:
             num_files = await retention.forget_files(
                 session, older_than_s=retention_s, limit=step_rows
             )
-        if num_files < step_rows:
-            break
-    return num_retired

@@ -16,13 +16,14 @@ from typing import Final, Protocol
 from sqlalchemy.exc import InterfaceError, OperationalError
 
 from batch.files import FileStore
+from batch.removal import COLLECT_AT_ONCE, Budget, in_steps, removed
 from store.repositories import arrival as arrivals
+from store.repositories import file as files
 from store.session import Database
 
 logger = logging.getLogger(__name__)
 
 ABANDONED_AFTER_S: Final = 86400.0
-COLLECT_AT_ONCE: Final = 200
 
 
 class Arrivals(Protocol):
@@ -83,18 +84,32 @@ async def discard(file_store: FileStore, known: Arrivals, key: str) -> None:
 
 
 async def collect_arrivals(
-    database: Database, file_store: FileStore, *, older_than_s: float = ABANDONED_AFTER_S
+    database: Database,
+    file_store: FileStore,
+    budget: Budget | None = None,
+    *,
+    older_than_s: float = ABANDONED_AFTER_S,
 ) -> int:
     """Remove objects that arrived long ago and were never listed; how many."""
     num_collected = 0
-    while True:
+    async with database.unit_of_work() as session:
+        began_at = await files.now(session)
+
+    async def step(failed_before: bool) -> int:
+        nonlocal num_collected
         async with database.unit_of_work() as session:
             keys = await arrivals.abandoned(
-                session, older_than_s=older_than_s, limit=COLLECT_AT_ONCE
+                session,
+                older_than_s=older_than_s,
+                limit=COLLECT_AT_ONCE,
+                failed_before=began_at if failed_before else None,
             )
-            for key in keys:
-                await file_store.delete(key)
+            done = await removed(keys, file_store.delete)
+            for key in done:
                 await arrivals.settle(session, key)
-        num_collected += len(keys)
-        if len(keys) < COLLECT_AT_ONCE:
-            return num_collected
+            await arrivals.note_failed(session, set(keys) - done)
+        num_collected += len(done)
+        return len(keys)
+
+    await in_steps(step, budget or Budget.of())
+    return num_collected

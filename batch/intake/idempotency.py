@@ -17,6 +17,7 @@ from api.batch_shapes import CreateBatch
 from api.errors import InvalidRequest
 from batch.intake import create, upload
 from batch.intake.upload import Upload
+from batch.removal import Budget, forget
 from store.models import Batch, File
 from store.repositories import batch as batches
 from store.repositories import file as files
@@ -102,11 +103,14 @@ async def record_file(
     return file
 
 
-async def collect_keys(database: Database) -> int:
-    """Forget keys that are older than a day, and receipts of writers long gone; how many keys."""
-    async with database.unit_of_work() as session:
-        await receipts.collect(session)
-        return await idempotency.collect(session)
+async def collect_keys(database: Database, budget: Budget | None = None) -> int:
+    """Forget keys that are older than a day; how many."""
+    return await forget(database, idempotency.collect, budget)
+
+
+async def collect_receipts(database: Database, budget: Budget | None = None) -> int:
+    """Forget receipts of writers long gone; how many."""
+    return await forget(database, receipts.collect, budget)
 
 
 def _fingerprint(request: Any) -> str:

@@ -25,7 +25,6 @@ from api.batch_errors import (
     FileTooLarge,
     InvalidUpload,
     PartTooLarge,
-    StorageUnavailable,
     StoredObjectMissing,
     UploadEnded,
     UploadNotFound,
@@ -43,6 +42,7 @@ from batch.intake.upload import (
     read_expiry,
     record,
 )
+from batch.removal import COLLECT_AT_ONCE, Budget, forget, in_steps, removed
 from store.models import File, PartedUpload, UploadedPart
 from store.repositories import arrival as arrivals
 from store.repositories import file as files
@@ -62,8 +62,6 @@ MAX_REPEATS: Final = 2
 
 GRACE_S: Final = 3600.0
 """A completion that began in time has so long to read the parts."""
-
-COLLECT_AT_ONCE: Final = 200
 
 
 async def begin(
@@ -307,31 +305,44 @@ async def cancel(session: AsyncSession, project_id: str, upload_id: str) -> Part
 
 
 async def collect_parts(
-    database: Database, file_store: FileStore, upload_id: str | None = None
+    database: Database,
+    file_store: FileStore,
+    budget: Budget | None = None,
+    upload_id: str | None = None,
 ) -> int:
     """Remove parts that nobody reads any more, of one upload or of all; how many.
 
-    Bytes first: a crash in between repeats the removal. One that cannot be removed ends the run,
-    and is tried again at the next.
+    Bytes first: a crash in between repeats the removal. One that cannot be removed stands back.
     """
+    budget = budget or Budget.of()
     num_collected = 0
-    while True:
+    async with database.unit_of_work() as session:
+        began_at = await files.now(session)
+
+    async def step(failed_before: bool) -> int:
+        nonlocal num_collected
         async with database.unit_of_work() as session:
             spent = await uploads.spent_parts(
-                session, limit=COLLECT_AT_ONCE, grace_s=GRACE_S, upload_id=upload_id
+                session,
+                limit=COLLECT_AT_ONCE,
+                grace_s=GRACE_S,
+                upload_id=upload_id,
+                failed_before=began_at if failed_before else None,
             )
+            done = await removed([part.id for part in spent], file_store.delete)
+            now = await files.now(session)
             for part in spent:
-                try:
-                    await file_store.delete(part.id)
-                except (OSError, StorageUnavailable) as error:
-                    logger.warning("%s cannot be removed: %s", part.id, error)
-                    return num_collected
-                await uploads.forget_part(session, part)
-                num_collected += 1
-            if len(spent) < COLLECT_AT_ONCE:
-                if upload_id is None:
-                    await uploads.forget_past(session)
-                return num_collected
+                if part.id in done:
+                    await uploads.forget_part(session, part)
+                else:
+                    part.removal_failed_at = now
+        num_collected += len(done)
+        return len(spent)
+
+    await in_steps(step, budget)
+    if upload_id is None:
+        await forget(database, uploads.forget_past, budget)
+    return num_collected
 
 
 async def _limited(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

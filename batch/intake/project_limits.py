@@ -1,9 +1,9 @@
-"""What a project may have at once, however it comes by it: batches, and bytes of files.
+"""What a project may have at once, however it comes by it: batches, and stored bytes of any kind.
 
 Counted when something is added, under a lock, so that two at once cannot both take the last place.
 Nothing is reserved and nothing given back: what has ended, was deleted or has expired does not
-count. Output files count once they are there; they are never refused. Parts of an upload count
-until they are a file.
+count. Output files and answers count once they are there; they are never refused. Parts of an
+upload count until they are a file.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ async def check_storage(session: AsyncSession, project_id: str, num_bytes: int) 
     """Refuse so many more bytes than the project may store; add them in the same transaction.
 
     Raises:
-        StorageQuotaExceeded: Its files would hold more than they may.
+        StorageQuotaExceeded: It would store more than it may.
     """
     project = await quotas.find_project(session, project_id)
     if project.stored_bytes is None:
@@ -56,6 +56,6 @@ async def check_storage(session: AsyncSession, project_id: str, num_bytes: int) 
     stored = await quotas.stored_bytes(session, project_id)
     if stored + num_bytes > project.stored_bytes:
         raise StorageQuotaExceeded(
-            f"The files of this project hold {stored:,} bytes; the limit is "
-            f"{project.stored_bytes:,}. Delete files, or wait until some expire."
+            f"This project stores {stored:,} bytes of files, responses and conversations; the "
+            f"limit is {project.stored_bytes:,}. Delete some, or wait until some expire."
         )

@@ -14,10 +14,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from sqlalchemy.exc import InterfaceError, OperationalError
 
+from batch.removal import Budget, forget
 from batch.webhooks.events import body_of
 from batch.webhooks.schedule import RetrySchedule
 from batch.webhooks.sender import Attempt, Sender
@@ -91,10 +93,9 @@ async def deliver(
         return await _Deliverer(database, sender, drain, limits, hold).run()
 
 
-async def collect_deliveries(database: Database) -> int:
+async def collect_deliveries(database: Database, budget: Budget | None = None) -> int:
     """Forget deliveries that ended long ago; how many."""
-    async with database.unit_of_work() as session:
-        return await deliveries.collect(session, older_than_s=KEPT_S)
+    return await forget(database, partial(deliveries.collect, older_than_s=KEPT_S), budget)
 
 
 class _Deliverer:

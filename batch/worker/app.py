@@ -28,7 +28,7 @@ VISIBILITY_TIMEOUT_S: Final = 120
 """After so long a message comes again that a worker took and died with."""
 
 SWEEP_PERIOD_S: Final = 3.0
-GC_PERIOD_S: Final = 600.0
+GC_PERIOD_S: Final = 60.0
 
 
 def make_app(settings: CommonSettings | None = None) -> Celery:

@@ -15,15 +15,14 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 
 from api.batch_errors import StorageFull
 from batch.files import FileStore, make_file_store
-from batch.finish import collect, retain
-from batch.intake import arrivals, idempotency, parted_upload
+from batch.finish.duties import duties, fulfil
 from batch.queue import DELIVER, DISPATCH, CeleryQueue
 from batch.run import lease
 from batch.run.dispatch import Dispatcher, DispatchLimits, Ending
 from batch.run.lease import Lease
 from batch.settings import LEASE_STALE_S, BatchSettings
 from batch.storage import StageWaits, full_place, note_full
-from batch.webhooks.deliver import collect_deliveries, deliver
+from batch.webhooks.deliver import deliver
 from batch.webhooks.names import ReceiverNames
 from batch.webhooks.sender import Sender
 from batch.worker import sweep
@@ -153,17 +152,11 @@ class Stages:
             await sweep.sweep(database, self._queue, self._settings.engines)
 
     async def gc_files(self) -> None:
-        """Remove the bytes of deleted and expired files; forget old keys and deliveries."""
+        """See batch/finish/duties.py."""
         files = self._files()
         async with self._stage("gc_files") as database:
-            await collect.collect_files(database, files)
             retention_s = self._settings.batch_retention_days * 86400.0
-            await retain.retire(database, SystemClock(), retention_s=retention_s)
-            await parted_upload.collect_parts(database, files)
-            await arrivals.collect_arrivals(database, files)
-            await idempotency.collect_keys(database)
-            await collect_deliveries(database)
-            await collect.collect_responses(database)
+            await fulfil(duties(database, files, SystemClock(), retention_s=retention_s))
 
     async def dispatch(self) -> Ending | None:
         """Be the dispatcher of an engine that has none, until there is nothing to do."""

@@ -48,7 +48,7 @@ def sweep() -> None:
 
 @app.task(name=queue.GC_FILES, **_LIMITS)
 def gc_files() -> None:
-    """See batch/finish/collect.py."""
+    """See batch/finish/duties.py."""
     _STAGES.run(_STAGES.gc_files())
 
 

@@ -5,14 +5,14 @@ Every gateway exports the same values: an alert takes the maximum over gateways,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from sqlalchemy.exc import SQLAlchemyError
 
-from store.repositories import stage, stage_count
+from store.repositories import overdue, stage, stage_count
 from store.repositories.stage_count import StageTotals
 from store.session import Database
 
@@ -23,6 +23,7 @@ class WorkerMetrics(Collector):
     def __init__(self) -> None:
         self._stages: Sequence[StageTotals] = ()
         self._oldest_due_s: float | None = None
+        self._overdue: Mapping[str, int] = {}
 
     async def read(self, database: Database) -> None:
         """Read anew."""
@@ -30,8 +31,9 @@ class WorkerMetrics(Collector):
             async with database.unit_of_work() as session:
                 self._stages = await stage_count.totals(session)
                 self._oldest_due_s = await stage.oldest_due_s(session) or 0.0
+                self._overdue = await overdue.by_kind(session)
         except (SQLAlchemyError, OSError):
-            self._stages, self._oldest_due_s = (), None
+            self._stages, self._oldest_due_s, self._overdue = (), None, {}
 
     def collect(self) -> Iterator[Metric]:
         """Families of metrics, as prometheus_client asks for them."""
@@ -63,4 +65,11 @@ class WorkerMetrics(Collector):
         )
         if self._oldest_due_s is not None:
             oldest.add_metric([], self._oldest_due_s)
-        yield from (runs, wall, cpu, memory, age, oldest)
+        late = GaugeMetricFamily(
+            "coserve_collection_overdue_objects",
+            "Objects that should have been removed an hour ago, 10,000 at most.",
+            labels=["kind"],
+        )
+        for kind, num in self._overdue.items():
+            late.add_metric([kind], num)
+        yield from (runs, wall, cpu, memory, age, oldest, late)

@@ -1,4 +1,4 @@
-"""Pages of items, in memory: those of one response or conversation."""
+"""Pages of items; those of one response are cut in memory, for they came in one request."""
 
 from __future__ import annotations
 
@@ -21,13 +21,22 @@ def page_of(
     if after is not None:
         places = [place for place, item in enumerate(ordered) if item["id"] == after]
         if not places:
-            raise NotFound(f"Item with id '{after[:64]}' not found.", param="after")
+            raise no_item_after(after)
         ordered = ordered[places[-1] + 1 :]
-    page = ordered[:limit]
+    return listing(ordered[:limit], has_more=len(ordered) > limit)
+
+
+def listing(page: Sequence[Item], *, has_more: bool) -> dict[str, Any]:
+    """A page as it is answered."""
     return {
         "object": "list",
         "data": page,
         "first_id": page[0]["id"] if page else None,
         "last_id": page[-1]["id"] if page else None,
-        "has_more": len(ordered) > limit,
+        "has_more": has_more,
     }
+
+
+def no_item_after(after: str) -> NotFound:
+    """A page cannot begin after an item that is not there."""
+    return NotFound(f"Item with id '{after[:64]}' not found.", param="after")

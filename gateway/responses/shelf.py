@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 import orjson
 from sqlalchemy.exc import InterfaceError, OperationalError
@@ -17,12 +17,16 @@ from api.errors import InvalidRequest, NotFound, Overloaded
 from api.responses.items import Item, is_reference, listed, packed
 from api.responses.request import conversation_id
 from api.responses.resource import TERMINAL
+from batch.intake.project_limits import check_storage
 from engine_adapter.client.rid import new_rid
 from store.models import StoredResponse
 from store.repositories import conversation as conversations
 from store.repositories import response as responses
-from store.repositories.response import NewResponse
+from store.repositories.response import NewResponse, Size
 from store.session import Database
+
+MAX_HISTORY: Final = Size(num_items=20_000, num_bytes=16 * 1024 * 1024)
+"""What a request may go on from: asked of the database before anything is read."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +55,15 @@ class Shelf:
 
         Raises:
             NotFound: The response, conversation or item it names is not there (any more).
+            InvalidRequest: That is more than `MAX_HISTORY`.
+            StorageQuotaExceeded: It wants to be stored, and the project may store no more.
         """
         own = listed(body.get("input") or [], new_rid())
         previous, named = body.get("previous_response_id"), conversation_id(body)
+        if body.get("store") is not False or named is not None:
+            # The answer to come is never refused, whatever its size: only a next one is.
+            async with self._database.unit_of_work() as session:
+                await check_storage(session, self._project_id, len(orjson.dumps(own)))
         if previous is None and named is None and not any(map(is_reference, own)):
             return Context((), own)
         async with self._database.snapshot() as session:
@@ -86,7 +96,7 @@ class Shelf:
                     )
                     if conversation is not None:  # else it was deleted while this was made
                         kept = packed([*context.own, *response["output"]])
-                        await conversations.append(session, conversation, kept)
+                        await conversations.append(session, conversation, kept, self._lifetime)
         except (OperationalError, InterfaceError, NoConnectionFree) as error:
             raise Overloaded(
                 "The response could not be stored: the database cannot be reached.",
@@ -103,6 +113,8 @@ class Shelf:
     async def _chain(self, session: AsyncSession, response_id: str) -> list[Item]:
         turns = []
         if may_be_id(response_id):
+            size = await responses.chain_size(session, self._project_id, response_id)
+            _check_history(size, "previous_response_id")
             turns = await responses.chain(session, self._project_id, response_id)
         lost = turns[0].previous_response_id if turns else response_id
         if lost is not None:
@@ -130,6 +142,7 @@ class Shelf:
             found = await conversations.get(session, self._project_id, named)
         if found is None:
             raise NotFound(f"Conversation with id '{named[:64]}' not found.", param="conversation")
+        _check_history(await conversations.size(session, found), "conversation")
         return [orjson.loads(item) for item in await conversations.items(session, found)]
 
     async def _resolved(
@@ -141,7 +154,9 @@ class Shelf:
         known: dict[str, Item] = {}
         clean = [one for one in wanted if "\0" not in one]
         if clean:
-            for holder in await responses.with_items(session, self._project_id, clean):
+            holders, size = await responses.holders(session, self._project_id, clean)
+            _check_history(size, "input")
+            for holder in await responses.among(session, self._project_id, holders):
                 known = {item["id"]: item for item in items_of(holder)} | known
         items = []
         for place, item in enumerate(own):
@@ -156,6 +171,18 @@ class Shelf:
         if not items and not earlier:
             raise InvalidRequest("The input has no items.", param="input")
         return items
+
+
+def _check_history(size: Size, param: str) -> None:
+    if size.num_items <= MAX_HISTORY.num_items and size.num_bytes <= MAX_HISTORY.num_bytes:
+        return
+    raise InvalidRequest(
+        f"This request goes on from {size.num_items:,} items of {size.num_bytes:,} bytes; at most "
+        f"{MAX_HISTORY.num_items:,} items of {MAX_HISTORY.num_bytes:,} bytes are possible. "
+        "Please begin a new conversation.",
+        param=param,
+        code="history_too_long",
+    )
 
 
 def items_of(response: StoredResponse) -> list[Item]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import timedelta
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -12,10 +14,12 @@ from api import rules
 from api.batch_shapes import may_be_id, unix_s
 from api.errors import InvalidRequest, NotFound
 from api.responses.items import Item, check_item, is_reference, listed, packed
+from batch.intake.project_limits import check_storage
 from engine_adapter.client.rid import new_rid
 from gateway.dependencies import DatabaseDep, PrincipalDep
 from gateway.prompts.admission import json_body
-from gateway.responses.lists import page_of
+from gateway.prompts.serving import parts_of
+from gateway.responses.lists import listing, no_item_after, page_of
 from gateway.routes.openapi import json_request
 from gateway.routes.shapes import CONVERSATION_ITEMS_REQUEST, CONVERSATION_REQUEST
 from store.models import Conversation
@@ -33,12 +37,14 @@ async def create_conversation(
 ) -> dict[str, Any]:
     """Begin a conversation, perhaps with items."""
     body = await json_body(request) if await request.body() else {}
-    items = _items(body, required=False)
+    items = packed(_items(body, required=False))
+    lifetime = _lifetime(request)
     async with database.unit_of_work() as session:
+        await check_storage(session, principal.project_id, _num_bytes(items))
         made = await conversations.add(
-            session, principal.project_id, new_id("conv_"), _metadata(body) or {}
+            session, principal.project_id, new_id("conv_"), _metadata(body) or {}, lifetime
         )
-        await conversations.append(session, made, packed(items))
+        await conversations.append(session, made, items, lifetime)
         return _wire(made)
 
 
@@ -83,9 +89,11 @@ async def create_conversation_items(
 ) -> dict[str, Any]:
     """Add items at its end."""
     items = _items(await json_body(request), required=True)
+    kept = packed(items)
     async with database.unit_of_work() as session:
+        await check_storage(session, principal.project_id, _num_bytes(kept))
         found = await _find(session, principal.project_id, conversation_id, lock=True)
-        await conversations.append(session, found, packed(items))
+        await conversations.append(session, found, kept, _lifetime(request))
     return page_of(items, after=None, limit=MAX_ITEMS_AT_ONCE, oldest_first=True)
 
 
@@ -98,10 +106,22 @@ async def list_conversation_items(
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     order: Literal["asc", "desc"] = "desc",
 ) -> dict[str, Any]:
-    """A page of its items."""
+    """A page of its items; shorter than `limit` where they are long."""
+    oldest_first = order == "asc"
     async with database.snapshot() as session:
-        items = await _all(session, principal.project_id, conversation_id)
-    return page_of(items, after=after, limit=limit, oldest_first=order == "asc")
+        found = await _find(session, principal.project_id, conversation_id)
+        place = None
+        if after is not None:
+            if "\0" not in after:
+                place = await conversations.place_of(
+                    session, found, after, oldest_first=oldest_first
+                )
+            if place is None:
+                raise no_item_after(after)
+        items, has_more = await conversations.page(
+            session, found, limit=limit, after=place, oldest_first=oldest_first
+        )
+    return listing([orjson.loads(item) for item in items], has_more=has_more)
 
 
 @router.get("/conversations/{conversation_id}/items/{item_id}")
@@ -110,11 +130,12 @@ async def get_conversation_item(
 ) -> dict[str, Any]:
     """One item."""
     async with database.snapshot() as session:
-        items = await _all(session, principal.project_id, conversation_id)
-    for item in items:
-        if item["id"] == item_id:
-            return item
-    raise _item_not_found(item_id)
+        found = await _find(session, principal.project_id, conversation_id)
+        item = None if "\0" in item_id else await conversations.item(session, found, item_id)
+    if item is None:
+        raise _item_not_found(item_id)
+    told: dict[str, Any] = orjson.loads(item)
+    return told
 
 
 @router.delete("/conversations/{conversation_id}/items/{item_id}")
@@ -144,9 +165,12 @@ async def _find(
     return found
 
 
-async def _all(session: AsyncSession, project_id: str, conversation_id: str) -> list[Item]:
-    found = await _find(session, project_id, conversation_id)
-    return [orjson.loads(item) for item in await conversations.items(session, found)]
+def _num_bytes(items: Sequence[tuple[str, bytes]]) -> int:
+    return sum(len(item) for _, item in items)
+
+
+def _lifetime(request: Request) -> timedelta:
+    return timedelta(days=parts_of(request).settings.response_days)
 
 
 def _items(body: dict[str, Any], *, required: bool) -> list[Item]:

@@ -21,6 +21,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from engine_adapter.client.pool import EnginePool
 from gateway.dependencies import DatabaseDep, EnginesDep, StorageDep
+from store.repositories import overdue
 from store.repositories import stage as stages
 from store.session import Database
 
@@ -90,9 +91,10 @@ async def statusz(request: Request, database: DatabaseDep, engines: EnginesDep) 
         "broker": asyncio.ensure_future(_reason(request.app.state.broker.ping())),
         "stages": asyncio.ensure_future(_why_stages_wait(database)),
     }
+    late = asyncio.ensure_future(_overdue(database))
     # One that hangs ends by a limit of its own: whoever waited for its end, or for the end of its
     # cancellation, would answer too late.
-    await asyncio.wait(probes.values(), timeout=_PROBE_S)
+    await asyncio.wait((*probes.values(), late), timeout=_PROBE_S)
     parts = {
         name: _part(probe.result() if probe.done() else f"did not answer within {_PROBE_S:.0f} s")
         for name, probe in probes.items()
@@ -112,6 +114,9 @@ async def statusz(request: Request, database: DatabaseDep, engines: EnginesDep) 
             for model in engines.models()
         ],
     }
+    if late.done() and (overdue_now := late.result()):
+        # Said, and no reason for 503: nobody's request suffers.
+        body["collection_overdue"] = overdue_now
     return JSONResponse(body, status_code=200 if answers else 503)
 
 
@@ -125,6 +130,16 @@ async def _why_stages_wait(database: Database) -> str:
     if oldest_s is None or oldest_s < STAGE_OVERDUE_S:
         return ""
     return f"a batch has waited {oldest_s:.0f} s for a worker of the stages"
+
+
+async def _overdue(database: Database) -> dict[str, int]:
+    """What should have been removed an hour ago, by kind."""
+    try:
+        async with database.unit_of_work() as session:
+            found = await overdue.by_kind(session)
+    except (SQLAlchemyError, OSError):
+        return {}
+    return {kind: num for kind, num in found.items() if num}
 
 
 def _why_no_engine(engines: EnginePool) -> str:

@@ -85,7 +85,7 @@ async def complete_upload(
     upload, file = await parted_upload.complete(
         database, file_store, known, principal.project_id, upload_id, body
     )
-    await parted_upload.collect_parts(database, file_store, upload_id)
+    await parted_upload.collect_parts(database, file_store, upload_id=upload_id)
     return UploadObject.of(upload, file)
 
 
@@ -97,7 +97,7 @@ async def cancel_upload(
     _check_id(upload_id)
     async with database.unit_of_work() as session:
         upload = await parted_upload.cancel(session, principal.project_id, upload_id)
-    await parted_upload.collect_parts(database, file_store, upload_id)
+    await parted_upload.collect_parts(database, file_store, upload_id=upload_id)
     return UploadObject.of(upload)
 
 

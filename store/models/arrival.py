@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy.orm import Mapped
 
 from store.models.base import Base
-from store.types import CreatedAt, TextId
+from store.types import CreatedAt, Instant, TextId
 
 
 class Arrival(Base):
@@ -19,3 +19,4 @@ class Arrival(Base):
 
     storage_key: Mapped[TextId]
     created_at: Mapped[CreatedAt]
+    removal_failed_at: Mapped[Instant | None]

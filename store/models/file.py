@@ -52,3 +52,5 @@ class File(Base):
     deleted_at: Mapped[Instant | None]
     collected_at: Mapped[Instant | None]
     """When the bytes of a deleted or expired file were removed from the file store."""
+    removal_failed_at: Mapped[Instant | None]
+    """When the file store last refused to remove them."""

@@ -47,3 +47,4 @@ class UploadedPart(Base):
     upload_id: Mapped[str] = mapped_column(ForeignKey("uploads.id"), index=True)
     size_bytes: Mapped[int] = mapped_column(BigInteger)
     created_at: Mapped[CreatedAt]
+    removal_failed_at: Mapped[Instant | None]

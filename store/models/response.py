@@ -5,7 +5,7 @@ What callers and models say is kept as bytes of JSON: the database's own JSON kn
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, ForeignKey, Identity, Index, LargeBinary, Text
+from sqlalchemy import BigInteger, ForeignKey, Identity, Index, LargeBinary, Text, text
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
@@ -19,6 +19,7 @@ class StoredResponse(Base):
     __tablename__ = "responses"
     __table_args__ = (
         Index("ix_responses_expires_at", "expires_at"),
+        Index("ix_responses_project_id", "project_id"),
         Index("ix_responses_item_ids", "item_ids", postgresql_using="gin"),
     )
 
@@ -36,14 +37,21 @@ class StoredResponse(Base):
 
 
 class Conversation(Base):
-    """Items that several responses share; kept until it is deleted."""
+    """Items that several responses share; visible until `expires_at`, which each addition moves."""
 
     __tablename__ = "conversations"
+    __table_args__ = (
+        Index("ix_conversations_expires_at", "expires_at"),
+        Index("ix_conversations_project_id", "project_id"),
+    )
 
     id: Mapped[TextId]
     project_id: Mapped[str] = mapped_column(ForeignKey("projects.id"))
     conversation_metadata: Mapped[dict[str, str]] = mapped_column("metadata", JSONB)
     created_at: Mapped[CreatedAt]
+    expires_at: Mapped[Instant] = mapped_column(
+        server_default=text("(statement_timestamp() + '30 days'::interval)")
+    )
 
 
 class ConversationItem(Base):

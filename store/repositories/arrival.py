@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from datetime import datetime
 from typing import cast
 
 from sqlalchemy import CursorResult, text
@@ -24,16 +25,39 @@ async def settle(session: AsyncSession, storage_key: str) -> bool:
     return cast("CursorResult[object]", done).rowcount > 0
 
 
-async def abandoned(session: AsyncSession, *, older_than_s: float, limit: int) -> Sequence[str]:
-    """Keys that arrived long ago and were never listed, locked: their files cannot appear."""
+async def abandoned(
+    session: AsyncSession, *, older_than_s: float, limit: int, failed_before: datetime | None = None
+) -> Sequence[str]:
+    """Keys that arrived long ago and were never listed, locked: their files cannot appear.
+
+    Those whose removal has failed are left out; or only they are found, if it failed before then.
+    """
+    failed = "IS NULL" if failed_before is None else "< :failed_before"
+    order = "created_at" if failed_before is None else "removal_failed_at"
     found = await session.scalars(
         text(
-            """
+            f"""
             SELECT storage_key FROM arrivals
             WHERE created_at < statement_timestamp() - make_interval(secs => :s)
-            ORDER BY created_at LIMIT :limit FOR UPDATE SKIP LOCKED
+              AND removal_failed_at {failed}
+            ORDER BY {order} LIMIT :limit FOR UPDATE SKIP LOCKED
             """
         ),
-        {"s": older_than_s, "limit": limit},
+        {
+            "s": older_than_s,
+            "limit": limit,
+            **({} if failed_before is None else {"failed_before": failed_before}),
+        },
     )
     return found.all()
+
+
+async def note_failed(session: AsyncSession, storage_keys: Collection[str]) -> None:
+    """Say that these could not be removed."""
+    await session.execute(
+        text(
+            "UPDATE arrivals SET removal_failed_at = statement_timestamp()"
+            " WHERE storage_key = ANY(:keys)"
+        ),
+        {"keys": list(storage_keys)},
+    )

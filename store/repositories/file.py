@@ -128,14 +128,14 @@ async def live_batch_reading(session: AsyncSession, file_id: str) -> Batch | Non
 
 
 async def collectable(
-    session: AsyncSession, limit: int, *, but: Collection[str] = ()
+    session: AsyncSession, limit: int, *, failed_before: datetime | None = None
 ) -> Sequence[File]:
     """Files whose bytes nobody can or may read any more, the longest gone first.
 
     Deleted or expired, and not the input of a live batch (whose window may end after the file's).
     They are locked; one that a transaction is just making a batch's input is left out. Such a
     transaction may have committed since this query began: ask `read_by_live_batches` after it.
-    Those in `but` are left out.
+    Those whose removal has failed are left out; or only they are found, if it failed before then.
     """
     # As the index `ix_files_gone` has it.
     gone_at = func.least(File.deleted_at, File.expires_at)
@@ -146,9 +146,11 @@ async def collectable(
             File.collected_at.is_(None),
             gone_at <= func.statement_timestamp(),
             ~in_use,
-            File.id.not_in(but),
+            File.removal_failed_at.is_(None)
+            if failed_before is None
+            else File.removal_failed_at < failed_before,
         )
-        .order_by(gone_at)
+        .order_by(gone_at if failed_before is None else File.removal_failed_at)
         .limit(limit)
         .with_for_update(skip_locked=True)
     )

@@ -85,13 +85,17 @@ async def settle(session: AsyncSession, owner: KeyOwner, object_id: str) -> None
     )
 
 
-async def collect(session: AsyncSession) -> int:
-    """Forget keys past their lifetime; how many."""
+async def collect(session: AsyncSession, limit: int) -> int:
+    """Forget up to `limit` keys past their lifetime; how many."""
     done = await session.execute(
         text(
-            "DELETE FROM idempotency_keys"
-            " WHERE created_at < statement_timestamp() - make_interval(secs => :s)"
+            """
+            DELETE FROM idempotency_keys WHERE ctid = ANY(ARRAY(
+              SELECT ctid FROM idempotency_keys
+              WHERE created_at < statement_timestamp() - make_interval(secs => :s)
+              LIMIT :limit FOR UPDATE SKIP LOCKED))
+            """
         ),
-        {"s": LIFETIME_S},
+        {"s": LIFETIME_S, "limit": limit},
     )
     return cast("CursorResult[object]", done).rowcount

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
+from typing import cast
 
-from sqlalchemy import delete, exists, func, or_, select
+from sqlalchemy import CursorResult, delete, exists, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from store.models import PartedUpload, UploadedPart
@@ -60,17 +62,29 @@ async def part_sizes(session: AsyncSession, upload_id: str) -> dict[str, int]:
 
 
 async def spent_parts(
-    session: AsyncSession, *, limit: int, grace_s: float, upload_id: str | None = None
+    session: AsyncSession,
+    *,
+    limit: int,
+    grace_s: float,
+    upload_id: str | None = None,
+    failed_before: datetime | None = None,
 ) -> Sequence[UploadedPart]:
     """Parts of uploads that have ended, or expired so long ago: nobody reads them any more.
 
-    Locked; those that another collection has are left out.
+    Locked; those that another collection has are left out, and those whose removal has failed; or
+    only the latter are found, if it failed before then.
     """
     long_ago = func.statement_timestamp() - func.make_interval(0, 0, 0, 0, 0, 0, grace_s)
     query = (
         select(UploadedPart)
         .join(PartedUpload, PartedUpload.id == UploadedPart.upload_id)
-        .where(or_(PartedUpload.status != "pending", PartedUpload.expires_at < long_ago))
+        .where(
+            or_(PartedUpload.status != "pending", PartedUpload.expires_at < long_ago),
+            UploadedPart.removal_failed_at.is_(None)
+            if failed_before is None
+            else UploadedPart.removal_failed_at < failed_before,
+        )
+        .order_by(UploadedPart.removal_failed_at)
         .limit(limit)
         .with_for_update(skip_locked=True, of=UploadedPart)
     )
@@ -84,9 +98,15 @@ async def forget_part(session: AsyncSession, part: UploadedPart) -> None:
     await session.delete(part)
 
 
-async def forget_past(session: AsyncSession) -> None:
-    """Remove uploads that are past their time and have no parts."""
+async def forget_past(session: AsyncSession, limit: int) -> int:
+    """Remove up to `limit` uploads that are past their time and have no parts; how many."""
     has_parts = exists().where(UploadedPart.upload_id == PartedUpload.id)
-    await session.execute(
-        delete(PartedUpload).where(PartedUpload.expires_at < func.statement_timestamp(), ~has_parts)
+    past = (
+        select(PartedUpload.id)
+        .where(PartedUpload.expires_at < func.statement_timestamp(), ~has_parts)
+        .order_by(PartedUpload.expires_at)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
     )
+    done = await session.execute(delete(PartedUpload).where(PartedUpload.id.in_(past)))
+    return cast("CursorResult[object]", done).rowcount

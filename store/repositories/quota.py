@@ -8,10 +8,19 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from sqlalchemy import func, or_, select, text
+from sqlalchemy import func, literal, or_, select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from store.models import Batch, File, PartedUpload, Project, UploadedPart
+from store.models import (
+    Batch,
+    Conversation,
+    ConversationItem,
+    File,
+    PartedUpload,
+    Project,
+    StoredResponse,
+    UploadedPart,
+)
 from store.models.batch import LIVE_STATUSES
 
 
@@ -55,7 +64,7 @@ async def batches_of_hour(session: AsyncSession, project_id: str) -> int:
 
 
 async def stored_bytes(session: AsyncSession, project_id: str) -> int:
-    """How much the project's files hold, and the parts of uploads that may still become some.
+    """How much the project's files, parts of open uploads, responses and conversations hold.
 
     What is deleted, cancelled or expired does not count.
     """
@@ -73,7 +82,28 @@ async def stored_bytes(session: AsyncSession, project_id: str) -> int:
             PartedUpload.expires_at > func.statement_timestamp(),
         )
     )
-    query = select(of_files.scalar_subquery() + of_parts.scalar_subquery())
+    of_responses = select(
+        func.coalesce(
+            func.sum(
+                func.octet_length(StoredResponse.body)
+                + func.octet_length(StoredResponse.input_items)
+            ),
+            0,
+        )
+    ).where(
+        StoredResponse.project_id == project_id,
+        StoredResponse.expires_at > func.statement_timestamp(),
+    )
+    of_conversations = (
+        select(func.coalesce(func.sum(func.octet_length(ConversationItem.item)), 0))
+        .join(Conversation, Conversation.id == ConversationItem.conversation_id)
+        .where(
+            Conversation.project_id == project_id,
+            Conversation.expires_at > func.statement_timestamp(),
+        )
+    )
+    kinds = (of_files, of_parts, of_responses, of_conversations)
+    query = select(sum((kind.scalar_subquery() for kind in kinds), literal(0)))
     return int(await session.scalar(query) or 0)
 
 

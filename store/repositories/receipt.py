@@ -34,13 +34,17 @@ async def take(session: AsyncSession, writer: str, number: int) -> bool:
     return taken is not None
 
 
-async def collect(session: AsyncSession) -> int:
-    """Forget writers that have written nothing for `KEPT_S`; how many."""
+async def collect(session: AsyncSession, limit: int) -> int:
+    """Forget up to `limit` writers that have written nothing for `KEPT_S`; how many."""
     done = await session.execute(
         text(
-            "DELETE FROM write_receipts"
-            " WHERE written_at < statement_timestamp() - make_interval(secs => :s)"
+            """
+            DELETE FROM write_receipts WHERE ctid = ANY(ARRAY(
+              SELECT ctid FROM write_receipts
+              WHERE written_at < statement_timestamp() - make_interval(secs => :s)
+              LIMIT :limit FOR UPDATE SKIP LOCKED))
+            """
         ),
-        {"s": KEPT_S},
+        {"s": KEPT_S, "limit": limit},
     )
     return cast("CursorResult[object]", done).rowcount

@@ -17,6 +17,32 @@ MAX_CHAIN: Final = 1000
 """Responses that one may go on from, each from the one before."""
 
 
+_TURNS: Final = """
+    WITH RECURSIVE turns AS (
+        SELECT id, previous_response_id, 1 AS depth
+        FROM responses
+        WHERE id = :id AND project_id = :project_id AND expires_at > statement_timestamp()
+        UNION ALL
+        SELECT r.id, r.previous_response_id, depth + 1
+        FROM turns JOIN responses r ON r.id = turns.previous_response_id
+        WHERE r.project_id = :project_id AND r.expires_at > statement_timestamp()
+          AND depth < :most
+    )
+"""
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much a query would read."""
+
+    num_items: int
+    num_bytes: int
+
+    def __add__(self, other: Size) -> Size:
+        """Of both."""
+        return Size(self.num_items + other.num_items, self.num_bytes + other.num_bytes)
+
+
 @dataclass(frozen=True)
 class NewResponse:
     """A response to store."""
@@ -109,26 +135,33 @@ async def remove(session: AsyncSession, project_id: str, response_id: str) -> bo
     return bool(cast("CursorResult[object]", done).rowcount)
 
 
+async def chain_size(session: AsyncSession, project_id: str, response_id: str) -> Size:
+    """How much `chain` would read."""
+    found = await session.execute(
+        text(
+            f"""
+            {_TURNS}
+            SELECT coalesce(sum(cardinality(r.item_ids)), 0)::bigint,
+                   coalesce(sum(octet_length(r.body) + octet_length(r.input_items)), 0)::bigint
+            FROM turns JOIN responses r USING (id)
+            """
+        ),
+        {"id": response_id, "project_id": project_id, "most": MAX_CHAIN},
+    )
+    return Size(*found.one())
+
+
 async def chain(session: AsyncSession, project_id: str, response_id: str) -> list[Turn]:
-    """A response and those it goes on from, the oldest first.
+    """A response and those it goes on from, the oldest first; ask for the `chain_size` before.
 
     The first has a `previous_response_id` where that one is not visible any more.
     """
     found = await session.execute(
         text(
-            """
-            WITH RECURSIVE turns AS (
-                SELECT id, previous_response_id, body, input_items, 1 AS depth
-                FROM responses
-                WHERE id = :id AND project_id = :project_id
-                  AND expires_at > statement_timestamp()
-                UNION ALL
-                SELECT r.id, r.previous_response_id, r.body, r.input_items, depth + 1
-                FROM turns JOIN responses r ON r.id = turns.previous_response_id
-                WHERE r.project_id = :project_id AND r.expires_at > statement_timestamp()
-                  AND depth < :most
-            )
-            SELECT id, previous_response_id, body, input_items FROM turns ORDER BY depth DESC
+            f"""
+            {_TURNS}
+            SELECT r.id, r.previous_response_id, r.body, r.input_items
+            FROM turns JOIN responses r USING (id) ORDER BY depth DESC
             """
         ),
         {"id": response_id, "project_id": project_id, "most": MAX_CHAIN},
@@ -136,26 +169,47 @@ async def chain(session: AsyncSession, project_id: str, response_id: str) -> lis
     return [Turn(*row) for row in found]
 
 
-async def with_items(
+async def holders(
     session: AsyncSession, project_id: str, item_ids: Collection[str]
+) -> tuple[list[str], Size]:
+    """The newest visible response of a project that holds each item, and how much they are."""
+    found = await session.execute(
+        text(
+            """
+            SELECT DISTINCT ON (item) r.id, cardinality(r.item_ids) AS num_items,
+                   octet_length(r.body) + octet_length(r.input_items) AS num_bytes
+            FROM responses r CROSS JOIN unnest(r.item_ids) AS item
+            WHERE r.project_id = :project_id AND r.item_ids && :ids AND item = ANY(:ids)
+              AND r.expires_at > statement_timestamp()
+            ORDER BY item, r.created_at DESC
+            """
+        ),
+        {"project_id": project_id, "ids": list(item_ids)},
+    )
+    sizes = {row.id: Size(row.num_items, row.num_bytes) for row in found}
+    return list(sizes), sum(sizes.values(), Size(0, 0))
+
+
+async def among(
+    session: AsyncSession, project_id: str, response_ids: Collection[str]
 ) -> Sequence[StoredResponse]:
-    """Visible responses of a project that hold any of these items, the newest first."""
+    """These responses of a project, the newest first."""
     query = (
         select(StoredResponse)
-        .where(
-            StoredResponse.project_id == project_id,
-            StoredResponse.item_ids.overlap(list(item_ids)),
-            StoredResponse.expires_at > func.statement_timestamp(),
-        )
+        .where(StoredResponse.project_id == project_id, StoredResponse.id.in_(response_ids))
         .order_by(StoredResponse.created_at.desc())
-        .limit(MAX_CHAIN)
     )
     return (await session.execute(query)).scalars().all()
 
 
-async def collect(session: AsyncSession) -> int:
-    """Remove what has expired; how many."""
-    done = await session.execute(
-        delete(StoredResponse).where(StoredResponse.expires_at <= func.statement_timestamp())
+async def collect(session: AsyncSession, limit: int) -> int:
+    """Remove up to `limit` that have expired; how many."""
+    gone = (
+        select(StoredResponse.id)
+        .where(StoredResponse.expires_at <= func.statement_timestamp())
+        .order_by(StoredResponse.expires_at)
+        .limit(limit)
+        .with_for_update(skip_locked=True)
     )
+    done = await session.execute(delete(StoredResponse).where(StoredResponse.id.in_(gone)))
     return cast("CursorResult[object]", done).rowcount

@@ -253,14 +253,18 @@ async def recent(
     return found.scalars().all()
 
 
-async def collect(session: AsyncSession, *, older_than_s: float) -> int:
-    """Forget deliveries that ended so long ago; how many."""
+async def collect(session: AsyncSession, limit: int, *, older_than_s: float) -> int:
+    """Forget up to `limit` deliveries that ended so long ago; how many."""
     done = await session.execute(
         text(
-            "DELETE FROM webhook_deliveries"
-            " WHERE ended_at < statement_timestamp() - make_interval(secs => :s)"
+            """
+            DELETE FROM webhook_deliveries WHERE ctid = ANY(ARRAY(
+              SELECT ctid FROM webhook_deliveries
+              WHERE ended_at < statement_timestamp() - make_interval(secs => :s)
+              LIMIT :limit FOR UPDATE SKIP LOCKED))
+            """
         ),
-        {"s": older_than_s},
+        {"s": older_than_s, "limit": limit},
     )
     return cast("CursorResult[Any]", done).rowcount
 

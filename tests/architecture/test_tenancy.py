@@ -55,6 +55,7 @@ SERVES_ALL: dict[str, str] = {
     "file.live_batch_reading": "by a file that was found under its project",
     "file.read_by_live_batches": "sweep",
     "idempotency.collect": "sweep",
+    "conversation.collect": "sweep",
     "response.collect": "sweep",
     "turn.project_of_long": "stage",
     "parted_upload.add": "the upload names its project",

@@ -23,6 +23,7 @@ CREATE INDEX ix_api_keys_project_id ON api_keys (project_id)
 CREATE TABLE arrivals (
   storage_key TEXT NOT NULL,
   created_at TIMESTAMP WITH TIME ZONE DEFAULT statement_timestamp() NOT NULL,
+  removal_failed_at TIMESTAMP WITH TIME ZONE,
   CONSTRAINT pk_arrivals PRIMARY KEY (storage_key)
 )
 CREATE TABLE audit_log (
@@ -168,9 +169,12 @@ CREATE TABLE conversations (
   project_id TEXT NOT NULL,
   metadata JSONB NOT NULL,
   created_at TIMESTAMP WITH TIME ZONE DEFAULT statement_timestamp() NOT NULL,
+  expires_at TIMESTAMP WITH TIME ZONE DEFAULT (statement_timestamp() + '30 days'::interval) NOT NULL,
   CONSTRAINT pk_conversations PRIMARY KEY (id),
   CONSTRAINT fk_conversations_project_id FOREIGN KEY(project_id) REFERENCES projects (id)
 )
+CREATE INDEX ix_conversations_expires_at ON conversations (expires_at)
+CREATE INDEX ix_conversations_project_id ON conversations (project_id)
 CREATE TABLE dispatch_counts (
   engine_url TEXT NOT NULL,
   num_claimed BIGINT DEFAULT '0' NOT NULL,
@@ -228,6 +232,7 @@ CREATE TABLE files (
   expires_at TIMESTAMP WITH TIME ZONE,
   deleted_at TIMESTAMP WITH TIME ZONE,
   collected_at TIMESTAMP WITH TIME ZONE,
+  removal_failed_at TIMESTAMP WITH TIME ZONE,
   CONSTRAINT pk_files PRIMARY KEY (id),
   CONSTRAINT ck_files_purpose CHECK (purpose IN ('assistants', 'batch', 'batch_output', 'fine-tune', 'vision', 'user_data', 'evals')),
   CONSTRAINT ck_files_size CHECK (size_bytes >= 0),
@@ -325,6 +330,7 @@ CREATE TABLE responses (
 )
 CREATE INDEX ix_responses_expires_at ON responses (expires_at)
 CREATE INDEX ix_responses_item_ids ON responses USING gin (item_ids)
+CREATE INDEX ix_responses_project_id ON responses (project_id)
 CREATE TABLE row_results (
   row_id BIGINT NOT NULL,
   batch_id TEXT NOT NULL,
@@ -355,6 +361,7 @@ CREATE TABLE upload_parts (
   upload_id TEXT NOT NULL,
   size_bytes BIGINT NOT NULL,
   created_at TIMESTAMP WITH TIME ZONE DEFAULT statement_timestamp() NOT NULL,
+  removal_failed_at TIMESTAMP WITH TIME ZONE,
   CONSTRAINT pk_upload_parts PRIMARY KEY (id),
   CONSTRAINT fk_upload_parts_upload_id FOREIGN KEY(upload_id) REFERENCES uploads (id)
 )

@@ -10,9 +10,10 @@ import pytest
 from api.batch_errors import FileInUse, InvalidInputFile, StorageUnavailable
 from api.batch_shapes import CreateBatch
 from batch.files.memory import MemoryFileStore
-from batch.finish.collect import COLLECT_AT_ONCE, collect_files, delete_file
+from batch.finish.collect import collect_files, delete_file
 from batch.intake.create import create
 from batch.intake.upload import Upload, record
+from batch.removal import COLLECT_AT_ONCE
 from store.models import DEFAULT_PROJECT_ID, Batch, File
 from store.repositories import arrival as arrivals
 from store.session import Database
