@@ -41,9 +41,14 @@ class Served:
 
     A reply's usage is what its reader got; this is that, and what was served of calls that were
     cut, as far as the engine told. Calls made for one request may share one.
+
+    Attributes:
+        usage: Tokens.
+        not_held: Fields of the body that the engine could not follow, and was not sent.
     """
 
     usage: TokenUsage = field(default_factory=TokenUsage)
+    not_held: set[str] = field(default_factory=set)
 
     def add(self, usage: TokenUsage | None) -> None:
         """Count more; none where nothing is known."""

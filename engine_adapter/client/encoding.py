@@ -9,7 +9,6 @@ from typing import Any
 import orjson
 
 from api.completion_request import only_scores
-from api.errors import InvalidRequest
 from api.images import has_images, text_only
 from api.tool_prompt import tells_of_calls, with_tools
 from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH, EngineCall, EngineFacts
@@ -56,11 +55,12 @@ def engine_body(
         stream: As a stream.
         facts: What the engine says of itself; needed only where `depends_on_engine` says so.
 
+    What this engine cannot follow is left out and noted in `call.served.not_held`.
+
     Raises:
         InvalidRequest: This engine cannot do it.
     """
-    if facts is not None and not facts.seeds:
-        _refuse_seed(call.body)
+    call.served.not_held.clear()  # another engine may hold what the one before did not
     if facts is not None and not facts.reads_images and call.path == CHAT_PATH:
         text_only(call.body)
     if call.path == CHAT_PATH:
@@ -82,6 +82,9 @@ def engine_body(
     deadline_in_s = None
     if call.deadline_at is not None:
         deadline_in_s = max(0.0, call.deadline_at.timestamp() - wall_s())
+    if facts is not None and not facts.seeds and _draws_by_seed(body):
+        del body["seed"]
+        call.served.not_held.add("seed")
     body.update(private_fields(call.rid, call.request_class, deadline_in_s, call.batch_id))
     if call.path == EMBEDDINGS_PATH:
         return body
@@ -104,14 +107,9 @@ def _engine_message(message: Any) -> Any:
     return message
 
 
-def _refuse_seed(body: Mapping[str, Any]) -> None:
+def _draws_by_seed(body: Mapping[str, Any]) -> bool:
     """At temperature 0 nothing is drawn, and any seed gives the same answer."""
-    if body.get("seed") is not None and body.get("temperature") != 0:
-        raise InvalidRequest(
-            "This model's engine takes no seeds: leave 'seed' out, or set 'temperature' to 0.",
-            param="seed",
-            code="unsupported_parameter",
-        )
+    return "seed" in body and body.get("temperature") != 0
 
 
 def encode(call: EngineCall, *, stream: bool, facts: EngineFacts | None = None) -> bytes:

@@ -32,7 +32,7 @@ class FakeSettings:
         flex_slots: Flex requests it takes; none: it says nothing about them.
         embeds: It makes embeddings, and no text.
         plugin: It says that our scheduler runs in it.
-        sampling_backend: The one it says it has; the real ones but `pytorch` take no seeds.
+        sampling_backend: The one it says it has; the real ones but `pytorch` follow no seeds.
         tool_call_parser: The one it says it has; it makes no calls with it.
         reads_images: It says that its model does.
     """

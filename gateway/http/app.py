@@ -24,6 +24,7 @@ from gateway.http.prompt_door import PromptDoor
 from gateway.lifespan import lifespan
 from gateway.metrics_access import may_read_metrics
 from gateway.observability.metrics import Metrics
+from gateway.prompts.admission import NOT_HELD_HEADER
 from gateway.routes import (
     batch_check,
     batch_events,
@@ -181,6 +182,7 @@ def _add_middleware(
             "x-next-offset",
             "x-complete",
             "x-batch-status",
+            NOT_HELD_HEADER,
         ],
     )
     app.add_middleware(BoundaryMiddleware)

@@ -47,6 +47,8 @@ _CHECKS: Final[Mapping[str, Checks]] = {
     EMBEDDINGS_PATH: check_embedding,
 }
 INPUTS_PER_PLACE: Final = 16
+NOT_HELD_HEADER: Final = "x-not-held"
+"""Names the fields that this reply does not follow, though they were taken."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,12 @@ class Admitted:
             total += served if counts_prompt else served.without_prompt()
             counts_prompt = counts_prompt and not served.prompt_tokens
         return total
+
+    @property
+    def told_headers(self) -> dict[str, str]:
+        """What a reply says of fields that its engine could not follow, once it has answered."""
+        names = {name for choice in self.choices for name in choice.call.served.not_held}
+        return {NOT_HELD_HEADER: ", ".join(sorted(names))} if names else {}
 
     @property
     def chat(self) -> bool:

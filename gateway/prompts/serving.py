@@ -212,6 +212,5 @@ async def deliver(
         response = Response(status_code=CLIENT_CLOSED_REQUEST)
     finally:
         bill.settle()
-    if bill.headers:
-        response.headers.update(bill.headers)
+    response.headers.update({**bill.headers, **admitted.told_headers})
     return response

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
@@ -71,7 +71,7 @@ class StreamedReply(Response):
         self.body = b""
         self.raw_headers = [
             *_HEADERS,
-            *((name.encode(), value.encode()) for name, value in bill.headers.items()),
+            *_raw(bill.headers),
         ]
         self._admitted = admitted
         self._failover = failover
@@ -231,7 +231,7 @@ class StreamedReply(Response):
             start: Message = {
                 "type": "http.response.start",
                 "status": self.status_code,
-                "headers": self.raw_headers,
+                "headers": [*self.raw_headers, *_raw(self._admitted.told_headers)],
             }
             await send(start)
         # The start went through every middleware; none has a word to say about the rest.
@@ -243,6 +243,10 @@ class StreamedReply(Response):
         self._failover.route.note_token()
         took_s = time.perf_counter() - self._received_at
         self._latency.ttft.add(took_s, self._ttft_target_s)
+
+
+def _raw(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(name.encode(), value.encode()) for name, value in headers.items()]
 
 
 def _later(seen: TokenUsage, last: TokenUsage | None) -> TokenUsage:

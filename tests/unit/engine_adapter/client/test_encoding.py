@@ -4,9 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import orjson
-import pytest
 
-from api.errors import InvalidRequest
 from engine_adapter.client.base import (
     CHAT_PATH,
     COMPLETIONS_PATH,
@@ -80,14 +78,18 @@ def test_a_deadline_that_has_passed_is_now() -> None:
     assert engine_body(made, stream=False)["custom_params"]["coserve"]["deadline_in_s"] == 0.0
 
 
-def test_a_seed_is_refused_where_the_engine_takes_none() -> None:
-    seeded = call({**CHAT, "seed": 7})
-    for able in (EngineFacts("m", 10), None):
-        assert engine_body(seeded, stream=False, facts=able)["seed"] == 7
-    unable = EngineFacts("m", 10, seeds=False)
-    with pytest.raises(InvalidRequest, match="takes no seeds") as refused:
-        engine_body(seeded, stream=False, facts=unable)
-    assert refused.value.param == "seed"
+def test_a_seed_stays_here_where_the_engine_follows_none_and_that_is_noted() -> None:
+    able, unable = EngineFacts("m", 10), EngineFacts("m", 10, seeds=False)
+    for facts in (able, None):
+        seeded = call({**CHAT, "seed": 7})
+        assert engine_body(seeded, stream=False, facts=facts)["seed"] == 7
+        assert not seeded.served.not_held
+    for temperature in ({}, {"temperature": 0.5}, {"temperature": None}):
+        seeded = call({**CHAT, "seed": 7, **temperature})
+        assert "seed" not in engine_body(seeded, stream=False, facts=unable)
+        assert seeded.served.not_held == {"seed"}
     nothing_drawn = call({**CHAT, "seed": 7, "temperature": 0})
     assert engine_body(nothing_drawn, stream=False, facts=unable)["seed"] == 7
-    assert "seed" not in engine_body(call(CHAT), stream=False, facts=unable)
+    for held in (nothing_drawn, call(CHAT), call({**CHAT, "seed": None})):
+        engine_body(held, stream=False, facts=unable)
+        assert not held.served.not_held
