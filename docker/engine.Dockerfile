@@ -17,6 +17,7 @@ RUN python3 -m venv /venv \
     else /venv/bin/pip install --require-hashes -r requirements/engine-${DEVICE}.txt; fi
 COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY coserve coserve
+COPY api api
 COPY service service
 COPY engine_adapter engine_adapter
 COPY kernels kernels

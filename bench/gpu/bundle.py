@@ -34,7 +34,7 @@ LEFT_OUT = (
     "flashinfer/data/*", "*.a", "*.pyi", "*/tests/*", "*/test/*",
     "sglang/multimodal_gen/*", "sglang/benchmark/*",
 )  # fmt: skip
-OUR_PACKAGES = ("engine_adapter", "service", "lab", "kernels/coserve_kernels")
+OUR_PACKAGES = ("engine_adapter", "api", "service", "lab", "kernels/coserve_kernels")
 CHECKOUT = (*OUR_PACKAGES[:3], "api", "kernels", "bench", "tests/engine/kernel_cases.py")
 TRACES = ("online/azure2023_conv_0_40min.csv",)
 WORKLOADS = ROOT.parent / "shared" / "workloads"

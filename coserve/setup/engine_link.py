@@ -19,8 +19,9 @@ from pathlib import Path
 NAME = "coserve-engine"
 START_UP_HOOK = "coserve_cpu.pth"
 
-_LINKS = {
+LINKS = {
     "engine_adapter": "engine_adapter",
+    "api": "api",
     "service": "service",
     "coserve_kernels": "kernels/coserve_kernels",
 }
@@ -52,7 +53,7 @@ def link_packages(python: Path, checkout: Path, *, cpu: bool) -> Path:
     """
     site = site_packages(python)
     research = (checkout / "lab").is_dir()
-    wanted = {**_LINKS, **(_RESEARCH_LINKS if research else {}), **(_CPU_LINKS if cpu else {})}
+    wanted = {**LINKS, **(_RESEARCH_LINKS if research else {}), **(_CPU_LINKS if cpu else {})}
     for name, source in wanted.items():
         _point(site / name, (checkout / source).resolve())
     if cpu:

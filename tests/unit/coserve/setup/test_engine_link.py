@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from coserve.setup.engine_link import START_UP_HOOK, link_packages
+from bench.gpu.bundle import OUR_PACKAGES
+from coserve.setup.engine_link import LINKS, START_UP_HOOK, link_packages
 
 ROOT = Path(__file__).parents[4]
 
@@ -39,7 +41,7 @@ def test_a_cpu_environment_gets_packages_hook_and_all_plugins(python: Path) -> N
     assert names == "['coserve', 'coserve_cpu', 'coserve_emulated']"
     loaded = said(
         python,
-        "import sys, sgl_kernel, engine_adapter, service, lab, coserve_kernels\n"
+        "import sys, sgl_kernel, engine_adapter, api, service, lab, coserve_kernels\n"
         "print(sorted({'torch', 'sglang', 'pydantic', 'gateway', 'kernels'} & set(sys.modules)))\n"
         "print('engine_adapter.cpu_compat.startup' in sys.modules)",
     )
@@ -70,3 +72,38 @@ def test_something_else_under_our_name_is_not_overwritten(tmp_path: Path) -> Non
     (site / "engine_adapter").mkdir()
     with pytest.raises(SystemExit, match="is in the way"):
         link_packages(venv / "bin" / "python", ROOT, cpu=False)
+
+
+def imported_by(file: Path) -> set[Path]:
+    """Files of ours that a file imports, at its top or inside a function."""
+    found: set[Path] = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        for place in (ROOT / name.replace(".", "/") for name in names):
+            found.update(
+                p for p in (place.with_suffix(".py"), place / "__init__.py") if p.is_file()
+            )
+    return found
+
+
+def test_all_that_a_plugin_imports_is_linked_copied_and_bundled() -> None:
+    waiting = {
+        file
+        for folder in ("sglang", "cpu_compat")
+        for file in (ROOT / "engine_adapter" / folder).rglob("*.py")
+    }
+    seen: set[Path] = set()
+    while waiting:
+        file = waiting.pop()
+        seen.add(file)
+        waiting |= imported_by(file) - seen
+    needed = {file.relative_to(ROOT).parts[0] for file in seen}
+    assert needed >= {"engine_adapter", "api"}
+    assert needed - LINKS.keys() == set()
+    copied = (ROOT / "docker/engine.Dockerfile").read_text()
+    assert [name for name in needed if f"COPY {name} {name}\n" not in copied] == []
+    assert needed - set(OUR_PACKAGES) == set()
