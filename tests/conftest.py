@@ -9,7 +9,7 @@ import pytest
 pytest_plugins = [
     "tests.fixtures.progress",  # first, with extras: others import them
     "tests.fixtures.extras",
-    "tests.fixtures.api",
+    "tests.fixtures.live_gateway",
     "tests.fixtures.browser",
     "tests.fixtures.compatibility",
     "tests.fixtures.durations",

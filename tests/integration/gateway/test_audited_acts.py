@@ -15,8 +15,8 @@ from batch.intake.validate import validate
 from store.models import DEFAULT_ORGANIZATION_ID, AuditEntry, WebhookDelivery
 from store.repositories import audit, event
 from store.session import Database
-from tests.fixtures.api import Api
 from tests.fixtures.batches import add_batch, add_project
+from tests.fixtures.live_gateway import Api
 from tests.fixtures.webhooks import add_endpoint
 from tests.integration.gateway.test_batch_steering import live_batch, steer
 from tests.integration.gateway.test_batches import CHAT, line, upload

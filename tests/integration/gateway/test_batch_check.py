@@ -12,7 +12,7 @@ from openai import AsyncOpenAI
 
 from batch.intake.validate import validate
 from store.session import Database
-from tests.fixtures.api import Api
+from tests.fixtures.live_gateway import Api
 from tests.integration.gateway.test_batches import CHAT, line, upload
 
 

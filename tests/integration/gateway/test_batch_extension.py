@@ -14,7 +14,7 @@ from batch.transition import move
 from gateway.batch_shapes import shape
 from store.repositories import batch as batches
 from store.session import Database
-from tests.fixtures.api import Api
+from tests.fixtures.live_gateway import Api
 from tests.integration.gateway.test_batches import CHAT, line, upload
 
 

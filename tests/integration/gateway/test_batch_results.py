@@ -23,8 +23,8 @@ from store.repositories import result as results
 from store.repositories import row as rows
 from store.repositories.result import NewResult
 from store.session import Database
-from tests.fixtures.api import Api
 from tests.fixtures.batches import Bench, add_batch, line, read_batch, running
+from tests.fixtures.live_gateway import Api
 
 NUM_LINES = 120
 

@@ -13,7 +13,7 @@ from batch.intake.validate import validate
 from batch.states import BatchStatus
 from batch.transition import move
 from store.session import Database
-from tests.fixtures.api import Api
+from tests.fixtures.live_gateway import Api
 from tests.integration.gateway.test_batches import CHAT, line, upload
 
 

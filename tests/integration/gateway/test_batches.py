@@ -18,7 +18,7 @@ from batch.states import BatchStatus
 from batch.transition import move
 from store.models import File
 from store.session import Database
-from tests.fixtures.api import Api
+from tests.fixtures.live_gateway import Api
 
 CHAT: Final = "/v1/chat/completions"
 

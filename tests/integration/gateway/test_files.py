@@ -13,7 +13,7 @@ from sqlalchemy import func, select, text
 from batch.finish.collect import collect_files
 from store.models import File
 from store.session import Database
-from tests.fixtures.api import Api
+from tests.fixtures.live_gateway import Api
 
 
 def files_on_disk(api: Api) -> int:

@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from batch.intake.idempotency import MAX_KEY_CHARS, collect_keys
 from store.session import Database
-from tests.fixtures.api import Api
+from tests.fixtures.live_gateway import Api
 from tests.integration.gateway.test_batches import CHAT, line, upload
 
 

@@ -11,7 +11,7 @@ import pytest
 from batch.intake.validate import validate
 from store.repositories import engine as engines
 from store.session import Database
-from tests.fixtures.api import Api
+from tests.fixtures.live_gateway import Api
 from tests.integration.gateway.conftest import MODEL, Online
 from tests.integration.gateway.test_batch_check import check
 from tests.integration.gateway.test_batches import upload

@@ -12,7 +12,7 @@ from sqlalchemy import text
 
 from batch.intake import project_limits
 from store.session import Database
-from tests.fixtures.api import Api
+from tests.fixtures.live_gateway import Api
 from tests.integration.gateway.conftest import Online
 
 CHAT = "/v1/chat/completions"

@@ -11,7 +11,7 @@ import pytest
 
 from batch.intake.upload import MAX_BATCH_FILE_BYTES
 from gateway.http.refusal import LINGER_BYTES
-from tests.fixtures.api import Api
+from tests.fixtures.live_gateway import Api
 
 BOUNDARY = "b0undary"
 TYPE = f"multipart/form-data; boundary={BOUNDARY}"

@@ -19,7 +19,7 @@ from batch.files import FileStore
 from batch.intake import parted_upload
 from gateway.http.app import create_app
 from store.session import Database
-from tests.fixtures.api import Api
+from tests.fixtures.live_gateway import Api
 
 CONTENT = b'{"custom_id": "a"}\n' * 100
 

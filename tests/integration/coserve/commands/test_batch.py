@@ -19,7 +19,7 @@ from store.models import DEFAULT_PROJECT_ID
 from store.repositories import arrival as arrivals
 from store.session import Database
 from store.types import new_id
-from tests.fixtures.api import Api
+from tests.fixtures.live_gateway import Api
 
 
 def line(custom_id: str) -> bytes:

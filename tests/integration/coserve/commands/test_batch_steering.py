@@ -7,8 +7,8 @@ from pathlib import Path
 from batch.finish.finalize import finalize
 from batch.intake.validate import validate
 from store.session import Database
-from tests.fixtures.api import Api
 from tests.fixtures.batches import end_window, events_of, read_batch
+from tests.fixtures.live_gateway import Api
 from tests.integration.coserve.commands.test_batch import coserve_batch, line
 
 

@@ -19,7 +19,7 @@ from store.repositories import key as keys
 from store.repositories import usage as usages
 from store.repositories.usage import UsageCount, UsageKey
 from store.session import Database
-from tests.fixtures.api import Api
+from tests.fixtures.live_gateway import Api
 from tests.integration.coserve.commands.test_batch import coserve_batch, line
 
 ROOT = Path(__file__).parents[4]

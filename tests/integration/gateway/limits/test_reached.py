@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from gateway.limits.reached import UNREACHED_PER_MINUTE
 from gateway.limits.valkey import SINCE_KEY
 from store.models import DEFAULT_PROJECT_ID
-from tests.fixtures.api import Api
+from tests.fixtures.live_gateway import Api
 
 PATH = "/webhook_endpoints"
 GOOD = {"name": "n", "url": "https://1.1.1.1/", "event_types": ["batch.failed"]}

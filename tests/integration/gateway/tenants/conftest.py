@@ -14,7 +14,7 @@ from store.repositories import key as keys
 from store.repositories import organization as organizations
 from store.repositories import project as projects
 from store.session import Database
-from tests.fixtures.api import Api
+from tests.fixtures.live_gateway import Api
 
 
 @dataclass(frozen=True)
