@@ -10,6 +10,7 @@ from pydantic_settings import NoDecode, SettingsConfigDict
 
 from batch.webhooks.names import checked_servers
 from batch.webhooks.targets import TargetPolicy
+from engine_adapter.client.engine_address import addresses
 from service.broker import Broker
 from service.secret_files import ServiceSettings
 
@@ -18,12 +19,6 @@ LEASE_STALE_S = 6.0
 
 HEARTBEAT_S = 1.0
 """How often it beats: several times within `LEASE_STALE_S`."""
-
-
-def addresses(urls: str) -> tuple[str, ...]:
-    """Those of a list with commas, without trailing slashes, in order."""
-    parts = (part.strip().rstrip("/") for part in urls.split(","))
-    return tuple(part for part in parts if part)
 
 
 class CommonSettings(ServiceSettings):
@@ -84,6 +79,12 @@ class CommonSettings(ServiceSettings):
         Broker(url).check()
         return url
 
+    @field_validator("engine_urls")
+    @classmethod
+    def _are_engines(cls, urls: str) -> str:
+        addresses(urls)
+        return urls
+
     @field_validator("broker_ca")
     @classmethod
     def _is_authority(cls, path: str) -> str:
@@ -120,7 +121,7 @@ class CommonSettings(ServiceSettings):
 
     @property
     def engines(self) -> tuple[str, ...]:
-        """The engines' addresses without trailing slashes, in order."""
+        """The engines' addresses in their normal form, in order."""
         return addresses(self.engine_urls)
 
 

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings
 
+from engine_adapter.client.engine_address import addresses
 from service.secret_files import SECRET_FILE_NAMES, ServiceSettings, env_name
 
 PREFIX = "COSERVE_"
@@ -78,6 +79,12 @@ class LocalSettings(ServiceSettings):
     database_url: str | None = Field(default=None, validation_alias="DATABASE_URL", repr=False)
     broker_url: str | None = Field(default=None, validation_alias="BROKER_URL", repr=False)
     engine_urls: str | None = Field(default=None, validation_alias="ENGINE_URLS")
+
+    @field_validator("engine_urls")
+    @classmethod
+    def _are_engines(cls, urls: str | None) -> str | None:
+        addresses(urls or "")
+        return urls
 
     @property
     def home_path(self) -> Path:

@@ -27,6 +27,7 @@ from typing import Final
 
 import aiohttp
 
+from engine_adapter.client.engine_address import EngineAddress, NotAnAddress
 from engine_adapter.client.engine_facts import read_live
 
 BEAT_S: Final = 3.0
@@ -86,9 +87,14 @@ class RegistrationSettings:
                 "and COSERVE_ENGINE_TOKEN."
             )
         drain_s = float(environ.get("COSERVE_ENGINE_DRAIN_S") or "600")
-        port = url.rpartition(":")[2].rstrip("/")
-        local = f"http://127.0.0.1:{port}" if port.isdigit() else url
-        return cls(gateways, url.rstrip("/"), token, drain_s, local)
+        try:
+            address = EngineAddress.parse(url)
+        except NotAnAddress as error:
+            raise ValueError(f"COSERVE_ENGINE_URL is no engine's address: {error}.") from None
+        # Without a port it may be a proxy that is reached by its name alone.
+        named = address.netloc.endswith(f":{address.port}")
+        local = f"http://127.0.0.1:{address.port}" if named else str(address)
+        return cls(gateways, str(address), token, drain_s, local)
 
 
 class Registration:

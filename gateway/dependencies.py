@@ -17,6 +17,7 @@ from gateway.auth.principal import Principal
 from gateway.auth.roles import Permission, check_role
 from gateway.auth.scopes import check_scope
 from gateway.auth.usage import UsageRecorder
+from gateway.engines.registry import EngineRegistry
 from gateway.http.middleware.body_limit import PROMPT_PATHS
 from gateway.limits.endpoints import EndpointRates
 from gateway.limits.reached import ReceiverLooks
@@ -43,6 +44,10 @@ def _readings(request: Request) -> Readings:
 
 def _engines(request: Request) -> EnginePool:
     return cast(EnginePool, request.app.state.engines)
+
+
+def _registry(request: Request) -> EngineRegistry:
+    return cast(EngineRegistry, request.app.state.registry)
 
 
 def _file_store(request: Request) -> FileStore:
@@ -130,6 +135,7 @@ SettingsDep = Annotated[GatewaySettings, Depends(_settings)]
 DatabaseDep = Annotated[Database, Depends(_database)]
 ReadingsDep = Annotated[Readings, Depends(_readings)]
 """For lists, which may be some seconds old."""
+RegistryDep = Annotated[EngineRegistry, Depends(_registry)]
 EnginesDep = Annotated[EnginePool, Depends(_engines)]
 FileStoreDep = Annotated[FileStore, Depends(_file_store)]
 QueueDep = Annotated[Queue, Depends(_queue)]

@@ -96,6 +96,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.database = database
         app.state.broker = broker
         app.state.engines = pool
+        app.state.registry = registry
         app.state.usage = usage
         keys = app.state.keys = KeyRing(
             database,

@@ -6,6 +6,7 @@ from pydantic import Field, field_validator
 
 from batch.settings import CommonSettings
 from engine_adapter.client.aliases import parse_aliases
+from engine_adapter.client.engine_address import EngineAddress
 from gateway.http.per_address_limits import LOOPBACK, TrustedProxies
 from gateway.limits.endpoints import parse_rates
 
@@ -103,6 +104,11 @@ class GatewaySettings(CommonSettings):
     def _are_proxies(cls, networks: str) -> str:
         TrustedProxies.of(networks)
         return networks
+
+    @field_validator("chat_router_url")
+    @classmethod
+    def _is_address(cls, url: str) -> str:
+        return str(EngineAddress.parse(url)) if url else ""
 
     @field_validator("model_aliases")
     @classmethod

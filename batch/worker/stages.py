@@ -29,6 +29,7 @@ from batch.worker import sweep
 from batch.worker.counted import RunCounter, counted
 from batch.worker.drain import DrainPipe
 from batch.worker.stage_work import StageWork
+from engine_adapter.client.engine_address import usable
 from engine_adapter.client.http import HttpEngineClient
 from service.clock import SystemClock
 from store.bounded_connection import ANSWER_LIMIT_S, WORK_LIMIT_S
@@ -213,9 +214,10 @@ class Stages:
 
     async def _idle_engines(self, database: Database) -> list[str]:
         async with database.unit_of_work() as session:
-            return await dispatchers.idle_engines(
+            found = await dispatchers.idle_engines(
                 session, self._settings.engines, stale_s=LEASE_STALE_S
             )
+        return usable(found)
 
     def _database(self, *, ask_first: bool = True) -> Database:
         """This process's, which serves either dispatchers or everything else."""

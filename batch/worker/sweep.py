@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from batch.queue import DELIVER, DISPATCH, STAGES, Queue
 from batch.run.reap import reap
 from batch.settings import LEASE_STALE_S
+from engine_adapter.client.engine_address import usable
 from store.repositories import dispatcher as dispatchers
 from store.repositories import engine as engines
 from store.repositories import stage as stages
@@ -56,7 +57,7 @@ async def sweep(
         await engines.forget_silent(session)
         await stages.end_future_leases(session)
         stages_due = await stages.oldest_due_s(session) is not None
-        idle = await dispatchers.idle_engines(session, static_engines, stale_s=stale_s)
+        idle = usable(await dispatchers.idle_engines(session, static_engines, stale_s=stale_s))
         webhooks_due = await deliveries.any_due(session)
     if stages_due:
         await queue.wake(STAGES)

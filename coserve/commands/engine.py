@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated
-from urllib.parse import urlsplit
 
 import typer
 
@@ -24,12 +23,25 @@ Url = Annotated[str, typer.Argument(help="The engine's address, as http://host:p
 
 
 def _address(url: str) -> str:
-    """The address as it is stored; ends the command where it is none."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
-        typer.echo(f"{url!r} is not an engine's address: http://host:port is expected.", err=True)
-        raise typer.Exit(2)
-    return url.rstrip("/")
+    """The address in its normal form; ends the command where it is none."""
+    from engine_adapter.client.engine_address import EngineAddress, NotAnAddress, shown
+
+    try:
+        return str(EngineAddress.parse(url))
+    except NotAnAddress as error:
+        typer.echo(f"{shown(url)} is not an engine's address: {error}.", err=True)
+        raise typer.Exit(2) from None
+
+
+def _known(url: str) -> str:
+    """The address of an engine as it is stored, which may be one that nothing can be sent to."""
+    from engine_adapter.client.engine_address import why_unusable
+    from store.repositories import engine as engines
+
+    stored = {one.url for one in in_transaction(engines.list_all)}
+    if url in stored or why_unusable(url):
+        return url
+    return _address(url)
 
 
 @app.command()
@@ -45,7 +57,13 @@ def add(url: Url) -> None:
 @app.command("list")
 def list_(json: AsJson = False, limit: Limit = 1000, filters: Filters = None) -> None:
     """Show every engine: registered, or seen by a gateway."""
+    from engine_adapter.client.engine_address import why_unusable
     from store.repositories import engine as engines
+
+    def state(one: engines.EngineState) -> str:
+        if why_unusable(one.url):
+            return "not an address"
+        return "draining" if one.draining else "in use"
 
     records = [
         {
@@ -53,7 +71,7 @@ def list_(json: AsJson = False, limit: Limit = 1000, filters: Filters = None) ->
             "name": engines.called(one.url, one.name),
             "model": one.model,
             "from": "registered" if one.added else "ENGINE_URLS",
-            "state": "draining" if one.draining else "in use",
+            "state": state(one),
             "batch_rows": one.num_rows,
         }
         for one in in_transaction(engines.states)
@@ -74,7 +92,7 @@ def drain(url: Url) -> None:
     """Send nothing new to an engine; what runs there may finish."""
     from store.repositories import engine as engines
 
-    address = _address(url)
+    address = _known(url)
     _need(_act("drained", address, lambda session: engines.drain(session, address)), address)
     typer.echo(f"{address} gets nothing new. `coserve engine list` shows what is left there.")
 
@@ -84,7 +102,7 @@ def resume(url: Url) -> None:
     """Use a draining engine again."""
     from store.repositories import engine as engines
 
-    address = _address(url)
+    address = _known(url)
     _need(_act("resumed", address, lambda session: engines.resume(session, address)), address)
     typer.echo(f"{address} is in use.")
 
@@ -97,7 +115,7 @@ def name(
     """Give an engine a name, which dashboard and lists show beside its address."""
     from store.repositories import engine as engines
 
-    address = _address(url)
+    address = _known(url)
     if not engines.is_name(name):
         typer.echo(f"A name has up to {engines.MAX_NAME_CHARS} printable characters.", err=True)
         raise typer.Exit(2)
@@ -110,7 +128,7 @@ def remove(url: Url) -> None:
     """Take an engine off the registry; what runs there may finish."""
     from store.repositories import engine as engines
 
-    address = _address(url)
+    address = _known(url)
     if not _act("removed", address, lambda session: engines.remove(session, address)):
         typer.echo(
             f"{address} is not registered. One of ENGINE_URLS can be drained, and taken out there.",

@@ -13,17 +13,16 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit, urlunsplit
 
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from batch.settings import addresses
 from coserve.local.lock import Owner
 from coserve.local.probes import http_get, why_port_unusable
 from coserve.settings import LocalSettings
 from coserve.setup.engine_env import engine_python, has_cuda, recipe
 from coserve.setup.host import why_unsupported
+from engine_adapter.client.engine_address import addresses, shown, why_unusable
 from engine_adapter.client.engine_facts import read_facts
 from engine_adapter.host_cpu import cpu_name, matmul_dtype
 from service.broker import Broker
@@ -313,7 +312,10 @@ def only_busy(engine: Finding) -> Finding:
 
 
 def _plugin(url: str) -> Finding:
-    name = f"engine {_bare(url)}"
+    name = f"engine {shown(url)}"
+    if why := why_unusable(url):
+        fix = "Remove it with coserve engine remove, and add the right address."
+        return Finding(name, "bad", f"it is left out: {why}", fix)
     reply = http_get(f"{url}/server_info")
     if reply is None or reply.status != 200:
         return Finding(name, "bad", "it does not answer", "Look at: coserve logs engine")
@@ -327,9 +329,3 @@ def _plugin(url: str) -> Finding:
         return Finding(name, "warn", f"{sglang} without our scheduler", fix)
     policy = facts.reported("policy") or "unknown"
     return Finding(name, "good", f"{sglang}, our scheduler is live, policy {policy}")
-
-
-def _bare(url: str) -> str:
-    """An address without what may be secret in it."""
-    parts = urlsplit(url)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))

@@ -13,11 +13,11 @@ import asyncio
 import ssl
 from collections.abc import Callable
 from typing import Final, cast
-from urllib.parse import urlsplit
 
 import httptools
 
 from engine_adapter.client.addresses import Addresses
+from engine_adapter.client.engine_address import EngineAddress
 from engine_adapter.client.incoming import Incoming
 
 CONNECT_TIMEOUT_S: Final = 5.0
@@ -196,20 +196,20 @@ class Connections:
     """As many connections to one address as there are requests at once; used ones are kept.
 
     Args:
-        url: `http://host[:port][/prefix]` or `https://...`.
+        url: See `engine_address`.
         keep_alive_s: How long a connection may lie idle and be used again.
     """
 
     def __init__(self, url: str, *, keep_alive_s: float = KEEP_ALIVE_S) -> None:
-        parts = urlsplit(url)
+        address = EngineAddress.parse(url)
         self._keep_alive_s = keep_alive_s
-        self._host = parts.hostname or ""
+        self._host = address.host
         self.addresses = Addresses(self._host)
-        self._secure = ssl.create_default_context() if parts.scheme == "https" else None
-        self._port = parts.port or (443 if self._secure else 80)
-        self._prefix = parts.path.rstrip("/")
+        self._secure = ssl.create_default_context() if address.scheme == "https" else None
+        self._port = address.port
+        self._prefix = address.prefix
         self._head = (
-            f"Host: {parts.netloc.rpartition('@')[2]}\r\n"
+            f"Host: {address.netloc}\r\n"
             "Content-Type: application/json\r\nAccept: */*\r\nContent-Length: "
         )
         self._idle: list[Connection] = []

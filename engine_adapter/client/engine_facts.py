@@ -9,6 +9,7 @@ facts therefore finds each figure with its type, or none.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -144,6 +145,18 @@ def read_live(info: Any) -> LiveRids:
     return LiveRids(waiting=frozenset(waiting), running=frozenset(running))
 
 
+def remembered_facts(model: str, context_tokens: int, stored: Any) -> EngineFacts:
+    """Facts out of what was stored of an engine; a figure of another shape counts as not known."""
+    known = stored if isinstance(stored, Mapping) else {}
+    return EngineFacts(
+        model,
+        context_tokens,
+        embeds=known.get("embeds") is True,
+        vocab_size=_count(known.get("vocab_size")),
+        hidden_size=_count(known.get("hidden_size")),
+    )
+
+
 def _states(info: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return _objects(info, "internal_states", "/server_info")
 
@@ -214,7 +227,9 @@ class _Row:
 
 
 def _is_number(found: Any) -> bool:
-    return isinstance(found, int | float) and not isinstance(found, bool) and math.isfinite(found)
+    # Compared, since math.isfinite fails on an int that no float can hold.
+    is_number = isinstance(found, int | float) and not isinstance(found, bool)
+    return is_number and -math.inf < found < math.inf and abs(found) <= sys.float_info.max
 
 
 def _is_float(found: Any) -> bool:

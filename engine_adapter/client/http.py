@@ -63,9 +63,10 @@ class HttpEngineClient:
     """One engine at an HTTP address. Create it inside the event loop that uses it."""
 
     def __init__(self, url: str) -> None:
-        self._url = url.rstrip("/")
+        self._url = url
+        self._root = url.rstrip("/")
         self._facts: EngineFacts | None = None
-        self.connections = Connections(self._url)
+        self.connections = Connections(url)
         self._server_info: SharedLook[Any] = SharedLook(
             partial(self._control, "GET", "/server_info")
         )
@@ -84,7 +85,7 @@ class HttpEngineClient:
 
     @property
     def url(self) -> str:
-        """The engine's address."""
+        """The engine's address, as it was given."""
         return self._url
 
     async def call(self, call: EngineCall) -> EngineReply:
@@ -236,7 +237,7 @@ class HttpEngineClient:
                 asyncio.timeout(CONTROL_TIMEOUT_S),
                 self._session.request(
                     method,
-                    self._url + path,
+                    self._root + path,
                     data=body,
                     headers=_HEADERS if body else None,
                     allow_redirects=False,

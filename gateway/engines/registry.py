@@ -1,18 +1,22 @@
 """The gateway's side of the engine registry: who is in the pool, and what is known of each.
 
 Engines are those of ENGINE_URLS and those an operator registered (`coserve engine add`), read from
-the database every `FOLLOW_S`; while it is away the pool stays as it is.
+the database every `FOLLOW_S`; while it is away the pool stays as it is. A row whose address cannot
+be read is left out and reported: it takes nothing from the other engines.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 
 from sqlalchemy.exc import SQLAlchemyError
 
 from engine_adapter.client.base import EngineFacts
+from engine_adapter.client.engine_address import shown, why_unusable
+from engine_adapter.client.engine_facts import remembered_facts
 from engine_adapter.client.http import HttpEngineClient
 from engine_adapter.client.pool import EnginePool
 from store.repositories import engine as engines
@@ -21,14 +25,21 @@ from store.session import Database
 FOLLOW_S = 1.0
 NOTE_S = 1.0
 
+logger = logging.getLogger(__name__)
+
 
 class EngineRegistry:
-    """Reads which engines there are; writes what they said about themselves."""
+    """Reads which engines there are; writes what they said about themselves.
+
+    Attributes:
+        unusable: Addresses of rows that are left out, because nothing can be sent there.
+    """
 
     def __init__(self, database: Database, static: Sequence[str]) -> None:
         self._database = database
         self._static = static
         self._noted: dict[str, EngineFacts] = {}
+        self.unusable: frozenset[str] = frozenset()
 
     async def follow(self, pool: EnginePool) -> None:
         """Keep the pool's members current until cancelled."""
@@ -47,19 +58,26 @@ class EngineRegistry:
                 return
             # The gateway starts without its database and serves what its settings name.
             wanted = dict.fromkeys(self._static, False)
-        await pool.follow(wanted, HttpEngineClient)
+        await pool.follow(self._without_unusable(wanted), HttpEngineClient)
+
+    def _without_unusable(self, wanted: dict[str, bool]) -> dict[str, bool]:
+        reasons = {url: why for url in wanted if (why := why_unusable(url))}
+        for url in reasons.keys() - self.unusable:
+            logger.error(
+                "the engine %s is left out: %s. Remove it with coserve engine remove.",
+                shown(url),
+                reasons[url],
+            )
+        self.unusable = frozenset(reasons)
+        return {url: draining for url, draining in wanted.items() if url not in reasons}
 
     async def remembered(self) -> dict[str, EngineFacts]:
         """What engines said in an earlier life, by address."""
         try:
             async with self._database.unit_of_work() as session:
                 return {
-                    engine.url: EngineFacts(
-                        engine.model,
-                        engine.context_tokens or 0,
-                        embeds=bool((engine.facts or {}).get("embeds")),
-                        vocab_size=int((engine.facts or {}).get("vocab_size") or 0),
-                        hidden_size=int((engine.facts or {}).get("hidden_size") or 0),
+                    engine.url: remembered_facts(
+                        engine.model, engine.context_tokens or 0, engine.facts
                     )
                     for engine in await engines.list_all(session)
                     if engine.model

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import secrets
 from typing import Annotated, Literal
-from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Header
 from pydantic import BaseModel, ConfigDict, field_validator
 
 from api.errors import AuthenticationFailed, PermissionDenied
+from engine_adapter.client.engine_address import EngineAddress
 from gateway.dependencies import DatabaseDep, SettingsDep
 from store.repositories import engine as engines
 
@@ -27,10 +27,7 @@ class Word(BaseModel):
     @field_validator("url")
     @classmethod
     def _is_address(cls, url: str) -> str:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
-            raise ValueError("an engine's address is http://host:port")
-        return url.rstrip("/")
+        return str(EngineAddress.parse(url))
 
 
 @router.post("/internal/engines")

@@ -20,7 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from engine_adapter.client.pool import EnginePool
-from gateway.dependencies import DatabaseDep, EnginesDep, StorageDep
+from gateway.dependencies import DatabaseDep, EnginesDep, RegistryDep, StorageDep
 from store.repositories import overdue
 from store.repositories import stage as stages
 from store.session import Database
@@ -81,10 +81,17 @@ async def readyz(request: Request, engines: EnginesDep, storage: StorageDep) -> 
 
 
 @router.get("/statusz")
-async def statusz(request: Request, database: DatabaseDep, engines: EnginesDep) -> JSONResponse:
+async def statusz(
+    request: Request,
+    database: DatabaseDep,
+    engines: EnginesDep,
+    registry: RegistryDep,
+    storage: StorageDep,
+) -> JSONResponse:
     """Whether database, broker and engine answer, each with a reason; 200 if all do, else 503.
 
-    `degraded` with 200: all answer, and batches have waited too long for a worker.
+    `degraded` with 200: all answer, and batches have waited too long for a worker, a disk is full,
+    or an engine is registered at what is no address.
     """
     probes = {
         "database": asyncio.ensure_future(_reason(database.ping())),
@@ -106,13 +113,20 @@ async def statusz(request: Request, database: DatabaseDep, engines: EnginesDep) 
         "versions": _versions(engines),
     }
     answers = all(part["ok"] for name, part in parts.items() if name != "stages")
+    troubles: dict[str, Any] = {}
+    if full := storage.full:
+        troubles["storage_full"] = full
+    if unusable := registry.unusable:
+        # Only how many: what is no address may hold a password.
+        troubles["unusable_engines"] = len(unusable)
     body: dict[str, Any] = {
-        "status": "ok" if answers and parts["stages"]["ok"] else "degraded",
+        "status": "ok" if answers and parts["stages"]["ok"] and not troubles else "degraded",
         "parts": parts,
         "models": [
             {"id": model.id, "context_tokens": model.context_tokens, "up": model.up}
             for model in engines.models()
         ],
+        **troubles,
     }
     if late.done() and (overdue_now := late.result()):
         # Said, and no reason for 503: nobody's request suffers.

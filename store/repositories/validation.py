@@ -55,8 +55,11 @@ async def model_sizes(session: AsyncSession) -> dict[str, list[tuple[int, int, i
     for model, context_tokens, facts in await session.execute(
         query.where(Engine.model.is_not(None))
     ):
-        told = facts or {}
-        vocab_size, hidden_size = (int(told.get(k) or 0) for k in ("vocab_size", "hidden_size"))
+        told = facts if isinstance(facts, dict) else {}
+        vocab_size, hidden_size = (
+            told[key] if isinstance(told.get(key), int) else 0
+            for key in ("vocab_size", "hidden_size")
+        )
         found.setdefault(model, []).append((vocab_size, context_tokens or 0, hidden_size))
     return found
 

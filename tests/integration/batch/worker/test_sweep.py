@@ -10,6 +10,7 @@ from batch.finish.cancel import cancel
 from batch.queue import DISPATCH, STAGES
 from batch.worker.sweep import Sweep, sweep
 from engine_adapter.client.http import HttpEngineClient
+from store.repositories import engine as engines
 from store.repositories import row as rows
 from store.session import Database
 from tests.fixtures.batches import (
@@ -135,3 +136,12 @@ async def test_many_sweeps_at_once_are_as_good_as_one(bench: Bench, database: Da
     await asyncio.sleep(0.01)
     found = await asyncio.gather(*(_sweep(bench, stale_s=0.0) for _ in range(4)))
     assert sum(one.num_reaped for one in found) == 50
+
+
+async def test_no_dispatcher_is_asked_for_at_what_is_no_address(
+    bench: Bench, database: Database
+) -> None:
+    await add_batch(database, bench.file_store, [line("a")])
+    async with database.unit_of_work() as session:
+        await engines.add(session, "http://127.0.0.1:99999")
+    assert (await _sweep(bench)).num_idle == 1

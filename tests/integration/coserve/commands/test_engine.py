@@ -105,3 +105,30 @@ def test_what_is_no_address_is_refused(cli: CliRunner, url: str) -> None:
 @pytest.mark.parametrize("verb", ["drain", "resume"])
 def test_an_unknown_engine_is_told(cli: CliRunner, verb: str) -> None:
     assert cli.invoke(app, ["engine", verb, URL]).exit_code == 1
+
+
+WRONG = ["http://127.0.0.1:99999", "http://engine:0", "http://a\nb:1", "http://engine/#x"]
+
+
+@pytest.mark.parametrize("url", WRONG)
+def test_an_address_that_nothing_can_be_sent_to_is_refused(cli: CliRunner, url: str) -> None:
+    assert cli.invoke(app, ["engine", "add", url]).exit_code == 2
+
+
+@pytest.mark.parametrize("url", [*WRONG, "HTTP://Engine:1/"])
+def test_one_that_is_in_the_database_is_shown_and_can_be_removed(
+    cli: CliRunner, database_url: str, url: str
+) -> None:
+    async def write() -> None:
+        database = Database(database_url)
+        async with database.unit_of_work() as session:
+            await engines.add(session, url)
+        await database.dispose()
+
+    asyncio.run(write())
+    listed = cli.invoke(app, ["engine", "list", "--json"]).stdout.splitlines()
+    states = {one["url"]: one["state"] for one in map(json.loads, listed)}
+    wanted = "not an address" if url in WRONG else "in use"
+    assert states[url] == wanted
+    assert cli.invoke(app, ["engine", "remove", url]).exit_code == 0
+    assert in_use(database_url) == [EngineEntry(STATIC, draining=False)]
