@@ -11,6 +11,7 @@
     ├─ PayloadTooLarge 413
     ├─ TargetTooLong 414
     ├─ UnsupportedMediaType 415
+    ├─ RequestQuarantined 422
     ├─ HeadTooLarge 431
     ├─ RateLimited 429 ┬─ TokensRateLimited
     │                  ├─ QuotaExceeded
@@ -172,6 +173,15 @@ class UnsupportedMediaType(ApiError):
     status = 415
     type = "invalid_request_error"
     default_code = "unsupported_media_type"
+
+
+class RequestQuarantined(ApiError):
+    """Engines were lost while they ran this request, so it is not run again for now."""
+
+    status = 422
+    type = "invalid_request_error"
+    default_code = "engine_failure"
+    default_headers: ClassVar[Mapping[str, str]] = {"x-should-retry": "false"}
 
 
 class RateLimited(ApiError):

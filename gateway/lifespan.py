@@ -33,6 +33,7 @@ from gateway.limits.valkey import ValkeyBuckets
 from gateway.observability.metrics import Metrics
 from gateway.prompts.admission import Admission
 from gateway.prompts.entry import Entrance
+from gateway.prompts.quarantine import Quarantine
 from gateway.prompts.serving import PromptParts
 from gateway.replica import Readings
 from gateway.settings import GatewaySettings
@@ -113,14 +114,16 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         stack.push_async_callback(names.close)
         app.state.sender = Sender(settings.webhook_targets, clock, names)
         app.state.limiter, app.state.at_once = limiter, at_once
+        quarantine = Quarantine(database)
         entrance = Entrance(limiter, at_once, settings.project_bytes_per_minute)
         parsing = Parsing()
         app.state.endpoint_rates = EndpointRates(limiter, settings.endpoint_rates)
         stack.callback(parsing.close)
         app.state.receiver_looks = ReceiverLooks(limiter)
         app.state.prompt_parts = PromptParts(
-            settings, admission, metrics, clock, pool, limiter, entrance, parsing, usage, keys
-        )
+            settings, admission, metrics, clock, pool, limiter, entrance, parsing, usage, keys,
+            quarantine,
+        )  # fmt: skip
 
         storage = app.state.storage = StorageWatch(database, clock)
         database.met_full = partial(storage.note, DATABASE)
@@ -133,6 +136,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
                 group.create_task(registry.follow(pool)),
                 group.create_task(storage.run()),
                 group.create_task(readings.run()),
+                group.create_task(quarantine.run()),
             ]
             if settings.engine_selector:
                 following.append(group.create_task(discovery.run()))

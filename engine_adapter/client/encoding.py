@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +12,13 @@ import orjson
 from api.completion_request import only_scores
 from api.images import has_images, text_only
 from api.tool_prompt import tells_of_calls, with_tools
-from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH, EngineCall, EngineFacts
+from engine_adapter.client.base import (
+    CHAT_PATH,
+    COMPLETIONS_PATH,
+    EMBEDDINGS_PATH,
+    EngineCall,
+    EngineFacts,
+)
 from engine_adapter.client.fields import (
     CHAT_FIELDS,
     COMPLETION_FIELDS,
@@ -21,6 +28,11 @@ from engine_adapter.client.fields import (
     private_fields,
 )
 
+_FIELDS = {
+    CHAT_PATH: CHAT_FIELDS,
+    COMPLETIONS_PATH: COMPLETION_FIELDS,
+    EMBEDDINGS_PATH: EMBEDDING_FIELDS,
+}
 _ENGINE_ROLES = {"developer": "system"}
 
 
@@ -43,6 +55,13 @@ def depends_on_engine(call: EngineCall) -> bool:
     if body.get("tools") or has_images(body):
         return True
     return any(map(tells_of_calls, body.get("messages", ())))
+
+
+def digest_of(path: str, body: Mapping[str, Any]) -> bytes:
+    """Equal for requests of which an engine sees the same, whoever sends them and in what class."""
+    seen = engine_fields(body, _FIELDS[path])
+    plain = orjson.dumps([path, seen], option=orjson.OPT_SORT_KEYS)
+    return hashlib.blake2b(plain, digest_size=16).digest()
 
 
 def engine_body(

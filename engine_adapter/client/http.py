@@ -204,10 +204,15 @@ class HttpEngineClient:
 
         Raises:
             InvalidRequest: This engine cannot do it.
+            EngineNotReached: It does not say what it can do: nothing was sent.
         """
         if not depends_on_engine(call):
             return encode(call, stream=stream)
-        return encode(call, stream=stream, facts=self._facts or await self.facts())
+        try:
+            facts = self._facts or await self.facts()
+        except EngineUnavailable as error:
+            raise EngineNotReached(error.message) from error.__cause__
+        return encode(call, stream=stream, facts=facts)
 
     async def _exchange(
         self,

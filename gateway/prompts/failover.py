@@ -3,14 +3,18 @@
 never reached its engine     elsewhere, as long as there is one
 lost before its first token  elsewhere once, if `COSERVE_RETRY_LOST`
 lost after it                nowhere: the caller has a part of one answer
+lost, as its like before     nowhere: it may be what ends engines (gateway/prompts/quarantine.py)
 timed out                    nowhere: the engine may be slow everywhere
 """
 
 from __future__ import annotations
 
+import time
+
 from api.errors import EngineNotReached, EngineUnavailable
 from engine_adapter.client.pool import EnginePool, Route
 from gateway.prompts.admission import Admitted
+from gateway.prompts.quarantine import Quarantine, is_loss
 
 
 class Failover:
@@ -21,20 +25,33 @@ class Failover:
         begun: Set by who relays: something of an answer has come.
     """
 
-    def __init__(self, engines: EnginePool, admitted: Admitted, *, retry_lost: bool) -> None:
+    def __init__(
+        self, engines: EnginePool, admitted: Admitted, quarantine: Quarantine, *, retry_lost: bool
+    ) -> None:
         self.route: Route = admitted.route
         self.begun = False
         self._engines = engines
         self._admitted = admitted
+        self._quarantine = quarantine
         self._may_retry = retry_lost
+        self._sent_at_s = time.monotonic()
 
-    def go_on(self, error: EngineUnavailable) -> None:
+    async def end(self) -> None:
+        """It was answered."""
+        await self._quarantine.note_answered(self._admitted)
+
+    async def go_on(self, error: EngineUnavailable) -> None:
         """Choose another route after an error.
 
         Raises:
             EngineUnavailable: It ends here: the same error, or there is no other engine.
+            RequestQuarantined: It ends here, as engines were lost with its like before.
         """
-        if self.begun or self.route.member.open or isinstance(error.__cause__, TimeoutError):
+        gone = not self.route.member.open  # it may be back before the loss is written
+        if is_loss(error):
+            url = self.route.member.url
+            await self._quarantine.note_lost(self._admitted, url, self._sent_at_s)
+        if self.begun or not gone or isinstance(error.__cause__, TimeoutError):
             raise error
         if not isinstance(error, EngineNotReached):
             if not self._may_retry or error.__cause__ is None:
@@ -46,3 +63,4 @@ class Failover:
             self.route = self._engines.pick(admitted.model, admitted.path, body)
         except EngineUnavailable:
             raise error from error.__cause__
+        self._sent_at_s = time.monotonic()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
+from http import HTTPStatus
 from typing import Any, Final, Protocol, cast
 
 from fastapi import Request
@@ -30,6 +31,7 @@ from gateway.prompts.answering import answer
 from gateway.prompts.bill import Bill
 from gateway.prompts.entry import SMALL_BYTES, Entrance, Entry, announced
 from gateway.prompts.failover import Failover
+from gateway.prompts.quarantine import Quarantine
 from gateway.prompts.stream_form import ChunkForm, StreamForm
 from gateway.prompts.streaming import StreamedReply
 from gateway.settings import GatewaySettings
@@ -52,6 +54,7 @@ class PromptParts:
     parsing: Parsing
     usage: UsageRecorder
     keys: KeyRing
+    quarantine: Quarantine
 
 
 class AnswerForm(Protocol):
@@ -171,6 +174,7 @@ async def deliver(
         principal=principal,
         truncates=form.truncates,
     )
+    await parts.quarantine.check(admitted)
     created = int(parts.clock.now().timestamp())
     bill = Bill(
         admitted,
@@ -180,7 +184,7 @@ async def deliver(
         usage=parts.usage,
         limiter=parts.limiter,
     )
-    failover = Failover(engines, admitted, retry_lost=settings.retry_lost)
+    failover = Failover(engines, admitted, parts.quarantine, retry_lost=settings.retry_lost)
     if admitted.stream:
         return StreamedReply(
             admitted,
@@ -200,9 +204,13 @@ async def deliver(
         while True:
             try:
                 with engines.using(failover.route) as client:
-                    return await keys.while_usable(principal, form.whole(admitted, client, created))
+                    made = await keys.while_usable(principal, form.whole(admitted, client, created))
             except EngineUnavailable as error:
-                failover.go_on(error)
+                await failover.go_on(error)
+                continue
+            if made.status_code < HTTPStatus.BAD_REQUEST:
+                await failover.end()
+            return made
 
     try:
         with parts.admission.room(admitted):

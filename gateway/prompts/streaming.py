@@ -126,7 +126,7 @@ class StreamedReply(Response):
             try:
                 return await self._relay_from(send)
             except EngineUnavailable as error:
-                self._failover.go_on(error)
+                await self._failover.go_on(error)
                 self._heard_at = time.monotonic()
 
     async def _relay_from(self, send: Send) -> bytes:
@@ -141,6 +141,7 @@ class StreamedReply(Response):
             last = pumping.result()
             if isinstance(last, ApiError):
                 raise last
+        await self._failover.end()
         return last + await self._form.end()
 
     async def _pump_all(self, client: EngineClient, send: Send) -> bytes | ApiError:

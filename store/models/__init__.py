@@ -23,6 +23,7 @@ from store.models.response import Conversation, ConversationItem, StoredResponse
 from store.models.result import RowResult
 from store.models.row import BatchRow
 from store.models.stage_count import StageCount
+from store.models.suspect import Suspect
 from store.models.usage import Usage
 from store.models.webhook import WebhookDelivery, WebhookEndpoint
 
@@ -54,6 +55,7 @@ __all__ = [
     "RowResult",
     "StageCount",
     "StoredResponse",
+    "Suspect",
     "UploadedPart",
     "Usage",
     "WebhookDelivery",

@@ -356,6 +356,14 @@ CREATE TABLE stage_counts (
   ended_at TIMESTAMP WITH TIME ZONE DEFAULT statement_timestamp() NOT NULL,
   CONSTRAINT pk_stage_counts PRIMARY KEY (stage)
 )
+CREATE TABLE suspects (
+  digest BYTEA NOT NULL,
+  num_losses SMALLINT NOT NULL,
+  engine_url TEXT NOT NULL,
+  lost_at TIMESTAMP WITH TIME ZONE NOT NULL,
+  tried_at TIMESTAMP WITH TIME ZONE,
+  CONSTRAINT pk_suspects PRIMARY KEY (digest)
+)
 CREATE TABLE upload_parts (
   id TEXT NOT NULL,
   upload_id TEXT NOT NULL,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from api.errors import EngineNotReached, EngineUnavailable
+from api.errors import EngineNotReached, EngineUnavailable, RequestQuarantined
 from engine_adapter.client.base import CHAT_PATH
 from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
 from engine_adapter.client.pool import EnginePool
@@ -12,6 +12,11 @@ from gateway.auth.principal import Principal
 from gateway.observability.metrics import Metrics
 from gateway.prompts.admission import Admission
 from gateway.prompts.failover import Failover
+from gateway.prompts.quarantine import Quarantine
+from store.session import Database
+
+AWAY = Database("postgresql+psycopg://nobody@127.0.0.1:1/none")
+"""A gateway without its database goes by its own losses."""
 
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
@@ -26,42 +31,42 @@ async def failover(num_engines: int = 3, *, retry_lost: bool = True) -> Failover
     admitted = Admission(pool, Metrics(), max_in_flight=4).admit(
         CHAT_PATH, CHAT, request_id="r", timeout_s=9.0, principal=Principal("proj", "key")
     )
-    return Failover(pool, admitted, retry_lost=retry_lost)
+    return Failover(pool, admitted, Quarantine(AWAY), retry_lost=retry_lost)
 
 
-def lose(one: Failover, error: EngineUnavailable, cause: BaseException | None) -> None:
+async def lose(one: Failover, error: EngineUnavailable, cause: BaseException | None) -> None:
     """Lose the current engine as a call does, and go on."""
     try:
         with one._engines.using(one.route):
             raise error from cause
     except EngineUnavailable as raised:
-        one.go_on(raised)
+        await one.go_on(raised)
 
 
 async def test_what_reached_no_engine_goes_on_until_there_is_none() -> None:
     one = await failover()
     tried = {one.route.member.url}
     for _ in range(2):
-        lose(one, EngineNotReached("refused"), ConnectionRefusedError())
+        await lose(one, EngineNotReached("refused"), ConnectionRefusedError())
         tried.add(one.route.member.url)
     assert len(tried) == 3
     with pytest.raises(EngineNotReached):
-        lose(one, EngineNotReached("refused"), ConnectionRefusedError())
+        await lose(one, EngineNotReached("refused"), ConnectionRefusedError())
 
 
 async def test_what_was_lost_goes_elsewhere_once() -> None:
     one = await failover()
     first = one.route.member
-    lose(one, EngineUnavailable("lost"), ConnectionResetError())
+    await lose(one, EngineUnavailable("lost"), ConnectionResetError())
     assert one.route.member is not first
-    with pytest.raises(EngineUnavailable, match="lost"):
-        lose(one, EngineUnavailable("lost"), ConnectionResetError())
+    with pytest.raises(RequestQuarantined, match="2 times"):
+        await lose(one, EngineUnavailable("lost"), ConnectionResetError())
 
 
 async def test_what_was_lost_ends_where_it_is_set_so() -> None:
     one = await failover(retry_lost=False)
     with pytest.raises(EngineUnavailable, match="lost"):
-        lose(one, EngineUnavailable("lost"), ConnectionResetError())
+        await lose(one, EngineUnavailable("lost"), ConnectionResetError())
 
 
 async def test_what_has_begun_ends() -> None:
@@ -69,10 +74,10 @@ async def test_what_has_begun_ends() -> None:
     one.begun = True
     for error in (EngineUnavailable("lost"), EngineNotReached("refused")):
         with pytest.raises(type(error)):
-            lose(one, error, ConnectionResetError())
+            await lose(one, error, ConnectionResetError())
 
 
 async def test_what_took_too_long_ends() -> None:
     one = await failover()
     with pytest.raises(EngineUnavailable, match="slow"):
-        lose(one, EngineUnavailable("slow"), TimeoutError())
+        await lose(one, EngineUnavailable("slow"), TimeoutError())
