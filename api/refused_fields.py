@@ -16,7 +16,6 @@ from api.errors import InvalidRequest
 _MAX_NAME_CHARS: Final = 64
 
 _FORM: Final = "use 'response_format'"
-_PATTERN: Final = "use 'regex'"
 _GRAMMAR: Final = "use 'ebnf'"
 _PENALTY: Final = "use 'frequency_penalty' or 'repetition_penalty'"
 _BIAS: Final = "use 'logit_bias'"
@@ -31,13 +30,8 @@ _TEXT_ONLY: Final = "models here answer with text"
 
 REFUSED_FIELDS: Final[Mapping[str, str]] = {
     # Forms of the answer
-    "guided_json": _FORM,
-    "guided_choice": "use 'regex' with alternatives, as in a|b",
-    "guided_regex": _PATTERN,
-    "guided_grammar": _GRAMMAR,
     "guided_decoding_backend": _OPERATOR,
     "guided_whitespace_pattern": _OPERATOR,
-    "structured_outputs": f"{_FORM}, 'regex' or 'ebnf'",
     "structural_tag": _FORM,
     "json_schema": _FORM,
     "grammar": _GRAMMAR,

@@ -15,6 +15,7 @@ import orjson
 from api.embedding_request import inputs_of
 from api.errors import InvalidRequest
 from api.json_shape import check_shape
+from api.mapped_fields import mapped
 from api.numbers import UNKNOWN, ModelSizes
 from batch.intake.body import check_body
 from batch.intake.line_error import LineFault, LineNotes, json_type
@@ -90,6 +91,7 @@ def parse_line(
         body = line.get("body")
         if isinstance(body, dict):
             model = _model(body, notes)
+            body = _in_our_words(body, endpoint, notes)
             prefix = check_body(body, endpoint, notes, sizes.get(model or "", UNKNOWN))
             if not notes.faults:
                 num_tokens = prompt_tokens(endpoint, body)
@@ -107,8 +109,16 @@ def parse_line(
 
 def read_body(raw: bytes) -> dict[str, Any]:
     """The `body` of a line that was found valid; what is sent to the engine."""
-    body: dict[str, Any] = orjson.loads(raw)["body"]
-    return body
+    line = orjson.loads(raw)
+    return mapped(line["url"], line["body"])
+
+
+def _in_our_words(body: dict[str, Any], endpoint: str, notes: LineNotes) -> dict[str, Any]:
+    try:
+        return mapped(endpoint, body)
+    except InvalidRequest as refused:
+        notes.add(refused.code or "invalid_value", refused.message, f"body.{refused.param}")
+        return body
 
 
 def _decode(raw: bytes, notes: LineNotes) -> dict[str, Any] | None:

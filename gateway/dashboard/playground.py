@@ -14,7 +14,7 @@ from gateway.auth.principal import Principal
 from gateway.dashboard.access import CheckedForm, OperatorDep, ResourcesDep
 from gateway.dashboard.pages import page
 from gateway.http.error_handlers import error_response
-from gateway.prompts.admission import checked_body, checks_of, raw_body
+from gateway.prompts.admission import checked_body, raw_body
 from gateway.prompts.serving import COMPLETIONS, deliver
 
 router = APIRouter()
@@ -36,7 +36,7 @@ async def ask(request: Request, resources: ResourcesDep, admin: OperatorDep) -> 
     try:
         entry = await parts.entrance.enter(request, Principal.of(admin.key, admin.project))
         try:
-            body = checked_body(await raw_body(request), checks_of(CHAT_PATH))
+            body = checked_body(await raw_body(request), CHAT_PATH)
             return await deliver(request, entry, CHAT_PATH, body, COMPLETIONS, parts)
         finally:
             await entry.give_back()

@@ -20,13 +20,16 @@ from api.completion_request import check_completion
 from api.embedding_request import check_embedding, inputs_of
 from api.errors import InvalidRequest, NoFlexRoom, UnsupportedMediaType
 from api.json_shape import check_shape
+from api.mapped_fields import mapped
 from api.model_errors import unknown_model
 from api.numbers import check_numbers
+from api.responses.request import check_response
 from api.usage import TokenUsage
 from engine_adapter.client.base import (
     CHAT_PATH,
     COMPLETIONS_PATH,
     EMBEDDINGS_PATH,
+    RESPONSES_PATH,
     EngineCall,
     RequestClass,
 )
@@ -39,12 +42,11 @@ from gateway.observability.metrics import Metrics
 from gateway.prompts.fair_room import FairRoom
 from gateway.prompts.flex_room import FlexRoom
 
-Checks = Callable[[Mapping[str, Any]], None]
-
-_CHECKS: Final[Mapping[str, Checks]] = {
+_CHECKS: Final[Mapping[str, Callable[[Mapping[str, Any]], None]]] = {
     CHAT_PATH: check_chat,
     COMPLETIONS_PATH: check_completion,
     EMBEDDINGS_PATH: check_embedding,
+    RESPONSES_PATH: check_response,
 }
 INPUTS_PER_PLACE: Final = 16
 NOT_HELD_HEADER: Final = "x-not-held"
@@ -240,11 +242,6 @@ def class_of_tier(tier: str | None) -> tuple[RequestClass, str | None]:
     return RequestClass.ONLINE, None if tier is None else "default"
 
 
-def checks_of(path: str) -> Checks:
-    """What refuses a body that no engine could serve at a path."""
-    return _CHECKS[path]
-
-
 async def json_body(request: Request) -> dict[str, Any]:
     """A small request's body as an object (contract rows T-15, T-16).
 
@@ -267,8 +264,8 @@ async def raw_body(request: Request) -> bytes:
     return await request.body()
 
 
-def checked_body(raw: bytes, checks: Checks | None = None) -> dict[str, Any]:
-    """A body as an object; may run in a thread.
+def checked_body(raw: bytes, path: str | None = None) -> dict[str, Any]:
+    """A body as an object; in our words and checked, for one of our paths. May run in a thread.
 
     Raises:
         InvalidRequest: It is not JSON, not an object, too complex, or does not pass the checks.
@@ -280,6 +277,8 @@ def checked_body(raw: bytes, checks: Checks | None = None) -> dict[str, Any]:
         raise InvalidRequest("The body is not valid JSON.", code="invalid_json") from None
     if not isinstance(body, dict):
         raise InvalidRequest("The body must be a JSON object.", code="invalid_json")
-    if checks is not None:
-        checks(body)
-    return body
+    made: dict[str, Any] = body
+    if path is not None:
+        made = mapped(path, made)
+        _CHECKS[path](made)
+    return made

@@ -26,7 +26,7 @@ from gateway.http.parsing import Parsing
 from gateway.http.refusal import LingeringResponse
 from gateway.limits.limiter import RateLimiter
 from gateway.observability.metrics import Metrics
-from gateway.prompts.admission import Admission, Admitted, Checks, checked_body, checks_of, raw_body
+from gateway.prompts.admission import Admission, Admitted, checked_body, raw_body
 from gateway.prompts.answering import answer
 from gateway.prompts.bill import Bill
 from gateway.prompts.entry import SMALL_BYTES, Entrance, Entry, announced
@@ -100,7 +100,7 @@ async def serve(request: Request, path: str) -> Response:
     """Serve a request with the app's parts."""
 
     async def answered(entry: Entry) -> Response:
-        body = await read_body(request, entry.principal, checks_of(path))
+        body = await read_body(request, entry.principal, path)
         return await deliver(request, entry, path, body, COMPLETIONS)
 
     return await entered(request, answered)
@@ -129,8 +129,8 @@ async def entered(request: Request, answered: Callable[[Entry], Awaitable[Respon
         raise
 
 
-async def read_body(request: Request, principal: Principal, checks: Checks) -> dict[str, Any]:
-    """The request's body, checked; a large one is parsed beside the event loop.
+async def read_body(request: Request, principal: Principal, path: str) -> dict[str, Any]:
+    """The request's body, checked for its path; a large one is parsed beside the event loop.
 
     Raises:
         InvalidRequest: It is not what it must be.
@@ -138,11 +138,11 @@ async def read_body(request: Request, principal: Principal, checks: Checks) -> d
     """
     raw = await raw_body(request)
     if len(raw) <= SMALL_BYTES:
-        return checked_body(raw, checks)
+        return checked_body(raw, path)
     parts = parts_of(request)
     if announced(request) is None:
         await parts.entrance.count_bytes(principal, len(raw))
-    return await parts.parsing.run(principal.project_id, partial(checked_body, raw, checks))
+    return await parts.parsing.run(principal.project_id, partial(checked_body, raw, path))
 
 
 async def deliver(

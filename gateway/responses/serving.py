@@ -12,8 +12,8 @@ from starlette.responses import Response
 from api.chat_request import check_chat
 from api.errors import ApiError
 from api.responses.items import messages_of
-from api.responses.request import chat_body, check_response, renamed
-from engine_adapter.client.base import CHAT_PATH
+from api.responses.request import chat_body, renamed
+from engine_adapter.client.base import CHAT_PATH, RESPONSES_PATH
 from gateway.auth.principal import Principal
 from gateway.prompts.entry import Entry
 from gateway.prompts.serving import deliver, entered, parts_of, read_body
@@ -39,7 +39,7 @@ async def serve_response(request: Request) -> Response:
 
 async def _answered(request: Request, entry: Entry) -> Response:
     parts, principal = parts_of(request), entry.principal
-    body = await read_body(request, principal, check_response)
+    body = await read_body(request, principal, RESPONSES_PATH)
     shelf = shelf_of(request, principal)
     if body.get("background"):
         return await background.begin(request, entry, body, shelf)

@@ -67,8 +67,7 @@ def test_stored_completions_are_said_not_to_be(live: Live) -> None:
 
 
 FIELDS: dict[str, Any] = {
-    "guided_json": {"type": "object"},
-    "structured_outputs": {"regex": "a"},
+    "grammar": 'root ::= "a"',
     "bad_words": ["a"],
     "chat_template": "{{ messages }}",
     "prompt_logprobs": 1,
@@ -112,3 +111,23 @@ def test_modalities_may_be_text(live: Live) -> None:
     assert live.ask("hi", modalities=["text"]).status_code == 200
     for more in (["text", "audio"], ["audio"]):
         assert error_of(live.ask("hi", modalities=more), 400)["param"].startswith("modalities")
+
+
+@pytest.mark.contract("E-07")
+def test_fields_of_other_servers_reach_the_engine_in_its_words(live: Live) -> None:
+    given: dict[str, Any] = {"guided_choice": ["a", "b"], "enable_thinking": False}
+    wanted = {
+        "ebnf": 'root ::= "a" | "b"',
+        "chat_template_kwargs": {"enable_thinking": False, "thinking": False},
+    }
+    assert live.ask("hi", **given).status_code == 200
+    assert wanted.items() <= live.engine.received[-1].items()
+    response = {"model": live.gateway.model, "input": "hi", **given}
+    with live.http() as http:
+        assert http.post("/v1/responses", json=response).status_code == 200
+        assert wanted.items() <= live.engine.received[-1].items()
+        background = {**response, "background": True}
+        assert http.post("/v1/responses", json=background).status_code == 200
+    live.process(live.create_batch([line("a", **given)]))
+    assert wanted.items() <= live.engine.received[-1].items()
+    assert error_of(live.ask("hi", guided_choice=[1]), 400)["param"] == "guided_choice[0]"
