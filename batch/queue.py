@@ -24,6 +24,8 @@ from typing import Any, Final, Protocol
 
 from kombu.exceptions import ChannelError, OperationalError
 
+from service.bulkhead import Bulkhead
+
 logger = logging.getLogger(__name__)
 
 STAGES: Final = "batch.stages"
@@ -61,6 +63,7 @@ class CeleryQueue:
         self._app = app
         self.sending: dict[str, asyncio.Future[None]] = {}
         self._again: set[str] = set()
+        self._threads = Bulkhead("broker", len(TASKS))
 
     async def wake(self, task: str, num: int = 1) -> None:
         """Send the messages, unless one waits already."""
@@ -71,7 +74,7 @@ class CeleryQueue:
             return
         sending = self.sending[task] = asyncio.ensure_future(self._send(task, num))
         # Publishing blocks for about a millisecond, and for seconds where the broker is away: its
-        # thread is left to itself then, the only one of this task.
+        # thread is left to itself then, the only one of this task and of no other kind of work.
         _, late = await asyncio.wait([sending], timeout=SEND_LIMIT_S)
         if late:
             logger.warning("the broker does not answer, %s is left to the sweep", task)
@@ -80,7 +83,7 @@ class CeleryQueue:
         try:
             while True:
                 self._again.discard(task)
-                await asyncio.to_thread(send, self._app, task, num)
+                await self._threads.run(send, self._app, task, num)
                 if task not in self._again:
                     return
         except OperationalError as lost:

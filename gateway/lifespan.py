@@ -10,7 +10,7 @@ from functools import partial
 from fastapi import FastAPI
 
 from batch.files import make_file_store
-from batch.queue import CeleryQueue
+from batch.queue import SEND_LIMIT_S, CeleryQueue
 from batch.storage import DATABASE
 from batch.webhooks.names import ReceiverNames
 from batch.webhooks.sender import Sender
@@ -91,7 +91,8 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
             discovery = EngineDiscovery(api, database)
         usage = UsageRecorder(database, metrics)
         limiter = make_limiter(LeasedBuckets(buckets), settings, metrics)
-        celery = make_celery(settings)
+        # Its threads are free again before their callers have given up.
+        celery = make_celery(settings, answer_s=0.8 * SEND_LIMIT_S, connect_s=0.8 * SEND_LIMIT_S)
         stack.callback(celery.close)
 
         app.state.database = database

@@ -7,12 +7,12 @@ An object is written to `partial/`, flushed to the disk, and renamed into place;
 is flushed. So a name under `objects/` always means complete, durable bytes, whatever was killed.
 Both folders lie on one file system, or the rename would not be atomic.
 
-Every disk access runs in a thread: a slow disk must not stall the streams of other callers.
+Every disk access runs in a thread of the store's own: a slow disk must not stall the streams of
+other callers, nor a hung one take the threads of other work.
 """
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import hashlib
 import os
@@ -25,8 +25,10 @@ from typing import Final
 
 from api.batch_errors import StorageFull, StoredObjectMissing
 from batch.files.base import CHUNK_BYTES, ByteRange, StoredObject, check_key
+from service.bulkhead import Bulkhead
 
 _WRITE_BYTES: Final = 512 * 1024
+NUM_THREADS: Final = 16
 _NEAR_BYTES: Final = 4096
 """What lies between two ranges is read with them up to this."""
 _RUN_BYTES: Final = 1024 * 1024
@@ -40,6 +42,7 @@ class LocalFileStore:
     def __init__(self, root: Path) -> None:
         self._objects = root / "objects"
         self._partial = root / "partial"
+        self._threads = Bulkhead("files", NUM_THREADS)
 
     async def put(self, key: str, chunks: AsyncIterator[bytes]) -> StoredObject:
         """See `FileStore.put`."""
@@ -55,7 +58,7 @@ class LocalFileStore:
     async def _write(
         self, partial: Path, final: Path, chunks: AsyncIterator[bytes]
     ) -> StoredObject:
-        await asyncio.to_thread(_make_folders, partial.parent, final.parent)
+        await self._threads.run(_make_folders, partial.parent, final.parent)
         writer = _PartialFile(partial)
         try:
             waiting: list[bytes] = []
@@ -64,10 +67,10 @@ class LocalFileStore:
                 waiting.append(chunk)
                 waiting_bytes += len(chunk)
                 if waiting_bytes >= _WRITE_BYTES:
-                    await asyncio.to_thread(writer.write, waiting)
+                    await self._threads.run(writer.write, waiting)
                     waiting, waiting_bytes = [], 0
-            await asyncio.to_thread(writer.write, waiting)
-            return await asyncio.to_thread(writer.commit, final)
+            await self._threads.run(writer.write, waiting)
+            return await self._threads.run(writer.commit, final)
         finally:
             # Not awaited: a cancelled upload must clean up too. Waits at most for one write.
             writer.discard()
@@ -78,14 +81,14 @@ class LocalFileStore:
 
     async def read_ranges(self, key: str, ranges: Sequence[ByteRange]) -> list[bytes]:
         """See `FileStore.read_ranges`."""
-        return await asyncio.to_thread(_read_ranges, self._path(key), key, ranges)
+        return await self._threads.run(_read_ranges, self._path(key), key, ranges)
 
     async def stream(
         self, key: str, *, offset: int = 0, length: int | None = None
     ) -> AsyncGenerator[bytes, None]:
         """See `FileStore.stream`."""
         # Opened once: a file that is deleted meanwhile is still read to its end.
-        file = await asyncio.to_thread(_open, self._path(key), key)
+        file = await self._threads.run(_open, self._path(key), key)
         try:
             if length is None:
                 length = os.fstat(file).st_size - offset
@@ -93,7 +96,7 @@ class LocalFileStore:
                 raise StoredObjectMissing(key)
             while length:
                 step = ByteRange(offset, min(length, CHUNK_BYTES))
-                yield await asyncio.to_thread(_read_exactly, file, key, step)
+                yield await self._threads.run(_read_exactly, file, key, step)
                 offset += step.length
                 length -= step.length
         finally:
@@ -102,17 +105,17 @@ class LocalFileStore:
     async def size(self, key: str) -> int:
         """See `FileStore.size`."""
         try:
-            return (await asyncio.to_thread(self._path(key).stat)).st_size
+            return (await self._threads.run(self._path(key).stat)).st_size
         except FileNotFoundError:
             raise StoredObjectMissing(key) from None
 
     async def delete(self, key: str) -> None:
         """See `FileStore.delete`."""
-        await asyncio.to_thread(self._path(key).unlink, missing_ok=True)
+        await self._threads.run(self._path(key).unlink, missing_ok=True)
 
     async def discard_interrupted(self, *, older_than_s: float) -> int:
         """See `FileStore.discard_interrupted`; age is measured by the file system's clock."""
-        return await asyncio.to_thread(_discard_interrupted, self._partial, older_than_s)
+        return await self._threads.run(_discard_interrupted, self._partial, older_than_s)
 
     async def close(self) -> None:
         """See `FileStore.close`."""

@@ -27,12 +27,22 @@ TASK_SOFT_LIMIT_S: Final = 90
 VISIBILITY_TIMEOUT_S: Final = 120
 """After so long a message comes again that a worker took and died with."""
 
+ANSWER_S: Final = 30.0
+
 SWEEP_PERIOD_S: Final = 3.0
 GC_PERIOD_S: Final = 60.0
 
 
-def make_app(settings: CommonSettings | None = None) -> Celery:
-    """A configured app. Connects to nothing until it is used."""
+def make_app(
+    settings: CommonSettings | None = None, *, answer_s: float = ANSWER_S, connect_s: float = 5.0
+) -> Celery:
+    """A configured app. Connects to nothing until it is used.
+
+    Args:
+        settings: Of the process that uses it; none: of a worker.
+        answer_s: How long a socket waits for the broker; who only sends gives less.
+        connect_s: The same of a connection.
+    """
     settings = settings or BatchSettings()
     broker = settings.broker.celery()
     app = Celery("coserve", set_as_current=False)
@@ -62,8 +72,8 @@ def make_app(settings: CommonSettings | None = None) -> Celery:
             "unacked_restore_interval": 5,
             "unacked_restore_throttle": 1,
             "global_keyprefix": "coserve:",
-            "socket_timeout": 30,
-            "socket_connect_timeout": 5,
+            "socket_timeout": answer_s,
+            "socket_connect_timeout": connect_s,
             "socket_keepalive": True,
             **broker["options"],
         },
