@@ -14,78 +14,119 @@ from coserve.commands.transaction import database_url
 from coserve.commands.up import read_settings
 
 if TYPE_CHECKING:
+    from coserve.local.archive import Archive, Manifest
     from coserve.settings import LocalSettings
 
-Target = Annotated[Path, typer.Argument(dir_okay=False, help="The file to make.")]
+Target = Annotated[Path, typer.Argument(dir_okay=False, help="The file to make, or to verify.")]
 Source = Annotated[
     Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="A backup.")
 ]
+_MOST_NAMED = 20
 
 
-def backup(target: Target, json: AsJson = False) -> None:
+def backup(
+    target: Target,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read a backup whole; 1 if it is not what was written.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
     """Write database, files, keys and profiles to one file; the service goes on meanwhile."""
     from dataclasses import asdict
 
-    from coserve.local.backup import BackupError, back_up
+    from coserve.local.archive import Archive, BackupError
+    from coserve.local.backup import back_up
 
-    settings = read_settings()
-    objects = _objects(settings)
     try:
-        manifest = back_up(target, settings.home_path, database_url(), objects)
+        if verify:
+            with Archive(target) as archive:
+                _check(archive, without_digests=False)
+                manifest = archive.manifest
+        else:
+            settings = read_settings()
+            settings.home_path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            manifest = back_up(target, settings.home_path, database_url(), _objects(settings))
     except BackupError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(1) from None
     if json:
         print_json(asdict(manifest))
-        return
-    files = (
-        "files are in a store of their own" if objects is None else f"{manifest.num_files:,} files"
-    )
-    typer.echo(
-        f"{target}: {manifest.num_batches:,} batches, {files}, {target.stat().st_size:,} bytes"
-    )
-    for key in manifest.missing:
-        typer.echo(f"not there, though the database names it: {key}", err=True)
+    else:
+        typer.echo(f"{target}: {'whole; ' if verify else ''}{_holds(manifest, target)}")
+    if manifest.missing:
+        typer.echo(
+            f"{len(manifest.missing):,} files that the database names are not there:",
+            err=True,
+        )
+        for key in manifest.missing[:_MOST_NAMED]:
+            typer.echo(f"  {key}", err=True)
 
 
-def restore(source: Source) -> None:
+def restore(
+    source: Source,
+    without_digests: Annotated[
+        bool,
+        typer.Option("--without-digests", help="Take the backup of a version that wrote none."),
+    ] = False,
+) -> None:
     """Fill an empty state directory, or the empty database of DATABASE_URL, from a backup."""
-    from coserve.local import backup as backups
+    from coserve.local.archive import Archive, BackupError
+    from coserve.local.backup import sweep
     from coserve.local.lock import AlreadyRunningError, HomeLock, LeftoversError
+    from coserve.local.part import StartFailedError
     from coserve.local.postgres import PostgresError
+    from coserve.local.stack import MigrationFailed
 
     settings = read_settings()
-    home = settings.home_path
     try:
-        manifest = backups.read_manifest(source)
-        lock = HomeLock(home, settings.root_url)
-        try:
-            lock.wait_for_children(10.0)
-            _fill(settings, source)
-        finally:
-            lock.release()
-    except (backups.BackupError, AlreadyRunningError, LeftoversError, PostgresError) as error:
+        with Archive(source) as archive:
+            _check(archive, without_digests=without_digests)
+            lock = HomeLock(settings.home_path, settings.root_url)
+            try:
+                lock.wait_for_children(10.0)
+                sweep(settings.home_path)
+                _fill(settings, archive)
+            finally:
+                lock.release()
+            manifest = archive.manifest
+    except (
+        BackupError, AlreadyRunningError, LeftoversError, MigrationFailed, PostgresError,
+        StartFailedError,
+    ) as error:  # fmt: skip
         typer.echo(str(error), err=True)
         raise typer.Exit(1) from None
+    if manifest.num_files is None:
+        typer.echo("Its files are in a store of their own: set COSERVE_FILES_URL as it was.")
+    if manifest.missing:
+        typer.echo(f"{len(manifest.missing):,} files were lost before this backup.", err=True)
     typer.echo(f"{manifest.num_batches:,} batches are back. Start with: coserve up")
 
 
-def _fill(settings: LocalSettings, source: Path) -> None:
-    from coserve.local import backup as backups
+def _check(archive: Archive, *, without_digests: bool) -> None:
+    """Read all of a backup before anything is touched. Raises BackupError."""
+    from coserve.local.archive import BackupError
 
+    archive.check()
+    if not archive.has_digests and not without_digests:
+        raise BackupError(
+            f"{archive.path} was made by coserve {archive.manifest.coserve}, whose backups have no "
+            "digests: its database and the number and size of its files are right, the files' "
+            "contents cannot be checked. `coserve restore --without-digests` takes it as it is."
+        )
+
+
+def _holds(manifest: Manifest, target: Path) -> str:
+    num_files = manifest.num_files
+    files = "files are in a store of their own" if num_files is None else f"{num_files:,} files"
+    return f"{manifest.num_batches:,} batches, {files}, {target.stat().st_size:,} bytes"
+
+
+def _fill(settings: LocalSettings, archive: Archive) -> None:
     def load(url: str, place: str) -> None:
+        from coserve.local.restoring import restore
         from coserve.local.stack import migrate
 
-        if not backups.is_empty(url):
-            raise backups.BackupError(
-                f"{place} has tables already; a backup is restored to an empty database. "
-                "Move what is there away first."
-            )
-        dump = backups.unpack(source, settings.home_path, _objects(settings))
-        try:
-            backups.load(dump, url)
-        finally:
-            dump.unlink()
+        restore(archive, settings.home_path, url, _objects(settings), place)
         migrate(url)
 
     if settings.database_url:
@@ -102,6 +143,7 @@ async def _with_database(home: Path, work: Callable[[str, str], None]) -> None:
     from coserve.local.stack import DATABASE_NAME
 
     files = await asyncio.to_thread(postgres.prepare, home)
+    await asyncio.to_thread(postgres.stop_leftover, files)
     part = Part(postgres_plan(files, home), say=typer.echo, changed=lambda: None)
     await part.start()
     try:

@@ -15,6 +15,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from batch.settings import BatchSettings
 from coserve.local import postgres, valkey
+from coserve.local.archive import BackupError
+from coserve.local.backup import sweep
 from coserve.local.credentials import ensure_admin_key, session_secret
 from coserve.local.lock import HomeLock
 from coserve.local.part import StartFailedError
@@ -31,6 +33,7 @@ from coserve.local.plans import (
 )
 from coserve.local.ports import free_port
 from coserve.local.probes import answers_200, http_get, missing_parts
+from coserve.local.restoring import finish
 from coserve.local.supervisor import Supervisor
 from coserve.settings import LocalSettings
 from engine_adapter.liveness import EngineNotProven, verify_engine
@@ -110,6 +113,7 @@ class Stack:
         """Start all parts; the admin key."""
         with self._step("waiting for what is left of the last run", quiet_s=0.2):
             await asyncio.to_thread(self._lock.wait_for_children, _CONNECT_LIMIT_S)
+        await asyncio.to_thread(sweep, self._home)
         for folder in ("log", "run", "files"):
             (self._home / folder).mkdir(mode=0o700, exist_ok=True)
         async with asyncio.TaskGroup() as group:
@@ -150,8 +154,10 @@ class Stack:
         url = await started
         with self._step("database tables"):
             try:
+                if await asyncio.to_thread(finish, self._home, url):
+                    self._say("  a restore that was cut off is finished")
                 await asyncio.to_thread(migrate, url)
-            except MigrationFailed as error:
+            except (BackupError, MigrationFailed) as error:
                 raise StartFailedError(f"{_whose(self._settings)}: {error}") from error
         database = Database(url)
         try:

@@ -46,6 +46,15 @@ def is_over(http: httpx.Client, batch_id: str) -> bool:
     return bool(batch(http, batch_id)["status"] == "completed")
 
 
+def leftovers(home: Path) -> list[Path]:
+    """What a backup and a restore leave that were killed."""
+    links, staged = home / "files" / ".backup-dead", home / ".restore"
+    for folder in (links, staged, home / "files" / ".restore"):
+        folder.mkdir()
+        (folder / "file-x").write_text("x")
+    return [links, staged, home / "files" / ".restore"]
+
+
 def test_a_lost_machine_comes_back(
     up: Callable[..., Up], start_engine: Callable[..., str], tmp_path: Path
 ) -> None:
@@ -71,6 +80,10 @@ def test_a_lost_machine_comes_back(
     assert first.run("backup", str(saved)).returncode == 1, "an old backup is not overwritten"
     assert first.run("restore", str(saved)).returncode == 1, "not while it runs"
 
+    verified = first.run("backup", "--verify", str(saved))
+    assert verified.returncode == 0, verified.stderr
+    assert "whole; 2 batches, 3 files" in verified.stdout
+
     first.end(signal.SIGKILL)
     wait_until(lambda: first.left() == [], "everything has ended", 20)
     # As root Postgres may live elsewhere (docs/running.md): that is lost too.
@@ -85,8 +98,10 @@ def test_a_lost_machine_comes_back(
     assert again.returncode == 1
     assert "has tables already" in again.stderr
 
+    left = leftovers(first.home)
     second = up(ENGINE_URLS=address)
     assert second.wait_until_ready() == key
+    assert [path for path in left if path.exists()] == [], "the next start sweeps"
     with httpx.Client(base_url=f"{second.url}/v1", headers=keyed) as http:
         assert is_over(http, done)
         file_id = batch(http, done)["output_file_id"]

@@ -3,20 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import psutil
 import pytest
 from sqlalchemy import func, text
 
 from batch.files.local import LocalFileStore
 from batch.intake.upload import Upload, record
-from coserve.local.backup import BackupError, Kept, back_up, read_manifest, unpack
+from coserve.local.archive import Archive, BackupError, Manifest
+from coserve.local.backup import Kept, back_up, sweep
 from store.models import DEFAULT_PROJECT_ID, OutputPart, PartedUpload, UploadedPart
 from store.repositories import arrival as arrivals
 from store.session import Database
 from store.types import new_id
-from tests.fixtures.batches import Bench, add_batch, line
+from tests.fixtures.batches import Bench, add_batch, line, until
+from tests.fixtures.supervised import COSERVE, clean_environment
+
+
+def told(path: Path) -> Manifest:
+    with Archive(path) as archive:
+        return archive.manifest
+
+
+def contents(path: Path) -> dict[str, bytes]:
+    with Archive(path) as archive:
+        archive.check()
+        return {name: content.read() for name, content in archive.members()}
+
+
+def waits_in_pg_dump(pid: int) -> bool:
+    return any(child.name() == "pg_dump" for child in psutil.Process(pid).children())
 
 
 async def chunks(content: bytes) -> AsyncIterator[bytes]:
@@ -46,16 +65,44 @@ async def test_what_the_database_names_is_in_it_and_nothing_else(
     (home / "secret").write_text("s3cret")
     target = tmp_path / "saved.tar"
     manifest = await asyncio.to_thread(back_up, target, home, database_url, objects)
-    assert manifest == read_manifest(target)
+    assert manifest == told(target)
     assert (manifest.num_files, manifest.file_bytes, manifest.missing) == (1, 4, [lost])
     assert sorted(path.name for path in (home / "files").iterdir()) == ["objects", "partial"]
 
-    elsewhere = tmp_path / "elsewhere"
-    dump = await asyncio.to_thread(unpack, target, elsewhere, elsewhere / "files" / "objects")
-    assert dump.exists()
-    assert (elsewhere / "secret").read_text() == "s3cret"
-    found = [path.name for path in (elsewhere / "files" / "objects").glob("*/*")]
-    assert found == [kept]
+    assert contents(target) == {"home/secret": b"s3cret", f"files/{kept}": b"kept"}
+
+
+async def test_what_nobody_can_read_any_more_is_neither_kept_nor_missed(
+    database: Database, database_url: str, tmp_path: Path
+) -> None:
+    """Their bytes go at once, their rows at the next collection."""
+    home = tmp_path / "home"
+    store = LocalFileStore(home / "files")
+    deleted, expired, left, input_of_live = [
+        await put(database, store, content) for content in (b"d", b"e", b"l", b"i")
+    ]
+    lost = await put(database, store, b"lost")
+    batch_id = await add_batch(database, Bench(database).file_store, [line("a")])
+    async with database.unit_of_work() as session:
+        for change in (
+            "UPDATE files SET deleted_at = now() WHERE id IN (:deleted, :left)",
+            "UPDATE files SET expires_at = now() WHERE id IN (:expired, :live)",
+            "UPDATE files SET collected_at = now() WHERE storage_key = ("
+            "  SELECT f.storage_key FROM batches b JOIN files f ON f.id = b.input_file_id"
+            "  WHERE b.id = :batch)",
+            "UPDATE batches SET input_file_id = :live WHERE id = :batch",
+        ):
+            names = {"deleted": deleted, "left": left, "expired": expired}
+            names |= {"live": input_of_live, "batch": batch_id}
+            used = {name: value for name, value in names.items() if f":{name}" in change}
+            await session.execute(text(change), used)
+    for key in (deleted, expired, lost):
+        await store.delete(key)
+
+    target = tmp_path / "saved.tar"
+    manifest = await asyncio.to_thread(back_up, target, home, database_url, home / "files/objects")
+    assert manifest.missing == [lost]
+    assert contents(target) == {f"files/{input_of_live}": b"i"}
 
 
 async def test_every_part_of_a_file_and_of_an_open_upload_is_in_it(
@@ -93,12 +140,10 @@ async def test_every_part_of_a_file_and_of_an_open_upload_is_in_it(
     for key in named - {whole}:
         await store.put(key, chunks(b"123456789"))
 
-    target, elsewhere = tmp_path / "saved.tar", tmp_path / "elsewhere"
+    target = tmp_path / "saved.tar"
     manifest = await asyncio.to_thread(back_up, target, home, database_url, home / "files/objects")
     assert (manifest.num_files, manifest.missing) == (5, [])
-    await asyncio.to_thread(unpack, target, elsewhere, elsewhere / "files" / "objects")
-    restored = LocalFileStore(elsewhere / "files")
-    assert {key: await restored.size(key) for key in named} == dict.fromkeys(named, 9)
+    assert contents(target) == {f"files/{key}": b"123456789" for key in named}
 
 
 def test_what_is_deleted_after_the_first_pass_is_kept(tmp_path: Path) -> None:
@@ -116,25 +161,47 @@ def test_what_is_deleted_after_the_first_pass_is_kept(tmp_path: Path) -> None:
     assert kept.path("file-later-aa").read_bytes() == b"2"
 
 
-async def test_damage_is_noticed(database_url: str, tmp_path: Path) -> None:
-    target = tmp_path / "saved.tar"
-    await asyncio.to_thread(back_up, target, tmp_path / "home", database_url, None)
-    content = bytearray(target.read_bytes())
-    content[len(content) // 2] ^= 0xFF
-    target.write_bytes(content)
-    with pytest.raises(BackupError, match="damaged"):
-        unpack(target, tmp_path / "elsewhere", None)
-
-
-def test_what_is_no_backup(tmp_path: Path) -> None:
-    path = tmp_path / "x.tar"
-    path.write_bytes(b"hello")
-    with pytest.raises(BackupError, match="no backup"):
-        read_manifest(path)
-
-
 async def test_a_database_away_is_said(tmp_path: Path) -> None:
     url = f"postgresql+psycopg://app@/app?host={tmp_path}"
     with pytest.raises(BackupError, match="cannot be read"):
         await asyncio.to_thread(back_up, tmp_path / "x.tar", tmp_path / "home", url, None)
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_one_that_is_killed_leaves_nothing_for_long(
+    database: Database, database_url: str, tmp_path: Path
+) -> None:
+    """Nor a dump in a folder for all: prompts are in it."""
+    home, temporary = tmp_path / "home", tmp_path / "temporary"
+    for folder in (home, temporary):
+        folder.mkdir()
+    await put(database, LocalFileStore(home / "files"), b"kept")
+    links = home / "files" / ".backup-of-a-version-without-notes"
+    links.mkdir()
+    target = tmp_path / "to" / "saved.tar"
+    env = clean_environment(
+        {"DATABASE_URL": database_url, "COSERVE_HOME": str(home), "TMPDIR": str(temporary)}
+    )
+
+    def ours() -> list[str]:
+        return sorted(path.name for path in (*target.parent.glob("*"), *temporary.glob("*")))
+
+    async with database.unit_of_work() as session:
+        await session.execute(text("LOCK TABLE webhook_deliveries"))  # for this pg_dump waits
+        process = subprocess.Popen([COSERVE, "backup", target], env=env)
+        await until(lambda: target.parent.exists() and ours() == [".saved.tar.part"])
+        partial = target.with_name(".saved.tar.part")
+        await until(lambda: waits_in_pg_dump(process.pid))
+        assert partial.stat().st_mode & 0o777 == 0o600
+        assert not links.exists()
+        with pytest.raises(BackupError, match="Another backup"):
+            back_up(tmp_path / "second.tar", home, database_url, None)
+        assert not sweep(home), "not while it runs"
+        process.kill()
+        process.wait()
+    assert ours() == [".saved.tar.part"]
+    assert len(list((home / "files").glob(".backup-*"))) == 1
+    assert sweep(home)
+    assert ours() == []
+    assert [path.name for path in (home / "files").glob(".*")] == []
+    assert not sweep(home)
