@@ -142,7 +142,8 @@ def _run(
     stack = Stack(settings, lock, engine, say=say)
 
     def ready(key: str, took_s: float) -> None:
-        for line in ready_lines(settings, key, took_s, set_up_s):
+        shown = shown_key(settings, key, terminal=sys.stdout.isatty())
+        for line in ready_lines(settings, shown, took_s, set_up_s):
             say(line)
 
     status = 0
@@ -180,8 +181,13 @@ def measuring_lines(settings: LocalSettings, environ: Mapping[str, str]) -> list
     ]
 
 
+def shown_key(settings: LocalSettings, key: str, *, terminal: bool) -> str:
+    """The admin key for who sits there; where it is for a log, which others read and keep."""
+    return key if terminal else f"in {settings.home_path / 'admin-key'}"
+
+
 def ready_lines(settings: LocalSettings, key: str, took_s: float, set_up_s: float) -> list[str]:
-    """What is printed when everything answers."""
+    """What is printed when everything answers; `key` as `shown_key` has it."""
     from coserve.setup.verbs import ALREADY_SET_UP_S, sizes
 
     lines = [f"Ready in {took_s:.1f} s."]

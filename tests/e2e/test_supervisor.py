@@ -31,6 +31,7 @@ def test_crashed_parts_come_back_and_a_new_start_follows_a_killed_supervisor(
     address = start_engine()
     stack = up(ENGINE_URLS=address)
     key = stack.wait_until_ready()
+    assert key not in stack.said(), "what is no terminal is kept and read by others"
     assert (stack.home / "admin-key").stat().st_mode & 0o777 == 0o600
     models = httpx.get(f"{stack.url}/v1/models", headers={"Authorization": f"Bearer {key}"})
     assert models.status_code == 200
