@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from store.schema import NEEDED
+
 VERSIONS = Path(__file__).parents[2] / "migrations" / "versions"
 FIRST_RELEASED = "0008"
 """The newest migration of the first code that others may run."""
@@ -60,6 +62,7 @@ def test_they_are_one_chain_in_the_order_of_their_numbers() -> None:
         told = dict(_NUMBER.findall(path.read_text()))
         assert told == {"revision": path.name[:4], "down_revision": str(before)}, path.name
         before = told["revision"]
+    assert before == NEEDED, "what a process asks of its database: store/schema.py"
 
 
 @pytest.mark.parametrize("path", _new_migrations(), ids=lambda path: path.stem)

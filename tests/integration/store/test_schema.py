@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from alembic import command
-from alembic.script import ScriptDirectory
 from sqlalchemy import text
 
 from batch.settings import BatchSettings
@@ -21,10 +20,6 @@ from tests.fixtures.supervised import COSERVE, clean_environment
 from tests.integration.store.test_online_migrations import alembic_config
 
 UNREACHABLE = "postgresql+psycopg://nobody@127.0.0.1:1/none"
-
-
-def test_the_newest_migration_is_the_one_that_is_needed() -> None:
-    assert ScriptDirectory.from_config(alembic_config("")).get_heads() == [NEEDED]
 
 
 async def test_the_tables_of_this_version_are_right(database: Database) -> None:
