@@ -69,12 +69,15 @@ class Line:
     num_tokens: int
 
     @classmethod
-    def of(cls, body: Mapping[str, Any], context: Sequence[Item]) -> Line:
-        """The line of a checked body and everything that it goes on from, itself included."""
+    def of(cls, body: Mapping[str, Any], context: Sequence[Item], model: str) -> Line:
+        """The line of a checked body and everything that it goes on from, itself included.
+
+        `model` is what the body's name of a model stands for.
+        """
         own = {name: value for name, value in body.items() if name not in _OWN}
         made = {**own, "input": list(context)}
         line = {"custom_id": "response", "method": "POST", "url": RESPONSES_PATH, "body": made}
-        return cls(body["model"], orjson.dumps(line), prompt_tokens(RESPONSES_PATH, made))
+        return cls(model, orjson.dumps(line), prompt_tokens(RESPONSES_PATH, made))
 
 
 async def put_line(line: Line, file_store: FileStore, known: Arrivals) -> File:

@@ -10,6 +10,7 @@ from pydantic_settings import NoDecode, SettingsConfigDict
 
 from batch.webhooks.names import checked_servers
 from batch.webhooks.targets import TargetPolicy
+from engine_adapter.client.aliases import parse_aliases
 from engine_adapter.client.engine_address import addresses
 from service.broker import Broker
 from service.secret_files import ServiceSettings
@@ -73,6 +74,16 @@ class CommonSettings(ServiceSettings):
     """Name servers that are asked for webhooks' hosts, comma separated
     (COSERVE_WEBHOOK_NAMESERVERS); none: the host's own."""
 
+    model_aliases: str = ""
+    """Further names of models, `name=model|fallback` comma separated (COSERVE_MODEL_ALIASES). The
+    gateway and the workers need the same."""
+
+    @field_validator("model_aliases")
+    @classmethod
+    def _are_aliases(cls, aliases: str) -> str:
+        parse_aliases(aliases)
+        return aliases
+
     @field_validator("broker_url")
     @classmethod
     def _is_broker(cls, url: str) -> str:
@@ -103,6 +114,11 @@ class CommonSettings(ServiceSettings):
     def _are_networks(cls, networks: str) -> str:
         TargetPolicy.of(networks)
         return networks
+
+    @property
+    def aliases(self) -> dict[str, tuple[str, ...]]:
+        """Models by a further name, the preferred one first."""
+        return parse_aliases(self.model_aliases)
 
     @property
     def broker(self) -> Broker:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pydantic import Field, field_validator
 
 from batch.settings import CommonSettings
-from engine_adapter.client.aliases import parse_aliases
 from engine_adapter.client.engine_address import EngineAddress
 from gateway.http.per_address_limits import LOOPBACK, TrustedProxies
 from gateway.limits.endpoints import parse_rates
@@ -38,8 +37,6 @@ class GatewaySettings(CommonSettings):
     chat_router_url: str = ""
     """A router before the engines, through which chat and completions go
     (COSERVE_CHAT_ROUTER_URL); flex, embeddings and batches go straight to engines."""
-    model_aliases: str = ""
-    """Further names of models, `name=model|fallback` comma separated (COSERVE_MODEL_ALIASES)."""
     max_connections: int = Field(default=4096, ge=1)
     """Clients' connections at once; further ones get 503 (COSERVE_MAX_CONNECTIONS)."""
     max_connections_per_address: int = Field(default=1024, ge=1)
@@ -110,12 +107,6 @@ class GatewaySettings(CommonSettings):
     def _is_address(cls, url: str) -> str:
         return str(EngineAddress.parse(url)) if url else ""
 
-    @field_validator("model_aliases")
-    @classmethod
-    def _are_aliases(cls, aliases: str) -> str:
-        parse_aliases(aliases)
-        return aliases
-
     @field_validator("endpoint_requests_per_minute")
     @classmethod
     def _are_rates(cls, said: str) -> str:
@@ -126,11 +117,6 @@ class GatewaySettings(CommonSettings):
     def endpoint_rates(self) -> dict[str, int]:
         """Requests a minute by group of endpoints."""
         return parse_rates(self.endpoint_requests_per_minute)
-
-    @property
-    def aliases(self) -> dict[str, tuple[str, ...]]:
-        """Models by a further name, the preferred one first."""
-        return parse_aliases(self.model_aliases)
 
     @property
     def proxies(self) -> TrustedProxies:

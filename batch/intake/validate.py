@@ -28,6 +28,7 @@ from batch.intake.check import CheckedRows, CheckReport, FileCheck
 from batch.intake.line_error import LineFault
 from batch.states import BatchStatus
 from batch.transition import move
+from engine_adapter.client.aliases import Aliases, sizes_of_aliases, stands_for
 from engine_adapter.client.base import EMBEDDINGS_PATH
 from service.clock import Clock, SystemClock
 from store.models import Batch, File
@@ -60,6 +61,7 @@ async def validate(
     batch_id: str,
     *,
     enqueued_token_limit: int | None = None,
+    aliases: Aliases | None = None,
     clock: Clock | None = None,
     watchdog: bool = False,
 ) -> BatchStatus | None:
@@ -70,6 +72,7 @@ async def validate(
         file_store: Where the file is.
         batch_id: The batch.
         enqueued_token_limit: Quota of projects that have none of their own; none: no limit.
+        aliases: Further names of models, by what they stand for.
         clock: Says when to look.
         watchdog: End the whole process (with a traceback of every thread) when this has not come
             to a look for `IDLE_LIMIT_S`. For a process that does nothing else.
@@ -78,6 +81,7 @@ async def validate(
         The status that was entered, `in_progress` or `failed`; None where there was nothing to
         do (unknown batch, not validating, or another run is at it).
     """
+    aliases = aliases or {}
     try:
         async with db.unit_of_work() as holder:
             if not await validation.try_exclusive(holder, batch_id, idle_limit_s=IDLE_LIMIT_S):
@@ -89,12 +93,15 @@ async def validate(
                 file = await session.get_one(File, batch.input_file_id)
                 embeds = batch.endpoint == EMBEDDINGS_PATH
                 served_models = await validation.served_models(
-                    session, batch.project_id, embeds=embeds
+                    session, batch.project_id, embeds=embeds, aliases=aliases
                 )
                 sizes = largest_sizes(await validation.model_sizes(session))
+                sizes |= sizes_of_aliases(aliases, sizes)
             check = FileCheck(batch.endpoint, served_models=served_models, sizes=sizes)
             watch = _Watch(db, holder, batch_id, clock or SystemClock(), watchdog=watchdog)
             report = await _read(file_store, file, check, watch)
+            if report.model is not None:
+                report.model = stands_for(report.model, aliases, sizes)
             async with db.unit_of_work() as session:
                 await _check_quota(session, batch, report, enqueued_token_limit)
                 return await _conclude(session, batch_id, report)

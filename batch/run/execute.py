@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from opentelemetry.trace import SpanKind
 
@@ -78,6 +78,12 @@ class AttemptLimits:
     timeout_s: float
 
 
+def _body(raw_line: bytes, model: str | None) -> dict[str, Any]:
+    """The line's body, which may name its model by an alias."""
+    body = read_body(raw_line)
+    return body if model is None else {**body, "model": model}
+
+
 async def execute(  # noqa: PLR0913
     row: ClaimedRow,
     raw_line: bytes,
@@ -106,7 +112,7 @@ async def execute(  # noqa: PLR0913
     """
     call = EngineCall(
         path=batch.endpoint,
-        body=read_body(raw_line),
+        body=_body(raw_line, batch.model),
         rid=rid,
         request_class=RequestClass.OFFLINE,
         deadline_at=batch.due_at,

@@ -46,6 +46,7 @@ from batch.queue import DELIVER, DISPATCH, STAGES, Queue
 from batch.states import TERMINAL_BATCH, BatchStatus
 from batch.storage import fail_unstorable, full_place
 from batch.worker.long_stage_lock import LONG_BYTES, LONG_LINES, turn
+from engine_adapter.client.aliases import Aliases
 from service.clock import Clock
 from store.failures import DATABASE_ERRORS, is_refused
 from store.repositories import stage as stages
@@ -106,10 +107,11 @@ class StageWork:
     Args:
         measured: Around each run of a stage, by its name.
         enqueued_token_limit: Quota of projects that have none of their own; none: no limit.
+        aliases: Further names of models, by what they stand for.
         watchdog: End the process when a stage hangs. For one that does nothing else.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         database: Database,
         file_store: FileStore,
@@ -118,6 +120,7 @@ class StageWork:
         *,
         measured: Callable[[str], AbstractContextManager[None]],
         enqueued_token_limit: int | None = None,
+        aliases: Aliases | None = None,
         watchdog: bool = False,
     ) -> None:
         self._database = database
@@ -126,6 +129,7 @@ class StageWork:
         self._clock = clock
         self._measured = measured
         self._enqueued_token_limit = enqueued_token_limit
+        self._aliases = aliases
         self._watchdog = watchdog
         self._last_project = ""
         self._resting: dict[str, float] = {}
@@ -275,6 +279,7 @@ class StageWork:
                 self._file_store,
                 batch_id,
                 enqueued_token_limit=self._enqueued_token_limit,
+                aliases=self._aliases,
                 watchdog=self._watchdog,
             )
         except DATABASE_ERRORS as error:

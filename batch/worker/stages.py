@@ -124,6 +124,7 @@ class Stages:
                 SystemClock(),
                 measured=self._counter.measured,
                 enqueued_token_limit=self._settings.batch_enqueued_tokens,
+                aliases=self._settings.aliases,
                 watchdog=True,
             )
         try:

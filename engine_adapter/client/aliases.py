@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
+
+from api.numbers import ModelSizes
+
+Aliases = Mapping[str, Sequence[str]]
+
 
 def parse_aliases(text: str) -> dict[str, tuple[str, ...]]:
     """`name=model|fallback, ...` as models by name, the preferred one first.
@@ -23,3 +29,17 @@ def parse_aliases(text: str) -> dict[str, tuple[str, ...]]:
             if model in found:
                 raise ValueError(f"the alias {name!r} stands for {model!r}, which is an alias")
     return found
+
+
+def stands_for(name: str, aliases: Aliases, known: Collection[str]) -> str:
+    """The model that a name stands for: an alias' first one that is known, else its first."""
+    wanted = aliases.get(name)
+    if not wanted:
+        return name
+    return next((model for model in wanted if model in known), wanted[0])
+
+
+def sizes_of_aliases(aliases: Aliases, sizes: Mapping[str, ModelSizes]) -> dict[str, ModelSizes]:
+    """The sizes of what each alias stands for, where they are known."""
+    models = {alias: stands_for(alias, aliases, sizes) for alias in aliases}
+    return {alias: sizes[model] for alias, model in models.items() if model in sizes}

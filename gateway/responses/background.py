@@ -53,12 +53,13 @@ async def begin(request: Request, entry: Entry, body: dict[str, Any], shelf: She
     chat = chat_body(body, messages_of(items, body.get("instructions")))
     try:
         check_chat(chat)
-        check_numbers(chat, parts.engines.sizes_of(parts.engines.resolve(body["model"])))
+        model = parts.engines.resolve(body["model"])
+        check_numbers(chat, parts.engines.sizes_of(model))
         with suppress(EngineUnavailable):
-            parts.engines.pick(body["model"], CHAT_PATH)
+            parts.engines.pick(model, CHAT_PATH)
     except ApiError as error:
         raise renamed(error) from None
-    line = background.Line.of(body, items)
+    line = background.Line.of(body, items, model)
     tokens = line.num_tokens + answer_tokens(CHAT_PATH, chat)
     # Not settled: what the row will use is counted with the batches'.
     reservation = await entry.reserve(tokens)

@@ -10,8 +10,10 @@ from api.batch_shapes import BatchCheck, BatchFault, BatchFaults, CheckBatch
 from api.numbers import largest_sizes
 from batch.intake.create import check_endpoint, find_input
 from batch.intake.dry_run import DryRuns
+from engine_adapter.client.aliases import sizes_of_aliases
 from engine_adapter.client.base import EMBEDDINGS_PATH
 from gateway.dependencies import DatabaseDep, FileStoreDep, PrincipalDep
+from gateway.settings import GatewaySettings
 from store.repositories import validation
 
 router = APIRouter(tags=["batches"])
@@ -30,8 +32,12 @@ async def check_batch(
     async with database.unit_of_work() as session:
         file = await find_input(session, principal.project_id, body.input_file_id)
         embeds = body.endpoint == EMBEDDINGS_PATH
-        served_models = await validation.served_models(session, principal.project_id, embeds=embeds)
+        aliases = cast(GatewaySettings, request.app.state.settings).aliases
+        served_models = await validation.served_models(
+            session, principal.project_id, embeds=embeds, aliases=aliases
+        )
         sizes = largest_sizes(await validation.model_sizes(session))
+        sizes |= sizes_of_aliases(aliases, sizes)
     dry_runs = cast(DryRuns, request.app.state.dry_runs)
     found = await dry_runs.check(file_store, file.storage_key, body.endpoint, served_models, sizes)
     faults = [BatchFault(**fault) for fault in found["faults"]]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from sqlalchemy import select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -65,7 +67,11 @@ async def model_sizes(session: AsyncSession) -> dict[str, list[tuple[int, int, i
 
 
 async def served_models(
-    session: AsyncSession, project_id: str, *, embeds: bool = False
+    session: AsyncSession,
+    project_id: str,
+    *,
+    embeds: bool = False,
+    aliases: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, bool] | None:
     """The models that engines were seen to serve to a project, and whether they suit.
 
@@ -75,6 +81,7 @@ async def served_models(
         session: Read only.
         project_id: Whose lines they are.
         embeds: Those suit that make embeddings; else those that generate text.
+        aliases: Further names, by what they stand for.
     """
     query = select(Engine.model, Engine.facts).where(Engine.model.is_not(None))
     seen = (await session.execute(query)).all()
@@ -86,4 +93,7 @@ async def served_models(
     for model, facts in seen:
         suits = bool((facts or {}).get("embeds")) == embeds
         served[model or ""] = served.get(model or "", False) or suits
+    for alias, wanted in (aliases or {}).items():
+        if found := [served[model] for model in wanted if model in served]:
+            served[alias] = any(found)
     return {name: suits for name, suits in served.items() if allowed is None or name in allowed}

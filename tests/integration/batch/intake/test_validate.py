@@ -299,3 +299,24 @@ async def test_a_stopped_validation_is_ended_by_the_server(database: Database) -
             text("SELECT current_setting('idle_in_transaction_session_timeout')")
         )
         assert limit == "1min"
+
+
+async def test_an_alias_stands_for_the_first_model_that_is_known(
+    database: Database, store: MemoryFileStore
+) -> None:
+    async with database.unit_of_work() as session:
+        session.add(Engine(url="http://engine", model="real"))
+    batch_id = await submit(database, store, line("a"))
+    aliases = {"m": ("away", "real")}
+    assert await validate(database, store, batch_id, aliases=aliases) == "in_progress"
+    batch, _ = await look(database, batch_id)
+    assert batch.model == "real"
+
+
+async def test_an_alias_of_nothing_that_is_known_is_no_model(
+    database: Database, store: MemoryFileStore
+) -> None:
+    async with database.unit_of_work() as session:
+        session.add(Engine(url="http://engine", model="real"))
+    batch_id = await submit(database, store, line("a"))
+    assert await validate(database, store, batch_id, aliases={"m": ("away",)}) == "failed"

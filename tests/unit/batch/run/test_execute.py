@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -67,6 +68,17 @@ async def test_an_answer_becomes_an_output_line() -> None:
     assert line["response"]["status_code"] == 200
     assert line["response"]["body"]["choices"][0]["message"]["content"] == "Paris"
     assert line["response"]["request_id"].startswith("req_")
+
+
+async def test_a_row_asks_for_the_model_that_its_alias_stands_for() -> None:
+    line = _line("fake:text=Paris").replace(b'"fake-model"', b'"usual"')
+    batch = replace(_batch(), model="fake-model")
+    outcome = await execute(
+        _row(), line, batch, FakeEngineClient(), rid=new_rid(), limits=LIMITS, jitter=0.0,
+        served=Served(),
+    )  # fmt: skip
+    assert outcome.result is not None
+    assert orjson.loads(outcome.result.line)["response"]["body"]["model"] == "fake-model"
 
 
 async def test_a_bad_request_becomes_an_error_line() -> None:
