@@ -135,11 +135,19 @@ def token_ids(name: str, value: Any) -> None:
 
 
 def stop(name: str, value: Any) -> None:
-    """A string, or one to four of them (contract row C-16)."""
+    """A text, or one to four of them, none empty: an empty one ends every answer (C-16)."""
     if type(value) is list:
-        array_of(string(), min_items=1, max_items=4)(name, value)
-    elif type(value) is not str:
+        array_of(_stop_text, min_items=1, max_items=4)(name, value)
+    elif type(value) is str:
+        _stop_text(name, value)
+    else:
         raise wrong_type(name, "a string or an array of strings")
+
+
+def _stop_text(name: str, value: Any) -> None:
+    string()(name, value)
+    if not value:
+        raise wrong(name, "must not be empty")
 
 
 _TOKEN_DIGITS = len(str(MAX_TOKEN_ID))
@@ -203,7 +211,12 @@ def response_format(name: str, value: Any) -> None:
     obj(name, value)
     one_of("text", "json_object", "json_schema")(f"{name}.type", value.get("type"))
     if value["type"] != "json_schema":
+        for inner in ("schema", "json_schema"):
+            if value.get(inner) is not None:
+                raise wrong(f"{name}.{inner}", "only allowed when the type is 'json_schema'")
         return
+    if value.get("schema") is not None:
+        raise wrong(f"{name}.schema", "must be inside 'json_schema'")
     inner = f"{name}.json_schema"
     obj(inner, value.get("json_schema"))
     string(64)(f"{inner}.name", value["json_schema"].get("name"))

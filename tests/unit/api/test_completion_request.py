@@ -58,6 +58,8 @@ def test_accepted(more: dict[str, Any]) -> None:
         ({"logprobs": 6}, "logprobs"),
         ({"logprobs": True}, "logprobs"),
         ({"best_of": 21}, "best_of"),
+        ({"stop": ""}, "stop"),
+        ({"stop": ["x", ""]}, "stop[1]"),
         ({"best_of": 2}, "best_of"),
         ({"n": 2, "best_of": 1}, "best_of"),
         ({"suffix": "x"}, "suffix"),

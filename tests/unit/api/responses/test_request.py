@@ -66,6 +66,7 @@ def chat(**more: Any) -> dict[str, Any]:
         ("include[0]", {"include": ["everything"]}),
         ("truncation", {"truncation": "middle"}),
         ("max_output_tokens", {"max_output_tokens": 0}),
+        ("stop[0]", {"stop": [""]}),
         ("temperature", {"temperature": 3}),
         ("metadata", {"metadata": {str(i): "x" for i in range(17)}}),
         ("prompt", {"prompt": {"id": "pmpt_1"}}),
