@@ -94,6 +94,10 @@ chaos: setup-dev  ## kill -9 of everything, 200 times, while batches run (15 min
 torture: setup-dev  ## every fault at random, an hour, beside chat and batches of three projects (MINUTES=, SEED=, ENGINE=real)
 	$(BIN)/python -m tests.torture --engine $(or $(ENGINE),fake) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) --save
 
+.PHONY: fuzz
+fuzz: setup-dev setup-engine  ## generated bodies, valid to hostile, to every route before the real engine: no death, leak, 5xx or word of the code (MINUTES=60, SEED=)
+	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),60) $(if $(SEED),--seed $(SEED))
+
 fleet: setup-dev setup-engine  ## 3 gateways, 2 worker hosts, 6 engines, restarted and lost under load: promises and what was seen (12 min; MINUTES=)
 	FLEET_MINUTES=$(or $(MINUTES),10) $(BIN)/pytest -q -s -n 0 tests/fleet
 

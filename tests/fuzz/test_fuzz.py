@@ -1,0 +1,97 @@
+"""The fuzzer's own parts: a seed is the same requests, and no fault of an answer is missed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from tests.fixtures.oracles import FOLDER
+from tests.fuzz.bodies import PROMPTS, Bodies
+from tests.fuzz.judge import faults
+from tests.fuzz.minimal import without
+from tests.fuzz.rows import faults_of_lines
+
+JSON = "application/json"
+
+
+@pytest.fixture(scope="module")
+def document() -> dict[str, Any]:
+    """What the service publishes."""
+    told: dict[str, Any] = orjson.loads((FOLDER / "openapi.json").read_bytes())
+    return told
+
+
+def test_a_number_of_a_seed_is_one_request(document: dict[str, Any]) -> None:
+    first, again, other = (Bodies(document, "m", seed) for seed in (1, 1, 2))
+    same = [first.request(n).content == again.request(n).content for n in range(200)]
+    assert all(same)
+    assert sum(first.request(n).content == other.request(n).content for n in range(200)) < 100
+    assert first.rows(3, 5) == again.rows(3, 5)
+
+
+def test_requests_go_to_every_route(document: dict[str, Any]) -> None:
+    bodies = Bodies(document, "m", 1)
+    asked = {(sent.method, sent.template) for sent in map(bodies.request, range(3000))}
+    routes = {(m.upper(), path) for path, methods in document["paths"].items() for m in methods}
+    assert asked == routes
+    assert {bodies.rows(number, 1)[0] for number in range(60)} == PROMPTS.keys()
+
+
+def error(message: str, code: str | None = None, kind: str = "invalid_request_error") -> Any:
+    return {"error": {"message": message, "type": kind, "code": code, "param": None}}
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "said", "found"),
+    [
+        (200, JSON, {"choices": [{"message": {"content": "a KeyError in x.py"}}]}, 0),
+        (400, JSON, error("'n' must be at least 1."), 0),
+        (404, JSON, error("No such file.", "not_found"), 0),
+        (400, JSON, {"detail": "no"}, 1),
+        (400, "text/html", "<h1>Bad</h1>", 1),
+        (503, JSON, error("Please try again.", "engine_unavailable", "server_error"), 1),
+        (500, "text/plain", "Internal Server Error", 2),
+        (400, JSON, error("ValueError: bad"), 1),
+        (400, JSON, error("1 validation error for ChatCompletionRequest"), 1),
+        (400, JSON, error("'NoneType' object has no attribute 'x'"), 1),
+        (200, JSON, {"status": "failed", "error": {"code": "server_error", "message": "x"}}, 1),
+        (200, JSON, {"errors": {"data": [{"code": "x", "message": "TypeError"}]}}, 1),
+    ],
+)
+def test_what_is_wrong_with_an_answer(status: int, kind: str, said: Any, found: int) -> None:
+    content = said.encode() if isinstance(said, str) else orjson.dumps(said)
+    assert len(faults(status, kind, content)) == found
+
+
+def test_errors_inside_streams() -> None:
+    calm = b'data: {"choices": []}\n\ndata: [DONE]\n\n'
+    kind = "text/event-stream; charset=utf-8"
+    assert faults(200, kind, calm) == []
+    bad = b"data: " + orjson.dumps(error("gone", None, "server_error")) + b"\n\n"
+    assert faults(200, kind, bad + calm) == ["200: server_error inside an answer"]
+    typed = b'event: error\ndata: {"type": "error", "code": "server_error", "message": "gone"}\n\n'
+    assert faults(200, kind, typed) == ["200: server_error inside an answer"]
+
+
+def test_what_is_wrong_with_a_row() -> None:
+    rows = [{"prompt": "a"}, {"prompt": "b"}, {"prompt": "c"}]
+    lines = [
+        {"custom_id": "0", "response": {"status_code": 200, "body": {}}, "error": None},
+        {"custom_id": "1", "response": {"status_code": 500, "body": error("x")}, "error": None},
+        {"custom_id": "2", "response": None, "error": {"code": "x", "message": "KeyError: 'a'"}},
+    ]
+    content = b"".join(orjson.dumps(line) + b"\n" for line in lines)
+    found = [what for what, _ in faults_of_lines(content, rows)]
+    assert found == ["row: 500: invalid_request_error", "row: 200: internal word 'KeyError'"]
+    assert len(list(faults_of_lines(b"{not json}\n", rows))) == 1
+
+
+def test_a_body_without_one_part_after_the_other() -> None:
+    body = {"a": [1, {"b": 2}], "c": 3}
+    tried = [without(body, place) for place in range(6)]
+    assert tried == [
+        {"c": 3}, {"a": [{"b": 2}], "c": 3}, {"a": [1], "c": 3}, {"a": [1, {}], "c": 3},
+        {"a": [1, {"b": 2}]}, None,
+    ]  # fmt: skip
