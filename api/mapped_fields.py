@@ -21,6 +21,7 @@ import orjson
 
 from api import rules
 from api.errors import InvalidRequest
+from api.responses.tools import with_additional_tools
 from api.shared_rules import MAX_GRAMMAR_CHARS, MAX_PATTERN_CHARS
 
 Body = dict[str, Any]
@@ -45,6 +46,8 @@ def mapped(path: str, body: Body) -> Body:
     Raises:
         InvalidRequest: Such a field has a wrong value, or says again what another says.
     """
+    if path == _RESPONSES:
+        body = with_additional_tools(body)
     names = _MAPPED.get(path, {})
     if names.keys().isdisjoint(body):
         return body

@@ -132,6 +132,7 @@ _KEPT: Final = "the beginnings of prompts are kept as long as there is room"
 TAKEN_FIELDS: Final[Mapping[str, str]] = {
     "prompt_cache_retention": _KEPT,
     "prompt_cache_options": _KEPT,
+    "client_metadata": "it tells a server of the client",
     "stream_reasoning": "reasoning is streamed as it comes",
 }
 """Fields that clients send and that change nothing of an answer, and why."""

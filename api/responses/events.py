@@ -28,6 +28,7 @@ from api.responses.output import assistant_message, function_call, reasoning, te
 from api.responses.resource import RESPONSE_PREFIX, TERMINAL, Ending, ResponseDraft
 
 Event = dict[str, Any]
+NAME_KEYS: tuple[str, ...] = ("name", "namespace")
 
 
 def event_bytes(events: Iterable[Event]) -> bytes:
@@ -77,11 +78,11 @@ class ResponseTeller:
         self._pieces.append(delta)
         yield self._of_part("response.reasoning_text.delta", delta=delta)
 
-    def call(self, index: int, call_id: str, name: str) -> Iterator[Event]:
+    def call(self, index: int, call_id: str, named: Mapping[str, str]) -> Iterator[Event]:
         """A call begins."""
         yield from self.close("completed")
         self._call = index
-        yield from self._open(function_call(call_id, name, ""))
+        yield from self._open(function_call(call_id, named, ""))
 
     def arguments(self, index: int, delta: str) -> Iterator[Event]:
         """More of the arguments of the call that is open."""
@@ -135,7 +136,8 @@ class ResponseTeller:
     def retell(self, item: Item) -> Iterator[Event]:
         """A finished item, its text or arguments in one piece."""
         if item["type"] == "function_call":
-            yield from self.call(0, item["call_id"], item["name"])
+            named: dict[str, str] = {key: item[key] for key in NAME_KEYS if key in item}
+            yield from self.call(0, item["call_id"], named)
             if item["arguments"]:
                 yield from self.arguments(0, item["arguments"])
         else:

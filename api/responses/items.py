@@ -19,6 +19,7 @@ import orjson
 
 from api import images, rules
 from api.errors import InvalidRequest
+from api.responses.tools import SKIPPED_ITEMS, flat_name
 
 Item = dict[str, Any]
 
@@ -44,7 +45,13 @@ def check_input(name: str, value: Any) -> None:
         raise rules.wrong_type(name, "a string or an array of items")
     if not value:
         raise rules.wrong(name, "must have at least one item", "empty_array")
-    rules.array_of(check_item, max_items=MAX_ITEMS)(name, value)
+    rules.array_of(_check_unless_skipped, max_items=MAX_ITEMS)(name, value)
+
+
+def _check_unless_skipped(name: str, value: Any) -> None:
+    kind = value.get("type") if type(value) is dict else None
+    if type(kind) is not str or kind not in SKIPPED_ITEMS:
+        check_item(name, value)
 
 
 def check_item(name: str, value: Any) -> None:
@@ -101,6 +108,8 @@ def _check_part(name: str, value: Any) -> None:
 def _check_call(name: str, value: Mapping[str, Any]) -> None:
     for key, most in (("call_id", 256), ("name", 64), ("arguments", None)):
         rules.string(most)(f"{name}.{key}", value.get(key))
+    if value.get("namespace") is not None:
+        rules.string(64)(f"{name}.namespace", value["namespace"])
 
 
 def _check_call_output(name: str, value: Mapping[str, Any]) -> None:
@@ -163,13 +172,19 @@ def is_reference(item: Mapping[str, Any]) -> bool:
 def listed(given: str | Sequence[Mapping[str, Any]], of: str) -> list[Item]:
     """Checked input as items that are whole: with type, id, status and content in parts.
 
+    Items that are not served are skipped; the response has a warning (`tools.warnings_of`).
+
     Args:
         given: The `input` of a checked body.
         of: Hex digits that ids of items without one begin with.
     """
     if isinstance(given, str):
         given = [{"role": "user", "content": given}]
-    return [_whole(item, of, place) for place, item in enumerate(given)]
+    return [
+        _whole(item, of, place)
+        for place, item in enumerate(given)
+        if item.get("type") not in SKIPPED_ITEMS
+    ]
 
 
 def _whole(item: Mapping[str, Any], of: str, place: int) -> Item:
@@ -270,7 +285,8 @@ def _open_turn(messages: list[Item], thoughts: str) -> Item:
 
 
 def _tool_call(item: Mapping[str, Any]) -> Item:
-    function = {"name": item["name"], "arguments": item["arguments"]}
+    name = flat_name(item["name"], item.get("namespace"))
+    function = {"name": name, "arguments": item["arguments"]}
     return {"id": item["call_id"], "type": "function", "function": function}
 
 

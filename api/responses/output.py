@@ -7,6 +7,7 @@ from typing import Any
 
 from api.responses.items import Item
 from api.responses.resource import Ending, ResponseDraft
+from api.responses.tools import called
 from api.usage import TokenUsage
 
 
@@ -28,7 +29,8 @@ def whole_response(
         _add(draft, assistant_message([part]))
     for call in calls:
         function = call["function"]
-        _add(draft, function_call(call["id"], function["name"], function["arguments"]))
+        named = called(draft.body, function["name"])
+        _add(draft, function_call(call["id"], named, function["arguments"]))
     for item in draft.output:
         item["status"] = "completed"
     draft.output[-1]["status"] = ending.status
@@ -59,10 +61,10 @@ def text_part(text: str, tokens: list[Item]) -> Item:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": tokens}
 
 
-def function_call(call_id: str, name: str, arguments: str) -> Item:
-    """A call of one of the caller's functions."""
+def function_call(call_id: str, named: Mapping[str, str], arguments: str) -> Item:
+    """A call of one of the caller's functions: `named` is its name, perhaps with a namespace."""
     return {
-        "type": "function_call", "status": "in_progress", "call_id": call_id, "name": name,
+        "type": "function_call", "status": "in_progress", "call_id": call_id, **named,
         "arguments": arguments,
     }  # fmt: skip
 

@@ -11,6 +11,7 @@ from api.chat_request import MAX_TOOLS, template_kwargs
 from api.errors import ApiError, InvalidRequest
 from api.refused_fields import refuse_fields
 from api.responses.items import Item, check_input
+from api.responses.tools import NAMESPACE, SKIPPED_TOOLS, flat_name, functions
 from api.rules import Rule
 from api.shared_rules import SHARED
 
@@ -158,36 +159,49 @@ def _tools(body: Mapping[str, Any]) -> tuple[list[Item], Any]:
     allowed: set[str] | None = None
     if isinstance(choice, dict):
         if choice["type"] == "allowed_tools":
-            allowed = {tool["name"] for tool in choice["tools"]}
+            allowed = {flat_name(t["name"], t.get("namespace")) for t in choice["tools"]}
             choice = choice["mode"]
         else:
-            choice = {"type": "function", "function": {"name": choice["name"]}}
-    kept = ("name", "description", "parameters", "strict")
-    tools = [
-        {
-            "type": "function",
-            "function": {name: tool[name] for name in kept if tool.get(name) is not None},
-        }
-        for tool in body.get("tools") or ()
-        if allowed is None or tool["name"] in allowed
-    ]
+            name = flat_name(choice["name"], choice.get("namespace"))
+            choice = {"type": "function", "function": {"name": name}}
+    kept = ("description", "parameters", "strict")
+    tools: list[Item] = []
+    for flat, tool, _ in functions(body):
+        if allowed is None or flat in allowed:
+            said = {key: tool[key] for key in kept if tool.get(key) is not None}
+            tools.append({"type": "function", "function": {"name": flat, **said}})
     return tools, choice
 
 
 def _check_tool_choice(body: Mapping[str, Any]) -> None:
+    names = [flat for flat, _, _ in functions(body)]
+    if len(set(names)) < len(names) and any(t["type"] == NAMESPACE for t in body["tools"]):
+        raise rules.wrong("tools", "two functions have the same name and namespace")
     choice = body.get("tool_choice")
-    names = {tool["name"] for tool in body.get("tools") or ()}
     if choice in (None, "none", "auto"):
         return
     if not names:
         raise rules.wrong("tool_choice", "only allowed when 'tools' are given")
     if isinstance(choice, dict):
         wanted = choice["tools"] if choice["type"] == "allowed_tools" else [choice]
-        if any(tool["name"] not in names for tool in wanted):
+        if any(flat_name(tool["name"], tool.get("namespace")) not in names for tool in wanted):
             raise rules.wrong("tool_choice", "names a function that is not among 'tools'")
 
 
 def _tool(name: str, value: Any) -> None:
+    rules.obj(name, value)
+    if value.get("type") == NAMESPACE:
+        rules.string(64)(f"{name}.name", value.get("name"))
+        rules.array_of(_member, max_items=MAX_TOOLS)(f"{name}.tools", value.get("tools"))
+    else:
+        _member(name, value)
+
+
+def _member(name: str, value: Any) -> None:
+    """A function, or a tool that is skipped."""
+    rules.obj(name, value)
+    if type(value.get("type")) is str and value["type"] in SKIPPED_TOOLS:
+        return
     _function(name, value)
     if value.get("description") is not None:
         rules.string()(f"{name}.description", value["description"])
@@ -210,6 +224,8 @@ def _function(name: str, value: Any) -> None:
             code="unsupported_tool",
         )
     rules.string(64)(f"{name}.name", value.get("name"))
+    if value.get("namespace") is not None:
+        rules.string(64)(f"{name}.namespace", value["namespace"])
 
 
 def _tool_choice(name: str, value: Any) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from api.errors import ApiError, InvalidRequest, RateLimited
 from api.responses.items import Item, item_id
 from api.responses.request import conversation_id, wants_logprobs
+from api.responses.tools import warnings_of
 from api.usage import TokenUsage
 
 RESPONSE_PREFIX: Final = "resp_"
@@ -130,6 +131,7 @@ class ResponseDraft:
             "tools": [_tool(tool) for tool in body.get("tools") or ()],
             "top_logprobs": body.get("top_logprobs") or 0,
             "truncation": body.get("truncation") or "disabled",
+            **({"warnings": warnings} if (warnings := warnings_of(body)) else {}),
         }
 
 
@@ -154,4 +156,6 @@ def error_of(error: ApiError) -> dict[str, Any]:
 
 
 def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+    if tool["type"] != "function":
+        return dict(tool)
     return {"description": None, "parameters": None, "strict": None, **tool}

@@ -14,6 +14,7 @@ from api.replies import EngineAborted, chat_logprobs, finish_reason_of, usage_of
 from api.responses.events import Event, ResponseTeller, event_bytes
 from api.responses.output import logprobs
 from api.responses.resource import Ending, ResponseDraft
+from api.responses.tools import called
 from api.tool_calls import StreamedCalls, ToolOffer
 from api.usage import TokenUsage
 
@@ -102,7 +103,8 @@ class ResponseWriter:
         for call in delta.get("tool_calls") or ():
             function = call["function"]
             if function.get("name"):
-                yield from self._teller.call(call["index"], call["id"], function["name"])
+                named = called(self._draft.body, function["name"])
+                yield from self._teller.call(call["index"], call["id"], named)
             if function.get("arguments"):
                 yield from self._teller.arguments(call["index"], function["arguments"])
         self._finish = finish or ""

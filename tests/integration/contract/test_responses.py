@@ -162,9 +162,15 @@ BUILT_IN: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("tool", BUILT_IN, ids=lambda tool: tool["type"])
-def test_p_05_built_in_tools_are_refused_by_name(live: Live, tool: dict[str, Any]) -> None:
-    error = error_of(ask(live, tools=[TOOLS[0], tool]), 400)
-    assert (error["param"], error["code"]) == ("tools[1].type", "unsupported_tool")
+def test_p_05_built_in_tools_are_refused_by_name(
+    live: Live, tool: dict[str, Any]
+) -> None:
+    tools = [TOOLS[0], tool]
+    for body in (made(live, tools=tools), streamed(live, tools=tools).finish()):
+        (warning,) = body["warnings"]
+        assert f"'{tool['type']}'" in warning["message"]
+    error = error_of(ask(live, tools=tools, tool_choice={"type": tool["type"]}), 400)
+    assert (error["param"], error["code"]) == ("tool_choice.type", "unsupported_tool")
     assert f"'{tool['type']}'" in error["message"]
 
 

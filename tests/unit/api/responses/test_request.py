@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
+from openai.types.responses import response_input_item_param as item_param
+from openai.types.responses import tool_param
 
 from api.chat_request import check_chat
 from api.errors import InvalidRequest
+from api.mapped_fields import mapped
 from api.responses.items import listed, messages_of
 from api.responses.request import chat_body, check_response, renamed
+from api.responses.resource import ResponseDraft
+from api.responses.tools import SKIPPED_ITEMS, SKIPPED_TOOLS
 
 TOOL = {"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": True}
+SPACE: dict[str, Any] = {"type": "namespace", "name": "crm", "description": "d", "tools": [TOOL]}
 OTHER = {"type": "function", "name": "g"}
 CALL = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
 OUTPUT = {"type": "function_call_output", "call_id": "c", "output": "4"}
@@ -47,14 +53,22 @@ def chat(**more: Any) -> dict[str, Any]:
             "input[0].content[0].image_url",
             {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},
         ),
-        ("input[0].type", {"input": [{"type": "web_search_call", "id": "x"}]}),
+        ("input[0].type", {"input": [{"type": "dream_call", "id": "x"}]}),
         ("input[0].call_id", {"input": [{**OUTPUT, "call_id": None}]}),
         ("input[0].output", {"input": [{**OUTPUT, "output": None}]}),
         ("input[0].arguments", {"input": [{**CALL, "arguments": None}]}),
         ("input[0].summary", {"input": [{"type": "reasoning", "id": "r", "summary": "x"}]}),
-        ("tools[0].type", {"tools": [{"type": "web_search"}]}),
-        ("tools[1].type", {"tools": [TOOL, {"type": "code_interpreter", "container": "x"}]}),
-        ("tools[0].type", {"tools": [{"type": "custom", "name": "x"}]}),
+        ("tools[0].type", {"tools": [{"type": "dream"}]}),
+        ("tools[0].name", {"tools": [{"type": "namespace", "tools": []}]}),
+        ("tools[0].tools", {"tools": [{"type": "namespace", "name": "n"}]}),
+        ("tools[0].tools[0].type", {"tools": [{**SPACE, "tools": [{**SPACE, "name": "o"}]}]}),
+        ("tools", {"tools": [SPACE, SPACE]}),
+        ("tool_choice", {"tools": [{"type": "web_search"}], "tool_choice": "required"}),
+        (
+            "tool_choice.type",
+            {"tools": [TOOL, {"type": "custom", "name": "x"}], "tool_choice": {"type": "custom"}},
+        ),
+        ("tool_choice", {"tools": [SPACE], "tool_choice": {"type": "function", "name": "f"}}),
         ("tools[0].parameters", {"tools": [{**TOOL, "parameters": "x"}]}),
         ("tool_choice", {"tool_choice": "required"}),
         ("tool_choice", {"tools": [TOOL], "tool_choice": {"type": "function", "name": "h"}}),
@@ -193,3 +207,67 @@ def test_errors_name_the_field_that_was_sent(chat_name: str | None, name: str | 
     error = renamed(InvalidRequest(said, param=chat_name))
     assert error.param == name
     assert error.message == f"Invalid value for '{name}': cannot be combined with 'text.format'."
+
+
+def test_a_namespace_is_unfolded_and_its_calls_in_the_history_too() -> None:
+    call = {**CALL, "namespace": "crm"}
+    made = chat(tools=[SPACE, OTHER], input=[call, OUTPUT])
+    assert [tool["function"]["name"] for tool in made["tools"]] == ["crm__f", "g"]
+    assert made["tools"][0]["function"]["parameters"] == TOOL["parameters"]
+    assert made["messages"][0]["tool_calls"][0]["function"]["name"] == "crm__f"
+    forced = chat(tools=[SPACE], tool_choice={"type": "function", "name": "f", "namespace": "crm"})
+    assert forced["tool_choice"]["function"]["name"] == "crm__f"
+
+
+def test_names_that_are_too_long_stay_apart() -> None:
+    tools = [{"type": "function", "name": "f" * 60 + end} for end in "ab"]
+    made = chat(tools=[{**SPACE, "name": "n" * 60, "tools": tools}])
+    names = {tool["function"]["name"] for tool in made["tools"]}
+    assert len(names) == 2
+    assert max(map(len, names)) == 64
+
+
+def test_what_is_not_served_is_skipped_with_one_warning_for_each_kind() -> None:
+    items: list[dict[str, Any]] = [
+        {"type": kind, "id": f"x{n}"} for n, kind in enumerate(sorted(SKIPPED_ITEMS))
+    ]
+    tools: list[dict[str, Any]] = [{"type": kind, "name": "x"} for kind in sorted(SKIPPED_TOOLS)]
+    given = body(
+        input=[*items, {"role": "user", "content": "hi"}, *items],
+        tools=[*tools, {**SPACE, "tools": [TOOL, {"type": "custom", "name": "y"}]}],
+    )
+    made = chat(**given)
+    assert made["messages"] == [{"role": "user", "content": "hi"}]
+    assert [tool["function"]["name"] for tool in made["tools"]] == ["crm__f"]
+    told = ResponseDraft(given, "0" * 32, 1).at("in_progress")
+    assert len(told["warnings"]) == len(SKIPPED_ITEMS) + len(SKIPPED_TOOLS)
+    assert {warning["param"] for warning in told["warnings"]} == {"tools", "input"}
+    assert "warnings" not in ResponseDraft(body(tools=[TOOL]), "0" * 32, 1).at("in_progress")
+
+
+def test_additional_tools_join_the_others() -> None:
+    more = {"type": "additional_tools", "role": "developer", "tools": [OTHER]}
+    given = body(input=[more, {"role": "user", "content": "hi"}], tools=[TOOL])
+    made = chat(**mapped("/v1/responses", given))
+    assert [tool["function"]["name"] for tool in made["tools"]] == ["f", "g"]
+    assert mapped("/v1/responses", body(input=[more]))["input"] == []
+
+
+def test_every_kind_of_tool_and_item_of_the_official_client_is_known() -> None:
+    tools = {kind for one in get_args(tool_param.ToolParam) for kind in kinds_of(one)}
+    assert tools - SKIPPED_TOOLS == {"function", "namespace"}
+    items = {kind for one in get_args(item_param.ResponseInputItemParam) for kind in kinds_of(one)}
+    served = {"message", "function_call", "function_call_output", "reasoning", "item_reference"}
+    assert items - SKIPPED_ITEMS == served | {"additional_tools"}
+
+
+def kinds_of(shape: Any) -> set[str]:
+    hint = get_type_hints(shape).get("type", Any)
+    found = (
+        get_args(hint)
+        if get_origin(hint) is Literal
+        else [
+            kind for one in get_args(hint) if get_origin(one) is Literal for kind in get_args(one)
+        ]
+    )
+    return set(found)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from api.chunks import StreamFailed
 from api.errors import EngineUnavailable, InvalidRequest, Overloaded
 from api.replies import chat_choice
+from api.responses.events import retold
 from api.responses.output import whole_response
 from api.responses.resource import ResponseDraft
 from api.responses.writer import ResponseWriter
@@ -172,3 +173,20 @@ def test_a_failure_is_the_last_event(error: Any, code: str, *, begun: bool) -> N
 def test_what_an_engine_must_not_send_is_a_failure(event: bytes) -> None:
     with pytest.raises(StreamFailed):
         ResponseWriter(draft(), None).feed(event)
+
+
+def test_calls_in_a_namespace_say_both_parts_whole_streamed_and_told_again() -> None:
+    tool = {"type": "function", "name": "find"}
+    tools = [{"type": "namespace", "name": "crm", "description": "d", "tools": [tool]}, tool]
+    for flat, parts in (("crm__find", ("find", "crm")), ("find", ("find", None))):
+        writer = ResponseWriter(draft(tools=tools), None)
+        delta = call_delta(0, "{}", flat)
+        raw = writer.feed(chunk(delta)) + writer.feed(chunk({}, "tool_calls"))
+        last, streamed = writer.end(1_700_000_001)
+        read_stream(raw + last)
+        message = {"content": None, "tool_calls": delta["tool_calls"]}
+        choice = {"finish_reason": "tool_calls", "message": message}
+        whole = whole_response(draft(tools=tools), choice, TokenUsage(), 1_700_000_001)
+        again = [event["item"] for event in retold(whole) if "item" in event]
+        for item in (*streamed["output"], *whole["output"], *again):
+            assert (item["name"], item.get("namespace")) == parts
