@@ -35,7 +35,7 @@ LEFT_OUT = (
     "sglang/multimodal_gen/*", "sglang/benchmark/*",
 )  # fmt: skip
 OUR_PACKAGES = ("engine_adapter", "api", "service", "lab", "kernels/coserve_kernels")
-CHECKOUT = (*OUR_PACKAGES[:3], "api", "kernels", "bench", "tests/engine/kernel_cases.py")
+CHECKOUT = (*OUR_PACKAGES[:4], "kernels", "bench", "tests/engine/kernel_cases.py")
 TRACES = ("online/azure2023_conv_0_40min.csv",)
 WORKLOADS = ROOT.parent / "shared" / "workloads"
 

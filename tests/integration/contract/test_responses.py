@@ -162,9 +162,7 @@ BUILT_IN: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("tool", BUILT_IN, ids=lambda tool: tool["type"])
-def test_p_05_built_in_tools_are_refused_by_name(
-    live: Live, tool: dict[str, Any]
-) -> None:
+def test_p_05_built_in_tools_are_refused_by_name(live: Live, tool: dict[str, Any]) -> None:
     tools = [TOOLS[0], tool]
     for body in (made(live, tools=tools), streamed(live, tools=tools).finish()):
         (warning,) = body["warnings"]
