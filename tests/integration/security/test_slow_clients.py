@@ -12,7 +12,7 @@ import pytest
 from tests.integration.security.conftest import Outside, chat
 
 NUM_HEADS, NUM_BODIES, NUM_READERS = 220, 220, 60
-STREAM = {"stream": True, "max_tokens": 100_000}
+STREAM = {"stream": True, "max_tokens": 8_000}
 FLOOD = "fake:tokens=4000 fake:width=4000"
 """16 MB: no buffer on the way holds it."""
 

@@ -26,8 +26,9 @@ ROOT = Path(__file__).parents[4]
 # The stage as the worker runs it, in a process of its own.
 DELIVER = (
     "from batch.settings import BatchSettings; from batch.worker.drain import DrainPipe;"
-    "from batch.worker.stages import Stages, run; from batch.worker.app import app;"
-    "run(Stages(app, BatchSettings(), DrainPipe()).deliver())"
+    "from batch.worker.stages import Stages; from batch.worker.app import app;"
+    "stages = Stages(app, BatchSettings(), DrainPipe());"
+    "stages.run(stages.deliver())"
 )
 
 
