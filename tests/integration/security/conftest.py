@@ -139,7 +139,11 @@ async def outside(
 ) -> AsyncIterator[Outside]:
     async with database.unit_of_work() as session:
         _, key = await keys.create(session, DEFAULT_PROJECT_ID, "outside")
-    engine, port, log = FakeEngine(FakeSettings(model=MODEL, context_tokens=8192)), free_port(), tmp_path / "log"
+    engine, port, log = (
+        FakeEngine(FakeSettings(model=MODEL, context_tokens=8192)),
+        free_port(),
+        tmp_path / "log",
+    )
     async with serving(engine) as engine_url:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("COSERVE_")} | {
             "DATABASE_URL": database_url,
