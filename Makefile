@@ -95,7 +95,7 @@ torture: setup-dev  ## every fault at random, an hour, beside chat and batches o
 	$(BIN)/python -m tests.torture --engine $(or $(ENGINE),fake) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) --save
 
 .PHONY: fuzz
-fuzz: setup-dev setup-engine  ## generated bodies, valid to hostile, to every route before the real engine: no death, leak, 5xx or word of the code (MINUTES=60, SEED=)
+fuzz: setup-dev setup-engine  ## generated bodies, valid to hostile, to every route before the real engine: no death, leak, 5xx or word of the code (60 min; MINUTES=, SEED=)
 	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),60) $(if $(SEED),--seed $(SEED))
 
 fleet: setup-dev setup-engine  ## 3 gateways, 2 worker hosts, 6 engines, restarted and lost under load: promises and what was seen (12 min; MINUTES=)

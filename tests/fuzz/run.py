@@ -227,9 +227,11 @@ async def _fuzzer(seed: int) -> AsyncIterator[Fuzzer]:
             key = (await http.post(path, json=name, headers=headers)).json()["value"]
         caller = Caller(stack.url, (key, stack.key), frozenset(document["paths"]))
         fuzzer = Fuzzer(stack, caller, Bodies(document, DEFAULT_MODEL.name, seed))
-        await fuzzer.start()
-        yield fuzzer
-        await caller.close()
+        try:
+            await fuzzer.start()
+            yield fuzzer
+        finally:
+            await caller.close()
     finally:
         await asyncio.to_thread(stack.stop)
         shutil.rmtree(folder, ignore_errors=True)
