@@ -88,11 +88,9 @@ async def test_batches_go_through_a_broker_behind_sentinels(
             batch = await add_validating(database, store, lines)
             await until_status(database, batch, "completed")
             # A message of the stages is in hand while the broker is lost.
-            held = await add_validating(database, store, lines)
             async with database.unit_of_work() as holder:
-                await holder.execute(
-                    text("SELECT 1 FROM batches WHERE id = :id FOR UPDATE"), {"id": held}
-                )
+                await holder.execute(text("LOCK TABLE batch_rows IN SHARE ROW EXCLUSIVE MODE"))
+                held = await add_validating(database, store, lines)
                 await until_someone_waits(database)
                 await group.lose_master()
             async with asyncio.timeout(FOUND_AGAIN_S):
