@@ -354,7 +354,7 @@ def test_p_31_finalization_is_asked_for_by_the_dispatcher(live: Live) -> None:
     live.run(work())
     batch_id = batch_of(live, made)
     assert STAGES in bench.queue.sent
-    assert live.run(bench.due()) == [batch_id]
+    assert batch_id in live.run(bench.due()), "other batches of this module may be due too"
     assert get(live, made)["status"] == "in_progress"
     live.run(finalize(live.database, live.gateway.app.state.file_store, batch_id))
     assert get(live, made)["status"] == "completed"

@@ -82,7 +82,7 @@ def test_p_25_a_batch_of_responses(live: Live) -> None:
         ({"previous_response_id": "resp_1"}, "body.previous_response_id"),
         ({"conversation": "conv_1"}, "body.conversation"),
         ({"background": True}, "body.background"),
-        ({"tools": [{"type": "web_search"}]}, "body.tools[0].type"),
+        ({"tools": [{"type": "unknown_kind"}]}, "body.tools[0].type"),
         ({"given": [{"type": "item_reference", "id": "msg_1"}]}, "body.input[0]"),
         ({"temperature": 3}, "body.temperature"),
         ({"chat_template_kwargs": {"x": True}}, "body.chat_template_kwargs"),
