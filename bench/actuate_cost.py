@@ -41,7 +41,12 @@ from tests.engine.scheduler_rig import Rig, prompt
 NUM_ONLINE, NUM_OFFLINE, NUM_WAITING = 64, 192, 1000
 FILLED_BY_STEP, STEPS = 30, 170
 K = Coefficients(
-    k_token=4.6e-4, k_attention=0.0, k_context=1.2e-5, k_square=1.3e-7, k_row=0.0, k_constant=0.07
+    k_token=4.6e-4,
+    k_attention=0.0,
+    k_context=1.2e-5,
+    k_square=1.3e-7,
+    k_request=0.0,
+    k_constant=0.07,
 )
 
 

@@ -181,7 +181,7 @@ def measure(run: SystemRun, tracks: Tracks, slo: Slo, engines: int = 1) -> Figur
     served = [0.0] * len(BATCH_WINDOWS_S)
     due = late = 0
     for track in tracks:
-        row = track.row
+        row = track.request
         if row.is_online:
             continue
         served[int(row.batch_id)] += sum(0.0 <= at_s < WINDOW_S for at_s in track.times)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from engine_adapter.gpu_tables.gpu_table import (
-    CUDA_GRAPH_ROWS,
+    CUDA_GRAPH_BATCH_SIZES,
     DEFAULT_HOST_S,
     GpuTimes,
     gpu_table_names,
@@ -51,13 +51,13 @@ def held_out(times: GpuTimes, kv_tokens: int, seed: int) -> list[Sample]:
 def measure(name: str, seed: int = 1) -> dict[str, Any]:
     """Errors in percent by kind of step, and the knees that were found."""
     table = load_gpu_table(name)
-    times = GpuTimes(table, DEFAULT_HOST_S, CUDA_GRAPH_ROWS)
+    times = GpuTimes(table, DEFAULT_HOST_S, CUDA_GRAPH_BATCH_SIZES)
     grid = make_grid(CHUNK_TOKENS, table.kv_tokens, SLOTS, min(LONGEST, table.max_context))
     samples = [
         Sample(c.decode, c.chunks, times.step_s(c.chunks, len(c.decode), sum(c.decode)))
         for c in grid
     ]
-    model = fit_model(samples, CUDA_GRAPH_ROWS)
+    model = fit_model(samples, CUDA_GRAPH_BATCH_SIZES)
     errors = errors_by_kind(model, held_out(times, table.kv_tokens, seed))
     return {
         "knees": {kind: getattr(model, kind).knee for kind in ("decode", "prefill", "mixed")},

@@ -26,7 +26,7 @@ from bench.report import report
 from engine_adapter.scheduling.driver import Driver
 from engine_adapter.scheduling.latency import Coefficients, PolynomialModel
 from engine_adapter.scheduling.policies.registry import DEFAULT_POLICY, create_policy
-from engine_adapter.scheduling.request import Phase, RequestClass, RequestRow, pages_for
+from engine_adapter.scheduling.request import Phase, Request, RequestClass, pages_for
 from engine_adapter.scheduling.roster import Roster
 from engine_adapter.scheduling.snapshot import EngineLimits, Resources
 from engine_adapter.scheduling.targets import Slo
@@ -40,7 +40,7 @@ TARGET_US, WORST_TARGET_US = 500.0, 1000.0
 K = Coefficients(4.6e-4, 0.0, 1.2e-5, 1.3e-7, 0.0, 0.07)
 MODEL = PolynomialModel(Coefficients(4.6e-4, 0.0, 1.2e-5, 0.0, 0.0, 0.07), K, K)
 LIMITS = EngineLimits(
-    max_chunk_tokens=512, prefill_safepoints=True, decode_safepoints=True, row_drop=True
+    max_chunk_tokens=512, prefill_safepoints=True, decode_safepoints=True, request_drop=True
 )
 
 
@@ -50,14 +50,14 @@ def roster(online_every: int, prefix_tokens: int, num_running: int = NUM_RUNNING
     for i in range(num_running):
         online = online_every and i % online_every == 0
         cls = RequestClass.ONLINE if online else RequestClass.OFFLINE
-        row = RequestRow(f"running-{i:032d}", cls, 1000, 1000, batch_id=f"b{i % 3}")
-        made.add(row)
-        made.start(row.rid, Phase.DECODE)
-        row.computed_tokens = 1000 + i
-        row.device_pages = pages_for(row.computed_tokens, 16)
+        request = Request(f"running-{i:032d}", cls, 1000, 1000, batch_id=f"b{i % 3}")
+        made.add(request)
+        made.start(request.rid, Phase.DECODE)
+        request.computed_tokens = 1000 + i
+        request.device_pages = pages_for(request.computed_tokens, 16)
     for i in range(NUM_WAITING):
         made.add(
-            RequestRow(
+            Request(
                 f"waiting-{i:032d}", RequestClass.OFFLINE, 1000, 1000,
                 batch_id=f"b{i % 7}", deadline_at_s=float(i % 7), cached_tokens=prefix_tokens,
             )
@@ -74,8 +74,8 @@ def measure(
     num_running: int = NUM_RUNNING,
     steps: int = STEPS,
 ) -> list[float]:
-    """CPU seconds of each step; before each, the waiting queue changes by one row."""
-    rows = roster(online_every, prefix_tokens, num_running)
+    """CPU seconds of each step; before each, the waiting queue changes by one request."""
+    requests = roster(online_every, prefix_tokens, num_running)
     driver = Driver(create_policy(name, MODEL))
     resources = Resources(
         page_tokens=16, host_page_tokens=16, total_pages=max(40_000, 140 * num_running),
@@ -85,11 +85,11 @@ def measure(
     taken = []
     for step in range(steps):
         rid = f"waiting-{step:032d}"
-        row = rows.finish(rid)
-        assert row is not None
-        rows.add(row)
+        request = requests.finish(rid)
+        assert request is not None
+        requests.add(request)
         begun = time.thread_time()
-        driver.begin(rows.snapshot(step, 0.0, Slo(2.0 * tbt_s, tbt_s), resources, LIMITS))
+        driver.begin(requests.snapshot(step, 0.0, Slo(2.0 * tbt_s, tbt_s), resources, LIMITS))
         taken.append(time.thread_time() - begun)
     return sorted(taken)
 
@@ -149,17 +149,19 @@ def main() -> int:
     for name in chosen:
         for kind, load in kinds.items():
             taken = measure(name, *load)
-            row = {
+            request = {
                 "min": round(taken[0] * 1e6),
                 "p50": round(taken[STEPS // 2] * 1e6),
                 "p95": round(taken[int(STEPS * 0.95)] * 1e6),
             }
-            print(f"{name:16}{kind:28}{row['min']:8}{row['p50']:8}{row['p95']:8}")
-            measured[f"{name}: {kind}, snapshot + plan + check"] = row
+            print(f"{name:16}{kind:28}{request['min']:8}{request['p50']:8}{request['p95']:8}")
+            measured[f"{name}: {kind}, snapshot + plan + check"] = request
     engine = in_the_engine()
     measured["engine, conserve_v2, full decode step"] = engine
     targets = {}
-    if worst := [row["p50"] for name, row in measured.items() if name.startswith(DEFAULT_POLICY)]:
+    if worst := [
+        request["p50"] for name, request in measured.items() if name.startswith(DEFAULT_POLICY)
+    ]:
         measured["worst_queue_p50_us"] = max(worst)
         targets["worst_queue_p50_us"] = (WORST_TARGET_US, False)
     if engine:

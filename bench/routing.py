@@ -25,7 +25,7 @@ from bench.report import report
 from engine_adapter.client import routing
 from engine_adapter.client.routing import BLOCK_TOKENS, PrefixRouting, Prompt, drawn_two
 from engine_adapter.gpu_tables.gpu_table import (
-    CUDA_GRAPH_ROWS,
+    CUDA_GRAPH_BATCH_SIZES,
     DEFAULT_HOST_S,
     GpuTimes,
     load_gpu_table,
@@ -243,7 +243,7 @@ def conversations(seed: int, per_s: float) -> list[list[tuple[float, Turn]]]:
 def run(name: str, seed: int, per_s: float) -> list[Turn]:
     """The turns that came after the first minute."""
     table = load_gpu_table(TABLE)
-    times = GpuTimes(table, DEFAULT_HOST_S, CUDA_GRAPH_ROWS)
+    times = GpuTimes(table, DEFAULT_HOST_S, CUDA_GRAPH_BATCH_SIZES)
     engines = [Engine(times) for _ in range(NUM_ENGINES)]
     views = [[View(f"http://engine-{i}") for i in range(NUM_ENGINES)] for _ in range(NUM_GATEWAYS)]
     routings = [ROUTINGS[name]() for _ in range(NUM_GATEWAYS)]

@@ -148,8 +148,8 @@ def _lending(load: str) -> tuple[Change, ...]:
 
 def _few(load: str) -> tuple[Change, ...]:
     return (
-        Change("Orca runs two at a time", _rates(load, orca="orca:max_rows=2")),
-        Change("one at a time", _rates(load, orca="orca:max_rows=1")),
+        Change("Orca runs two at a time", _rates(load, orca="orca:max_requests=2")),
+        Change("one at a time", _rates(load, orca="orca:max_requests=1")),
     )
 
 
@@ -357,7 +357,11 @@ EXPLANATIONS = (
                     Change(
                         "lends so, 2 s, latency within 4 times, Orca one at a time",
                         _rates(
-                            "BookCorpus", 2.0, tolerance=4.0, ecoserve=WIDE, orca="orca:max_rows=1"
+                            "BookCorpus",
+                            2.0,
+                            tolerance=4.0,
+                            ecoserve=WIDE,
+                            orca="orca:max_requests=1",
                         ),
                     ),
                     Change(
@@ -368,7 +372,7 @@ EXPLANATIONS = (
                             memory=2,
                             tolerance=8.0,
                             ecoserve=WIDE,
-                            orca="orca:max_rows=1",
+                            orca="orca:max_requests=1",
                         ),
                     ),
                 ),

@@ -10,8 +10,8 @@ from engine_adapter.scheduling.memory import VictimPool
 from engine_adapter.scheduling.policies.base import PolicyBase
 from engine_adapter.scheduling.policies.sarathi_p import SarathiP
 from engine_adapter.scheduling.policies.settings import PolicySettings
-from engine_adapter.scheduling.queue import RowsByRole
-from engine_adapter.scheduling.request import RequestRow
+from engine_adapter.scheduling.queue import RequestsByPhase
+from engine_adapter.scheduling.request import Request
 from engine_adapter.scheduling.snapshot import Snapshot
 from lab.policies.vllm import Vllm
 
@@ -30,7 +30,7 @@ class Discarding(SarathiP):
         self._leaving: set[str] = set()
 
     def _fill(
-        self, builder: PlanBuilder, rows: RowsByRole, victims: VictimPool, mixes: bool
+        self, builder: PlanBuilder, rows: RequestsByPhase, victims: VictimPool, mixes: bool
     ) -> None:
         arrived = max((r.sequence for r in [*rows.online, *rows.online_waiting]), default=-1)
         if arrived > self._newest:
@@ -54,7 +54,7 @@ class Discarding(SarathiP):
 class PriorityVllm(Vllm):
     """vLLM in which chat begins first; memory is vLLM's, so who came last gives way, chat too."""
 
-    def in_order(self, snapshot: Snapshot) -> list[RequestRow]:
+    def in_order(self, snapshot: Snapshot) -> list[Request]:
         """Chat first, and of each class those that gave way."""
         return sorted(
             [*snapshot.online_waiting, *snapshot.offline_waiting],

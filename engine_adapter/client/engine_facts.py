@@ -266,9 +266,10 @@ _REPORT: Final[dict[str, Any]] = {
     **dict.fromkeys(
         ("aborts", "arrivals_misjudged", "arrivals_seen", "checkpointed_pages", "drops",
          "evictable_pages", "flex_tokens", "free_pages", "host_free_pages", "host_total_pages",
-         "offline_tokens", "online_tokens", "page_tokens", "parks", "policy_errors", "reaped_rows",
+         "offline_tokens", "online_tokens", "page_tokens", "parks", "policy_errors",
+         "reaped_requests",
          "recomputed_online_tokens", "recomputed_tokens", "rejected_plans", "restored_tokens",
-         "retracts", "steps", "undone_rows"),
+         "retracts", "steps", "undone_requests"),
         _is_total,
     ),
     **dict.fromkeys(
@@ -288,7 +289,7 @@ _REPORT: Final[dict[str, Any]] = {
     "last_policy_error": _is_text,
     "live": _LIVE,
     "model": {"vocab_size": _is_count, "hidden_size": _is_count},
-    "parked_rows": _is_count,
+    "parked_requests": _is_count,
     "plugin": _is_text,
     "policy": _is_text,
     "profile": {"state": _is_text},

@@ -31,7 +31,7 @@ MS = 1000.0
 DEFAULT_HOST_S = 0.002
 """A constant 2 ms: the best of 0, 1, 2 and 3 against 72 measured runs (``bench.gpu_anchors``)."""
 
-CUDA_GRAPH_ROWS = (1, 2, 4, 8, *range(16, 257, 8))
+CUDA_GRAPH_BATCH_SIZES = (1, 2, 4, 8, *range(16, 257, 8))
 """Row counts SGLang captures decode graphs for, up to its usual largest."""
 
 
@@ -123,12 +123,12 @@ class GpuTimes:
         self,
         table: GpuTable,
         host_s: float = DEFAULT_HOST_S,
-        row_buckets: Iterable[int] = (),
+        batch_size_buckets: Iterable[int] = (),
     ) -> None:
         """Bind the table."""
         self.table = table
         self.host_s = host_s
-        self.row_buckets = tuple(sorted(row_buckets))
+        self.batch_size_buckets = tuple(sorted(batch_size_buckets))
         self._prefill_other = _Line(table.tokens, table.prefill_other_ms)
         self._decode_other = _Line(table.rows, table.decode_other_ms)
         self._chunk = _Sheet(table.chunk_tokens, table.context, table.chunk_ms)
@@ -166,9 +166,11 @@ class GpuTimes:
         )
         if not chunks:
             rows = decode_rows
-            if self.row_buckets:
-                place = bisect_right(self.row_buckets, rows - 1)
-                rows = self.row_buckets[place] if place < len(self.row_buckets) else rows
+            if self.batch_size_buckets:
+                place = bisect_right(self.batch_size_buckets, rows - 1)
+                rows = (
+                    self.batch_size_buckets[place] if place < len(self.batch_size_buckets) else rows
+                )
             return (self._decode_other.at(rows) + attention_ms) / MS + self.host_s
         total = decode_rows
         floor_ms = self._floor_ms

@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Protocol
 
-from engine_adapter.scheduling.request import RequestRow
+from engine_adapter.scheduling.request import Request
 
 DEFAULT_TOKENS = 256
 """Expected of a request while nothing is known of any."""
@@ -37,10 +37,12 @@ class Asked:
     temperature: float = 0.0
 
     @classmethod
-    def about(cls, row: RequestRow, temperature: float = 0.0) -> Asked:
+    def about(cls, request: Request, temperature: float = 0.0) -> Asked:
         """What is known of an engine's request."""
-        group = row.batch_id or row.request_class.name
-        return cls(row.rid, row.prompt_tokens, row.max_output_tokens, group, temperature)
+        group = request.batch_id or request.request_class.name
+        return cls(
+            request.rid, request.prompt_tokens, request.max_output_tokens, group, temperature
+        )
 
     def bounded(self, tokens: float) -> int:
         """An expectation inside what the request may have."""

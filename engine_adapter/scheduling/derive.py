@@ -10,7 +10,7 @@ def default_slo(
     model: LatencyModel,
     *,
     prompt_tokens: int = 512,
-    decode_rows: int = 4,
+    decode_requests: int = 4,
     context_tokens: int = 1024,
     least_chunk_tokens: int = 16,
     slack: float = 1.5,
@@ -18,14 +18,14 @@ def default_slo(
     """Targets an otherwise idle engine keeps with room to spare.
 
     TTFT: ``slack`` times the prefill of a typical prompt behind one decode step. TBT: ``slack``
-    times a decode step of a few rows of ordinary length, or the same step with the fewest prompt
-    tokens that are worth computing, if that is longer: captured graphs decode much faster than
-    anything can be computed beside them, and under a target that no mixed step keeps nobody's
-    prompt could be computed beside a row that decodes.
+    times a decode step of a few requests of ordinary length, or the same step with the fewest
+    prompt tokens that are worth computing, if that is longer: captured graphs decode much faster
+    than anything can be computed beside them, and under a target that no mixed step keeps nobody's
+    prompt could be computed beside a request that decodes.
     """
     prefill, decode = StepLoad(), StepLoad()
     prefill.add_chunk(prompt_tokens, 0)
-    for _ in range(decode_rows):
+    for _ in range(decode_requests):
         decode.add_decode(context_tokens)
     mixed = decode.copy()
     mixed.add_chunk(least_chunk_tokens, 0)
@@ -37,21 +37,21 @@ def default_slo(
 
 
 def token_costs(
-    model: LatencyModel, *, decode_rows: int, chunk_tokens: int = 256, context_tokens: int = 256
+    model: LatencyModel, *, decode_requests: int, chunk_tokens: int = 256, context_tokens: int = 256
 ) -> tuple[float, float]:
     """What a token of a prompt and one of an answer take, in seconds, where nothing else runs.
 
     Args:
         model: Predicts steps.
-        decode_rows: Rows that decode together.
+        decode_requests: Requests that decode together.
         chunk_tokens: Prompt tokens of one step.
-        context_tokens: KV of each row.
+        context_tokens: KV of each request.
     """
     chunk, decode = StepLoad(), StepLoad()
     chunk.add_chunk(chunk_tokens, 0)
-    for _ in range(decode_rows):
+    for _ in range(decode_requests):
         decode.add_decode(context_tokens)
-    return model.predict(chunk) / chunk_tokens, model.predict(decode) / decode_rows
+    return model.predict(chunk) / chunk_tokens, model.predict(decode) / decode_requests
 
 
 def safepoint_layers(interval_s: float, predicted_s: float, num_layers: int) -> int:

@@ -25,8 +25,8 @@ from engine_adapter.scheduling.request import (
     SLOT_PHASES,
     Phase,
     Release,
+    Request,
     RequestClass,
-    RequestRow,
     new_pages,
     pages_cut,
     pages_for,
@@ -60,14 +60,14 @@ class ExecutionPort(Protocol):
 # --- The rules every plan keeps, checked from the snapshot alone.
 #
 # The check shares no bookkeeping with the policies: it recounts. A plan that takes the snapshot's
-# ready rows in order is recounted with the snapshot's own sums, any other row by row.
+# ready requests in order is recounted with the snapshot's own sums, any other request by request.
 
 
 DECODE, ONLINE = Phase.DECODE, RequestClass.ONLINE
 
 
 class PlanRejected(Exception):
-    """A policy's plan breaks a rule. The message names the rule, the row and the numbers."""
+    """A policy's plan breaks a rule. The message names the rule, the request and the numbers."""
 
     def __init__(self, step_id: int, reason: str) -> None:
         """Keep the step for the log."""
@@ -96,15 +96,15 @@ class _Check:
     def fail(self, reason: str) -> PlanRejected:
         return PlanRejected(self.plan.step_id, reason)
 
-    def claim(self, rid: str, act: str) -> RequestRow:
-        """Look the row up; no row has two acts in one step."""
-        row = self.snapshot.rows.get(rid)
-        if row is None:
+    def claim(self, rid: str, act: str) -> Request:
+        """Look the request up; no request has two acts in one step."""
+        request = self.snapshot.requests.get(rid)
+        if request is None:
             raise self.fail(f"{act} names unknown request {rid}")
         if rid in self.seen:
             raise self.fail(f"request {rid} appears twice ({act})")
         self.seen.add(rid)
-        return row
+        return request
 
     def run(self) -> None:
         if self.plan.step_id != self.snapshot.step_id:
@@ -113,93 +113,97 @@ class _Check:
         self.check_prefill()
         self.check_retracts()
         self.check_cuts()
-        self.check_prefetches()
+        self.check_restores()
         self.check_parks()
         self.check_checkpoints()
         self.check_totals()
         self.check_safepoints()
 
-    def ran(self, row: RequestRow) -> None:
-        if row.request_class is ONLINE:
+    def ran(self, request: Request) -> None:
+        if request.request_class is ONLINE:
             self.num_online += 1
         else:
             self.num_offline += 1
-        if not row.can_mix:
-            self.unmixable = row.rid
+        if not request.can_mix:
+            self.unmixable = request.rid
 
     def check_decode(self) -> None:
         plan, online, offline = self.plan, self.snapshot.online_ready, self.snapshot.offline_ready
-        num_online = len(online.rows)
+        num_online = len(online.requests)
         num_offline = len(plan.decode) - num_online
         if num_offline < 0 or plan.decode != online.rids + offline.rids[:num_offline]:
-            self.check_decode_rows()
+            self.check_decode_requests()
             return
         # The usual step: every ready online request, and offline ones from the front. Ids and
         # phases hold then, none is there twice, and the snapshot has counted what they take.
         self.pages += online.pages.total + offline.pages.front(num_offline)
         self.num_online += num_online
         self.num_offline += num_offline
-        if plan.prefill or plan.retracts or plan.cuts or plan.prefetches or plan.parks:
+        if plan.prefill or plan.retracts or plan.cuts or plan.restores or plan.parks:
             self.seen.update(plan.decode)
         if plan.prefill and not (online.can_mix and offline.can_mix):
-            taken = chain(online.rows, offline.rows[:num_offline])
-            self.unmixable = next((row.rid for row in taken if not row.can_mix), None)
+            taken = chain(online.requests, offline.requests[:num_offline])
+            self.unmixable = next((request.rid for request in taken if not request.can_mix), None)
 
-    def check_decode_rows(self) -> None:
-        # Any other set of rows, each looked up: a few passes, each without a branch of its own
-        # for each row.
+    def check_decode_requests(self) -> None:
+        # Any other set of requests, each looked up: a few passes, each without a branch of its own
+        # for each request.
         decode = self.plan.decode
         self.seen.update(decode)
         if len(self.seen) != len(decode):
             twice = next(rid for i, rid in enumerate(decode) if rid in decode[:i])
             raise self.fail(f"request {twice} appears twice (decode)")
-        rows = self.snapshot.rows
+        requests = self.snapshot.requests
         try:
-            found = [rows[rid] for rid in decode]
+            found = [requests[rid] for rid in decode]
         except KeyError as unknown:
             raise self.fail(f"decode names unknown request {unknown.args[0]}") from None
-        if [row.phase for row in found].count(DECODE) != len(found):
-            row = next(row for row in found if row.phase is not DECODE)
-            raise self.fail(f"decode of {row.rid}, which is in phase {row.phase.name}")
+        if [request.phase for request in found].count(DECODE) != len(found):
+            request = next(request for request in found if request.phase is not DECODE)
+            raise self.fail(f"decode of {request.rid}, which is in phase {request.phase.name}")
         page_tokens = self.page_tokens
-        pages = [-(-(row.computed_tokens + 1) // page_tokens) - row.device_pages for row in found]
+        pages = [
+            -(-(request.computed_tokens + 1) // page_tokens) - request.device_pages
+            for request in found
+        ]
         self.pages += sum([num for num in pages if num > 0])
-        num_online = [row.request_class for row in found].count(ONLINE)
+        num_online = [request.request_class for request in found].count(ONLINE)
         self.num_online += num_online
         self.num_offline += len(found) - num_online
         if self.plan.prefill:  # else nothing is mixed
-            self.unmixable = next((row.rid for row in found if not row.can_mix), None)
+            self.unmixable = next((request.rid for request in found if not request.can_mix), None)
 
     def check_prefill(self) -> None:
         page_tokens = self.page_tokens
         for chunk in self.plan.prefill:
-            row = self.claim(chunk.rid, "prefill")
-            if row.phase in (Phase.DECODE, Phase.PREFETCHING):
-                raise self.fail(f"prefill of {row.rid}, which is in phase {row.phase.name}")
-            start = row.start_tokens
-            remaining = row.fill_tokens - start
+            request = self.claim(chunk.rid, "prefill")
+            if request.phase in (Phase.DECODE, Phase.RESTORING):
+                raise self.fail(f"prefill of {request.rid}, which is in phase {request.phase.name}")
+            start = request.start_tokens
+            remaining = request.fill_tokens - start
             if not 1 <= chunk.num_tokens <= remaining:
                 raise self.fail(
-                    f"chunk of {chunk.num_tokens} tokens for {row.rid}, which has {remaining} left"
+                    f"chunk of {chunk.num_tokens} tokens for {request.rid}, "
+                    f"which has {remaining} left"
                 )
             end = start + chunk.num_tokens
             if chunk.num_tokens < remaining and end % page_tokens:
-                raise self.fail(f"chunk of {row.rid} ends at {end}, inside a page")
-            self.pages += new_pages(row, chunk.num_tokens, page_tokens)
-            if row.phase not in SLOT_PHASES:
-                self.take_slot(row)
-            self.ran(row)
+                raise self.fail(f"chunk of {request.rid} ends at {end}, inside a page")
+            self.pages += new_pages(request, chunk.num_tokens, page_tokens)
+            if request.phase not in SLOT_PHASES:
+                self.take_slot(request)
+            self.ran(request)
 
     def check_retracts(self) -> None:
         for rid in self.plan.retracts:
-            row = self.claim(rid, "retract")
-            if not row.holds_slot:
+            request = self.claim(rid, "retract")
+            if not request.holds_slot:
                 raise self.fail(f"retract of {rid}, which holds no slot")
-            if row.in_flight and not self.snapshot.limits.retracts_in_flight:
+            if request.in_flight and not self.snapshot.limits.retracts_in_flight:
                 raise self.fail(f"retract of {rid}, whose last step is not processed yet")
-            self.pages -= self.release.add(row)
+            self.pages -= self.release.add(request)
             self.slots -= 1
-            if not row.is_online:
+            if not request.is_online:
                 self.offline_slots -= 1
 
     def check_cuts(self) -> None:
@@ -207,43 +211,43 @@ class _Check:
         if self.plan.cuts and not self.snapshot.limits.cuts:
             raise self.fail("the executor takes all of a request's pages or none")
         for cut in self.plan.cuts:
-            row = self.claim(cut.rid, "cut")
-            if not row.holds_slot or row.shared:
-                raise self.fail(f"cut of {row.rid}, which has no end of its own to give")
-            if row.in_flight or row.host_pages_pending:
-                raise self.fail(f"cut of {row.rid}, whose last step or copy is under way")
+            request = self.claim(cut.rid, "cut")
+            if not request.holds_slot or request.shared:
+                raise self.fail(f"cut of {request.rid}, which has no end of its own to give")
+            if request.in_flight or request.host_pages_pending:
+                raise self.fail(f"cut of {request.rid}, whose last step or copy is under way")
             kept = cut.keep_tokens
-            if kept % resources.host_page_tokens or not 0 < kept < row.computed_tokens:
-                raise self.fail(f"cut of {row.rid} to {kept} tokens")
-            self.pages -= row.device_pages - pages_for(kept, self.page_tokens)
-            moved, claimed = pages_cut(row, kept, resources.host_page_tokens)
+            if kept % resources.host_page_tokens or not 0 < kept < request.computed_tokens:
+                raise self.fail(f"cut of {request.rid} to {kept} tokens")
+            self.pages -= request.device_pages - pages_for(kept, self.page_tokens)
+            moved, claimed = pages_cut(request, kept, resources.host_page_tokens)
             self.copies += moved
             self.to_host += claimed
 
-    def check_prefetches(self) -> None:
+    def check_restores(self) -> None:
         resources = self.snapshot.resources
-        for order in self.plan.prefetches:
-            row = self.claim(order.rid, "prefetch")
+        for order in self.plan.restores:
+            request = self.claim(order.rid, "restore")
             end = order.from_page + order.num_pages
-            expected = row.prefetched_pages if row.phase is Phase.PREFETCHING else 0
-            if row.phase not in (Phase.PREFETCHING, Phase.RETRACTED):
-                raise self.fail(f"prefetch of {row.rid}, which is in phase {row.phase.name}")
+            expected = request.restored_pages if request.phase is Phase.RESTORING else 0
+            if request.phase not in (Phase.RESTORING, Phase.RETRACTED):
+                raise self.fail(f"restore of {request.rid}, which is in phase {request.phase.name}")
             if order.from_page != expected or order.num_pages < 1:
                 raise self.fail(
-                    f"prefetch of {row.rid} from page {order.from_page}, expected {expected}"
+                    f"restore of {request.rid} from page {order.from_page}, expected {expected}"
                 )
-            if end > pages_for(row.host_tokens, resources.host_page_tokens):
-                raise self.fail(f"prefetch of {row.rid} to page {end}, which is not on the host")
-            tokens = min(end * resources.host_page_tokens, row.host_tokens)
-            self.pages += max(0, pages_for(tokens, resources.page_tokens) - row.device_pages)
-            if not row.holds_slot:
-                self.take_slot(row)
+            if end > pages_for(request.host_tokens, resources.host_page_tokens):
+                raise self.fail(f"restore of {request.rid} to page {end}, which is not on the host")
+            tokens = min(end * resources.host_page_tokens, request.host_tokens)
+            self.pages += max(0, pages_for(tokens, resources.page_tokens) - request.device_pages)
+            if not request.holds_slot:
+                self.take_slot(request)
 
     def check_parks(self) -> None:
-        rows, parks = self.snapshot.rows, self.plan.parks
+        requests, parks = self.snapshot.requests, self.plan.parks
         for rid in parks:
-            row = rows.get(rid)
-            if row is None or row.phase not in SLOT_PHASES:
+            request = requests.get(rid)
+            if request is None or request.phase not in SLOT_PHASES:
                 raise self.fail(f"park of {rid}, which holds no slot")
         if not self.seen.isdisjoint(parks):
             twice = next(rid for rid in parks if rid in self.seen)
@@ -252,22 +256,22 @@ class _Check:
     def check_checkpoints(self) -> None:
         resources = self.snapshot.resources
         retracted = set(self.plan.retracts)
-        copies = self.copies + sum(order.num_pages for order in self.plan.prefetches)
+        copies = self.copies + sum(order.num_pages for order in self.plan.restores)
         to_host, ordered = self.to_host, 0
         for order in self.plan.checkpoints:
-            row = self.snapshot.rows.get(order.rid)
-            if row is None or not row.holds_slot or order.rid in retracted:
+            request = self.snapshot.requests.get(order.rid)
+            if request is None or not request.holds_slot or order.rid in retracted:
                 raise self.fail(f"checkpoint of {order.rid}, which holds no pages")
-            expected = row.host_pages + row.host_pages_pending
+            expected = request.host_pages + request.host_pages_pending
             if order.from_page != expected or order.num_pages < 1:
                 raise self.fail(
                     f"checkpoint of {order.rid} from page {order.from_page}, expected {expected}"
                 )
             end = (order.from_page + order.num_pages) * resources.host_page_tokens
-            if end > row.computed_tokens:
+            if end > request.computed_tokens:
                 raise self.fail(
                     f"checkpoint of {order.rid} up to token {end}, "
-                    f"of which {row.computed_tokens} are computed"
+                    f"of which {request.computed_tokens} are computed"
                 )
             ordered += order.num_pages
         to_host += ordered
@@ -279,9 +283,9 @@ class _Check:
                 f"{resources.copy_pages_per_step}"
             )
 
-    def take_slot(self, row: RequestRow) -> None:
+    def take_slot(self, request: Request) -> None:
         self.slots += 1
-        if row.request_class is not ONLINE:
+        if request.request_class is not ONLINE:
             self.offline_slots += 1
 
     def check_totals(self) -> None:
@@ -295,17 +299,17 @@ class _Check:
             allowed = resources.total_slots - resources.reserved_slots
             if held + self.offline_slots > allowed:
                 raise self.fail(
-                    f"offline rows would hold {held + self.offline_slots} slots, "
+                    f"offline requests would hold {held + self.offline_slots} slots, "
                     f"{allowed} are open to them"
                 )
         tokens = sum(chunk.num_tokens for chunk in plan.prefill)
         if tokens > limits.max_chunk_tokens:
             raise self.fail(f"{tokens} prompt tokens, at most {limits.max_chunk_tokens} per step")
-        if self.num_online + self.num_offline > limits.max_batch_rows:
-            raise self.fail(f"{self.num_online + self.num_offline} rows in one step")
+        if self.num_online + self.num_offline > limits.max_batch_size:
+            raise self.fail(f"{self.num_online + self.num_offline} requests in one step")
         if plan.decode and plan.prefill:
             if not limits.can_mix:
-                raise self.fail("decode rows and prompt tokens in one step")
+                raise self.fail("decoding requests and prompt tokens in one step")
             if self.unmixable is not None:
                 raise self.fail(f"request {self.unmixable} cannot share a mixed step")
         if not (plan.predicted_s >= 0.0 and math.isfinite(plan.predicted_s)):
@@ -319,16 +323,16 @@ class _Check:
         if plan.safepoints.interval_s <= 0.0:
             raise self.fail("safepoints without an interval")
         if self.num_offline == 0:
-            raise self.fail("safepoints in a step without offline rows")
+            raise self.fail("safepoints in a step without offline requests")
         if mode is SafepointMode.ABORT:
             if self.num_online:
-                raise self.fail("an abort would throw online rows away")
+                raise self.fail("an abort would throw online requests away")
             if plan.prefill and not limits.prefill_safepoints:
                 raise self.fail("the executor cannot abort prompt tokens")
             if not plan.prefill and not limits.decode_safepoints:
-                raise self.fail("the executor cannot abort decode rows")
-        elif not limits.row_drop:
-            raise self.fail("the executor cannot drop rows")
+                raise self.fail("the executor cannot abort decodes")
+        elif not limits.request_drop:
+            raise self.fail("the executor cannot drop requests")
 
 
 def check_plan(plan: StepPlan, snapshot: Snapshot) -> None:

@@ -25,11 +25,11 @@ Vector = list[float]
 Matrix = list[Vector]
 
 
-def nnls(rows: Sequence[Sequence[float]], targets: Sequence[float]) -> Vector:
-    """Minimise ``sum (row . x - target)^2`` under ``x >= 0``.
+def nnls(requests: Sequence[Sequence[float]], targets: Sequence[float]) -> Vector:
+    """Minimise ``sum (request . x - target)^2`` under ``x >= 0``.
 
     Args:
-        rows: One regressor vector per observation, all of the same length.
+        requests: One regressor vector per observation, all of the same length.
         targets: One observation each.
 
     Returns:
@@ -38,14 +38,19 @@ def nnls(rows: Sequence[Sequence[float]], targets: Sequence[float]) -> Vector:
     Raises:
         ValueError: If there is no observation or the lengths differ.
     """
-    if not rows or len(rows) != len(targets):
-        raise ValueError(f"{len(rows)} regressor rows for {len(targets)} observations")
-    size = len(rows[0])
-    scale = [math.sqrt(sum(row[j] * row[j] for row in rows)) for j in range(size)]
-    scaled = [[row[j] / scale[j] if scale[j] else 0.0 for j in range(size)] for row in rows]
-    gram = [[sum(row[i] * row[j] for row in scaled) for j in range(size)] for i in range(size)]
+    if not requests or len(requests) != len(targets):
+        raise ValueError(f"{len(requests)} regressor rows for {len(targets)} observations")
+    size = len(requests[0])
+    scale = [math.sqrt(sum(request[j] * request[j] for request in requests)) for j in range(size)]
+    scaled = [
+        [request[j] / scale[j] if scale[j] else 0.0 for j in range(size)] for request in requests
+    ]
+    gram = [
+        [sum(request[i] * request[j] for request in scaled) for j in range(size)]
+        for i in range(size)
+    ]
     moment = [
-        sum(row[i] * target for row, target in zip(scaled, targets, strict=True))
+        sum(request[i] * target for request, target in zip(scaled, targets, strict=True))
         for i in range(size)
     ]
     solution = _solve_active_set(gram, moment)
@@ -94,9 +99,9 @@ def _walk_to_feasible(gram: Matrix, moment: Vector, x: Vector, passive: list[int
 
 
 def _solve_symmetric(matrix: Matrix, right: Vector) -> Vector | None:
-    """Gauss elimination with row pivots; None if the matrix is singular."""
+    """Gauss elimination with request pivots; None if the matrix is singular."""
     size = len(right)
-    a = [[*row, value] for row, value in zip(matrix, right, strict=True)]
+    a = [[*request, value] for request, value in zip(matrix, right, strict=True)]
     for column in range(size):
         pivot = max(range(column, size), key=lambda i: abs(a[i][column]))
         if abs(a[pivot][column]) < 1e-13:
@@ -120,15 +125,15 @@ def _solve_symmetric(matrix: Matrix, right: Vector) -> Vector | None:
 # batches are ten times as large as a processor's.
 CHUNK_TOKENS = (8, 16, 48, 128, 256, 512, 1024, 2048, 4096, 8192)
 CHUNK_CONTEXT = (0, 256, 1024)
-DECODE_ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+DECODE_REQUESTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 DECODE_CONTEXT = (64, 512, 1200)
-MIXED_ROWS = (1, 4, 12, 64)
+MIXED_REQUESTS = (1, 4, 12, 64)
 MIXED_CONTEXT = (128, 1024)
 MIXED_CHUNKS = ((8, 512), (16, 0), (64, 512), (192, 0), (384, 256), (1024, 0), (4096, 512))
 # A few steps over long contexts: what a fit says of them otherwise follows from how the shorter
 # ones bend, and caches bend them.
 LONG_CONTEXT = 4000
-LONG_DECODE_ROWS = (1, 2, 4, 16, 40)
+LONG_DECODE_REQUESTS = (1, 2, 4, 16, 40)
 LONG_CHUNKS = (8, 48, 128)
 LONG_MIXED = (
     (1, LONG_CONTEXT, (16, 0)),
@@ -158,7 +163,7 @@ class Cell:
         return sum(c + 1 for c in self.decode) + sum(p + c for p, c in self.chunks)
 
     @property
-    def num_rows(self) -> int:
+    def num_requests(self) -> int:
         """Request slots the cell needs."""
         return len(self.decode) + len(self.chunks)
 
@@ -178,16 +183,16 @@ def make_grid(chunk_tokens: int, pool_tokens: int, slots: int, context_tokens: i
     cells = [Cell(chunks=((p, c),)) for p in chunks for c in CHUNK_CONTEXT]
     cells += [Cell(chunks=((p // 2, 0), (p - p // 2, 256))) for p in chunks if p >= 48]
     cells += [
-        Cell(decode=(c,) * n) for n in DECODE_ROWS for c in _contexts(DECODE_CONTEXT, n, room)
+        Cell(decode=(c,) * n) for n in DECODE_REQUESTS for c in _contexts(DECODE_CONTEXT, n, room)
     ]
     cells += [
         Cell(decode=(c,) * n, chunks=((p, start),))
-        for n in MIXED_ROWS
+        for n in MIXED_REQUESTS
         for p, start in MIXED_CHUNKS
         for c in _contexts(MIXED_CONTEXT, n, room - p - start)
         if p <= chunk_tokens
     ]
-    cells += [Cell(decode=(LONG_CONTEXT,) * n) for n in LONG_DECODE_ROWS]
+    cells += [Cell(decode=(LONG_CONTEXT,) * n) for n in LONG_DECODE_REQUESTS]
     cells += [Cell(chunks=((p, LONG_CONTEXT),)) for p in LONG_CHUNKS if p <= chunk_tokens]
     cells += [
         Cell(decode=(c,) * n, chunks=(chunk,))
@@ -198,15 +203,15 @@ def make_grid(chunk_tokens: int, pool_tokens: int, slots: int, context_tokens: i
         cell
         for cell in cells
         if cell.num_tokens <= room
-        and cell.num_rows <= slots
+        and cell.num_requests <= slots
         and all(p + c < context_tokens for p, c in cell.chunks)
         and all(c < context_tokens for c in cell.decode)
     ]
 
 
-def _contexts(wanted: tuple[int, ...], num_rows: int, room: int) -> list[int]:
-    """The wanted contexts, in a small pool as long as so many rows can have, each once."""
-    longest = room // num_rows - 1
+def _contexts(wanted: tuple[int, ...], num_requests: int, room: int) -> list[int]:
+    """The wanted contexts, in a small pool as long as so many requests can have, each once."""
+    longest = room // num_requests - 1
     return sorted({min(context, longest) for context in wanted if longest > 0})
 
 
@@ -218,7 +223,7 @@ WORTH_A_KNEE = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One measured step: its rows as ``(num_tokens, context_tokens)`` and its duration."""
+    """One measured step: its requests as ``(num_tokens, context_tokens)`` and its duration."""
 
     decode: tuple[int, ...]
     chunks: tuple[tuple[int, int], ...]
@@ -296,17 +301,17 @@ def _fit_at(
     # Where no step of this kind has a lone token, "more than one" is the constant: were it fitted
     # beside it, a lone token (a prompt that is in the cache but for its last) would cost nothing.
     all_batched = all(load.num_tokens > 1 for load in loads)
-    rows = []
+    requests = []
     for load, time_s in zip(loads, times_s, strict=True):
         regressors = list(load.regressors(knee))
         if all_batched:
             regressors[BATCH_COLUMN] = 0.0
-        rows.append([value / time_s for value in regressors])
-    found = nnls(rows, [1.0] * len(rows))
-    error = sum((sum(map(mul, row, found)) - 1.0) ** 2 for row in rows)
-    token, attention, context, square, row_s, batch, constant, hinge = found
+        requests.append([value / time_s for value in regressors])
+    found = nnls(requests, [1.0] * len(requests))
+    error = sum((sum(map(mul, request, found)) - 1.0) ** 2 for request in requests)
+    token, attention, context, square, request_s, batch, constant, hinge = found
     k = Coefficients(
-        token, attention, context, square, row_s, constant, batch, hinge, knee if hinge else 0.0
+        token, attention, context, square, request_s, constant, batch, hinge, knee if hinge else 0.0
     )
     return k, error
 

@@ -6,8 +6,8 @@ only, so what a request has on the host is always a prefix of its KV: restoring 
 prefix.
 
 When the pool is full nothing is evicted from it: the request that asks gets nothing and goes on
-without a checkpoint. What is on the host belongs to rows that will need it, and one more copy of
-another row is worth no more than the one that would be lost.
+without a checkpoint. What is on the host belongs to requests that will need it, and one more copy
+of another request is worth no more than the one that would be lost.
 
 Every tensor-parallel rank keeps the same ledger: pools have one size, and orders come from one
 plan in one order. A page is on every rank before any rank can be told to read it (decision 0025).

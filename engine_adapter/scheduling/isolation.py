@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from engine_adapter.scheduling.distribution import Distribution
 from engine_adapter.scheduling.request import Phase, pages_for
-from engine_adapter.scheduling.snapshot import ReadyRows, Snapshot
+from engine_adapter.scheduling.snapshot import DecodeReady, Snapshot
 from engine_adapter.scheduling.targets import Slo
 
 PAUSE_S: Final = 1.0
@@ -96,7 +96,7 @@ class Pauses:
             snapshot,
             offline_running=(),
             offline_waiting=(),
-            offline_ready=ReadyRows([], page_tokens),
+            offline_ready=DecodeReady([], page_tokens),
         )
 
     def _is_pause(self, snapshot: Snapshot) -> bool:
@@ -112,7 +112,7 @@ class Pauses:
             self._next_s = self._began_s + max(PAUSE_S, took_s) / self._share
             self._began_s = None
             return False
-        wanted = snapshot.offline_ready.rows and snapshot.online_ready.rows
+        wanted = snapshot.offline_ready.requests and snapshot.online_ready.requests
         if now_s < self._next_s or not wanted or not _costs_nobody(snapshot):
             return False
         self._began_s = now_s
@@ -138,13 +138,13 @@ def _costs_nobody(snapshot: Snapshot) -> bool:
         return False
     if len(waiting) > resources.free_slots:
         return False
-    if any(row.phase is Phase.RETRACTED for row in waiting):
+    if any(request.phase is Phase.RETRACTED for request in waiting):
         return False
-    if any(row.phase is Phase.PREFETCHING for row in snapshot.online_running):
+    if any(request.phase is Phase.RESTORING for request in snapshot.online_running):
         return False
     wanted = sum(
-        pages_for(max(0, row.fill_tokens - row.computed_tokens), resources.page_tokens)
-        for row in (*waiting, *snapshot.online_running)
+        pages_for(max(0, request.fill_tokens - request.computed_tokens), resources.page_tokens)
+        for request in (*waiting, *snapshot.online_running)
     )
     spare = resources.available_pages - wanted
     return spare >= SPARE_SHARE * resources.total_pages

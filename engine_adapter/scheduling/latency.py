@@ -4,11 +4,11 @@
         + k_batch B + k_constant
 
 with the sums of :mod:`engine_adapter.scheduling.latency`. The paper's k1 (linear layers) and k3
-(communication) share the regressor P and are fitted as one. ``k_square`` covers attention that
-pads its query to the whole sequence; ``k_row`` covers work per row that depends on no length;
-``k_batch`` what a step of more than one token pays for multiplying matrices; ``k_hinge`` the end
-of the plateau on which a GPU's matrices cost the same whatever their size. Each is zero where the
-data do not ask for it.
+(communication) share the regressor P and are fitted as one. ``k_square`` covers attention that pads
+its query to the whole sequence; ``k_request`` covers work per request that depends on no length;
+``k_batch`` what a step of more than one token pays for multiplying matrices; ``k_hinge`` the end of
+the plateau on which a GPU's matrices cost the same whatever their size. Each is zero where the data
+do not ask for it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import Protocol
 from engine_adapter.scheduling.plan import FinishedStep, StepKind
 from engine_adapter.scheduling.targets import DEFAULT_SHARE
 
-# --- The sums over a step's rows that its duration depends on.
+# --- The sums over a step's requests that its duration depends on.
 #
-# A row that computes ``p`` tokens after ``c`` tokens already in its KV contributes
+# A request that computes ``p`` tokens after ``c`` tokens already in its KV contributes
 #
 #     P += p      A += p (p + c)      S += p + c      Q += (p + c)^2      R += 1
 #
@@ -35,39 +35,39 @@ from engine_adapter.scheduling.targets import DEFAULT_SHARE
 
 @dataclass(slots=True)
 class StepLoad:
-    """Running sums; rows are added one at a time.
+    """Running sums; requests are added one at a time.
 
     Attributes:
-        decode_rows: Number of decoding requests.
+        decode_requests: Number of decoding requests.
         decode_context: Sum of ``1 + c`` over them, which is also their attention sum.
         decode_square: Sum of ``(1 + c)^2`` over them.
-        chunk_rows: Number of prefill chunks.
+        chunk_requests: Number of prefill chunks.
         chunk_tokens: Sum of ``p`` over them.
         chunk_attention: Sum of ``p (p + c)``.
         chunk_context: Sum of ``p + c``.
         chunk_square: Sum of ``(p + c)^2``.
     """
 
-    decode_rows: int = 0
+    decode_requests: int = 0
     decode_context: int = 0
     decode_square: int = 0
-    chunk_rows: int = 0
+    chunk_requests: int = 0
     chunk_tokens: int = 0
     chunk_attention: int = 0
     chunk_context: int = 0
     chunk_square: int = 0
 
     def add_decode(self, context_tokens: int) -> None:
-        """Add a row that computes one token after ``context_tokens``."""
+        """Add a request that computes one token after ``context_tokens``."""
         length = context_tokens + 1
-        self.decode_rows += 1
+        self.decode_requests += 1
         self.decode_context += length
         self.decode_square += length * length
 
     def add_chunk(self, num_tokens: int, context_tokens: int) -> None:
         """Add a chunk of ``num_tokens`` prompt tokens after ``context_tokens``."""
         length = num_tokens + context_tokens
-        self.chunk_rows += 1
+        self.chunk_requests += 1
         self.chunk_tokens += num_tokens
         self.chunk_attention += num_tokens * length
         self.chunk_context += length
@@ -76,10 +76,10 @@ class StepLoad:
     def copy(self) -> StepLoad:
         """An independent load with the same sums."""
         return StepLoad(
-            self.decode_rows,
+            self.decode_requests,
             self.decode_context,
             self.decode_square,
-            self.chunk_rows,
+            self.chunk_requests,
             self.chunk_tokens,
             self.chunk_attention,
             self.chunk_context,
@@ -89,27 +89,27 @@ class StepLoad:
     @property
     def kind(self) -> StepKind:
         """Which executor runs this load."""
-        if self.decode_rows:
-            return StepKind.MIXED if self.chunk_rows else StepKind.DECODE
-        return StepKind.PREFILL if self.chunk_rows else StepKind.IDLE
+        if self.decode_requests:
+            return StepKind.MIXED if self.chunk_requests else StepKind.DECODE
+        return StepKind.PREFILL if self.chunk_requests else StepKind.IDLE
 
     @property
     def num_tokens(self) -> int:
         """Tokens computed: P."""
-        return self.decode_rows + self.chunk_tokens
+        return self.decode_requests + self.chunk_tokens
 
     def regressors(self, knee: float = 0.0) -> tuple[float, ...]:
         """``(P, A, S, Q, R, B, 1, max(0, P - knee))``, the order of a coefficient vector.
 
         Without a knee the last is zero: there is no hinge.
         """
-        num_tokens = self.decode_rows + self.chunk_tokens
+        num_tokens = self.decode_requests + self.chunk_tokens
         return (
             float(num_tokens),
             float(self.decode_context + self.chunk_attention),
             float(self.decode_context + self.chunk_context),
             float(self.decode_square + self.chunk_square),
-            float(self.decode_rows + self.chunk_rows),
+            float(self.decode_requests + self.chunk_requests),
             float(self.num_tokens > 1),
             1.0,
             max(0.0, num_tokens - knee) if knee else 0.0,
@@ -138,11 +138,11 @@ class LatencyModel(Protocol):
     def max_tokens(
         self, load: StepLoad, context_tokens: int, limit_tokens: int, budget_s: float
     ) -> int:
-        """Most prompt tokens of one row that fit beside the load within the budget.
+        """Most prompt tokens of one request that fit beside the load within the budget.
 
         Args:
-            load: Rows already in the step.
-            context_tokens: Tokens of the row already in its KV.
+            load: Requests already in the step.
+            context_tokens: Tokens of the request already in its KV.
             limit_tokens: Upper bound, for example what is left of the prompt.
             budget_s: Bound for the whole step.
 
@@ -160,7 +160,7 @@ class Coefficients:
     k_attention: float
     k_context: float
     k_square: float
-    k_row: float
+    k_request: float
     k_constant: float
     k_batch: float = 0.0
     k_hinge: float = 0.0
@@ -184,7 +184,7 @@ class PolynomialModel:
         decode: Fit for steps of decoding requests only.
         prefill: Fit for steps of prefill chunks only.
         mixed: Fit for steps with both.
-        decode_row_steps: Row counts a captured decode graph exists for; a decode-only step is
+        decode_row_steps: Request counts a captured decode graph exists for; a decode-only step is
             padded to the next of them. Empty when nothing is padded.
     """
 
@@ -208,12 +208,12 @@ class PolynomialModel:
 
     def predict(self, load: StepLoad) -> float:
         """Duration of a step with this load, in seconds."""
-        if not load.decode_rows and not load.chunk_rows:
+        if not load.decode_requests and not load.chunk_requests:
             return 0.0
         return self._evaluate(
             load.kind,
-            load.decode_rows,
-            load.chunk_rows,
+            load.decode_requests,
+            load.chunk_requests,
             load.chunk_tokens,
             load.decode_context + load.chunk_attention,
             load.decode_context + load.chunk_context,
@@ -224,9 +224,9 @@ class PolynomialModel:
         """Duration if a decoding request with this much context joined the load."""
         length = context_tokens + 1
         return self._evaluate(
-            StepKind.MIXED if load.chunk_rows else StepKind.DECODE,
-            load.decode_rows + 1,
-            load.chunk_rows,
+            StepKind.MIXED if load.chunk_requests else StepKind.DECODE,
+            load.decode_requests + 1,
+            load.chunk_requests,
             load.chunk_tokens,
             load.decode_context + load.chunk_attention + length,
             load.decode_context + load.chunk_context + length,
@@ -236,7 +236,7 @@ class PolynomialModel:
     def max_tokens(
         self, load: StepLoad, context_tokens: int, limit_tokens: int, budget_s: float
     ) -> int:
-        """Most prompt tokens of one row that fit beside the load.
+        """Most prompt tokens of one request that fit beside the load.
 
         The cost of ``n`` tokens at context ``c`` is ``fixed + b n + a n^2`` with
 
@@ -251,12 +251,12 @@ class PolynomialModel:
             return 0
         if math.isinf(budget_s):
             return limit_tokens
-        k = self.mixed if load.decode_rows else self.prefill
+        k = self.mixed if load.decode_requests else self.prefill
         c = context_tokens
         base_s = self._evaluate(
-            StepKind.MIXED if load.decode_rows else StepKind.PREFILL,
-            load.decode_rows,
-            load.chunk_rows + 1,
+            StepKind.MIXED if load.decode_requests else StepKind.PREFILL,
+            load.decode_requests,
+            load.chunk_requests + 1,
             load.chunk_tokens,
             load.decode_context + load.chunk_attention,
             load.decode_context + load.chunk_context + c,
@@ -268,7 +268,7 @@ class PolynomialModel:
             return 0
         a = k.k_attention + k.k_square
         b = k.k_token + k.k_attention * c + k.k_context + 2.0 * k.k_square * c
-        flat = k.knee - load.decode_rows - load.chunk_tokens if k.k_hinge else math.inf
+        flat = k.knee - load.decode_requests - load.chunk_tokens if k.k_hinge else math.inf
         root = _root(a, b, room_s)
         if root > flat:
             flat = max(0.0, flat)
@@ -281,8 +281,8 @@ class PolynomialModel:
     def _evaluate(  # noqa: PLR0913
         self,
         kind: StepKind,
-        decode_rows: int,
-        chunk_rows: int,
+        decode_requests: int,
+        chunk_requests: int,
         chunk_tokens: int,
         attention: int,
         context: int,
@@ -296,17 +296,17 @@ class PolynomialModel:
             if kind is StepKind.MIXED
             else self.prefill
         )
-        rows = decode_rows
+        requests = decode_requests
         if kind is StepKind.DECODE and self.decode_row_steps:
-            rows = next((step for step in self.decode_row_steps if step >= rows), rows)
+            requests = next((step for step in self.decode_row_steps if step >= requests), requests)
         return (
-            k.k_token * (rows + chunk_tokens)
+            k.k_token * (requests + chunk_tokens)
             + k.k_attention * attention
             + k.k_context * context
             + k.k_square * square
-            + k.k_row * (rows + chunk_rows)
-            + (k.k_batch if batched or rows + chunk_tokens > 1 else 0.0)
-            + (k.k_hinge * max(0.0, rows + chunk_tokens - k.knee) if k.k_hinge else 0.0)
+            + k.k_request * (requests + chunk_requests)
+            + (k.k_batch if batched or requests + chunk_tokens > 1 else 0.0)
+            + (k.k_hinge * max(0.0, requests + chunk_tokens - k.knee) if k.k_hinge else 0.0)
             + k.k_constant
         )
 

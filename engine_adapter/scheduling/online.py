@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from engine_adapter.scheduling.builder import UNBOUNDED_S, PlanBuilder, with_rows
+from engine_adapter.scheduling.builder import UNBOUNDED_S, PlanBuilder, with_requests
 from engine_adapter.scheduling.latency import StepLoad
 from engine_adapter.scheduling.memory import VictimPool
-from engine_adapter.scheduling.queue import RowsByRole
-from engine_adapter.scheduling.request import Phase, RequestRow, pages_for
-from engine_adapter.scheduling.snapshot import ReadyRows, Snapshot
+from engine_adapter.scheduling.queue import RequestsByPhase
+from engine_adapter.scheduling.request import Phase, Request, pages_for
+from engine_adapter.scheduling.snapshot import DecodeReady, Snapshot
 
 # --- What online requests have been like: how long their prompts are, and how often one comes.
 
@@ -39,12 +39,12 @@ class OnlineArrivals:
     def update(self, snapshot: Snapshot) -> None:
         """Take in the online requests that arrived since the last snapshot."""
         newest = self._last_sequence
-        for row in snapshot.online_waiting:
-            if row.sequence > self._last_sequence:
+        for request in snapshot.online_waiting:
+            if request.sequence > self._last_sequence:
                 self._count += 1
                 weight = max(self._weight, 1.0 / self._count)
-                self._mean += weight * (row.prompt_tokens - self._mean)
-                newest = max(newest, row.sequence)
+                self._mean += weight * (request.prompt_tokens - self._mean)
+                newest = max(newest, request.sequence)
         self._last_sequence = newest
 
     @property
@@ -59,7 +59,7 @@ class OnlineArrivals:
 MAX_PROMPTS_WAITING = 32
 
 
-def next_token_slack_s(builder: PlanBuilder, rows: ReadyRows) -> float:
+def next_token_slack_s(builder: PlanBuilder, requests: DecodeReady) -> float:
     """How long a step may last for the next token of every online request that decodes.
 
     A request with ``k`` tokens has two deadlines for the next one:
@@ -72,23 +72,23 @@ def next_token_slack_s(builder: PlanBuilder, rows: ReadyRows) -> float:
 
     Args:
         builder: The step.
-        rows: The online requests that decode.
+        requests: The online requests that decode.
     """
     snapshot = builder.snapshot
     slo = snapshot.slo
     if math.isinf(slo.tpot_s):
         return slo.tbt_s
     slack_s = slo.tbt_s
-    for row in rows.rows:
-        if row.first_token_at_s >= 0.0:
-            num_tokens = row.computed_tokens - row.prompt_tokens + 1
-            due_s = row.first_token_at_s + num_tokens * slo.tpot_s - snapshot.now_s
+    for request in requests.requests:
+        if request.first_token_at_s >= 0.0:
+            num_tokens = request.computed_tokens - request.prompt_tokens + 1
+            due_s = request.first_token_at_s + num_tokens * slo.tpot_s - snapshot.now_s
             slack_s = min(slack_s, builder.budget_of(due_s, builder.pace_quantile))
     return max(slack_s, min(slo.tpot_s, slo.tbt_s))
 
 
 def first_token_slack_s(
-    builder: PlanBuilder, rows: Sequence[RequestRow], share: float = 1.0
+    builder: PlanBuilder, requests: Sequence[Request], share: float = 1.0
 ) -> float:
     """How long a step may last for the first tokens that wait for it; infinite if none does.
 
@@ -99,18 +99,18 @@ def first_token_slack_s(
 
     Args:
         builder: The step, with its online requests taken.
-        rows: Online requests that had prompt tokens left before it, oldest first.
+        requests: Online requests that had prompt tokens left before it, oldest first.
         share: Of the target, what they may take (:class:`.PolicySettings`).
     """
     snapshot = builder.snapshot
     slack_s = math.inf
     left = StepLoad()
     ttft_s = share * snapshot.slo.ttft_s
-    for row in rows[:MAX_PROMPTS_WAITING]:
-        due_s = row.arrival_at_s + ttft_s - snapshot.now_s
-        num_taken, num_tokens = builder.chunk_tokens_of(row), row.remaining_tokens
+    for request in requests[:MAX_PROMPTS_WAITING]:
+        due_s = request.arrival_at_s + ttft_s - snapshot.now_s
+        num_taken, num_tokens = builder.chunk_tokens_of(request), request.remaining_tokens
         if num_taken < num_tokens:
-            left.add_chunk(num_tokens - num_taken, row.start_tokens + num_taken)
+            left.add_chunk(num_tokens - num_taken, request.start_tokens + num_taken)
             due_s -= builder.model.predict(left) + snapshot.overhead_s
         slack_s = min(slack_s, due_s)
     return builder.budget_of(slack_s, builder.first_quantile)
@@ -119,48 +119,48 @@ def first_token_slack_s(
 # --- Steps bounded by a count of tokens instead of a time: what the baselines do.
 
 
-def take_all_decode(builder: PlanBuilder, rows: ReadyRows, victims: VictimPool) -> None:
-    """Take every decoding request; out of pages, the least important rows make room."""
-    ready = builder.untaken(rows)
-    for row in ready.rows[builder.decode_run(ready, UNBOUNDED_S) :]:
-        if row.rid in builder.taken or builder.decode(row, UNBOUNDED_S):
+def take_all_decode(builder: PlanBuilder, requests: DecodeReady, victims: VictimPool) -> None:
+    """Take every decoding request; out of pages, the least important requests make room."""
+    ready = builder.untaken(requests)
+    for request in ready.requests[builder.decode_run(ready, UNBOUNDED_S) :]:
+        if request.rid in builder.taken or builder.decode(request, UNBOUNDED_S):
             continue
-        if victims.make_room(row, builder.decode_pages(row)):
-            builder.decode(row, UNBOUNDED_S)
+        if victims.make_room(request, builder.decode_pages(request)):
+            builder.decode(request, UNBOUNDED_S)
 
 
-def take_prompts(builder: PlanBuilder, rows: Iterable[RequestRow], keep_pages: int) -> None:
-    """Take prompt tokens row after row until the executor's chunk or the pages are used up.
+def take_prompts(builder: PlanBuilder, requests: Iterable[Request], keep_pages: int) -> None:
+    """Take prompt tokens request after request until the executor's chunk or the pages are used up.
 
-    A row without a slot is admitted only if its whole prompt has pages beside ``keep_pages``.
+    A request without a slot is admitted only if its whole prompt has pages beside ``keep_pages``.
     """
-    for row in rows:
+    for request in requests:
         if builder.chunk_left <= 0:
             return
-        if row.rid in builder.taken:
+        if request.rid in builder.taken:
             continue
         keep = 0
-        if not row.holds_slot:
+        if not request.holds_slot:
             keep = keep_pages if builder.snapshot.running or not builder.is_empty else 0
-            if pages_for(row.fill_tokens, builder.page_tokens) > builder.pages_left - keep:
+            if pages_for(request.fill_tokens, builder.page_tokens) > builder.pages_left - keep:
                 return
-        taken = builder.chunk(row, UNBOUNDED_S, keep)
-        if taken == 0 and builder.has_decode and not row.can_mix:
+        taken = builder.chunk(request, UNBOUNDED_S, keep)
+        if taken == 0 and builder.has_decode and not request.can_mix:
             continue  # it waits for a step without decoding requests, those behind it need not
-        if taken < row.remaining_tokens:
+        if taken < request.remaining_tokens:
             return
 
 
-def unblock(builder: PlanBuilder, rows: Iterable[RequestRow], victims: VictimPool) -> None:
+def unblock(builder: PlanBuilder, requests: Iterable[Request], victims: VictimPool) -> None:
     """Half-filled prompts hold every page and nothing runs: the first displaces the others."""
     if not builder.is_empty:
         return
-    for row in rows:
-        if row.phase is not Phase.PREFILL or row.rid in builder.taken:
+    for request in requests:
+        if request.phase is not Phase.PREFILL or request.rid in builder.taken:
             continue
-        tokens = row.start_tokens + min(row.remaining_tokens, builder.chunk_left)
-        pages = pages_for(tokens, builder.page_tokens) - row.device_pages
-        if victims.make_room(row, pages) and builder.chunk(row, UNBOUNDED_S):
+        tokens = request.start_tokens + min(request.remaining_tokens, builder.chunk_left)
+        pages = pages_for(tokens, builder.page_tokens) - request.device_pages
+        if victims.make_room(request, pages) and builder.chunk(request, UNBOUNDED_S):
             return
 
 
@@ -169,7 +169,7 @@ class OnlineFiller:
 
     Args:
         cuts: Prompts beside decoding requests are cut to the gap cap; otherwise to the chunk alone.
-        fetches: The policy fetches rows whose KV is on the host; others compute them again.
+        fetches: The policy fetches requests whose KV is on the host; others compute them again.
         growth_tokens: Output tokens for which pages are kept back, for each online request that
             holds a slot, when another begins: without, those that answer take pages from each
             other again and again.
@@ -184,38 +184,38 @@ class OnlineFiller:
         self._prefilled_alone = False
         self._gap_s = 0.0
 
-    def take(self, builder: PlanBuilder, rows: RowsByRole, victims: VictimPool) -> float:
+    def take(self, builder: PlanBuilder, requests: RequestsByPhase, victims: VictimPool) -> float:
         """Fill the step; nothing offline may have been taken before.
 
         Returns:
             Seconds of the decoding requests' current gap that belong to another step: the prompts'
             step before this one, or the decode step after this one. They are not to be harvested.
         """
-        filling = rows.online_filling(fetches=self._fetches)
-        self._keep_pages = self._growth_tokens * len(rows.online) // builder.page_tokens
-        if filling and rows.online_decode and self._must_separate(builder, rows, filling):
+        filling = requests.online_filling(fetches=self._fetches)
+        self._keep_pages = self._growth_tokens * len(requests.online) // builder.page_tokens
+        if filling and requests.online_decode and self._must_separate(builder, requests, filling):
             self._prefilled_alone = not self._prefilled_alone
             if self._prefilled_alone:
-                decode_s = builder.model.predict(_decode_load(rows.online_decode))
+                decode_s = builder.model.predict(_decode_load(requests.online_decode))
                 self._take_prompts(builder, filling, victims, decode_s)
                 return decode_s
             filling = []
         else:
             self._prefilled_alone = False
         gap_s, self._gap_s = self._gap_s, 0.0
-        take_all_decode(builder, rows.online_decode, victims)
+        take_all_decode(builder, requests.online_decode, victims)
         if filling:
             self._take_prompts(builder, filling, victims, 0.0)
-        victims.foresee(rows.online_decode.rows)
+        victims.foresee(requests.online_decode.requests)
         return gap_s
 
-    def may_leave_out(self, rows: RowsByRole) -> bool:
+    def may_leave_out(self, requests: RequestsByPhase) -> bool:
         """Whether the next step may be one of offline prompts alone.
 
         The online requests all decode, and no other step is part of their gap.
         """
-        all_decode = len(rows.online_decode.rows) == len(rows.online)
-        return all_decode and not rows.online_waiting and self._gap_s == 0.0
+        all_decode = len(requests.online_decode.requests) == len(requests.online)
+        return all_decode and not requests.online_waiting and self._gap_s == 0.0
 
     def leave_out(self) -> None:
         """The step is one of offline prompts: it counts towards the gap of the online requests."""
@@ -228,20 +228,20 @@ class OnlineFiller:
     def _take_prompts(
         self,
         builder: PlanBuilder,
-        filling: list[RequestRow],
+        filling: list[Request],
         victims: VictimPool,
         decode_s: float,
     ) -> None:
         self._make_room(builder, filling, victims)
         budget_s = self._prompt_budget_s(builder, filling[0], decode_s)
-        for row in filling:
-            if row.rid in builder.taken:
+        for request in filling:
+            if request.rid in builder.taken:
                 continue
-            keep = 0 if row.holds_slot else self._keep_pages
-            if builder.chunk_left <= 0 or builder.chunk(row, budget_s, keep) == 0:
+            keep = 0 if request.holds_slot else self._keep_pages
+            if builder.chunk_left <= 0 or builder.chunk(request, budget_s, keep) == 0:
                 break
 
-    def _prompt_budget_s(self, builder: PlanBuilder, oldest: RequestRow, decode_s: float) -> float:
+    def _prompt_budget_s(self, builder: PlanBuilder, oldest: Request, decode_s: float) -> float:
         """The gap cap, unless no token of the oldest prompt fits it or nobody waits for one.
 
         Args:
@@ -255,37 +255,39 @@ class OnlineFiller:
         budget_s = builder.snapshot.slo.tbt_s - decode_s
         return budget_s if builder.chunk_room(oldest, budget_s) > 0 else UNBOUNDED_S
 
-    def _make_room(
-        self, builder: PlanBuilder, filling: list[RequestRow], victims: VictimPool
-    ) -> None:
+    def _make_room(self, builder: PlanBuilder, filling: list[Request], victims: VictimPool) -> None:
         """Ask for the pages and slots of as many prompts as one step can hold."""
         tokens_left = builder.chunk_left
         num_pages = num_slots = 0
-        for row in filling:
+        for request in filling:
             if tokens_left <= 0:
                 break
-            tokens = min(row.remaining_tokens, tokens_left)
+            tokens = min(request.remaining_tokens, tokens_left)
             tokens_left -= tokens
             num_pages += max(
-                0, pages_for(row.start_tokens + tokens, builder.page_tokens) - row.device_pages
+                0,
+                pages_for(request.start_tokens + tokens, builder.page_tokens)
+                - request.device_pages,
             )
             keep = 0
-            if not row.holds_slot:
+            if not request.holds_slot:
                 num_slots += 1
                 keep = self._keep_pages
-            if row.rid in builder.taken or not victims.make_room(row, num_pages + keep, num_slots):
+            if request.rid in builder.taken or not victims.make_room(
+                request, num_pages + keep, num_slots
+            ):
                 break
 
     def _must_separate(
-        self, builder: PlanBuilder, rows: RowsByRole, filling: list[RequestRow]
+        self, builder: PlanBuilder, requests: RequestsByPhase, filling: list[Request]
     ) -> bool:
         """Whether the oldest prompt and the decoding requests cannot or should not share a step."""
         oldest = filling[0]
         if not builder.snapshot.limits.can_mix or not oldest.can_mix:
             return True
-        if not rows.online_decode.can_mix:
+        if not requests.online_decode.can_mix:
             return True
-        decode = _decode_load(rows.online_decode)
+        decode = _decode_load(requests.online_decode)
         prompt, mixed = StepLoad(), decode.copy()
         num_tokens = min(oldest.remaining_tokens, builder.chunk_left)
         start_tokens = oldest.start_tokens
@@ -295,5 +297,5 @@ class OnlineFiller:
         return predict(mixed) > predict(decode) + predict(prompt)
 
 
-def _decode_load(ready: ReadyRows) -> StepLoad:
-    return with_rows(StepLoad(), ready, len(ready.rows))
+def _decode_load(ready: DecodeReady) -> StepLoad:
+    return with_requests(StepLoad(), ready, len(ready.requests))

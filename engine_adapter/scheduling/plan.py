@@ -32,7 +32,7 @@ class SafepointMode(enum.StrEnum):
 class Chunk:
     """Compute the next ``num_tokens`` prompt tokens of ``rid``.
 
-    A row without a slot gets one by being named here.
+    A request without a slot gets one by being named here.
     """
 
     rid: str
@@ -49,10 +49,10 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Prefetch:
+class Restore:
     """Bring host pages ``[from_page, from_page + num_pages)`` of ``rid`` back to the device.
 
-    The first order (``from_page == 0``) also gives the row a slot.
+    The first order (``from_page == 0``) also gives the request a slot.
     """
 
     rid: str
@@ -64,7 +64,7 @@ class Prefetch:
 class Retract:
     """Take device pages of ``rid`` from its end; the first ``keep_tokens`` stay, as does its slot.
 
-    What is not on the host is copied there first. The row is fetched again before it goes on.
+    What is not on the host is copied there first. The request is fetched again before it goes on.
     """
 
     rid: str
@@ -83,19 +83,19 @@ class Safepoints:
 class StepPlan:
     """Everything that changes with one step.
 
-    Applied in this order: retracts, cuts, prefetches, checkpoints, then the forward pass over
-    ``decode`` and ``prefill``. Rows that hold a slot and are named nowhere keep their KV and wait;
-    those among them that decoded or prefilled before are listed in ``parks``.
+    Applied in this order: retracts, cuts, restores, checkpoints, then the forward pass over
+    ``decode`` and ``prefill``. Requests that hold a slot and are named nowhere keep their KV and
+    wait; those among them that decoded or prefilled before are listed in ``parks``.
 
     Attributes:
         step_id: The snapshot's step id.
-        decode: Rows that compute one token, online first.
+        decode: Requests that compute one token, online first.
         prefill: Prompt tokens to compute, online first.
         parks: Slot holders able to run that are left out of this step.
-        retracts: Rows that give up slot and device pages.
-        cuts: Rows that give up their last device pages alone.
+        retracts: Requests that give up slot and device pages.
+        cuts: Requests that give up their last device pages alone.
         checkpoints: Copies to the host pool.
-        prefetches: Copies back from it.
+        restores: Copies back from it.
         safepoints: Armed mode while the step runs.
         predicted_s: Predicted duration.
         budget_s: Bound the plan was filled to; infinite without an SLO bound.
@@ -110,7 +110,7 @@ class StepPlan:
     retracts: tuple[str, ...] = ()
     cuts: tuple[Retract, ...] = ()
     checkpoints: tuple[Checkpoint, ...] = ()
-    prefetches: tuple[Prefetch, ...] = ()
+    restores: tuple[Restore, ...] = ()
     safepoints: Safepoints = Safepoints()
     predicted_s: float = 0.0
     budget_s: float = 0.0
@@ -143,7 +143,7 @@ class StepPlan:
             "retracts": list(self.retracts),
             **({"cuts": [[c.rid, c.keep_tokens] for c in self.cuts]} if self.cuts else {}),
             "checkpoints": [[c.rid, c.from_page, c.num_pages] for c in self.checkpoints],
-            "prefetches": [[p.rid, p.from_page, p.num_pages] for p in self.prefetches],
+            "restores": [[p.rid, p.from_page, p.num_pages] for p in self.restores],
             "safepoints": [str(self.safepoints.mode), self.safepoints.interval_s],
             "predicted_s": self.predicted_s,
             "budget_s": self.budget_s,
@@ -162,7 +162,7 @@ class StepPlan:
             retracts=tuple(plain["retracts"]),
             cuts=tuple(Retract(*cut) for cut in plain.get("cuts", ())),
             checkpoints=tuple(Checkpoint(*order) for order in plain["checkpoints"]),
-            prefetches=tuple(Prefetch(*order) for order in plain["prefetches"]),
+            restores=tuple(Restore(*order) for order in plain["restores"]),
             safepoints=Safepoints(SafepointMode(mode), interval_s),
             predicted_s=plain["predicted_s"],
             budget_s=plain["budget_s"],
@@ -207,8 +207,8 @@ class RunningStep:
         kind: Executor of the step.
         started_at_s: Instant of launch.
         predicted_s: Predicted duration.
-        num_offline_rows: Flex and offline requests in the step.
-        num_online_rows: Online requests in the step.
+        num_offline_requests: Flex and offline requests in the step.
+        num_online_requests: Online requests in the step.
         safepoints: What a stop would do, and how far apart the safepoints are.
         queued_online_tokens: Online prompt tokens that were already waiting at launch and are
             not part of the step.
@@ -219,8 +219,8 @@ class RunningStep:
     kind: StepKind
     started_at_s: float
     predicted_s: float
-    num_offline_rows: int
-    num_online_rows: int
+    num_offline_requests: int
+    num_online_requests: int
     safepoints: Safepoints
     queued_online_tokens: int
     slo: Slo

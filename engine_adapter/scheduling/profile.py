@@ -63,7 +63,7 @@ class Profile:
         decode: Coefficients of decode-only steps.
         prefill: Coefficients of prefill-only steps.
         mixed: Coefficients of mixed steps.
-        decode_row_steps: Row counts of captured decode graphs.
+        decode_row_steps: Request counts of captured decode graphs.
         held_out: Errors on loads the fit had not seen, per step kind.
         num_layers: Decoder layers, for turning safepoint intervals into layers.
         measured_at: ISO instant of the measurement, as given by the profiler.

@@ -3,7 +3,7 @@
 Slot holders: flex before offline, then deadline, then arrival. Waiting requests come sorted in the
 snapshot: the same order, but a retracted request before a new one of its class. On top of that
 every ``1 / min_share``-th admission goes to the batch that was admitted least recently, so that a
-batch with a late deadline still moves. Rows of one batch stay in file order, where they tend to
+batch with a late deadline still moves. Requests of one batch stay in file order, where they tend to
 share a prefix.
 """
 
@@ -14,14 +14,14 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from engine_adapter.scheduling.builder import PlanBuilder
-from engine_adapter.scheduling.request import Phase, RequestClass, RequestRow
-from engine_adapter.scheduling.snapshot import ReadyRows, Snapshot
+from engine_adapter.scheduling.request import Phase, Request, RequestClass
+from engine_adapter.scheduling.snapshot import DecodeReady, Snapshot
 
 # --- A snapshot's slot holders, split once by class and phase.
 
 
 @dataclass(frozen=True, slots=True)
-class RowsByRole:
+class RequestsByPhase:
     """Slot holders by what a step could do with them.
 
     Attributes:
@@ -30,42 +30,42 @@ class RowsByRole:
         online_waiting: Online requests without a slot.
         offline_decode: Flex and offline requests ready for their next token, most important first.
         offline_partial: Flex and offline requests with prompt tokens left, most important first.
-        prefetching: Rows whose KV is coming back, online first.
+        restoring: Requests whose KV is coming back, online first.
         online: Online slot holders.
         offline: All flex and offline slot holders, most important first.
     """
 
-    online_decode: ReadyRows
-    online_partial: list[RequestRow]
-    online_waiting: list[RequestRow]
-    offline_decode: ReadyRows
-    offline_partial: list[RequestRow]
-    prefetching: list[RequestRow]
-    online: list[RequestRow]
-    offline: list[RequestRow]
+    online_decode: DecodeReady
+    online_partial: list[Request]
+    online_waiting: list[Request]
+    offline_decode: DecodeReady
+    offline_partial: list[Request]
+    restoring: list[Request]
+    online: list[Request]
+    offline: list[Request]
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> RowsByRole:
-        """Split the snapshot's rows."""
+    def of(cls, snapshot: Snapshot) -> RequestsByPhase:
+        """Split the snapshot's requests."""
         online, offline = snapshot.online_running, snapshot.offline_running
         online_decode, offline_decode = snapshot.online_ready, snapshot.offline_ready
         waiting = list(snapshot.online_waiting)
-        num_ready = len(online_decode.rows) + len(offline_decode.rows)
+        num_ready = len(online_decode.requests) + len(offline_decode.requests)
         if num_ready == len(online) + len(offline):
             # The usual full step: there is nothing else to look for.
-            rows = online_decode.rows
-            return cls(online_decode, [], waiting, offline_decode, [], [], rows, [*offline])
-        partial = [row for row in online if row.phase is Phase.PREFILL]
-        prefetching = [row for row in (*online, *offline) if row.phase is Phase.PREFETCHING]
-        fetched = [row for row in prefetching if row.request_class is RequestClass.ONLINE]
+            requests = online_decode.requests
+            return cls(online_decode, [], waiting, offline_decode, [], [], requests, [*offline])
+        partial = [request for request in online if request.phase is Phase.PREFILL]
+        restoring = [request for request in (*online, *offline) if request.phase is Phase.RESTORING]
+        fetched = [request for request in restoring if request.request_class is RequestClass.ONLINE]
         return cls(
             online_decode=online_decode,
             online_partial=partial,
             online_waiting=waiting,
             offline_decode=offline_decode,
-            offline_partial=[row for row in offline if row.phase is Phase.PREFILL],
-            prefetching=prefetching,
-            online=online_decode.rows + partial + fetched,
+            offline_partial=[request for request in offline if request.phase is Phase.PREFILL],
+            restoring=restoring,
+            online=online_decode.requests + partial + fetched,
             offline=list(offline),
         )
 
@@ -74,15 +74,17 @@ class RowsByRole:
         """Whether any online request is live."""
         return bool(self.online or self.online_waiting)
 
-    def online_filling(self, *, fetches: bool) -> list[RequestRow]:
+    def online_filling(self, *, fetches: bool) -> list[Request]:
         """Online requests with prompt tokens left, oldest first.
 
         Args:
-            fetches: The policy fetches rows whose KV is on the host: they are not among these.
+            fetches: The policy fetches requests whose KV is on the host: they are not among these.
         """
-        waiting = [row for row in self.online_waiting if not (fetches and row.host_tokens)]
+        waiting = [
+            request for request in self.online_waiting if not (fetches and request.host_tokens)
+        ]
         filling = self.online_partial + waiting
-        filling.sort(key=lambda row: row.sequence)
+        filling.sort(key=lambda request: request.sequence)
         return filling
 
 
@@ -96,7 +98,7 @@ def flex_room(snapshot: Snapshot, max_share: float) -> int:
     allowed = int(max_share * (resources.total_slots - resources.reserved_slots))
     # Flex requests come first among them.
     held = bisect_left(
-        snapshot.offline_running, RequestClass.OFFLINE, key=lambda row: row.request_class
+        snapshot.offline_running, RequestClass.OFFLINE, key=lambda request: request.request_class
     )
     return max(0, allowed - held)
 
@@ -114,67 +116,69 @@ class OfflineOrder:
         self._admissions = 0
         self._last_admitted: dict[str, int] = {}
         self._starved_for: tuple[int, int] = (-1, -1)
-        self._starved_row: RequestRow | None = None
+        self._starved_request: Request | None = None
 
-    def waiting(self, snapshot: Snapshot) -> Iterator[RequestRow]:
+    def waiting(self, snapshot: Snapshot) -> Iterator[Request]:
         """Waiting requests in admission order; stop consuming at the first that does not fit."""
         given: set[str] = set()
         every, asked = self._every, -1
-        for row in snapshot.offline_waiting:
-            # Asked once for each row that is admitted: a step may admit many of them.
+        for request in snapshot.offline_waiting:
+            # Asked once for each request that is admitted: a step may admit many of them.
             if every and self._admissions != asked and (self._admissions + 1) % every == 0:
                 asked = self._admissions
                 starved = self._starved(snapshot, given)
                 if starved is not None and starved.rid not in given:
                     given.add(starved.rid)
                     yield starved
-            if row.rid not in given:
-                given.add(row.rid)
-                yield row
+            if request.rid not in given:
+                given.add(request.rid)
+                yield request
 
-    def admitted(self, row: RequestRow) -> None:
+    def admitted(self, request: Request) -> None:
         """Count an admission."""
         self._admissions += 1
         last = self._last_admitted
-        last.pop(row.batch_id, None)
-        last[row.batch_id] = self._admissions  # the dictionary stays ordered by recency
+        last.pop(request.batch_id, None)
+        last[request.batch_id] = self._admissions  # the dictionary stays ordered by recency
         if len(last) > MAX_REMEMBERED:
             del last[next(iter(last))]
 
-    def _starved(self, snapshot: Snapshot, given: Container[str]) -> RequestRow | None:
-        """First row of the batch admitted least recently; None when there is one batch only.
+    def _starved(self, snapshot: Snapshot, given: Container[str]) -> Request | None:
+        """First request of the batch admitted least recently; None when there is one batch only.
 
-        Rows that were given already have had their chance.
+        Requests that were given already have had their chance.
 
-        Looked up once per change of the queue: the answer stands while the row waits.
+        Looked up once per change of the queue: the answer stands while the request waits.
         """
         state = (snapshot.offline_waiting_version, self._admissions)
         if state != self._starved_for:
             self._starved_for = state
-            left = (row for row in snapshot.offline_waiting if row.rid not in given)
-            self._starved_row = self._find_starved(left)
-        return self._starved_row
+            left = (request for request in snapshot.offline_waiting if request.rid not in given)
+            self._starved_request = self._find_starved(left)
+        return self._starved_request
 
-    def _find_starved(self, rows: Iterable[RequestRow]) -> RequestRow | None:
-        first: dict[str, RequestRow] = {}
-        for row in rows:
-            if row.batch_id not in first and row.phase is not Phase.RETRACTED:
-                first[row.batch_id] = row
+    def _find_starved(self, requests: Iterable[Request]) -> Request | None:
+        first: dict[str, Request] = {}
+        for request in requests:
+            if request.batch_id not in first and request.phase is not Phase.RETRACTED:
+                first[request.batch_id] = request
         if len(first) < 2:
             return None
         last = self._last_admitted
-        return min(first.values(), key=lambda row: (last.get(row.batch_id, 0), row.sequence))
+        return min(
+            first.values(), key=lambda request: (last.get(request.batch_id, 0), request.sequence)
+        )
 
 
-def retracted_rows(rows: Sequence[RequestRow]) -> Iterator[RequestRow]:
+def retracted_requests(requests: Sequence[Request]) -> Iterator[Request]:
     """Retracted requests of a waiting queue in order, without looking at the others."""
     for request_class in (RequestClass.FLEX, RequestClass.OFFLINE):
-        place = bisect_left(rows, request_class, key=lambda row: row.request_class)
-        while place < len(rows):
-            row = rows[place]
-            if row.request_class is not request_class or row.phase is not Phase.RETRACTED:
+        place = bisect_left(requests, request_class, key=lambda request: request.request_class)
+        while place < len(requests):
+            request = requests[place]
+            if request.request_class is not request_class or request.phase is not Phase.RETRACTED:
                 break
-            yield row
+            yield request
             place += 1
 
 
@@ -190,14 +194,15 @@ def retracted_rows(rows: Sequence[RequestRow]) -> Iterator[RequestRow]:
 #   decoding requests come first after a few steps of prompts that left them out.
 
 
-# Steps in a row without anything offline, after which nobody waits for an offline request to end.
+# Steps in a row without anything offline, after which nobody waits for an offline request to
+# end.
 STALLED_STEPS = 16
-# Steps of prompts in a row that decoding requests wait for. Strictly in turn would cost 2 % of the
-# tokens on a CPU: more decoding requests share a step after a few prompts.
+# Steps of prompts in a row that decoding requests wait for. Strictly in turn would cost 2 % of
+# the tokens on a CPU: more decoding requests share a step after a few prompts.
 PATIENT_STEPS = 4
 
 
-class Turns:
+class StepAlternation:
     """What the last step left out, and the next one therefore begins with.
 
     Attributes:
@@ -205,7 +210,7 @@ class Turns:
             came before any other.
         is_refused: The newest turn of such a prompt had no room for it.
         decode_owed: Offline decoding requests were left out for offline prompts a few times in a
-            row.
+            request.
     """
 
     def __init__(self) -> None:
@@ -223,21 +228,21 @@ class Turns:
         """A prompt cannot share the step."""
         self._passed_over = self._passed_over or not builder.has_chunks
 
-    def close(self, builder: PlanBuilder, rows: RowsByRole) -> None:
+    def close(self, builder: PlanBuilder, requests: RequestsByPhase) -> None:
         """The step has its offline requests."""
         self.prompts_owed, self._passed_over = self._passed_over, False
-        moved = builder.num_offline > 0 or not rows.offline
+        moved = builder.num_offline > 0 or not requests.offline
         self._idle_steps = 0 if moved else self._idle_steps + 1
-        self._prompt_steps = self._prompt_steps + 1 if self._is_left_out(builder, rows) else 0
+        self._prompt_steps = self._prompt_steps + 1 if self._is_left_out(builder, requests) else 0
         self.decode_owed = self._prompt_steps >= PATIENT_STEPS
 
-    def _is_left_out(self, builder: PlanBuilder, rows: RowsByRole) -> bool:
+    def _is_left_out(self, builder: PlanBuilder, requests: RequestsByPhase) -> bool:
         """Whether decoding requests wait for a step of prompts; one of many beside online requests.
 
         There is seldom time for all of them there.
         """
         if not builder.has_chunks or not builder.num_offline:
             return False
-        ready, taken = rows.offline_decode.rows, builder.taken
-        num_left = sum(row.rid not in taken for row in ready)
+        ready, taken = requests.offline_decode.requests, builder.taken
+        num_left = sum(request.rid not in taken for request in ready)
         return num_left >= max(1, len(ready) if builder.num_online else 1)

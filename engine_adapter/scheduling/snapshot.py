@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul, sub
 
-from engine_adapter.scheduling.request import RequestClass, RequestRow
+from engine_adapter.scheduling.request import Request, RequestClass
 from engine_adapter.scheduling.targets import Slo
 
-# --- Rows that wait for their next token, with what every step asks of all of them.
+# --- Requests that wait for their next token, with what every step asks of all of them.
 #
 # A full step holds hundreds of decoding requests, and planning, pricing and checking it all need
 # the same few numbers of each. They are read once, when the snapshot is taken.
 
 
 class Column:
-    """One number per row, and what those in front add up to.
+    """One number per request, and what those in front add up to.
 
     Attributes:
-        numbers: In row order.
+        numbers: In request order.
         total: Their sum.
     """
 
@@ -39,51 +39,51 @@ class Column:
             self._sums = [0, *accumulate(self.numbers)]
         return self._sums
 
-    def front(self, num_rows: int) -> int:
-        """What the first ``num_rows`` add up to."""
-        return self.total if num_rows == len(self.numbers) else self.sums[num_rows]
+    def front(self, num_requests: int) -> int:
+        """What the first ``num_requests`` add up to."""
+        return self.total if num_requests == len(self.numbers) else self.sums[num_requests]
 
 
-class ReadyRows:
+class DecodeReady:
     """Decoding requests of one side, online or not, in the order a step takes them.
 
-    Invariant: true of the rows from the snapshot until its plan is applied, since only a port
-    writes rows, and only then.
+    Invariant: true of the requests from the snapshot until its plan is applied, since only a port
+    writes requests, and only then.
 
     Args:
-        rows: The rows.
+        requests: The requests.
         page_tokens: Tokens per device page.
-        before: Ready rows of an earlier snapshot; what never changes is taken from there if the
-            rows are the same.
+        before: Ready requests of an earlier snapshot; what never changes is taken from there if the
+            requests are the same.
 
     Attributes:
-        rows: The rows.
+        requests: The requests.
         rids: Their ids.
         can_mix: Whether all of them may share a step with prefill chunks.
         is_online: Their side; false if there are none.
-        lengths: Tokens of each row with the one it computes next.
+        lengths: Tokens of each request with the one it computes next.
         squares: The squares of the lengths.
-        pages: New device pages each takes; a row that holds too many gives none back.
+        pages: New device pages each takes; a request that holds too many gives none back.
     """
 
-    __slots__ = ("can_mix", "is_online", "lengths", "pages", "rids", "rows", "squares")
+    __slots__ = ("can_mix", "is_online", "lengths", "pages", "requests", "rids", "squares")
 
     rids: tuple[str, ...]
     can_mix: bool
 
     def __init__(
-        self, rows: list[RequestRow], page_tokens: int, before: ReadyRows | None = None
+        self, requests: list[Request], page_tokens: int, before: DecodeReady | None = None
     ) -> None:
-        """Read the rows."""
-        self.rows = rows
-        if before is not None and before.rows == rows:
+        """Read the requests."""
+        self.requests = requests
+        if before is not None and before.requests == requests:
             self.rids, self.can_mix = before.rids, before.can_mix
         else:
-            self.rids = tuple([row.rid for row in rows])
-            self.can_mix = all(row.can_mix for row in rows)
-        self.is_online = bool(rows) and rows[0].request_class is RequestClass.ONLINE
-        lengths = [row.computed_tokens + 1 for row in rows]
-        held = [row.device_pages for row in rows]
+            self.rids = tuple([request.rid for request in requests])
+            self.can_mix = all(request.can_mix for request in requests)
+        self.is_online = bool(requests) and requests[0].request_class is RequestClass.ONLINE
+        lengths = [request.computed_tokens + 1 for request in requests]
+        held = [request.device_pages for request in requests]
         # A page of one token, SGLang's usual size, spares hundreds of divisions.
         whole = lengths if page_tokens == 1 else [-(-num // page_tokens) for num in lengths]
         pages = list(map(sub, whole, held))
@@ -94,11 +94,11 @@ class ReadyRows:
         self.pages = Column(pages)
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.requests)
 
-    def front(self, num_rows: int) -> tuple[int, int]:
-        """What lengths and squares of the first ``num_rows`` add up to."""
-        return self.lengths.front(num_rows), self.squares.front(num_rows)
+    def front(self, num_requests: int) -> tuple[int, int]:
+        """What lengths and squares of the first ``num_requests`` add up to."""
+        return self.lengths.front(num_requests), self.squares.front(num_requests)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class Resources:
         host_free_pages: Host pages not in use.
         total_slots: Request slots of the engine.
         free_slots: Slots nobody holds.
-        reserved_slots: Slots rows that are not online may never hold.
+        reserved_slots: Slots requests that are not online may never hold.
         copy_pages_per_step: Host pages the interconnect can move during one step without
             delaying it, both directions together.
     """
@@ -145,13 +145,13 @@ class EngineLimits:
     """What the executor can do; constant while the engine runs.
 
     Attributes:
-        max_chunk_tokens: Most prompt tokens in one step, all rows together.
-        max_batch_rows: Most rows in one step.
+        max_chunk_tokens: Most prompt tokens in one step, all requests together.
+        max_batch_size: Most requests in one step.
         can_mix: Decoding requests and prefill chunks may share a step.
         prefill_safepoints: A pure-offline prefill step can be aborted between layers.
         decode_safepoints: A step of offline decoding requests alone can be aborted and undone; with
             prompt tokens beside them it is ``prefill_safepoints`` that counts.
-        row_drop: The offline requests of a mixed step can be dropped between layers.
+        request_drop: The offline requests of a mixed step can be dropped between layers.
         cuts: The end of a request's KV can be taken and its beginning kept; the simulator can.
         retracts_in_flight: A request can be retracted while its last result is on its way, which is
             thrown away then: what SGLang does by itself. The simulator can.
@@ -159,11 +159,11 @@ class EngineLimits:
     """
 
     max_chunk_tokens: int = 512
-    max_batch_rows: int = 1 << 30
+    max_batch_size: int = 1 << 30
     can_mix: bool = True
     prefill_safepoints: bool = False
     decode_safepoints: bool = False
-    row_drop: bool = False
+    request_drop: bool = False
     cuts: bool = False
     retracts_in_flight: bool = False
     num_layers: int = 1
@@ -195,8 +195,8 @@ class Snapshot:
         slo: Targets of the online class.
         resources: Pages, slots and copy budget.
         limits: What the executor can do.
-        rows: Every live row by id.
-        running: Rows that hold a slot, in the order they got it.
+        requests: Every live request by id.
+        running: Requests that hold a slot, in the order they got it.
         online_running: The online requests among them, in the same order.
         offline_running: The flex and offline requests among them, sorted by
             :func:`~engine_adapter.scheduling.request.running_key`: most important first.
@@ -215,13 +215,13 @@ class Snapshot:
     slo: Slo
     resources: Resources
     limits: EngineLimits
-    rows: Mapping[str, RequestRow]
-    running: Collection[RequestRow]
-    online_running: Collection[RequestRow]
-    offline_running: Sequence[RequestRow]
-    online_waiting: Collection[RequestRow]
-    offline_waiting: Sequence[RequestRow]
-    online_ready: ReadyRows
-    offline_ready: ReadyRows
+    requests: Mapping[str, Request]
+    running: Collection[Request]
+    online_running: Collection[Request]
+    offline_running: Sequence[Request]
+    online_waiting: Collection[Request]
+    offline_waiting: Sequence[Request]
+    online_ready: DecodeReady
+    offline_ready: DecodeReady
     overhead_s: float = 0.0
     offline_waiting_version: int = 0

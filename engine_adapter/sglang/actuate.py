@@ -1,6 +1,6 @@
-"""Carry a plan out with SGLang's own parts: the only module that moves rows between states.
+"""Carry a plan out with SGLang's own parts: the only module that moves requests between states.
 
-Order, as the plan says: retracts, prefetches, checkpoints, then one batch over the chosen rows.
+Order, as the plan says: retracts, restores, checkpoints, then one batch over the chosen requests.
 Chunks come first in the batch and decoding requests after them, which is SGLang's mixed layout.
 """
 
@@ -22,21 +22,21 @@ from sglang.srt.sampling.penaltylib import (
 from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
 
 from engine_adapter.scheduling.plan import Chunk, StepPlan
-from engine_adapter.scheduling.request import Phase, RequestRow
-from engine_adapter.sglang.rows import ChunkSpan, LaunchedStep, LiveRow
+from engine_adapter.scheduling.request import Phase, Request
+from engine_adapter.sglang.live_requests import ChunkSpan, LaunchedStep, LiveRequest
 
 if TYPE_CHECKING:
     from engine_adapter.sglang.queueing import QueueingScheduler
 
-# --- Decode batches built from requests, so that any subset of rows may run in any step.
+# --- Decode batches built from requests, so that any subset of requests may run in any step.
 #
 # SGLang splits and merges batch objects and keeps the truth in their tensors. Here the truth is in
 # the requests (``kv_committed_len`` and the request slot), and the batch is rebuilt whenever the
-# set of rows changes: parked requests cost nothing, and a resumed row needs no path of its own. A
-# batch whose rows did not change is used again.
+# set of requests changes: parked requests cost nothing, and a resumed request needs no path of its
+# own. A batch whose requests did not change is used again.
 
 
-class DecodeRows:
+class DecodeBatchBuilder:
     """Builds decode batches and keeps the last one."""
 
     def __init__(self, scheduler: QueueingScheduler) -> None:
@@ -45,7 +45,7 @@ class DecodeRows:
         self._last: Any = None
 
     def forget(self) -> None:
-        """Do not use the last batch again: its lengths or rows no longer hold."""
+        """Do not use the last batch again: its lengths or requests no longer hold."""
         self._last = None
 
     def prepare(self, reqs: list[Any]) -> Any:
@@ -98,8 +98,9 @@ class DecodeRows:
 def mix(batch: Any, decode_batch: Any) -> None:
     """Add decoding requests to a prefill batch as one-token chunks.
 
-    SGLang derives the context of these rows from the length of their output, which is right only
-    for rows that ran in the previous step; a row that was parked has no token on its way.
+    SGLang derives the context of these requests from the length of their output, which is right
+    only for requests that ran in the previous step; a request that was parked has no token on its
+    way.
     """
     num_chunks = len(batch.reqs)
     batch.mix_with_running(decode_batch)
@@ -108,10 +109,11 @@ def mix(batch: Any, decode_batch: Any) -> None:
 
 
 def _prepare(batch: Any) -> None:
-    """Let SGLang give every row a KV slot; what it has said so far is told the penalties here.
+    """Let SGLang give every request a KV slot; what it has said so far is told the penalties here.
 
-    SGLang adds a row's newest processed token in every step, which with the overlap loop is the
-    one before the newest: a row that skipped a step would be one token ahead of one that did not.
+    SGLang adds a request's newest processed token in every step, which with the overlap loop is the
+    one before the newest: a request that skipped a step would be one token ahead of one that did
+    not.
     """
     orchestrator = batch.sampling_info.penalizer_orchestrator
     required, orchestrator.is_required = bool(orchestrator.is_required), False
@@ -128,10 +130,10 @@ def _has_penalties(batch: Any) -> bool:
 
 
 def tell_penalties(batch: Any) -> None:
-    """Tell fresh penalizers what the rows have said, whatever steps they ran in.
+    """Tell fresh penalizers what the requests have said, whatever steps they ran in.
 
     As in SGLang that is without the token on its way where there is an overlap loop. A prompt has
-    said nothing, unless it is that of a row that is computed again.
+    said nothing, unless it is that of a request that is computed again.
     """
     orchestrator = batch.sampling_info.penalizer_orchestrator
     if not orchestrator.is_required:
@@ -176,36 +178,36 @@ DECODE = Phase.DECODE
 def actuate(scheduler: QueueingScheduler, plan: StepPlan) -> LaunchedStep | None:
     """Bring the engine from the snapshot's state to the plan's; None if nothing is computed."""
     if plan.retracts:
-        retract_rows(scheduler, plan.retracts)
-    if plan.prefetches:
-        scheduler.runtime.prefetcher.prefetch(plan.prefetches, scheduler.runtime.rows)
+        retract_requests(scheduler, plan.retracts)
+    if plan.restores:
+        scheduler.runtime.restorer.restore(plan.restores, scheduler.runtime.requests)
     if plan.checkpoints:
-        scheduler.runtime.checkpointer.checkpoint(plan.checkpoints, scheduler.runtime.rows)
+        scheduler.runtime.checkpointer.checkpoint(plan.checkpoints, scheduler.runtime.requests)
     return _compose(scheduler, plan)
 
 
-def retract_rows(scheduler: QueueingScheduler, rids: tuple[str, ...]) -> None:
-    """Take slot and device pages away from these rows and queue them again.
+def retract_requests(scheduler: QueueingScheduler, rids: tuple[str, ...]) -> None:
+    """Take slot and device pages away from these requests and queue them again.
 
-    A row whose result is still on its way is retracted after that result: its last token would be
-    lost otherwise.
+    A request whose result is still on its way is retracted after that result: its last token would
+    be lost otherwise.
     """
-    if any((live := scheduler.runtime.rows.get(rid)) and live.pending for rid in rids):
+    if any((live := scheduler.runtime.requests.get(rid)) and live.pending for rid in rids):
         scheduler.process_pending_results()
     for rid in rids:
-        live = scheduler.runtime.rows.get(rid)
-        if live is not None and live.row.holds_slot and not live.req.finished():
+        live = scheduler.runtime.requests.get(rid)
+        if live is not None and live.request.holds_slot and not live.req.finished():
             _retract(scheduler, live)
-    scheduler.runtime.decode_rows.forget()
+    scheduler.runtime.decode_requests.forget()
 
 
-def _retract(scheduler: QueueingScheduler, live: LiveRow) -> None:
+def _retract(scheduler: QueueingScheduler, live: LiveRequest) -> None:
     req = live.req
     if req.input_token_logprobs is not None:
         # Half of the prompt's log-probabilities, which SGLang forgets here: all of it is computed
-        # again, since a row that went on from its KV would have the other half alone.
+        # again, since a request that went on from its KV would have the other half alone.
         scheduler.runtime.checkpointer.forget(live)
-    elif live.row.phase is not Phase.PREFETCHING:
+    elif live.request.phase is not Phase.RESTORING:
         scheduler.runtime.checkpointer.park_tail(live)
     live.had_tokens = max(live.had_tokens, req.kv_committed_len)
     release_req(
@@ -217,9 +219,9 @@ def _retract(scheduler: QueueingScheduler, live: LiveRow) -> None:
         tree_cache=scheduler.tree_cache,
         hisparse_coordinator=None,
     )
-    scheduler.runtime.rows.retract(live)
-    # A row whose KV is lost is prefilled with everything it has said; the last chunk goes on.
-    live.row.fill_tokens = len(req.origin_input_ids) + len(req.output_ids)
+    scheduler.runtime.requests.retract(live)
+    # A request whose KV is lost is prefilled with everything it has said; the last chunk goes on.
+    live.request.fill_tokens = len(req.origin_input_ids) + len(req.output_ids)
     scheduler.waiting_queue.append(req)
     req.time_stats.set_wait_queue_entry_time()
     scheduler.runtime.counters.retracts += 1
@@ -240,16 +242,18 @@ def settle(scheduler: QueueingScheduler, step: LaunchedStep) -> None:
 
 
 def _compose(scheduler: QueueingScheduler, plan: StepPlan) -> LaunchedStep | None:
-    grown: list[RequestRow] = []
+    grown: list[Request] = []
     taken = [_take_chunk(scheduler, chunk, grown) for chunk in plan.prefill]
-    for row in grown:  # only now: what is expected of a row must not change under its plan
-        scheduler.expect_hits_again(row)
+    for request in grown:  # only now: what is expected of a request must not change under its plan
+        scheduler.expect_hits_again(request)
     chunks = [span for span in taken if span is not None]
     decodes, ends = _take_decodes(scheduler, plan)
     if not chunks and not decodes:
         return None
     decode_batch = (
-        scheduler.runtime.decode_rows.prepare([live.req for live in decodes]) if decodes else None
+        scheduler.runtime.decode_requests.prepare([live.req for live in decodes])
+        if decodes
+        else None
     )
     batch = decode_batch
     if chunks:
@@ -259,77 +263,82 @@ def _compose(scheduler: QueueingScheduler, plan: StepPlan) -> LaunchedStep | Non
     return LaunchedStep(plan, batch, chunks, decodes, ends)
 
 
-def _take_decodes(scheduler: QueueingScheduler, plan: StepPlan) -> tuple[list[LiveRow], list[int]]:
+def _take_decodes(
+    scheduler: QueueingScheduler, plan: StepPlan
+) -> tuple[list[LiveRequest], list[int]]:
     """The decoding requests not ended since the snapshot, and their KV lengths with this step.
 
-    Only a retract processes results between snapshot and step, so only then a row can have ended.
+    Only a retract processes results between snapshot and step, so only then a request can have
+    ended.
     """
-    # Hundreds of rows in a full step: few passes, each without a branch.
-    by_id, page_size = scheduler.runtime.rows.by_id, scheduler.page_size
+    # Hundreds of requests in a full step: few passes, each without a branch.
+    by_id, page_size = scheduler.runtime.requests.by_id, scheduler.page_size
     if plan.retracts:
         found = [by_id[rid] for rid in plan.decode if rid in by_id]
         lives = [
-            live for live in found if live.req.finished_reason is None and live.row.phase is DECODE
+            live
+            for live in found
+            if live.req.finished_reason is None and live.request.phase is DECODE
         ]
     else:
         lives = [by_id[rid] for rid in plan.decode if rid in by_id]
     ends = [live.req.kv_committed_len + 1 for live in lives]
     pages = ends if page_size == 1 else [-(-end // page_size) for end in ends]
     for live, end, num_pages in zip(lives, ends, pages, strict=True):
-        row = live.row
-        row.computed_tokens = end
-        row.device_pages = num_pages
+        request = live.request
+        request.computed_tokens = end
+        request.device_pages = num_pages
     return lives, ends
 
 
 def _take_chunk(
-    scheduler: QueueingScheduler, chunk: Chunk, grown: list[RequestRow]
+    scheduler: QueueingScheduler, chunk: Chunk, grown: list[Request]
 ) -> ChunkSpan | None:
-    """Reserve the next prompt tokens of a row; a waiting request gets slot and prefix here.
+    """Reserve the next prompt tokens of a request; a waiting request gets slot and prefix here.
 
-    ``grown`` is told of rows whose prefix hit is longer than the plan knew.
+    ``grown`` is told of requests whose prefix hit is longer than the plan knew.
     """
-    live = scheduler.runtime.rows.get(chunk.rid)
+    live = scheduler.runtime.requests.get(chunk.rid)
     if live is None or live.req.finished() or live.req.to_finish is not None:
         # SGLang ends an aborted prompt only with its last chunk; here it is reaped before.
         return None
-    req, row = live.req, live.row
-    fresh, expected = not row.holds_slot, row.cached_tokens
+    req, request = live.req, live.request
+    fresh, expected = not request.holds_slot, request.cached_tokens
     # Pages were promised up to here; a prefix hit the plan did not know of locks pages too.
-    promised_end = row.start_tokens + chunk.num_tokens
+    promised_end = request.start_tokens + chunk.num_tokens
     if fresh:
         req.init_next_round_input(scheduler.tree_cache)
-        row.cached_tokens = len(req.prefix_indices)
-        if row.cached_tokens > expected:
-            grown.append(row)
-        if row.cached_tokens >= promised_end:
+        request.cached_tokens = len(req.prefix_indices)
+        if request.cached_tokens > expected:
+            grown.append(request)
+        if request.cached_tokens >= promised_end:
             return None  # more is cached than the plan meant to compute: plan it again
         scheduler.tree_cache.inc_lock_ref(req.last_node)
-        scheduler.runtime.rows.start(live, Phase.PREFILL)
+        scheduler.runtime.requests.start(live, Phase.PREFILL)
         # It is computed anew, so what the host holds of it is over: a tail page kept there would
         # stand before pages checkpointed later, half filled.
         scheduler.runtime.checkpointer.forget(live)
     else:
         req.init_next_round_input()
     start = len(req.prefix_indices)
-    end = min(start + chunk.num_tokens, promised_end, row.fill_tokens)
+    end = min(start + chunk.num_tokens, promised_end, request.fill_tokens)
     span = ChunkSpan(
         live,
         start,
         end,
         fresh=fresh,
-        middle=end < row.fill_tokens,
+        middle=end < request.fill_tokens,
         cached_tokens=req.cached_tokens,
         already_computed=req.already_computed,
         breakdown_computed=req._cache_breakdown_computed,
     )
-    row.computed_tokens = end
-    row.device_pages = -(-end // scheduler.page_size)
+    request.computed_tokens = end
+    request.device_pages = -(-end // scheduler.page_size)
     req.set_extend_range(start, end)
     if span.middle:
         req.inflight_middle_chunks += 1
     else:
-        row.phase = Phase.DECODE
+        request.phase = Phase.DECODE
     return span
 
 
@@ -349,7 +358,7 @@ def _prefill_batch(scheduler: QueueingScheduler, chunks: list[ChunkSpan]) -> Any
         scheduler.spec_algorithm,
     )
     batch.prepare_for_extend()
-    tell_penalties(batch)  # of what rows that are computed again have said
+    tell_penalties(batch)  # of what requests that are computed again have said
     batch.prefill_stats = PrefillStats(
         log_input_tokens=sum(span.end - span.start for span in chunks),
         log_hit_tokens=sum(span.start for span in chunks if span.fresh),
@@ -361,19 +370,20 @@ def _prefill_batch(scheduler: QueueingScheduler, chunks: list[ChunkSpan]) -> Any
     return batch
 
 
-# --- Undo what a step reserved for a row whose work was thrown away.
+# --- Undo what a step reserved for a request whose work was thrown away.
 #
-# The pass wrote garbage, or nothing, into the slots ``[start, end)`` of the row. Everything before
-# ``start`` is intact, so the row keeps it and its slot, and the next step computes the same tokens
-# again. Only a row that got its slot in this very step goes back to the waiting queue.
+# The pass wrote garbage, or nothing, into the slots ``[start, end)`` of the request. Everything
+# before ``start`` is intact, so the request keeps it and its slot, and the next step computes the
+# same tokens again. Only a request that got its slot in this very step goes back to the waiting
+# queue.
 #
 # Kernels of a stopped pass may still be running on CUDA: slots given back here are written again
 # only by later work on the same stream; copies on other streams wait for an event.
 
 
 def undo_positions(scheduler: QueueingScheduler, step: LaunchedStep, positions: list[int]) -> None:
-    """Undo the rows at these batch positions of ``step``."""
-    requeued: list[LiveRow] = []
+    """Undo the requests at these batch positions of ``step``."""
+    requeued: list[LiveRequest] = []
     for i in positions:
         span = step.spans[i]
         step.dropped.add(i)
@@ -387,15 +397,15 @@ def undo_positions(scheduler: QueueingScheduler, step: LaunchedStep, positions: 
             if span.fresh:
                 _release_slot(scheduler, req)
                 phase = Phase.RETRACTED if req.retracted_stain else Phase.WAITING
-                scheduler.runtime.rows.undo_start(span.live, phase)
-                span.live.row.cached_tokens = span.start
+                scheduler.runtime.requests.undo_start(span.live, phase)
+                span.live.request.cached_tokens = span.start
                 requeued.append(span.live)
                 continue
-            span.live.row.phase = Phase.PREFILL
+            span.live.request.phase = Phase.PREFILL
         else:
             req.decode_batch_idx -= 1
-        span.live.row.computed_tokens = span.start
-        span.live.row.device_pages = -(-span.start // scheduler.page_size)
+        span.live.request.computed_tokens = span.start
+        span.live.request.device_pages = -(-span.start // scheduler.page_size)
     scheduler.waiting_queue[:0] = [live.req for live in requeued]
 
 
@@ -422,7 +432,7 @@ def _undo_chunk(req: Any, span: ChunkSpan) -> None:
 
 
 def _release_slot(scheduler: QueueingScheduler, req: Any) -> None:
-    """The row started in this step: unlock its prefix and give the slot back."""
+    """The request started in this step: unlock its prefix and give the slot back."""
     scheduler.tree_cache.dec_lock_ref(req.last_node)
     scheduler.req_to_token_pool.free(req)
     req.kv = None

@@ -3,9 +3,9 @@
 One iteration of SGLang's loop, normal or overlapped, with what is ours marked::
 
     receive            * from the monitor's queue
-    get_next_batch     * settle last step, reap aborted rows, snapshot, plan, check, actuate
+    get_next_batch     * settle last step, reap aborted requests, snapshot, plan, check, actuate
     run_batch          * publish to the monitor, arm safepoints; a stop is undone here
-    process results    * rows of a stopped step left out, outcome to the driver
+    process results    * requests of a stopped step left out, outcome to the driver
 
 Everything else, from tokenized input to streamed output, is SGLang's.
 """
@@ -25,8 +25,8 @@ from engine_adapter.scheduling.plan import Outcome, SafepointMode
 from engine_adapter.scheduling.request import Phase
 from engine_adapter.sglang.actuate import actuate, settle, undo_positions
 from engine_adapter.sglang.cuda_pass import host_computes
+from engine_adapter.sglang.live_requests import LaunchedStep
 from engine_adapter.sglang.queueing import QueueingScheduler
-from engine_adapter.sglang.rows import LaunchedStep
 from engine_adapter.sglang.safepoints import StepStopped
 
 logger = logging.getLogger(__name__)
@@ -54,10 +54,10 @@ class CoServingScheduler(QueueingScheduler):
         self.sync_queue()
         self.reap_aborted()
         self._note_parked(())
-        step = self._plan_step() if len(self.runtime.rows) else None
+        step = self._plan_step() if len(self.runtime.requests) else None
         copied_s = self._copies_cpu_s() - copied_s
         self.runtime.counters.plan_cpu_s += time.thread_time() - started_s - copied_s
-        if step is None and len(self.runtime.rows) and not self._has_pending_result():
+        if step is None and len(self.runtime.requests) and not self._has_pending_result():
             self.wait_for_work(0.005)
         self._next_step = step
         return NextBatchPlan(
@@ -65,7 +65,7 @@ class CoServingScheduler(QueueingScheduler):
         )
 
     def _copies_cpu_s(self) -> float:
-        return float(self.runtime.checkpointer.cpu_s + self.runtime.prefetcher.cpu_s)
+        return float(self.runtime.checkpointer.cpu_s + self.runtime.restorer.cpu_s)
 
     def _plan_step(self) -> LaunchedStep | None:
         plan = None
@@ -83,7 +83,7 @@ class CoServingScheduler(QueueingScheduler):
     def _note_parked(self, rids: tuple[str, ...]) -> None:
         """The newest step leaves these out."""
         self.runtime.parked = frozenset(rids)
-        self.runtime.counters.parked_rows = len(self.runtime.parked)
+        self.runtime.counters.parked_requests = len(self.runtime.parked)
 
     def _measure(self) -> None:
         """Run a cell of the profile unless a first token waits; switch when the last one is done.
@@ -91,8 +91,8 @@ class CoServingScheduler(QueueingScheduler):
         Every rank counts the same steps, and so runs the same cells at the same time.
         """
         waiting = any((req.priority or 0) >= 0 for req in self.waiting_queue)
-        online = [live.row for live in self.runtime.rows if live.is_online]
-        if waiting or any(row.phase is not Phase.DECODE for row in online):
+        online = [live.request for live in self.runtime.requests if live.is_online]
+        if waiting or any(request.phase is not Phase.DECODE for request in online):
             return
         if online and not self.runtime.profiler.is_turn_beside_online():
             return
@@ -149,14 +149,14 @@ class CoServingScheduler(QueueingScheduler):
             self._note_stop(step, stop.layer)
             self.runtime.counters.aborts += 1
             undo_positions(self, step, list(range(len(step.lives))))
-            self.runtime.decode_rows.forget()
+            self.runtime.decode_requests.forget()
             result = StoppedResult()
         else:
             if self.runtime.safepoints.dropped_at_layer is not None:
                 self._note_stop(step, self.runtime.safepoints.dropped_at_layer)
                 self.runtime.counters.drops += 1
                 undo_positions(self, step, step.offline_positions)
-                self.runtime.decode_rows.forget()
+                self.runtime.decode_requests.forget()
         finally:
             self.runtime.counters.step_cpu_s += time.thread_time() - cpu_s
             self.runtime.safepoints.disarm()
@@ -194,12 +194,12 @@ class CoServingScheduler(QueueingScheduler):
     def _note_stop(self, step: LaunchedStep, layer: int) -> None:
         step.stopped_at_layer = layer
         safepoints = self.runtime.safepoints
-        # Not now: a pass that lost rows has gone on with the others.
+        # Not now: a pass that lost requests has gone on with the others.
         step.flag_to_stop_s = safepoints.gave_way_at_s - safepoints.word.raised_at_s
         self.runtime.counters.stopped(layer, step.flag_to_stop_s, len(step.offline_positions))
 
     def _relay_forward_payload(self, future_indices: Any, batch_result: Any) -> None:
-        """Relay sampled tokens by request slot, but not those of rows that were cut out.
+        """Relay sampled tokens by request slot, but not those of requests that were cut out.
 
         A cut decoding request computes the same token again: its input must stay where it is.
         """
@@ -216,7 +216,7 @@ class CoServingScheduler(QueueingScheduler):
     # --- results ---------------------------------------------------------------------------
 
     def process_batch_result(self, batch: Any, result: Any) -> None:
-        """Hand the kept rows to SGLang and report the step."""
+        """Hand the kept requests to SGLang and report the step."""
         step = self._launched.pop(batch.forward_iter, None)
         if step is None:
             super().process_batch_result(batch, result)
@@ -237,19 +237,19 @@ class CoServingScheduler(QueueingScheduler):
         now_s, slo = time.monotonic(), self.runtime.snapshots.slo
         for live in [step.lives[i] for i in kept]:
             live.processed()
-            if live.is_online and len(live.req.output_ids) > live.row.output_tokens:
-                times_s = now_s, live.row.arrival_at_s, live.last_token_at_s
+            if live.is_online and len(live.req.output_ids) > live.request.output_tokens:
+                times_s = now_s, live.request.arrival_at_s, live.last_token_at_s
                 self.runtime.attained.token(*times_s)
                 self.runtime.isolation.token(*times_s, slo)
                 if live.last_token_at_s is not None:
                     step.online_gap_s = max(step.online_gap_s, now_s - live.last_token_at_s)
                 else:
-                    live.row.first_token_at_s = now_s
+                    live.request.first_token_at_s = now_s
                 live.last_token_at_s = now_s
-            live.row.output_tokens = len(live.req.output_ids)
+            live.request.output_tokens = len(live.req.output_ids)
             if live.req.finished():
                 self.learn_length(live)
-                self.forget_row(live)
+                self.forget_request(live)
         self._finish_step(step)
 
     def _finish_step(self, step: LaunchedStep) -> None:
@@ -281,7 +281,7 @@ class CoServingScheduler(QueueingScheduler):
 
 
 def _can_cut(batch: Any) -> bool:
-    """Rows can be cut out only where every per-row value of the pass is known to us."""
+    """Requests can be cut out only where every per-request value of the pass is known to us."""
     masks = batch.sampling_info.return_sampling_masks
     return not (
         batch.return_logprob or batch.return_hidden_states or batch.has_grammar or any(masks or ())
@@ -289,7 +289,7 @@ def _can_cut(batch: Any) -> bool:
 
 
 def _leave_out(batch: Any, result: Any, kept: list[int]) -> None:
-    """Make SGLang's result processing see only the kept rows.
+    """Make SGLang's result processing see only the kept requests.
 
     ``batch`` is a copy of its own with the overlap loop and no longer used without it.
     """

@@ -176,11 +176,11 @@ def eager_when_armed(model_runner: Any, is_armed: Callable[[], bool]) -> None:
     graphs.can_run_graph = lambda forward_batch: not is_armed() and can_run(forward_batch)
 
 
-def captured_rows(model_runner: Any) -> tuple[int, ...]:
+def captured_batch_sizes(model_runner: Any) -> tuple[int, ...]:
     """Row counts of the captured decode graphs, which no safepoint can stop; empty without any."""
     emulated = emulated_pass(model_runner)
     if emulated is not None:
-        return tuple(emulated.row_buckets)
+        return tuple(emulated.batch_size_buckets)
     graphs = getattr(model_runner, "decode_cuda_graph_runner", None)
     if model_runner.device != "cuda" or graphs is None:
         return ()

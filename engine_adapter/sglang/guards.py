@@ -129,9 +129,9 @@ class _Count:
 
 # --- Structured output that cannot stop the engine: stock SGLang can be ended by one request.
 #
-# - A schema nothing can satisfy leaves a row without a single allowed token; sampling from such a
-#   row raises, and the exception ends the scheduler. Here the row is opened instead: whatever is
-#   sampled then breaks the grammar, and SGLang ends that request alone.
+# - A schema nothing can satisfy leaves a request without a single allowed token; sampling from such
+#   a request raises, and the exception ends the scheduler. Here the request is opened instead:
+#   whatever is sampled then breaks the grammar, and SGLang ends that request alone.
 # - Compiling a huge grammar takes minutes on every core. Here it is refused by its size, and the
 #   compiler gets few threads.
 
@@ -183,9 +183,9 @@ def _never_empty(fill: Callable[[Any, Any, int], None]) -> Callable[[Any, Any, i
     @functools.wraps(fill)
     def wrapped(self: Any, vocab_mask: Any, idx: int) -> None:
         fill(self, vocab_mask, idx)
-        row = vocab_mask[idx]
-        if not row.any():
-            row.fill_(_ALL_ALLOWED)
+        request = vocab_mask[idx]
+        if not request.any():
+            request.fill_(_ALL_ALLOWED)
 
     return wrapped
 
@@ -193,9 +193,9 @@ def _never_empty(fill: Callable[[Any, Any, int], None]) -> Callable[[Any, Any, i
 # --- Seeds: the same request with a seed gives the same answer beside any others.
 #
 # Stock SGLang looks at a request's seed only where the whole engine samples deterministically, by a
-# kernel for GPUs. With torch's own sampling (any CPU engine) a seeded row is drawn here, from its
-# own probabilities by a number made of its seed and its place in the sequence alone. So neither
-# neighbours nor a preemption turn it; rows without a seed are drawn as before. Other sampling
+# kernel for GPUs. With torch's own sampling (any CPU engine) a seeded request is drawn here, from
+# its own probabilities by a number made of its seed and its place in the sequence alone. So neither
+# neighbours nor a preemption turn it; requests without a seed are drawn as before. Other sampling
 # backends take no seeds, and the service refuses them there.
 
 NO_SEED: Final = -(1 << 63)
@@ -210,7 +210,7 @@ def honour_seeds() -> None:
     made: Any = SamplingBatchInfo
     made.from_schedule_batch = classmethod(_with_seeds(SamplingBatchInfo.from_schedule_batch))
     sampler: Any = Sampler
-    sampler._sample_from_probs = _seeded_rows_apart(sampler._sample_from_probs)
+    sampler._sample_from_probs = _seeded_apart(sampler._sample_from_probs)
 
 
 def _with_seeds(make: Callable[..., Any]) -> Callable[..., Any]:
@@ -220,7 +220,8 @@ def _with_seeds(make: Callable[..., Any]) -> Callable[..., Any]:
 
         info = make(batch, vocab_size)
         if info.sampling_seed is None and get_server_args().sampling_backend == BACKEND:
-            # Merged batches need a value for each row, so there is one for those without a seed.
+            # Merged batches need a value for each request, so there is one for those without a
+            # seed.
             seeds = [_seed_of(req.sampling_params.sampling_seed) for req in batch.reqs]
             info.sampling_seed = torch.tensor(seeds, dtype=torch.int64, device=batch.device)
         return info
@@ -232,8 +233,8 @@ def _seed_of(seed: int | None) -> int:
     return NO_SEED if seed is None else max(seed, NO_SEED + 1)
 
 
-def _seeded_rows_apart(sample: Callable[..., Any]) -> Callable[..., Any]:
-    """`_sample_from_probs`, by which every row is drawn, and then those with a seed by it."""
+def _seeded_apart(sample: Callable[..., Any]) -> Callable[..., Any]:
+    """`_sample_from_probs`, by which every request is drawn, and then those with a seed by it."""
 
     @functools.wraps(sample)
     def wrapped(self: Any, probs: Any, info: Any, positions: Any, simple: bool) -> Any:
@@ -242,29 +243,33 @@ def _seeded_rows_apart(sample: Callable[..., Any]) -> Callable[..., Any]:
         seeds = info.sampling_seed
         if seeds is None or get_server_args().enable_deterministic_inference:
             return sample(self, probs, info, positions, simple)
-        rows = (seeds != NO_SEED).nonzero().view(-1).tolist()
-        chosen = {row: _chosen(probs[row], info, row, int(positions[row])) for row in rows}
+        requests = (seeds != NO_SEED).nonzero().view(-1).tolist()
+        chosen = {
+            request: _chosen(probs[request], info, request, int(positions[request]))
+            for request in requests
+        }
         info.sampling_seed = None
         try:
             ids = sample(self, probs, info, positions, simple)
         finally:
             info.sampling_seed = seeds
-        for row, token in chosen.items():
-            ids[row] = token
+        for request, token in chosen.items():
+            ids[request] = token
         return ids
 
     return wrapped
 
 
-def _chosen(probs: Any, info: Any, row: int, position: int) -> int:
-    """The token of one row: the one whose share of [0, 1) holds its number.
+def _chosen(probs: Any, info: Any, request: int, position: int) -> int:
+    """The token of one request: the one whose share of [0, 1) holds its number.
 
-    Which filters the row asks for decides the order of the shares, never those of other rows.
+    Which filters the request asks for decides the order of the shares, never those of other
+    requests.
     """
     import torch
 
-    top_k, top_p = int(info.top_ks[row]), float(info.top_ps[row])
-    min_p = float(info.min_ps[row])
+    top_k, top_p = int(info.top_ks[request]), float(info.top_ps[request])
+    min_p = float(info.min_ps[request])
     tokens = None
     shares = probs.double()
     if top_k < len(probs) or top_p < 1 or min_p > 0:
@@ -274,7 +279,7 @@ def _chosen(probs: Any, info: Any, row: int, position: int) -> int:
         out[top_k:] = True
         shares = shares.masked_fill(out, 0.0)
     ends = shares.cumsum(0)
-    at = seeded_number(int(info.sampling_seed[row]), position) * ends[-1]
+    at = seeded_number(int(info.sampling_seed[request]), position) * ends[-1]
     index = int(torch.searchsorted(ends, at, right=True))
     return index if tokens is None else int(tokens[index])
 
@@ -289,7 +294,7 @@ def seeded_number(seed: int, position: int) -> float:
 #
 # SGLang tells a token's text, and as its `bytes` the UTF-8 of that text. Of a token that holds part
 # of a character the text is the replacement character, and its three bytes say nothing. OpenAI's
-# `bytes` are the token's own, so that a reader may join them (contract row E-12).
+# `bytes` are the token's own, so that a reader may join them (contract request E-12).
 
 TOKEN_TEXTS: Final = (
     "sglang.srt.managers.tokenizer_manager.TokenizerManager.detokenize_logprob_tokens"

@@ -15,10 +15,10 @@ from sglang.srt.mem_cache.radix_cache import RadixKey
 
 from coserve_kernels.launch import page_mover
 from engine_adapter.scheduling.host_ledger import HostLedger
-from engine_adapter.scheduling.plan import Checkpoint, Prefetch
+from engine_adapter.scheduling.plan import Checkpoint, Restore
 from engine_adapter.scheduling.request import Phase
 from engine_adapter.sglang.cuda_pass import pass_stream
-from engine_adapter.sglang.rows import LiveRow, LiveRows
+from engine_adapter.sglang.live_requests import LiveRequest, LiveRequests
 
 if TYPE_CHECKING:
     from engine_adapter.sglang.queueing import QueueingScheduler
@@ -110,15 +110,16 @@ class HostPool:
 #
 # Only pages completed since the last call are copied (ConServe v1 section 4.4, v2 section 4.4), so
 # a retract copies nothing but the tail of less than one page: the device pages are free at once.
-# With the tail on the host the row later resumes as a decoding request, bit for bit where it was.
+# With the tail on the host the request later resumes as a decoding request, bit for bit where it
+# was.
 #
-#     KV of a row    |page 0|page 1|page 2|tail |
+#     KV of a request    |page 0|page 1|page 2|tail |
 #     while running  | host | host |      |     |   checkpoint() copies page 2 when ordered
 #     at a retract   | host | host | host |host |   park_tail() adds the last, partly filled page
 
 
 class Checkpointer:
-    """Copies pages of live rows to the host pool.
+    """Copies pages of live requests to the host pool.
 
     Attributes:
         num_pages_stored: Pages copied so far, tails included.
@@ -126,14 +127,14 @@ class Checkpointer:
     """
 
     def __init__(self, scheduler: QueueingScheduler, pool: HostPool) -> None:
-        """Checkpoint rows of this scheduler into ``pool``."""
+        """Checkpoint requests of this scheduler into ``pool``."""
         self._scheduler = scheduler
         self._pool = pool
         self.num_pages_stored = 0
         self.cpu_s = 0.0
 
-    def checkpoint(self, orders: tuple[Checkpoint, ...], rows: LiveRows) -> None:
-        """Copy the ordered pages; a row that is gone or a full pool skips its order."""
+    def checkpoint(self, orders: tuple[Checkpoint, ...], requests: LiveRequests) -> None:
+        """Copy the ordered pages; a request that is gone or a full pool skips its order."""
         if not orders:
             return
         started_s = time.thread_time()
@@ -141,9 +142,9 @@ class Checkpointer:
         pages: list[int] = []
         ledger = self._pool.ledger
         for order in orders:
-            live = rows.get(order.rid)
+            live = requests.get(order.rid)
             held = ledger.held(order.rid)
-            if live is None or not live.row.holds_slot or order.from_page != held:
+            if live is None or not live.request.holds_slot or order.from_page != held:
                 continue
             last_page = min(order.from_page + order.num_pages, _written(live) // HOST_PAGE_TOKENS)
             new = ledger.extend(order.rid, last_page - order.from_page)
@@ -152,21 +153,21 @@ class Checkpointer:
             begin, end = order.from_page * HOST_PAGE_TOKENS, last_page * HOST_PAGE_TOKENS
             slots.append(self._slots(live, begin, end))
             pages += new
-            live.row.host_tokens = end
-            live.row.host_pages = last_page
+            live.request.host_tokens = end
+            live.request.host_pages = last_page
         if pages:
             self._pool.store(torch.cat(slots), pages)
             self.num_pages_stored += len(pages)
         self.cpu_s += time.thread_time() - started_s
 
-    def park_tail(self, live: LiveRow) -> None:
-        """Copy the last tokens of a row that is about to be retracted, if they are few.
+    def park_tail(self, live: LiveRequest) -> None:
+        """Copy the last tokens of a request that is about to be retracted, if they are few.
 
         Few means the partly filled page and at most the page before it, which may have been
-        completed by the very last step. With more missing the row is a candidate for
-        recomputation and a retract copies nothing. The row has no step under way.
+        completed by the very last step. With more missing the request is a candidate for
+        recomputation and a retract copies nothing. The request has no step under way.
         """
-        length, have = _written(live), live.row.host_tokens
+        length, have = _written(live), live.request.host_tokens
         if not 0 < length - have < 2 * HOST_PAGE_TOKENS:
             return
         ledger = self._pool.ledger
@@ -175,77 +176,77 @@ class Checkpointer:
             return
         started_s = time.thread_time()
         self._pool.store(self._slots(live, have, length), new)
-        live.row.host_tokens = length
-        live.row.host_pages = ledger.held(live.rid)
+        live.request.host_tokens = length
+        live.request.host_pages = ledger.held(live.rid)
         self.num_pages_stored += len(new)
         self.cpu_s += time.thread_time() - started_s
 
-    def drop_tail(self, live: LiveRow) -> None:
-        """Forget a partly filled page: the row runs again and its tail grows."""
-        full_pages = live.row.host_tokens // HOST_PAGE_TOKENS
+    def drop_tail(self, live: LiveRequest) -> None:
+        """Forget a partly filled page: the request runs again and its tail grows."""
+        full_pages = live.request.host_tokens // HOST_PAGE_TOKENS
         self._pool.ledger.truncate(live.rid, full_pages)
-        live.row.host_tokens = full_pages * HOST_PAGE_TOKENS
-        live.row.host_pages = full_pages
+        live.request.host_tokens = full_pages * HOST_PAGE_TOKENS
+        live.request.host_pages = full_pages
 
-    def forget(self, live: LiveRow) -> None:
-        """Release every host page of a row: it is over, or is computed anew."""
+    def forget(self, live: LiveRequest) -> None:
+        """Release every host page of a request: it is over, or is computed anew."""
         self._pool.ledger.drop(live.rid)
-        live.row.host_tokens = 0
-        live.row.host_pages = 0
+        live.request.host_tokens = 0
+        live.request.host_pages = 0
 
-    def _slots(self, live: LiveRow, begin: int, end: int) -> torch.Tensor:
+    def _slots(self, live: LiveRequest, begin: int, end: int) -> torch.Tensor:
         table = self._scheduler.req_to_token_pool.req_to_token
         return table[live.req.req_pool_idx, begin:end].long()
 
 
-def _written(live: LiveRow) -> int:
+def _written(live: LiveRequest) -> int:
     """Tokens whose KV is final: every launched step wrote its slots in stream order."""
     return int(live.req.kv_committed_len)
 
 
 # --- Bring a retracted request back from the host and let it go on as if it had only been parked.
 #
-# Pages come back in the order and in the portions a plan asks for. Once all are there the row is
-# rebuilt from its request: KV length, the last token in SGLang's relay buffer, and it decodes
+# Pages come back in the order and in the portions a plan asks for. Once all are there the request
+# is rebuilt from its record: KV length, the last token in SGLang's relay buffer, and it decodes
 # again. No prefill kernel runs, nothing is computed twice, and the KV is the one that was written
 # before: greedy output is the same bit for bit, in bfloat16 too.
 
 
-class Prefetcher:
-    """Restores rows from the host pool.
+class Restorer:
+    """Restores requests from the host pool.
 
     Attributes:
         num_tokens_restored: Tokens copied back.
-        num_rows_restored: Rows that re-entered with everything they had computed.
+        num_requests_restored: Requests that re-entered with everything they had computed.
         cpu_s: Thread CPU time spent here.
     """
 
     def __init__(self, scheduler: QueueingScheduler, pool: HostPool) -> None:
-        """Restore rows of this scheduler out of ``pool``."""
+        """Restore requests of this scheduler out of ``pool``."""
         self._scheduler = scheduler
         self._pool = pool
         self.num_tokens_restored = 0
-        self.num_rows_restored = 0
+        self.num_requests_restored = 0
         self.cpu_s = 0.0
 
-    def prefetch(self, orders: tuple[Prefetch, ...], rows: LiveRows) -> None:
+    def restore(self, orders: tuple[Restore, ...], requests: LiveRequests) -> None:
         """Carry out restore orders; the driver has checked slots and pages."""
         if not orders:
             return
         started_s = time.thread_time()
         for order in orders:
-            live = rows.get(order.rid)
+            live = requests.get(order.rid)
             if live is None:
                 continue
             if order.from_page == 0:
-                self._take_slot(live, rows, order.num_pages * HOST_PAGE_TOKENS)
+                self._take_slot(live, requests, order.num_pages * HOST_PAGE_TOKENS)
             self._restore(live, order.from_page + order.num_pages)
-            if live.row.prefetched_pages >= self._pool.ledger.held(live.rid):
+            if live.request.restored_pages >= self._pool.ledger.held(live.rid):
                 self._re_enter(live)
         self.cpu_s += time.thread_time() - started_s
 
-    def _take_slot(self, live: LiveRow, rows: LiveRows, promised_tokens: int) -> None:
-        """Give the row a slot and lock the part of its prefix the tree still has.
+    def _take_slot(self, live: LiveRequest, requests: LiveRequests, promised_tokens: int) -> None:
+        """Give the request a slot and lock the part of its prefix the tree still has.
 
         No more than the promised tokens are locked: locked pages are no longer available.
         """
@@ -254,7 +255,7 @@ class Prefetcher:
         key = RadixKey(
             token_ids=req.full_untruncated_fill_ids,
             extra_key=req.extra_key,
-            limit=min(promised_tokens, live.row.host_tokens),
+            limit=min(promised_tokens, live.request.host_tokens),
         )
         match = s.tree_cache.match_prefix(MatchPrefixParams(key=key, req=req))
         req.prefix_indices = match.device_indices
@@ -268,19 +269,19 @@ class Prefetcher:
         req.kv = ReqKvInfo(kv_allocated_len=limit, swa_evicted_seqlen=0)
         req.kv_committed_len = limit
         s.waiting_queue.remove(req)
-        rows.start(live, Phase.PREFETCHING)
-        live.row.computed_tokens = limit
-        live.row.device_pages = -(-limit // s.page_size)
-        live.row.prefetched_pages = 0
+        requests.start(live, Phase.RESTORING)
+        live.request.computed_tokens = limit
+        live.request.device_pages = -(-limit // s.page_size)
+        live.request.restored_pages = 0
 
-    def _restore(self, live: LiveRow, up_to_page: int) -> None:
+    def _restore(self, live: LiveRequest, up_to_page: int) -> None:
         s, req = self._scheduler, live.req
         begin = req.kv_committed_len
-        end = min(up_to_page * HOST_PAGE_TOKENS, live.row.host_tokens)
-        live.row.prefetched_pages = up_to_page
+        end = min(up_to_page * HOST_PAGE_TOKENS, live.request.host_tokens)
+        live.request.restored_pages = up_to_page
         if end <= begin:
             return
-        # Whole device pages: the tail of the row grows into the last one.
+        # Whole device pages: the tail of the request grows into the last one.
         num_slots = -(-end // s.page_size) * s.page_size - begin
         evict_from_tree_cache(s.tree_cache, num_slots)
         slots = s.token_to_kv_pool_allocator.alloc(num_slots)
@@ -293,30 +294,30 @@ class Prefetcher:
         s.req_to_token_pool.write((req.req_pool_idx, slice(begin, end)), slots.to(torch.int32))
         req.kv.kv_allocated_len = end
         req.kv_committed_len = end
-        live.row.computed_tokens = end
-        live.row.device_pages = -(-end // s.page_size)
+        live.request.computed_tokens = end
+        live.request.device_pages = -(-end // s.page_size)
         self.num_tokens_restored += end - begin
 
-    def _re_enter(self, live: LiveRow) -> None:
-        s, req, row = self._scheduler, live.req, live.row
+    def _re_enter(self, live: LiveRequest) -> None:
+        s, req, request = self._scheduler, live.req, live.request
         end = req.kv_committed_len
         req._refresh_fill_ids()
         req.set_extend_range(end, end)
         req.already_computed = end
         s.runtime.checkpointer.drop_tail(live)
-        if req.output_ids and end == row.fill_tokens - 1:
-            row.phase = Phase.DECODE
-            self.num_rows_restored += 1
-            admit_as_decode_row(s, live)
+        if req.output_ids and end == request.fill_tokens - 1:
+            request.phase = Phase.DECODE
+            self.num_requests_restored += 1
+            admit_as_decode_request(s, live)
         else:
-            row.phase = Phase.PREFILL
+            request.phase = Phase.PREFILL
             req.prefix_indices = s.req_to_token_pool.req_to_token[req.req_pool_idx, :end].long()
 
 
-def admit_as_decode_row(scheduler: QueueingScheduler, live: LiveRow) -> None:
-    """Make a row that lost its place decode again, from its own last token.
+def admit_as_decode_request(scheduler: QueueingScheduler, live: LiveRequest) -> None:
+    """Make a request that lost its place decode again, from its own last token.
 
-    SGLang clears ``is_retracted`` only when a row is prefilled; a decoding request that still
+    SGLang clears ``is_retracted`` only when a request is prefilled; a decoding request that still
     carries it never emits again with the overlap loop.
     """
     req = live.req

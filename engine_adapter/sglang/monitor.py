@@ -32,8 +32,8 @@ from sglang.srt.managers.io_struct import (
 
 from engine_adapter.scheduling.plan import Arrival, Decision, RunningStep, SafepointMode
 from engine_adapter.scheduling.request import RequestClass
-from engine_adapter.sglang.rows import classify
-from engine_adapter.sglang.safepoints import StopWord
+from engine_adapter.sglang.live_requests import classify
+from engine_adapter.sglang.safepoints import StopFlag
 
 logger = logging.getLogger(__name__)
 SWITCH_INTERVAL_S = 0.0005
@@ -69,12 +69,12 @@ class Monitor:
         self._running: RunningStep | None = None
         self._judging = threading.Lock()
         self._earlier_tokens = 0
-        self._word: StopWord | None = None
+        self._word: StopFlag | None = None
         self.num_arrivals = 0
         self.num_stops = 0
         self.num_misjudged = 0
 
-    def start(self, word: StopWord) -> None:
+    def start(self, word: StopFlag) -> None:
         """Begin to receive; stops are written to ``word``."""
         self._word = word
         # The launching thread holds the interpreter for up to one switch interval.

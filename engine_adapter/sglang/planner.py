@@ -98,7 +98,7 @@ class Planner:
         Args:
             snapshot: The state to plan from.
             make_room: The measurement of the profile wants slots and pages that offline requests
-                hold: rows that run may end, and none is admitted for a while.
+                hold: requests that run may end, and none is admitted for a while.
         """
         if self._measuring:
             snapshot = replace(snapshot, limits=replace(snapshot.limits, can_mix=False))

@@ -25,8 +25,8 @@ from engine_adapter.scheduling.derive import default_slo, token_costs
 from engine_adapter.scheduling.fit import Cell, Fit, Sample, fit_with_holdout, make_grid
 from engine_adapter.scheduling.profile import Profile, ProfileKey, find_profile, save_profile
 from engine_adapter.scheduling.targets import Slo
-from engine_adapter.sglang.actuate import DecodeRows, mix
-from engine_adapter.sglang.cuda_pass import captured_rows, emulated_pass, host_computes
+from engine_adapter.sglang.actuate import DecodeBatchBuilder, mix
+from engine_adapter.sglang.cuda_pass import captured_batch_sizes, emulated_pass, host_computes
 from engine_adapter.sglang.settings import RuntimeSettings
 
 if TYPE_CHECKING:
@@ -34,31 +34,31 @@ if TYPE_CHECKING:
 
 # --- Run one made-up step on the real model runner and time it.
 #
-# The rows of a cell have KV slots and a request slot but no content worth keeping: the time of a
-# pass does not depend on it. Everything is given back before the function returns.
+# The requests of a cell have KV slots and a request slot but no content worth keeping: the time of
+# a pass does not depend on it. Everything is given back before the function returns.
 
 
 def fits(scheduler: QueueingScheduler, cell: Cell) -> bool:
     """Whether the cell can run beside what is in use on the device now.
 
-    Pages of the prefix cache that no row uses are room, as they are for SGLang's own rows.
+    Pages of the prefix cache that no request uses are room, as they are for SGLang's own requests.
     """
     free = scheduler.token_to_kv_pool_allocator.available_size()
     return (
-        scheduler.req_to_token_pool.available_size() >= cell.num_rows
+        scheduler.req_to_token_pool.available_size() >= cell.num_requests
         and free + scheduler.tree_cache.evictable_size() >= _tokens(scheduler, cell)
     )
 
 
 def run_cell(scheduler: QueueingScheduler, cell: Cell) -> Sample:
-    """Time one pass over the cell's rows; the cell must fit."""
+    """Time one pass over the cell's requests; the cell must fit."""
     evict_from_tree_cache(scheduler.tree_cache, _tokens(scheduler, cell))
-    chunk_reqs = [_row(scheduler, c, p) for p, c in cell.chunks]
-    decode_reqs = [_row(scheduler, c, 0) for c in cell.decode]
+    chunk_reqs = [_request(scheduler, c, p) for p, c in cell.chunks]
+    decode_reqs = [_request(scheduler, c, 0) for c in cell.decode]
     for req in decode_reqs:
         _hold(scheduler, req)
     try:
-        decode_batch = DecodeRows(scheduler).prepare(decode_reqs) if decode_reqs else None
+        decode_batch = DecodeBatchBuilder(scheduler).prepare(decode_reqs) if decode_reqs else None
         batch = _prefill(scheduler, chunk_reqs) if chunk_reqs else decode_batch
         if chunk_reqs and decode_batch is not None:
             mix(batch, decode_batch)
@@ -70,8 +70,8 @@ def run_cell(scheduler: QueueingScheduler, cell: Cell) -> Sample:
 
 
 def _tokens(scheduler: QueueingScheduler, cell: Cell) -> int:
-    """KV tokens the cell takes at most: rows end within pages."""
-    return int(cell.num_tokens + cell.num_rows * scheduler.page_size)
+    """KV tokens the cell takes at most: requests end within pages."""
+    return int(cell.num_tokens + cell.num_requests * scheduler.page_size)
 
 
 def _timed_pass(scheduler: QueueingScheduler, batch: Any) -> float:
@@ -94,7 +94,7 @@ def _timed_pass(scheduler: QueueingScheduler, batch: Any) -> float:
     return measured_s
 
 
-def _row(scheduler: QueueingScheduler, context: int, num_tokens: int) -> Any:
+def _request(scheduler: QueueingScheduler, context: int, num_tokens: int) -> Any:
     params = SamplingParams(max_new_tokens=8, temperature=0.0, ignore_eos=True)
     params.normalize(None)
     # 7 is a token of every vocabulary; its embedding is as good as any other.
@@ -112,7 +112,7 @@ def _row(scheduler: QueueingScheduler, context: int, num_tokens: int) -> Any:
 
 
 def _hold(scheduler: QueueingScheduler, req: Any) -> None:
-    """Make the row look like one that has been prefilled."""
+    """Make the request look like one that has been prefilled."""
     length = len(req.prefix_indices)
     scheduler.req_to_token_pool.alloc([req])
     table = scheduler.req_to_token_pool
@@ -158,7 +158,7 @@ ONLINE_STEPS_PER_CELL = 16
 MISFITS = 4
 """Rounds of the cells that are left, beside online requests and without room for any of them."""
 PATIENCE_S = 60.0
-"""Rows that run get this long to make room by themselves; a short batch is over by then."""
+"""Requests that run get this long to make room by themselves; a short batch is over by then."""
 
 
 class Profiler:
@@ -274,12 +274,12 @@ class Profiler:
         if self.profile is None:
             return {}
         slots = self._scheduler.runtime.snapshots.resources()
-        num_rows = max(1, (slots.total_slots - slots.reserved_slots) // 2)
-        prompt_s, answer_s = token_costs(self.profile.model(), decode_rows=num_rows)
+        num_requests = max(1, (slots.total_slots - slots.reserved_slots) // 2)
+        prompt_s, answer_s = token_costs(self.profile.model(), decode_requests=num_requests)
         return {"prompt_s": prompt_s, "answer_s": answer_s}
 
     def _finish(self) -> None:
-        graphs = captured_rows(self._scheduler.tp_worker.model_runner)
+        graphs = captured_batch_sizes(self._scheduler.tp_worker.model_runner)
         fit: Fit = fit_with_holdout(self._samples, decode_row_steps=graphs)
         self.profile = Profile.from_fit(
             self._key,
@@ -317,7 +317,7 @@ def profile_key(scheduler: QueueingScheduler) -> ProfileKey:
 def _executor(scheduler: QueueingScheduler) -> str:
     """What may change under the same name, between two starts of the same SGLang."""
     args, model = scheduler.server_args, scheduler.model_config
-    graphs = captured_rows(scheduler.tp_worker.model_runner)
+    graphs = captured_batch_sizes(scheduler.tp_worker.model_runner)
     parts = (
         f"{model.num_hidden_layers} layers of {model.hidden_size}",
         f"{model.num_attention_heads}/{model.num_key_value_heads} heads",

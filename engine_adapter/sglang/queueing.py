@@ -1,7 +1,7 @@
 """What surrounds the choice of a batch: queue, aborts, pauses, idling, reports.
 
 SGLang assumes that a request is waiting, in the running batch, or the one half-prefilled request.
-Here every method that relies on that learns about parked, half-prefilled and restoring rows.
+Here every method that relies on that learns about parked, half-prefilled and restoring requests.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from sglang.srt.mem_cache.radix_cache import RadixKey
 
 from engine_adapter.scheduling.answer_lengths import Asked
 from engine_adapter.scheduling.plan import RunningStep
-from engine_adapter.scheduling.request import RequestRow
-from engine_adapter.sglang.actuate import retract_rows, settle
+from engine_adapter.scheduling.request import Request
+from engine_adapter.sglang.actuate import retract_requests, settle
 from engine_adapter.sglang.contract import refuse_unsupported_modes, refuse_unsupported_pools
-from engine_adapter.sglang.rows import LaunchedStep, LiveRow, classify
+from engine_adapter.sglang.live_requests import LaunchedStep, LiveRequest, classify
 from engine_adapter.sglang.runtime import Runtime
 from engine_adapter.sglang.scheduler import GRAMMAR_POLL_S, ReportingScheduler
 from engine_adapter.sglang.settings import ending_in_one_sentence, read_settings
@@ -67,7 +67,7 @@ HITS_AT_ONCE = 8
 
 
 class QueueingScheduler(ReportingScheduler):
-    """Keeps SGLang's bookkeeping true for rows SGLang does not know."""
+    """Keeps SGLang's bookkeeping true for requests SGLang does not know."""
 
     waiting_queue: Any
     ipc_channels: Any
@@ -101,7 +101,7 @@ class QueueingScheduler(ReportingScheduler):
         if self.grammar_manager.has_waiting_grammars():
             for req in self.grammar_manager.get_ready_grammar_requests():
                 self._add_request_to_queue(req)
-        roster = self.runtime.rows.roster
+        roster = self.runtime.requests.roster
         if len(self.waiting_queue) == roster.num_waiting and not self._queue_touched:
             return
         self._queue_touched = False
@@ -109,17 +109,17 @@ class QueueingScheduler(ReportingScheduler):
         waiting = {id(req) for req in self.waiting_queue}
         gone = [
             live
-            for live in self.runtime.rows
-            if not live.row.holds_slot and id(live.req) not in waiting
+            for live in self.runtime.requests
+            if not live.request.holds_slot and id(live.req) not in waiting
         ]
         for live in gone:
-            self.forget_row(live)
+            self.forget_request(live)
         refused = []
         for req in self.waiting_queue:
             if req.to_finish is not None:
                 refused.append(req)
-            elif req.rid not in self.runtime.rows:
-                self.runtime.rows.add(LiveRow(req, self._row_of(req)))
+            elif req.rid not in self.runtime.requests:
+                self.runtime.requests.add(LiveRequest(req, self._request_of(req)))
         if refused:
             self._answer_refused(refused)
 
@@ -127,74 +127,74 @@ class QueueingScheduler(ReportingScheduler):
         super()._add_request_to_queue(req, is_retracted)
         self._queue_touched = True
 
-    def _row_of(self, req: Any) -> RequestRow:
-        row_class = classify(req.priority, req.sampling_params.custom_params)
+    def _request_of(self, req: Any) -> Request:
+        terms = classify(req.priority, req.sampling_params.custom_params)
         now_s = self.monitor.take_arrival(req.rid) if self.monitor else time.monotonic()
         mixable = not (req.return_logprob or req.return_hidden_states or req.input_embeds)
-        row = RequestRow(
+        request = Request(
             rid=req.rid,
-            request_class=row_class.request_class,
+            request_class=terms.request_class,
             prompt_tokens=len(req.origin_input_ids),
             fill_tokens=len(req.origin_input_ids) + len(req.output_ids),
             max_output_tokens=req.sampling_params.max_new_tokens,
             arrival_at_s=now_s,
-            deadline_at_s=now_s + row_class.deadline_in_s,
-            batch_id=row_class.batch_id,
+            deadline_at_s=now_s + terms.deadline_in_s,
+            batch_id=terms.batch_id,
             cached_tokens=self._expected_hit(req),
             can_mix=mixable,
         )
         if (lengths := self.runtime.lengths) is not None:
-            asked = Asked.about(row, req.sampling_params.temperature)
-            row.expected_output_tokens = lengths.expect(asked)
-        return row
+            asked = Asked.about(request, req.sampling_params.temperature)
+            request.expected_output_tokens = lengths.expect(asked)
+        return request
 
     def _expected_hit(self, req: Any) -> int:
         key = _prompt_key(req.origin_input_ids, req.extra_key)
         return len(self.tree_cache.match_prefix(MatchPrefixParams(key=key)).device_indices)
 
-    def expect_hits_again(self, row: RequestRow) -> None:
-        """A row's prefix hit has grown since it came: those behind it may share the prefix.
+    def expect_hits_again(self, request: Request) -> None:
+        """A request's prefix hit has grown since it came: those behind it may share the prefix.
 
-        Rows of a batch come together, often before the first of them is computed. Without this each
-        would lose its first chunk to a plan that counts on computing the prefix once more.
+        Requests of a batch come together, often before the first of them is computed. Without this
+        each would lose its first chunk to a plan that counts on computing the prefix once more.
         """
-        for other in self.runtime.rows.roster.waiting_like(row, HITS_AT_ONCE):
-            other.cached_tokens = self._expected_hit(self.runtime.rows.by_id[other.rid].req)
+        for other in self.runtime.requests.roster.waiting_like(request, HITS_AT_ONCE):
+            other.cached_tokens = self._expected_hit(self.runtime.requests.by_id[other.rid].req)
 
     def _answer_refused(self, refused: list[Any]) -> None:
         """Requests SGLang refused at the door (too long, bad grammar): answer without a pass.
 
-        Rows that were aborted and then retracted by a pause are among them.
+        Requests that were aborted and then retracted by a pause are among them.
         """
         ids = {id(req) for req in refused}
         self.waiting_queue = [req for req in self.waiting_queue if id(req) not in ids]
         for req in refused:
-            live = self.runtime.rows.get(req.rid)
+            live = self.runtime.requests.get(req.rid)
             if live is not None and live.req is req:
-                self.forget_row(live)
+                self.forget_request(live)
             req.finished_reason, req.to_finish = req.to_finish, None
             self.output_streamer.stream_output([req], req.return_logprob)
 
     # --- ends ------------------------------------------------------------------------------
 
-    def learn_length(self, live: LiveRow) -> None:
+    def learn_length(self, live: LiveRequest) -> None:
         """A request ended: its length is known. One that was aborted says nothing."""
         req, lengths = live.req, self.runtime.lengths
         if lengths is not None and not isinstance(req.finished_reason, FINISH_ABORT):
-            asked = Asked.about(live.row, req.sampling_params.temperature)
+            asked = Asked.about(live.request, req.sampling_params.temperature)
             lengths.learn(asked, len(req.output_ids))
 
-    def forget_row(self, live: LiveRow) -> None:
+    def forget_request(self, live: LiveRequest) -> None:
         """A request is over: release what the host still holds of it."""
-        if self.runtime.rows.get(live.rid) is live:
+        if self.runtime.requests.get(live.rid) is live:
             self.runtime.checkpointer.forget(live)
-            self.runtime.rows.forget(live.rid)
+            self.runtime.requests.forget(live.rid)
 
     def reap_aborted(self) -> None:
-        """End aborted rows that no launched step will end, without another forward pass."""
+        """End aborted requests that no launched step will end, without another forward pass."""
         aborted = [
             live
-            for live in self.runtime.rows.holding.values()
+            for live in self.runtime.requests.holding.values()
             if live.req.to_finish is not None and not live.pending
         ]
         for live in aborted:
@@ -203,16 +203,16 @@ class QueueingScheduler(ReportingScheduler):
             release_kv_cache(req, self.tree_cache, is_insert=False)
             # An ordinary last output: SGLang's abort message has no usage of the prompt.
             self.output_streamer.stream_output([req], req.return_logprob)
-            self.forget_row(live)
-            self.runtime.counters.reaped_rows += 1
+            self.forget_request(live)
+            self.runtime.counters.reaped_requests += 1
 
     def abort_request(self, recv_req: Any) -> None:
-        """Abort by id; the view shows SGLang parked and half-prefilled rows too."""
+        """Abort by id; the view shows SGLang parked and half-prefilled requests too."""
         super().abort_request(recv_req)
         self._queue_touched = True
 
     def pause_generation(self, recv_req: Any) -> None:
-        """Pause; in retract mode every row gives its pages up first."""
+        """Pause; in retract mode every request gives its pages up first."""
         if recv_req.mode != "retract":
             super().pause_generation(recv_req)
             return
@@ -221,9 +221,9 @@ class QueueingScheduler(ReportingScheduler):
         if self._unsettled is not None:
             settle(self, self._unsettled)
             self._unsettled = None
-        retract_rows(self, tuple(self.runtime.rows.holding))
+        retract_requests(self, tuple(self.runtime.requests.holding))
         # Weights may change in such a pause: SGLang promises that all KV is computed again.
-        for live in self.runtime.rows:
+        for live in self.runtime.requests:
             self.runtime.checkpointer.forget(live)
         self.last_batch = None
         self.cur_batch_for_debug = None
@@ -234,7 +234,7 @@ class QueueingScheduler(ReportingScheduler):
         """Flush when idle; the decode batch kept for reuse points at freed slots afterwards."""
         flushed = super().flush_cache(empty_cache)
         if flushed:
-            self.runtime.decode_rows.forget()
+            self.runtime.decode_requests.forget()
         return bool(flushed)
 
     # --- idle and reports ------------------------------------------------------------------
@@ -274,8 +274,8 @@ class QueueingScheduler(ReportingScheduler):
                 kind=plan.kind,
                 started_at_s=step.started_at_s,
                 predicted_s=plan.predicted_s,
-                num_offline_rows=num_offline,
-                num_online_rows=len(step.lives) - num_offline,
+                num_offline_requests=num_offline,
+                num_online_requests=len(step.lives) - num_offline,
                 safepoints=plan.safepoints,
                 queued_online_tokens=self.runtime.snapshots.waiting_online_tokens(),
                 slo=self.runtime.snapshots.slo,

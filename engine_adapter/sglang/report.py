@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from engine_adapter.scheduling.plan import Outcome
 from engine_adapter.scheduling.policies.settings import PolicySettings
-from engine_adapter.scheduling.request import Phase, RequestClass, RequestRow
+from engine_adapter.scheduling.request import Phase, Request, RequestClass
 from engine_adapter.scheduling.snapshot import Resources
-from engine_adapter.sglang.rows import LaunchedStep, classify
+from engine_adapter.sglang.live_requests import LaunchedStep, classify
 
 if TYPE_CHECKING:
     from engine_adapter.sglang.queueing import QueueingScheduler
@@ -50,16 +50,16 @@ class Counters:
         flex_tokens: Those of ``offline_tokens`` that were computed for flex requests.
         aborts: Offline-only steps stopped between layers.
         drops: Mixed steps that lost their offline requests between layers.
-        undone_rows: Rows whose work in a stopped step was thrown away.
-        parks: Rows left out of a step that could have run (row steps).
-        parked_rows: Rows that the newest step left out; a gauge, no total.
-        retracts: Rows that gave slot and pages up.
+        undone_requests: Requests whose work in a stopped step was thrown away.
+        parks: Requests left out of a step that could have run (request steps).
+        parked_requests: Requests that the newest step left out; a gauge, no total.
+        retracts: Requests that gave slot and pages up.
         recomputed_tokens: Those of ``offline_tokens`` that had been computed before a retract.
         recomputed_online_tokens: Likewise those of ``online_tokens``.
         rejected_plans: Plans the driver refused.
         policy_errors: Steps at which the policy raised an error, in plans or reports.
         last_policy_error: The newest of them in words; empty without one.
-        reaped_rows: Aborted rows ended without a forward pass.
+        reaped_requests: Aborted requests ended without a forward pass.
         plan_cpu_s: Thread CPU time in snapshot, plan, check and actuate, copies of pages apart.
         step_s: Time in forward passes.
         step_cpu_s: Thread CPU time of the same passes; where a device computes, of their launches.
@@ -75,16 +75,16 @@ class Counters:
     flex_tokens: int = 0
     aborts: int = 0
     drops: int = 0
-    undone_rows: int = 0
+    undone_requests: int = 0
     parks: int = 0
-    parked_rows: int = 0
+    parked_requests: int = 0
     retracts: int = 0
     recomputed_tokens: int = 0
     recomputed_online_tokens: int = 0
     rejected_plans: int = 0
     policy_errors: int = 0
     last_policy_error: str = ""
-    reaped_rows: int = 0
+    reaped_requests: int = 0
     plan_cpu_s: float = 0.0
     step_s: float = 0.0
     step_cpu_s: float = 0.0
@@ -98,9 +98,9 @@ class Counters:
         """Whether the next step's time says something about those to come."""
         return self.steps >= COLD_STEPS
 
-    def stopped(self, layer: int, flag_to_stop_s: float, num_rows: int) -> None:
+    def stopped(self, layer: int, flag_to_stop_s: float, num_requests: int) -> None:
         """A pass was stopped."""
-        self.undone_rows += num_rows
+        self.undone_requests += num_requests
         at_layer = self.stops_by_layer.setdefault(str(layer), StopsAtLayer())
         at_layer.num += 1
         at_layer.sum_s += flag_to_stop_s
@@ -210,7 +210,7 @@ def live_report(waiting: Iterable[Any], holding: Iterable[Any]) -> dict[str, Any
     return {
         "waiting": list(queued),
         "running": list(running),
-        "classes": {rid: _class_word(request) for rid, request in (queued | running).items()},
+        "classes": {rid: _class_label(request) for rid, request in (queued | running).items()},
     }
 
 
@@ -234,28 +234,28 @@ def stock_holding(scheduler: Any) -> list[Any]:
     return held
 
 
-def _class_word(request: Any) -> str:
-    row_class = classify(request.priority, request.sampling_params.custom_params)
-    return row_class.request_class.name.lower()
+def _class_label(request: Any) -> str:
+    terms = classify(request.priority, request.sampling_params.custom_params)
+    return terms.request_class.name.lower()
 
 
 # --- What the requests of each batch do, for those who look at the batch.
 
 
-def states_by_batch(rows: Iterable[RequestRow], parked: Collection[str]) -> dict[str, list[int]]:
+def states_by_batch(requests: Iterable[Request], parked: Collection[str]) -> dict[str, list[int]]:
     """Batch id -> how many of its requests decode, are parked, are queued.
 
     Those whose prompt is being filled count as decoding, those that gave their slot up as queued.
 
     Args:
-        rows: Every live request; those of no batch are left out.
+        requests: Every live request; those of no batch are left out.
         parked: Ids that the newest step left out, with their KV.
     """
     found: dict[str, list[int]] = {}
-    for row in rows:
-        if row.batch_id:
-            place = 2 if not row.holds_slot else 1 if row.rid in parked else 0
-            found.setdefault(row.batch_id, [0, 0, 0])[place] += 1
+    for request in requests:
+        if request.batch_id:
+            place = 2 if not request.holds_slot else 1 if request.rid in parked else 0
+            found.setdefault(request.batch_id, [0, 0, 0])[place] += 1
     return found
 
 
@@ -273,7 +273,7 @@ class Reporter:
         """Numbers, strings, lists and dicts only."""
         s = self._scheduler
         runtime = s.runtime
-        holding = [live.row for live in runtime.rows.holding.values()]
+        holding = [live.request for live in runtime.requests.holding.values()]
         resources = runtime.snapshots.resources()
         step_cpu_s = max(runtime.counters.step_cpu_s, 1e-9)
         tokens = runtime.counters.online_tokens + runtime.counters.offline_tokens
@@ -289,13 +289,15 @@ class Reporter:
             "attained": runtime.attained.to_plain(runtime.snapshots.slo),
             "isolation": {**runtime.isolation.to_plain(), "pauses": runtime.pauses.to_plain()},
             "recent_steps": runtime.recent_steps.to_plain(time.monotonic()),
-            "waiting": runtime.rows.roster.num_waiting,
-            "retracted": runtime.rows.roster.num_retracted,
+            "waiting": runtime.requests.roster.num_waiting,
+            "retracted": runtime.requests.roster.num_retracted,
             "holding": len(holding),
-            "decoding": sum(row.phase is Phase.DECODE for row in holding),
-            "prefilling": sum(row.phase is Phase.PREFILL for row in holding),
-            "restoring": sum(row.phase is Phase.PREFETCHING for row in holding),
-            "by_batch": states_by_batch((live.row for live in runtime.rows), runtime.parked),
+            "decoding": sum(request.phase is Phase.DECODE for request in holding),
+            "prefilling": sum(request.phase is Phase.PREFILL for request in holding),
+            "restoring": sum(request.phase is Phase.RESTORING for request in holding),
+            "by_batch": states_by_batch(
+                (live.request for live in runtime.requests), runtime.parked
+            ),
             "free_slots": resources.free_slots,
             "flex_room": self._flex_room(resources),
             "harvested_share": runtime.counters.offline_tokens / max(1, tokens),
@@ -307,9 +309,9 @@ class Reporter:
             "host_total_pages": resources.host_total_pages,
             "checkpointed_pages": runtime.checkpointer.num_pages_stored,
             "checkpoint_cpu_s": runtime.checkpointer.cpu_s,
-            "restore_cpu_s": runtime.prefetcher.cpu_s,
-            "restored_tokens": runtime.prefetcher.num_tokens_restored,
-            "restored_rows": runtime.prefetcher.num_rows_restored,
+            "restore_cpu_s": runtime.restorer.cpu_s,
+            "restored_tokens": runtime.restorer.num_tokens_restored,
+            "restored_requests": runtime.restorer.num_requests_restored,
             "safepoint_checks": runtime.safepoints.num_checks,
             "safepoint_cpu_s": runtime.safepoints.check_cpu_s,
             "safepoint_cpu_share": runtime.safepoints.check_cpu_s / step_cpu_s,
@@ -322,5 +324,7 @@ class Reporter:
         """Flex requests the service may still send: slots of their share nobody holds or wants."""
         share = PolicySettings().flex_max_share
         allowed = int(share * (resources.total_slots - resources.reserved_slots))
-        rows = (live.row for live in self._scheduler.runtime.rows)
-        return max(0, allowed - sum(row.request_class is RequestClass.FLEX for row in rows))
+        requests = (live.request for live in self._scheduler.runtime.requests)
+        return max(
+            0, allowed - sum(request.request_class is RequestClass.FLEX for request in requests)
+        )

@@ -15,13 +15,13 @@ from engine_adapter.scheduling.isolation import Isolation, Pauses
 from engine_adapter.scheduling.latency import Coefficients, PolynomialModel
 from engine_adapter.scheduling.policies.registry import expects_lengths
 from engine_adapter.scheduling.targets import Slo
-from engine_adapter.sglang.actuate import DecodeRows
+from engine_adapter.sglang.actuate import DecodeBatchBuilder
 from engine_adapter.sglang.cuda_pass import device_clock, pass_stream
-from engine_adapter.sglang.kv import HOST_PAGE_TOKENS, Checkpointer, HostPool, Prefetcher
+from engine_adapter.sglang.kv import HOST_PAGE_TOKENS, Checkpointer, HostPool, Restorer
+from engine_adapter.sglang.live_requests import HoldingView, LiveRequests, PendingPrefill
 from engine_adapter.sglang.planner import Planner
 from engine_adapter.sglang.profiler import Profiler
 from engine_adapter.sglang.report import Counters, PassGap, RecentSteps, Reporter
-from engine_adapter.sglang.rows import HoldingView, LiveRows, PendingPrefill
 from engine_adapter.sglang.safepoints import RankAgreement, Safepoints
 from engine_adapter.sglang.settings import RuntimeSettings, SettingError, free_bytes, most_bytes
 from engine_adapter.sglang.snapshot import SnapshotTaker
@@ -30,8 +30,8 @@ logger = logging.getLogger(__name__)
 DEFAULT_SLO = Slo(ttft_s=0.5, tbt_s=0.2)
 
 
-class RowStreamer(SchedulerOutputStreamer):
-    """Skips every row whose chunk was not its last one.
+class RequestStreamer(SchedulerOutputStreamer):
+    """Skips every request whose chunk was not its last one.
 
     SGLang has one half-prefilled request at a time and its streamer can skip one; co-serving has
     several.
@@ -59,15 +59,15 @@ class Runtime:
         recent_steps: The newest steps.
         device_clock: Takes the time of passes.
         pass_gap: Time between passes.
-        rows: All live requests.
+        requests: All live requests.
         parked: Ids that the newest step left out.
         holding_view: Those with a slot, as SGLang's running batch.
-        decode_rows: Builds decode batches.
+        decode_requests: Builds decode batches.
         agreement: Keeps the ranks together.
         safepoints: Where a pass may stop.
         host_pool: Pages for KV on the host.
         checkpointer: Copies there.
-        prefetcher: Copies back.
+        restoreer: Copies back.
         snapshots: Takes the state for the policy.
         profiler: Measures steps.
         planner: Asks the policy.
@@ -86,22 +86,22 @@ class Runtime:
         self.recent_steps = RecentSteps()
         self.device_clock = device_clock(scheduler)
         self.pass_gap = PassGap()
-        self.rows = LiveRows()
+        self.requests = LiveRequests()
         self.parked: frozenset[str] = frozenset()
-        self.holding_view = HoldingView(self.rows)
-        self.decode_rows = DecodeRows(scheduler)
+        self.holding_view = HoldingView(self.requests)
+        self.decode_requests = DecodeBatchBuilder(scheduler)
         self.agreement = RankAgreement(scheduler)
         self.safepoints = Safepoints(scheduler.tp_worker.model_runner, self.agreement)
         self.host_pool = _host_pool(scheduler, settings, self.agreement)
         self.checkpointer = Checkpointer(scheduler, self.host_pool)
-        self.prefetcher = Prefetcher(scheduler, self.host_pool)
+        self.restorer = Restorer(scheduler, self.host_pool)
         slo, num_layers = settings.slo(DEFAULT_SLO), self.safepoints.num_layers
         self.snapshots = SnapshotTaker(scheduler, slo, settings.reserved_slot_share, num_layers)
         self.profiler = Profiler(scheduler, settings)
         self.planner = Planner(settings, self.counters, model_before_profile(), measuring=True)
         self.reporter = Reporter(scheduler)
         self.adopt_profile()
-        _show_rows_to_sglang(scheduler, self)
+        _show_requests_to_sglang(scheduler, self)
         if scheduler.monitor is not None:
             scheduler.monitor.start(self.safepoints.word)
 
@@ -124,17 +124,17 @@ class Runtime:
         )
 
 
-def _show_rows_to_sglang(scheduler: Any, runtime: Runtime) -> None:
-    """Point SGLang's observers at every row that holds a slot, once each."""
+def _show_requests_to_sglang(scheduler: Any, runtime: Runtime) -> None:
+    """Point SGLang's observers at every request that holds a slot, once each."""
     view = scheduler.running_batch = runtime.holding_view
     checker = scheduler.invariant_checker
     checker.get_running_batch = lambda: view
     checker.get_last_batch = lambda: view
     scheduler.load_inquirer = dataclasses.replace(
-        scheduler.load_inquirer, get_chunked_req=lambda: PendingPrefill(runtime.rows)
+        scheduler.load_inquirer, get_chunked_req=lambda: PendingPrefill(runtime.requests)
     )
     old = scheduler.output_streamer
-    streamer = RowStreamer(**{f.name: getattr(old, f.name) for f in dataclasses.fields(old)})
+    streamer = RequestStreamer(**{f.name: getattr(old, f.name) for f in dataclasses.fields(old)})
     scheduler.output_streamer = streamer
     scheduler.batch_result_processor = dataclasses.replace(
         scheduler.batch_result_processor, output_streamer=streamer

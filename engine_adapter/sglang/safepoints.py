@@ -27,15 +27,21 @@ from sglang.srt.utils import broadcast_pyobj
 
 from engine_adapter.scheduling.plan import SafepointMode, StepPlan
 from engine_adapter.sglang.cuda_pass import eager_when_armed, guard_segments, run_ahead
-from engine_adapter.sglang.rank_words import Listener, RankWords, SharedWords, link_to, word_of
 from engine_adapter.sglang.settings import SettingError
+from engine_adapter.sglang.stop_broadcast import (
+    Listener,
+    SharedStops,
+    StopBroadcast,
+    encode,
+    link_to,
+)
 
 # --- Tensor parallelism: rank 0 decides, the other ranks do the same, on one node or on several.
 #
 # Measured times, arrivals and copies differ between ranks, so nothing that depends on them may be
 # decided twice. Per step one plan travels from rank 0 to the others beside SGLang's own broadcast
 # of requests. Inside an armed step every rank passes a safepoint only after rank 0 has said for
-# it whether the pass goes on (`rank_words`). So all ranks stop before the same layer, and no
+# it whether the pass goes on (`stop_broadcast`). So all ranks stop before the same layer, and no
 # collective operation is left half entered.
 
 
@@ -54,20 +60,20 @@ class RankAgreement:
         self._group = scheduler.tp_cpu_group
         self._source = scheduler.tp_group.ranks[0]
         self._global_rank = scheduler.tp_group.rank
-        self._words: RankWords | None = None
+        self._words: StopBroadcast | None = None
         if self.size > 1:
             several_nodes = scheduler.server_args.nnodes > 1
             self._words = self._link(scheduler) if several_nodes else self._map(scheduler)
 
-    def _map(self, scheduler: Any) -> SharedWords:
+    def _map(self, scheduler: Any) -> SharedStops:
         path = Path("/dev/shm") / f"coserve-{os.getuid()}-{scheduler.nccl_port}"
-        words = SharedWords.at(path)
+        words = SharedStops.at(path)
         self.lowest(0)  # every rank has opened the file
         if self.rank == 0:
             path.unlink()
         return words
 
-    def _link(self, scheduler: Any) -> RankWords:
+    def _link(self, scheduler: Any) -> StopBroadcast:
         # Rank 0 is on the node that the others were told to find each other at.
         host = urlsplit(f"//{scheduler.server_args.dist_init_addr}").hostname
         listener = Listener(host or "") if self.rank == 0 else None
@@ -114,8 +120,8 @@ class RankAgreement:
         if self._words is None:
             return stop
         if self.rank == 0:
-            return self._words.say(word_of(step_id, layer, stop=stop))
-        return self._words.stops_at(word_of(step_id, layer))
+            return self._words.say(encode(step_id, layer, stop=stop))
+        return self._words.stops_at(encode(step_id, layer))
 
 
 # --- Cut rows out of a forward pass that is under way (ConServe v2, section 4.3).
@@ -227,7 +233,7 @@ class StepStopped(BaseException):
 
 
 @dataclass(slots=True)
-class StopWord:
+class StopFlag:
     """Written by the monitor's thread, read at safepoints: one step id and its instant."""
 
     step_id: int = -1
@@ -273,7 +279,7 @@ class Safepoints:
             SettingError: If the model does not keep its decoder layers in ``model.layers``, or they
                 take other arguments than most do.
         """
-        self.word = StopWord()
+        self.word = StopFlag()
         self.dropped_at_layer: int | None = None
         self.gave_way_at_s = 0.0
         self.num_checks = 0

@@ -1,6 +1,6 @@
 """Take the engine's state for the driver: counts, not copies.
 
-Rows live in the roster and change one at a time, so a snapshot costs the same with ten waiting
+Requests live in the roster and change one at a time, so a snapshot costs the same with ten waiting
 requests and with ten thousand.
 """
 
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from engine_adapter.scheduling.request import Phase, SharedPages
 from engine_adapter.scheduling.snapshot import EngineLimits, Resources, Snapshot, reserved_slots
 from engine_adapter.scheduling.targets import Slo
-from engine_adapter.sglang.cuda_pass import captured_rows
+from engine_adapter.sglang.cuda_pass import captured_batch_sizes
 from engine_adapter.sglang.kv import HOST_PAGE_TOKENS
-from engine_adapter.sglang.rows import LiveRow
+from engine_adapter.sglang.live_requests import LiveRequest
 
 if TYPE_CHECKING:
     from engine_adapter.sglang.queueing import QueueingScheduler
@@ -45,11 +45,11 @@ class SnapshotTaker:
         chunk = scheduler.chunked_prefill_size or scheduler.max_prefill_tokens
         self.limits = EngineLimits(
             max_chunk_tokens=min(chunk, scheduler.max_prefill_tokens),
-            max_batch_rows=self._total_slots,
+            max_batch_size=self._total_slots,
             can_mix=True,
             prefill_safepoints=True,
-            decode_safepoints=not captured_rows(scheduler.tp_worker.model_runner),
-            row_drop=True,
+            decode_safepoints=not captured_batch_sizes(scheduler.tp_worker.model_runner),
+            request_drop=True,
             num_layers=num_layers,
         )
         self._step_id = 0
@@ -60,9 +60,9 @@ class SnapshotTaker:
         self._step_id += 1
         resources = self.resources()
         if self._may_need_a_retract(resources):
-            for live in self._scheduler.runtime.rows.holding.values():
-                live.row.shared = _shared_with_others(self._scheduler, live)
-        self._last = self._scheduler.runtime.rows.roster.snapshot(
+            for live in self._scheduler.runtime.requests.holding.values():
+                live.request.shared = _shared_with_others(self._scheduler, live)
+        self._last = self._scheduler.runtime.requests.roster.snapshot(
             step_id=self._step_id,
             now_s=time.monotonic(),
             slo=self.slo,
@@ -75,16 +75,16 @@ class SnapshotTaker:
     def _may_need_a_retract(self, resources: Resources) -> bool:
         """Whether a plan can want pages that only a retract gives.
 
-        Few are free, or one step may want most of them: a chunk beside a token for each row, or a
-        row that is fetched back whole.
+        Few are free, or one step may want most of them: a chunk beside a token for each request, or
+        a request that is fetched back whole.
         """
-        rows = self._scheduler.runtime.rows
+        requests = self._scheduler.runtime.requests
         chunk_pages = -(-self.limits.max_chunk_tokens // resources.page_tokens)
         step_pages = chunk_pages + self._total_slots
         return (
             2 * resources.available_pages < max(resources.total_pages, 2 * step_pages)
-            or rows.roster.has_retracted
-            or any(live.row.phase is Phase.PREFETCHING for live in rows.holding.values())
+            or requests.roster.has_retracted
+            or any(live.request.phase is Phase.RESTORING for live in requests.holding.values())
         )
 
     def resources(self) -> Resources:
@@ -117,7 +117,7 @@ class SnapshotTaker:
         step stay within a small part of the TBT target, at the measured price of a page.
         """
         s = self._scheduler
-        if not s.runtime.rows.roster.has_online_running:
+        if not s.runtime.requests.roster.has_online_running:
             return UNBOUNDED_PAGES
         copier = s.runtime.checkpointer
         page_s = copier.cpu_s / copier.num_pages_stored if copier.num_pages_stored else 0.0
@@ -128,14 +128,16 @@ class SnapshotTaker:
         """Prompt tokens of online requests that hold no slot or are half prefilled."""
         if self._last is None:
             return 0
-        waiting = sum(row.remaining_tokens for row in self._last.online_waiting)
+        waiting = sum(request.remaining_tokens for request in self._last.online_waiting)
         return waiting + sum(
-            row.remaining_tokens for row in self._last.online_running if row.phase is Phase.PREFILL
+            request.remaining_tokens
+            for request in self._last.online_running
+            if request.phase is Phase.PREFILL
         )
 
 
-def _shared_with_others(scheduler: QueueingScheduler, live: LiveRow) -> tuple[SharedPages, ...]:
-    """Pages of the row's path in the prefix tree that somebody else has locked too."""
+def _shared_with_others(scheduler: QueueingScheduler, live: LiveRequest) -> tuple[SharedPages, ...]:
+    """Pages of the request's path in the prefix tree that somebody else has locked too."""
     node, found = live.req.last_node, []
     root = getattr(scheduler.tree_cache, "root_node", None)
     while node is not None and node is not root:

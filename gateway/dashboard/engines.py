@@ -92,7 +92,7 @@ class EngineReading:
     @property
     def num_parked(self) -> int | None:
         """Running requests that the newest step left out; none where it is not reported."""
-        parked = self.runtime.get("parked_rows")
+        parked = self.runtime.get("parked_requests")
         return parked if isinstance(parked, int) else None
 
     @property

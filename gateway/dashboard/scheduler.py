@@ -138,7 +138,7 @@ class EngineSteps:
             ("Decoding", number("decoding"), "a token each step, unless parked"),
             ("Half filled", number("prefilling"), "prompts that are partly computed"),
             ("Restoring", number("restoring"), "pages come back from the host"),
-            ("Parked", number("parked_rows"), "left out of the newest step, KV kept"),
+            ("Parked", number("parked_requests"), "left out of the newest step, KV kept"),
             ("Retracted", number("retracted"), "gave slot and pages up, wait to come back"),
             ("Queued", max(0, number("waiting") - number("retracted")), "not begun yet"),
         ]

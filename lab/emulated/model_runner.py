@@ -20,7 +20,7 @@ from sglang.srt.layers.attention.torch_native_backend import TorchNativeAttnBack
 from sglang.srt.layers.logits_processor import LogitsProcessorOutput
 from sglang.srt.model_executor.model_runner import ModelRunner
 
-from engine_adapter.gpu_tables.gpu_table import CUDA_GRAPH_ROWS, GpuTimes, load_gpu_table
+from engine_adapter.gpu_tables.gpu_table import CUDA_GRAPH_BATCH_SIZES, GpuTimes, load_gpu_table
 from lab.emulated.clock import Clock, device_clock
 from lab.emulated.timeline import Timeline
 
@@ -35,7 +35,9 @@ def install(table: str) -> None:
     def load_and_empty(runner: Any) -> None:
         load_model(runner)
         runner.emulated = EmulatedPass(
-            runner, GpuTimes(load_gpu_table(table), row_buckets=CUDA_GRAPH_ROWS), device_clock()
+            runner,
+            GpuTimes(load_gpu_table(table), batch_size_buckets=CUDA_GRAPH_BATCH_SIZES),
+            device_clock(),
         )
 
     ModelRunner.load_model = load_and_empty
@@ -54,7 +56,7 @@ class EmulatedPass:
         """Empty the runner's layers, its logits and its sampling."""
         self.timeline = Timeline(clock.now_s, clock.wait)
         self._clock = clock
-        self.row_buckets = times.row_buckets
+        self.batch_size_buckets = times.batch_size_buckets
         self._times = times
         self._rows = 0
         self._report = os.environ.get("COSERVE_EMULATED_REPORT", "")

@@ -16,7 +16,7 @@ from engine_adapter.scheduling.plan import StepPlan
 from engine_adapter.scheduling.policies.base import PolicyBase
 from engine_adapter.scheduling.policies.settings import PolicySettings
 from engine_adapter.scheduling.ranked import Ranked
-from engine_adapter.scheduling.request import RequestRow
+from engine_adapter.scheduling.request import Request
 from engine_adapter.scheduling.snapshot import Snapshot
 
 STARVED = 64.0
@@ -37,22 +37,22 @@ class FastServe(PolicyBase):
         self._token_s = max(1e-6, model.predict(load))
         self._last_was_prompts = False
 
-    def level(self, row: RequestRow, now_s: float) -> int:
+    def level(self, request: Request, now_s: float) -> int:
         """Where the request stands, from 0 on."""
         load = StepLoad()
-        load.add_chunk(row.prompt_tokens, 0)
-        served_s = self._profiled.predict(load) + row.output_tokens * self._token_s
-        if now_s - row.arrival_at_s > STARVED * served_s:
+        load.add_chunk(request.prompt_tokens, 0)
+        served_s = self._profiled.predict(load) + request.output_tokens * self._token_s
+        if now_s - request.arrival_at_s > STARVED * served_s:
             return 0
         return int(math.log2(1.0 + served_s / self._token_s))
 
     def plan(self, snapshot: Snapshot) -> StepPlan:
         """The highest levels first; in a level, who came first."""
         now_s = snapshot.now_s
-        levels = {row.rid: self.level(row, now_s) for row in snapshot.rows.values()}
+        levels = {request.rid: self.level(request, now_s) for request in snapshot.requests.values()}
 
-        def rank(row: RequestRow) -> tuple[float, ...]:
-            return (levels[row.rid], row.sequence)
+        def rank(request: Request) -> tuple[float, ...]:
+            return (levels[request.rid], request.sequence)
 
         builder = self._builder(snapshot)
         ranked = Ranked(builder, rank, swaps=True)

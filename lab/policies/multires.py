@@ -14,17 +14,17 @@ from engine_adapter.scheduling.policies.base import PolicyBase
 from engine_adapter.scheduling.policies.ecoserve import UNKNOWN_TOKENS
 from engine_adapter.scheduling.policies.settings import PolicySettings
 from engine_adapter.scheduling.ranked import Ranked
-from engine_adapter.scheduling.request import RequestRow
+from engine_adapter.scheduling.request import Request
 from engine_adapter.scheduling.snapshot import Snapshot
 
 STARVED_S = 5.0
 """Who has waited longer comes first; else small requests never would beside large ones."""
 
 
-def expected_end(row: RequestRow) -> int:
+def expected_end(request: Request) -> int:
     """Tokens of the request when it ends, as expected; more than it has in any case."""
-    expected = row.prompt_tokens + (row.expected_output_tokens or UNKNOWN_TOKENS)
-    return max(expected, row.fill_tokens + 1)
+    expected = request.prompt_tokens + (request.expected_output_tokens or UNKNOWN_TOKENS)
+    return max(expected, request.fill_tokens + 1)
 
 
 class MultiRes(PolicyBase):
@@ -46,11 +46,11 @@ class MultiRes(PolicyBase):
         tokens = max(1, builder.chunk_left - num_decode)
         pool = max(1, builder.pages_left * builder.page_tokens)
 
-        def distance(row: RequestRow) -> tuple[float, int]:
-            compute = 1.0 - min(1.0, row.remaining_tokens / tokens)
-            memory = 1.0 - min(1.0, expected_end(row) / pool)
-            starved = snapshot.now_s - row.arrival_at_s > STARVED_S
-            return (0.0 if starved else compute * compute + memory * memory, row.sequence)
+        def distance(request: Request) -> tuple[float, int]:
+            compute = 1.0 - min(1.0, request.remaining_tokens / tokens)
+            memory = 1.0 - min(1.0, expected_end(request) / pool)
+            starved = snapshot.now_s - request.arrival_at_s > STARVED_S
+            return (0.0 if starved else compute * compute + memory * memory, request.sequence)
 
         waiting = sorted([*snapshot.online_waiting, *snapshot.offline_waiting], key=distance)
         if ranked.mixes:

@@ -15,20 +15,20 @@ from engine_adapter.scheduling.plan import StepPlan
 from engine_adapter.scheduling.policies.base import PolicyBase
 from engine_adapter.scheduling.policies.settings import PolicySettings
 from engine_adapter.scheduling.ranked import Ranked, arrival
-from engine_adapter.scheduling.request import RequestRow
+from engine_adapter.scheduling.request import Request
 from engine_adapter.scheduling.snapshot import Snapshot
 
 
-def longest_answer(row: RequestRow) -> int:
+def longest_answer(request: Request) -> int:
     """Room for the prompt and as many tokens as the request may have."""
-    return row.prompt_tokens + min(row.max_output_tokens, 1 << 24)
+    return request.prompt_tokens + min(request.max_output_tokens, 1 << 24)
 
 
 class Orca(PolicyBase):
     """First come, first served, with memory for the longest answer."""
 
     name = "orca"
-    max_rows = 1 << 30
+    max_requests = 1 << 30
 
     def __init__(self, model: LatencyModel, settings: PolicySettings | None = None) -> None:
         """Bind the latency model and the knobs."""
@@ -44,7 +44,7 @@ class Orca(PolicyBase):
         if ranked.mixes:
             ranked.take_decode()
         if ranked.mixes or not self._last_was_prompts:
-            ranked.take_prompts(waiting, whole=True, most=self.max_rows)
+            ranked.take_prompts(waiting, whole=True, most=self.max_requests)
         if not builder.has_chunks:
             ranked.take_decode()
         self._last_was_prompts = builder.has_chunks and not builder.has_decode

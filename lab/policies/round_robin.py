@@ -12,7 +12,7 @@ from engine_adapter.scheduling.plan import StepPlan
 from engine_adapter.scheduling.policies.base import PolicyBase
 from engine_adapter.scheduling.policies.settings import PolicySettings
 from engine_adapter.scheduling.ranked import Ranked, arrival
-from engine_adapter.scheduling.request import RequestRow
+from engine_adapter.scheduling.request import Request
 from engine_adapter.scheduling.snapshot import Snapshot
 
 
@@ -32,8 +32,8 @@ class RoundRobin(PolicyBase):
         builder = self._builder(snapshot)
         turn = self._online_next
 
-        def rank(row: RequestRow) -> tuple[float, ...]:
-            return (row.is_online is not turn, row.sequence)
+        def rank(request: Request) -> tuple[float, ...]:
+            return (request.is_online is not turn, request.sequence)
 
         ranked = Ranked(builder, rank)
         for online in (turn, not turn):
@@ -45,7 +45,7 @@ class RoundRobin(PolicyBase):
 
     def _take(self, ranked: Ranked, online: bool) -> None:
         snapshot, builder = ranked.snapshot, ranked.builder
-        side = [row for row in ranked.holders if row.is_online is online]
+        side = [request for request in ranked.holders if request.is_online is online]
         queue = snapshot.online_waiting if online else snapshot.offline_waiting
         waiting = sorted(queue, key=arrival)
         # Prompts of the other side that have begun are not of this turn.

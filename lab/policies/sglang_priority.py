@@ -34,7 +34,7 @@ from engine_adapter.scheduling.plan import StepPlan
 from engine_adapter.scheduling.policies.base import PolicyBase
 from engine_adapter.scheduling.policies.settings import PolicySettings
 from engine_adapter.scheduling.ranked import Ranked
-from engine_adapter.scheduling.request import Phase, RequestRow
+from engine_adapter.scheduling.request import Phase, Request
 from engine_adapter.scheduling.snapshot import Snapshot
 
 # Defaults of SGLang's environment variables of nearly these names.
@@ -48,9 +48,9 @@ BEHIND = 1e-6
 """Between two places in the queue; requests that arrive are numbered one by one."""
 
 
-def left_tokens(row: RequestRow) -> int:
+def left_tokens(request: Request) -> int:
     """What is left of its longest answer, as far as SGLang looks ahead."""
-    return min(max(0, row.max_output_tokens - row.output_tokens), MOST_NEW_TOKENS)
+    return min(max(0, request.max_output_tokens - request.output_tokens), MOST_NEW_TOKENS)
 
 
 class SglangPriority(PolicyBase):
@@ -66,13 +66,13 @@ class SglangPriority(PolicyBase):
         self._is_full = False
         self._num_running = 0
         self._num_ended = 0
-        self._offline: tuple[int, list[RequestRow]] = (-1, [])
+        self._offline: tuple[int, list[Request]] = (-1, [])
         # Who gave way, and where it has queued since; all others stand where they arrived.
         self._queued_again: dict[str, float] = {}
 
-    def rank(self, row: RequestRow) -> tuple[float, ...]:
+    def rank(self, request: Request) -> tuple[float, ...]:
         """Class, then entry into the queue: who gave way has entered it anew."""
-        return (row.request_class, self._queued_again.get(row.rid, row.sequence))
+        return (request.request_class, self._queued_again.get(request.rid, request.sequence))
 
     def plan(self, snapshot: Snapshot) -> StepPlan:
         """Prompts, with or without those that decode; without prompts a token for everyone."""
@@ -100,19 +100,19 @@ class SglangPriority(PolicyBase):
         if mixes or not builder.has_chunks:
             for ready in (online, offline):
                 builder.decode_run(builder.untaken(ready), UNBOUNDED_S)
-        if builder.is_empty or any(r.phase is Phase.PREFETCHING for r in snapshot.running):
+        if builder.is_empty or any(r.phase is Phase.RESTORING for r in snapshot.running):
             Ranked(builder, self.rank).go_on(self._waiting(snapshot))
         self._queue_again(builder)
         begun = snapshot.resources.free_slots - builder.slots_left
         self._num_running = len(snapshot.running) + begun
         return builder.build(UNBOUNDED_S)
 
-    def _waiting(self, snapshot: Snapshot) -> Iterator[RequestRow]:
-        version, rows = self._offline
+    def _waiting(self, snapshot: Snapshot) -> Iterator[Request]:
+        version, requests = self._offline
         if version != snapshot.offline_waiting_version:
-            rows = sorted(snapshot.offline_waiting, key=self.rank)
-            self._offline = (snapshot.offline_waiting_version, rows)
-        return chain(sorted(snapshot.online_waiting, key=self.rank), rows)
+            requests = sorted(snapshot.offline_waiting, key=self.rank)
+            self._offline = (snapshot.offline_waiting_version, requests)
+        return chain(sorted(snapshot.online_waiting, key=self.rank), requests)
 
     def _queue_again(self, builder: PlanBuilder) -> None:
         """Who gives way in this step stands behind everybody who has arrived by now."""
@@ -120,7 +120,7 @@ class SglangPriority(PolicyBase):
             return
         snapshot = builder.snapshot
         live = chain(snapshot.running, snapshot.online_waiting, snapshot.offline_waiting)
-        places = {row.rid: self.rank(row)[-1] for row in live}
+        places = {request.rid: self.rank(request)[-1] for request in live}
         last = max(places.values())
         self._queued_again = {rid: at for rid, at in self._queued_again.items() if rid in places}
         for number, rid in enumerate(builder.retracted, 1):
@@ -130,47 +130,51 @@ class SglangPriority(PolicyBase):
 
     def _admit(self, builder: PlanBuilder, num_beside: int) -> None:
         snapshot, page_tokens = builder.snapshot, builder.page_tokens
-        running = [*snapshot.online_ready.rows, *snapshot.offline_ready.rows]
+        running = [*snapshot.online_ready.requests, *snapshot.offline_ready.requests]
         cut = sorted((r for r in snapshot.running if r.phase is Phase.PREFILL), key=self.rank)
         if not cut and (self._is_full or not (snapshot.online_waiting or snapshot.offline_waiting)):
             return
         builder.chunk_left = max(0, builder.chunk_left - num_beside)
         promised = self.ratio * sum(map(left_tokens, running))
-        for row in cut:
-            if builder.chunk(row, UNBOUNDED_S) == row.remaining_tokens:
-                promised += left_tokens(row) + page_tokens
+        for request in cut:
+            if builder.chunk(request, UNBOUNDED_S) == request.remaining_tokens:
+                promised += left_tokens(request) + page_tokens
         is_full = self._is_full
-        for row in self._waiting(snapshot):
+        for request in self._waiting(snapshot):
             left = builder.pages_left * page_tokens - promised
             is_full = is_full or builder.slots_left <= 0
-            if is_full or not builder.has_slot_for(row):  # of those kept for chat there may be some
-                freed = self._preempt(builder, running, row, left) if self.preempts else -1.0
-                if freed < 0.0 or not builder.has_slot_for(row):
+            if is_full or not builder.has_slot_for(
+                request
+            ):  # of those kept for chat there may be some
+                freed = self._preempt(builder, running, request, left) if self.preempts else -1.0
+                if freed < 0.0 or not builder.has_slot_for(request):
                     break
                 promised -= freed
                 left = builder.pages_left * page_tokens - promised
             alone = builder.is_empty and not snapshot.running
-            if row.fill_tokens + left_tokens(row) + page_tokens >= left and not alone:
+            if request.fill_tokens + left_tokens(request) + page_tokens >= left and not alone:
                 is_full = True
                 break
-            taken = builder.chunk(row, UNBOUNDED_S)
-            promised += page_tokens + (left_tokens(row) if taken == row.remaining_tokens else 0)
-            if taken < row.remaining_tokens or builder.chunk_left <= 0:
+            taken = builder.chunk(request, UNBOUNDED_S)
+            promised += page_tokens + (
+                left_tokens(request) if taken == request.remaining_tokens else 0
+            )
+            if taken < request.remaining_tokens or builder.chunk_left <= 0:
                 break
         self._is_full = is_full and not self.preempts
 
     def _preempt(
-        self, builder: PlanBuilder, running: list[RequestRow], row: RequestRow, left: float
+        self, builder: PlanBuilder, running: list[Request], request: Request, left: float
     ) -> float:
-        """Take slots for the row; what its victims were still expected to need, -1 if none is."""
-        lacks = row.remaining_tokens + min(row.max_output_tokens, MOST_NEW_TOKENS) - left
-        victims: list[RequestRow] = []
+        """Take slots for the request; what its victims still needed, -1 if there are none."""
+        lacks = request.remaining_tokens + min(request.max_output_tokens, MOST_NEW_TOKENS) - left
+        victims: list[Request] = []
         at_once = builder.snapshot.limits.retracts_in_flight
         newest = sorted(running, key=self.rank, reverse=True)
         if not at_once:
             newest.sort(key=lambda victim: victim.in_flight)
         for victim in newest:
-            if victim.rid in builder.taken or victim.request_class <= row.request_class:
+            if victim.rid in builder.taken or victim.request_class <= request.request_class:
                 continue
             victims.append(victim)
             lacks -= self.ratio * left_tokens(victim)
@@ -182,12 +186,12 @@ class SglangPriority(PolicyBase):
             self._release(builder, victim)
         return self.ratio * sum(map(left_tokens, victims))
 
-    def _release(self, builder: PlanBuilder, row: RequestRow) -> None:
-        may = builder.snapshot.limits.retracts_in_flight or not row.in_flight
-        if may and not row.host_pages_pending:
-            builder.retract(row)
+    def _release(self, builder: PlanBuilder, request: Request) -> None:
+        may = builder.snapshot.limits.retracts_in_flight or not request.in_flight
+        if may and not request.host_pages_pending:
+            builder.retract(request)
         else:
-            builder.rest(row)
+            builder.rest(request)
 
     # --- update_running_batch and retract_decode ------------------------------------------------
 
@@ -200,15 +204,19 @@ class SglangPriority(PolicyBase):
             self.ratio = max(LAST_RATIO, self.ratio - RATIO_STEP)
             return
         kept = sorted(
-            [*sides[0].rows, *sides[1].rows],
-            key=lambda row: (row.request_class, -row.output_tokens, row.prompt_tokens),
+            [*sides[0].requests, *sides[1].requests],
+            key=lambda request: (
+                request.request_class,
+                -request.output_tokens,
+                request.prompt_tokens,
+            ),
         )
         while len(kept) > 1 and needed > builder.pages_left:
             victim = kept.pop()
             needed -= builder.decode_pages(victim)
             self._release(builder, victim)
-        outputs = sum(row.output_tokens for row in kept) + TOKENS_AFTER_RETRACT * len(kept)
-        bounds = sum(row.max_output_tokens for row in kept)
+        outputs = sum(request.output_tokens for request in kept) + TOKENS_AFTER_RETRACT * len(kept)
+        bounds = sum(request.max_output_tokens for request in kept)
         self.ratio = min(1.0, outputs / (bounds + 1))
 
 

@@ -14,7 +14,7 @@ from engine_adapter.scheduling.builder import UNBOUNDED_S
 from engine_adapter.scheduling.plan import StepPlan
 from engine_adapter.scheduling.policies.base import PolicyBase
 from engine_adapter.scheduling.ranked import Ranked, arrival
-from engine_adapter.scheduling.request import RequestRow
+from engine_adapter.scheduling.request import Request
 from engine_adapter.scheduling.snapshot import Snapshot
 
 WATERMARK = 0.01
@@ -35,9 +35,9 @@ class Vllm(PolicyBase):
         builder = self._builder(snapshot)
         kept = int(self.kept * snapshot.resources.total_pages) * builder.page_tokens
 
-        def room(row: RequestRow) -> int:
+        def room(request: Request) -> int:
             # Those that run have no claim beyond what they have.
-            return row.computed_tokens if row.holds_slot else row.fill_tokens + 1 + kept
+            return request.computed_tokens if request.holds_slot else request.fill_tokens + 1 + kept
 
         ranked = Ranked(builder, reserve=room, swaps=self.swaps)
         waiting = self.in_order(snapshot)
@@ -48,11 +48,11 @@ class Vllm(PolicyBase):
         ranked.go_on(waiting)
         return builder.build(UNBOUNDED_S)
 
-    def in_order(self, snapshot: Snapshot) -> list[RequestRow]:
+    def in_order(self, snapshot: Snapshot) -> list[Request]:
         """Those that wait, by arrival; who gave way comes back before anyone begins anew."""
         offline = sorted(snapshot.offline_waiting, key=arrival)
         waiting = list(merge(snapshot.online_waiting, offline, key=arrival))
-        waiting.sort(key=lambda row: not row.output_tokens)
+        waiting.sort(key=lambda request: not request.output_tokens)
         return waiting
 
 

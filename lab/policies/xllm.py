@@ -15,9 +15,9 @@ from engine_adapter.scheduling.online import OnlineFiller, take_all_decode, take
 from engine_adapter.scheduling.plan import StepPlan
 from engine_adapter.scheduling.policies.base import PolicyBase
 from engine_adapter.scheduling.policies.settings import PolicySettings
-from engine_adapter.scheduling.queue import OfflineOrder, RowsByRole
+from engine_adapter.scheduling.queue import OfflineOrder, RequestsByPhase
 from engine_adapter.scheduling.request import pages_for
-from engine_adapter.scheduling.snapshot import ReadyRows, Snapshot
+from engine_adapter.scheduling.snapshot import DecodeReady, Snapshot
 
 
 class Xllm(PolicyBase):
@@ -34,42 +34,50 @@ class Xllm(PolicyBase):
     def plan(self, snapshot: Snapshot) -> StepPlan:
         """Online requests, then offline ones inside the pace target."""
         builder = self._builder(snapshot)
-        rows = RowsByRole.of(snapshot)
-        victims = VictimPool(builder, rows.offline, rows.online)
-        if rows.has_online:
-            gap_s = self._online.take(builder, rows, victims)
+        requests = RequestsByPhase.of(snapshot)
+        victims = VictimPool(builder, requests.offline, requests.online)
+        if requests.has_online:
+            gap_s = self._online.take(builder, requests, victims)
             builder.hold_back()
-            self._fill_beside(builder, rows, snapshot.slo.tbt_s - gap_s)
+            self._fill_beside(builder, requests, snapshot.slo.tbt_s - gap_s)
             self._online.close(builder.predicted_s())
         else:
-            self._fill_alone(builder, rows, victims)
-        unblock(builder, rows.offline_partial, victims)
-        return builder.build(snapshot.slo.tbt_s if rows.has_online else UNBOUNDED_S)
+            self._fill_alone(builder, requests, victims)
+        unblock(builder, requests.offline_partial, victims)
+        return builder.build(snapshot.slo.tbt_s if requests.has_online else UNBOUNDED_S)
 
-    def _fill_beside(self, builder: PlanBuilder, rows: RowsByRole, budget_s: float) -> None:
-        shortest = sorted(rows.offline_decode.rows, key=lambda row: row.computed_tokens)
+    def _fill_beside(
+        self, builder: PlanBuilder, requests: RequestsByPhase, budget_s: float
+    ) -> None:
+        shortest = sorted(
+            requests.offline_decode.requests, key=lambda request: request.computed_tokens
+        )
         builder.decode_run(
-            builder.untaken(ReadyRows(shortest, builder.page_tokens)), max(0.0, budget_s)
+            builder.untaken(DecodeReady(shortest, builder.page_tokens)), max(0.0, budget_s)
         )
         waiting = () if builder.makes_room else self._order.waiting(builder.snapshot)
-        for row in [*rows.offline_partial, *waiting]:
-            if row.rid in builder.taken:
+        for request in [*requests.offline_partial, *waiting]:
+            if request.rid in builder.taken:
                 continue
-            whole = pages_for(row.fill_tokens, builder.page_tokens)
-            if not row.holds_slot and whole > builder.pages_left:
+            whole = pages_for(request.fill_tokens, builder.page_tokens)
+            if not request.holds_slot and whole > builder.pages_left:
                 return
-            if builder.chunk(row, budget_s) < row.remaining_tokens:
+            if builder.chunk(request, budget_s) < request.remaining_tokens:
                 return
 
-    def _fill_alone(self, builder: PlanBuilder, rows: RowsByRole, victims: VictimPool) -> None:
-        growth = self.settings.growth_tokens * (len(rows.offline) + 1)
+    def _fill_alone(
+        self, builder: PlanBuilder, requests: RequestsByPhase, victims: VictimPool
+    ) -> None:
+        growth = self.settings.growth_tokens * (len(requests.offline) + 1)
         keep_pages = pages_for(growth, builder.page_tokens)
-        mixes = builder.snapshot.limits.can_mix and all(row.can_mix for row in rows.offline)
+        mixes = builder.snapshot.limits.can_mix and all(
+            request.can_mix for request in requests.offline
+        )
         if mixes:
-            take_all_decode(builder, rows.offline_decode, victims)
-        if mixes or len(rows.offline_decode) < 2:
-            take_prompts(builder, rows.offline_partial, keep_pages)
+            take_all_decode(builder, requests.offline_decode, victims)
+        if mixes or len(requests.offline_decode) < 2:
+            take_prompts(builder, requests.offline_partial, keep_pages)
             if not builder.makes_room:
                 take_prompts(builder, self._order.waiting(builder.snapshot), keep_pages)
         if builder.is_empty:
-            take_all_decode(builder, rows.offline_decode, victims)
+            take_all_decode(builder, requests.offline_decode, victims)

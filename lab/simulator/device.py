@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from engine_adapter.gpu_tables.gpu_table import (
-    CUDA_GRAPH_ROWS,
+    CUDA_GRAPH_BATCH_SIZES,
     DEFAULT_HOST_S,
     GpuTable,
     GpuTableError,
@@ -41,7 +41,7 @@ class EngineSize:
         max_context: Longest request.
         host_kv_tokens: Host checkpoint pool.
         overhead_s: Time between two forward passes.
-        row_buckets: Row counts that decode graphs exist for.
+        batch_size_buckets: Request counts that decode graphs exist for.
     """
 
     kv_tokens: int = 0
@@ -50,7 +50,7 @@ class EngineSize:
     max_context: int = 0
     host_kv_tokens: int = 0
     overhead_s: float = 0.0
-    row_buckets: tuple[int, ...] = CUDA_GRAPH_ROWS
+    batch_size_buckets: tuple[int, ...] = CUDA_GRAPH_BATCH_SIZES
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +81,13 @@ class SimulatedDevice:
         return self.times.step_s(load, [(chunk, input_tokens // 2)]) / chunk
 
     def output_token_s(self, total_tokens: int) -> float:
-        """Time an output token takes at the engine's best: as many rows as it holds."""
+        """Time an output token takes at the engine's best: as many requests as it holds."""
         pool = self.shape.total_pages * self.shape.page_tokens
-        rows = max(1, min(self.shape.total_slots, pool // max(1, total_tokens)))
+        requests = max(1, min(self.shape.total_slots, pool // max(1, total_tokens)))
         load = StepLoad()
-        for _ in range(rows):
+        for _ in range(requests):
             load.add_decode(total_tokens)
-        return self.times.step_s(load, ()) / rows
+        return self.times.step_s(load, ()) / requests
 
     def request_s(self, input_tokens: int, output_tokens: int) -> float:
         """What a request takes of the engine at its best: its tokens, half way in."""
@@ -126,7 +126,7 @@ def table_device(
     """A GPU: pages of one token, decode steps from captured graphs that no stop reaches."""
     kv_tokens = size.kv_tokens or table.kv_tokens
     max_context = min(size.max_context or table.max_context, kv_tokens)
-    gpu = GpuTimes(table, host_s, size.row_buckets)
+    gpu = GpuTimes(table, host_s, size.batch_size_buckets)
     samples = [
         Sample(c.decode, c.chunks, gpu.step_s(c.chunks, len(c.decode), sum(c.decode)))
         for c in make_grid(size.chunk_tokens, kv_tokens, size.slots, max_context)
@@ -146,14 +146,14 @@ def table_device(
         limits=EngineLimits(
             max_chunk_tokens=size.chunk_tokens,
             prefill_safepoints=True,
-            decode_safepoints=not size.row_buckets,
-            row_drop=True,
+            decode_safepoints=not size.batch_size_buckets,
+            request_drop=True,
             cuts=True,
             num_layers=table.num_layers,
         ),
     )
     about = f"{table.model} on {table.tp} x {table.gpu}, {table.engine}; {table.source}"
-    model = fit_model(samples, size.row_buckets)
+    model = fit_model(samples, size.batch_size_buckets)
     return SimulatedDevice(name, about, TableTimes(gpu), model, shape, max_context)
 
 
@@ -173,7 +173,7 @@ def profile_device(name: str, profile: Profile, size: EngineSize) -> SimulatedDe
             max_chunk_tokens=size.chunk_tokens,
             prefill_safepoints=True,
             decode_safepoints=not profile.decode_row_steps,
-            row_drop=True,
+            request_drop=True,
             cuts=True,
             num_layers=profile.num_layers,
         ),

@@ -23,7 +23,7 @@ from engine_adapter.scheduling.plan import (
     SafepointMode,
     StepPlan,
 )
-from engine_adapter.scheduling.request import Phase, RequestClass, RequestRow
+from engine_adapter.scheduling.request import Phase, Request, RequestClass
 from engine_adapter.scheduling.roster import Roster
 from engine_adapter.scheduling.snapshot import Resources, Snapshot, reserved_slots
 from engine_adapter.scheduling.targets import Slo
@@ -33,7 +33,7 @@ from lab.simulator.shape import ChunkWork, EngineShape, Launched, Track, load_of
 from lab.simulator.times import Noise, StepTimes
 
 ArrivalHook = Callable[[Arrival, RunningStep], Decision]
-FinishHook = Callable[[RequestRow], None]
+FinishHook = Callable[[Request], None]
 DECODE, ONLINE = Phase.DECODE, RequestClass.ONLINE
 
 
@@ -43,17 +43,17 @@ class MemoryEngine:
     Attributes:
         shape: Size and abilities.
         now_s: The clock.
-        roster: Live rows.
+        roster: Live requests.
         pool: Pages.
         tracks: Every request that ever arrived, by id.
         finished: Requests that got their last token.
         offline_tokens: Tokens computed for offline requests, none counted twice.
         offline_prompt_tokens: Those of them that were prompt tokens.
-        recomputed_tokens: Tokens computed again, of any row.
+        recomputed_tokens: Tokens computed again, of any request.
         num_steps: Steps that computed something.
         num_stops: Steps that an arrival stopped.
-        num_retracts: Rows that lost slot and pages.
-        num_cuts: Rows that lost their last pages alone.
+        num_retracts: Requests that lost slot and pages.
+        num_cuts: Requests that lost their last pages alone.
         num_parks: Times a running request was left out of a step.
         busy_s: Time spent in steps.
     """
@@ -76,7 +76,7 @@ class MemoryEngine:
             slo: Targets shown to the policy.
             times: How long steps really take.
             on_arrival: Asked about each online arrival during a step.
-            on_finish: Told of each row that got its last token; it may submit others.
+            on_finish: Told of each request that got its last token; it may submit others.
             noise: Factors on the steps' times.
             predictor: Expects the length of each answer.
         """
@@ -88,7 +88,7 @@ class MemoryEngine:
             shape.total_pages, shape.page_tokens, shape.host_total_pages, shape.host_page_tokens
         )
         self.tracks: dict[str, Track] = {}
-        self.finished: dict[str, RequestRow] = {}
+        self.finished: dict[str, Request] = {}
         self.recomputed_tokens = 0
         self.offline_tokens = 0
         self.offline_prompt_tokens = 0
@@ -105,7 +105,7 @@ class MemoryEngine:
         self._on_finish = on_finish
         self._predictor = predictor
         # Arrivals to come, sorted; those before ``_next`` have come.
-        self._future: list[tuple[float, int, RequestRow]] = []
+        self._future: list[tuple[float, int, Request]] = []
         self._next = 0
         self._tie = 0
         self._prefix: dict[str, tuple[str, int]] = {}
@@ -130,37 +130,40 @@ class MemoryEngine:
         return {rid: track.times[0] for rid, track in self.tracks.items() if track.times}
 
     def submit(
-        self, row: RequestRow, prefix: tuple[str, int] | None = None, *, answer_tokens: int = 0
+        self, request: Request, prefix: tuple[str, int] | None = None, *, answer_tokens: int = 0
     ) -> None:
-        """Let a row arrive at ``row.arrival_at_s``, now or later.
+        """Let a request arrive at ``request.arrival_at_s``, now or later.
 
         Args:
-            row: The request.
+            request: The request.
             prefix: Group of requests whose prompts begin alike, and how many tokens they share.
             answer_tokens: How long its answer turns out, which no policy is told; 0 is its bound.
         """
         if answer_tokens:
-            self._answers[row.rid] = answer_tokens
+            self._answers[request.rid] = answer_tokens
         if prefix is None and self.shape.keeps_prompts:
-            prefix = row.rid, row.prompt_tokens - 1  # its last token is computed in any case
+            prefix = (
+                request.rid,
+                request.prompt_tokens - 1,
+            )  # its last token is computed in any case
         if prefix is not None:
-            self._prefix[row.rid] = prefix
-        if row.arrival_at_s <= self.now_s:
-            self._add(row)
+            self._prefix[request.rid] = prefix
+        if request.arrival_at_s <= self.now_s:
+            self._add(request)
             return
         self._tie += 1
-        entry = (row.arrival_at_s, self._tie, row)
+        entry = (request.arrival_at_s, self._tie, request)
         if not self._future or self._future[-1] < entry:
             self._future.append(entry)
         else:
             insort(self._future, entry, lo=self._next)
 
     def cancel(self, rid: str) -> None:
-        """Abort a live row."""
-        row = self.roster.finish(rid)
-        if row is not None:
+        """Abort a live request."""
+        request = self.roster.finish(rid)
+        if request is not None:
             self.tracks[rid].over = True
-            self._kv.release(row)
+            self._kv.release(request)
 
     def snapshot(self) -> Snapshot:
         """The state before the next step."""
@@ -188,16 +191,16 @@ class MemoryEngine:
 
     def apply(self, plan: StepPlan) -> RunningStep | None:
         """Carry the plan out; the clock moves to the end of the step."""
-        rows, kv = self.roster.rows, self._kv
+        requests, kv = self.roster.requests, self._kv
         for rid in plan.retracts:
-            self._retract(rows[rid])
+            self._retract(requests[rid])
         for cut in plan.cuts:
             self.num_cuts += 1
-            kv.cut(rows[cut.rid], cut.keep_tokens, self.now_s)
-        for order in plan.prefetches:
-            kv.prefetch(rows[order.rid], order.num_pages, self.now_s)
+            kv.cut(requests[cut.rid], cut.keep_tokens, self.now_s)
+        for order in plan.restores:
+            kv.restore(requests[order.rid], order.num_pages, self.now_s)
         for copy in plan.checkpoints:
-            kv.checkpoint(rows[copy.rid], copy.num_pages, self.now_s)
+            kv.checkpoint(requests[copy.rid], copy.num_pages, self.now_s)
         if plan.is_empty:
             self._wait_for_copies()
             self.process_results(0)
@@ -231,7 +234,7 @@ class MemoryEngine:
 
     @property
     def next_arrival_s(self) -> float | None:
-        """When the next row arrives; None if none will."""
+        """When the next request arrives; None if none will."""
         return self._future[self._next][0] if self._next < len(self._future) else None
 
     def skip_to_next_arrival(self) -> bool:
@@ -241,15 +244,15 @@ class MemoryEngine:
         self.now_s = max(self.now_s, self.next_arrival_s)
         return True
 
-    def _add(self, row: RequestRow) -> None:
+    def _add(self, request: Request) -> None:
         if self._predictor is not None:
-            row.expected_output_tokens = self._predictor.expect(Asked.about(row))
-        self.roster.add(row)
-        answer_tokens = self._answers.pop(row.rid, row.max_output_tokens)
-        self.tracks[row.rid] = Track(row, row.arrival_at_s, answer_tokens)
-        prefix = self._prefix.pop(row.rid, None)
+            request.expected_output_tokens = self._predictor.expect(Asked.about(request))
+        self.roster.add(request)
+        answer_tokens = self._answers.pop(request.rid, request.max_output_tokens)
+        self.tracks[request.rid] = Track(request, request.arrival_at_s, answer_tokens)
+        prefix = self._prefix.pop(request.rid, None)
         if prefix is not None:
-            self.pool.prefixes.join(row, *prefix)
+            self.pool.prefixes.join(request, *prefix)
 
     def _let_arrive(self, until_s: float) -> None:
         future = self._future
@@ -268,64 +271,66 @@ class MemoryEngine:
             self.now_s = done_s if arrival_s is None else max(self.now_s, min(done_s, arrival_s))
         self._kv.finish_copies(self.now_s)
 
-    def _retract(self, row: RequestRow) -> None:
+    def _retract(self, request: Request) -> None:
         self.num_retracts += 1
-        track = self.tracks[row.rid]
-        if row.in_flight:
+        track = self.tracks[request.rid]
+        if request.in_flight:
             track.void_until = track.newest_step
-            row.in_flight = False
+            request.in_flight = False
         track.retractions += 1
-        self._kv.retract(row)
+        self._kv.retract(request)
 
     def _launch_decode(self, plan: StepPlan, decode: list[Track]) -> list[int]:
         pool, step_id = self.pool, plan.step_id
-        ends = [track.row.computed_tokens + 1 for track in decode]
+        ends = [track.request.computed_tokens + 1 for track in decode]
         if pool.page_tokens == 1:
             pool.claim(len(decode))
             for track, end in zip(decode, ends, strict=True):
                 track.newest_step = step_id
-                row = track.row
-                row.device_pages = row.computed_tokens = end
-                row.in_flight = True
+                request = track.request
+                request.device_pages = request.computed_tokens = end
+                request.in_flight = True
         else:
             for track, end in zip(decode, ends, strict=True):
                 track.newest_step = step_id
-                row = track.row
-                row.computed_tokens = end
-                pool.resize(row, end)
-                row.in_flight = True
+                request = track.request
+                request.computed_tokens = end
+                pool.resize(request, end)
+                request.in_flight = True
         return ends
 
     def _launch_chunk(self, plan: StepPlan, track: Track, num_tokens: int) -> ChunkWork:
-        row = track.row
-        if not row.holds_slot:
-            self.roster.start(row.rid)
-            row.computed_tokens = row.cached_tokens
-            self.pool.prefixes.start(row)
-            self.pool.release_host(row)
+        request = track.request
+        if not request.holds_slot:
+            self.roster.start(request.rid)
+            request.computed_tokens = request.cached_tokens
+            self.pool.prefixes.start(request)
+            self.pool.release_host(request)
             if track.cached < 0:
-                track.cached = track.seen = row.cached_tokens
-        before, phase = row.computed_tokens, row.phase
-        row.computed_tokens += num_tokens
-        self.pool.resize(row, row.computed_tokens)
+                track.cached = track.seen = request.cached_tokens
+        before, phase = request.computed_tokens, request.phase
+        request.computed_tokens += num_tokens
+        self.pool.resize(request, request.computed_tokens)
         track.newest_step = plan.step_id
-        row.in_flight = True
-        if row.computed_tokens == row.fill_tokens:
-            row.phase = DECODE
-        return ChunkWork(row, track, num_tokens, before, phase, delivers=row.phase is DECODE)
+        request.in_flight = True
+        if request.computed_tokens == request.fill_tokens:
+            request.phase = DECODE
+        return ChunkWork(
+            request, track, num_tokens, before, phase, delivers=request.phase is DECODE
+        )
 
     def _running_step(
         self, plan: StepPlan, decode: list[Track], chunks: list[ChunkWork]
     ) -> RunningStep:
-        num_online = [track.row.request_class for track in decode].count(ONLINE)
-        num_online += [work.row.request_class for work in chunks].count(ONLINE)
+        num_online = [track.request.request_class for track in decode].count(ONLINE)
+        num_online += [work.request.request_class for work in chunks].count(ONLINE)
         return RunningStep(
             step_id=plan.step_id,
             kind=plan.kind,
             started_at_s=self.now_s,
             predicted_s=plan.predicted_s,
-            num_offline_rows=len(decode) + len(chunks) - num_online,
-            num_online_rows=num_online,
+            num_offline_requests=len(decode) + len(chunks) - num_online,
+            num_online_requests=num_online,
             safepoints=plan.safepoints,
             queued_online_tokens=sum([r.remaining_tokens for r in self.roster.online_waiting]),
             slo=self.slo,
@@ -348,20 +353,20 @@ class MemoryEngine:
         if stop_at_s is not None:
             self.num_stops += 1
             dropped = self._undo_offline(decode, chunks)
-            ends = [end for t, end in zip(decode, ends, strict=True) if t.row.is_online]
-            decode = [track for track in decode if track.row.is_online]
-            chunks = [work for work in chunks if work.row.is_online]
+            ends = [end for t, end in zip(decode, ends, strict=True) if t.request.is_online]
+            decode = [track for track in decode if track.request.is_online]
+            chunks = [work for work in chunks if work.request.is_online]
             done = (stop_at_s - step.started_at_s) / duration_s
             layer = int(done * self.shape.limits.num_layers)
             rest_s = factor * self._step_s(ends, chunks) * (1.0 - done)
             duration_s = stop_at_s - step.started_at_s + rest_s
         self.now_s += duration_s
         self.busy_s += duration_s
-        num_chunks_online = [work.row.request_class for work in chunks].count(ONLINE)
-        online = len(decode) if dropped else step.num_online_rows - num_chunks_online
+        num_chunks_online = [work.request.request_class for work in chunks].count(ONLINE)
+        online = len(decode) if dropped else step.num_online_requests - num_chunks_online
         offline = len(decode) - online
         for work in chunks:
-            if work.row.is_online:
+            if work.request.is_online:
                 online += work.num_tokens
             else:
                 offline += work.num_tokens
@@ -379,11 +384,11 @@ class MemoryEngine:
             return None
         end_s = step.started_at_s + duration_s
         earlier = 0
-        for at_s, row in self._arrivals_until(end_s):
-            if not row.is_online:
+        for at_s, request in self._arrivals_until(end_s):
+            if not request.is_online:
                 continue
-            arrival = Arrival(row.request_class, row.prompt_tokens, at_s, earlier)
-            earlier += row.prompt_tokens
+            arrival = Arrival(request.request_class, request.prompt_tokens, at_s, earlier)
+            earlier += request.prompt_tokens
             if self._on_arrival(arrival, step) is Decision.CONTINUE:
                 continue
             if plan.safepoints.mode is SafepointMode.NONE:
@@ -397,29 +402,29 @@ class MemoryEngine:
             return stop_s if stop_s < end_s else None
         return None
 
-    def _arrivals_until(self, end_s: float) -> Iterator[tuple[float, RequestRow]]:
+    def _arrivals_until(self, end_s: float) -> Iterator[tuple[float, Request]]:
         for index in range(self._next, len(self._future)):
-            at_s, _, row = self._future[index]
+            at_s, _, request = self._future[index]
             if at_s >= end_s:
                 return
-            yield at_s, row
+            yield at_s, request
 
     def _undo_offline(self, decode: list[Track], chunks: list[ChunkWork]) -> tuple[str, ...]:
         for work in chunks:
-            if not work.row.is_online:
-                self._undo(work.row, work.before_tokens, work.before_phase)
+            if not work.request.is_online:
+                self._undo(work.request, work.before_tokens, work.before_phase)
         for track in decode:
-            if not track.row.is_online:
-                self._undo(track.row, track.row.computed_tokens - 1, DECODE)
-        rows = [*(track.row for track in decode), *(work.row for work in chunks)]
-        return tuple([row.rid for row in rows if not row.is_online])
+            if not track.request.is_online:
+                self._undo(track.request, track.request.computed_tokens - 1, DECODE)
+        requests = [*(track.request for track in decode), *(work.request for work in chunks)]
+        return tuple([request.rid for request in requests if not request.is_online])
 
-    def _undo(self, row: RequestRow, tokens: int, phase: Phase) -> None:
-        row.computed_tokens = tokens
-        row.phase = phase
-        row.in_flight = False
-        self.pool.resize(row, tokens)
-        self._kv.forget_uncomputed(row)
+    def _undo(self, request: Request, tokens: int, phase: Phase) -> None:
+        request.computed_tokens = tokens
+        request.phase = phase
+        request.in_flight = False
+        self.pool.resize(request, tokens)
+        self._kv.forget_uncomputed(request)
 
     def _deliver(self, launched: Launched) -> float:
         """Count the step's tokens and hand them out; returns the longest gap it ended online."""
@@ -431,21 +436,21 @@ class MemoryEngine:
         for track, end in zip(launched.decode, launched.ends, strict=True):
             if track.over or step_id <= track.void_until:
                 continue  # it ended, or lost its KV, while this step was under way
-            row = track.row
+            request = track.request
             times = track.times
             if track.newest_step == step_id:
-                row.in_flight = False
+                request.in_flight = False
             if end <= track.seen:
                 again += 1
             else:
                 track.seen = end
-                if row.request_class:  # not online
+                if request.request_class:  # not online
                     fresh += 1
-            if not row.request_class and times and at_s - times[-1] > gap_s:
+            if not request.request_class and times and at_s - times[-1] > gap_s:
                 gap_s = at_s - times[-1]
             times.append(at_s)
-            row.output_tokens += 1
-            if row.output_tokens >= track.answer_tokens:
+            request.output_tokens += 1
+            if request.output_tokens >= track.answer_tokens:
                 done.append(track)
         self.offline_tokens += fresh
         self.recomputed_tokens += again
@@ -456,37 +461,37 @@ class MemoryEngine:
         return gap_s
 
     def _deliver_chunk(self, work: ChunkWork, launched: Launched, done: list[Track]) -> float:
-        row, track, at_s = work.row, work.track, launched.ended_at_s
+        request, track, at_s = work.request, work.track, launched.ended_at_s
         if track.over or launched.plan.step_id <= track.void_until:
             return 0.0
         if track.newest_step == launched.plan.step_id:
-            row.in_flight = False
+            request.in_flight = False
         end = work.before_tokens + work.num_tokens
         fresh = max(0, end - max(track.seen, work.before_tokens))
         track.seen = max(track.seen, end)
         self.recomputed_tokens += work.num_tokens - fresh
-        if not row.is_online:
+        if not request.is_online:
             self.offline_tokens += fresh
             self.offline_prompt_tokens += fresh
-        self.pool.prefixes.computed(row)
+        self.pool.prefixes.computed(request)
         if not work.delivers:
             return 0.0
-        gap_s = at_s - track.times[-1] if row.is_online and track.times else 0.0
+        gap_s = at_s - track.times[-1] if request.is_online and track.times else 0.0
         if not track.times:
-            row.first_token_at_s = at_s
+            request.first_token_at_s = at_s
         track.times.append(at_s)
-        row.output_tokens += 1
-        if row.output_tokens >= track.answer_tokens:
+        request.output_tokens += 1
+        if request.output_tokens >= track.answer_tokens:
             done.append(track)
         return gap_s
 
     def _finish(self, track: Track) -> None:
-        row = track.row
+        request = track.request
         track.over = True
-        self.roster.finish(row.rid)
-        self.finished[row.rid] = row
+        self.roster.finish(request.rid)
+        self.finished[request.rid] = request
         if self._predictor is not None:
-            self._predictor.learn(Asked.about(row), row.output_tokens)
-        self._kv.release(row)
+            self._predictor.learn(Asked.about(request), request.output_tokens)
+        self._kv.release(request)
         if self._on_finish is not None:
-            self._on_finish(row)
+            self._on_finish(request)

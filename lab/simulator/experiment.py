@@ -239,7 +239,7 @@ class Experiment:
             pairs = [(min(i, longest - longest // 4), min(o, longest // 4)) for i, o in pairs]
         for number, (inputs, outputs) in enumerate(pairs, start=2):
             if inputs + outputs > longest:
-                where = f"{path}:{number}: " if path else "offline rows: "
+                where = f"{path}:{number}: " if path else "offline requests: "
                 raise ValueError(
                     f"{where}{inputs} + {outputs} tokens are more than the {longest} of the "
                     "engine's context; --clip shortens them"

@@ -52,8 +52,10 @@ class Member:
     def look(self) -> None:
         """Ask the engine."""
         roster = self.replay.engine.roster
-        online = [row for row in roster.rows.values() if row.is_online]
-        self.prompt_tokens = sum(row.remaining_tokens for row in online if not row.output_tokens)
+        online = [request for request in roster.requests.values() if request.is_online]
+        self.prompt_tokens = sum(
+            request.remaining_tokens for request in online if not request.output_tokens
+        )
         self.answers = len(online)
 
     def give(self, request: TraceRequest) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine_adapter.scheduling.host_ledger import HostLedger
-from engine_adapter.scheduling.request import RequestRow, pages_for
+from engine_adapter.scheduling.request import Request, pages_for
 from lab.simulator.prefixes import PrefixCache
 
 
@@ -34,8 +34,8 @@ class KvPool:
         """Host pages nobody holds."""
         return self.host.num_free
 
-    def resize(self, row: RequestRow, num_tokens: int) -> None:
-        """Make the row's device pages just enough for ``num_tokens`` tokens.
+    def resize(self, request: Request, num_tokens: int) -> None:
+        """Make the request's device pages just enough for ``num_tokens`` tokens.
 
         Prefixes that nobody uses give way.
 
@@ -43,8 +43,8 @@ class KvPool:
             MemoryError: If the pool has no such page left.
         """
         wanted = pages_for(num_tokens, self.page_tokens)
-        self.claim(wanted - row.device_pages)
-        row.device_pages = wanted
+        self.claim(wanted - request.device_pages)
+        request.device_pages = wanted
 
     def claim(self, num_pages: int) -> None:
         """Take pages off the free ones, or give some back.
@@ -58,21 +58,21 @@ class KvPool:
         if not 0 <= self.free_pages <= self.total_pages:
             raise MemoryError(f"{self.free_pages} of {self.total_pages} device pages free")
 
-    def release_device(self, row: RequestRow) -> None:
-        """Give the row's device pages back; what it shares stays in the cache."""
-        row.device_pages -= self.prefixes.leave(row)
-        self.resize(row, 0)
+    def release_device(self, request: Request) -> None:
+        """Give the request's device pages back; what it shares stays in the cache."""
+        request.device_pages -= self.prefixes.leave(request)
+        self.resize(request, 0)
 
-    def take_host(self, row: RequestRow, num_pages: int) -> None:
-        """Claim host pages for the row's next logical pages.
+    def take_host(self, request: Request, num_pages: int) -> None:
+        """Claim host pages for the request's next logical pages.
 
         Raises:
             MemoryError: If the host pool has fewer left.
         """
-        if len(self.host.extend(row.rid, num_pages)) != num_pages:
+        if len(self.host.extend(request.rid, num_pages)) != num_pages:
             raise MemoryError(f"{num_pages} host pages wanted, {self.host.num_free} free")
 
-    def release_host(self, row: RequestRow) -> None:
-        """Give the row's host pages back."""
-        self.host.drop(row.rid)
-        row.host_pages = row.host_pages_pending = row.host_tokens = 0
+    def release_host(self, request: Request) -> None:
+        """Give the request's host pages back."""
+        self.host.drop(request.rid)
+        request.host_pages = request.host_pages_pending = request.host_tokens = 0

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine_adapter.gpu_tables.gpu_table import CUDA_GRAPH_ROWS, gpu_table_names
+from engine_adapter.gpu_tables.gpu_table import CUDA_GRAPH_BATCH_SIZES, gpu_table_names
 from engine_adapter.scheduling.policies.registry import COMPARED
 from lab.policies.registry import NAMES, TWO_POOLS
 from lab.prediction.registry import SIMULATED, simulated_predictor
@@ -62,13 +62,13 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     made = argparse.ArgumentParser(
         prog="coserve simulate",
-        description="Online requests beside a full queue of offline rows, on a device that is not "
-        "there: step times come from a GPU table or a stored profile.",
+        description="Online requests beside a full queue of offline requests, on a device "
+        "that is not there: step times come from a GPU table or a stored profile.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     _device(made.add_argument_group("device"))
     _online(made.add_argument_group("online requests"))
-    _offline(made.add_argument_group("offline rows"))
+    _offline(made.add_argument_group("offline requests"))
     _run(made.add_argument_group("run"))
     return made
 
@@ -114,7 +114,7 @@ def _offline(group: argparse._ArgumentGroup) -> None:
     add("--offline-output-tokens", type=int, default=128)
     add("--offline-prefix", type=int, default=0, help="tokens that prompts of a group share")
     add("--offline-prefix-groups", type=int, default=1)
-    add("--outstanding", type=int, default=512, help="offline rows always outstanding")
+    add("--outstanding", type=int, default=512, help="offline requests always outstanding")
 
 
 def _run(group: argparse._ArgumentGroup) -> None:
@@ -156,7 +156,7 @@ def parse_options(argv: list[str] | None = None) -> Options:
         max_context=args.context,
         host_kv_tokens=args.host_kv_tokens,
         overhead_s=args.overhead_ms / 1e3,
-        row_buckets=() if args.no_graphs else CUDA_GRAPH_ROWS,
+        batch_size_buckets=() if args.no_graphs else CUDA_GRAPH_BATCH_SIZES,
     )
     return Options(
         device=args.device,

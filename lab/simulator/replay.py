@@ -15,7 +15,7 @@ from typing import Any
 
 from engine_adapter.scheduling.driver import Driver
 from engine_adapter.scheduling.policies.base import SchedulingPolicy
-from engine_adapter.scheduling.request import RequestClass, RequestRow
+from engine_adapter.scheduling.request import Request, RequestClass
 from engine_adapter.scheduling.targets import Slo
 from lab.prediction.registry import simulated_predictor
 from lab.simulator.device import SimulatedDevice
@@ -69,7 +69,7 @@ class SimulatedLoad:
         offline_prefixes: What offline prompts share.
         output_bound: ``max_tokens`` of every request whose answer is no longer.
         predictor: Who expects the lengths of answers.
-        batch_windows_s: Of each batch, the time each of its rows may take; all batches have an
+        batch_windows_s: Of each batch, the time each of its requests may take; all batches have an
             equal part of those outstanding.
     """
 
@@ -108,7 +108,7 @@ def replay(
         progress: Told the simulated seconds since it was told last.
 
     Raises:
-        Stuck: If the policy lets no row run although some are live.
+        Stuck: If the policy lets no request run although some are live.
         PlanRejected: If it breaks a rule.
     """
     replayed = Replay(device, policy, load, slo, noise)
@@ -154,23 +154,23 @@ class Replay:
         for number in range(load.num_outstanding if load.offline is not None else 0):
             self._feed(number % len(load.batch_windows_s))
 
-    def arrive(self, number: int, request: TraceRequest) -> None:
+    def arrive(self, number: int, traced: TraceRequest) -> None:
         """An online request is on its way; its number is its name."""
-        row = RequestRow(
+        request = Request(
             f"online-{number}",
             RequestClass.ONLINE,
-            request.input_tokens,
-            request.input_tokens,
-            arrival_at_s=request.arrival_s,
+            traced.input_tokens,
+            traced.input_tokens,
+            arrival_at_s=traced.arrival_s,
         )
         self._open += 1
-        shared = self._load.online_prefixes.of("online", number, request.input_tokens)
-        self.submit(row, shared, request.output_tokens)
+        shared = self._load.online_prefixes.of("online", number, traced.input_tokens)
+        self.submit(request, shared, traced.output_tokens)
 
     def advance(self, until_s: float) -> None:
         """Step to an instant; an engine with nothing to do waits for it."""
         engine = self.engine
-        if engine.roster.rows or engine.next_arrival_s is not None:
+        if engine.roster.requests or engine.next_arrival_s is not None:
             run(engine, self._driver, until_s=until_s)
         engine.now_s = max(engine.now_s, until_s)
 
@@ -206,8 +206,8 @@ class Replay:
         grown = {name: value - self._opened[name] for name, value in self._closed.items()}
         tracks = self.engine.tracks.values()
         result = RunResult(
-            online=[self._record(track) for track in tracks if track.row.is_online],
-            offline=[self._record(track) for track in tracks if not track.row.is_online],
+            online=[self._record(track) for track in tracks if track.request.is_online],
+            offline=[self._record(track) for track in tracks if not track.request.is_online],
             duration_s=self._load.duration_s,
             reading=int(grown["offline_tokens"]),
         )
@@ -239,7 +239,7 @@ class Replay:
         input_tokens, output_tokens = lengths
         number = self._num_offline
         self._num_offline += 1
-        row = RequestRow(
+        request = Request(
             f"offline-{number}",
             RequestClass.OFFLINE,
             input_tokens,
@@ -249,20 +249,20 @@ class Replay:
             batch_id=str(batch),
         )
         shared = self._load.offline_prefixes.of("offline", number, input_tokens)
-        self.submit(row, shared, output_tokens)
+        self.submit(request, shared, output_tokens)
 
-    def submit(self, row: RequestRow, shared: tuple[str, int] | None, answer_tokens: int) -> None:
+    def submit(self, request: Request, shared: tuple[str, int] | None, answer_tokens: int) -> None:
         """A request arrives; ``shared`` is what its prompt begins with, see SharedPrefixes."""
-        self._answers[row.rid] = answer_tokens
-        context = self._device.max_context - row.prompt_tokens
-        row.max_output_tokens = max(answer_tokens, min(self._load.output_bound, context))
-        self.engine.submit(row, shared, answer_tokens=answer_tokens)
+        self._answers[request.rid] = answer_tokens
+        context = self._device.max_context - request.prompt_tokens
+        request.max_output_tokens = max(answer_tokens, min(self._load.output_bound, context))
+        self.engine.submit(request, shared, answer_tokens=answer_tokens)
 
-    def _finished(self, row: RequestRow) -> None:
-        if row.is_online:
+    def _finished(self, request: Request) -> None:
+        if request.is_online:
             self._open -= 1
         elif self._load.offline is not None:
-            self._feed(int(row.batch_id))
+            self._feed(int(request.batch_id))
 
     def _counters(self) -> dict[str, float]:
         engine = self.engine
@@ -286,20 +286,20 @@ class Replay:
         num = len(result.offline)
         inputs = sum(record.input_tokens for record in result.offline) // num
         tracks = self.engine.tracks.values()
-        outputs = sum(t.answer_tokens for t in tracks if not t.row.is_online) // num
+        outputs = sum(t.answer_tokens for t in tracks if not t.request.is_online) // num
         prompt_tokens = grown["offline_prompt_tokens"]
         return prompt_tokens * self._device.prompt_token_s(inputs) + (
             grown["offline_tokens"] - prompt_tokens
         ) * self._device.output_token_s(inputs + outputs // 2)
 
     def _record(self, track: Track) -> RequestRecord:
-        row, at_s = track.row, track.arrived_at_s
-        done = row.output_tokens >= track.answer_tokens
-        failed = row.is_online and not done
+        request, at_s = track.request, track.arrived_at_s
+        done = request.output_tokens >= track.answer_tokens
+        failed = request.is_online and not done
         return RequestRecord(
-            row.rid,
-            row.is_online,
-            row.prompt_tokens,
+            request.rid,
+            request.is_online,
+            request.prompt_tokens,
             scheduled_s=at_s,
             sent_s=at_s,
             token_times_s=track.times,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from engine_adapter.scheduling.latency import StepLoad
 from engine_adapter.scheduling.plan import Outcome, StepPlan
-from engine_adapter.scheduling.request import Phase, RequestRow
+from engine_adapter.scheduling.request import Phase, Request
 from engine_adapter.scheduling.snapshot import EngineLimits
 
 
@@ -49,7 +49,7 @@ class Track:
     """What is remembered of a request, also after its end.
 
     Attributes:
-        row: The request.
+        request: The request.
         arrived_at_s: Its arrival.
         answer_tokens: Tokens after which it ends.
         times: When each of its tokens was delivered.
@@ -61,7 +61,7 @@ class Track:
         over: It has got its last token, or was aborted.
     """
 
-    row: RequestRow
+    request: Request
     arrived_at_s: float
     answer_tokens: int
     times: list[float] = field(default_factory=list)
@@ -75,9 +75,9 @@ class Track:
 
 @dataclass(slots=True)
 class ChunkWork:
-    """A row's chunk of a launched step and how to undo it."""
+    """A request's chunk of a launched step and how to undo it."""
 
-    row: RequestRow
+    request: Request
     track: Track
     num_tokens: int
     before_tokens: int

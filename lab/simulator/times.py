@@ -22,7 +22,7 @@ class StepTimes(Protocol):
         """Duration of one step, in seconds.
 
         Args:
-            load: Sums over all rows of the step.
+            load: Sums over all requests of the step.
             chunks: ``(num_tokens, context_tokens)`` of its prompt chunks, which the sums hold too.
         """
         ...
@@ -49,7 +49,9 @@ class TableTimes:
 
     def step_s(self, load: StepLoad, chunks: Sequence[tuple[int, int]]) -> float:
         """See :meth:`StepTimes.step_s`."""
-        return self._times.step_s(chunks, load.decode_rows, load.decode_context - load.decode_rows)
+        return self._times.step_s(
+            chunks, load.decode_requests, load.decode_context - load.decode_requests
+        )
 
 
 class Noise:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from engine_adapter.scheduling.policies.base import SchedulingPolicy
-from engine_adapter.scheduling.request import Phase, RequestClass, RequestRow, pages_for
+from engine_adapter.scheduling.request import Phase, Request, RequestClass, pages_for
 from engine_adapter.scheduling.targets import Slo
 from lab.simulator.device import SimulatedDevice
 from lab.simulator.fleet import merged
@@ -34,11 +34,11 @@ TICK_S = 0.1
 class PoolEngine(Replay):
     """One engine; nothing arrives by itself, and what it has finished is collected."""
 
-    ended: list[RequestRow]
+    ended: list[Request]
     given_tokens = 0
 
-    def _finished(self, row: RequestRow) -> None:
-        self.ended.append(row)
+    def _finished(self, request: Request) -> None:
+        self.ended.append(request)
 
     def advance(self, until_s: float) -> None:
         """As every engine; forgets what had ended and what had been given to it before."""
@@ -48,21 +48,21 @@ class PoolEngine(Replay):
     @property
     def tokens(self) -> int:
         """Tokens that its requests hold or still have to compute of their prompts."""
-        rows = self.engine.roster.rows.values()
-        held = sum(max(row.remaining_tokens, row.computed_tokens) for row in rows)
+        requests = self.engine.roster.requests.values()
+        held = sum(max(request.remaining_tokens, request.computed_tokens) for request in requests)
         return held + self.given_tokens
 
-    def give(self, row: RequestRow, answer_tokens: int) -> None:
+    def give(self, request: Request, answer_tokens: int) -> None:
         """A request is on its way to the engine."""
-        self.given_tokens += row.fill_tokens
-        self.submit(row, None, answer_tokens)
+        self.given_tokens += request.fill_tokens
+        self.submit(request, None, answer_tokens)
 
 
 @dataclass(slots=True)
 class Journey:
     """A request on its way through both pools."""
 
-    row: RequestRow
+    request: Request
     answer_tokens: int
     first: PoolEngine
     second: PoolEngine | None = None
@@ -146,27 +146,27 @@ class TwoPools:
     def is_answering(self) -> bool:
         """Whether an online request is under way."""
         return any(
-            j.row.is_online and len(j.times) < j.answer_tokens for j in self.journeys.values()
+            j.request.is_online and len(j.times) < j.answer_tokens for j in self.journeys.values()
         )
 
     def advance(self, until_s: float) -> None:
         """Both pools, to an instant; what prefill engines finish moves on at its own instant."""
         online = self._load.online
         while self._place < len(online) and online[self._place].arrival_s < until_s:
-            request = online[self._place]
-            lengths = request.input_tokens, request.output_tokens
-            self._begin(f"online-{self._place}", RequestClass.ONLINE, lengths, request.arrival_s)
+            traced = online[self._place]
+            lengths = traced.input_tokens, traced.output_tokens
+            self._begin(f"online-{self._place}", RequestClass.ONLINE, lengths, traced.arrival_s)
             self._place += 1
         for engine in self._prefill:
             engine.advance(until_s)
-            for row in engine.ended:
-                self._hand_over(row)
+            for request in engine.ended:
+                self._hand_over(request)
         while self._handed and self._to_decode(self._handed[0]):
             self._handed.popleft()
         for engine in self._decode:
             engine.advance(until_s)
-            for row in engine.ended:
-                self._over(row, engine)
+            for request in engine.ended:
+                self._over(request, engine)
 
     def _feed(self, batch: int, now_s: float) -> None:
         lengths = next(self._load.offline, None) if self._load.offline is not None else None
@@ -177,31 +177,31 @@ class TwoPools:
     def _begin(
         self, rid: str, of: RequestClass, lengths: Lengths, now_s: float, batch: int = 0
     ) -> None:
-        row = RequestRow(rid, of, lengths[0], lengths[0], arrival_at_s=now_s)
+        request = Request(rid, of, lengths[0], lengths[0], arrival_at_s=now_s)
         if of is not RequestClass.ONLINE:
-            row.batch_id = str(batch)
-            row.deadline_at_s = now_s + self._load.batch_windows_s[batch]
+            request.batch_id = str(batch)
+            request.deadline_at_s = now_s + self._load.batch_windows_s[batch]
         first = min(self._prefill, key=lambda engine: engine.tokens)
-        self.journeys[rid] = Journey(row, lengths[1], first)
-        first.give(row, 1)
+        self.journeys[rid] = Journey(request, lengths[1], first)
+        first.give(request, 1)
 
-    def _hand_over(self, row: RequestRow) -> None:
-        journey = self.journeys[row.rid]
-        journey.times = list(journey.first.engine.tracks[row.rid].times)
+    def _hand_over(self, request: Request) -> None:
+        journey = self.journeys[request.rid]
+        journey.times = list(journey.first.engine.tracks[request.rid].times)
         if journey.answer_tokens == 1:
-            self._over(row, journey.first)
+            self._over(request, journey.first)
         else:
             self._handed.append(journey)
 
     def _to_decode(self, journey: Journey) -> bool:
         """Whether the engine with the least to do has room for its KV, elsewhere for now."""
         second = min(self._decode, key=lambda engine: engine.tokens)
-        tokens, pool = journey.row.prompt_tokens, second.engine.pool
+        tokens, pool = journey.request.prompt_tokens, second.engine.pool
         pages = pages_for(tokens, pool.host_page_tokens)
         if pages > pool.host_free_pages:
             return False
-        row = replace(
-            journey.row,
+        request = replace(
+            journey.request,
             fill_tokens=tokens + 1,
             arrival_at_s=journey.times[0],
             phase=Phase.RETRACTED,
@@ -211,35 +211,35 @@ class TwoPools:
             host_pages=pages,
             host_tokens=tokens,
         )
-        pool.host.extend(row.rid, pages)
+        pool.host.extend(request.rid, pages)
         journey.second = second
-        second.give(row, journey.answer_tokens)
+        second.give(request, journey.answer_tokens)
         return True
 
-    def _over(self, row: RequestRow, engine: PoolEngine) -> None:
-        journey = self.journeys[row.rid]
+    def _over(self, request: Request, engine: PoolEngine) -> None:
+        journey = self.journeys[request.rid]
         if journey.second is not None:
-            journey.times += engine.engine.tracks[row.rid].times
-        if not row.is_online:
-            self._feed(int(row.batch_id), engine.engine.now_s)
+            journey.times += engine.engine.tracks[request.rid].times
+        if not request.is_online:
+            self._feed(int(request.batch_id), engine.engine.now_s)
 
     def record(self, journey: Journey, now_s: float) -> RequestRecord:
         """What its client saw."""
-        row, times = journey.row, journey.times
+        request, times = journey.request, journey.times
         done = len(times) >= journey.answer_tokens
         retractions = 0
         if journey.second is not None:
-            track = journey.second.engine.tracks.get(row.rid)
+            track = journey.second.engine.tracks.get(request.rid)
             retractions = track.retractions if track is not None else 0
             if not done and track is not None:
                 times = times + track.times
-        failed = row.is_online and not done
+        failed = request.is_online and not done
         return RequestRecord(
-            row.rid,
-            row.is_online,
-            row.prompt_tokens,
-            scheduled_s=row.arrival_at_s,
-            sent_s=row.arrival_at_s,
+            request.rid,
+            request.is_online,
+            request.prompt_tokens,
+            scheduled_s=request.arrival_at_s,
+            sent_s=request.arrival_at_s,
             token_times_s=times,
             retractions=retractions,
             error=NOT_IN_TIME if failed else "",

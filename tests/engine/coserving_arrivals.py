@@ -27,7 +27,7 @@ def conserve(name: str = "conserve_v2") -> Any:
 
 
 def slots_for_online(rig: Rig) -> dict[str, Any]:
-    """Offline rows want every slot; an online request starts in the very next step."""
+    """Offline requests want every slot; an online request starts in the very next step."""
     flush(rig)
     rig.use(conserve())
     started: dict[str, int] = {}
@@ -35,11 +35,11 @@ def slots_for_online(rig: Rig) -> dict[str, Any]:
     def script(rig: Rig) -> None:
         s = rig.scheduler
         if rig.step == 12:
-            assert s.runtime.rows.roster.num_waiting > 0, "offline rows left the queue empty"
-            started["held"] = len(s.runtime.rows.holding)
+            assert s.runtime.requests.roster.num_waiting > 0, "offline rows left the queue empty"
+            started["held"] = len(s.runtime.requests.holding)
             rig.submit("on", prompt(60, 30), 4, priority=0)
         if rig.step == 13:
-            started["online"] = int(s.runtime.rows["on"].row.holds_slot)
+            started["online"] = int(s.runtime.requests["on"].request.holds_slot)
 
     for i in range(20):
         rig.submit(f"o{i}", prompt(70 + i, 20), 30)
@@ -51,7 +51,7 @@ def slots_for_online(rig: Rig) -> dict[str, Any]:
 
 
 def every_slot(rig: Rig) -> dict[str, Any]:
-    """With no share reserved all slots are offline rows'; one gives its slot up at once."""
+    """With no share reserved all slots are offline requests'; one gives its slot up at once."""
     jobs = {f"o{i}": (prompt(200 + i, 20), -10) for i in range(16)}
     expected = undisturbed(rig, jobs) | undisturbed(rig, {"on": (prompt(220, 30), 0)})
     before = counters(rig)
@@ -61,11 +61,11 @@ def every_slot(rig: Rig) -> dict[str, Any]:
     seen: dict[str, int] = {}
 
     def script(rig: Rig) -> None:
-        rows = rig.scheduler.runtime.rows
-        if len(rows.holding) == 16 and "came" not in seen:
+        requests = rig.scheduler.runtime.requests
+        if len(requests.holding) == 16 and "came" not in seen:
             seen["came"] = rig.step
             rig.submit("on", prompt(220, 30), NEW, priority=0)
-        elif "on" in rows.holding and "began" not in seen:
+        elif "on" in requests.holding and "began" not in seen:
             seen["began"] = rig.step
 
     run_and_compare(rig, jobs, expected, script)
@@ -73,7 +73,7 @@ def every_slot(rig: Rig) -> dict[str, Any]:
     events = gained(before, counters(rig), "retracts")
     assert events["retracts"] > 0, (events, seen)
     # The step that is composed when it comes takes its slot; the overlap loop has one under way,
-    # whose rows cannot be retracted before its result is there.
+    # whose requests cannot be retracted before its result is there.
     assert seen["began"] - seen["came"] <= 1 + rig.scheduler.enable_overlap, seen
     return {**seen, **events}
 
@@ -113,8 +113,8 @@ def monitor_stops(rig: Rig) -> dict[str, Any]:
     arrived_at_s: list[float] = []
 
     def note_arrival(rig: Rig) -> None:
-        if "on" in rig.scheduler.runtime.rows and not arrived_at_s:
-            arrived_at_s.append(rig.scheduler.runtime.rows["on"].row.arrival_at_s)
+        if "on" in rig.scheduler.runtime.requests and not arrived_at_s:
+            arrived_at_s.append(rig.scheduler.runtime.requests["on"].request.arrival_at_s)
 
     def arrive(_module: Any, _args: Any) -> None:
         step = rig.scheduler._unsettled

@@ -1,4 +1,4 @@
-"""What SGLang assumes about its requests and co-serving changes: aborts, pauses, state of rows.
+"""What SGLang assumes about its requests and co-serving changes: aborts, pauses, state of requests.
 
 ``python coserving_debt.py OVERLAP``: scenarios on one real scheduler, printed as one JSON object.
 """
@@ -38,15 +38,17 @@ from tests.engine.scripted_policy import ScriptedPolicy, Wishes
 
 
 def aborts(rig: Rig) -> dict[str, Any]:
-    """Parked, half-filled and retracted rows are aborted, and no pass runs for them."""
+    """Parked, half-filled and retracted requests are aborted, and no pass runs for them."""
     flush(rig)
     before = counters(rig)
     seen: dict[str, Any] = {}
 
     def wish(snapshot: Snapshot) -> Wishes:
-        rows = snapshot.rows
+        requests = snapshot.requests
         parked = rig.step > 8
-        retract = {"c"} if rig.step == 12 and "c" in rows and not rows["c"].in_flight else set()
+        retract = (
+            {"c"} if rig.step == 12 and "c" in requests and not requests["c"].in_flight else set()
+        )
         return Wishes(
             park={"a", "b", "c"} if parked else set(),
             retract=retract,
@@ -60,7 +62,7 @@ def aborts(rig: Rig) -> dict[str, Any]:
     def script(rig: Rig) -> None:
         s = rig.scheduler
         if rig.step == 14:
-            seen["phases"] = [s.runtime.rows[r].row.phase.name for r in "abc"]
+            seen["phases"] = [s.runtime.requests[r].request.phase.name for r in "abc"]
             seen["loads"] = s.load_inquirer.get_loads().num_running_reqs
             seen["live"] = live_ids(s)
             seen["host"] = counters(rig)["host_free_pages"]
@@ -78,15 +80,15 @@ def aborts(rig: Rig) -> dict[str, Any]:
     after = counters(rig)
     assert (after["holding"], after["waiting"]) == (0, 0), after
     assert seen["host"] < after["host_free_pages"] == after["host_total_pages"], seen
-    events = gained(before, after, "reaped_rows", "retracts")
-    assert events == {"reaped_rows": 2, "retracts": 1}, events
+    events = gained(before, after, "reaped_requests", "retracts")
+    assert events == {"reaped_requests": 2, "retracts": 1}, events
     assert after["steps"] - steps_before < 14, "a pass ran for an aborted row"
     flush(rig)
     return events
 
 
 def abort_running(rig: Rig) -> dict[str, Any]:
-    """A row is aborted while it runs and while its prompt is half filled."""
+    """A request is aborted while it runs and while its prompt is half filled."""
     flush(rig)
     rig.use(ScriptedPolicy(lambda snapshot: Wishes(chunk={"b": 16})))
 
@@ -144,7 +146,7 @@ def pauses(rig: Rig) -> dict[str, Any]:
 
 
 def penalties(rig: Rig) -> dict[str, Any]:
-    """Rows with penalties are parked and rebuilt; nothing may change."""
+    """Requests with penalties are parked and rebuilt; nothing may change."""
     params = {"frequency_penalty": 0.9, "presence_penalty": 0.6, "repetition_penalty": 1.3}
 
     def run(policy: ScriptedPolicy) -> list[list[int]]:
@@ -167,7 +169,7 @@ def penalties(rig: Rig) -> dict[str, Any]:
 
 
 def logprobs(rig: Rig) -> dict[str, Any]:
-    """A row with logprobs runs beside others, is parked, and keeps its numbers."""
+    """A request with logprobs runs beside others, is parked, and keeps its numbers."""
     rest_steps: list[int] = []
 
     def run(policy: ScriptedPolicy) -> tuple[list[int], list[float]]:
@@ -182,8 +184,9 @@ def logprobs(rig: Rig) -> dict[str, Any]:
         return rig.output("lp"), [round(value, 3) for value in values]
 
     def wish(snapshot: Snapshot) -> Wishes:
-        # a row with logprobs does not mix: keep the other one out while one of them is prefilled
-        lp, b = snapshot.rows.get("lp"), snapshot.rows.get("b")
+        # a request with logprobs does not mix: keep the other one out while one of them is
+        # prefilled
+        lp, b = snapshot.requests.get("lp"), snapshot.requests.get("b")
         filling = any(r is not None and r.phase in (Phase.WAITING, Phase.PREFILL) for r in (lp, b))
         other = {"b"} if lp is not None and lp.phase is not Phase.DECODE else {"lp"}
         rests = disturbed and not filling and lp is not None and rig.step % 4 == 0

@@ -1,4 +1,4 @@
-"""Offline rows with a JSON schema that give way to others: what they say stays what it was.
+"""Offline requests with a JSON schema that give way to others: what they say stays what it was.
 
 The grammar's state lives in SGLang's request and moves on when a result is processed; parking,
 retracting and stopping must neither lose nor repeat a move. The backend is SGLang's own, with a
@@ -42,7 +42,7 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def grammar(rig: Rig) -> dict[str, Any]:
-    """A JSON row beside a plain one: parked, retracted and restored, its passes stopped."""
+    """A JSON request beside a plain one: parked, retracted and restored, its passes stopped."""
     guards.guard_grammars()
     tokenizer = byte_tokenizer()
     manager = rig.scheduler.grammar_manager
@@ -72,10 +72,10 @@ def grammar(rig: Rig) -> dict[str, Any]:
     stops = {7: 1, 30: 3, 45: 5}
 
     def wish(snapshot: Snapshot) -> Wishes:
-        row = snapshot.rows.get("json")
-        due = row is not None and retract_after and row.output_tokens >= retract_after[0]
-        if row is not None and due and row.phase is Phase.DECODE:
-            if row.in_flight:  # a result is on its way: wait for it without running again
+        request = snapshot.requests.get("json")
+        due = request is not None and retract_after and request.output_tokens >= retract_after[0]
+        if request is not None and due and request.phase is Phase.DECODE:
+            if request.in_flight:  # a result is on its way: wait for it without running again
                 return Wishes(park={"json"}, checkpoint=True)
             retract_after.pop(0)
             return Wishes(retract={"json"})
@@ -89,10 +89,10 @@ def grammar(rig: Rig) -> dict[str, Any]:
     disturbed = run(ScriptedPolicy(wish), script)
     assert disturbed == expected, f"{disturbed} instead of {expected}"
     after = counters(rig)
-    events = gained(before, after, "parks", "retracts", "restored_rows", "recomputed_tokens")
+    events = gained(before, after, "parks", "retracts", "restored_requests", "recomputed_tokens")
     events["layers"] = stopped_layers(before, after)
     assert events["parks"] >= 10, events
-    assert (events["retracts"], events["restored_rows"]) == (3, 3), events
+    assert (events["retracts"], events["restored_requests"]) == (3, 3), events
     assert events["recomputed_tokens"] == 0, events
     assert events["layers"] == [1, 3, 5], events
     flush(rig)

@@ -1,4 +1,4 @@
-"""Between two launches: results that come late, arrivals nobody has read, rows that have ended."""
+"""Between two launches: late results, unread arrivals, requests that have ended."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ READ_LIMIT_S = 5.0
 
 
 def ends_before_the_launch(rig: Rig) -> dict[str, Any]:
-    """A row's last result comes after the next step with it was composed, and that step is to stop.
+    """A request's last result comes after the next step was composed, and that step is to stop.
 
-    What the row said is in the prefix tree by then, with the slot which that step writes.
+    What the request said is in the prefix tree by then, with the slot which that step writes.
     """
     jobs = {"on": (prompt(301, 40), 0), "off": (prompt(302, 50), -10)}
     jobs["late"] = (prompt(303, 400), -10)
@@ -39,11 +39,18 @@ def ends_before_the_launch(rig: Rig) -> dict[str, Any]:
 
     def run(*, stop: bool) -> Any:
         def wish(snapshot: Snapshot) -> Wishes:
-            row = snapshot.rows.get("off")
-            if stop and row is not None and row.output_tokens >= last - 1 and not rig.stop_at:
+            request = snapshot.requests.get("off")
+            if (
+                stop
+                and request is not None
+                and request.output_tokens >= last - 1
+                and not rig.stop_at
+            ):
                 rig.stop_at[snapshot.step_id] = 3
-            started = row is not None and row.output_tokens >= last - 3
-            return Wishes(hold=set() if started or row is None else {"late"}, chunk={"late": 32})
+            started = request is not None and request.output_tokens >= last - 3
+            return Wishes(
+                hold=set() if started or request is None else {"late"}, chunk={"late": 32}
+            )
 
         flush(rig)
         wipe(rig)  # the same slots held the same tokens in the run before
@@ -66,7 +73,8 @@ def ends_before_the_launch(rig: Rig) -> dict[str, Any]:
     flush(rig)
     assert num == num_calm >= 50 + last - 1, (num, num_calm)
     assert (kv == calm).all(), "the prefix tree has KV that no pass has written"
-    # With the overlap loop the step may not lose the row; without it the result was there before.
+    # With the overlap loop the step may not lose the request; without it the result was there
+    # before.
     assert events["drops"] == (0 if rig.scheduler.enable_overlap else 1), events
     return {"cached": num, **events}
 
@@ -87,7 +95,7 @@ def aborted_prompts_go_no_further(rig: Rig) -> dict[str, Any]:
     chunks = sum(bool(step.plan.prefill) for step in policy.finished)
     assert chunks <= 5, f"{chunks} chunks, 25 are the whole prompt"
     flush(rig)
-    return {"chunks": chunks, **gained(before, counters(rig), "reaped_rows")}
+    return {"chunks": chunks, **gained(before, counters(rig), "reaped_requests")}
 
 
 def unread_arrivals(rig: Rig) -> dict[str, Any]:
@@ -126,7 +134,7 @@ def least_tokens(rig: Rig) -> dict[str, Any]:
     counted: list[tuple[int, int]] = []
 
     def script(rig: Rig) -> None:
-        batch = rig.scheduler.runtime.decode_rows._last
+        batch = rig.scheduler.runtime.decode_requests._last
         if batch is None or rig.reqs["a"] not in batch.reqs or rig.reqs["a"].finished():
             return
         for penalizer in batch.sampling_info.penalizer_orchestrator.penalizers.values():

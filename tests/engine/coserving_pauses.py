@@ -62,7 +62,7 @@ def aborted_then_paused(rig: Rig) -> dict[str, Any]:
 
 
 def same_id_again(rig: Rig) -> dict[str, Any]:
-    """In a pause a retracted row is aborted and another request comes with its id."""
+    """In a pause a retracted request is aborted and another request comes with its id."""
     flush(rig)
     rig.use(ScriptedPolicy(lambda snapshot: Wishes(checkpoint=True)))
     rig.submit("b", prompt(403, 30), NEW)
@@ -111,17 +111,22 @@ def new_weights(rig: Rig) -> dict[str, Any]:
 
 
 def penalties_anew(rig: Rig) -> dict[str, Any]:
-    """Rows with penalties lose their KV; the step that computes it again knows what they said."""
+    """Requests with penalties lose their KV; computing it again knows what they said."""
     params = {"frequency_penalty": 0.9, "presence_penalty": 0.6, "repetition_penalty": 1.3}
     before = counters(rig)
     for seed in range(60, 64):
         at: list[int] = []
 
         def wish(snapshot: Snapshot, at: list[int] = at) -> Wishes:
-            row = snapshot.rows.get("a")
-            if row is None or row.phase is not Phase.DECODE or not at or row.output_tokens < at[0]:
+            request = snapshot.requests.get("a")
+            if (
+                request is None
+                or request.phase is not Phase.DECODE
+                or not at
+                or request.output_tokens < at[0]
+            ):
                 return Wishes(anew={"a"})
-            if row.in_flight:
+            if request.in_flight:
                 return Wishes(park={"a"}, anew={"a"})
             at.pop(0)
             return Wishes(retract={"a"}, anew={"a"})
@@ -142,7 +147,7 @@ def penalties_anew(rig: Rig) -> dict[str, Any]:
 
 
 def prompt_logprobs(rig: Rig) -> dict[str, Any]:
-    """A row that is asked for its prompt's log-probabilities is retracted half filled."""
+    """A request that is asked for its prompt's log-probabilities is retracted half filled."""
     retracted: list[int] = []
 
     def run(policy: ScriptedPolicy) -> tuple[list[int], list[float | None]]:
@@ -156,12 +161,17 @@ def prompt_logprobs(rig: Rig) -> dict[str, Any]:
         return rig.output("lp"), [None if v is None else round(v, 3) for v in values]
 
     def wish(snapshot: Snapshot) -> Wishes:
-        row = snapshot.rows.get("lp")
-        if row is None or row.phase is not Phase.PREFILL or row.computed_tokens < 96 or retracted:
+        request = snapshot.requests.get("lp")
+        if (
+            request is None
+            or request.phase is not Phase.PREFILL
+            or request.computed_tokens < 96
+            or retracted
+        ):
             return Wishes(chunk={"lp": 48}, checkpoint=True)
-        if row.in_flight:
+        if request.in_flight:
             return Wishes(park={"lp"}, checkpoint=True)
-        retracted.append(row.computed_tokens)
+        retracted.append(request.computed_tokens)
         return Wishes(retract={"lp"}, checkpoint=True)
 
     expected = run(ScriptedPolicy(lambda snapshot: Wishes(chunk={"lp": 48})))

@@ -1,4 +1,4 @@
-"""The profile is measured in the background although offline rows or chats never end."""
+"""The profile is measured in the background although offline requests or chats never end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ QUEUED = 12
 
 
 def length(i: int) -> int:
-    """Rows end one by one, so that slots never are free together by themselves."""
+    """Requests end one by one, so that slots never are free together by themselves."""
     return NEW // 2 + 5 * i % (NEW // 2) + 1
 
 
@@ -47,9 +47,9 @@ def measuring(rig: Rig) -> Iterator[dict[str, Any]]:
 
 
 def measures_beside_a_queue(rig: Rig) -> dict[str, Any]:
-    """Cells need all slots and half the pool; rows keep both, and a prefix of every prompt too.
+    """Cells need all slots and half the pool; requests keep both, and a prefix of every prompt too.
 
-    The outputs of the rows between which cells ran are what they are without them.
+    The outputs of the requests between which cells ran are what they are without them.
     """
     s = rig.scheduler
     jobs = {f"q{i}": (prompt(200 + i, 60 + 7 * i), -10) for i in range(QUEUED)}
@@ -84,10 +84,14 @@ def measures_beside_a_chat(rig: Rig) -> dict[str, Any]:
     alone: list[int] = []
 
     def keep_chatting(rig: Rig) -> None:
-        live = [row for row in s.runtime.rows.roster.rows.values() if row.is_online]
+        live = [
+            request for request in s.runtime.requests.roster.requests.values() if request.is_online
+        ]
         if names and not live and s.runtime.profiler.is_measuring:
             alone.append(rig.step)
-        if s.runtime.profiler.is_measuring and not any(row.output_tokens < NEW - 8 for row in live):
+        if s.runtime.profiler.is_measuring and not any(
+            request.output_tokens < NEW - 8 for request in live
+        ):
             names.append(f"chat{len(names)}")
             rig.submit(names[-1], prompt(220, 60), NEW, priority=0)
 

@@ -14,7 +14,7 @@ import random
 import sys
 from pathlib import Path
 
-os.environ["COSERVE_HOST_KV_TOKENS"] = "640"  # runs full: some rows come back by recomputation
+os.environ["COSERVE_HOST_KV_TOKENS"] = "640"  # runs full: some requests come back by recomputation
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from sglang.srt.managers.io_struct import AbortReq
@@ -71,8 +71,8 @@ def main() -> None:
             shared = prompt(5, 64)[: dice.choice([0, 0, 40, 64])]
             ids = shared + prompt(len(sent), dice.randint(2, 180))
             rig.submit(rid, ids, dice.randint(1, 40), priority=priority)
-        if dice.random() < 0.02 and s.runtime.rows.holding:
-            s.abort_request(AbortReq(rid=dice.choice(list(s.runtime.rows.holding))))
+        if dice.random() < 0.02 and s.runtime.requests.holding:
+            s.abort_request(AbortReq(rid=dice.choice(list(s.runtime.requests.holding))))
         if dice.random() < 0.2:
             rig.stop_at[s.runtime.snapshots._step_id + 1] = dice.randint(1, NUM_LAYERS - 1)
 
@@ -84,8 +84,8 @@ def main() -> None:
     assert rig.scheduler.flush_cache()
     compared = compare_with_undisturbed(rig, sent)
     keys = (
-        "steps", "aborts", "drops", "parks", "retracts", "restored_rows", "restored_tokens",
-        "recomputed_tokens", "reaped_rows", "rejected_plans", "checkpointed_pages",
+        "steps", "aborts", "drops", "parks", "retracts", "restored_requests", "restored_tokens",
+        "recomputed_tokens", "reaped_requests", "rejected_plans", "checkpointed_pages",
     )  # fmt: skip
     print(
         "RESULTS "

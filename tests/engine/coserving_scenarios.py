@@ -45,7 +45,7 @@ def abort_prefill(rig: Rig) -> dict[str, Any]:
 
     run_and_compare(rig, jobs, expected, script)
     after = counters(rig)
-    events = gained(before, after, "aborts", "undone_rows")
+    events = gained(before, after, "aborts", "undone_requests")
     events["layers"] = stopped_layers(before, after)
     assert events["layers"] == [1, 3, 5, 2], events
     dropped = [step for step in policy.finished if step.outcome.dropped]
@@ -72,14 +72,14 @@ def abort_decode(rig: Rig) -> dict[str, Any]:
 
 
 def drop_chunk(rig: Rig) -> dict[str, Any]:
-    """(b) An offline chunk is dropped from a step in which an online row decodes."""
+    """(b) An offline chunk is dropped from a step in which an online request decodes."""
     jobs = {"on": (prompt(15, 40), 0), "off": (prompt(16, 300), -10)}
     expected = undisturbed(rig, jobs)
     return _drop(rig, jobs, expected, Wishes(chunk={"off": 60}), {"off"}, {3: 1, 4: 3, 6: 5})
 
 
 def drop_decode(rig: Rig) -> dict[str, Any]:
-    """(b) Offline decode rows are dropped from a step that prefills an online prompt."""
+    """(b) Offline decode requests are dropped from a step that prefills an online prompt."""
     jobs = {"off": (prompt(17, 50), -10), "off2": (prompt(18, 70), -10), "on": (prompt(19, 260), 0)}
     expected = undisturbed(rig, jobs)
     return _drop(rig, jobs, expected, Wishes(chunk={"on": 70}), {"on"}, {4: 1, 5: 3, 6: 5})
@@ -107,7 +107,7 @@ def _drop(
 
     run_and_compare(rig, jobs, expected, script)
     after = counters(rig)
-    events = gained(before, after, "drops", "aborts", "undone_rows")
+    events = gained(before, after, "drops", "aborts", "undone_requests")
     events["layers"] = stopped_layers(before, after)
     assert (events["drops"], events["aborts"]) == (len(layers), 0), events
     assert events["layers"] == list(layers.values()), events
@@ -131,21 +131,26 @@ def restore(rig: Rig) -> dict[str, Any]:
         )
 
     def wish(snapshot: Snapshot) -> Wishes:
-        row = snapshot.rows.get("off")
-        live = rig.scheduler.runtime.rows.get("off")
-        if live is not None and row is not None and row.phase is Phase.RETRACTED and not saved:
+        request = snapshot.requests.get("off")
+        live = rig.scheduler.runtime.requests.get("off")
+        if (
+            live is not None
+            and request is not None
+            and request.phase is Phase.RETRACTED
+            and not saved
+        ):
             saved["kv"] = written.pop()
-            kv_lengths.append(row.host_tokens)
-            rig.scheduler.tree_cache.reset()  # nothing of the row is left on the device
+            kv_lengths.append(request.host_tokens)
+            rig.scheduler.tree_cache.reset()  # nothing of the request is left on the device
             rig.scheduler.token_to_kv_pool_allocator.clear()
             wipe(rig)
-        elif saved and row is not None and row.phase is Phase.DECODE:
+        elif saved and request is not None and request.phase is Phase.DECODE:
             now = kv_of(live, kv_lengths[-1])
             then = saved.pop("kv")
             assert now.shape == then.shape
             assert (now == then).all(), "restored KV differs from what was written"
-        due = row is not None and at and row.output_tokens >= at[0]
-        if row is not None and due and row.phase is Phase.DECODE and not row.in_flight:
+        due = request is not None and at and request.output_tokens >= at[0]
+        if request is not None and due and request.phase is Phase.DECODE and not request.in_flight:
             at.pop(0)
             written.append(kv_of(live, live.req.kv_committed_len))
             return Wishes(retract={"off"})
@@ -160,12 +165,12 @@ def restore(rig: Rig) -> dict[str, Any]:
         before,
         after,
         "retracts",
-        "restored_rows",
+        "restored_requests",
         "restored_tokens",
         "recomputed_tokens",
         "checkpointed_pages",
     )
-    assert (events["retracts"], events["restored_rows"]) == (3, 3), events
+    assert (events["retracts"], events["restored_requests"]) == (3, 3), events
     assert events["recomputed_tokens"] == 0, events
     assert events["restored_tokens"] == sum(kv_lengths), (events, kv_lengths)
     assert after["host_free_pages"] == after["host_total_pages"], "host pages leaked"
@@ -173,17 +178,26 @@ def restore(rig: Rig) -> dict[str, Any]:
 
 
 def shared_prefix(rig: Rig) -> dict[str, Any]:
-    """Two rows share a prefix, one is retracted and comes back."""
+    """Two requests share a prefix, one is retracted and comes back."""
     head = prompt(22, 96)
     jobs = {"a": (head + prompt(23, 20), -10), "b": (head + prompt(24, 31), -10)}
     expected = undisturbed(rig, jobs)
     before, done = counters(rig), list[int]()
 
     def wish(snapshot: Snapshot) -> Wishes:
-        row = snapshot.rows.get("b")
-        hold = {"b"} if "a" in snapshot.rows and snapshot.rows["a"].output_tokens < 2 else set()
-        if row is not None and row.phase is Phase.DECODE and row.output_tokens > 7 and not done:
-            if row.in_flight:
+        request = snapshot.requests.get("b")
+        hold = (
+            {"b"}
+            if "a" in snapshot.requests and snapshot.requests["a"].output_tokens < 2
+            else set()
+        )
+        if (
+            request is not None
+            and request.phase is Phase.DECODE
+            and request.output_tokens > 7
+            and not done
+        ):
+            if request.in_flight:
                 return Wishes(park={"b"}, checkpoint=True)
             done.append(rig.step)
             return Wishes(retract={"b"})
@@ -191,23 +205,28 @@ def shared_prefix(rig: Rig) -> dict[str, Any]:
 
     rig.use(ScriptedPolicy(wish))
     run_and_compare(rig, jobs, expected, lambda rig: None)
-    events = gained(before, counters(rig), "retracts", "restored_rows")
-    assert events == {"retracts": 1, "restored_rows": 1}, events
+    events = gained(before, counters(rig), "retracts", "restored_requests")
+    assert events == {"retracts": 1, "restored_requests": 1}, events
     assert rig.reqs["b"].cached_tokens == 96  # found in the tree, where a holds them
     return events
 
 
 def recompute(rig: Rig) -> dict[str, Any]:
-    """A retract without a checkpoint: the row is prefilled again and goes on."""
+    """A retract without a checkpoint: the request is prefilled again and goes on."""
     jobs = {"off": (prompt(25, 77), -10)}
     expected = undisturbed(rig, jobs)
     before = counters(rig)
     done: list[int] = []
 
     def wish(snapshot: Snapshot) -> Wishes:
-        row = snapshot.rows.get("off")
-        if row is not None and row.output_tokens > 9 and row.phase is Phase.DECODE and not done:
-            if row.in_flight:
+        request = snapshot.requests.get("off")
+        if (
+            request is not None
+            and request.output_tokens > 9
+            and request.phase is Phase.DECODE
+            and not done
+        ):
+            if request.in_flight:
                 return Wishes(park={"off"})
             done.append(rig.step)
             return Wishes(retract={"off"})
@@ -215,7 +234,7 @@ def recompute(rig: Rig) -> dict[str, Any]:
 
     rig.use(ScriptedPolicy(wish))
     run_and_compare(rig, jobs, expected, lambda rig: None)
-    events = gained(before, counters(rig), "retracts", "restored_rows", "recomputed_tokens")
+    events = gained(before, counters(rig), "retracts", "restored_requests", "recomputed_tokens")
     assert events["retracts"] == 1, events
     assert events["recomputed_tokens"] > 0, events
     return events
@@ -229,9 +248,9 @@ def anew(rig: Rig) -> dict[str, Any]:
     at = [6, 20]
 
     def wish(snapshot: Snapshot) -> Wishes:
-        row = snapshot.rows.get("off")
-        due = row is not None and at and row.output_tokens >= at[0]
-        if row is not None and due and row.phase is Phase.DECODE and not row.in_flight:
+        request = snapshot.requests.get("off")
+        due = request is not None and at and request.output_tokens >= at[0]
+        if request is not None and due and request.phase is Phase.DECODE and not request.in_flight:
             at.pop(0)
             return Wishes(retract={"off"}, anew={"off"})
         anew = {"off"} if len(at) == 1 else set()
@@ -240,8 +259,8 @@ def anew(rig: Rig) -> dict[str, Any]:
     rig.use(ScriptedPolicy(wish))
     run_and_compare(rig, jobs, expected, lambda rig: None)
     after = counters(rig)
-    events = gained(before, after, "retracts", "restored_rows", "recomputed_tokens")
-    assert (events["retracts"], events["restored_rows"]) == (2, 1), events
+    events = gained(before, after, "retracts", "restored_requests", "recomputed_tokens")
+    assert (events["retracts"], events["restored_requests"]) == (2, 1), events
     # The prompt was still in the prefix tree; what had been said was not.
     assert events["recomputed_tokens"] > 0, events
     assert after["host_free_pages"] == after["host_total_pages"], "host pages leaked"
@@ -249,7 +268,7 @@ def anew(rig: Rig) -> dict[str, Any]:
 
 
 def park(rig: Rig) -> dict[str, Any]:
-    """Rows skip steps with their KV in place: decode rows, and several half-filled prompts."""
+    """Requests skip steps with their KV in place: decoding ones, and half-filled prompts."""
     jobs = {
         "a": (prompt(31, 150), -10),
         "b": (prompt(32, 140), -10),
@@ -261,7 +280,7 @@ def park(rig: Rig) -> dict[str, Any]:
     most_partial: list[int] = [0]
 
     def wish(snapshot: Snapshot) -> Wishes:
-        partial = sum(row.phase is Phase.PREFILL for row in snapshot.running)
+        partial = sum(request.phase is Phase.PREFILL for request in snapshot.running)
         most_partial[0] = max(most_partial[0], partial)
         names = ["a", "b", "c"]
         return Wishes(park={names[rig.step % 3]}, chunk={"a": 17, "b": 23})
@@ -269,8 +288,8 @@ def park(rig: Rig) -> dict[str, Any]:
     states: list[list[int]] = []
 
     def look(rig: Rig) -> None:
-        for live in rig.scheduler.runtime.rows:
-            live.row.batch_id = "" if live.is_online else "batch_1"
+        for live in rig.scheduler.runtime.requests:
+            live.request.batch_id = "" if live.is_online else "batch_1"
         states.extend(counters(rig)["by_batch"].values())
 
     rig.use(ScriptedPolicy(wish))

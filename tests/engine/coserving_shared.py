@@ -1,4 +1,4 @@
-"""Rows that share a system prompt, and an online prompt that needs nearly all of the KV.
+"""Requests that share a system prompt, and an online prompt that needs nearly all of the KV.
 
 ``python coserving_shared.py OVERLAP KV_TOKENS SCENARIO...``: one scheduler, prints one JSON object.
 """
@@ -18,7 +18,7 @@ from tests.engine.scheduler_rig import Rig, prompt
 
 
 def shared_by_all(rig: Rig) -> dict[str, Any]:
-    """KV 2048. Rows that share most of their KV: no single retract frees it, all of them do."""
+    """KV 2048. Requests that share most of their KV: no single retract frees it, all of them do."""
     flush(rig)
     rig.scheduler.runtime.snapshots.slo = Slo(0.02, 0.02)
     rig.use(conserve())
@@ -51,9 +51,9 @@ def shared_with_chat(rig: Rig) -> dict[str, Any]:
 
 
 def shared_beside_chat(rig: Rig) -> dict[str, Any]:
-    """KV 2048. The same while an online row decodes: the prompt does not wait for its end.
+    """KV 2048. The same while an online request decodes: the prompt does not wait for its end.
 
-    Where the two share steps it would, if pages were counted row by row.
+    Where the two share steps it would, if pages were counted request by request.
     """
     flush(rig)
     rig.scheduler.runtime.snapshots.slo = Slo(0.02, 0.02)

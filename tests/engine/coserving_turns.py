@@ -53,7 +53,7 @@ class Watched:
 
 
 def turn_beside_chat(rig: Rig) -> dict[str, Any]:
-    """A row with log-probabilities begins while a chat decodes; a stop throws its turn away."""
+    """A request with log-probabilities begins while a chat decodes; a stop throws its turn away."""
     rig.scheduler.runtime.snapshots.slo = Slo(1.0, 0.5)
 
     def start_logprobs() -> None:
@@ -69,7 +69,7 @@ def turn_beside_chat(rig: Rig) -> dict[str, Any]:
     rig.use(Watched())
     start_logprobs()
     rig.run()
-    rows_alone = found()
+    requests_alone = found()
     rig.submit("chat", prompt(53, 40), 150, priority=0)
     rig.run()
     chat_alone = rig.output("chat")
@@ -82,14 +82,16 @@ def turn_beside_chat(rig: Rig) -> dict[str, Any]:
         if rig.step == 5:
             start_logprobs()
         if rig.step == 6:
-            rig.scheduler.runtime.rows["lp"].row.arrival_at_s -= 60.0  # it has waited for a minute
+            rig.scheduler.runtime.requests[
+                "lp"
+            ].request.arrival_at_s -= 60.0  # it has waited for a minute
         if rig.step > 6 and not chat_had and rig.reqs["lp"].output_ids:
             chat_had.append(len(rig.reqs["chat"].output_ids))
 
     before = counters(rig)
     rig.submit("chat", prompt(53, 40), 150, priority=0)
     rig.run(script)
-    assert found() == rows_alone
+    assert found() == requests_alone
     assert rig.output("chat") == chat_alone
     assert min(chat_had, default=150) < 30, chat_had
     assert len(policy.turns) == 2, policy.turns  # the one that was stopped, and another
@@ -98,7 +100,7 @@ def turn_beside_chat(rig: Rig) -> dict[str, Any]:
 
 
 def hits_grow(rig: Rig) -> dict[str, Any]:
-    """Rows of one batch come together; each expects to compute the prefix they share."""
+    """Requests of one batch come together; each expects to compute the prefix they share."""
     flush(rig)
     policy = rig.use(Watched())
     head = prompt(5, 300)

@@ -27,7 +27,7 @@ from engine_adapter.scheduling.snapshot import Snapshot
 from tests.engine.scheduler_rig import NUM_LAYERS, Rig, prompt, tiny_llama
 from tests.engine.scripted_policy import ScriptedPolicy, Wishes
 
-EVENTS = ("aborts", "drops", "parks", "retracts", "restored_rows", "restored_tokens")
+EVENTS = ("aborts", "drops", "parks", "retracts", "restored_requests", "restored_tokens")
 JOBS = {"a": (130, -10), "b": (90, -10), "on": (70, 0), "on2": (40, 0)}
 
 
@@ -46,8 +46,8 @@ def lead(rig: Rig) -> dict[str, Any]:
     layers = [layer for _ in range(4) for layer in range(1, NUM_LAYERS)]
 
     def kv_of_a() -> Any:
-        """What this rank holds of the row: its heads, shape [2, layers, tokens, ...]."""
-        req = rig.scheduler.runtime.rows.get("rough-a").req
+        """What this rank holds of the request: its heads, shape [2, layers, tokens, ...]."""
+        req = rig.scheduler.runtime.requests.get("rough-a").req
         table = rig.scheduler.req_to_token_pool.req_to_token
         slots = table[req.req_pool_idx, : req.kv_committed_len].long()
         return rig.scheduler.runtime.host_pool.device_tokens(slots).clone()
@@ -57,20 +57,25 @@ def lead(rig: Rig) -> dict[str, Any]:
             return Wishes()
         online = {f"rough-{rid}" for rid in ("on", "on2")}
         late = online if rig.scheduler.runtime.counters.aborts < 6 else set()
-        row = snapshot.rows.get("rough-a")
+        request = snapshot.requests.get("rough-a")
         retract = set()
         due = 5 * (state["retracted"] + 1)
-        ready = row is not None and row.phase is Phase.DECODE and not row.in_flight
-        if row is not None and ready and written:
+        ready = request is not None and request.phase is Phase.DECODE and not request.in_flight
+        if request is not None and ready and written:
             then, now = written.pop(), kv_of_a()
             assert now.shape == then.shape
             assert (now == then).all(), "restored KV differs from what was written"
             compared.append(now.shape[2])
-        if row is not None and ready and state["retracted"] < 3 and row.output_tokens >= due:
+        if (
+            request is not None
+            and ready
+            and state["retracted"] < 3
+            and request.output_tokens >= due
+        ):
             state["retracted"] += 1
             written.append(kv_of_a())
-            retract = {row.rid}
-        park = {"rough-a"} if row is not None and row.in_flight else set()
+            retract = {request.rid}
+        park = {"rough-a"} if request is not None and request.in_flight else set()
         park |= {"rough-b"} if snapshot.step_id % 4 == 0 else set()
         return Wishes(hold=late, retract=retract, park=park, chunk={"rough-b": 16}, checkpoint=True)
 

@@ -23,12 +23,12 @@ from sglang.srt.mem_cache.radix_cache import RadixCache, RadixKey  # noqa: E402
 
 from engine_adapter.sglang.monitor import Monitor  # noqa: E402
 from engine_adapter.sglang.queueing import cached_tokens  # noqa: E402
-from engine_adapter.sglang.rank_words import WORDS_BYTES, SharedWords  # noqa: E402
 from engine_adapter.sglang.safepoints import (  # noqa: E402
     PENDING_REDUCE,
     RankAgreement,
     cut_forward_batch,
 )
+from engine_adapter.sglang.stop_broadcast import STOPS_BYTES, SharedStops  # noqa: E402
 
 HIDDEN = 4
 
@@ -61,7 +61,7 @@ def cut(positions: torch.Tensor, *, pending: bool) -> dict[str, Any]:
 
 def late_rank() -> dict[str, Any]:
     """Rank 1 asks for a safepoint of step 5 when rank 0 has stopped step 6 too."""
-    words = SharedWords(mmap.mmap(-1, WORDS_BYTES))
+    words = SharedStops(mmap.mmap(-1, STOPS_BYTES))
     first, second = (object.__new__(RankAgreement) for _ in range(2))
     for rank, agreement in enumerate((first, second)):
         agreement.rank, agreement._words = rank, words

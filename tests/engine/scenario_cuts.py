@@ -66,11 +66,11 @@ def _run(rig: Rig, size: int, jobs: dict[str, tuple[list[int], int]]) -> tuple[i
     chunk = {"off": size * page if size < page else size} if size else {}
 
     def wish(snapshot: Snapshot) -> Wishes:
-        row = snapshot.rows.get("off")
-        said = row.output_tokens if row is not None else 0
+        request = snapshot.requests.get("off")
+        said = request.output_tokens if request is not None else 0
         due = said and len(jobs["off"][0]) + said > COMPARED and not written
-        if row is not None and due and not row.in_flight:
-            req = rig.scheduler.runtime.rows.get("off").req
+        if request is not None and due and not request.in_flight:
+            req = rig.scheduler.runtime.requests.get("off").req
             table = rig.scheduler.req_to_token_pool.req_to_token
             slots = table[req.req_pool_idx, :COMPARED].long()
             written.append(rig.scheduler.runtime.host_pool.device_tokens(slots).clone())

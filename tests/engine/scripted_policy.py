@@ -11,13 +11,13 @@ from engine_adapter.scheduling.plan import (
     Chunk,
     Decision,
     FinishedStep,
-    Prefetch,
+    Restore,
     RunningStep,
     SafepointMode,
     Safepoints,
     StepPlan,
 )
-from engine_adapter.scheduling.request import Phase, RequestRow
+from engine_adapter.scheduling.request import Phase, Request
 from engine_adapter.scheduling.snapshot import Snapshot
 
 
@@ -28,14 +28,14 @@ class Wishes:
     park: set[str] = field(default_factory=set)
     retract: set[str] = field(default_factory=set)
     hold: set[str] = field(default_factory=set)  # do not start or fetch
-    chunk: dict[str, int] = field(default_factory=dict)  # prompt tokens for a row
+    chunk: dict[str, int] = field(default_factory=dict)  # prompt tokens for a request
     fetch_pages: int = 1 << 20
     anew: set[str] = field(default_factory=set)  # compute again instead of fetching
     checkpoint: bool = False
 
 
 class ScriptedPolicy:
-    """Plans from wishes; stops are armed on every step that has offline rows."""
+    """Plans from wishes; stops are armed on every step that has offline requests."""
 
     name = "scripted"
 
@@ -52,48 +52,54 @@ class ScriptedPolicy:
         decode: list[str] = []
         prefill: list[Chunk] = []
         retracts: list[str] = []
-        prefetches: list[Prefetch] = []
+        restores: list[Restore] = []
         checkpoints: list[Checkpoint] = []
         parks: list[str] = []
-        ran: list[RequestRow] = []
+        ran: list[Request] = []
         slots = snapshot.resources.free_slots
-        running = sorted(snapshot.running, key=lambda row: (not row.is_online, row.sequence))
+        running = sorted(
+            snapshot.running, key=lambda request: (not request.is_online, request.sequence)
+        )
         waiting = [*snapshot.online_waiting, *snapshot.offline_waiting]
-        for row in running:
-            if row.rid in wishes.retract and not row.in_flight:
-                retracts.append(row.rid)
-            elif row.rid in wishes.park:
-                parks.append(row.rid)
-            elif row.phase is Phase.DECODE:
-                decode.append(row.rid)
-                ran.append(row)
-            elif row.phase is Phase.PREFETCHING:
-                prefetches.append(self._fetch(row, wishes))
-        for row in [r for r in running if r.phase is Phase.PREFILL] + waiting:
-            if row.rid in wishes.hold | wishes.park | set(retracts):
+        for request in running:
+            if request.rid in wishes.retract and not request.in_flight:
+                retracts.append(request.rid)
+            elif request.rid in wishes.park:
+                parks.append(request.rid)
+            elif request.phase is Phase.DECODE:
+                decode.append(request.rid)
+                ran.append(request)
+            elif request.phase is Phase.RESTORING:
+                restores.append(self._fetch(request, wishes))
+        for request in [r for r in running if r.phase is Phase.PREFILL] + waiting:
+            if request.rid in wishes.hold | wishes.park | set(retracts):
                 continue
-            if row.phase is Phase.RETRACTED and row.host_pages and row.rid not in wishes.anew:
+            if (
+                request.phase is Phase.RETRACTED
+                and request.host_pages
+                and request.rid not in wishes.anew
+            ):
                 if slots:
-                    prefetches.append(self._fetch(row, wishes))
+                    restores.append(self._fetch(request, wishes))
                     slots -= 1
                 continue
-            n = min(row.remaining_tokens, room, wishes.chunk.get(row.rid, 1 << 20))
-            if n < row.remaining_tokens:
-                n = (row.start_tokens + n) // snapshot.resources.page_tokens
-                n = n * snapshot.resources.page_tokens - row.start_tokens
-            if n <= 0 or (not row.holds_slot and not slots):
+            n = min(request.remaining_tokens, room, wishes.chunk.get(request.rid, 1 << 20))
+            if n < request.remaining_tokens:
+                n = (request.start_tokens + n) // snapshot.resources.page_tokens
+                n = n * snapshot.resources.page_tokens - request.start_tokens
+            if n <= 0 or (not request.holds_slot and not slots):
                 continue
-            slots -= not row.holds_slot
+            slots -= not request.holds_slot
             room -= n
-            prefill.append(Chunk(row.rid, n))
-            ran.append(row)
+            prefill.append(Chunk(request.rid, n))
+            ran.append(request)
         if wishes.checkpoint:
             size = snapshot.resources.host_page_tokens
-            for row in running:
-                have = row.host_pages
-                new = row.computed_tokens // size - have
-                if new > 0 and row.phase is not Phase.PREFETCHING and row.rid not in retracts:
-                    checkpoints.append(Checkpoint(row.rid, have, new))
+            for request in running:
+                have = request.host_pages
+                new = request.computed_tokens // size - have
+                if new > 0 and request.phase is not Phase.RESTORING and request.rid not in retracts:
+                    checkpoints.append(Checkpoint(request.rid, have, new))
         return StepPlan(
             step_id=snapshot.step_id,
             decode=tuple(decode),
@@ -101,7 +107,7 @@ class ScriptedPolicy:
             parks=tuple(parks),
             retracts=tuple(retracts),
             checkpoints=tuple(checkpoints),
-            prefetches=tuple(prefetches),
+            restores=tuple(restores),
             safepoints=_armed(ran),
             predicted_s=1.0,
         )
@@ -112,13 +118,13 @@ class ScriptedPolicy:
     def observe(self, step: FinishedStep) -> None:
         self.finished.append(step)
 
-    def _fetch(self, row: RequestRow, wishes: Wishes) -> Prefetch:
-        have = row.prefetched_pages if row.phase is Phase.PREFETCHING else 0
-        return Prefetch(row.rid, have, min(wishes.fetch_pages, row.host_pages - have))
+    def _fetch(self, request: Request, wishes: Wishes) -> Restore:
+        have = request.restored_pages if request.phase is Phase.RESTORING else 0
+        return Restore(request.rid, have, min(wishes.fetch_pages, request.host_pages - have))
 
 
-def _armed(ran: list[RequestRow]) -> Safepoints:
-    offline = [row for row in ran if not row.is_online]
+def _armed(ran: list[Request]) -> Safepoints:
+    offline = [request for request in ran if not request.is_online]
     if not offline:
         return Safepoints()
     mode = SafepointMode.DROP if len(offline) < len(ran) else SafepointMode.ABORT

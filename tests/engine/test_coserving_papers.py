@@ -33,4 +33,4 @@ def test_nothing_leaks_and_no_output_changes(
     assert found["compared"] > 20
     if policy == "bros":  # the others set memory aside for answers, so that nobody gives way
         assert found["retracts"] > 5, found
-        assert found["restored_rows"] > 0, found
+        assert found["restored_requests"] > 0, found

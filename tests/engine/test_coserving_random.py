@@ -20,7 +20,7 @@ def test_nothing_leaks_and_no_output_changes(
     seed: int, overlap: int, page_size: int, dtype: str
 ) -> None:
     found = run_script("coserving_random_run.py", 2000, seed, overlap, page_size, dtype)
-    for event in ("aborts", "drops", "parks", "retracts", "restored_rows", "recomputed_tokens"):
+    for event in ("aborts", "drops", "parks", "retracts", "restored_requests", "recomputed_tokens"):
         assert found[event] > 5, f"{event} did not happen: {found}"
     assert found["steps"] >= 2000
     assert found["rejected_plans"] == 0

@@ -20,5 +20,5 @@ def test_ranks_stop_at_the_same_layers_and_outputs_are_identical(overlap: int, d
     """And each row that comes back has the bytes it had, which the script compares."""
     found = run_script("coserving_two_ranks.py", overlap, dtype)
     assert set(found["layers"]) == {1, 2, 3, 4, 5}, "a stop at every safepoint"
-    for event in ("aborts", "drops", "parks", "retracts", "restored_rows"):
+    for event in ("aborts", "drops", "parks", "retracts", "restored_requests"):
         assert found[event] >= 3, f"{event}: {found}"

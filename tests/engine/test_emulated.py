@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from engine_adapter.engine_process import EngineSettings
-from engine_adapter.gpu_tables.gpu_table import CUDA_GRAPH_ROWS, GpuTimes, load_gpu_table
+from engine_adapter.gpu_tables.gpu_table import CUDA_GRAPH_BATCH_SIZES, GpuTimes, load_gpu_table
 from engine_adapter.scheduling.latency import StepLoad
 from engine_adapter.scheduling.profile import load_profile
 from lab.emulated.clock import VirtualClock
@@ -75,7 +75,7 @@ async def every_token_has_its_instant(url: str, group: int) -> None:
     """A chat alone, after ten minutes of virtual time in which nobody asked."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
-    times = GpuTimes(load_gpu_table(TABLE), row_buckets=CUDA_GRAPH_ROWS)
+    times = GpuTimes(load_gpu_table(TABLE), batch_size_buckets=CUDA_GRAPH_BATCH_SIZES)
     prompt, tokens = 300, 12
     steps_s = [times.step_s([(prompt, 0)], 0, 0)]
     steps_s += [times.step_s((), 1, prompt + made) for made in range(tokens - 1)]
@@ -124,7 +124,7 @@ def test_an_emulated_gpu_keeps_its_times_and_no_token_is_lost(
     [stored] = profiles.glob("*.json")
     profile = load_profile(stored)
     assert profile.decode_row_steps
-    times = GpuTimes(load_gpu_table(TABLE), row_buckets=CUDA_GRAPH_ROWS)
+    times = GpuTimes(load_gpu_table(TABLE), batch_size_buckets=CUDA_GRAPH_BATCH_SIZES)
     for rows in (1, 4, 8):
         load = StepLoad()
         for _ in range(rows):

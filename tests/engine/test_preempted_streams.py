@@ -31,7 +31,7 @@ FLEX_TOKENS = 320
 ONLINE_TOKENS = 60
 FLEX = [f"Tell me about {i} ships on the sea." for i in range(NUM_FLEX)]
 ONLINE = [f"Question number {i}: what now?" for i in range(NUM_ONLINE)]
-GIVING_WAY = ("parks", "retracts", "undone_rows")
+GIVING_WAY = ("parks", "retracts", "undone_requests")
 ROUNDS_AT_MOST = 10
 """Until a row gave way: the machine decides how far the flex rows are when the others arrive."""
 

@@ -190,7 +190,7 @@ async def test_stops_change_no_answer_and_a_dead_rank_takes_the_other_along(
         group.create_task(chat())
     state = await ranks.state()
     assert state["aborts"] + state["drops"] >= WANTED_LAYERS
-    assert state["undone_rows"] > 0
+    assert state["undone_requests"] > 0
     assert state["rejected_plans"] == 0
     print({name: state[name] for name in ("aborts", "drops", "stop_layers", "parks", "steps")})
 

@@ -18,10 +18,10 @@ from tests.soak.run import DISTURBED, UNDISTURBED, Outcome, soak
 EVENTS = {
     "steps stopped whole": "stopped_steps_total_abort",
     "steps that dropped rows": "stopped_steps_total_drop",
-    "rows undone": "undone_rows_total",
-    "rows left out of a step": "parked_row_steps_total",
-    "rows retracted": "retracted_rows_total",
-    "rows reaped": "reaped_rows_total",
+    "rows undone": "undone_requests_total",
+    "rows left out of a step": "parked_request_steps_total",
+    "rows retracted": "retracted_requests_total",
+    "rows reaped": "reaped_requests_total",
     "pages checkpointed": "checkpointed_pages_total",
     "tokens restored": "restored_tokens_total",
 }

@@ -101,7 +101,7 @@ def online_cannot_wait(
     A step that is nearly over is left alone: it ends before it could reach a safepoint. One that
     should be over by now has as long to go as it is late.
     """
-    if arrival.request_class != RequestClass.ONLINE or step.num_offline_rows == 0:
+    if arrival.request_class != RequestClass.ONLINE or step.num_offline_requests == 0:
         return False
     if step.safepoints.mode is SafepointMode.NONE:
         return False

@@ -4,9 +4,9 @@ The budget of a step is the TBT target when an online request decodes, else the 
 requests are admitted as if offline work were not there; offline requests get what is left of the
 budget, decoding requests before prompts. Without online work the step is filled without a budget
 and its safepoints are armed: an arrival that cannot wait aborts the whole step. Mixed steps are
-never armed. KV is checkpointed while rows run.
+never armed. KV is checkpointed while requests run.
 
-One deviation: a row that falls out of the budget keeps its pages until somebody needs them,
+One deviation: a request that falls out of the budget keeps its pages until somebody needs them,
 instead of dropping those with a checkpoint at once. The order in which pages are reclaimed is the
 paper's, and nothing has to be fetched back when nobody needed them.
 """
@@ -28,7 +28,7 @@ from engine_adapter.scheduling.plan import (
 )
 from engine_adapter.scheduling.policies.base import PolicyBase, online_cannot_wait
 from engine_adapter.scheduling.policies.settings import PolicySettings
-from engine_adapter.scheduling.queue import OfflineOrder, RowsByRole, Turns
+from engine_adapter.scheduling.queue import OfflineOrder, RequestsByPhase, StepAlternation
 from engine_adapter.scheduling.snapshot import Snapshot
 
 
@@ -55,7 +55,7 @@ class ConserveV1(PolicyBase):
         self.steps = StepLevel(level=False, quantile=False)
         self.model = model
         self._order = OfflineOrder(self.settings.batch_min_share)
-        self._turns = Turns()
+        self._turns = StepAlternation()
         self._arrivals = OnlineArrivals(self.settings.typical_online_tokens)
         self._online = OnlineFiller(cuts=True, fetches=True)
 
@@ -63,34 +63,34 @@ class ConserveV1(PolicyBase):
         """Algorithm 1."""
         self._arrivals.update(snapshot)
         builder = self._builder(snapshot)
-        rows = RowsByRole.of(snapshot)
-        victims = VictimPool(builder, rows.offline, rows.online)
+        requests = RequestsByPhase.of(snapshot)
+        victims = VictimPool(builder, requests.offline, requests.online)
         harvester = Harvester(
             builder,
-            rows,
+            requests,
             victims,
             self._order,
             self._turns,
             self.settings,
             self._arrivals.prompt_tokens,
         )
-        may_leave_out = rows.has_online and self._online.may_leave_out(rows)
+        may_leave_out = requests.has_online and self._online.may_leave_out(requests)
         if may_leave_out and harvester.fill_turn(snapshot.slo.tbt_s):
             budget_s = snapshot.slo.tbt_s
             self._online.leave_out()
             self._online.close(builder.predicted_s())
-        elif rows.has_online:
-            gap_s = self._online.take(builder, rows, victims)
-            fetch_online(builder, rows)
+        elif requests.has_online:
+            gap_s = self._online.take(builder, requests, victims)
+            fetch_online(builder, requests)
             builder.hold_back()
             budget_s = step_budget_s(builder, gap_s)
             harvester.fill_beside_online(budget_s)
             self._online.close(builder.predicted_s())
         else:
             budget_s = harvester.fill_alone()
-        harvester.order_prefetches()
+        harvester.order_restores()
         if self.settings.checkpoints:
-            order_checkpoints(builder, rows.offline, rows.online, self.settings)
+            order_checkpoints(builder, requests.offline, requests.online, self.settings)
         return builder.build(budget_s, self._safepoints(builder))
 
     def at_arrival(self, arrival: Arrival, step: RunningStep) -> Decision:

@@ -37,7 +37,7 @@ from engine_adapter.scheduling.plan import (
 )
 from engine_adapter.scheduling.policies.base import PolicyBase, online_cannot_wait
 from engine_adapter.scheduling.policies.settings import PolicySettings
-from engine_adapter.scheduling.queue import OfflineOrder, RowsByRole, Turns
+from engine_adapter.scheduling.queue import OfflineOrder, RequestsByPhase, StepAlternation
 from engine_adapter.scheduling.snapshot import Snapshot
 
 SAFEPOINT_INTERVAL_S = 0.004
@@ -48,7 +48,7 @@ WORTH_A_STOP_S = 0.010
 
 
 class ConserveV2(PolicyBase):
-    """Token-level co-serving with parking, row drop and incremental checkpoints."""
+    """Token-level co-serving with parking, request drop and incremental checkpoints."""
 
     name = "conserve_v2"
 
@@ -56,7 +56,7 @@ class ConserveV2(PolicyBase):
         """Bind the latency model and the knobs."""
         super().__init__(model, settings)
         self._order = OfflineOrder(self.settings.batch_min_share)
-        self._turns = Turns()
+        self._turns = StepAlternation()
         self._arrivals = OnlineArrivals(self.settings.typical_online_tokens)
         growth_tokens = self.settings.growth_tokens
         self._online = OnlineFiller(cuts=True, fetches=True, growth_tokens=growth_tokens)
@@ -65,42 +65,48 @@ class ConserveV2(PolicyBase):
         """Algorithm 1."""
         self._arrivals.update(snapshot)
         builder = self._builder(snapshot)
-        rows = RowsByRole.of(snapshot)
-        victims = VictimPool(builder, rows.offline, rows.online)
+        requests = RequestsByPhase.of(snapshot)
+        victims = VictimPool(builder, requests.offline, requests.online)
         harvester = Harvester(
             builder,
-            rows,
+            requests,
             victims,
             self._order,
             self._turns,
             self.settings,
             self._arrivals.prompt_tokens,
         )
-        if rows.has_online:
-            budget_s, online_s = self._fill_beside_online(builder, rows, victims, harvester)
+        if requests.has_online:
+            budget_s, online_s = self._fill_beside_online(builder, requests, victims, harvester)
         else:
             budget_s, online_s = harvester.fill_alone(), 0.0
-        harvester.order_prefetches()
+        harvester.order_restores()
         if self.settings.checkpoints:
-            order_checkpoints(builder, rows.offline, rows.online, self.settings, for_slots=True)
+            order_checkpoints(
+                builder, requests.offline, requests.online, self.settings, for_slots=True
+            )
         return builder.build(budget_s, self._safepoints(builder, online_s))
 
     def _fill_beside_online(
-        self, builder: PlanBuilder, rows: RowsByRole, victims: VictimPool, harvester: Harvester
+        self,
+        builder: PlanBuilder,
+        requests: RequestsByPhase,
+        victims: VictimPool,
+        harvester: Harvester,
     ) -> tuple[float, float]:
         """Steps 1 to 3; returns the bound and the predicted time of the online requests alone."""
         online = self._online
-        bound_s = next_token_slack_s(builder, rows.online_decode)
-        if online.may_leave_out(rows) and harvester.fill_turn(bound_s):
+        bound_s = next_token_slack_s(builder, requests.online_decode)
+        if online.may_leave_out(requests) and harvester.fill_turn(bound_s):
             online.leave_out()
             online.close(builder.predicted_s())
             return bound_s, 0.0
-        gap_s = online.take(builder, rows, victims)
-        fetch_online(builder, rows)
+        gap_s = online.take(builder, requests, victims)
+        fetch_online(builder, requests)
         builder.hold_back()
         budget_s = bound_s - gap_s
         if self.has("first_token"):
-            filling = rows.online_filling(fetches=True)
+            filling = requests.online_filling(fetches=True)
             share = self.settings.first_token_share
             budget_s = min(budget_s, first_token_slack_s(builder, filling, share))
         online_s = builder.predicted_s()
@@ -130,7 +136,7 @@ class ConserveV2(PolicyBase):
         if builder.predicted_s() - online_s <= (given_s or WORTH_A_STOP_S):
             return UNARMED
         if builder.num_online:
-            droppable = limits.row_drop and (builder.has_chunks or limits.decode_safepoints)
+            droppable = limits.request_drop and (builder.has_chunks or limits.decode_safepoints)
             if self.settings.drop_mixed and droppable:
                 return Safepoints(SafepointMode.DROP, interval_s)
             return UNARMED

@@ -30,7 +30,7 @@ from engine_adapter.scheduling.plan import StepPlan
 from engine_adapter.scheduling.policies.base import PolicyBase
 from engine_adapter.scheduling.policies.settings import PolicySettings
 from engine_adapter.scheduling.ranked import Ranked
-from engine_adapter.scheduling.request import Phase, RequestRow, pages_for
+from engine_adapter.scheduling.request import Phase, Request, pages_for
 from engine_adapter.scheduling.snapshot import Snapshot
 
 UNKNOWN_TOKENS = 256
@@ -63,15 +63,15 @@ class EcoServeD(PolicyBase):
         builder = self._builder(snapshot)
         ended = self._settle(snapshot)
         ranked = Ranked(builder, self._place, self._end, swaps=True)
-        answers = [row for row in ranked.holders if row.phase is Phase.DECODE]
-        queue = [row for row in answers if row.rid not in self._ends]
+        answers = [request for request in ranked.holders if request.phase is Phase.DECODE]
+        queue = [request for request in answers if request.rid not in self._ends]
         if self.pipelined:
             self._lend(list(queue), snapshot)
-            queue = [row for row in queue if row.rid not in self._ends]
+            queue = [request for request in queue if request.rid not in self._ends]
         self._is_full &= bool(queue)
         if queue and (ended or not self.synced or not self._is_full):
             self._begin(self._in_order(queue, snapshot), snapshot)
-        running = [row for row in answers if row.rid in self._ends]
+        running = [request for request in answers if request.rid in self._ends]
         ranked.holders.sort(key=self._place)
         if ranked.mixes or self._last_was_prompts:
             ranked.take_decode(running)
@@ -86,28 +86,31 @@ class EcoServeD(PolicyBase):
 
     # --- memory set aside --------------------------------------------------------------------
 
-    def _end(self, row: RequestRow) -> int:
+    def _end(self, request: Request) -> int:
         """Tokens the request keeps room for: guests none of their own, others to their end."""
-        if row.rid in self._loans or not row.holds_slot:
-            return row.computed_tokens if row.holds_slot else row.fill_tokens + 1
-        return max(row.computed_tokens, self._ends.get(row.rid, 0))
+        if request.rid in self._loans or not request.holds_slot:
+            return request.computed_tokens if request.holds_slot else request.fill_tokens + 1
+        return max(request.computed_tokens, self._ends.get(request.rid, 0))
 
-    def _place(self, row: RequestRow) -> tuple[float, ...]:
+    def _place(self, request: Request) -> tuple[float, ...]:
         """Who gives way last to first: hosts, guests, answers that wait, prompts."""
-        if row.rid in self._loans:
-            return (1, row.sequence)
-        return (0 if row.rid in self._ends else 2 + (row.phase is not Phase.DECODE), row.sequence)
+        if request.rid in self._loans:
+            return (1, request.sequence)
+        return (
+            0 if request.rid in self._ends else 2 + (request.phase is not Phase.DECODE),
+            request.sequence,
+        )
 
     def _settle(self, snapshot: Snapshot) -> bool:
         """Forget those that ended and stop those at the end of their memory; any group ended?"""
         before = set(self._group.values())
         for rid in list(self._ends):
-            row = snapshot.rows.get(rid)
-            if row is None or row.phase is not Phase.DECODE:
+            request = snapshot.requests.get(rid)
+            if request is None or request.phase is not Phase.DECODE:
                 self._stop(rid)
         unclaimed = self._unclaimed(snapshot)
         for rid, end in list(self._ends.items()):
-            if snapshot.rows[rid].computed_tokens < end:
+            if snapshot.requests[rid].computed_tokens < end:
                 continue
             if unclaimed >= BLOCK:
                 self._ends[rid] += BLOCK
@@ -117,7 +120,7 @@ class EcoServeD(PolicyBase):
         for guest, (host, limit) in list(self._loans.items()):
             if host not in self._ends:
                 self._loans.pop(guest)  # the memory is free now, so it is the guest's
-            elif snapshot.rows[host].computed_tokens >= limit:
+            elif snapshot.requests[host].computed_tokens >= limit:
                 self._stop(guest)
         return bool(before - set(self._group.values()))
 
@@ -127,56 +130,62 @@ class EcoServeD(PolicyBase):
 
     def _unclaimed(self, snapshot: Snapshot) -> int:
         """Tokens of the pool that nobody holds and nobody has set aside."""
-        resources, rows = snapshot.resources, snapshot.rows
+        resources, requests = snapshot.resources, snapshot.requests
         hosts = [(rid, end) for rid, end in self._ends.items() if rid not in self._loans]
-        owed = sum(max(0, end - rows[rid].computed_tokens) for rid, end in hosts)
+        owed = sum(max(0, end - requests[rid].computed_tokens) for rid, end in hosts)
         return resources.available_pages * resources.page_tokens - owed
 
     # --- answers -----------------------------------------------------------------------------
 
-    def _left(self, row: RequestRow) -> int:
+    def _left(self, request: Request) -> int:
         """Tokens still expected of an answer, padded, in blocks."""
-        padded = (row.expected_output_tokens or UNKNOWN_TOKENS) * (1.0 + self.padding)
-        return max(BLOCK, pages_for(int(padded) - row.output_tokens, BLOCK) * BLOCK)
+        padded = (request.expected_output_tokens or UNKNOWN_TOKENS) * (1.0 + self.padding)
+        return max(BLOCK, pages_for(int(padded) - request.output_tokens, BLOCK) * BLOCK)
 
-    def _begin(self, queue: Sequence[RequestRow], snapshot: Snapshot) -> None:
+    def _begin(self, queue: Sequence[Request], snapshot: Snapshot) -> None:
         """Answers in order, group by group, until memory is filled."""
         room = self._unclaimed(snapshot) - self._reserve_tokens(snapshot)
-        groups: dict[int, list[RequestRow]] = {}
-        for row in queue:
-            groups.setdefault(self._left(row) if self.synced else row.sequence, []).append(row)
+        groups: dict[int, list[Request]] = {}
+        for request in queue:
+            groups.setdefault(self._left(request) if self.synced else request.sequence, []).append(
+                request
+            )
         self._is_full = False
         for members in groups.values():
             self._num_groups += 1
-            for row in members:
-                left = self._left(row)
+            for request in members:
+                left = self._left(request)
                 if left > room:
                     self._is_full = True
                     break
                 room -= left
-                self._start(row, left)
-        rest = [row for row in queue if row.rid not in self._ends and self._left(row) <= room]
+                self._start(request, left)
+        rest = [
+            request
+            for request in queue
+            if request.rid not in self._ends and self._left(request) <= room
+        ]
         if self.ordered and rest:  # the longest that fits the gap
-            best = max(rest, key=lambda row: (self._left(row), -row.sequence))
+            best = max(rest, key=lambda request: (self._left(request), -request.sequence))
             self._start(best, self._left(best))
 
-    def _start(self, row: RequestRow, left: int) -> None:
-        self._ends[row.rid] = row.computed_tokens + left
-        self._spans[row.rid] = left
-        self._group[row.rid] = self._num_groups
+    def _start(self, request: Request, left: int) -> None:
+        self._ends[request.rid] = request.computed_tokens + left
+        self._spans[request.rid] = left
+        self._group[request.rid] = self._num_groups
 
-    def _lend(self, rest: list[RequestRow], snapshot: Snapshot) -> None:
+    def _lend(self, rest: list[Request], snapshot: Snapshot) -> None:
         """Lend the second half, quarter, eighth ... of what each running answer has set aside.
 
         A guest must have ended, less a buffer, when its host comes to what it was lent.
         """
-        rest.sort(key=lambda row: (self._left(row), row.sequence))
+        rest.sort(key=lambda request: (self._left(request), request.sequence))
         lent, hosts = set(self._loans.values()), list(self._ends)
         for host in hosts:  # grows: guests lend too
             size = self._spans[host] // 2
             limit = self._ends[host] - size
             while size >= BLOCK and rest:
-                until = limit - snapshot.rows[host].computed_tokens
+                until = limit - snapshot.requests[host].computed_tokens
                 fits = min(size, until) - 2.0 * self.buffer * size
                 place = bisect_right(rest, fits, key=self._left)
                 if place and (host, limit) not in lent:
@@ -190,44 +199,48 @@ class EcoServeD(PolicyBase):
     # --- prompts and order -------------------------------------------------------------------
 
     def _take_prompts(
-        self, ranked: Ranked, waiting: list[RequestRow], snapshot: Snapshot, num_running: int
+        self, ranked: Ranked, waiting: list[Request], snapshot: Snapshot, num_running: int
     ) -> None:
         builder = ranked.builder
         builder.chunk_left = max(builder.page_tokens, builder.chunk_left - num_running)
         room = self._unclaimed(snapshot)
         if self._is_full:  # what is left is the reserve, less what those that wait hold of it
-            held = sum(row.computed_tokens for row in ranked.holders if row.rid not in self._ends)
+            held = sum(
+                request.computed_tokens
+                for request in ranked.holders
+                if request.rid not in self._ends
+            )
             room = min(room, self._reserve_tokens(snapshot) - held)
-        chosen: list[RequestRow] = []
-        for row in self._in_order(waiting, snapshot):
-            if room <= 0 or (chosen and row.fill_tokens > min(room, builder.chunk_left)):
+        chosen: list[Request] = []
+        for request in self._in_order(waiting, snapshot):
+            if room <= 0 or (chosen and request.fill_tokens > min(room, builder.chunk_left)):
                 if not self.ordered or room <= 0:
                     break
                 continue  # a shorter one may fill the gap
-            chosen.append(row)
-            room -= row.fill_tokens
+            chosen.append(request)
+            room -= request.fill_tokens
         ranked.take_prompts(chosen, whole=True)
 
     def _reserve_tokens(self, snapshot: Snapshot) -> int:
         pages = snapshot.resources.total_pages
         return int(self.reserve * pages * snapshot.resources.page_tokens)
 
-    def _in_order(self, rows: Sequence[RequestRow], snapshot: Snapshot) -> list[RequestRow]:
+    def _in_order(self, requests: Sequence[Request], snapshot: Snapshot) -> list[Request]:
         if not self.ordered:
-            return sorted(rows, key=lambda row: row.sequence)
-        return sorted(rows, key=lambda row: self._key(row, snapshot))
+            return sorted(requests, key=lambda request: request.sequence)
+        return sorted(requests, key=lambda request: self._key(request, snapshot))
 
-    def _key(self, row: RequestRow, snapshot: Snapshot) -> tuple[int, int, int, int]:
+    def _key(self, request: Request, snapshot: Snapshot) -> tuple[int, int, int, int]:
         """Deadline range, memory held, length; the most memory and the longest first."""
-        due_s = row.deadline_at_s
-        if row.is_online:
-            slo, tokens = snapshot.slo, row.expected_output_tokens or UNKNOWN_TOKENS
-            due_s = row.arrival_at_s + SLO_SCALE * (slo.ttft_s + slo.tbt_s * tokens)
+        due_s = request.deadline_at_s
+        if request.is_online:
+            slo, tokens = snapshot.slo, request.expected_output_tokens or UNKNOWN_TOKENS
+            due_s = request.arrival_at_s + SLO_SCALE * (slo.ttft_s + slo.tbt_s * tokens)
         left_s = due_s - snapshot.now_s
         urgency = 0 if left_s < 0.5 else 1 if left_s < 2.0 else 2
-        length = self._left(row) if row.phase is Phase.DECODE else row.fill_tokens
-        held = row.computed_tokens // LENGTH_RANGE
-        return (urgency, -held, -(length // LENGTH_RANGE), row.sequence)
+        length = self._left(request) if request.phase is Phase.DECODE else request.fill_tokens
+        held = request.computed_tokens // LENGTH_RANGE
+        return (urgency, -held, -(length // LENGTH_RANGE), request.sequence)
 
 
 class EcoServeSd(EcoServeD):

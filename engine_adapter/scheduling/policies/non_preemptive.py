@@ -14,7 +14,7 @@ from engine_adapter.scheduling.online import take_all_decode, take_prompts, unbl
 from engine_adapter.scheduling.plan import StepPlan
 from engine_adapter.scheduling.policies.base import PolicyBase
 from engine_adapter.scheduling.policies.settings import PolicySettings
-from engine_adapter.scheduling.queue import OfflineOrder, RowsByRole
+from engine_adapter.scheduling.queue import OfflineOrder, RequestsByPhase
 from engine_adapter.scheduling.request import pages_for
 from engine_adapter.scheduling.snapshot import Snapshot
 
@@ -33,16 +33,17 @@ class NonPreemptive(PolicyBase):
     def plan(self, snapshot: Snapshot) -> StepPlan:
         """All decoding requests and as many prompt tokens as the chunk holds."""
         builder = self._builder(snapshot)
-        rows = RowsByRole.of(snapshot)
-        # Only running out of pages for growth takes a row's pages, newest offline request first.
-        victims = VictimPool(builder, rows.offline, rows.online)
-        decode = (rows.online_decode, rows.offline_decode)
-        num_decode = len(rows.online_decode) + len(rows.offline_decode)
-        partial = rows.online_partial + rows.offline_partial
+        requests = RequestsByPhase.of(snapshot)
+        # Only running out of pages for growth takes a request's pages, newest offline request
+        # first.
+        victims = VictimPool(builder, requests.offline, requests.online)
+        decode = (requests.online_decode, requests.offline_decode)
+        num_decode = len(requests.online_decode) + len(requests.offline_decode)
+        partial = requests.online_partial + requests.offline_partial
         growth = self.settings.growth_tokens * (num_decode + len(partial) + 1)
         keep_pages = pages_for(growth, builder.page_tokens)
         mixes = snapshot.limits.can_mix and all(
-            [*(ready.can_mix for ready in decode), *(row.can_mix for row in partial)]
+            [*(ready.can_mix for ready in decode), *(request.can_mix for request in partial)]
         )
         if mixes:
             for ready in decode:

@@ -11,7 +11,7 @@ from engine_adapter.scheduling.online import OnlineFiller
 from engine_adapter.scheduling.plan import StepPlan
 from engine_adapter.scheduling.policies.base import PolicyBase
 from engine_adapter.scheduling.policies.settings import PolicySettings
-from engine_adapter.scheduling.queue import RowsByRole
+from engine_adapter.scheduling.queue import RequestsByPhase
 from engine_adapter.scheduling.snapshot import Snapshot
 
 
@@ -28,6 +28,6 @@ class OnlineOnly(PolicyBase):
     def plan(self, snapshot: Snapshot) -> StepPlan:
         """Online decoding requests, then online prompts."""
         builder = self._builder(snapshot)
-        rows = RowsByRole.of(snapshot)
-        self._online.take(builder, rows, VictimPool(builder, rows.offline, rows.online))
+        requests = RequestsByPhase.of(snapshot)
+        self._online.take(builder, requests, VictimPool(builder, requests.offline, requests.online))
         return builder.build(snapshot.slo.tbt_s)

@@ -15,7 +15,7 @@ from engine_adapter.scheduling.online import OnlineFiller, take_all_decode, take
 from engine_adapter.scheduling.plan import StepPlan
 from engine_adapter.scheduling.policies.base import PolicyBase
 from engine_adapter.scheduling.policies.settings import PolicySettings
-from engine_adapter.scheduling.queue import OfflineOrder, RowsByRole
+from engine_adapter.scheduling.queue import OfflineOrder, RequestsByPhase
 from engine_adapter.scheduling.request import pages_for
 from engine_adapter.scheduling.snapshot import Snapshot
 
@@ -34,34 +34,36 @@ class SarathiP(PolicyBase):
     def plan(self, snapshot: Snapshot) -> StepPlan:
         """Online requests, offline decoding requests, offline prompts, up to the token budget."""
         builder = self._builder(snapshot)
-        rows = RowsByRole.of(snapshot)
-        num_decode = len(rows.online_decode) + len(rows.offline_decode)
+        requests = RequestsByPhase.of(snapshot)
+        num_decode = len(requests.online_decode) + len(requests.offline_decode)
         builder.chunk_left = max(
             builder.page_tokens,
             min(builder.chunk_left, self.settings.token_budget - num_decode),
         )
-        victims = VictimPool(builder, rows.offline, rows.online)
-        self._online.take(builder, rows, victims)
+        victims = VictimPool(builder, requests.offline, requests.online)
+        self._online.take(builder, requests, victims)
         builder.hold_back()
-        mixes = snapshot.limits.can_mix and all(row.can_mix for row in rows.offline + rows.online)
+        mixes = snapshot.limits.can_mix and all(
+            request.can_mix for request in requests.offline + requests.online
+        )
         if mixes or not builder.has_chunks:
-            self._fill(builder, rows, victims, mixes)
-        unblock(builder, rows.offline_partial, victims)
+            self._fill(builder, requests, victims, mixes)
+        unblock(builder, requests.offline_partial, victims)
         return builder.build(UNBOUNDED_S)
 
     def _fill(
-        self, builder: PlanBuilder, rows: RowsByRole, victims: VictimPool, mixes: bool
+        self, builder: PlanBuilder, requests: RequestsByPhase, victims: VictimPool, mixes: bool
     ) -> None:
         if not mixes and builder.is_empty:
-            self._take_prompts(builder, rows)
+            self._take_prompts(builder, requests)
         if mixes or not builder.has_chunks:
-            take_all_decode(builder, rows.offline_decode, victims)
+            take_all_decode(builder, requests.offline_decode, victims)
         if mixes:
-            self._take_prompts(builder, rows)
+            self._take_prompts(builder, requests)
 
-    def _take_prompts(self, builder: PlanBuilder, rows: RowsByRole) -> None:
-        growth = self.settings.growth_tokens * (len(rows.offline) + 1)
+    def _take_prompts(self, builder: PlanBuilder, requests: RequestsByPhase) -> None:
+        growth = self.settings.growth_tokens * (len(requests.offline) + 1)
         keep_pages = pages_for(growth, builder.page_tokens)
-        take_prompts(builder, rows.offline_partial, keep_pages)
+        take_prompts(builder, requests.offline_partial, keep_pages)
         if not builder.makes_room:
             take_prompts(builder, self._order.waiting(builder.snapshot), keep_pages)

@@ -12,9 +12,9 @@ async def scraped(online: Online) -> str:
 
 async def test_metrics_follow_the_report(online: Online) -> None:
     pool = online.app.state.engines
-    name = f'coserve_runtime_parked_rows{{engine="{pool.members[0].url}"}}'
+    name = f'coserve_runtime_parked_requests{{engine="{pool.members[0].url}"}}'
     assert name not in await scraped(online), "it reports none"
     for num_parked in (3, 0):
-        online.engine.report = {"parked_rows": num_parked}
+        online.engine.report = {"parked_requests": num_parked}
         await pool.probe()
         assert f"{name} {num_parked}.0" in await scraped(online)

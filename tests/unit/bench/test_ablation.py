@@ -68,6 +68,6 @@ def test_slots_are_full_of_requests_at_every_stage_when_the_window_opens() -> No
     replayed.advance(0.0)
     first = [replayed.engine.tracks[f"offline-{number}"] for number in range(OUTSTANDING)]
     assert sum(track.over for track in first) > OUTSTANDING / 2
-    now = [track.row for track in replayed.engine.tracks.values() if not track.over]
+    now = [track.request for track in replayed.engine.tracks.values() if not track.over]
     assert any(row.output_tokens for row in now)
     assert any(not row.output_tokens for row in now)

@@ -1,7 +1,7 @@
-"""Small worlds for policies: rows by hand, resources by hand, a model one can compute in the head.
+"""Small worlds for policies: hand-made requests and resources, a model for mental arithmetic.
 
-The model: a step takes 10 ms, plus 1 ms per token; nothing else. So 5 decode rows take 15 ms and
-a chunk of 90 tokens takes 100 ms.
+The model: a step takes 10 ms, plus 1 ms per token; nothing else. So 5 decode requests take 15 ms
+and a chunk of 90 tokens takes 100 ms.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from engine_adapter.scheduling.latency import Coefficients, PolynomialModel
-from engine_adapter.scheduling.request import Phase, RequestClass, RequestRow, pages_for
+from engine_adapter.scheduling.request import Phase, Request, RequestClass, pages_for
 from engine_adapter.scheduling.roster import Roster
 from engine_adapter.scheduling.snapshot import EngineLimits, Resources, Snapshot
 from engine_adapter.scheduling.targets import Slo
 
 ONE_MS_PER_TOKEN = Coefficients(
-    k_token=0.001, k_attention=0.0, k_context=0.0, k_square=0.0, k_row=0.0, k_constant=0.010
+    k_token=0.001, k_attention=0.0, k_context=0.0, k_square=0.0, k_request=0.0, k_constant=0.010
 )
 
 DEFAULT_SLO = Slo(ttft_s=1.0, tbt_s=0.050)
@@ -38,7 +38,7 @@ ABLE = EngineLimits(
     max_chunk_tokens=512,
     prefill_safepoints=True,
     decode_safepoints=True,
-    row_drop=True,
+    request_drop=True,
     cuts=True,
     num_layers=10,
 )
@@ -64,25 +64,25 @@ class World:
         phase: Phase = Phase.WAITING,
         computed: int | None = None,
         **fields: object,
-    ) -> RequestRow:
-        """Add a row; one that decodes has its whole prompt computed unless told otherwise."""
-        row = RequestRow(rid, request_class, prompt_tokens=prompt, fill_tokens=prompt)
+    ) -> Request:
+        """Add a request; one that decodes has its whole prompt computed unless told otherwise."""
+        request = Request(rid, request_class, prompt_tokens=prompt, fill_tokens=prompt)
         for name, value in fields.items():
-            setattr(row, name, value)
-        holds_slot = phase in (Phase.PREFILL, Phase.DECODE, Phase.PREFETCHING)
+            setattr(request, name, value)
+        holds_slot = phase in (Phase.PREFILL, Phase.DECODE, Phase.RESTORING)
         if not holds_slot:
-            row.phase = phase
-        self.roster.add(row)
+            request.phase = phase
+        self.roster.add(request)
         if holds_slot:
             self.roster.start(rid, phase)
-            row.computed_tokens = prompt if computed is None else computed
-            row.device_pages = pages_for(row.computed_tokens, self.resources.page_tokens)
-        return row
+            request.computed_tokens = prompt if computed is None else computed
+            request.device_pages = pages_for(request.computed_tokens, self.resources.page_tokens)
+        return request
 
-    def online(self, rid: str, **kwargs: object) -> RequestRow:
+    def online(self, rid: str, **kwargs: object) -> Request:
         return self.add(rid, RequestClass.ONLINE, **kwargs)  # type: ignore[arg-type]
 
-    def offline(self, rid: str, **kwargs: object) -> RequestRow:
+    def offline(self, rid: str, **kwargs: object) -> Request:
         return self.add(rid, RequestClass.OFFLINE, **kwargs)  # type: ignore[arg-type]
 
     def have(self, **fields: object) -> None:

@@ -15,8 +15,8 @@ from lab.workload.summary import SystemRun, Targets
 SHAPE = OfflineShape(input_tokens=1024, output_tokens=64, slots=8, max_chunk_tokens=512)
 
 
-def model(k_token: float, k_constant: float, k_row: float = 0.0) -> PolynomialModel:
-    k = Coefficients(k_token, 0, 0, 0, k_row, k_constant)
+def model(k_token: float, k_constant: float, k_request: float = 0.0) -> PolynomialModel:
+    k = Coefficients(k_token, 0, 0, 0, k_request, k_constant)
     return PolynomialModel(k, k, k)
 
 
@@ -56,17 +56,17 @@ def test_a_request_that_never_finished_is_there_to_the_end() -> None:
 @given(
     k_token=st.floats(1e-4, 1e-2),
     k_constant=st.floats(0.0, 0.2),
-    k_row=st.floats(0.0, 0.05),
+    k_request=st.floats(0.0, 0.05),
     tbt_s=st.floats(0.05, 1.0),
     busy_s=st.floats(0.0, 100.0),
     chunk=st.sampled_from([c for c in CHUNKS if 0 < c <= 512]),
     rows=st.integers(1, 8),
 )
 def test_no_schedule_of_two_kinds_of_step_beats_it(
-    k_token: float, k_constant: float, k_row: float, tbt_s: float, busy_s: float, chunk: int,
+    k_token: float, k_constant: float, k_request: float, tbt_s: float, busy_s: float, chunk: int,
     rows: int,
 ) -> None:  # fmt: skip
-    k = model(k_token, k_constant, k_row)
+    k = model(k_token, k_constant, k_request)
     found = bound(k, reference((0, busy_s)), tbt_s)
     # Without online requests: prompts in chunks, decode rows together, in the rows' proportion.
     prompts, decode = StepLoad(), StepLoad()

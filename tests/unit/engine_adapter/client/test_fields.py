@@ -12,7 +12,7 @@ from engine_adapter.client.fields import (
     private_fields,
 )
 from engine_adapter.scheduling.request import RequestClass
-from engine_adapter.sglang.rows import classify
+from engine_adapter.sglang.live_requests import classify
 
 RID = "a" * 32
 

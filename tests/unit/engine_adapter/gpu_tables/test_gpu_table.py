@@ -72,7 +72,7 @@ def test_a_step_is_the_sum_of_its_parts(
 
 
 def test_captured_graphs_pad_decode_steps_only() -> None:
-    plain, padded = GpuTimes(small(), 0.0), GpuTimes(small(), 0.0, row_buckets=(8, 11))
+    plain, padded = GpuTimes(small(), 0.0), GpuTimes(small(), 0.0, batch_size_buckets=(8, 11))
     assert padded.step_s((), 5, 0) == plain.step_s((), 8, 0) > plain.step_s((), 5, 0)
     assert padded.step_s((), 8, 0) == plain.step_s((), 8, 0)
     assert padded.step_s((), 20, 0) == plain.step_s((), 20, 0)  # beyond every graph

@@ -32,8 +32,8 @@ def plan_of(driver: Driver, world: World) -> StepPlan:
     return driver.begin(world.snapshot()).plan
 
 
-class TestTurns:
-    """TBT target 50 ms, a decode row 11 ms: a turn of its own has 39 ms, so 16 tokens of 10 + n."""
+class TestStepAlternation:
+    """TBT target 50 ms, a decode 11 ms: a turn of its own has 39 ms, so 16 tokens of 10 + n."""
 
     def world_of(self, world: World) -> World:
         world.now_s = 100.0
@@ -50,7 +50,9 @@ class TestTurns:
         assert (second.decode, second.prefill) == ((), (Chunk("logprobs", 16),))
         assert second.parks == ("chat",)
 
-    def test_the_step_after_it_is_for_the_rows_left_out(self, world: World, driver: Driver) -> None:
+    def test_the_step_after_it_is_for_the_requests_left_out(
+        self, world: World, driver: Driver
+    ) -> None:
         self.world_of(world)
         plans = [plan_of(driver, world) for _ in range(4)]
         assert [plan.decode for plan in plans] == [("chat",), (), ("chat",), ()]
@@ -80,7 +82,7 @@ class TestTurns:
         assert plans[0].prefill == ()
         assert plans[1].prefill == plans[2].prefill == (Chunk("plain", 1),)
 
-    def test_pages_for_the_tokens_after_it_are_left_to_online_rows(
+    def test_pages_for_the_tokens_after_it_are_left_to_online_requests(
         self, world: World, model: PolynomialModel
     ) -> None:
         world.now_s = 100.0
@@ -93,8 +95,8 @@ class TestTurns:
         assert plan_of(driver, world).prefill == (Chunk("logprobs", 16),)
 
 
-class TestRowsPassedOver:
-    def test_a_row_behind_a_prefix_too_long_for_the_step(self, world: World) -> None:
+class TestRequestsPassedOver:
+    def test_a_request_behind_a_prefix_too_long_for_the_step(self, world: World) -> None:
         """0.1 ms for each cached token: behind 1,000 of them no token fits into 50 ms."""
         plain = Coefficients(0.001, 0.0, 1e-4, 0.0, 0.0, 0.010)
         model = PolynomialModel(Coefficients(0.001, 0.0, 0.0, 0.0, 0.0, 0.010), plain, plain)
@@ -105,7 +107,7 @@ class TestRowsPassedOver:
         driver = Driver(ConserveV2(model))
         assert plan_of(driver, world).prefill == (Chunk("new", 16),)
 
-    def test_a_row_that_waits_for_others_to_end_holds_up_those_behind(
+    def test_a_request_that_waits_for_others_to_end_holds_up_those_behind(
         self, world: World, driver: Driver
     ) -> None:
         world.have(free_pages=60)
@@ -127,7 +129,7 @@ class TestRowsPassedOver:
         assert {plan.prefill for plan in plans[:-1]} == {()}
         assert plans[-1].prefill == (Chunk("short", 4),)
 
-    def test_flex_rows_are_passed_over_too(self, world: World, driver: Driver) -> None:
+    def test_flex_requests_are_passed_over_too(self, world: World, driver: Driver) -> None:
         world.online("chat", phase=DECODE)
         world.add("flex", RequestClass.FLEX, prompt=64, can_mix=False)
         world.offline("plain", prompt=16)

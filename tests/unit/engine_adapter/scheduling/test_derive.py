@@ -7,13 +7,14 @@ from engine_adapter.scheduling.latency import Coefficients, PolynomialModel, Ste
 
 
 def test_default_targets_leave_half_of_a_typical_step_as_slack(model: PolynomialModel) -> None:
-    slo = default_slo(model, prompt_tokens=90, decode_rows=5)
-    # 15 ms for five decode rows, 100 ms for the prompt; 31 ms for the rows and 16 tokens of one
+    slo = default_slo(model, prompt_tokens=90, decode_requests=5)
+    # 15 ms for five decode requests, 100 ms for the prompt; 31 ms for the requests and 16 tokens of
+    # one
     assert slo.tbt_s == pytest.approx(1.5 * 0.031)
     assert slo.ttft_s == pytest.approx(1.5 * 0.115)
 
 
-def test_a_prompt_fits_beside_rows_whose_decode_graph_is_fast() -> None:
+def test_a_prompt_fits_beside_requests_whose_decode_graph_is_fast() -> None:
     """4 ms for a captured decode step, 12 ms for anything else: 6 ms would keep prompts out."""
     decode = Coefficients(0.0, 0.0, 0.0, 0.0, 0.0, 0.004)
     eager = Coefficients(25e-6, 0.0, 0.0, 0.0, 0.0, 0.012)
@@ -29,7 +30,7 @@ def test_tokens_cost_their_part_of_a_step(model: PolynomialModel) -> None:
     chunk.add_chunk(100, 0)
     for _ in range(10):
         decode.add_decode(50)
-    prompt_s, answer_s = token_costs(model, decode_rows=10, chunk_tokens=100, context_tokens=50)
+    prompt_s, answer_s = token_costs(model, decode_requests=10, chunk_tokens=100, context_tokens=50)
     assert 100 * prompt_s == pytest.approx(model.predict(chunk))
     assert 10 * answer_s == pytest.approx(model.predict(decode))
 

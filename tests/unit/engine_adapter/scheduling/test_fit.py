@@ -25,11 +25,11 @@ def measured(decode: tuple[int, ...], chunks: tuple[tuple[int, int], ...]) -> Sa
 
 
 def grid() -> list[Sample]:
-    samples = [measured((c,) * rows, ()) for rows in (1, 2, 4, 8) for c in (64, 512, 2048)]
+    samples = [measured((c,) * requests, ()) for requests in (1, 2, 4, 8) for c in (64, 512, 2048)]
     samples += [measured((), ((p, c),)) for p in (16, 64, 256, 512) for c in (0, 256, 1024)]
     samples += [
-        measured((c,) * rows, ((p, c),))
-        for rows in (1, 4)
+        measured((c,) * requests, ((p, c),))
+        for requests in (1, 4)
         for p in (16, 128)
         for c in (64, 300, 900, 1500)
     ]
@@ -59,7 +59,7 @@ def test_a_lone_token_is_not_free_where_none_was_measured() -> None:
     lone = Sample((), ((1, 300),), 1.0).load()
     assert model.predict(lone) == pytest.approx(TRUTH.predict(lone), rel=0.01)
     assert model.prefill.k_batch == model.mixed.k_batch == 0.0
-    assert model.decode.k_batch > 0.0, "decode steps of one row were measured"
+    assert model.decode.k_batch > 0.0, "decode steps of one request were measured"
 
 
 def test_a_fit_needs_steps_of_positive_length() -> None:

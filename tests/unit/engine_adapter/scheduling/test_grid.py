@@ -16,7 +16,7 @@ LINEAR = Coefficients(2e-3, 1e-6, 3e-5, 0.0, 4e-3, 0.06, 0.05)
 def test_every_cell_can_be_held(pool_tokens: int, slots: int) -> None:
     for cell in make_grid(512, pool_tokens, slots, 8192):
         assert 0 < cell.num_tokens <= pool_tokens // 2
-        assert 0 < cell.num_rows <= slots
+        assert 0 < cell.num_requests <= slots
         assert all(p > 0 and c >= 0 for p, c in cell.chunks)
         assert all(c > 0 for c in cell.decode)
 
@@ -27,7 +27,7 @@ def test_no_cell_outgrows_the_model_or_the_chunk() -> None:
         assert all(p <= 128 and p + c < 1024 for p, c in cell.chunks)
 
 
-def test_long_rows_are_measured_where_there_is_room() -> None:
+def test_long_requests_are_measured_where_there_is_room() -> None:
     """Of every kind of step, and no chunk larger than a processor computes at once."""
     kinds = {
         Sample(cell.decode, cell.chunks, 1.0).load().kind
@@ -45,8 +45,8 @@ def test_an_accelerator_is_measured_with_its_own_sizes() -> None:
     assert max(cell.num_tokens for cell in cells) <= 200_000
 
 
-def test_a_small_pool_still_tells_rows_from_context() -> None:
-    """Rows of several lengths at every count: a fit finds what the steps really cost."""
+def test_a_small_pool_still_tells_requests_from_context() -> None:
+    """Requests of several lengths at every count: a fit finds what the steps really cost."""
     cells = make_grid(512, 4096, 24, 8192)
     lengths: dict[int, set[int]] = {}
     for cell in cells:
@@ -63,6 +63,6 @@ def test_a_small_pool_still_tells_rows_from_context() -> None:
 def _truth(cell: Cell) -> float:
     regressors = Sample(cell.decode, cell.chunks, 1.0).load().regressors()
     k = LINEAR
-    order = [k.k_token, k.k_attention, k.k_context, k.k_square, k.k_row, k.k_batch]
+    order = [k.k_token, k.k_attention, k.k_context, k.k_square, k.k_request, k.k_batch]
     order += [k.k_constant, k.k_hinge]
     return sum(a * b for a, b in zip(order, regressors, strict=True))

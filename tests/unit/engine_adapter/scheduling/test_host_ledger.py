@@ -52,11 +52,11 @@ def test_what_is_given_back_comes_out_in_order() -> None:
     assert ledger.extend("b", 4) == pages
 
 
-class RowMachine(RuleBasedStateMachine):
-    """Rows live as in the engine, on two ranks: each writes its tokens into a made-up host memory.
+class RequestMachine(RuleBasedStateMachine):
+    """Requests as in the engine, on two ranks: each writes its tokens into a made-up host memory.
 
-    Whatever happens, a row finds on both ranks what it wrote, no page is lost or held twice, and a
-    page number means the same tokens everywhere.
+    Whatever happens, a request finds on both ranks what it wrote, no page is lost or held twice,
+    and a page number means the same tokens everywhere.
     """
 
     def __init__(self) -> None:
@@ -138,8 +138,8 @@ class RowMachine(RuleBasedStateMachine):
             assert held == {-(-self.on_host.get(rid, 0) // PAGE)}
 
 
-TestRows = RowMachine.TestCase
-TestRows.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
+TestRequests = RequestMachine.TestCase
+TestRequests.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
 
 
 def test_the_check_sees_a_page_held_twice() -> None:

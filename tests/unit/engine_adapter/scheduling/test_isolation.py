@@ -50,13 +50,13 @@ def test_a_latency_is_beside_what_ended_after_it_began() -> None:
 
 def busy(world: World) -> None:
     world.online("chat", phase=Phase.DECODE)
-    world.offline("row", phase=Phase.DECODE)
+    world.offline("off", phase=Phase.DECODE)
     world.offline("next", prompt=40)
 
 
 def is_paused(pauses: Pauses, world: World, now_s: float) -> bool:
     world.now_s = now_s
-    return not pauses.apply(world.snapshot()).offline_ready.rows
+    return not pauses.apply(world.snapshot()).offline_ready.requests
 
 
 def test_pauses_are_a_second_in_five_hundred(world: World) -> None:
@@ -72,19 +72,19 @@ def test_pauses_are_a_second_in_five_hundred(world: World) -> None:
     assert 3 * 0.9 * PAUSE_S / step_s <= num_paused <= 3 * (PAUSE_S / step_s + 1)
 
 
-def test_in_a_pause_offline_rows_are_parked_and_nothing_else_changes(
+def test_in_a_pause_offline_requests_are_parked_and_nothing_else_changes(
     world: World, model: PolynomialModel
 ) -> None:
     busy(world)
     pauses = Pauses(on=True)
     planner = Planner(RuntimeSettings(), Counters(), model, measuring=False)
     world.now_s = 0.0
-    assert set(planner.begin(pauses.apply(world.snapshot())).decode) == {"chat", "row"}
+    assert set(planner.begin(pauses.apply(world.snapshot())).decode) == {"chat", "off"}
     world.now_s = DEFAULT_EVERY_S
     plan = planner.begin(pauses.apply(world.snapshot()))
-    assert (plan.decode, plan.prefill, plan.parks, plan.retracts) == (("chat",), (), ("row",), ())
+    assert (plan.decode, plan.prefill, plan.parks, plan.retracts) == (("chat",), (), ("off",), ())
     world.now_s = DEFAULT_EVERY_S + PAUSE_S
-    assert set(planner.begin(pauses.apply(world.snapshot())).decode) == {"chat", "row"}
+    assert set(planner.begin(pauses.apply(world.snapshot())).decode) == {"chat", "off"}
     assert planner._counters.rejected_plans == 0
 
 
@@ -122,13 +122,13 @@ def test_switched_off_there_are_none(world: World) -> None:
 
 
 def test_no_pause_begins_where_there_is_nothing_to_compare(world: World) -> None:
-    world.offline("row", phase=Phase.DECODE)
+    world.offline("off", phase=Phase.DECODE)
     pauses = Pauses(on=True)
     assert not any(is_paused(pauses, world, n * DEFAULT_EVERY_S) for n in range(5))
 
 
 @pytest.mark.parametrize("short_of", ["pages", "slots"])
-def test_a_pause_ends_when_online_rows_may_need_what_offline_rows_hold(
+def test_a_pause_ends_when_online_requests_may_need_what_offline_requests_hold(
     world: World, short_of: str
 ) -> None:
     busy(world)

@@ -27,7 +27,7 @@ coefficients = st.builds(
     k_attention=unit.map(lambda x: x * 1e-6),
     k_context=unit.map(lambda x: x * 1e-5),
     k_square=unit.map(lambda x: x * 1e-6),
-    k_row=unit.map(lambda x: x * 1e-3),
+    k_request=unit.map(lambda x: x * 1e-3),
     k_constant=unit.map(lambda x: x * 0.1),
     k_batch=unit.map(lambda x: x * 0.1),
     k_hinge=unit.map(lambda x: max(0.0, x - 0.5) * 1e-3),
@@ -74,7 +74,7 @@ def test_free_tokens_are_all_taken() -> None:
     assert PolynomialModel(nothing, nothing, nothing).max_tokens(StepLoad(), 0, 9, 0.02) == 9
 
 
-def test_predict_with_decode_equals_adding_the_row() -> None:
+def test_predict_with_decode_equals_adding_the_request() -> None:
     k = Coefficients(1e-3, 1e-6, 1e-5, 1e-7, 1e-4, 0.01, k_batch=0.02)
     model = PolynomialModel(k, k, k)
     for chunk in (False, True):
@@ -103,12 +103,12 @@ def test_each_kind_of_step_has_its_own_fit() -> None:
     assert model.predict(alone) == 2
 
 
-def test_a_captured_graph_pads_the_rows() -> None:
+def test_a_captured_graph_pads_the_requests() -> None:
     k = Coefficients(1.0, 0, 0, 0, 0, 0)
     model = PolynomialModel(k, k, k, decode_row_steps=(8, 1, 4))
     load = StepLoad()
-    for rows, padded in ((1, 1), (2, 4), (3, 4), (4, 4), (5, 8)):
-        while load.decode_rows < rows:
+    for requests, padded in ((1, 1), (2, 4), (3, 4), (4, 4), (5, 8)):
+        while load.decode_requests < requests:
             load.add_decode(0)
         assert model.predict(load) == padded
 

@@ -8,10 +8,10 @@ from engine_adapter.scheduling.fit import nnls
 
 
 def test_an_exact_solution_is_found() -> None:
-    rows = [[1, 0, 1], [0, 1, 1], [1, 1, 1], [2, 1, 1]]
+    requests = [[1, 0, 1], [0, 1, 1], [1, 1, 1], [2, 1, 1]]
     truth = [2.0, 3.0, 0.5]
-    targets = [sum(a * b for a, b in zip(row, truth, strict=True)) for row in rows]
-    assert nnls(rows, targets) == pytest.approx(truth)
+    targets = [sum(a * b for a, b in zip(request, truth, strict=True)) for request in requests]
+    assert nnls(requests, targets) == pytest.approx(truth)
 
 
 def test_a_negative_slope_becomes_zero() -> None:
@@ -20,9 +20,9 @@ def test_a_negative_slope_becomes_zero() -> None:
 
 
 def test_columns_of_very_different_size_are_both_found() -> None:
-    rows = [[float(c * c), 1.0] for c in range(100, 2000, 100)]
-    targets = [1e-7 * row[0] + 0.07 for row in rows]
-    assert nnls(rows, targets) == pytest.approx([1e-7, 0.07], rel=1e-6)
+    requests = [[float(c * c), 1.0] for c in range(100, 2000, 100)]
+    targets = [1e-7 * request[0] + 0.07 for request in requests]
+    assert nnls(requests, targets) == pytest.approx([1e-7, 0.07], rel=1e-6)
 
 
 def test_a_column_without_data_gets_zero() -> None:
@@ -42,23 +42,25 @@ def test_lengths_must_agree() -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(
-    rows=st.lists(st.lists(st.floats(0.0, 100.0), min_size=3, max_size=3), min_size=1, max_size=12),
+    requests=st.lists(
+        st.lists(st.floats(0.0, 100.0), min_size=3, max_size=3), min_size=1, max_size=12
+    ),
     data=st.data(),
 )
-def test_no_small_move_improves_the_fit(rows: list[list[float]], data: st.DataObject) -> None:
-    targets = [data.draw(st.floats(0.0, 100.0)) for _ in rows]
-    x = nnls(rows, targets)
+def test_no_small_move_improves_the_fit(requests: list[list[float]], data: st.DataObject) -> None:
+    targets = [data.draw(st.floats(0.0, 100.0)) for _ in requests]
+    x = nnls(requests, targets)
     assert all(value >= 0.0 for value in x)
 
     def error(point: list[float]) -> float:
         return sum(
-            (sum(a * b for a, b in zip(row, point, strict=True)) - target) ** 2
-            for row, target in zip(rows, targets, strict=True)
+            (sum(a * b for a, b in zip(request, point, strict=True)) - target) ** 2
+            for request, target in zip(requests, targets, strict=True)
         )
 
     best = error(x)
     for i in range(3):
-        column = max(row[i] for row in rows)
+        column = max(request[i] for request in requests)
         if column < 1e-3:
             continue
         for step in (1e-3 / column, -1e-3 / column):

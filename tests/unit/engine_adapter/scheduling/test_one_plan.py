@@ -44,7 +44,7 @@ def walk(act: Callable[[], Any]) -> tuple[set[str], int]:
 
 
 def test_a_plan_can_be_followed_through_few_files(world: Any, model: PolynomialModel) -> None:
-    """Chat decodes, a prompt came, offline rows decode, fill and wait: a usual mixed step."""
+    """Chat decodes, a prompt came, offline requests decode, fill and wait: a usual mixed step."""
     for number in range(4):
         world.online(f"chat-{number}", phase=Phase.DECODE)
         world.offline(f"row-{number}", phase=Phase.DECODE)

@@ -18,7 +18,7 @@ from engine_adapter.scheduling.online import (
 )
 from engine_adapter.scheduling.policies.conserve_v2 import ConserveV2
 from engine_adapter.scheduling.policies.online_only import OnlineOnly
-from engine_adapter.scheduling.queue import RowsByRole
+from engine_adapter.scheduling.queue import RequestsByPhase
 from engine_adapter.scheduling.request import Phase
 from engine_adapter.scheduling.targets import Slo
 
@@ -72,15 +72,15 @@ class TestOfflineOnlyBudget:
 
 
 class TestNextToken:
-    """One decode row with 5 tokens delivered, the sixth is next; it is second 10."""
+    """One decode request with 5 tokens delivered, the sixth is next; it is second 10."""
 
     def slack_s(
         self, world: World, model: PolynomialModel, first_at_s: float, tpot_s: float
     ) -> float:
         world.slo = Slo(ttft_s=1.0, tbt_s=0.2, tpot_s=tpot_s)
         world.now_s = 10.0
-        row = world.online("a", phase=Phase.DECODE, first_token_at_s=first_at_s)
-        row.computed_tokens += 4
+        request = world.online("a", phase=Phase.DECODE, first_token_at_s=first_at_s)
+        request.computed_tokens += 4
         snapshot = world.snapshot()
         return next_token_slack_s(PlanBuilder(snapshot, model), snapshot.online_ready)
 
@@ -114,7 +114,7 @@ def test_each_target_has_a_quantile_of_its_own(world: World, model: PolynomialMo
     # The third token is due in 150 ms.
     slack_s = next_token_slack_s(builder, snapshot.online_ready)
     assert builder.bounded_s(slack_s) == pytest.approx(0.15 / 1.25)
-    waiting = RowsByRole.of(snapshot).online_filling(fetches=True)
+    waiting = RequestsByPhase.of(snapshot).online_filling(fetches=True)
     # 400 ms are left, less the prompt's own 74 ms in the step after this one.
     assert builder.bounded_s(first_token_slack_s(builder, waiting)) == pytest.approx(0.326 / 2)
     # Planned for 800 ms of the second, 200 ms fewer.
@@ -128,12 +128,12 @@ class TestFirstTokenSlack:
         world.slo = Slo(ttft_s=1.0, tbt_s=0.05)
         world.now_s = 10.0
         builder = PlanBuilder(world.snapshot(), model)
-        rows = RowsByRole.of(builder.snapshot).online_filling(fetches=True)
+        requests = RequestsByPhase.of(builder.snapshot).online_filling(fetches=True)
         for rid, num_tokens in taken:
-            row = next(row for row in rows if row.rid == rid)
+            request = next(request for request in requests if request.rid == rid)
             builder.chunk_left = num_tokens
-            assert builder.chunk(row, math.inf) == num_tokens
-        return first_token_slack_s(builder, rows)
+            assert builder.chunk(request, math.inf) == num_tokens
+        return first_token_slack_s(builder, requests)
 
     def test_nobody_waits(self, world: World, model: PolynomialModel) -> None:
         world.online("on", phase=Phase.DECODE)

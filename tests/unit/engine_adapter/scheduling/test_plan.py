@@ -5,7 +5,7 @@ import json
 from engine_adapter.scheduling.plan import (
     Checkpoint,
     Chunk,
-    Prefetch,
+    Restore,
     Retract,
     SafepointMode,
     Safepoints,
@@ -23,7 +23,7 @@ def test_a_plan_travels_as_json() -> None:
         retracts=("e",),
         cuts=(Retract("g", 32),),
         checkpoints=(Checkpoint("a", 2, 3),),
-        prefetches=(Prefetch("f", 0, 4),),
+        restores=(Restore("f", 0, 4),),
         safepoints=Safepoints(SafepointMode.DROP, 0.02),
         predicted_s=0.1,
         budget_s=float("inf"),
@@ -31,7 +31,7 @@ def test_a_plan_travels_as_json() -> None:
     assert StepPlan.from_plain(json.loads(json.dumps(plan.to_plain()))) == plan
 
 
-def test_the_kind_follows_from_the_rows() -> None:
+def test_the_kind_follows_from_the_requests() -> None:
     chunk = (Chunk("c", 3),)
     assert StepPlan(1).kind is StepKind.IDLE
     assert StepPlan(1, decode=("a",)).kind is StepKind.DECODE

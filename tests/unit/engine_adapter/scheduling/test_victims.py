@@ -1,4 +1,4 @@
-"""Who gives way where rows share pages: 16 tokens a page, three rows of 8 pages, nothing free."""
+"""Who gives way where requests share pages: three requests of 8 pages, nothing free."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEAD, ONLINE_HEAD = 1, 2
 
 @pytest.fixture
 def shared(world: World) -> World:
-    """a and b have 6 pages in common, c 6 with an online row; all decode."""
+    """a and b have 6 pages in common, c 6 with an online request; all decode."""
     world.have(total_pages=64, free_pages=0, host_total_pages=0, host_free_pages=0)
     for rid, node in (("a", HEAD), ("b", HEAD), ("c", ONLINE_HEAD)):
         made = world.offline(rid, prompt=120, phase=Phase.DECODE)
@@ -39,14 +39,14 @@ def planned(world: World, model: PolynomialModel) -> StepPlan:
 @pytest.mark.parametrize(
     ("tokens", "retracted"),
     [
-        (32, {"c"}),  # two pages: those of the row that is needed last
+        (32, {"c"}),  # two pages: those of the request that is needed last
         (64, {"c", "b"}),
         (176, {"c", "b", "a"}),  # with the second of the two all of theirs
         (192, {"c", "b", "a"}),
         (208, set()),  # 13 pages; 2 + 2 + 8 are all there are
     ],
 )
-def test_rows_free_together_what_none_of_them_frees_alone(
+def test_requests_free_together_what_none_of_them_frees_alone(
     shared: World, model: PolynomialModel, tokens: int, retracted: set[str]
 ) -> None:
     shared.online("on", prompt=tokens)
@@ -55,18 +55,18 @@ def test_rows_free_together_what_none_of_them_frees_alone(
     assert ("on" in {chunk.rid for chunk in plan.prefill}) == bool(retracted)
 
 
-def test_rows_that_free_nothing_keep_their_place(shared: World, model: PolynomialModel) -> None:
-    """c has no page of its own now: what it holds an online row holds too."""
-    shared.roster.rows["c"].shared = (SharedPages(ONLINE_HEAD, 8, holders=2),)
+def test_requests_that_free_nothing_keep_their_place(shared: World, model: PolynomialModel) -> None:
+    """c has no page of its own now: what it holds an online request holds too."""
+    shared.roster.requests["c"].shared = (SharedPages(ONLINE_HEAD, 8, holders=2),)
     shared.online("on", prompt=160)
     assert set(planned(shared, model).retracts) == {"a", "b"}
 
 
-def test_rows_whose_result_is_on_its_way_rest_together(
+def test_requests_whose_result_is_on_its_way_rest_together(
     shared: World, model: PolynomialModel
 ) -> None:
     for rid in "abc":
-        shared.roster.rows[rid].in_flight = True
+        shared.roster.requests[rid].in_flight = True
     shared.online("on", prompt=176)
     plan = planned(shared, model)
     assert (plan.retracts, set(plan.parks)) == ((), {"a", "b", "c"})

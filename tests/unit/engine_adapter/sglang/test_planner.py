@@ -44,7 +44,7 @@ def test_without_a_profile_steps_are_short_and_of_one_kind(
     assert unprofiled._counters.rejected_plans == 0
 
 
-def test_beside_an_answer_being_written_prompts_of_offline_rows_wait(
+def test_beside_an_answer_being_written_prompts_of_offline_requests_wait(
     world: World, model: PolynomialModel
 ) -> None:
     world.online("chat", phase=Phase.DECODE)
@@ -77,7 +77,7 @@ def test_an_unknown_policy_is_one_sentence(model: PolynomialModel) -> None:
         Planner(RuntimeSettings(policy="x"), Counters(), model, measuring=False)
 
 
-def test_offline_rows_make_room_for_a_measurement_in_turns(
+def test_offline_requests_make_room_for_a_measurement_in_turns(
     world: World, model: PolynomialModel
 ) -> None:
     world.offline("begun", phase=Phase.PREFILL, prompt=40, computed=20)

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from engine_adapter.scheduling.request import Phase, RequestClass, RequestRow
+from engine_adapter.scheduling.request import Phase, RequestClass
+from engine_adapter.scheduling.request import Request as EngineRequest
 from engine_adapter.sglang.report import (
     COLD_STEPS,
     LONGEST_GAP_S,
@@ -35,7 +36,7 @@ def test_stops_are_added_up_by_layer() -> None:
         "3": {"num": 2, "sum_s": 0.75},
         "7": {"num": 1, "sum_s": 0.125},
     }
-    assert (plain["undone_rows"], plain["stop_layers"]) == (4, [3, 3, 7])
+    assert (plain["undone_requests"], plain["stop_layers"]) == (4, [3, 3, 7])
 
 
 def test_gaps_between_passes_are_averaged() -> None:
@@ -139,8 +140,8 @@ def test_classes_come_from_the_private_fields() -> None:
 # --- What the requests of each batch do.
 
 
-def row(rid: str, batch_id: str, phase: Phase) -> RequestRow:
-    made = RequestRow(
+def request(rid: str, batch_id: str, phase: Phase) -> EngineRequest:
+    made = EngineRequest(
         rid=rid,
         request_class=RequestClass.OFFLINE if batch_id else RequestClass.ONLINE,
         prompt_tokens=8,
@@ -154,14 +155,14 @@ def row(rid: str, batch_id: str, phase: Phase) -> RequestRow:
 
 
 def test_each_batch_has_its_requests_by_state() -> None:
-    rows = [
-        row("a", "batch_1", Phase.DECODE),
-        row("b", "batch_1", Phase.DECODE),
-        row("c", "batch_1", Phase.PREFILL),
-        row("d", "batch_1", Phase.WAITING),
-        row("e", "batch_1", Phase.RETRACTED),
-        row("f", "batch_2", Phase.DECODE),
-        row("g", "", Phase.DECODE),
+    requests = [
+        request("a", "batch_1", Phase.DECODE),
+        request("b", "batch_1", Phase.DECODE),
+        request("c", "batch_1", Phase.PREFILL),
+        request("d", "batch_1", Phase.WAITING),
+        request("e", "batch_1", Phase.RETRACTED),
+        request("f", "batch_2", Phase.DECODE),
+        request("g", "", Phase.DECODE),
     ]
-    assert states_by_batch(rows, {"b", "g"}) == {"batch_1": [2, 1, 2], "batch_2": [1, 0, 0]}
+    assert states_by_batch(requests, {"b", "g"}) == {"batch_1": [2, 1, 2], "batch_2": [1, 0, 0]}
     assert states_by_batch([], ()) == {}

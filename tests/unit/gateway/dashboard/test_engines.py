@@ -87,7 +87,7 @@ def test_what_online_requests_got_stands_beside_the_targets() -> None:
 
 def test_the_page_says_what_its_figures_count() -> None:
     shown = reading(
-        page_tokens=1, free_pages=250, online_tokens=7, checkpointed_pages=5, parked_rows=3
+        page_tokens=1, free_pages=250, online_tokens=7, checkpointed_pages=5, parked_requests=3
     )
     page = render(
         "fragments/engine.html",

@@ -56,7 +56,7 @@ def test_another_report_is_no_picture() -> None:
 
 
 def test_requests_are_told_by_state() -> None:
-    report = {"decoding": 4, "prefilling": 2, "waiting": 7, "retracted": 3, "parked_rows": 1}
+    report = {"decoding": 4, "prefilling": 2, "waiting": 7, "retracted": 3, "parked_requests": 1}
     facts = EngineFacts("m", 2048, raw={"coserve": report})
     states = {name: num for name, num, _ in EngineSteps(EngineReading("http://e", facts)).states}
     assert states == {

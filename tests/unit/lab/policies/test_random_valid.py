@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from engine_adapter.scheduling.driver import Driver
 from engine_adapter.scheduling.latency import PolynomialModel
-from engine_adapter.scheduling.request import RequestClass, RequestRow
+from engine_adapter.scheduling.request import Request, RequestClass
 from engine_adapter.scheduling.snapshot import EngineLimits
 from engine_adapter.scheduling.targets import Slo
 from lab.policies.random_valid import RandomValid
@@ -13,7 +13,7 @@ from lab.simulator.times import ProfiledTimes
 
 def test_it_does_everything_an_engine_must_survive(model: PolynomialModel) -> None:
     limits = EngineLimits(
-        max_chunk_tokens=128, prefill_safepoints=True, decode_safepoints=True, row_drop=True
+        max_chunk_tokens=128, prefill_safepoints=True, decode_safepoints=True, request_drop=True
     )
     policy = RandomValid(model)
     driver = Driver(policy)
@@ -27,28 +27,30 @@ def test_it_does_everything_an_engine_must_survive(model: PolynomialModel) -> No
     )
     for i in range(40):
         cls = RequestClass.ONLINE if i % 3 == 0 else RequestClass.OFFLINE
-        engine.submit(RequestRow(f"r{i}", cls, 200, 200, 30, arrival_at_s=i * 0.3))
+        engine.submit(Request(f"r{i}", cls, 200, 200, 30, arrival_at_s=i * 0.3))
     seen: set[str] = set()
     partial_prompts = 0
     for _ in range(4000):
         plan = driver.begin(engine.snapshot()).plan
-        for kind in ("decode", "prefill", "parks", "retracts", "checkpoints", "prefetches"):
+        for kind in ("decode", "prefill", "parks", "retracts", "checkpoints", "restores"):
             if getattr(plan, kind):
                 seen.add(kind)
         seen.add(str(plan.kind))
         seen.add(str(plan.safepoints.mode))
         partial_prompts = max(
             partial_prompts,
-            sum(1 for row in engine.roster.rows.values() if row.phase.name == "PREFILL"),
+            sum(
+                1 for request in engine.roster.requests.values() if request.phase.name == "PREFILL"
+            ),
         )
         engine.apply(plan)
         for outcome in engine.outcomes():
             driver.end(outcome.step_id, outcome)
-        if not engine.roster.rows and not engine.skip_to_next_arrival():
+        if not engine.roster.requests and not engine.skip_to_next_arrival():
             break
     assert len(engine.finished) == 40
     assert seen >= {
-        "decode", "prefill", "parks", "retracts", "checkpoints", "prefetches",
+        "decode", "prefill", "parks", "retracts", "checkpoints", "restores",
         "mixed", "abort", "drop", "none",
     }  # fmt: skip
     assert partial_prompts >= 2

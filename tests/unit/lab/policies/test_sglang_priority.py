@@ -95,11 +95,11 @@ def test_a_result_on_its_way_is_waited_for_where_the_engine_needs_it(
 ) -> None:
     world.limit(retracts_in_flight=False)
     world.have(total_slots=1)
-    row = world.offline("d", phase=DECODE, max_output_tokens=50, in_flight=True)
+    request = world.offline("d", phase=DECODE, max_output_tokens=50, in_flight=True)
     world.online("on", max_output_tokens=50)
     driver = Driver(create_policy("sglang_priority", model))
     assert driver.begin(world.snapshot()).plan.is_empty
-    row.in_flight = False
+    request.in_flight = False
     plan = driver.begin(world.snapshot()).plan
     assert (plan.retracts, plan.prefill) == (("d",), (Chunk("on", 100),))
 

@@ -21,15 +21,17 @@ def test_every_table_makes_a_device(name: str) -> None:
     assert device.shape.limits.num_layers >= 32
     assert 0.0 < device.prompt_token_s(1024) < device.output_token_s(1152)
     # What policies predict is what steps take, to what a polynomial can follow.
-    for rows in (1, 32, 200):
+    for requests in (1, 32, 200):
         load = StepLoad()
-        for _ in range(rows):
+        for _ in range(requests):
             load.add_decode(1000)
         assert device.model.predict(load) == pytest.approx(device.times.step_s(load, ()), rel=0.3)
 
 
 def test_a_size_overrides_what_the_device_has() -> None:
-    size = EngineSize(kv_tokens=5000, slots=7, chunk_tokens=256, overhead_s=0.001, row_buckets=())
+    size = EngineSize(
+        kv_tokens=5000, slots=7, chunk_tokens=256, overhead_s=0.001, batch_size_buckets=()
+    )
     device = find_device(str(FOLDER / "a100-llama-3.1-8b.json"), size)
     shape = device.shape
     assert (shape.total_pages, shape.total_slots, shape.overhead_s) == (5000, 7, 0.001)

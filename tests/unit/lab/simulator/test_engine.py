@@ -10,7 +10,7 @@ from engine_adapter.scheduling.plan import (
     Arrival,
     Chunk,
     Decision,
-    Prefetch,
+    Restore,
     Retract,
     RunningStep,
     SafepointMode,
@@ -18,7 +18,7 @@ from engine_adapter.scheduling.plan import (
     StepPlan,
 )
 from engine_adapter.scheduling.policies.registry import create_policy
-from engine_adapter.scheduling.request import Phase, RequestClass, RequestRow
+from engine_adapter.scheduling.request import Phase, Request, RequestClass
 from engine_adapter.scheduling.snapshot import EngineLimits
 from engine_adapter.scheduling.targets import Slo
 from lab.simulator.engine import MemoryEngine
@@ -27,8 +27,8 @@ from lab.simulator.shape import EngineShape
 from lab.simulator.times import Noise, ProfiledTimes
 
 
-def row(rid: str, cls: RequestClass = RequestClass.OFFLINE, at_s: float = 0.0) -> RequestRow:
-    return RequestRow(rid, cls, 90, 90, max_output_tokens=2, arrival_at_s=at_s)
+def request(rid: str, cls: RequestClass = RequestClass.OFFLINE, at_s: float = 0.0) -> Request:
+    return Request(rid, cls, 90, 90, max_output_tokens=2, arrival_at_s=at_s)
 
 
 def engine(model: PolynomialModel, **shape: object) -> MemoryEngine:
@@ -37,7 +37,7 @@ def engine(model: PolynomialModel, **shape: object) -> MemoryEngine:
 
 def test_a_prompt_then_a_token(model: PolynomialModel) -> None:
     e = engine(model)
-    e.submit(row("a"))
+    e.submit(request("a"))
     e.snapshot()
     e.apply(StepPlan(0, prefill=(Chunk("a", 90),)))
     assert e.now_s == pytest.approx(0.100)
@@ -53,11 +53,11 @@ def test_a_prompt_then_a_token(model: PolynomialModel) -> None:
 
 def test_with_delay_a_result_is_known_one_step_later(model: PolynomialModel) -> None:
     e = engine(model, delay_steps=1)
-    e.submit(row("a"))
+    e.submit(request("a"))
     e.snapshot()
     e.apply(StepPlan(0, prefill=(Chunk("a", 90),)))
     assert e.outcomes() == []
-    a = e.roster.rows["a"]
+    a = e.roster.requests["a"]
     assert (a.in_flight, a.phase, a.output_tokens) == (True, Phase.DECODE, 0)
     e.snapshot()
     e.apply(StepPlan(1, decode=("a",)))
@@ -75,8 +75,8 @@ def test_an_arrival_stops_an_armed_step_at_the_next_safepoint(
     """Every 10 ms, but never inside a layer: of five, each takes 20 ms."""
     shape = EngineShape(limits=EngineLimits(num_layers=num_layers))
     e = MemoryEngine(shape, Slo(1.0, 0.1), ProfiledTimes(model), stop_always)
-    e.submit(row("off"))
-    e.submit(row("on", RequestClass.ONLINE, at_s=0.025))
+    e.submit(request("off"))
+    e.submit(request("on", RequestClass.ONLINE, at_s=0.025))
     e.snapshot()
     e.apply(
         StepPlan(
@@ -89,18 +89,18 @@ def test_an_arrival_stops_an_armed_step_at_the_next_safepoint(
     assert e.now_s == pytest.approx(stopped_at_s)
     [outcome] = e.outcomes()
     assert (outcome.dropped, outcome.offline_tokens) == (("off",), 0)
-    off = e.roster.rows["off"]
+    off = e.roster.requests["off"]
     assert (off.computed_tokens, off.device_pages, off.phase) == (0, 0, Phase.PREFILL)
 
 
-def test_a_drop_lets_the_online_rows_finish(model: PolynomialModel) -> None:
+def test_a_drop_lets_the_online_requests_finish(model: PolynomialModel) -> None:
     e = MemoryEngine(EngineShape(), Slo(1.0, 0.1), ProfiledTimes(model), stop_always)
-    e.submit(row("on1", RequestClass.ONLINE))
+    e.submit(request("on1", RequestClass.ONLINE))
     e.snapshot()
     e.apply(StepPlan(0, prefill=(Chunk("on1", 90),)))
     e.outcomes()
-    e.submit(row("off"))
-    e.submit(row("on2", RequestClass.ONLINE, at_s=0.110))
+    e.submit(request("off"))
+    e.submit(request("on2", RequestClass.ONLINE, at_s=0.110))
     e.snapshot()
     e.apply(
         StepPlan(
@@ -114,14 +114,14 @@ def test_a_drop_lets_the_online_rows_finish(model: PolynomialModel) -> None:
     [outcome] = e.outcomes()
     assert outcome.dropped == ("off",)
     assert len(e.token_times["on1"]) == 2
-    # 20 of 101 ms ran, the rest of the pass is that of one decode row: 81 % of 11 ms
+    # 20 of 101 ms ran, the rest of the pass is that of one decode request: 81 % of 11 ms
     assert outcome.measured_s == pytest.approx(0.020 + 0.011 * (1 - 20 / 101))
 
 
 def test_an_unarmed_step_runs_to_its_end(model: PolynomialModel) -> None:
     e = MemoryEngine(EngineShape(), Slo(1.0, 0.1), ProfiledTimes(model), stop_always)
-    e.submit(row("off"))
-    e.submit(row("on", RequestClass.ONLINE, at_s=0.025))
+    e.submit(request("off"))
+    e.submit(request("on", RequestClass.ONLINE, at_s=0.025))
     e.snapshot()
     e.apply(StepPlan(0, prefill=(Chunk("off", 90),), predicted_s=0.1))
     assert e.now_s == pytest.approx(0.100)
@@ -131,7 +131,7 @@ def test_checkpoint_retract_restore_loses_nothing(model: PolynomialModel) -> Non
     from engine_adapter.scheduling.plan import Checkpoint
 
     e = engine(model)
-    a = row("a")
+    a = request("a")
     a.max_output_tokens = 9
     e.submit(a)
     e.snapshot()
@@ -143,9 +143,9 @@ def test_checkpoint_retract_restore_loses_nothing(model: PolynomialModel) -> Non
     e.apply(StepPlan(2, retracts=("a",)))
     # the unfinished sixth page went to the host with the retract
     assert (a.phase, a.host_tokens, a.host_pages, a.device_pages) == (Phase.RETRACTED, 91, 6, 0)
-    e.apply(StepPlan(3, prefetches=(Prefetch("a", 0, 4),)))
-    assert (a.phase, a.computed_tokens) == (Phase.PREFETCHING, 64)
-    e.apply(StepPlan(4, prefetches=(Prefetch("a", 4, 2),)))
+    e.apply(StepPlan(3, restores=(Restore("a", 0, 4),)))
+    assert (a.phase, a.computed_tokens) == (Phase.RESTORING, 64)
+    e.apply(StepPlan(4, restores=(Restore("a", 4, 2),)))
     assert (a.phase, a.computed_tokens) == (Phase.DECODE, 91)
     e.apply(StepPlan(5, decode=("a",)))
     e.outcomes()
@@ -154,7 +154,7 @@ def test_checkpoint_retract_restore_loses_nothing(model: PolynomialModel) -> Non
 
 def test_a_retract_copies_the_last_page_and_one_just_completed(model: PolynomialModel) -> None:
     e = engine(model)
-    short, long = row("short"), row("long")
+    short, long = request("short"), request("long")
     short.prompt_tokens = short.fill_tokens = 30
     for each in (short, long):
         e.submit(each)
@@ -170,7 +170,7 @@ def test_an_end_that_was_taken_is_fetched_and_the_beginning_was_never_gone(
     model: PolynomialModel,
 ) -> None:
     e = engine(model)
-    a = row("a")
+    a = request("a")
     a.max_output_tokens = 9
     e.submit(a)
     e.snapshot()
@@ -178,9 +178,9 @@ def test_an_end_that_was_taken_is_fetched_and_the_beginning_was_never_gone(
     e.outcomes()
     free = e.pool.free_pages
     e.apply(StepPlan(1, cuts=(Retract("a", 48),)))
-    assert (a.phase, a.computed_tokens, a.device_pages) == (Phase.PREFETCHING, 48, 3)
+    assert (a.phase, a.computed_tokens, a.device_pages) == (Phase.RESTORING, 48, 3)
     assert e.pool.free_pages == free + 3
-    e.apply(StepPlan(2, prefetches=(Prefetch("a", 3, 3),)))
+    e.apply(StepPlan(2, restores=(Restore("a", 3, 3),)))
     assert (a.phase, a.computed_tokens, a.host_pages) == (Phase.DECODE, 90, 0)
     assert (e.restored_tokens, e.recomputed_tokens, e.num_cuts) == (42, 0, 1)
     assert e.pool.host_free_pages == e.pool.host_total_pages
@@ -192,7 +192,7 @@ def test_a_request_without_its_end_gives_way(
 ) -> None:
     """A short beginning is copied with the retract; a long one is lost, and the end with it."""
     e = engine(model)
-    a = row("a")
+    a = request("a")
     e.submit(a)
     e.snapshot()
     e.apply(StepPlan(0, prefill=(Chunk("a", 90),)))
@@ -208,7 +208,7 @@ def test_a_request_without_its_end_gives_way(
 
 def test_a_page_given_out_twice_is_noticed(model: PolynomialModel) -> None:
     e = engine(model, total_pages=5)
-    e.submit(row("a"))
+    e.submit(request("a"))
     e.snapshot()
     with pytest.raises(MemoryError, match="-1 of 5 device pages free"):
         e.apply(StepPlan(0, prefill=(Chunk("a", 90),)))
@@ -216,14 +216,14 @@ def test_a_page_given_out_twice_is_noticed(model: PolynomialModel) -> None:
 
 def test_a_starving_policy_is_noticed(model: PolynomialModel) -> None:
     e = engine(model)
-    e.submit(row("a"))
-    with pytest.raises(Stuck, match="1 live rows, none of them runs"):
+    e.submit(request("a"))
+    with pytest.raises(Stuck, match="1 live requests, none of them runs"):
         run(e, Driver(create_policy("online_only", model)), until_s=10.0)
 
 
 def test_an_idle_engine_waits_for_the_next_arrival(model: PolynomialModel) -> None:
     e = engine(model)
-    e.submit(row("a", at_s=5.0))
+    e.submit(request("a", at_s=5.0))
     run(e, Driver(create_policy("conserve_v2", model)), until_s=10.0)
     assert e.first_token_at["a"] == pytest.approx(5.100)
 
@@ -232,7 +232,7 @@ def test_copies_take_their_time_on_the_link(model: PolynomialModel) -> None:
     from engine_adapter.scheduling.plan import Checkpoint
 
     e = engine(model, page_copy_s=0.010)
-    a, b = row("a"), row("b")
+    a, b = request("a"), request("b")
     a.max_output_tokens = b.max_output_tokens = 9
     for each in (a, b):
         e.submit(each)
@@ -251,17 +251,21 @@ def test_copies_take_their_time_on_the_link(model: PolynomialModel) -> None:
     assert [(r.host_pages, r.host_tokens) for r in (a, b)] == [(2, 32), (4, 64)]
     e.apply(StepPlan(4, retracts=("b",)))
     assert (b.host_pages, b.host_tokens) == (6, 92)  # the tail went with the retract
-    e.apply(StepPlan(5, prefetches=(Prefetch("b", 0, 6),), decode=("a",)))
-    assert [row.rid for row in e.roster.rows.values() if row.phase is Phase.PREFETCHING] == ["b"]
+    e.apply(StepPlan(5, restores=(Restore("b", 0, 6),), decode=("a",)))
+    assert [
+        request.rid for request in e.roster.requests.values() if request.phase is Phase.RESTORING
+    ] == ["b"]
     e.outcomes()
     e.apply(StepPlan(6))
-    assert [row.rid for row in e.roster.rows.values() if row.phase is Phase.DECODE] == ["a", "b"]
+    assert [
+        request.rid for request in e.roster.requests.values() if request.phase is Phase.DECODE
+    ] == ["a", "b"]
     assert e.now_s == pytest.approx(0.310)
 
 
 def test_overhead_comes_before_every_step(model: PolynomialModel) -> None:
     e = engine(model, overhead_s=0.005)
-    e.submit(row("a"))
+    e.submit(request("a"))
     assert e.snapshot().overhead_s == 0.005
     e.apply(StepPlan(0, prefill=(Chunk("a", 90),)))
     assert e.now_s == pytest.approx(0.105)
@@ -271,7 +275,7 @@ def test_noise_is_in_what_steps_take(model: PolynomialModel) -> None:
     noise = Noise(0.5, 0.0, seed=1)
     first = Noise(0.5, 0.0, seed=1).next()
     e = MemoryEngine(EngineShape(), Slo(1.0, 0.1), ProfiledTimes(model), noise=noise)
-    e.submit(row("a"))
+    e.submit(request("a"))
     e.snapshot()
     e.apply(StepPlan(0, prefill=(Chunk("a", 90),)))
     [outcome] = e.outcomes()
@@ -282,7 +286,7 @@ def test_noise_is_in_what_steps_take(model: PolynomialModel) -> None:
 def test_arrivals_come_in_order_however_they_are_submitted(model: PolynomialModel) -> None:
     e = engine(model)
     for name, at_s in (("c", 3.0), ("a", 1.0), ("b", 2.0)):
-        e.submit(row(name, at_s=at_s))
+        e.submit(request(name, at_s=at_s))
     run(e, Driver(create_policy("non_preemptive", model)), until_s=10.0)
     assert sorted(e.first_token_at, key=e.first_token_at.__getitem__) == ["a", "b", "c"]
 
@@ -290,13 +294,13 @@ def test_arrivals_come_in_order_however_they_are_submitted(model: PolynomialMode
 def test_a_request_retracted_in_flight_loses_the_result_on_its_way(model: PolynomialModel) -> None:
     limits = EngineLimits(retracts_in_flight=True)
     e = engine(model, delay_steps=1, limits=limits, host_total_pages=0)
-    e.submit(row("a"))
+    e.submit(request("a"))
     e.snapshot()
     e.apply(StepPlan(0, prefill=(Chunk("a", 90),)))
     e.snapshot()
     e.apply(StepPlan(1, decode=("a",)))
     e.outcomes()
-    a = e.roster.rows["a"]
+    a = e.roster.requests["a"]
     assert (a.output_tokens, a.in_flight) == (1, True)
     e.snapshot()
     e.apply(StepPlan(2, retracts=("a",)))
@@ -312,14 +316,14 @@ def test_a_request_retracted_in_flight_loses_the_result_on_its_way(model: Polyno
 
 def test_the_prefix_tree_keeps_prompts_until_pages_are_short(model: PolynomialModel) -> None:
     e = engine(model, page_tokens=1, total_pages=200, keeps_prompts=True, host_total_pages=0)
-    e.submit(row("a"))
-    e.submit(row("b"))
+    e.submit(request("a"))
+    e.submit(request("b"))
     e.snapshot()
     e.apply(StepPlan(0, prefill=(Chunk("a", 90),)))
     e.outcomes()
     e.snapshot()
     e.apply(StepPlan(1, retracts=("a",)))
-    a = e.roster.rows["a"]
+    a = e.roster.requests["a"]
     assert a.cached_tokens == 89
     assert e.snapshot().resources.available_pages == 200
     e.apply(StepPlan(2, prefill=(Chunk("a", 2), Chunk("b", 90))))

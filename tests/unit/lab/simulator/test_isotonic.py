@@ -32,7 +32,7 @@ def test_no_other_sequence_that_never_decreases_is_nearer(
 
 
 @given(st.lists(st.lists(numbers, min_size=4, max_size=4), min_size=1, max_size=5))
-def test_a_surface_decreases_in_neither_direction(rows: list[list[float]]) -> None:
-    smooth = isotonic_surface(rows)
+def test_a_surface_decreases_in_neither_direction(requests: list[list[float]]) -> None:
+    smooth = isotonic_surface(requests)
     for line in (*smooth, *zip(*smooth, strict=True)):
         assert all(a <= b + 1e-9 for a, b in itertools.pairwise(line))

@@ -43,9 +43,9 @@ def test_a_trace_is_replayed(tmp_path: Path) -> None:
     trace.write_text(HEADER + "".join(f"{i / 10},{100 + i},9\n" for i in range(60)))
     argv = [*QUICK, "--online", str(trace), "--online-start", "1", "--policies", "online-only"]
     assert main([*argv, "--scale", "2", "--out", str(tmp_path / "out")]) == 0
-    rows = (tmp_path / "out/requests.csv").read_text().splitlines()[1:]
-    assert len(rows) == 20  # two of six seconds, stretched over four
-    assert rows[0].split(",")[4] == "110"
+    requests = (tmp_path / "out/requests.csv").read_text().splitlines()[1:]
+    assert len(requests) == 20  # two of six seconds, stretched over four
+    assert requests[0].split(",")[4] == "110"
 
 
 def test_repeats_are_spread_over_a_trace(tmp_path: Path) -> None:
@@ -53,8 +53,11 @@ def test_repeats_are_spread_over_a_trace(tmp_path: Path) -> None:
     trace.write_text(HEADER + "".join(f"{i / 10},{100 + i},9\n" for i in range(601)))
     argv = [*QUICK, "--online", str(trace), "--policies", "online-only", "--spread"]
     assert main([*argv, "--repeats", "3", "--out", str(tmp_path / "out")]) == 0
-    rows = [row.split(",") for row in (tmp_path / "out/requests.csv").read_text().splitlines()[1:]]
-    first = {row[1]: int(row[4]) for row in reversed(rows)}
+    requests = [
+        request.split(",")
+        for request in (tmp_path / "out/requests.csv").read_text().splitlines()[1:]
+    ]
+    first = {request[1]: int(request[4]) for request in reversed(requests)}
     assert sorted(first.values()) == [100, 380, 660]  # at 0, 28 and 56 s of a minute
 
 
@@ -76,7 +79,7 @@ def test_repeats_are_spread_over_a_trace(tmp_path: Path) -> None:
         (["--noise-memory", "1"], "--noise-memory lies between 0 and 1"),
         (["--target-percentile", "90"], "--target-percentile lies above 0"),
         (["--input-tokens", "200000"], "more than the 131072 of the engine's context"),
-        (["--offline-input-tokens", "200000"], "offline rows: 200000 + 128 tokens are more"),
+        (["--offline-input-tokens", "200000"], "offline requests: 200000 + 128 tokens are more"),
         ([*QUICK, "--rate", "400"], "overloaded: the queue of online_only grows"),
     ],
 )

@@ -6,7 +6,7 @@ import pytest
 
 from engine_adapter.scheduling.latency import PolynomialModel
 from engine_adapter.scheduling.plan import Chunk, StepPlan
-from engine_adapter.scheduling.request import RequestClass, RequestRow
+from engine_adapter.scheduling.request import Request, RequestClass
 from engine_adapter.scheduling.targets import Slo
 from lab.simulator.engine import MemoryEngine
 from lab.simulator.shape import EngineShape
@@ -21,10 +21,10 @@ class Bench:
         self.engine = MemoryEngine(shape, Slo(1.0, 0.1), ProfiledTimes(model))
         self.step = 0
 
-    def submit(self, rid: str, prompt: int = 100, group: str = "g", tokens: int = 60) -> RequestRow:
-        row = RequestRow(rid, RequestClass.OFFLINE, prompt, prompt, max_output_tokens=2)
-        self.engine.submit(row, (group, tokens))
-        return row
+    def submit(self, rid: str, prompt: int = 100, group: str = "g", tokens: int = 60) -> Request:
+        request = Request(rid, RequestClass.OFFLINE, prompt, prompt, max_output_tokens=2)
+        self.engine.submit(request, (group, tokens))
+        return request
 
     def compute(self, *chunks: tuple[str, int], decode: tuple[str, ...] = ()) -> None:
         self.engine.snapshot()

@@ -103,20 +103,27 @@ def test_shared_prefixes_bring_first_tokens_forward(device: SimulatedDevice) -> 
     assert {record.cached_tokens for record in hit.result.online} == {0, 300}
 
 
-def test_offline_rows_may_run_out(device: SimulatedDevice) -> None:
+def test_offline_requests_may_run_out(device: SimulatedDevice) -> None:
     run = play(device, "conserve_v2", load(offline=islice(fixed_lengths(700, 30), 45)))
     assert [record.done for record in run.result.offline] == [True] * 45
 
 
-def test_each_batch_keeps_its_part_of_the_outstanding_rows(device: SimulatedDevice) -> None:
+def test_each_batch_keeps_its_part_of_the_outstanding_requests(device: SimulatedDevice) -> None:
     made = load(batch_windows_s=(2.0, 9.0))
     policy = create_policy("conserve_v2", device.model)
     replayed = Replay(device, policy, made, default_slo(device.model), None)
     replayed.run(0, lambda _: None)
-    rows = [track.row for track in replayed.engine.tracks.values() if not track.row.is_online]
-    assert {round(row.deadline_at_s - row.arrival_at_s, 6) for row in rows} == {2.0, 9.0}
-    open_rows = [row for row in replayed.engine.roster.rows.values() if not row.is_online]
-    assert sorted(row.batch_id for row in open_rows) == ["0"] * 20 + ["1"] * 20
+    requests = [
+        track.request for track in replayed.engine.tracks.values() if not track.request.is_online
+    ]
+    assert {round(request.deadline_at_s - request.arrival_at_s, 6) for request in requests} == {
+        2.0,
+        9.0,
+    }
+    open_requests = [
+        request for request in replayed.engine.roster.requests.values() if not request.is_online
+    ]
+    assert sorted(request.batch_id for request in open_requests) == ["0"] * 20 + ["1"] * 20
 
 
 @pytest.mark.parametrize("offline", [None, fixed_lengths(1500, 60)])

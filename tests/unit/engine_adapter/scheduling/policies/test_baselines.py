@@ -25,7 +25,7 @@ def plan_of(name: str, world: World, model: PolynomialModel) -> StepPlan:
     return Driver(create_policy(name, model, LEAN)).begin(world.snapshot()).plan
 
 
-def test_online_only_never_runs_offline_rows(world: World, model: PolynomialModel) -> None:
+def test_online_only_never_runs_offline_requests(world: World, model: PolynomialModel) -> None:
     world.offline("d", phase=DECODE)
     world.offline("w")
     assert plan_of("online_only", world, model).is_empty
@@ -35,7 +35,7 @@ def test_online_only_never_runs_offline_rows(world: World, model: PolynomialMode
 
 
 @pytest.mark.parametrize("name", ["online_only", "sarathi_p", "non_preemptive"])
-def test_a_policy_that_never_fetches_computes_a_retracted_row_again(
+def test_a_policy_that_never_fetches_computes_a_retracted_request_again(
     name: str, world: World, model: PolynomialModel
 ) -> None:
     """A pause or another policy may have left its KV on the host: it must not wait for ever."""
@@ -63,7 +63,7 @@ def test_non_preemptive_parks_nobody_and_fills_the_chunk(
     world.online("new")
     plan = plan_of("non_preemptive", world, model)
     assert plan.decode == ("on", "d")
-    # the half-filled row goes on, then online before offline
+    # the half-filled request goes on, then online before offline
     assert plan.prefill == (Chunk("half", 84), Chunk("new", 100), Chunk("w", 320))
     assert plan.parks == ()
     assert plan.safepoints.mode is SafepointMode.NONE
@@ -88,7 +88,9 @@ def test_non_preemptive_alternates_where_steps_cannot_mix(
     assert kinds == ["prefill", "decode", "prefill", "decode"]
 
 
-def test_sarathi_counts_tokens_decode_rows_included(world: World, model: PolynomialModel) -> None:
+def test_sarathi_counts_tokens_decode_requests_included(
+    world: World, model: PolynomialModel
+) -> None:
     world.online("on", phase=DECODE)
     world.offline("d", phase=DECODE)
     world.offline("w", prompt=900)
@@ -121,7 +123,7 @@ def test_sarathi_needs_no_latency_model(world: World, model: PolynomialModel) ->
     assert (right_plan.decode, right_plan.prefill) == (wrong_plan.decode, wrong_plan.prefill)
 
 
-def test_sarathi_decodes_offline_rows_where_steps_cannot_mix(
+def test_sarathi_decodes_offline_requests_where_steps_cannot_mix(
     world: World, model: PolynomialModel
 ) -> None:
     world.limit(can_mix=False)

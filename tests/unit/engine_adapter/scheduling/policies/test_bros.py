@@ -8,7 +8,7 @@ from engine_adapter.scheduling.driver import Driver
 from engine_adapter.scheduling.latency import Coefficients, PolynomialModel
 from engine_adapter.scheduling.plan import StepPlan
 from engine_adapter.scheduling.policies.bros import FIRST_BATCH, Bros
-from engine_adapter.scheduling.request import RequestClass, RequestRow
+from engine_adapter.scheduling.request import Request, RequestClass
 from engine_adapter.scheduling.targets import Slo
 from lab.simulator.engine import MemoryEngine
 from lab.simulator.run import run
@@ -31,7 +31,7 @@ def world(pages: int = 20_000) -> tuple[MemoryEngine, Bros, Driver]:
 def add(
     engine: MemoryEngine, rid: str, cls: RequestClass, prompt: int, answer: int, at_s: float = 0.0
 ) -> None:
-    engine.submit(RequestRow(rid, cls, prompt, prompt, answer, at_s))
+    engine.submit(Request(rid, cls, prompt, prompt, answer, at_s))
 
 
 def steps(engine: MemoryEngine, driver: Driver, number: int) -> list[StepPlan]:
@@ -69,7 +69,7 @@ def test_the_most_urgent_comes_first() -> None:
     add(engine, "late", ONLINE, 20, 10, engine.now_s - 0.3)
     (plan,) = steps(engine, driver, 1)
     snapshot = engine.snapshot()
-    urgent = min(snapshot.online_running, key=lambda row: policy.residual_s(row, snapshot))
+    urgent = min(snapshot.online_running, key=lambda request: policy.residual_s(request, snapshot))
     assert "late" in ids(plan)
     assert policy.residual_s(urgent, snapshot) < SLO.tbt_s
 

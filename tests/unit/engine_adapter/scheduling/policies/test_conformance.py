@@ -12,7 +12,7 @@ from engine_adapter.scheduling.driver import Driver
 from engine_adapter.scheduling.latency import Coefficients, PolynomialModel
 from engine_adapter.scheduling.plan import StepPlan
 from engine_adapter.scheduling.policies.registry import create_policy
-from engine_adapter.scheduling.request import RequestClass, RequestRow, pages_for
+from engine_adapter.scheduling.request import Request, RequestClass, pages_for
 from engine_adapter.scheduling.snapshot import EngineLimits
 from engine_adapter.scheduling.targets import Slo
 from lab.policies.registry import POLICIES, TEST_POLICIES, TWO_POOLS
@@ -30,19 +30,19 @@ OUT_OF_REACH = Slo(ttft_s=1e-4, tbt_s=1e-4)  # no step is as short
 
 def check_pool(engine: MemoryEngine) -> None:
     """Every page is accounted for, and no more slots are held than there are."""
-    rows = list(engine.roster.rows.values())
+    requests = list(engine.roster.requests.values())
     pool = engine.pool
-    for row in rows:
-        held = pages_for(row.computed_tokens, pool.page_tokens) if row.holds_slot else 0
-        assert row.device_pages == held, row
-    assert pool.free_pages == pool.total_pages - sum(row.device_pages for row in rows)
-    on_host = sum(row.host_pages + row.host_pages_pending for row in rows)
+    for request in requests:
+        held = pages_for(request.computed_tokens, pool.page_tokens) if request.holds_slot else 0
+        assert request.device_pages == held, request
+    assert pool.free_pages == pool.total_pages - sum(request.device_pages for request in requests)
+    on_host = sum(request.host_pages + request.host_pages_pending for request in requests)
     assert pool.host_free_pages == pool.host_total_pages - on_host
     assert engine.roster.num_running <= engine.shape.total_slots
 
 
-def freeze(row: RequestRow) -> tuple[object, ...]:
-    return tuple(getattr(row, f.name) for f in fields(row))
+def freeze(request: Request) -> tuple[object, ...]:
+    return tuple(getattr(request, f.name) for f in fields(request))
 
 
 shapes = st.builds(
@@ -60,12 +60,12 @@ shapes = st.builds(
         can_mix=st.booleans(),
         prefill_safepoints=st.booleans(),
         decode_safepoints=st.booleans(),
-        row_drop=st.booleans(),
+        request_drop=st.booleans(),
         cuts=st.booleans(),
         num_layers=st.just(10),
     ),
 )
-rows = st.lists(
+requests = st.lists(
     st.tuples(
         st.sampled_from(list(RequestClass)),
         st.integers(1, 300),  # prompt
@@ -86,7 +86,7 @@ def build(
     engine = MemoryEngine(shape, slo, ProfiledTimes(MODEL), driver.policy.at_arrival)
     for i, (cls, prompt, output, at_s, batch, deadline, can_mix) in enumerate(specs):
         engine.submit(
-            RequestRow(
+            Request(
                 f"r{i}",
                 cls,  # type: ignore[arg-type]
                 prompt_tokens=prompt,  # type: ignore[arg-type]
@@ -103,8 +103,8 @@ def build(
 
 @pytest.mark.parametrize("name", ALL)
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(shape=shapes, specs=rows, slo=st.sampled_from([SLO, OUT_OF_REACH]))
-def test_every_row_ends_and_no_page_is_lost(
+@given(shape=shapes, specs=requests, slo=st.sampled_from([SLO, OUT_OF_REACH]))
+def test_every_request_ends_and_no_page_is_lost(
     name: str, shape: EngineShape, specs: list[tuple[object, ...]], slo: Slo
 ) -> None:
     driver = Driver(create_policy(name, MODEL))
@@ -114,21 +114,21 @@ def test_every_row_ends_and_no_page_is_lost(
         engine = build(shape, specs, driver, slo)
     run(engine, driver, until_s=10_000.0)
     check_pool(engine)
-    assert not engine.roster.rows
+    assert not engine.roster.requests
     assert len(engine.finished) == len(specs)
-    for row in engine.finished.values():
-        assert row.output_tokens == row.max_output_tokens
+    for request in engine.finished.values():
+        assert request.output_tokens == request.max_output_tokens
     assert engine.pool.free_pages == engine.pool.total_pages
     assert engine.pool.host_free_pages == engine.pool.host_total_pages
 
 
 @pytest.mark.parametrize("name", ALL)
 @settings(max_examples=15, deadline=None)
-@given(shape=shapes, specs=rows)
+@given(shape=shapes, specs=requests)
 def test_a_plan_is_a_function_of_what_was_seen(
     name: str, shape: EngineShape, specs: list[tuple[object, ...]]
 ) -> None:
-    """Two fresh policies on the same history decide the same; planning changes no row."""
+    """Two fresh policies on the same history decide the same; planning changes no request."""
     histories = []
     for _ in range(2):
         driver = Driver(create_policy(name, MODEL))
@@ -136,9 +136,9 @@ def test_a_plan_is_a_function_of_what_was_seen(
         plans = []
         for _ in range(25):
             snapshot = engine.snapshot()
-            before = [freeze(row) for row in snapshot.rows.values()]
+            before = [freeze(request) for request in snapshot.requests.values()]
             plan = driver.begin(snapshot).plan
-            assert [freeze(row) for row in snapshot.rows.values()] == before
+            assert [freeze(request) for request in snapshot.requests.values()] == before
             plans.append(plan)
             engine.apply(plan)
             check_pool(engine)
@@ -158,16 +158,16 @@ def test_an_empty_engine_gets_an_empty_plan(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(ALL) - {"online_only"}))
-def test_an_online_request_starts_although_offline_rows_want_every_slot(name: str) -> None:
+def test_an_online_request_starts_although_offline_requests_want_every_slot(name: str) -> None:
     driver = Driver(create_policy(name, MODEL))
     engine = MemoryEngine(EngineShape(total_pages=4000, total_slots=8), SLO, ProfiledTimes(MODEL))
     for i in range(20):
-        engine.submit(RequestRow(f"off{i}", RequestClass.OFFLINE, 64, 64, 50))
+        engine.submit(Request(f"off{i}", RequestClass.OFFLINE, 64, 64, 50))
     for _ in range(12):
         engine.apply(driver.begin(engine.snapshot()).plan)
         engine.outcomes()
     assert engine.roster.num_running <= 6
-    engine.submit(RequestRow("on", RequestClass.ONLINE, 64, 64, 5, arrival_at_s=engine.now_s))
+    engine.submit(Request("on", RequestClass.ONLINE, 64, 64, 5, arrival_at_s=engine.now_s))
     for _ in range(12):
         engine.apply(driver.begin(engine.snapshot()).plan)
         engine.outcomes()
@@ -175,12 +175,12 @@ def test_an_online_request_starts_although_offline_rows_want_every_slot(name: st
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_cancelled_rows_leave_nothing_behind(name: str) -> None:
+def test_cancelled_requests_leave_nothing_behind(name: str) -> None:
     driver = Driver(create_policy(name, MODEL))
     engine = MemoryEngine(EngineShape(delay_steps=1), SLO, ProfiledTimes(MODEL))
     for i in range(6):
         cls = RequestClass.ONLINE if i % 2 else RequestClass.OFFLINE
-        engine.submit(RequestRow(f"r{i}", cls, 64, 64, 50))
+        engine.submit(Request(f"r{i}", cls, 64, 64, 50))
     for i in range(6):
         engine.apply(driver.begin(engine.snapshot()).plan)
         engine.cancel(f"r{i}")
@@ -199,8 +199,8 @@ def test_no_policy_sees_how_long_an_answer_will_be(name: str) -> None:
         engine = MemoryEngine(EngineShape(total_pages=60), SLO, ProfiledTimes(MODEL))
         for i in range(12):
             cls = RequestClass.ONLINE if i % 3 == 0 else RequestClass.OFFLINE
-            row = RequestRow(f"r{i}", cls, 64, 64, 100, expected_output_tokens=20 + i)
-            engine.submit(row, answer_tokens=answer_tokens)
+            request = Request(f"r{i}", cls, 64, 64, 100, expected_output_tokens=20 + i)
+            engine.submit(request, answer_tokens=answer_tokens)
         plans: list[StepPlan] = []
         while len(plans) < 14 and not engine.finished:
             plans.append(driver.begin(engine.snapshot()).plan)
@@ -219,7 +219,7 @@ def test_the_pool_check_sees_a_lost_page() -> None:
 
 
 def test_host_pages_survive_a_retract() -> None:
-    """Memory pressure on the default policy: rows are fetched back, not computed again."""
+    """Memory pressure on the default policy: requests are fetched back, not computed again."""
     shape = EngineShape(
         total_pages=100,
         host_total_pages=2000,
@@ -230,9 +230,9 @@ def test_host_pages_survive_a_retract() -> None:
     driver = Driver(create_policy("conserve_v2", MODEL))
     engine = MemoryEngine(shape, SLO, ProfiledTimes(MODEL))
     for i in range(12):
-        engine.submit(RequestRow(f"off{i}", RequestClass.OFFLINE, 200, 200, 150, batch_id="b"))
+        engine.submit(Request(f"off{i}", RequestClass.OFFLINE, 200, 200, 150, batch_id="b"))
     for i in range(10):
-        engine.submit(RequestRow(f"on{i}", RequestClass.ONLINE, 300, 300, 40, arrival_at_s=2.0 + i))
+        engine.submit(Request(f"on{i}", RequestClass.ONLINE, 300, 300, 40, arrival_at_s=2.0 + i))
     run(engine, driver, until_s=1000.0)
     assert len(engine.finished) == 22
     assert engine.restored_tokens > 500

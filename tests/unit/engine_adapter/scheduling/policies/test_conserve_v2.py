@@ -66,7 +66,7 @@ class TestBesideOnline:
         world.now_s = 11.0  # late already: later still for nothing
         assert plan_of(world, model).decode == ()
 
-    def test_rows_that_do_not_fit_are_parked_with_their_kv(
+    def test_requests_that_do_not_fit_are_parked_with_their_kv(
         self, world: World, model: PolynomialModel
     ) -> None:
         world.slo = Slo(ttft_s=1.0, tbt_s=0.0131)  # three tokens
@@ -78,7 +78,7 @@ class TestBesideOnline:
         assert plan.parks == ("off2", "off3", "off4")
         assert plan.retracts == ()
 
-    def test_online_decode_rows_run_even_beyond_the_target(
+    def test_online_decode_requests_run_even_beyond_the_target(
         self, world: World, model: PolynomialModel
     ) -> None:
         world.slo = Slo(ttft_s=1.0, tbt_s=0.001)
@@ -98,7 +98,7 @@ class TestBesideOnline:
         plan = plan_of(world, model)
         # 39 tokens: the first needs 24, the second gets the rest, cut to pages... 15 is none
         assert plan.prefill == (Chunk("half1", 24),)
-        world.roster.rows["half1"].computed_tokens = 180
+        world.roster.requests["half1"].computed_tokens = 180
         plan = plan_of(world, model)
         assert plan.prefill == (Chunk("half1", 20), Chunk("half2", 16))
 
@@ -112,7 +112,7 @@ class TestBesideOnline:
         assert plan.prefill == (Chunk("new", 16),)  # 19 ms fit, cut to a page
 
     def test_an_expensive_mix_is_avoided(self, world: World) -> None:
-        """Mixing costs 35 ms more: offline decode rows fill the step instead of prompt tokens."""
+        """Mixing costs 35 ms more: offline decodes fill the step instead of prompt tokens."""
         plain = Coefficients(0.001, 0, 0, 0, 0, 0.010)
         model = PolynomialModel(plain, plain, Coefficients(0.001, 0, 0, 0, 0, 0.045))
         world.online("on", phase=DECODE)
@@ -145,7 +145,8 @@ class TestBesideOnline:
             policy.observe(FinishedStep(slow, Outcome(1, measured_s=0.024)))
         world.online("on", phase=DECODE)
         world.offline("new", prompt=500)
-        # 50 ms / 1.2 (the level) / 1.4 (the margin) leave 29 tokens beside the decode row: a page
+        # 50 ms / 1.2 (the level) / 1.4 (the margin) leave 29 tokens beside the decode request: a
+        # page
         assert policy.plan(world.snapshot()).prefill == (Chunk("new", 16),)
 
 
@@ -157,7 +158,7 @@ class TestOnlinePrompts:
         assert plan.prefill == (Chunk("on", 300),)
         assert plan.parks == ("off",)
 
-    def test_beside_decode_rows_they_are_cut_to_the_tbt_target(
+    def test_beside_decode_requests_they_are_cut_to_the_tbt_target(
         self, world: World, model: PolynomialModel
     ) -> None:
         """100 tokens in 3 steps of 50 ms end well before the TTFT target of 1 s."""
@@ -200,7 +201,7 @@ class TestOnlinePrompts:
         assert kinds == [StepKind.PREFILL, StepKind.DECODE, StepKind.PREFILL]
 
     def test_turns_share_one_gap(self, world: World) -> None:
-        """Prompt step and decode step make one gap of 50 ms: offline rows get what both leave."""
+        """Prompt and decode steps make one gap of 50 ms: offline requests get what both leave."""
         plain = Coefficients(0.001, 0, 0, 0, 0, 0.010)
         model = PolynomialModel(plain, plain, Coefficients(0.001, 0, 0, 0, 0, 0.030))
         world.have(page_tokens=1, free_pages=9000, total_pages=9000, total_slots=40)
@@ -213,11 +214,11 @@ class TestOnlinePrompts:
         decode = driver.begin(world.snapshot()).plan
         assert (prompts.decode, prompts.prefill) == ((), (Chunk("on2", 16),))
         assert decode.decode[0] == "on1"
-        # 50 - 26 ms of the prompts - 10 ms leave 14 rows, the online one among them
+        # 50 - 26 ms of the prompts - 10 ms leave 14 requests, the online one among them
         assert len(decode.decode) == 14
         assert prompts.predicted_s + decode.predicted_s == pytest.approx(0.050)
 
-    def test_a_row_that_cannot_mix_gets_its_own_step(
+    def test_a_request_that_cannot_mix_gets_its_own_step(
         self, world: World, model: PolynomialModel
     ) -> None:
         world.online("on1", phase=DECODE, can_mix=False)

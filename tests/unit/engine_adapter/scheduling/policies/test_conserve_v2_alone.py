@@ -72,7 +72,7 @@ class TestOfflineAlone:
         plan = plan_of(world, model)
         assert (plan.kind, plan.parks) == (StepKind.PREFILL, ("d",))
 
-    def test_one_decode_row_always_runs(self, world: World) -> None:
+    def test_one_decode_request_always_runs(self, world: World) -> None:
         slow = Coefficients(0, 0, 0, 0, 0, 5.0)
         model = PolynomialModel(slow, slow, slow)
         world.limit(decode_safepoints=False)
@@ -86,17 +86,17 @@ class TestOfflineAlone:
         """A step takes 10 ms at least; one host page of tokens is the least that is progress."""
         world.slo = Slo(ttft_s=0.001, tbt_s=0.001)
         world.limit(prefill_safepoints=stoppable, decode_safepoints=stoppable)
-        row = world.offline("new", prompt=100)
+        request = world.offline("new", prompt=100)
         world.offline("next", prompt=100)
         assert plan_of(world, model).prefill == (Chunk("new", 16),)
         world.roster.start("new")
-        row.computed_tokens, row.device_pages = 16, 1
+        request.computed_tokens, request.device_pages = 16, 1
         assert plan_of(world, model).prefill == (Chunk("new", 16),)
         world.offline("d", phase=DECODE)
         plan = plan_of(world, model)
         assert (plan.decode, plan.prefill) == (("d",), ())
 
-    def test_targets_out_of_reach_begin_no_offline_prompt_beside_an_online_row(
+    def test_targets_out_of_reach_begin_no_offline_prompt_beside_an_online_request(
         self, world: World, model: PolynomialModel
     ) -> None:
         world.slo = Slo(ttft_s=0.001, tbt_s=0.001)
@@ -105,7 +105,7 @@ class TestOfflineAlone:
         plan = plan_of(world, model)
         assert (plan.decode, plan.prefill) == (("chat",), ())
 
-    def test_a_row_is_admitted_only_with_pages_for_its_whole_prompt(
+    def test_a_request_is_admitted_only_with_pages_for_its_whole_prompt(
         self, world: World, model: PolynomialModel
     ) -> None:
         world.have(free_pages=20)
@@ -113,7 +113,7 @@ class TestOfflineAlone:
         world.offline("long", prompt=310)  # 20 pages, and one is kept back
         assert plan_of(world, model).prefill == ()
 
-    def test_out_of_pages_the_last_row_makes_room_for_the_first(
+    def test_out_of_pages_the_last_request_makes_room_for_the_first(
         self, world: World, model: PolynomialModel
     ) -> None:
         world.have(free_pages=0)

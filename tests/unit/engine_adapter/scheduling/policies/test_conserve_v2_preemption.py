@@ -38,13 +38,13 @@ def plan_of(world: World, model: PolynomialModel, settings: PolicySettings = LEA
 
 
 class TestReclaim:
-    def test_a_checkpointed_row_goes_first_and_only_as_many_as_needed(
+    def test_a_checkpointed_request_goes_first_and_only_as_many_as_needed(
         self, world: World, model: PolynomialModel
     ) -> None:
         world.have(free_pages=0)
         world.offline("saved", phase=DECODE, host_pages=6, host_tokens=96)
         world.offline("unsaved", phase=DECODE)
-        world.online("on", prompt=100)  # 7 pages, which one row has
+        world.online("on", prompt=100)  # 7 pages, which one request has
         plan = plan_of(world, model)
         assert plan.retracts == ("saved",)
         assert plan.prefill == (Chunk("on", 100),)
@@ -59,7 +59,7 @@ class TestReclaim:
         world.online("on", prompt=100)
         assert plan_of(world, model).retracts == ("late",)
 
-    def test_a_row_whose_step_is_not_processed_is_spared(
+    def test_a_request_whose_step_is_not_processed_is_spared(
         self, world: World, model: PolynomialModel
     ) -> None:
         world.have(free_pages=0)
@@ -84,7 +84,7 @@ class TestReclaim:
         assert plan.retracts == ("b",)
         assert plan.prefill == (Chunk("on", 100),)
 
-    def test_online_displaces_newer_online_when_no_offline_row_is_left(
+    def test_online_displaces_newer_online_when_no_offline_request_is_left(
         self, world: World, model: PolynomialModel
     ) -> None:
         world.have(free_pages=0)
@@ -96,7 +96,7 @@ class TestReclaim:
 
 
 class TestSafepoints:
-    def test_mixed_steps_drop_their_offline_rows(
+    def test_mixed_steps_drop_their_offline_requests(
         self, world: World, model: PolynomialModel
     ) -> None:
         world.slo = Slo(ttft_s=0.2, tbt_s=0.050)
@@ -162,7 +162,7 @@ class TestAtArrival:
         prompt: int = 190,
         request_class: RequestClass = RequestClass.ONLINE,
         mode: SafepointMode = SafepointMode.ABORT,
-        offline_rows: int = 3,
+        offline_requests: int = 3,
         queued: int = 0,
         earlier: int = 0,
         share: float = 1.0,
@@ -172,8 +172,8 @@ class TestAtArrival:
             kind=StepKind.PREFILL,
             started_at_s=100.0,
             predicted_s=predicted_s,
-            num_offline_rows=offline_rows,
-            num_online_rows=0,
+            num_offline_requests=offline_requests,
+            num_online_requests=0,
             safepoints=Safepoints(mode, 0.1),
             queued_online_tokens=queued,
             slo=Slo(ttft_s=1.0, tbt_s=0.05),
@@ -201,9 +201,11 @@ class TestAtArrival:
             decision = self.decide(model, at_s=0.1, request_class=request_class)
             assert decision is Decision.CONTINUE
 
-    def test_only_armed_steps_with_offline_rows_are_stopped(self, model: PolynomialModel) -> None:
+    def test_only_armed_steps_with_offline_requests_are_stopped(
+        self, model: PolynomialModel
+    ) -> None:
         assert self.decide(model, at_s=0.1, mode=SafepointMode.NONE) is Decision.CONTINUE
-        assert self.decide(model, at_s=0.1, offline_rows=0) is Decision.CONTINUE
+        assert self.decide(model, at_s=0.1, offline_requests=0) is Decision.CONTINUE
 
     def test_a_step_about_to_end_is_left_alone(self, model: PolynomialModel) -> None:
         assert self.decide(model, at_s=1.15, prompt=2000) is Decision.CONTINUE

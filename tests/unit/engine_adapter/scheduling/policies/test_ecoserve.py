@@ -13,7 +13,7 @@ from engine_adapter.scheduling.policies.ecoserve import (
     EcoServeSd,
     EcoServeSdo,
 )
-from engine_adapter.scheduling.request import RequestClass, RequestRow
+from engine_adapter.scheduling.request import Request, RequestClass
 from engine_adapter.scheduling.targets import Slo
 from lab.simulator.engine import MemoryEngine
 from lab.simulator.run import run
@@ -36,9 +36,9 @@ def world(
 
 
 def add(engine: MemoryEngine, rid: str, prompt: int, answer: int, expected: int = 0) -> None:
-    row = RequestRow(rid, RequestClass.ONLINE, prompt, prompt, 1000, engine.now_s)
-    row.expected_output_tokens = expected or answer
-    engine.submit(row, answer_tokens=answer)
+    request = Request(rid, RequestClass.ONLINE, prompt, prompt, 1000, engine.now_s)
+    request.expected_output_tokens = expected or answer
+    engine.submit(request, answer_tokens=answer)
 
 
 def steps(engine: MemoryEngine, driver: Driver, number: int) -> list[StepPlan]:

@@ -1,6 +1,7 @@
-"""Loads under which offline rows once waited for ever, on the engine in memory.
+"""Loads under which offline requests once waited for ever, on the engine in memory.
 
-Each has a row or a kind of row that cannot go on, and asks what becomes of the others, and of it.
+Each has a request or a kind of request that cannot go on, and asks what becomes of the others, and
+of it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from engine_adapter.scheduling.driver import Driver
 from engine_adapter.scheduling.latency import Coefficients, PolynomialModel
 from engine_adapter.scheduling.policies.registry import create_policy
 from engine_adapter.scheduling.policies.settings import PolicySettings
-from engine_adapter.scheduling.request import RequestClass, RequestRow
+from engine_adapter.scheduling.request import Request, RequestClass
 from engine_adapter.scheduling.snapshot import EngineLimits
 from engine_adapter.scheduling.targets import Slo
 from lab.simulator.engine import MemoryEngine
@@ -24,15 +25,15 @@ from lab.simulator.times import ProfiledTimes
 
 ONLINE, FLEX, OFFLINE = RequestClass.ONLINE, RequestClass.FLEX, RequestClass.OFFLINE
 CONSERVE = pytest.mark.parametrize("policy", ["conserve_v1", "conserve_v2"])
-# A step takes 20 ms, 50 us a prompt token and 40 us a decode row: a small GPU.
+# A step takes 20 ms, 50 us a prompt token and 40 us a decode request: a small GPU.
 PROMPT = Coefficients(5e-5, 0.0, 0.0, 0.0, 4e-5, 2e-2)
 MODEL = PolynomialModel(Coefficients(0.0, 0.0, 0.0, 0.0, 4e-5, 2e-2), PROMPT, PROMPT)
-LIMITS = EngineLimits(prefill_safepoints=True, decode_safepoints=True, row_drop=True)
+LIMITS = EngineLimits(prefill_safepoints=True, decode_safepoints=True, request_drop=True)
 
 
 @dataclass
 class Load:
-    """Rows for one run; online requests overlap, so they never leave."""
+    """Requests for one run; online requests overlap, so they never leave."""
 
     seconds: float = 20.0
     num_pages: int = 20_000
@@ -40,16 +41,16 @@ class Load:
     limits: EngineLimits = LIMITS
     settings: PolicySettings = field(default_factory=PolicySettings)
     model: PolynomialModel = MODEL
-    rows: list[RequestRow] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
 
     def add(
         self, name: str, number: int, cls: RequestClass, prompt: int, output: int, **more: object
     ) -> Load:
         for i in range(number):
-            row = RequestRow(f"{name}{i}", cls, prompt, prompt, max_output_tokens=output)
+            request = Request(f"{name}{i}", cls, prompt, prompt, max_output_tokens=output)
             for key, value in {"batch_id": name, "arrival_at_s": 0.3, **more}.items():
-                setattr(row, key, value)
-            self.rows.append(row)
+                setattr(request, key, value)
+            self.requests.append(request)
         return self
 
     def online(self, prompt: int = 50, output: int = 50, **more: object) -> Load:
@@ -63,8 +64,8 @@ class Load:
         )
         driver = Driver(create_policy(policy, self.model, self.settings))
         engine = MemoryEngine(shape, self.slo, ProfiledTimes(self.model), driver.arrival)
-        for row in self.rows:
-            engine.submit(row)
+        for request in self.requests:
+            engine.submit(request)
         run(engine, driver, until_s=self.seconds)
         return engine
 
@@ -73,7 +74,7 @@ def num_done(engine: MemoryEngine, name: str) -> int:
     return sum(rid.startswith(name) for rid in engine.finished)
 
 
-class TestRowsThatCannotShareAStep:
+class TestRequestsThatCannotShareAStep:
     @CONSERVE
     def test_those_behind_them_are_served(self, policy: str) -> None:
         without = Load().online().add("plain", 900, OFFLINE, 200, 50).run(policy)
@@ -99,10 +100,10 @@ class TestRowsThatCannotShareAStep:
         assert sum(gap > load.slo.tbt_s for gap in gaps) < 0.05 * len(gaps)
 
     @CONSERVE
-    def test_prompts_have_turns_beside_online_rows_that_cannot_share(self, policy: str) -> None:
+    def test_prompts_have_turns_beside_online_requests_that_cannot_share(self, policy: str) -> None:
         load = Load().online(can_mix=False)
         engine = load.add("plain", 900, OFFLINE, 200, 50).run(policy)
-        assert num_done(engine, "plain") > 120  # 85 beside the prompts of online rows alone
+        assert num_done(engine, "plain") > 120  # 85 beside the prompts of online requests alone
 
     @CONSERVE
     def test_prompts_have_turns_where_the_executor_cannot_mix(self, policy: str) -> None:
@@ -111,8 +112,8 @@ class TestRowsThatCannotShareAStep:
         assert num_done(load.add("plain", 900, OFFLINE, 200, 50).run(policy), "plain") > 120
 
     @CONSERVE
-    def test_without_online_requests_decode_rows_have_turns_too(self, policy: str) -> None:
-        """Rows that end with their prompt give their slot back: there are always more of them."""
+    def test_without_online_requests_decode_requests_have_turns_too(self, policy: str) -> None:
+        """Requests that end with their prompt give their slot back: there are always more."""
         load = Load().add("flex", 4, FLEX, 50, 50).add("early", 1, OFFLINE, 50, 50, deadline_at_s=9)
         engine = load.add("scores", 2000, OFFLINE, 200, 1, can_mix=False).run(policy)
         assert num_done(engine, "flex") == 4
@@ -126,17 +127,17 @@ class TestRowsThatCannotShareAStep:
         assert num_done(load.add("scores", 2000, OFFLINE, 200, 1).run(policy), "flex") == 4
 
 
-class TestRowsThatDoNotFit:
+class TestRequestsThatDoNotFit:
     @CONSERVE
     @pytest.mark.parametrize("num_tokens", [18_500, 19_500])
-    def test_a_row_beyond_what_online_requests_leave_stops_nobody(
+    def test_a_request_beyond_what_online_requests_leave_stops_nobody(
         self, policy: str, num_tokens: int
     ) -> None:
         load = Load().online(1000).add("long", 300, OFFLINE, num_tokens, 50, deadline_at_s=9)
         assert num_done(load.add("plain", 1000, OFFLINE, 200, 50).run(policy), "plain") > 150
 
     @CONSERVE
-    def test_a_row_that_fits_once_others_end_is_waited_for(self, policy: str) -> None:
+    def test_a_request_that_fits_once_others_end_is_waited_for(self, policy: str) -> None:
         load = Load(seconds=40.0).online().add("plain", 1500, OFFLINE, 200, 50)
         load.add("long", 1, OFFLINE, 16_000, 50, deadline_at_s=9, arrival_at_s=5.0)
         assert num_done(load.run(policy), "long") == 1

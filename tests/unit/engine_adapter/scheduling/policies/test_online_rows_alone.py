@@ -1,4 +1,4 @@
-"""Online rows that fill the KV by themselves: whoever holds pages, the oldest goes on."""
+"""Online requests that fill the KV by themselves: whoever holds pages, the oldest goes on."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import pytest
 from engine_adapter.scheduling.driver import Driver
 from engine_adapter.scheduling.latency import PolynomialModel
 from engine_adapter.scheduling.policies.registry import create_policy
-from engine_adapter.scheduling.request import RequestClass, RequestRow
+from engine_adapter.scheduling.request import Request, RequestClass
 from engine_adapter.scheduling.targets import Slo
 from lab.simulator.engine import MemoryEngine
 from lab.simulator.run import run
 from lab.simulator.shape import EngineShape
 from lab.simulator.times import ProfiledTimes
 
-NUM_ROWS = 7
+NUM_REQUESTS = 7
 
 
 @pytest.mark.parametrize("name", ["conserve_v1", "conserve_v2"])
 @pytest.mark.parametrize("delay_steps", [0, 1])
 @pytest.mark.parametrize("seed", range(12))
-def test_rows_that_are_fetched_do_not_hold_pages_against_the_others(
+def test_requests_that_are_fetched_do_not_hold_pages_against_the_others(
     name: str, delay_steps: int, seed: int, model: PolynomialModel
 ) -> None:
     chance = random.Random(seed)
@@ -35,11 +35,11 @@ def test_rows_that_are_fetched_do_not_hold_pages_against_the_others(
         delay_steps=delay_steps,
     )
     engine = MemoryEngine(shape, Slo(0.2, 0.05), ProfiledTimes(model))
-    for i in range(NUM_ROWS):
+    for i in range(NUM_REQUESTS):
         prompt = chance.randint(20, 300)
-        row = RequestRow(f"r{i}", RequestClass.ONLINE, prompt, prompt)
-        row.max_output_tokens = chance.randint(20, 95)
-        row.arrival_at_s = 3.0 * chance.random()
-        engine.submit(row)
+        request = Request(f"r{i}", RequestClass.ONLINE, prompt, prompt)
+        request.max_output_tokens = chance.randint(20, 95)
+        request.arrival_at_s = 3.0 * chance.random()
+        engine.submit(request)
     run(engine, Driver(create_policy(name, model)), until_s=500.0, max_idle_steps=50)
-    assert len(engine.finished) == NUM_ROWS
+    assert len(engine.finished) == NUM_REQUESTS

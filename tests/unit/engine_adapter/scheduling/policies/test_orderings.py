@@ -17,7 +17,7 @@ from engine_adapter.scheduling.driver import Driver
 from engine_adapter.scheduling.latency import Coefficients, PolynomialModel
 from engine_adapter.scheduling.policies.registry import create_policy
 from engine_adapter.scheduling.policies.settings import PolicySettings
-from engine_adapter.scheduling.request import RequestClass, RequestRow
+from engine_adapter.scheduling.request import Request, RequestClass
 from engine_adapter.scheduling.snapshot import EngineLimits
 from engine_adapter.scheduling.targets import Slo
 from lab.simulator.engine import MemoryEngine
@@ -28,7 +28,7 @@ from lab.workload.arrivals import on_off_arrivals, poisson_arrivals
 from lab.workload.metrics import attained, percentile
 
 K = Coefficients(
-    k_token=22e-6, k_attention=3e-9, k_context=30e-9, k_square=0, k_row=0, k_constant=0.008
+    k_token=22e-6, k_attention=3e-9, k_context=30e-9, k_square=0, k_request=0, k_constant=0.008
 )
 MODEL = PolynomialModel(K, K, K)
 SLO = Slo(ttft_s=0.060, tbt_s=0.025)
@@ -36,7 +36,7 @@ LIMITS = EngineLimits(
     max_chunk_tokens=2048,
     prefill_safepoints=True,
     decode_safepoints=True,
-    row_drop=True,
+    request_drop=True,
     num_layers=32,
 )
 SECONDS = 20.0
@@ -66,10 +66,10 @@ def simulate(
     )  # fmt: skip
     engine = MemoryEngine(shape, SLO, ProfiledTimes(MODEL), driver.policy.at_arrival)
     for i, at_s in enumerate(arrivals):
-        engine.submit(RequestRow(f"on{i}", RequestClass.ONLINE, 512, 512, 64, arrival_at_s=at_s))
+        engine.submit(Request(f"on{i}", RequestClass.ONLINE, 512, 512, 64, arrival_at_s=at_s))
     if name != "online_only":
         for i in range(400):
-            engine.submit(RequestRow(f"off{i}", RequestClass.OFFLINE, 2048, 2048, 128))
+            engine.submit(Request(f"off{i}", RequestClass.OFFLINE, 2048, 2048, 128))
     run(engine, driver, until_s=SECONDS)
     ttft = [
         engine.first_token_at[f"on{i}"] - at_s if f"on{i}" in engine.first_token_at else SECONDS
@@ -144,7 +144,7 @@ def test_when_online_traffic_stops_the_pure_batch_rate_is_reached_at_once() -> N
 
 
 def test_checkpoints_save_what_a_retract_would_lose() -> None:
-    """Memory for about six rows, and online requests that need their pages."""
+    """Memory for about six requests, and online requests that need their pages."""
     arrivals = poisson_arrivals(4.0, SECONDS, seed=5)
     with_copies = simulate("conserve_v2", arrivals, pages=900)
     without = simulate("conserve_v2", arrivals, pages=900, checkpoints=False)

@@ -10,7 +10,7 @@ from engine_adapter.scheduling.driver import Driver
 from engine_adapter.scheduling.latency import Coefficients, PolynomialModel
 from engine_adapter.scheduling.plan import StepPlan
 from engine_adapter.scheduling.policies.registry import create_policy
-from engine_adapter.scheduling.request import RequestClass, RequestRow
+from engine_adapter.scheduling.request import Request, RequestClass
 from engine_adapter.scheduling.targets import Slo
 from lab.simulator.engine import MemoryEngine
 from lab.simulator.run import run
@@ -32,8 +32,8 @@ def engine_for(name: str, pages: int = 2000, **shape: object) -> tuple[MemoryEng
 def add(
     engine: MemoryEngine, rid: str, prompt: int, answer: int, at_s: float = 0.0, **more: object
 ) -> None:
-    row = RequestRow(rid, ONLINE, prompt, prompt, 1000, arrival_at_s=at_s, **more)  # type: ignore[arg-type]
-    engine.submit(row, answer_tokens=answer)
+    request = Request(rid, ONLINE, prompt, prompt, 1000, arrival_at_s=at_s, **more)  # type: ignore[arg-type]
+    engine.submit(request, answer_tokens=answer)
 
 
 def steps(engine: MemoryEngine, driver: Driver, number: int) -> list[StepPlan]:
@@ -91,8 +91,8 @@ class TestSteps:
     def test_round_robin_alternates(self) -> None:
         engine, driver = engine_for("round_robin")
         for i in range(8):
-            row = RequestRow(f"b{i}", OFFLINE, 50, 50, 100)
-            engine.submit(row)
+            request = Request(f"b{i}", OFFLINE, 50, 50, 100)
+            engine.submit(request)
             add(engine, f"r{i}", 50, 100)
         sides = []
         for plan in steps(engine, driver, 12):
@@ -137,7 +137,7 @@ class TestWhoGivesWay:
 def test_xllm_keeps_the_pace_and_stops_nothing() -> None:
     engine, driver = engine_for("xllm", 50_000)
     for i in range(40):
-        engine.submit(RequestRow(f"b{i}", OFFLINE, 900, 900, 300))
+        engine.submit(Request(f"b{i}", OFFLINE, 900, 900, 300))
     for i in range(5):
         add(engine, f"r{i}", 100, 60, at_s=2.0 + i)
     run(engine, driver, until_s=30.0)

@@ -9,25 +9,25 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from engine_adapter.sglang import rank_words
-from engine_adapter.sglang.rank_words import (
-    WORDS_BYTES,
+from engine_adapter.sglang import stop_broadcast
+from engine_adapter.sglang.stop_broadcast import (
+    STOPS_BYTES,
     Listener,
-    RankWords,
-    SentWords,
-    SharedWords,
+    SentStops,
+    SharedStops,
+    StopBroadcast,
+    encode,
     link_to,
-    word_of,
 )
 
 NUM_OTHERS = 3
 
 
 @pytest.fixture(params=["shared", "sent"])
-def ranks(request: pytest.FixtureRequest) -> Iterator[tuple[RankWords, list[RankWords]]]:
+def ranks(request: pytest.FixtureRequest) -> Iterator[tuple[StopBroadcast, list[StopBroadcast]]]:
     """Rank 0, and the others."""
     if request.param == "shared":
-        words = SharedWords(mmap.mmap(-1, WORDS_BYTES))
+        words = SharedStops(mmap.mmap(-1, STOPS_BYTES))
         yield words, [words] * NUM_OTHERS
         return
     listener = Listener("127.0.0.1")
@@ -39,7 +39,7 @@ def ranks(request: pytest.FixtureRequest) -> Iterator[tuple[RankWords, list[Rank
         _close(one)
 
 
-def _linked() -> tuple[SentWords, SentWords]:
+def _linked() -> tuple[SentStops, SentStops]:
     """Rank 0, and one other."""
     listener = Listener("127.0.0.1")
     with ThreadPoolExecutor() as threads:
@@ -48,7 +48,7 @@ def _linked() -> tuple[SentWords, SentWords]:
         return linking.result(), other
 
 
-def _close(words: SentWords) -> None:
+def _close(words: SentStops) -> None:
     for link in words._links:
         link.close()
 
@@ -71,22 +71,22 @@ def walk(stops: Callable[[int, int], bool]) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("late", [False, True], ids=["beside it", "long after"])
 def test_every_rank_stops_where_rank_0_does(
-    ranks: tuple[RankWords, list[RankWords]], late: bool
+    ranks: tuple[StopBroadcast, list[StopBroadcast]], late: bool
 ) -> None:
     first, others = ranks
 
     def lead() -> list[tuple[int, int]]:
-        return walk(lambda *place: first.say(word_of(*place, stop=place in SEEN)))
+        return walk(lambda *place: first.say(encode(*place, stop=place in SEEN)))
 
-    def follow(rank: RankWords) -> list[tuple[int, int]]:
-        return walk(lambda *place: rank.stops_at(word_of(*place)))
+    def follow(rank: StopBroadcast) -> list[tuple[int, int]]:
+        return walk(lambda *place: rank.stops_at(encode(*place)))
 
     with ThreadPoolExecutor() as threads:
         led = lead() if late else []
         followed = [threads.submit(follow, rank) for rank in others]
         led = led or lead()
         assert [one.result() for one in followed] == [led] * NUM_OTHERS
-    if isinstance(first, SharedWords):
+    if isinstance(first, SharedStops):
         assert led == sorted(SEEN), "at once"
     else:
         behind = [(step, layer + 4) for step, layer in sorted(SEEN) if layer + 4 in LAYERS]
@@ -96,8 +96,8 @@ def test_every_rank_stops_where_rank_0_does(
 def test_words_do_not_gather_where_each_step_has_one_safepoint() -> None:
     first, other = _linked()
     for step in range(1, 1000):
-        assert not first.say(word_of(step, 4, stop=True))
-        assert not other.stops_at(word_of(step, 4))
+        assert not first.say(encode(step, 4, stop=True))
+        assert not other.stops_at(encode(step, 4))
     (link,) = other._links
     link.setblocking(False)
     assert len(link.recv(64, socket.MSG_PEEK)) <= 8
@@ -115,28 +115,28 @@ def test_who_was_not_invited_hears_nothing() -> None:
             assert stranger.recv(1) == b"", "it is sent away"
         invited = link_to(listener.invitation)
         first = linking.result()
-    first.say(word_of(1, 4, stop=True))
-    assert first.say(word_of(1, 8))
-    assert not invited.stops_at(word_of(1, 4))
-    assert invited.stops_at(word_of(1, 8))
+    first.say(encode(1, 4, stop=True))
+    assert first.say(encode(1, 8))
+    assert not invited.stops_at(encode(1, 4))
+    assert invited.stops_at(encode(1, 8))
     _close(invited)
     _close(first)
 
 
 def test_a_rank_0_that_ends_or_is_elsewhere_is_an_error() -> None:
     first, other = _linked()
-    first.say(word_of(2, 8))
-    assert not other.stops_at(word_of(2, 4))
+    first.say(encode(2, 8))
+    assert not other.stops_at(encode(2, 4))
     with pytest.raises(RuntimeError, match="rank 0 was at layer 8 of step 2, this rank at layer 4"):
-        other.stops_at(word_of(2, 12))
+        other.stops_at(encode(2, 12))
     _close(first)
     with pytest.raises(ConnectionError, match="rank 0 ended before layer 12 of step 2"):
-        other.stops_at(word_of(3, 4))
+        other.stops_at(encode(3, 4))
     _close(other)
 
 
 def test_a_silent_rank_0_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rank_words, "GIVE_UP_S", 0.05)
-    silent = SharedWords(mmap.mmap(-1, WORDS_BYTES))
+    monkeypatch.setattr(stop_broadcast, "GIVE_UP_S", 0.05)
+    silent = SharedStops(mmap.mmap(-1, STOPS_BYTES))
     with pytest.raises(TimeoutError, match="rank 0 did not reach layer 4 of step 1"):
-        silent.stops_at(word_of(1, 4))
+        silent.stops_at(encode(1, 4))

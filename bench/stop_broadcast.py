@@ -1,4 +1,4 @@
-"""What it costs that tensor-parallel ranks agree on stops: `python -m bench.rank_words`.
+"""What it costs that tensor-parallel ranks agree on stops: `python -m bench.stop_broadcast`.
 
 Two processes play rank 0 and rank 1: they come to a safepoint every four milliseconds at the same
 instants, as ranks do that compute layers together. Printed is the time that each spends there. The
@@ -23,13 +23,13 @@ from pathlib import Path
 from typing import Any
 
 from bench.report import report
-from engine_adapter.sglang.rank_words import (
-    WORDS_BYTES,
+from engine_adapter.sglang.stop_broadcast import (
+    STOPS_BYTES,
     Listener,
-    RankWords,
-    SharedWords,
+    SharedStops,
+    StopBroadcast,
+    encode,
     link_to,
-    word_of,
 )
 from tests.fixtures.second_node import second_node
 
@@ -47,7 +47,7 @@ def _times_us(begin_s: float, at_safepoint: Callable[[int], object]) -> list[flo
         while (left_s := due_s - time.monotonic()) > 0:
             time.sleep(max(left_s - 0.0003, 0))  # then to the instant, as computing would
         began_s = time.perf_counter()
-        at_safepoint(word_of(1, number + 1))
+        at_safepoint(encode(1, number + 1))
         took_us.append((time.perf_counter() - began_s) * 1e6)
     return took_us
 
@@ -81,7 +81,7 @@ class _Flag:
         return int.from_bytes(self._memory[:8], "little") == safepoint | 1
 
 
-def _in_memory(words: RankWords) -> dict[str, float]:
+def _in_memory(words: StopBroadcast) -> dict[str, float]:
     begin_s = time.monotonic() + 0.5
     reading, writing = os.pipe()
     child = os.fork()
@@ -102,7 +102,7 @@ def _connected(host: str, argv_of: Callable[[list[str]], list[str]]) -> dict[str
     address, port, secret = listener.invitation
     begin_s = time.monotonic() + 3.0  # one clock: both processes are on this host
     told = json.dumps([address, port, secret.hex(), begin_s])
-    argv = argv_of([sys.executable, "-m", "bench.rank_words", "follow", told])
+    argv = argv_of([sys.executable, "-m", "bench.stop_broadcast", "follow", told])
     with subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE) as child:
         words = listener.links(1)
         first_us = _times_us(begin_s, words.say)
@@ -118,10 +118,10 @@ def main() -> None:
         sys.stdout.buffer.write(_told(_times_us(begin_s, words.stops_at)))
         return
     measured: dict[str, Any] = {}
-    memory = mmap.mmap(-1, WORDS_BYTES)
+    memory = mmap.mmap(-1, STOPS_BYTES)
     ways = {
         "flag": _in_memory(_Flag(memory)),
-        "shared": _in_memory(SharedWords(memory)),
+        "shared": _in_memory(SharedStops(memory)),
         "connection": _connected("127.0.0.1", lambda argv: argv),
     }
     if os.geteuid() == 0:
@@ -133,7 +133,7 @@ def main() -> None:
     targets = {
         name: (TARGET_PERCENT, False) for name in measured if name.endswith("_share_percent")
     }
-    report("rank_words", measured, targets)
+    report("stop_broadcast", measured, targets)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 A word is ``step id << 16 | layer << 1 | stop``; ids and layers only grow. Rank 0 says one at each
 safepoint, and every other rank asks at the same ones in the same order.
 
-- ``SharedWords``: all ranks on one node. Two places in shared memory, written by rank 0 alone::
+- ``SharedStops``: all ranks on one node. Two places in shared memory, written by rank 0 alone::
 
       progress              the word said last
       stopped[step id % 64] the word with which a step stopped
@@ -11,7 +11,7 @@ safepoint, and every other rank asks at the same ones in the same order.
   A rank that is late reads the word of its own step: rank 0 may be in a later one, and may have
   stopped that too. It cannot be 64 steps ahead, since every step's plan is agreed upon.
 
-- ``SentWords``: ranks on several nodes. Eight bytes over a connection to each rank. A word counts
+- ``SentStops``: ranks on several nodes. Eight bytes over a connection to each rank. A word counts
   at the step's next safepoint, so that it travels while layers are computed; all ranks stop one
   safepoint later than rank 0 has seen the reason, and none waits for the network.
 """
@@ -30,15 +30,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-PROGRESS, STOPPED, STOPPED_WORDS = 0, 8, 64
-WORDS_BYTES = STOPPED + 8 * STOPPED_WORDS
+PROGRESS, STOPPED, STOPPED_CODES = 0, 8, 64
+STOPS_BYTES = STOPPED + 8 * STOPPED_CODES
 GIVE_UP_S = 120.0
 _WORD = struct.Struct("=q")
 _TIMEVAL = struct.Struct("@ll")
 _SECRET_BYTES = 32
 
 
-class RankWords(Protocol):
+class StopBroadcast(Protocol):
     """Words between the ranks of one group."""
 
     def say(self, word: int) -> bool:
@@ -61,22 +61,22 @@ class RankWords(Protocol):
         ...
 
 
-class SharedWords:
+class SharedStops:
     """See the module."""
 
     def __init__(self, memory: mmap.mmap) -> None:
         self._memory = memory
 
     @classmethod
-    def at(cls, path: Path) -> SharedWords:
+    def at(cls, path: Path) -> SharedStops:
         """Aligned words that every rank maps; eight aligned bytes are read and written whole."""
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         with contextlib.closing(os.fdopen(descriptor, "r+b")) as file:
-            os.ftruncate(file.fileno(), WORDS_BYTES)
-            return cls(mmap.mmap(file.fileno(), WORDS_BYTES))
+            os.ftruncate(file.fileno(), STOPS_BYTES)
+            return cls(mmap.mmap(file.fileno(), STOPS_BYTES))
 
     def say(self, word: int) -> bool:
-        """See `RankWords`."""
+        """See `StopBroadcast`."""
         stop = bool(word & 1)
         if stop:
             _WORD.pack_into(self._memory, _stopped(word), word)
@@ -84,7 +84,7 @@ class SharedWords:
         return stop
 
     def stops_at(self, safepoint: int) -> bool:
-        """See `RankWords`."""
+        """See `StopBroadcast`."""
         deadline_s = time.monotonic() + GIVE_UP_S
         while True:
             # Steps and layers only grow: rank 0 is here or beyond.
@@ -99,7 +99,7 @@ class SharedWords:
         return word
 
 
-class SentWords:
+class SentStops:
     """See the module. Rank 0 has a link to each other rank, the others have one to rank 0.
 
     Invariant: of each safepoint its word is said at it and heard at the next one of any step, so
@@ -118,7 +118,7 @@ class SentWords:
                 link.setsockopt(socket.SOL_SOCKET, side, limit)
 
     def say(self, word: int) -> bool:
-        """See `RankWords`."""
+        """See `StopBroadcast`."""
         before, self._before = self._before, word
         said = _WORD.pack(word)
         for link in self._links:
@@ -126,7 +126,7 @@ class SentWords:
         return _stops(before, word)
 
     def stops_at(self, safepoint: int) -> bool:
-        """See `RankWords`.
+        """See `StopBroadcast`.
 
         Raises:
             ConnectionError: Rank 0 has gone.
@@ -170,7 +170,7 @@ class Listener:
         address, port = self._socket.getsockname()[:2]
         self.invitation: tuple[str, int, bytes] = (address, port, self._secret)
 
-    def links(self, number: int) -> SentWords:
+    def links(self, number: int) -> SentStops:
         """So many links; a caller that was not invited is sent away.
 
         Raises:
@@ -187,18 +187,18 @@ class Listener:
                     continue
             link.close()
         self._socket.close()
-        return SentWords(found)
+        return SentStops(found)
 
 
-def link_to(invitation: tuple[str, int, bytes]) -> SentWords:
+def link_to(invitation: tuple[str, int, bytes]) -> SentStops:
     """Another rank's link to rank 0."""
     host, port, secret = invitation
     link = socket.create_connection((host, port), timeout=GIVE_UP_S)
     link.sendall(secret)
-    return SentWords([link])
+    return SentStops([link])
 
 
-def word_of(step_id: int, layer: int, *, stop: bool = False) -> int:
+def encode(step_id: int, layer: int, *, stop: bool = False) -> int:
     """The word of a safepoint."""
     return step_id << 16 | layer << 1 | stop
 
@@ -210,7 +210,7 @@ def _stops(before: int, safepoint: int) -> bool:
 
 def _stopped(word: int) -> int:
     """Where the stop of a step is kept, as an offset in bytes."""
-    return STOPPED + 8 * ((word >> 16) % STOPPED_WORDS)
+    return STOPPED + 8 * ((word >> 16) % STOPPED_CODES)
 
 
 def _place(word: int) -> str:

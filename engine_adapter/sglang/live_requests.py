@@ -8,7 +8,7 @@ more states than that, so this table owns every request that holds a slot::
           └───────retract─────────┘
 
 Being in the running step or parked makes no difference here: a parked request keeps slot and KV.
-``HoldingView`` shows the holding rows to those parts of SGLang that expect a running batch.
+``HoldingView`` shows the holding requests to those parts of SGLang that expect a running batch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from engine_adapter.scheduling.plan import StepPlan
-from engine_adapter.scheduling.request import Phase, RequestClass, RequestRow
+from engine_adapter.scheduling.request import Phase, Request, RequestClass
 from engine_adapter.scheduling.roster import Roster
 
 # --- Which class a request belongs to, read from the fields that survive SGLang's IPC.
@@ -33,13 +33,13 @@ FLEX_PRIORITY = -1
 
 
 @dataclass(frozen=True, slots=True)
-class RowClass:
+class RequestTerms:
     """Class, deadline and batch of one request.
 
     Attributes:
         request_class: Online, flex or offline.
         deadline_in_s: Seconds from arrival to the end of the completion window.
-        batch_id: Batch the row belongs to; empty for online.
+        batch_id: Batch the request belongs to; empty for online.
     """
 
     request_class: RequestClass
@@ -47,14 +47,14 @@ class RowClass:
     batch_id: str = ""
 
 
-def classify(priority: int | None, custom_params: Any) -> RowClass:
+def classify(priority: int | None, custom_params: Any) -> RequestTerms:
     """Read class, deadline and batch.
 
     The sign of ``priority`` decides between online and the rest even if the detail is missing or
     malformed: a request must never become online by sending garbage.
     """
     if priority is None or priority >= 0:
-        return RowClass(RequestClass.ONLINE)
+        return RequestTerms(RequestClass.ONLINE)
     detail = custom_params.get("coserve") if isinstance(custom_params, dict) else None
     if not isinstance(detail, dict):
         detail = {}
@@ -62,7 +62,7 @@ def classify(priority: int | None, custom_params: Any) -> RowClass:
     deadline = detail.get("deadline_in_s", math.inf)
     if not isinstance(deadline, int | float) or math.isnan(deadline):
         deadline = math.inf
-    return RowClass(
+    return RequestTerms(
         RequestClass.FLEX if flex else RequestClass.OFFLINE,
         float(deadline),
         str(detail.get("batch", "")),
@@ -73,23 +73,23 @@ def classify(priority: int | None, custom_params: Any) -> RowClass:
 
 
 @dataclass(slots=True, eq=False)
-class LiveRow:
+class LiveRequest:
     """One live request.
 
-    Invariant while it holds a slot: ``row.computed_tokens`` equals SGLang's
+    Invariant while it holds a slot: ``request.computed_tokens`` equals SGLang's
     ``req.kv_committed_len`` once the step that is being launched has been composed.
 
     Attributes:
         req: SGLang's request object.
-        row: What policies see.
-        pending: Launched steps of this row whose result SGLang has not processed yet.
-        is_online: Whether the row is latency-bound.
+        request: What policies see.
+        pending: Launched steps of this request whose result SGLang has not processed yet.
+        is_online: Whether the request is latency-bound.
         last_token_at_s: When it last got a token, monotonic clock; None: not yet.
         had_tokens: KV length at its longest before a retract: below it nothing is computed first.
     """
 
     req: Any
-    row: RequestRow
+    request: Request
     pending: int = 0
     is_online: bool = field(init=False)
     last_token_at_s: float | None = None
@@ -97,82 +97,82 @@ class LiveRow:
 
     def __post_init__(self) -> None:
         """The class of a request never changes."""
-        self.is_online = self.row.is_online
+        self.is_online = self.request.is_online
 
     @property
     def rid(self) -> str:
         """Engine-wide request id."""
-        return self.row.rid
+        return self.request.rid
 
     def launched(self) -> None:
-        """A step with this row was launched."""
+        """A step with this request was launched."""
         self.pending += 1
-        self.row.in_flight = True
+        self.request.in_flight = True
 
     def processed(self) -> None:
-        """The result of a step with this row was processed."""
+        """The result of a step with this request was processed."""
         self.pending -= 1
-        self.row.in_flight = self.pending > 0
+        self.request.in_flight = self.pending > 0
 
 
-class LiveRows:
-    """All live rows by id; keeps the roster and SGLang's requests in step."""
+class LiveRequests:
+    """All live requests by id; keeps the roster and SGLang's requests in step."""
 
     def __init__(self) -> None:
-        """Start with no rows."""
+        """Start with no requests."""
         self.roster = Roster()
-        self._rows: dict[str, LiveRow] = {}
-        self._holding: dict[str, LiveRow] = {}
+        self._requests: dict[str, LiveRequest] = {}
+        self._holding: dict[str, LiveRequest] = {}
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._requests)
 
     def __contains__(self, rid: object) -> bool:
-        return rid in self._rows
+        return rid in self._requests
 
-    def __getitem__(self, rid: str) -> LiveRow:
-        return self._rows[rid]
+    def __getitem__(self, rid: str) -> LiveRequest:
+        return self._requests[rid]
 
-    def get(self, rid: str) -> LiveRow | None:
-        """The row, or None if it is not live."""
-        return self._rows.get(rid)
+    def get(self, rid: str) -> LiveRequest | None:
+        """The request, or None if it is not live."""
+        return self._requests.get(rid)
 
-    def __iter__(self) -> Iterator[LiveRow]:
-        return iter(self._rows.values())
-
-    @property
-    def by_id(self) -> Mapping[str, LiveRow]:
-        """All live rows by id."""
-        return self._rows
+    def __iter__(self) -> Iterator[LiveRequest]:
+        return iter(self._requests.values())
 
     @property
-    def holding(self) -> dict[str, LiveRow]:
-        """Rows that hold a request slot, in the order they got it."""
+    def by_id(self) -> Mapping[str, LiveRequest]:
+        """All live requests by id."""
+        return self._requests
+
+    @property
+    def holding(self) -> dict[str, LiveRequest]:
+        """Requests that hold a request slot, in the order they got it."""
         return self._holding
 
-    def add(self, live: LiveRow) -> None:
+    def add(self, live: LiveRequest) -> None:
         """Take in a request that entered the waiting queue for the first time."""
-        self.roster.add(live.row)
-        self._rows[live.rid] = live
+        self.roster.add(live.request)
+        self._requests[live.rid] = live
 
-    def start(self, live: LiveRow, phase: Phase) -> None:
-        """The row has been given a slot."""
+    def start(self, live: LiveRequest, phase: Phase) -> None:
+        """The request has been given a slot."""
         self.roster.start(live.rid, phase)
         self._holding[live.rid] = live
 
-    def retract(self, live: LiveRow) -> None:
-        """The row gave its slot back and waits again."""
+    def retract(self, live: LiveRequest) -> None:
+        """The request gave its slot back and waits again."""
         self.roster.retract(live.rid)
         del self._holding[live.rid]
 
-    def undo_start(self, live: LiveRow, phase: Phase) -> None:
-        """A stopped step gave the row its slot; it waits again in the phase it had."""
+    def undo_start(self, live: LiveRequest, phase: Phase) -> None:
+        """A stopped step gave the request its slot; it waits again in the phase it had."""
         self.roster.undo_start(live.rid, phase)
         del self._holding[live.rid]
 
-    def forget(self, rid: str) -> LiveRow | None:
+    def forget(self, rid: str) -> LiveRequest | None:
         """The request is over; None if it was not live."""
-        live = self._rows.pop(rid, None)
+        live = self._requests.pop(rid, None)
         if live is not None:
             self._holding.pop(rid, None)
             self.roster.finish(rid)
@@ -180,15 +180,15 @@ class LiveRows:
 
 
 class HoldingView:
-    """Every row that holds a slot, in the shape of SGLang's running batch.
+    """Every request that holds a slot, in the shape of SGLang's running batch.
 
     Memory checks, load reports, aborts and the idle test of SGLang read ``reqs`` of the running
-    batch; with this view they see parked and half-prefilled rows too.
+    batch; with this view they see parked and half-prefilled requests too.
     """
 
-    def __init__(self, rows: LiveRows) -> None:
-        """Look at ``rows``."""
-        self._rows = rows
+    def __init__(self, requests: LiveRequests) -> None:
+        """Look at ``requests``."""
+        self._requests = requests
         self.batch_is_full = False
         self.is_prefill_only = False
         self.return_logprob = False
@@ -196,52 +196,53 @@ class HoldingView:
     @property
     def reqs(self) -> list[Any]:
         """SGLang's request objects."""
-        return [live.req for live in self._rows.holding.values()]
+        return [live.req for live in self._requests.holding.values()]
 
     def is_empty(self) -> bool:
-        """Whether no row holds a slot."""
-        return not self._rows.holding
+        """Whether no request holds a slot."""
+        return not self._requests.holding
 
     def batch_size(self) -> int:
-        """Number of rows that hold a slot."""
-        return len(self._rows.holding)
+        """Number of requests that hold a slot."""
+        return len(self._requests.holding)
 
 
 class PendingPrefill:
-    """All half-prefilled rows as one, for SGLang's count of tokens still to be prefilled."""
+    """All half-prefilled requests as one, for SGLang's count of tokens still to be prefilled."""
 
-    def __init__(self, rows: LiveRows) -> None:
-        """Look at ``rows``."""
-        self._rows = rows
+    def __init__(self, requests: LiveRequests) -> None:
+        """Look at ``requests``."""
+        self._requests = requests
 
     prefix_indices: tuple[()] = ()
 
     @property
     def seqlen(self) -> int:
-        """Prompt tokens still to be computed by rows that hold a slot."""
+        """Prompt tokens still to be computed by requests that hold a slot."""
         return sum(
-            live.row.remaining_tokens
-            for live in self._rows.holding.values()
-            if live.row.phase is Phase.PREFILL
+            live.request.remaining_tokens
+            for live in self._requests.holding.values()
+            if live.request.phase is Phase.PREFILL
         )
 
 
-# --- What was launched, row by row: enough to undo it, or to skip rows when its result comes.
+# --- What was launched, request by request: enough to undo it, or to skip requests when its result
+# comes.
 
 FLEX = RequestClass.FLEX
 
 
 @dataclass(slots=True, eq=False)
-class RowSpan:
+class DecodeSpan:
     """KV positions ``[start, end)`` one decoding request computes in one step.
 
     Attributes:
-        live: The row.
+        live: The request.
         start: KV length before the step.
         end: KV length after it.
     """
 
-    live: LiveRow
+    live: LiveRequest
     start: int
     end: int
     decode: ClassVar[bool] = True
@@ -254,17 +255,17 @@ class ChunkSpan:
     """KV positions ``[start, end)`` of a prompt one step computes.
 
     Attributes:
-        live: The row.
+        live: The request.
         start: KV length before the step.
         end: KV length after it.
-        fresh: The step gave the row its slot.
+        fresh: The step gave the request its slot.
         middle: A chunk that is not the last one: its sampled token is thrown away.
         cached_tokens: SGLang's prefix-hit statistic before the step, restored on undo.
         already_computed: Likewise.
         breakdown_computed: Likewise.
     """
 
-    live: LiveRow
+    live: LiveRequest
     start: int
     end: int
     fresh: bool
@@ -294,13 +295,13 @@ class LaunchedStep:
         flag_to_stop_s: Time from the stop word to the stop.
         online_gap_s: Longest gap between two tokens of an online request that it gave one.
         dropped: Batch positions whose work was undone.
-        lives: All rows, in batch order.
+        lives: All requests, in batch order.
     """
 
     plan: StepPlan
     batch: Any
     chunks: list[ChunkSpan]
-    decodes: list[LiveRow]
+    decodes: list[LiveRequest]
     ends: list[int]
     started_at_s: float = 0.0
     measure: Callable[[], float] = float
@@ -309,20 +310,20 @@ class LaunchedStep:
     flag_to_stop_s: float = 0.0
     online_gap_s: float = 0.0
     dropped: set[int] = field(default_factory=set)
-    lives: list[LiveRow] = field(init=False)
-    _spans: list[RowSpan | ChunkSpan] | None = None
+    lives: list[LiveRequest] = field(init=False)
+    _spans: list[DecodeSpan | ChunkSpan] | None = None
     _offline_positions: list[int] | None = None
 
     def __post_init__(self) -> None:
-        """Put the rows in batch order."""
+        """Put the requests in batch order."""
         self.lives = [*[span.live for span in self.chunks], *self.decodes]
 
     @property
-    def spans(self) -> list[RowSpan | ChunkSpan]:
-        """One per row; made when first asked for, since few steps are stopped."""
+    def spans(self) -> list[DecodeSpan | ChunkSpan]:
+        """One per request; made when first asked for, since few steps are stopped."""
         if self._spans is None:
             starts = [end - 1 for end in self.ends]
-            self._spans = [*self.chunks, *map(RowSpan, self.decodes, starts, self.ends)]
+            self._spans = [*self.chunks, *map(DecodeSpan, self.decodes, starts, self.ends)]
         return self._spans
 
     @property
@@ -358,7 +359,7 @@ class LaunchedStep:
 
     def flex_tokens(self) -> int:
         """Tokens computed and kept for flex requests."""
-        flex = [i for i in self.offline_positions if self.lives[i].row.request_class == FLEX]
+        flex = [i for i in self.offline_positions if self.lives[i].request.request_class == FLEX]
         num_chunks = len(self.chunks)
         return sum(
             self.chunks[i].end - self.chunks[i].start if i < num_chunks else 1

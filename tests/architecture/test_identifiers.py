@@ -1,0 +1,79 @@
+"""Identifiers keep to the glossary, as pages do: a row is a line of a batch, never a request.
+
+The rooms of the engine speak of requests. What else is called a row there has a reason below.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).parents[2]
+ROOMS: Final = ("engine_adapter/scheduling", "engine_adapter/sglang", "lab")
+NOT_USED: Final = {
+    "row": "request",
+    "rows": "requests",
+    "prefetch": "restore",
+    "prefetches": "restores",
+    "prefetching": "restoring",
+    "swap": "retract, restore",
+    "iteration": "step",
+}
+"""Words of the glossary's last table that code has used for other things, and what to say."""
+
+ELSEWHERE: Final = {
+    "engine_adapter/sglang/safepoints.py": "rows of tensors, cut out between two layers",
+    "lab/emulated/model_runner.py": "rows of tensors",
+    "lab/simulator/sizing.py": "rows of the batch that is planned for",
+    "lab/workload/lengths.py": "rows of a table in a file",
+    "lab/workload/report.py": "rows of a table in a file",
+}
+NAMES: Final = {
+    "decode_row_steps": "a field of stored profiles",
+    "VllmSwap": "vLLM's own word for what its policy does",
+}
+
+
+def _parts(name: str) -> Iterator[str]:
+    for part in re.split(r"_+|(?<=[a-z])(?=[A-Z])", name):
+        if part:
+            yield part.lower()
+
+
+def _wrong_names(path: Path) -> dict[str, str]:
+    source = io.StringIO(path.read_text("utf-8"))
+    names = {one.string for one in tokenize.generate_tokens(source.readline) if one.type == 1}
+    return {
+        name: NOT_USED[part]
+        for name in names - NAMES.keys()
+        for part in _parts(name)
+        if part in NOT_USED
+    }
+
+
+def _files() -> Iterator[str]:
+    for room in ROOMS:
+        for path in sorted((ROOT / room).rglob("*.py")):
+            yield str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("file", [file for file in _files() if file not in ELSEWHERE])
+def test_an_identifier_uses_the_word_of_the_glossary(file: str) -> None:
+    assert _wrong_names(ROOT / file) == {}
+
+
+@pytest.mark.parametrize("file", ELSEWHERE)
+def test_an_exception_is_still_one(file: str) -> None:
+    assert _wrong_names(ROOT / file), "take it off the list"
+
+
+def test_what_is_looked_for_would_be_found(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("RequestRow = num_rows = None\ngrow = narrow = row_of = 1\n")
+    found = _wrong_names(tmp_path / "a.py")
+    assert found.keys() == {"RequestRow", "num_rows", "row_of"}
