@@ -16,6 +16,8 @@ from typing import Any, Final
 
 import orjson
 
+from api.json_output import one_line
+
 _USAGE: Final = b',"usage":'
 _EMPTY: Final = b'""'
 
@@ -61,7 +63,7 @@ class TextShape:
         if b"\\" in literal:
             return None
         self._event = event
-        return b"" if literal == _EMPTY else literal
+        return b"" if literal == _EMPTY else one_line(literal)
 
     def take_usage(self) -> Mapping[str, Any] | None:
         """What the last event of this shape said of usage, told once; none if nothing new."""

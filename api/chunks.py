@@ -25,6 +25,7 @@ import orjson
 from api.chunk_shape import TextShape
 from api.engine_errors import aborted, from_stream_error
 from api.errors import ApiError, EngineUnavailable, error_body
+from api.json_output import dump
 from api.replies import (
     EngineAborted,
     chat_logprobs,
@@ -49,7 +50,7 @@ class StreamFailed(Exception):
 
 def event_of(body: Any) -> bytes:
     """One server-sent event (contract row S-02: JSON has no raw newline)."""
-    return b"data: " + orjson.dumps(body) + b"\n\n"
+    return b"data: " + dump(body) + b"\n\n"
 
 
 def error_event(error: ApiError) -> bytes:
@@ -85,7 +86,7 @@ class StreamHead:
         }
         if service_tier is not None:
             head["service_tier"] = service_tier
-        opened = b"data: " + orjson.dumps(head)[:-1]
+        opened = b"data: " + dump(head)[:-1]
         self.chat = chat
         self.offer = offer
         self.schema_param = schema_param
@@ -98,7 +99,7 @@ class StreamHead:
 
     def usage_chunk(self, usage: TokenUsage) -> bytes:
         """The extra chunk before `[DONE]`."""
-        return self.usage_head + orjson.dumps(usage.as_wire()) + b"}\n\n"
+        return self.usage_head + dump(usage.as_wire()) + b"}\n\n"
 
 
 class ChunkWriter:
@@ -190,7 +191,7 @@ class ChunkWriter:
         if logprobs is None and not delta.get("tool_calls") and not delta.get("reasoning_content"):
             if text:
                 self.num_texts += 1
-                out += self._text + orjson.dumps(text) + self._end
+                out += self._text + dump(text) + self._end
                 if finish is None and self._calls is None:
                     self._shape.learn(event, text)
         else:
@@ -210,17 +211,17 @@ class ChunkWriter:
             if not text:
                 return b""
             self._shape.learn(event, text)
-            return self._text + orjson.dumps(text) + self._end
+            return self._text + dump(text) + self._end
         self.finished = finish is not None
         numbered = completion_logprobs(logprobs, self._num_chars)
         if numbered is not None:
             self._num_chars += sum(map(len, numbered["tokens"]))
         rest = {"text": text, "logprobs": numbered, "finish_reason": finish}
-        return self._begin + b"," + orjson.dumps(rest)[1:-1] + self._head.end
+        return self._begin + b"," + dump(rest)[1:-1] + self._head.end
 
     def _chunk(self, delta: Any, logprobs: Any = None, finish: str | None = None) -> bytes:
         rest = {"delta": delta, "logprobs": logprobs, "finish_reason": finish}
-        return self._begin + b"," + orjson.dumps(rest)[1:-1] + self._head.end
+        return self._begin + b"," + dump(rest)[1:-1] + self._head.end
 
 
 def _delta_of(delta: Mapping[str, Any]) -> dict[str, Any]:

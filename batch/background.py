@@ -20,6 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.batch_errors import TooManyResponses
 from api.errors import InvalidRequest, RateLimited
+from api.json_output import dump
 from api.responses.items import Item, item_id, packed
 from api.responses.resource import RESPONSE_PREFIX
 from batch.files import FileStore
@@ -77,7 +78,7 @@ class Line:
         own = {name: value for name, value in body.items() if name not in _OWN}
         made = {**own, "input": list(context)}
         line = {"custom_id": "response", "method": "POST", "url": RESPONSES_PATH, "body": made}
-        return cls(model, orjson.dumps(line), prompt_tokens(RESPONSES_PATH, made))
+        return cls(model, dump(line), prompt_tokens(RESPONSES_PATH, made))
 
 
 async def put_line(line: Line, file_store: FileStore, known: Arrivals) -> File:
@@ -174,7 +175,7 @@ async def cancel(session: AsyncSession, stored: StoredResponse) -> str | None:
             return None
         ended = "completed" if status in ("queued", "in_progress") else status
         raise InvalidRequest(f"A response that is {ended} cannot be cancelled.")
-    stored.body = orjson.dumps({**body, "status": "cancelled"})
+    stored.body = dump({**body, "status": "cancelled"})
     await session.flush()
     return batch_id
 
@@ -195,7 +196,7 @@ async def deliver(session: AsyncSession, batch: Batch, target: BatchStatus) -> b
     if stored is None or target is BatchStatus.CANCELLED:
         return True
     body = orjson.loads(stored.body) | _ending(orjson.loads(found[0].line), stored.id)
-    stored.body = orjson.dumps(body)
+    stored.body = dump(body)
     stored.item_ids = [*stored.item_ids, *(item["id"] for item in body["output"])]
     await session.flush()
     if body["conversation"] is not None and body["status"] != "failed":

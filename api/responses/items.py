@@ -15,10 +15,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-import orjson
-
 from api import images, rules
 from api.errors import InvalidRequest
+from api.json_output import dump
 from api.responses.tools import SKIPPED_ITEMS, flat_name
 
 Item = dict[str, Any]
@@ -156,7 +155,7 @@ _PREFIXES: Final = {
 
 def packed(items: Iterable[Item]) -> list[tuple[str, bytes]]:
     """Items as conversations keep them, each an id and its JSON; an id cannot hold NUL there."""
-    return [(item["id"].replace("\0", ""), orjson.dumps(item)) for item in items]
+    return [(item["id"].replace("\0", ""), dump(item)) for item in items]
 
 
 def item_id(kind: str, of: str, place: str) -> str:

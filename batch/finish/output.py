@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-import orjson
+from api.json_output import dump
 
 EXPIRED_CODE: Final = "batch_expired"
 EXPIRED_MESSAGE: Final = "This request could not be executed before the completion window expired."
@@ -78,6 +78,6 @@ def _line(
     response: Mapping[str, Any] | None,
     error: Mapping[str, Any] | None,
 ) -> bytes:
-    return orjson.dumps(
+    return dump(
         {"id": line_id(row_id), "custom_id": custom_id, "response": response, "error": error}
     )

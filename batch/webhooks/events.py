@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-import orjson
-
+from api.json_output import dump
 from batch.states import TERMINAL_BATCH, BatchStatus
 from store.types import new_id
 
@@ -29,7 +28,7 @@ def new_event_id() -> str:
 
 def body_of(event_id: str, event_type: str, batch_id: str, event_at: datetime) -> bytes:
     """What is sent: thin, as the API's own; the receiver fetches the batch if it wants more."""
-    return orjson.dumps(
+    return dump(
         {
             "id": event_id,
             "object": "event",

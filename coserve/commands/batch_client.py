@@ -146,9 +146,9 @@ class BatchClient:
                 if reply.is_error:
                     reply.read()
                     raise _refusal(reply)
-                for line in reply.iter_lines():
-                    if line.startswith("data: ") and line != "data: [DONE]":
-                        chunk: dict[str, Any] = json.loads(line.removeprefix("data: "))
+                for line in _lines(reply.iter_bytes()):
+                    if line.startswith(b"data: ") and line != b"data: [DONE]":
+                        chunk: dict[str, Any] = json.loads(line.removeprefix(b"data: "))
                         if "error" in chunk:
                             raise ServiceError(str(chunk["error"]["message"]))
                         yield chunk
@@ -185,6 +185,15 @@ class BatchClient:
         if reply.is_error:
             raise _refusal(reply)
         return reply
+
+
+def _lines(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """Lines that end at newlines alone: an answer may hold what Unicode calls ends of a line."""
+    rest = b""
+    for piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        yield from lines
+    yield rest
 
 
 def find_base_url(given: str | None) -> str:

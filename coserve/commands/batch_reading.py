@@ -160,7 +160,7 @@ def _lines(
             time.sleep(POLL_S)
             continue
         num_failures = 0
-        yield from content.splitlines()
+        yield from content.removesuffix(b"\n").split(b"\n") if content else ()
         if complete:
             return
         if following == offset:

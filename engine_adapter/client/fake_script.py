@@ -20,6 +20,7 @@ it answers as SGLang without a tool-call parser does: a list of calls, as text.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,7 @@ from typing import Any
 from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH
 
 DEFAULT_TOKENS = 8
+_WORD = re.compile(r"[^ \t\r\n]+")  # other blanks belong to a word: answers may hold any
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ def prompt_text(path: str, body: Mapping[str, Any]) -> str:
 def script_for(path: str, body: Mapping[str, Any], token_s: float) -> Script:
     """The answer to a request."""
     prompt = prompt_text(path, body)
-    words = prompt.split()
+    words = _WORD.findall(prompt)
     orders = dict(
         word.removeprefix("fake:").split("=", 1)
         for word in words

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from html import escape
+from typing import Final
 
 from fastapi import APIRouter, Request
 from sqlalchemy.exc import SQLAlchemyError
@@ -32,6 +34,7 @@ router = APIRouter()
 
 FILTERS = tuple(one.name for one in fields(BatchFilter))
 TICK_S = 1.0
+_LINE_END: Final = re.compile(r"\r\n|\r|\n")  # as browsers split a stream
 SIGN_OF_LIFE_S = 15.0
 RECHECK_S = 3.0
 """How often a stream looks whether its session is still good."""
@@ -81,7 +84,7 @@ def partial(element_id: str, html: str, *, swap: str = "outerMorph") -> str:
 def message(data: str, event: str | None = None) -> bytes:
     """One server-sent event."""
     name = f"event: {event}\n" if event else ""
-    body = "".join(f"data: {line}\n" for line in data.splitlines() or [""])
+    body = "".join(f"data: {line}\n" for line in _LINE_END.split(data))
     return f"{name}{body}\n".encode()
 
 

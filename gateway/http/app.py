@@ -14,6 +14,7 @@ from batch.intake.dry_run import DryRuns
 from gateway.dashboard.app import make_dashboard
 from gateway.http.direct_route import DirectRoute
 from gateway.http.error_handlers import install_error_handlers
+from gateway.http.json_response import JsonResponse
 from gateway.http.middleware.access_log import AccessLog, AccessLogMiddleware
 from gateway.http.middleware.body_limit import BodyLimitMiddleware, BodyLimits
 from gateway.http.middleware.boundary import BoundaryMiddleware
@@ -115,6 +116,7 @@ def create_app(settings: GatewaySettings | None = None) -> FastAPI:
         redirect_slashes=False,
         docs_url=None,
         redoc_url=None,
+        default_response_class=JsonResponse,
         # None of it is offered, and asking whether it is wanted costs every request.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )

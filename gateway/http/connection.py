@@ -26,7 +26,6 @@ from http import HTTPStatus
 from math import inf
 from typing import Any, ClassVar, Final, cast
 
-import orjson
 from uvicorn.protocols.http.httptools_impl import (
     STATUS_LINE,
     HttpToolsProtocol,
@@ -42,6 +41,7 @@ from api.errors import (
     TargetTooLong,
     error_body,
 )
+from api.json_output import dump
 from gateway.http.disconnect import WHEN_GONE
 from gateway.http.per_address_limits import ConnectionCount
 from gateway.http.transport import ANSWER, HeadWithBody, RawHeaders
@@ -317,7 +317,7 @@ def sweep(connections: Iterable[Any], now: float) -> None:
 
 def _response(error: ApiError) -> bytes:
     """An error as the bytes of a whole response, for a request that never reached the app."""
-    body = orjson.dumps(error_body(error))
+    body = dump(error_body(error))
     headers = {
         "content-type": "application/json",
         "content-length": str(len(body)),

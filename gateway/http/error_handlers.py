@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import cast
 
-import orjson
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from sqlalchemy.exc import InterfaceError, OperationalError
@@ -23,6 +22,7 @@ from api.errors import (
     PermissionDenied,
     error_body,
 )
+from api.json_output import dump
 from api.refused_fields import unknown_field
 from batch.storage import FILES
 from gateway.http.unknown_urls import unknown_url, why_not_allowed
@@ -34,7 +34,7 @@ JSON = "application/json"
 def error_response(error: ApiError) -> Response:
     """The response an error stands for."""
     return Response(
-        orjson.dumps(error_body(error)),
+        dump(error_body(error)),
         status_code=error.status,
         headers=error.headers,
         media_type=JSON,

@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
-import orjson
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
+
+from api.json_output import dump
 
 SLICE_S: Final = 0.002
 PIECE_BYTES: Final = 64 * 1024
@@ -74,5 +75,5 @@ def _pieces(items: Sequence[bytes], ids: tuple[str, str] | None, has_more: bool)
         if i:
             pieces[-1] += b","
         pieces[-1] += item
-    pieces[-1] += b"]," + orjson.dumps(tail)[1:]
+    pieces[-1] += b"]," + dump(tail)[1:]
     return [bytes(piece) for piece in pieces]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import orjson
 from starlette.responses import Response
 
 from api.errors import ApiError, EngineUnavailable
+from api.json_output import dump
 from api.replies import reply_body
 from api.usage import TokenUsage
 from engine_adapter.client.base import EMBEDDINGS_PATH, EngineCall, EngineClient, EngineReply
@@ -47,7 +47,7 @@ async def answer(admitted: Admitted, client: EngineClient, created: int) -> Resp
 def _told(admitted: Admitted, body: dict[str, Any]) -> Response:
     if admitted.service_tier is not None:
         body["service_tier"] = admitted.service_tier
-    return Response(orjson.dumps(body), media_type=JSON)
+    return Response(dump(body), media_type=JSON)
 
 
 async def _all(admitted: Admitted, client: EngineClient) -> list[EngineReply]:
@@ -87,13 +87,13 @@ async def _one(client: EngineClient, call: EngineCall) -> EngineReply:
 def _embeddings(reply: EngineReply) -> Response:
     if not reply.ok:
         return failed(reply)
-    return Response(orjson.dumps(reply.body), media_type=JSON)
+    return Response(dump(reply.body), media_type=JSON)
 
 
 def failed(reply: EngineReply) -> Response:
     """The response to a call that the engine did not answer."""
     return Response(
-        orjson.dumps(reply.body),
+        dump(reply.body),
         status_code=reply.status_code,
         headers=dict(reply.headers),
         media_type=JSON,

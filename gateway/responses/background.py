@@ -15,6 +15,7 @@ from starlette.responses import Response, StreamingResponse
 
 from api.chat_request import check_chat
 from api.errors import ApiError, EngineUnavailable
+from api.json_output import dump
 from api.numbers import check_numbers
 from api.responses.events import event_bytes, retold
 from api.responses.items import messages_of
@@ -70,7 +71,7 @@ async def begin(request: Request, entry: Entry, body: dict[str, Any], shelf: She
     await cast(Queue, state.queue).wake(DISPATCH)
     if body.get("stream"):
         return followed(request, principal, draft.id, first=0, headers=reservation.headers)
-    return Response(orjson.dumps(made), media_type=JSON, headers=reservation.headers)
+    return Response(dump(made), media_type=JSON, headers=reservation.headers)
 
 
 async def _store(
@@ -121,7 +122,7 @@ async def look(session: AsyncSession, project_id: str, response_id: str) -> Seen
         return Seen(stored.body, is_over=True)
     begun = await responses.has_begun(session, project_id, response_id)
     told = {**body, "status": "in_progress" if begun else "queued"}
-    return Seen(orjson.dumps(told), is_over=False)
+    return Seen(dump(told), is_over=False)
 
 
 def followed(

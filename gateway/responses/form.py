@@ -7,10 +7,10 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-import orjson
 from starlette.responses import Response
 
 from api.errors import ApiError, Overloaded
+from api.json_output import dump
 from api.responses.request import renamed, truncates
 from api.responses.resource import ResponseDraft
 from api.responses.writer import ResponseWriter
@@ -45,7 +45,7 @@ class ResponseForm:
         if not reply.ok:
             return failed(replace(reply, body=response))
         await self._keep(response)
-        return Response(orjson.dumps(response), media_type=JSON)
+        return Response(dump(response), media_type=JSON)
 
     def streamed(self, admitted: Admitted, created: int) -> StreamForm:
         """Typed events."""

@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.batch_shapes import may_be_id
 from api.errors import InvalidRequest, NotFound, Overloaded
+from api.json_output import dump
 from api.responses.items import Item, is_reference, listed, packed
 from api.responses.request import conversation_id
 from api.responses.resource import TERMINAL
@@ -63,7 +64,7 @@ class Shelf:
         if body.get("store") is not False or named is not None:
             # The answer to come is never refused, whatever its size: only a next one is.
             async with self._database.unit_of_work() as session:
-                await check_storage(session, self._project_id, len(orjson.dumps(own)))
+                await check_storage(session, self._project_id, len(dump(own)))
         if previous is None and named is None and not any(map(is_reference, own)):
             return Context((), own)
         async with self._database.snapshot() as session:
@@ -196,7 +197,7 @@ def _row(own: Sequence[Item], response: Mapping[str, Any]) -> NewResponse:
     return NewResponse(
         id=response["id"],
         previous_response_id=response["previous_response_id"],
-        body=orjson.dumps(response),
-        input_items=orjson.dumps(own),
+        body=dump(response),
+        input_items=dump(own),
         item_ids=[one for one in ids if "\0" not in one],
     )

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Annotated, Final, cast
 
-import orjson
 from fastapi import APIRouter, Header, Query, Request
 from starlette.responses import Response, StreamingResponse
 
 from api.batch_errors import BatchNotFound
 from api.batch_shapes import may_be_id
 from api.errors import InvalidRequest
+from api.json_output import dump
 from batch.finish import result_feed
 from batch.finish.result_feed import MAX_PAGE_LINES, ResultKind, ResultPage
 from gateway.auth.keys import KeyRing
@@ -122,7 +122,7 @@ async def _events(pages: AsyncIterator[ResultPage], clock: Clock) -> AsyncIterat
             yield b": keep-alive\n\n"
         if page.complete:
             end = {"status": page.status, "next_offset": page.next_offset}
-            yield b"id: %d\nevent: done\ndata: %s\n\n" % (page.next_offset, orjson.dumps(end))
+            yield b"id: %d\nevent: done\ndata: %s\n\n" % (page.next_offset, dump(end))
 
 
 def _check_id(batch_id: str) -> None:

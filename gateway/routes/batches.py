@@ -9,6 +9,7 @@ from fastapi import APIRouter, Header, Query
 
 from api.batch_errors import BatchNotFound
 from api.batch_shapes import BatchList, BatchObject, CreateBatch, may_be_id
+from api.json_output import dump
 from batch.finish import cancel
 from batch.intake import idempotency
 from batch.queue import STAGES
@@ -86,7 +87,7 @@ async def list_batches(
                 # Errors may be long and are JSON already: one batch's at a time, never parsed.
                 errors = await batches.errors_json(session, principal.project_id, one.id)
                 told["errors"] = errors and {"object": "list", "data": orjson.Fragment(errors)}
-            made += await dumped([told], orjson.dumps)
+            made += await dumped([told], dump)
     ids = (found[0].id, found[:limit][-1].id) if found else None
     return ListResponse(made, ids, has_more=len(found) > limit)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-import orjson
 from fastapi import APIRouter, Header, Query, Request
 from starlette.requests import ClientDisconnect
 from starlette.responses import StreamingResponse
@@ -12,6 +11,7 @@ from starlette.responses import StreamingResponse
 from api.batch_errors import FileNotFound, FileTooLarge, InvalidUpload
 from api.batch_shapes import FileDeleted, FileList, FileObject, may_be_id
 from api.errors import ApiError
+from api.json_output import dump
 from batch.files import ByteRange, parts
 from batch.files.parts import check_there, stream_file
 from batch.finish import collect
@@ -138,7 +138,7 @@ async def list_files(
 
 
 def _dump(file: File) -> bytes:
-    return orjson.dumps(FileObject.of(file).model_dump())
+    return dump(FileObject.of(file).model_dump())
 
 
 @router.get("/files/{file_id}")

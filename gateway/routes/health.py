@@ -17,10 +17,11 @@ from typing import Any
 from fastapi import APIRouter, Request
 from redis.exceptions import RedisError
 from sqlalchemy.exc import SQLAlchemyError
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 
 from engine_adapter.client.pool import EnginePool
 from gateway.dependencies import DatabaseDep, EnginesDep, RegistryDep, StorageDep
+from gateway.http.json_response import JsonResponse
 from store.repositories import overdue
 from store.repositories import stage as stages
 from store.session import Database
@@ -38,7 +39,7 @@ async def front(request: Request) -> Response:
     """A browser is led to the dashboard, whatever else asks is told where things are."""
     if "text/html" in request.headers.get("accept", ""):
         return RedirectResponse("/admin/", 303)
-    return JSONResponse(
+    return JsonResponse(
         {
             "name": "coserve",
             "version": version("coserve"),
@@ -66,7 +67,7 @@ async def service_version(request: Request) -> dict[str, str]:
 
 
 @router.get("/readyz")
-async def readyz(request: Request, engines: EnginesDep, storage: StorageDep) -> JSONResponse:
+async def readyz(request: Request, engines: EnginesDep, storage: StorageDep) -> JsonResponse:
     """Whether this gateway should get requests: not while it stops, nor before it asked around."""
     status = "ready"
     if getattr(request.app.state, "stopping", False):
@@ -77,7 +78,7 @@ async def readyz(request: Request, engines: EnginesDep, storage: StorageDep) -> 
     if full := storage.full:
         # Said, and no reason to stay away: chat needs no room, and every gateway has the same.
         body["storage_full"] = full
-    return JSONResponse(body, status_code=200 if status == "ready" else 503)
+    return JsonResponse(body, status_code=200 if status == "ready" else 503)
 
 
 @router.get("/statusz")
@@ -87,7 +88,7 @@ async def statusz(
     engines: EnginesDep,
     registry: RegistryDep,
     storage: StorageDep,
-) -> JSONResponse:
+) -> JsonResponse:
     """Whether database, broker and engine answer, each with a reason; 200 if all do, else 503.
 
     `degraded` with 200: all answer, and batches have waited too long for a worker, a disk is full,
@@ -131,7 +132,7 @@ async def statusz(
     if late.done() and (overdue_now := late.result()):
         # Said, and no reason for 503: nobody's request suffers.
         body["collection_overdue"] = overdue_now
-    return JSONResponse(body, status_code=200 if answers else 503)
+    return JsonResponse(body, status_code=200 if answers else 503)
 
 
 async def _why_stages_wait(database: Database) -> str:
