@@ -19,7 +19,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +27,9 @@ from typing import Final
 
 import aiohttp
 
-from engine_adapter.client.engine_address import EngineAddress, NotAnAddress
+from engine_adapter.client.engine_address import EngineAddress, NotAnAddress, addresses
 from engine_adapter.client.engine_facts import read_live
+from service.loops import Loops
 
 BEAT_S: Final = 3.0
 LOOK_S: Final = 0.25
@@ -73,11 +74,10 @@ class RegistrationSettings:
         Raises:
             ValueError: Something is missing; one sentence.
         """
-        gateways = tuple(
-            part.strip().rstrip("/")
-            for part in environ.get("COSERVE_REGISTER_URLS", "").split(",")
-            if part.strip()
-        )
+        try:
+            gateways = addresses(environ.get("COSERVE_REGISTER_URLS", ""))
+        except NotAnAddress as error:
+            raise ValueError(f"COSERVE_REGISTER_URLS: {error}.") from None
         url, token = environ.get("COSERVE_ENGINE_URL", ""), environ.get("COSERVE_ENGINE_TOKEN", "")
         if not token and (file := environ.get("COSERVE_ENGINE_TOKEN_FILE")):
             token = Path(file).read_text().strip()
@@ -103,6 +103,7 @@ class Registration:
     def __init__(self, settings: RegistrationSettings, session: aiohttp.ClientSession) -> None:
         self._settings = settings
         self._session = session
+        self._has_arrived = False
 
     async def say(self, state: str) -> bool:
         """Tell the first gateway that listens; whether one did."""
@@ -128,13 +129,12 @@ class Registration:
         return None
 
     async def beat(self) -> None:
-        """Arrive once the engine answers, then beat, until cancelled."""
-        await self._until(lambda num: num is not None)
-        state = "arrived"
-        while True:
-            if await self.say(state):
-                state = "here"
-            await asyncio.sleep(BEAT_S)
+        """Say once that the engine is there; the first time after it answers."""
+        if not self._has_arrived:
+            await self._until(lambda num: num is not None)
+            self._has_arrived = await self.say("arrived")
+        else:
+            await self.say("here")
 
     async def drain(self) -> None:
         """Get nothing new, and wait until nothing is left or the time is up."""
@@ -166,20 +166,28 @@ async def run(command: Sequence[str], settings: RegistrationSettings) -> int:
         engine = await asyncio.create_subprocess_exec(*command, env=environ, start_new_session=True)
         ended = asyncio.ensure_future(engine.wait())
         stopped = asyncio.ensure_future(stop.wait())
-        beating = asyncio.ensure_future(registration.beat())
-        await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        beating.cancel()
+        async with Loops() as loops:
+            loops.forever("beat", registration.beat, every_s=BEAT_S)
+            await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
         if not ended.done():
-            draining = asyncio.ensure_future(registration.drain())
+            draining = asyncio.ensure_future(_told(registration.drain()))
             await asyncio.wait({ended, draining}, return_when=asyncio.FIRST_COMPLETED)
             draining.cancel()
-        await registration.say("left")
+        await _told(registration.say("left"))
         if ended.done():
             return ended.result()
         engine.terminate()
         await ended
         return 0
+
+
+async def _told(work: Awaitable[object]) -> None:
+    """The engine ends in order, whatever comes of telling gateways so."""
+    try:
+        await work
+    except Exception:
+        logger.exception("the gateways were not told")
 
 
 def main() -> None:

@@ -27,6 +27,7 @@ from gateway.settings import GatewaySettings
 from gateway.storage_watch import StorageWatch
 from gateway.tenants.actor import Actor, api_actor
 from service.clock import Clock
+from service.loops import Loops
 from store.session import Database
 
 
@@ -72,6 +73,10 @@ def _metrics(request: Request) -> Metrics:
 
 def _storage(request: Request) -> StorageWatch:
     return cast(StorageWatch, request.app.state.storage)
+
+
+def _loops(request: Request) -> Loops:
+    return cast(Loops, request.app.state.loops)
 
 
 def _sender(request: Request) -> Sender:
@@ -141,6 +146,7 @@ FileStoreDep = Annotated[FileStore, Depends(_file_store)]
 QueueDep = Annotated[Queue, Depends(_queue)]
 ClockDep = Annotated[Clock, Depends(_clock)]
 StorageDep = Annotated[StorageWatch, Depends(_storage)]
+LoopsDep = Annotated[Loops, Depends(_loops)]
 UsageDep = Annotated[UsageRecorder, Depends(_usage)]
 MetricsDep = Annotated[Metrics, Depends(_metrics)]
 SenderDep = Annotated[Sender, Depends(_sender)]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 
 from fastapi import FastAPI
+from starlette.datastructures import State
 
 from batch.files import make_file_store
 from batch.queue import SEND_LIMIT_S, CeleryQueue
@@ -19,26 +20,32 @@ from engine_adapter.client.pool import EnginePool
 from engine_adapter.client.routed import RoutedEngineClient
 from gateway.auth.keys import KeyRing
 from gateway.auth.usage import UsageRecorder
+from gateway.engines.discovery import LOOK_S as DISCOVERY_S
 from gateway.engines.discovery import EngineDiscovery, KubernetesApi
-from gateway.engines.registry import EngineRegistry
-from gateway.history.recorder import HistoryRecorder
+from gateway.engines.registry import FOLLOW_S, EngineRegistry
+from gateway.history.recorder import PERIOD_S, HistoryRecorder
 from gateway.http.parsing import Parsing
 from gateway.http.per_address_limits import UnknownKeys
 from gateway.limits.assembly import make_limiter
 from gateway.limits.at_once import RequestsAtOnce
 from gateway.limits.endpoints import EndpointRates
 from gateway.limits.leases import LeasedBuckets
+from gateway.limits.limiter import RateLimiter
 from gateway.limits.reached import ReceiverLooks
 from gateway.limits.valkey import ValkeyBuckets
 from gateway.observability.metrics import Metrics
 from gateway.prompts.admission import Admission
 from gateway.prompts.entry import Entrance
+from gateway.prompts.quarantine import LOOK_S as QUARANTINE_S
 from gateway.prompts.quarantine import Quarantine
 from gateway.prompts.serving import PromptParts
+from gateway.replica import LOOK_S as REPLICA_S
 from gateway.replica import Readings
 from gateway.settings import GatewaySettings
+from gateway.storage_watch import LOOK_S as STORAGE_S
 from gateway.storage_watch import StorageWatch
 from service.clock import SystemClock
+from service.loops import Loops
 from store.bounded_connection import ANSWER_LIMIT_S
 from store.session import Database
 
@@ -129,25 +136,17 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         storage = app.state.storage = StorageWatch(database, clock)
         database.met_full = partial(storage.note, DATABASE)
 
-        async with asyncio.TaskGroup() as group:
-            stopping = asyncio.Event()
-            probing = group.create_task(pool.run())
-            settling = [group.create_task(limiter.run()), group.create_task(at_once.run())]
-            following = [
-                group.create_task(registry.follow(pool)),
-                group.create_task(storage.run()),
-                group.create_task(readings.run()),
-                group.create_task(quarantine.run()),
-            ]
+        app.state.history = HistoryRecorder(database, metrics.latency, lambda: pool.members, clock)
+        async with Loops(lambda loop, num: metrics.loop_failures.labels(loop).inc(num)) as loops:
+            app.state.loops = loops
+            pool.watch(loops)
+            loops.forever("engine_list", partial(registry.apply, pool), every_s=FOLLOW_S)
+            loops.forever("quarantine", quarantine.look, every_s=QUARANTINE_S)
+            _begin_loops(loops, app.state)
+            if replica is not None:
+                loops.forever("replica", readings.look, every_s=REPLICA_S)
             if settings.engine_selector:
-                following.append(group.create_task(discovery.run()))
-            history = app.state.history = HistoryRecorder(
-                database, metrics.latency, lambda: pool.members, clock
-            )
-            group.create_task(history.run(stopping))
-            group.create_task(
-                _keep_books(stopping, usage.flush, registry.flush, keys.end_revoked, keys.note_uses)
-            )
+                loops.forever("discovery", discovery.follow, every_s=DISCOVERY_S)
             try:
                 async with AsyncExitStack() as told:
                     if metrics.siblings is not None:
@@ -158,14 +157,29 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
                 # The server cancels what outlives its grace and goes on at once; the engine
                 # must still be told.
                 await admission.drained(_ABORTS_S)
-                for settler in settling:
-                    settler.cancel()
-                await limiter.flush()
-                await at_once.flush()
-                probing.cancel()
-                for follower in following:
-                    follower.cancel()
-                stopping.set()
+
+
+def _begin_loops(loops: Loops, state: State) -> None:
+    """The loops that every gateway has; what stays down makes it not ready (`service.loops`)."""
+    usage: UsageRecorder = state.usage
+    registry: EngineRegistry = state.registry
+    keys: KeyRing = state.keys
+    limiter: RateLimiter = state.limiter
+    at_once: RequestsAtOnce = state.at_once
+    storage: StorageWatch = state.storage
+    history: HistoryRecorder = state.history
+
+    async def write_history() -> None:
+        await history.write(last=loops.stopping.is_set())
+
+    loops.forever("storage", storage.look, every_s=STORAGE_S)
+    loops.until("limits", limiter.flush_gathered, every_s=None, due=limiter.due)
+    loops.until("requests_at_once", at_once.tell, every_s=at_once.beat_s, due=at_once.due)
+    loops.until("usage", usage.flush, every_s=FLUSH_S)
+    loops.until("engine_facts", registry.flush, every_s=FLUSH_S)
+    loops.until("revoked_keys", keys.end_revoked, every_s=FLUSH_S)
+    loops.until("key_uses", keys.note_uses, every_s=FLUSH_S)
+    loops.until("history", write_history, every_s=PERIOD_S)
 
 
 async def _until_asked(pool: EnginePool) -> None:
@@ -177,17 +191,3 @@ async def _until_asked(pool: EnginePool) -> None:
         async with asyncio.timeout(_FIRST_LOOK_S):
             while not pool.asked:  # noqa: ASYNC110 - true of several members
                 await asyncio.sleep(_FIRST_LOOK_S / 100)
-
-
-async def _keep_books(stopping: asyncio.Event, *flushes: Callable[[], Awaitable[object]]) -> None:
-    """Write what has been noted, every second and once at the end.
-
-    It ends by an event and is never cancelled: a write cut in the middle would leave open whether
-    it happened.
-    """
-    while not stopping.is_set():
-        with suppress(TimeoutError):
-            async with asyncio.timeout(FLUSH_S):
-                await stopping.wait()
-        for flush in flushes:
-            await flush()

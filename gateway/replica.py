@@ -10,10 +10,10 @@ from contextlib import AbstractAsyncContextManager
 from typing import Final
 
 from sqlalchemy import text
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from service.clock import Clock
+from store.failures import AWAY
 from store.session import Database
 
 LOOK_S: Final = 1.0
@@ -32,7 +32,7 @@ class Readings:
     Args:
         database: The database itself.
         replica: A copy of it; none: there is no other.
-        clock: Paces the looks.
+        clock: For the age of what was written.
         max_lag_s: What was written so long ago must be in the replica.
     """
 
@@ -56,14 +56,12 @@ class Readings:
         source = self._replica if self.from_replica else None
         return (source or self._database).snapshot()
 
-    async def run(self) -> None:
-        """Look at the replica every second, for ever; returns at once where there is none."""
-        while self._replica is not None:
-            usable = await self._is_near(self._replica)
-            if usable != self.from_replica:
-                logger.warning("lists are read from %s", "the replica" if usable else "the primary")
-            self.from_replica = usable
-            await self._clock.sleep(LOOK_S)
+    async def look(self) -> None:
+        """Look at the replica, if there is one; done every second."""
+        usable = self._replica is not None and await self._is_near(self._replica)
+        if usable != self.from_replica:
+            logger.warning("lists are read from %s", "the replica" if usable else "the primary")
+        self.from_replica = usable
 
     async def _is_near(self, replica: Database) -> bool:
         """Whether it has everything that was written before the longest lag allowed.
@@ -74,7 +72,7 @@ class Readings:
         try:
             async with self._database.unit_of_work() as session:
                 self._written.append((now_s, await session.scalar(_WRITTEN) or "0/0"))
-        except (SQLAlchemyError, OSError):
+        except AWAY:
             pass
         while len(self._written) > 1 and self._written[1][0] <= now_s - self.max_lag_s:
             self._written.popleft()
@@ -84,5 +82,5 @@ class Readings:
             # A standby begins only transactions that read.
             async with replica.snapshot() as session:
                 return bool(await session.scalar(_HAS, {"written": self._written[0][1]}))
-        except (SQLAlchemyError, OSError):
+        except AWAY:
             return False

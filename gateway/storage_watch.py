@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from sqlalchemy.exc import SQLAlchemyError
-
 from batch.storage import note_full
 from service.clock import Clock
+from store.failures import AWAY
 from store.repositories import full_store
 from store.repositories.full_store import SHOWN_S
 from store.session import Database
@@ -44,12 +43,6 @@ class StorageWatch:
         try:
             async with self._database.unit_of_work() as session:
                 self._told = await full_store.full(session)
-        except (SQLAlchemyError, OSError):
+        except AWAY:
             # Away, which is another matter; what was told last is not true for ever.
             self._told = set()
-
-    async def run(self) -> None:
-        """Look every `LOOK_S` until cancelled."""
-        while True:
-            await self.look()
-            await self._clock.sleep(LOOK_S)

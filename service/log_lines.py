@@ -25,7 +25,7 @@ from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Any, Final, TextIO
 
-OURS: Final = ("gateway", "batch", "store", "engine_adapter", "coserve")
+OURS: Final = ("gateway", "batch", "store", "engine_adapter", "coserve", "service")
 MAX_MESSAGE_CHARS: Final = 2000
 MAX_FRAMES: Final = 30
 MAX_CAUSES: Final = 4

@@ -10,9 +10,12 @@ from __future__ import annotations
 from typing import Final
 
 import psycopg
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as NoConnectionFree
 
 DISK_FULL: Final = "53100"
+AWAY: Final = (OperationalError, InterfaceError, NoConnectionFree, OSError)
+"""What a transaction raises while the server, the way to it or a free connection is missing."""
 DATABASE_ERRORS: Final = (DBAPIError, psycopg.Error)
 """What a statement raises: SQLAlchemy's errors, and of a COPY the driver's own."""
 _REFUSED_CLASSES: Final = ("22", "54", "XX")

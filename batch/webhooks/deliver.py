@@ -17,12 +17,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from sqlalchemy.exc import InterfaceError, OperationalError
-
 from batch.removal import Budget, forget
 from batch.webhooks.events import body_of
 from batch.webhooks.schedule import RetrySchedule
 from batch.webhooks.sender import Attempt, Sender
+from store.failures import AWAY
 from store.repositories import file as files
 from store.repositories import webhook_delivery as deliveries
 from store.repositories import webhook_endpoint as endpoints
@@ -154,17 +153,24 @@ class _Deliverer:
             )
 
     async def _attempt(self, claimed: ClaimedDelivery) -> None:
-        attempt = await self._sender.post(
-            claimed.url,
-            webhook_id=claimed.id,
-            body=body_of(claimed.event_id, claimed.event_type, claimed.batch_id, claimed.event_at),
-            keys=claimed.keys,
-        )
+        """Post one and settle it; what goes wrong is its own.
+
+        Its lease runs out then, and it is made again: once too often, never too seldom.
+        """
         try:
+            attempt = await self._sender.post(
+                claimed.url,
+                webhook_id=claimed.id,
+                body=body_of(
+                    claimed.event_id, claimed.event_type, claimed.batch_id, claimed.event_at
+                ),
+                keys=claimed.keys,
+            )
             await self._settle(claimed, attempt)
-        except (OperationalError, InterfaceError) as away:
-            # The lease runs out and the delivery is made again: once too often, never too seldom.
-            logger.warning("outcome of %s not written: %s", claimed.id, type(away.orig).__name__)
+        except AWAY as away:
+            logger.warning("outcome of %s not written: %s", claimed.id, type(away).__name__)
+        except Exception:
+            logger.exception("delivery %s failed", claimed.id)
 
     async def _settle(self, claimed: ClaimedDelivery, attempt: Attempt) -> None:
         schedule = self._limits.schedule

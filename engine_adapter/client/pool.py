@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from api.errors import EngineUnavailable
@@ -23,9 +24,11 @@ from api.numbers import UNKNOWN, ModelSizes
 from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH, EngineClient, EngineFacts
 from engine_adapter.client.request_class import RequestClass, word_of
 from engine_adapter.client.routing import PrefixRouting, prompt_of
+from service.loops import Loops
 
 PROBE_UP_S = 5.0
 PROBE_DOWN_S = 0.5
+NOT_UNDERSTOOD = "It answers what the gateway does not understand; the gateway's log has the error."
 SLOW_PROBES = 3
 """Probes in a row that may time out before an engine counts as down."""
 
@@ -103,7 +106,7 @@ class ModelInfo:
 
 
 class EnginePool:
-    """A set of engines; `run` keeps their state fresh.
+    """A set of engines; `watch` keeps their state fresh.
 
     Attributes:
         members: The engines in use, draining ones included.
@@ -124,7 +127,7 @@ class EnginePool:
         self._known: dict[str, EngineFacts] = {}
         self._leaving: list[Member] = []
         self._num_picks = 0
-        self._group: asyncio.TaskGroup | None = None
+        self._loops: Loops | None = None
         self._watchers: dict[str, asyncio.Task[None]] = {}
 
     @property
@@ -278,14 +281,13 @@ class EnginePool:
             member.in_flight -= 1
             route.note_token()
 
-    async def run(self) -> None:
-        """Probe every engine for ever."""
-        async with asyncio.TaskGroup() as self._group:
-            for member in self.members:
-                self._watch_in_background(member)
-            if self._router is not None:
-                self._group.create_task(self._try_again(self._router))
-            await asyncio.Event().wait()  # members come and go until this is cancelled
+    def watch(self, loops: Loops) -> None:
+        """Probe every engine, those that come later too, each in a loop of its own."""
+        self._loops = loops
+        for member in self.members:
+            self._watch_in_background(member)
+        if self._router is not None:
+            loops.forever("router", partial(self._try_again, self._router), vital=False)
 
     async def probe(self) -> None:
         """Probe every engine once."""
@@ -300,26 +302,31 @@ class EnginePool:
     @staticmethod
     async def _try_again(router: Member) -> None:
         """A router that was lost is left out for a while: engines are asked without it."""
-        while True:
-            await router.ejected.wait()
-            await asyncio.sleep(PROBE_UP_S)
-            router.ejected.clear()
-            router.up = True
+        await router.ejected.wait()
+        await asyncio.sleep(PROBE_UP_S)
+        router.ejected.clear()
+        router.up = True
 
     def _watch_in_background(self, member: Member) -> None:
-        if self._group is not None:
-            self._watchers[member.url] = self._group.create_task(self._watch(member))
+        if self._loops is not None:
+            # While one cannot be watched its engine is not used; the others serve.
+            turn = partial(self._watch, member)
+            self._watchers[member.url] = self._loops.forever("engine", turn, vital=False)
 
     async def _watch(self, member: Member) -> None:
-        while True:
+        try:
             await self._probe(member)
-            if not member.up:
-                await asyncio.sleep(PROBE_DOWN_S)
-                continue
-            with suppress(TimeoutError):
-                async with asyncio.timeout(PROBE_UP_S):
-                    await member.ejected.wait()
-                await asyncio.sleep(PROBE_DOWN_S)
+        except Exception:
+            member.asked = True
+            self._eject(member, EngineUnavailable(NOT_UNDERSTOOD))
+            raise
+        if not member.up:
+            await asyncio.sleep(PROBE_DOWN_S)
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PROBE_UP_S):
+                await member.ejected.wait()
+            await asyncio.sleep(PROBE_DOWN_S)
 
     async def _probe(self, member: Member) -> None:
         try:

@@ -7,7 +7,7 @@ neither the cache nor the database's connections with wrong keys.
 While the database is away, a key that was found usable goes on being so for `stale_s`, with the
 project and the limits it had; one that was found to have ended stays ended (decision 0113).
 
-What is in flight when its key ends is ended too, within two periods of the loop in
+What is in flight when its key ends is ended too, within two turns of the loop in
 `gateway.lifespan` (decision 0053): a stolen key must not go on drinking from an open stream.
 """
 
@@ -27,6 +27,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from api.errors import AuthenticationFailed
 from gateway.auth.principal import Principal
 from gateway.http.per_address_limits import TrustedProxies, UnknownKeys
+from store.failures import AWAY
 from store.repositories import key as keys
 from store.session import Database
 
@@ -165,7 +166,7 @@ class KeyRing:
         try:
             async with self._database.unit_of_work() as session:
                 ended = await keys.unusable(session, list(self._open))
-        except (SQLAlchemyError, OSError):
+        except AWAY:
             return  # asked again in a second
         for key_hash, kept in list(self._usable.items()) if ended else ():
             if kept.principal.key_id in ended:
@@ -183,7 +184,7 @@ class KeyRing:
         try:
             async with self._database.unit_of_work() as session:
                 await keys.touch(session, sorted(due))
-        except (SQLAlchemyError, OSError):
+        except AWAY:
             return  # they stay noted
         self._used -= due
         self._written_s = {

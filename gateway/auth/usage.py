@@ -12,13 +12,13 @@ import logging
 from functools import partial
 
 from prometheus_client import Counter
-from sqlalchemy.exc import SQLAlchemyError
 
 from api.usage import TokenUsage
 from engine_adapter.client.request_class import word_of
 from engine_adapter.scheduling.request import RequestClass
 from gateway.auth.principal import Principal
 from gateway.observability.metrics import Metrics
+from store.failures import AWAY
 from store.repositories import receipt as receipts
 from store.repositories import usage as usages
 from store.repositories.usage import UsageCount, UsageKey
@@ -83,7 +83,7 @@ class UsageRecorder:
             async with self._database.unit_of_work() as session:
                 if await receipts.take(session, self._writer, self._number):
                     await usages.add(session, self._writing)
-        except (SQLAlchemyError, OSError) as error:
+        except AWAY as error:
             logger.warning("usage not written, will be repeated: %s", type(error).__name__)
             self._metrics.usage_flush_failures.inc()
             return False

@@ -2,45 +2,111 @@
 
 EndpointSlices are listed every `LOOK_S`. A ready endpoint is an engine that is there; one that is
 serving and terminating drains; one that is gone has left. What is found is written to the registry,
-so that gateways and dispatchers see it as they see every engine. Several gateways may look.
+so that gateways and dispatchers see it as they see every engine. Several gateways may look. While
+an entry cannot be read, no engine that was found before is taken for gone.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import ssl
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import httpx
-from sqlalchemy.exc import SQLAlchemyError
+from pydantic import BaseModel, Field, ValidationError
 
+from engine_adapter.client.engine_address import EngineAddress, NotAnAddress
+from store.failures import AWAY
 from store.repositories import engine as engines
 from store.session import Database
 
 LOOK_S: Final = 2.0
+MAX_PAGES: Final = 100
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 logger = logging.getLogger(__name__)
 
 
-def found_in(slices: Iterable[Mapping[str, Any]]) -> dict[str, bool]:
-    """Whether it is draining, of each engine's address, in order."""
+class NotUnderstood(ValueError):
+    """The API answers with another shape than Kubernetes' own."""
+
+
+class _Conditions(BaseModel):
+    ready: bool | None = None
+    serving: bool | None = None
+    terminating: bool | None = None
+
+    @property
+    def is_draining(self) -> bool:
+        return bool(self.terminating)
+
+    @property
+    def is_there(self) -> bool:
+        return self.ready is not False or (self.is_draining and bool(self.serving))
+
+
+class _Endpoint(BaseModel):
+    addresses: list[str] | None = None
+    conditions: _Conditions | None = None
+
+
+class _Port(BaseModel):
+    port: int | None = None
+
+
+class _Slice(BaseModel):
+    address_type: str = Field("", alias="addressType")
+    ports: list[_Port] | None = None
+    endpoints: list[Any] | None = None
+
+
+class _Meta(BaseModel):
+    following: str | None = Field(None, alias="continue")
+
+
+class _Page(BaseModel):
+    items: list[Any] | None = None
+    metadata: _Meta | None = None
+
+
+def found_in(
+    slices: Iterable[Any], skipped: Callable[[], object] = lambda: None
+) -> dict[str, bool]:
+    """Whether it is draining, of each engine's address, in order.
+
+    Args:
+        slices: As they came.
+        skipped: Called for each slice and endpoint that cannot be read, and is left out.
+    """
     found: dict[str, bool] = {}
     for one in slices:
-        port = next((port["port"] for port in one.get("ports") or () if port.get("port")), None)
-        host = "[{}]" if one.get("addressType") == "IPv6" else "{}"
-        for endpoint in one.get("endpoints") or () if port else ():
-            conditions = endpoint.get("conditions") or {}
-            draining = bool(conditions.get("terminating"))
-            ready = conditions.get("ready", True)
-            if not (ready or (draining and conditions.get("serving"))):
-                continue
-            for address in endpoint.get("addresses") or ():
-                found[f"http://{host.format(address)}:{port}"] = draining
+        try:
+            known = _Slice.model_validate(one)
+        except ValidationError:
+            skipped()
+            continue
+        port = next((each.port for each in known.ports or () if each.port), None)
+        for endpoint in known.endpoints or () if port else ():
+            try:
+                found |= _addresses(endpoint, known.address_type, port)
+            except (ValidationError, NotAnAddress):
+                skipped()
     return found
+
+
+def _addresses(endpoint: Any, address_type: str, port: int | None) -> dict[str, bool]:
+    known = _Endpoint.model_validate(endpoint)
+    conditions = known.conditions or _Conditions()
+    if not conditions.is_there:
+        return {}
+    host = "[{}]" if address_type == "IPv6" else "{}"
+    return {
+        str(EngineAddress.parse(f"http://{host.format(address)}:{port}")): conditions.is_draining
+        for address in known.addresses or ()
+    }
 
 
 class KubernetesApi:
@@ -70,28 +136,34 @@ class KubernetesApi:
             trust_env=False,
         )
 
-    async def slices(self) -> list[dict[str, Any]]:
-        """Every EndpointSlice with the label.
+    async def slices(self) -> list[Any]:
+        """Every EndpointSlice with the label, as it came.
 
         Raises:
             httpx.HTTPError: The API does not answer well.
+            NotUnderstood: It answers, but not as Kubernetes does.
         """
         # Read anew: tokens of accounts are replaced within the hour.
         token = (self._account / "token").read_text().strip()
-        found: list[dict[str, Any]] = []
+        found: list[Any] = []
         following: dict[str, str] = {}
-        while True:
+        for _ in range(MAX_PAGES):
             answer = await self._http.get(
                 self._path,
                 params=self._params | following,
                 headers={"authorization": f"Bearer {token}"},
             )
             answer.raise_for_status()
-            body = answer.json()
-            found += body.get("items") or ()
-            following = {"continue": (body.get("metadata") or {}).get("continue") or ""}
-            if not following["continue"]:
+            try:
+                page = _Page.model_validate_json(answer.content)
+            except ValidationError:
+                raise NotUnderstood("no list of EndpointSlices") from None
+            found += page.items or ()
+            token_of_next = page.metadata and page.metadata.following
+            if not token_of_next:
                 return found
+            following = {"continue": token_of_next}
+        raise NotUnderstood(f"more than {MAX_PAGES} pages")
 
     async def close(self) -> None:
         """Close the connections."""
@@ -105,19 +177,25 @@ class EngineDiscovery:
         self._api = api
         self._database = database
         self._found: dict[str, bool] = {}
+        self._num_skipped = 0
 
-    async def run(self) -> None:
-        """Look until cancelled."""
-        while True:
-            try:
-                await self.look()
-            except (httpx.HTTPError, OSError, SQLAlchemyError, ValueError) as error:
-                logger.warning("engines were not looked up: %s", type(error).__name__)
-            await asyncio.sleep(LOOK_S)
+    async def follow(self) -> None:
+        """Look, unless the API or the database is away; done every `LOOK_S`."""
+        try:
+            await self.look()
+        except (httpx.HTTPError, NotUnderstood, *AWAY) as error:
+            logger.warning("engines were not looked up: %s", type(error).__name__)
 
     async def look(self) -> None:
         """Look once, and write what is found."""
-        found = found_in(await self._api.slices())
+        skipped: list[None] = []
+        found = found_in(await self._api.slices(), partial(skipped.append, None))
+        if len(skipped) != self._num_skipped:
+            logger.warning("%d entries of EndpointSlices cannot be read", len(skipped))
+            self._num_skipped = len(skipped)
+        if skipped:
+            # What was found before may be one of those: only Kubernetes can take it away.
+            found = self._found | found
         async with self._database.unit_of_work() as session:
             for url, draining in found.items():
                 await engines.beat(session, url)

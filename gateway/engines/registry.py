@@ -2,7 +2,8 @@
 
 Engines are those of ENGINE_URLS and those an operator registered (`coserve engine add`), read from
 the database every `FOLLOW_S`; while it is away the pool stays as it is. A row whose address cannot
-be read is left out and reported: it takes nothing from the other engines.
+be read is left out and reported, and so are facts that the database does not take: neither takes
+anything from the other engines.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from engine_adapter.client.engine_address import shown, why_unusable
 from engine_adapter.client.engine_facts import remembered_facts
 from engine_adapter.client.http import HttpEngineClient
 from engine_adapter.client.pool import EnginePool
+from store.failures import AWAY, is_refused
 from store.repositories import engine as engines
 from store.session import Database
 
@@ -41,19 +43,13 @@ class EngineRegistry:
         self._noted: dict[str, EngineFacts] = {}
         self.unusable: frozenset[str] = frozenset()
 
-    async def follow(self, pool: EnginePool) -> None:
-        """Keep the pool's members current until cancelled."""
-        while True:
-            await asyncio.sleep(FOLLOW_S)
-            await self.apply(pool)
-
     async def apply(self, pool: EnginePool) -> None:
         """Give the pool the members that the registry has now."""
         try:
             async with self._database.unit_of_work() as session:
                 found = await engines.in_use(session, self._static)
             wanted = {one.url: one.draining for one in found}
-        except (SQLAlchemyError, OSError):
+        except AWAY:
             if pool.members:
                 return
             # The gateway starts without its database and serves what its settings name.
@@ -82,7 +78,7 @@ class EngineRegistry:
                     for engine in await engines.list_all(session)
                     if engine.model
                 }
-        except (SQLAlchemyError, OSError):
+        except AWAY:
             # The gateway starts without its database and says so in /statusz.
             return {}
 
@@ -93,29 +89,36 @@ class EngineRegistry:
         the database knows.
         """
         self._noted[url] = facts
-        with suppress(TimeoutError):
+        # What the database does not do is told by the flush that follows: the engine serves.
+        with suppress(TimeoutError, SQLAlchemyError):
             async with asyncio.timeout(NOTE_S):
                 await self.flush()
 
     async def flush(self) -> None:
-        """Write what was noted; what cannot be written is kept for the next time."""
-        noted = dict(self._noted)
-        if not noted:
-            return
-        try:
-            async with self._database.unit_of_work() as session:
-                for url, facts in noted.items():
-                    more = {
-                        "kv_tokens": facts.kv_tokens,
-                        "max_running": facts.max_running,
-                        "version": facts.version,
-                        "embeds": facts.embeds,
-                        "vocab_size": facts.vocab_size,
-                        "hidden_size": facts.hidden_size,
-                    }
-                    await engines.saw(session, url, facts.model, facts.context_tokens, more)
-        except (SQLAlchemyError, OSError):
-            return
-        for url, facts in noted.items():
+        """Write what was noted, each engine for itself.
+
+        What cannot be written now is kept for the next time, what never can be is dropped.
+        """
+        for url, facts in list(self._noted.items()):
+            try:
+                await self._write(url, facts)
+            except AWAY:
+                return
+            except SQLAlchemyError as error:
+                if not is_refused(error):
+                    raise
+                logger.exception("what the engine %s says of itself is not stored", shown(url))
             if self._noted.get(url) is facts:
                 del self._noted[url]
+
+    async def _write(self, url: str, facts: EngineFacts) -> None:
+        more = {
+            "kv_tokens": facts.kv_tokens,
+            "max_running": facts.max_running,
+            "version": facts.version,
+            "embeds": facts.embeds,
+            "vocab_size": facts.vocab_size,
+            "hidden_size": facts.hidden_size,
+        }
+        async with self._database.unit_of_work() as session:
+            await engines.saw(session, url, facts.model, facts.context_tokens, more)

@@ -11,10 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Final
 
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from engine_adapter.client.pool import Member
@@ -27,6 +25,7 @@ from gateway.history.series import (
 )
 from gateway.observability.latency_metrics import LatencyMetrics
 from service.clock import Clock
+from store.failures import AWAY
 from store.repositories import history
 from store.repositories.history import Figures
 from store.session import Database
@@ -71,14 +70,6 @@ class HistoryRecorder:
         self._num_writes = 0
         self._lock = asyncio.Lock()
 
-    async def run(self, stopping: asyncio.Event) -> None:
-        """Write every `PERIOD_S`, and once at the end; it ends by the event alone."""
-        while not stopping.is_set():
-            with suppress(TimeoutError):
-                async with asyncio.timeout(PERIOD_S):
-                    await stopping.wait()
-            await self.write(last=stopping.is_set())
-
     async def write(self, *, last: bool = False) -> bool:
         """Write what was gained since the last write; whether that worked.
 
@@ -101,7 +92,7 @@ class HistoryRecorder:
             self._written = {key: [*total] for key, total in now.items()}
             async with self._database.unit_of_work() as session:
                 await self._write_engines(session, last=last)
-        except (SQLAlchemyError, OSError) as error:
+        except AWAY as error:
             logger.warning("history not written, will be repeated: %s", type(error).__name__)
             return False
         return True

@@ -73,6 +73,9 @@ class RequestsAtOnce:
 
     Invariant: `_held` are the requests that have entered and not left; a project without one has
     no entry.
+
+    Attributes:
+        due: Set while something that has left is not told.
     """
 
     def __init__(self, broker: Broker, metrics: Metrics, *, hold_s: float = HOLD_S) -> None:
@@ -81,8 +84,9 @@ class RequestsAtOnce:
         self._hold_s = hold_s
         self._held: dict[str, set[str]] = {}
         self._left: dict[str, set[str]] = {}
-        self._something = asyncio.Event()
+        self.due = asyncio.Event()
         self._retry_at_s = -math.inf
+        self._next_beat_s = -math.inf
 
     async def enter(self, principal: Principal) -> Place:
         """A place for a request; nothing is asked for projects without the limit.
@@ -109,19 +113,12 @@ class RequestsAtOnce:
         except _UNREACHABLE:
             return None
 
-    async def run(self) -> None:
-        """Tell of what has left, and that the rest is still here, for ever."""
-        next_s = time.monotonic()
-        while True:
-            try:
-                async with asyncio.timeout_at(asyncio.get_running_loop().time() + self._beat_s):
-                    await self._something.wait()
-            except TimeoutError:
-                pass
-            await self.flush()
-            if time.monotonic() >= next_s:
-                next_s = time.monotonic() + self._beat_s
-                await self.beat()
+    async def tell(self) -> None:
+        """Tell of what has left, and now and then that the rest is still here."""
+        await self.flush()
+        if time.monotonic() >= self._next_beat_s:
+            self._next_beat_s = time.monotonic() + self.beat_s
+            await self.beat()
 
     async def beat(self) -> None:
         """Put off the end of what is held."""
@@ -130,7 +127,7 @@ class RequestsAtOnce:
 
     async def flush(self) -> None:
         """Tell of what has left; what cannot be told is forgotten by the server in `hold_s`."""
-        self._something.clear()
+        self.due.clear()
         left, self._left = self._left, {}
         for project_id, names in left.items():
             await self._tell("leave", project_id, names)
@@ -140,7 +137,8 @@ class RequestsAtOnce:
         await self._script.close()
 
     @property
-    def _beat_s(self) -> float:
+    def beat_s(self) -> float:
+        """How often the rest is told at least."""
         return self._hold_s / _BEATS_PER_HOLD
 
     async def _is_free(self, project_id: str, most: int, name: str) -> bool:
@@ -159,7 +157,7 @@ class RequestsAtOnce:
         if not held:
             del self._held[project_id]
         self._left.setdefault(project_id, set()).add(name)
-        self._something.set()
+        self.due.set()
 
     async def _tell(self, word: str, project_id: str, names: set[str]) -> None:
         if time.monotonic() < self._retry_at_s:

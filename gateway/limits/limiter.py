@@ -80,6 +80,9 @@ class RateLimiter:
         key_default: Limits of keys that have none of their own.
         project_default: The same of projects.
         now_s: Seconds that never go back.
+
+    Attributes:
+        due: Set while something is not settled.
     """
 
     def __init__(
@@ -99,7 +102,7 @@ class RateLimiter:
         self._local: Buckets | None = None
         self._retry_at_s = -math.inf
         self._pending: dict[Buckets, dict[str, int]] = {}
-        self._something = asyncio.Event()
+        self.due = asyncio.Event()
 
     async def reserve(self, principal: Principal, tokens: int) -> Reservation:
         """Take one request and so many tokens from every limit that applies.
@@ -209,18 +212,16 @@ class RateLimiter:
         for key, per_minute in reservation.token_limits:
             difference_us = cost_us(used, per_minute) - cost_us(reservation.tokens, per_minute)
             pending[key] = pending.get(key, 0) + difference_us
-        self._something.set()
+        self.due.set()
 
-    async def run(self) -> None:
-        """Send settlements for ever, gathered for `SETTLE_S`."""
-        while True:
-            await self._something.wait()
-            await asyncio.sleep(SETTLE_S)
-            await self.flush()
+    async def flush_gathered(self) -> None:
+        """Send what comes within `SETTLE_S`."""
+        await asyncio.sleep(SETTLE_S)
+        await self.flush()
 
     async def flush(self) -> None:
         """Send what is not settled yet; what cannot be sent flows back by itself in a minute."""
-        self._something.clear()
+        self.due.clear()
         pending, self._pending = self._pending, {}
         for buckets, differences in pending.items():
             charges = [Charge(key, us) for key, us in differences.items() if us]

@@ -124,6 +124,12 @@ class Metrics:
             ["store"],
             registry=self.seen_by_all,
         )
+        self.loop_failures = Counter(
+            "coserve_loop_failures",
+            "Turns of a background loop that ended in an unexpected error.",
+            ["loop"],
+            registry=self.registry,
+        )
         self.usage_flush_failures = Counter(
             "coserve_usage_flush_failures",
             "Attempts to write usage to the database that failed and are repeated.",

@@ -35,6 +35,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from api.errors import EngineNotReached, EngineUnavailable, RequestQuarantined
 from engine_adapter.client.encoding import digest_of
 from gateway.prompts.admission import Admitted
+from store.failures import AWAY
 from store.repositories import suspect as suspects
 from store.repositories.suspect import FORGET_S, MAX_SUSPECTS, Loss
 from store.session import Database
@@ -79,12 +80,6 @@ class Quarantine:
         self._unwritten: list[_Noted] = []
         self._writing = asyncio.Lock()
 
-    async def run(self) -> None:
-        """Follow the record until cancelled."""
-        while True:
-            await self.look()
-            await asyncio.sleep(LOOK_S)
-
     async def look(self) -> None:
         """Write what is not written, and read what all gateways know."""
         async with self._writing:
@@ -102,7 +97,7 @@ class Quarantine:
                 if losses:
                     await suspects.note(session, losses)
                 found = await suspects.known(session)
-        except (SQLAlchemyError, OSError):
+        except AWAY:
             return
         del self._unwritten[: len(noted)]
         now_s = time.monotonic()
@@ -146,7 +141,8 @@ class Quarantine:
             self._count(noted)
             if len(self._unwritten) < MAX_SUSPECTS:
                 self._unwritten.append(noted)
-        with suppress(TimeoutError):
+        # What the database does not do is told by the look that follows: this request goes on.
+        with suppress(TimeoutError, SQLAlchemyError):
             async with asyncio.timeout(WRITE_S), self._writing:
                 if self._unwritten:  # else whoever wrote before has written these too
                     await self._write_and_read()

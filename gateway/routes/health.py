@@ -1,7 +1,7 @@
 """Three questions, none of which needs a key.
 
 /healthz   is the process up?               no: it should be started again
-/readyz    should this gateway get traffic? no: it is starting or stopping
+/readyz    should this gateway get traffic? no: it is starting, stopping, or a loop of it is down
 /statusz   does what stands behind answer?  no: somebody should look, and sending requests to
            another gateway would not help, which has the same database, broker and engines
 """
@@ -20,7 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from starlette.responses import RedirectResponse, Response
 
 from engine_adapter.client.pool import EnginePool
-from gateway.dependencies import DatabaseDep, EnginesDep, RegistryDep, StorageDep
+from gateway.dependencies import DatabaseDep, EnginesDep, LoopsDep, RegistryDep, StorageDep
 from gateway.http.json_response import JsonResponse
 from store.repositories import overdue
 from store.repositories import stage as stages
@@ -67,14 +67,23 @@ async def service_version(request: Request) -> dict[str, str]:
 
 
 @router.get("/readyz")
-async def readyz(request: Request, engines: EnginesDep, storage: StorageDep) -> JsonResponse:
-    """Whether this gateway should get requests: not while it stops, nor before it asked around."""
+async def readyz(
+    request: Request, engines: EnginesDep, storage: StorageDep, loops: LoopsDep
+) -> JsonResponse:
+    """Whether this gateway should get requests.
+
+    Not while it stops, before it asked around, or while a loop of its own is down.
+    """
     status = "ready"
     if getattr(request.app.state, "stopping", False):
         status = "stopping"
     elif not engines.asked:
         status = "starting"
+    elif loops.down:
+        status = "failing"
     body: dict[str, Any] = {"status": status}
+    if status == "failing":
+        body["loops_down"] = loops.down
     if full := storage.full:
         # Said, and no reason to stay away: chat needs no room, and every gateway has the same.
         body["storage_full"] = full
@@ -88,11 +97,12 @@ async def statusz(
     engines: EnginesDep,
     registry: RegistryDep,
     storage: StorageDep,
+    loops: LoopsDep,
 ) -> JsonResponse:
     """Whether database, broker and engine answer, each with a reason; 200 if all do, else 503.
 
     `degraded` with 200: all answer, and batches have waited too long for a worker, a disk is full,
-    or an engine is registered at what is no address.
+    an engine is registered at what is no address, or a loop of this gateway is down.
     """
     probes = {
         "database": asyncio.ensure_future(_reason(database.ping())),
@@ -115,6 +125,9 @@ async def statusz(
     }
     answers = all(part["ok"] for name, part in parts.items() if name != "stages")
     troubles: dict[str, Any] = {}
+    if down := loops.down:
+        troubles["loops_down"] = down
+        parts["loops"] = _part(f"of this gateway failing: {', '.join(down)}; its log says why")
     if full := storage.full:
         troubles["storage_full"] = full
     if unusable := registry.unusable:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from batch.files.memory import MemoryFileStore
 from batch.states import BatchStatus
@@ -286,3 +287,32 @@ async def test_no_delivery_without_the_end_of_its_batch(database: Database) -> N
         await session.rollback()
     assert await deliveries_to(database, endpoint.id) == []
     assert (await read_batch(database, batch_id)).status == "in_progress"
+
+
+async def test_one_whose_outcome_is_refused_holds_up_no_other(database: Database) -> None:
+    async with receiving() as receiver:
+        bad = await add_endpoint(database, receiver.url)
+        good = await add_endpoint(database, receiver.url)
+        await end_batch(database)
+        async with database.unit_of_work() as session:
+            await session.execute(
+                text(
+                    "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
+                    " 'BEGIN RAISE EXCEPTION ''not expected''; END'"
+                )
+            )
+            await session.execute(
+                text(
+                    "CREATE TRIGGER refuse BEFORE UPDATE ON webhook_deliveries FOR EACH ROW"
+                    " WHEN (NEW.status = 'delivered'"
+                    f" AND NEW.endpoint_id = '{bad.id}') EXECUTE FUNCTION refuse()"
+                )
+            )
+        try:
+            assert not await deliver_now(database)
+            assert len(receiver.received) == 2
+            assert [one.ended_at for one in await deliveries_to(database, bad.id)] == [None]
+            assert [one.status for one in await deliveries_to(database, good.id)] == ["delivered"]
+        finally:
+            async with database.unit_of_work() as session:
+                await session.execute(text("DROP FUNCTION refuse CASCADE"))

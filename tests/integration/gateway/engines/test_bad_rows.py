@@ -10,9 +10,11 @@ import pytest
 from sqlalchemy import text
 
 from coserve.local.checkup import engines_in_use
+from engine_adapter.client.base import EngineFacts
 from engine_adapter.client.engine_address import why_unusable
 from engine_adapter.client.fake import FakeEngine, FakeSettings
 from engine_adapter.client.fake_server import serving
+from gateway.engines.registry import EngineRegistry
 from gateway.settings import GatewaySettings
 from store.session import Database
 from tests.fixtures.online import running_gateway
@@ -72,3 +74,13 @@ def test_settings_refuse_what_is_no_address(url: str) -> None:
     for name in ("engine_urls", "chat_router_url"):
         with pytest.raises(ValueError, match="is expected"):
             GatewaySettings.model_validate({name: url})
+
+
+async def test_facts_that_cannot_be_stored_hold_up_no_others(database: Database) -> None:
+    registry = EngineRegistry(database, ["http://a:1", "http://b:1"])
+    await registry.note("http://a:1", EngineFacts("not\x00text", 10))
+    await registry.note("http://b:1", EngineFacts("m", 10))
+    await registry.flush()
+    assert {url: facts.model for url, facts in (await registry.remembered()).items()} == {
+        "http://b:1": "m"
+    }

@@ -10,7 +10,13 @@ import httpx
 import pytest
 from aiohttp import web
 
-from gateway.engines.discovery import EngineDiscovery, KubernetesApi, found_in
+from gateway.engines.discovery import (
+    MAX_PAGES,
+    EngineDiscovery,
+    KubernetesApi,
+    NotUnderstood,
+    found_in,
+)
 from store.repositories import engine as engines
 from store.session import Database
 
@@ -33,11 +39,14 @@ class Cluster:
         self.slices: list[dict[str, Any]] = []
         self.asked: list[web.Request] = []
         self.status = 200
+        self.page: bytes | None = None
 
     async def answer(self, request: web.Request) -> web.Response:
         self.asked.append(request)
         if request.headers.get("authorization") != "Bearer of-the-account":
             return web.json_response({"kind": "Status"}, status=401)
+        if self.page is not None:
+            return web.Response(body=self.page, content_type="application/json")
         number = int(request.query.get("continue") or "0")
         following = str(number + 1) if number + 1 < len(self.slices) else ""
         body = {"items": self.slices[number : number + 1], "metadata": {"continue": following}}
@@ -107,6 +116,61 @@ async def test_an_api_that_fails_takes_no_engine_away(
     with pytest.raises(httpx.HTTPStatusError):
         await discovery.look()
     assert await in_use(database) == {"http://10.0.0.1:30000": False}
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        None,
+        7,
+        [],
+        "slice",
+        {"ports": 7, "endpoints": []},
+        {"ports": [{"port": "x"}], "endpoints": [endpoint("10.0.0.2")]},
+        endpoint_slice(endpoint("not an address")),
+        endpoint_slice({"addresses": 7}),
+        endpoint_slice({"addresses": ["10.0.0.2"], "conditions": {"ready": "perhaps"}}),
+        endpoint_slice(endpoint("10.0.0.2"), ports=[{"port": 99999}]),
+        endpoint_slice(endpoint("10.0.0.2"), ports=[7]),
+        endpoint_slice(None),  # type: ignore[arg-type]
+    ],
+    ids=str,
+)
+async def test_what_cannot_be_read_is_skipped_and_takes_no_engine_away(
+    cluster: Cluster, api: KubernetesApi, database: Database, bad: Any
+) -> None:
+    discovery = EngineDiscovery(api, database)
+    one, two, three = (f"http://10.0.0.{number}:30000" for number in (1, 2, 3))
+    cluster.slices = [endpoint_slice(endpoint("10.0.0.1")), endpoint_slice(endpoint("10.0.0.2"))]
+    await discovery.look()
+    cluster.slices[1] = bad
+    cluster.slices.append(endpoint_slice(endpoint("10.0.0.3")))
+    await discovery.look()
+    assert await in_use(database) == {one: False, two: False, three: False}
+    del cluster.slices[1]
+    await discovery.look()
+    assert await in_use(database) == {one: False, three: False}
+
+
+@pytest.mark.parametrize("page", [b"[]", b"null", b"<html>", b'{"items": 7}', b'{"metadata": 7}'])
+async def test_an_api_that_answers_otherwise_takes_no_engine_away(
+    cluster: Cluster, api: KubernetesApi, database: Database, page: bytes
+) -> None:
+    discovery = EngineDiscovery(api, database)
+    cluster.slices = [endpoint_slice(endpoint("10.0.0.1"))]
+    await discovery.follow()
+    cluster.page = page
+    with pytest.raises(NotUnderstood):
+        await discovery.look()
+    await discovery.follow()
+    assert await in_use(database) == {"http://10.0.0.1:30000": False}
+
+
+async def test_pages_without_end_are_given_up(cluster: Cluster, api: KubernetesApi) -> None:
+    cluster.page = b'{"items": [], "metadata": {"continue": "more"}}'
+    with pytest.raises(NotUnderstood):
+        await api.slices()
+    assert len(cluster.asked) == MAX_PAGES
 
 
 def test_addresses_of_both_families_and_slices_without_ports() -> None:

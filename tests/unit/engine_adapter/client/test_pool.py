@@ -13,6 +13,7 @@ from engine_adapter.client.base import (
 )
 from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
 from engine_adapter.client.pool import SLOW_PROBES, EnginePool
+from service.loops import DOWN_AFTER, Loops
 
 
 def member(name: str, model: str = "m") -> FakeEngineClient:
@@ -178,14 +179,42 @@ async def test_it_watches_by_itself() -> None:
     client = member("a")
     client.engine.down = True
     pool = EnginePool([client])
-    watching = asyncio.ensure_future(pool.run())
-    await asyncio.sleep(0.05)
-    assert [info.up for info in pool.models()] == []
-    client.engine.down = False
-    async with asyncio.timeout(3):
-        while not pool.models():
-            await asyncio.sleep(0.02)
-    watching.cancel()
+    async with Loops() as loops:
+        pool.watch(loops)
+        await asyncio.sleep(0.05)
+        assert [info.up for info in pool.models()] == []
+        client.engine.down = False
+        async with asyncio.timeout(3):
+            while not pool.models():
+                await asyncio.sleep(0.02)
+    await pool.close()
+
+
+class _Odd(FakeEngineClient):
+    """An engine whose answer nobody expected."""
+
+    async def facts(self) -> EngineFacts:
+        raise KeyError("facts")
+
+
+async def test_an_engine_that_cannot_be_watched_is_not_used_and_takes_no_other_along() -> None:
+    odd = _Odd(url="fake://odd")
+    pool = EnginePool([odd, member("good")])
+    counted: list[tuple[str, int]] = []
+    async with Loops(lambda loop, num: counted.append((loop, num)), first_pause_s=0.001) as loops:
+        pool.watch(loops)
+        async with asyncio.timeout(3):
+            while not pool.models() or counted.count(("engine", 1)) < DOWN_AFTER + 1:
+                await asyncio.sleep(0.01)
+        assert [one.up for one in pool.members] == [False, True]
+        assert pool.asked
+        assert "does not understand" in pool.members[0].why
+        assert pool.pick("m").member.url == "fake://good"
+        assert loops.down == []
+        await pool.follow({"fake://good": False}, lambda url: member(url))
+        num = counted.count(("engine", 1))
+        await asyncio.sleep(0.05)
+        assert counted.count(("engine", 1)) == num, "one that has left is not watched"
     await pool.close()
 
 
@@ -198,22 +227,21 @@ async def test_members_come_drain_and_leave() -> None:
 
     pool = EnginePool()
     pool.remember({"fake://b": EngineFacts("m", 100)})
-    watching = asyncio.ensure_future(pool.run())
-    await asyncio.sleep(0)
-    await pool.follow({"fake://a": False, "fake://b": False}, make)
-    assert [info.id for info in pool.models()] == ["m"], "known before it was ever asked"
-    async with asyncio.timeout(3):
-        while not all(one.up for one in pool.members):
-            await asyncio.sleep(0.02)
-    await pool.follow({"fake://a": True, "fake://b": False}, make)
-    assert {pool.pick("m").member.url for _ in range(4)} == {"fake://b"}
-    assert pool.open_urls == ["fake://b"]
-    await pool.follow({"fake://a": True, "fake://b": True}, make)
-    assert [info.up for info in pool.models()] == [False]
-    with pytest.raises(EngineUnavailable):
-        pool.pick("m")
-    assert len(made) == 2, "a client lives as long as its engine is in use"
-    watching.cancel()
+    async with Loops() as loops:
+        pool.watch(loops)
+        await pool.follow({"fake://a": False, "fake://b": False}, make)
+        assert [info.id for info in pool.models()] == ["m"], "known before it was ever asked"
+        async with asyncio.timeout(3):
+            while not all(one.up for one in pool.members):
+                await asyncio.sleep(0.02)
+        await pool.follow({"fake://a": True, "fake://b": False}, make)
+        assert {pool.pick("m").member.url for _ in range(4)} == {"fake://b"}
+        assert pool.open_urls == ["fake://b"]
+        await pool.follow({"fake://a": True, "fake://b": True}, make)
+        assert [info.up for info in pool.models()] == [False]
+        with pytest.raises(EngineUnavailable):
+            pool.pick("m")
+        assert len(made) == 2, "a client lives as long as its engine is in use"
     await pool.close()
 
 
