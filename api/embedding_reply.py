@@ -7,6 +7,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from api.replies import usage_of
 from api.usage import TokenUsage
 
 
@@ -41,6 +42,5 @@ def conforming_embedding(
         struct.error: Its vector holds something other than float32 numbers.
     """
     vector = body["data"][0]["embedding"]
-    tokens = int((body.get("usage") or {}).get("prompt_tokens") or 0)
-    usage = TokenUsage(prompt_tokens=tokens)
+    usage = TokenUsage(prompt_tokens=usage_of(body.get("usage")).prompt_tokens)
     return embedding_body(model, [embedding_item(vector, 0, encoding_format)], usage), usage

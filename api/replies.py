@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import accumulate
-from typing import Any
+from typing import Any, Final
 
 from api.tool_calls import ToolOffer, whole_message
 from api.usage import TokenUsage
 
+MAX_TOKENS: Final = 2**31 - 1
 FINISH_REASONS = frozenset({"stop", "length", "tool_calls", "content_filter", "function_call"})
 
 
@@ -30,17 +31,27 @@ def finish_reason_of(reason: Any) -> str | None:
 
 
 def usage_of(usage: Any) -> TokenUsage:
-    """The engine's `usage` object; zero for anything that is missing."""
+    """The engine's `usage` object; zero for anything that is missing or no count of tokens.
+
+    Counts are added up for all callers and stored: one that does not fit would spoil all others.
+    """
     if not isinstance(usage, Mapping):
         return TokenUsage()
     details = usage.get("prompt_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, Mapping) else 0
     return TokenUsage(
-        prompt_tokens=usage.get("prompt_tokens") or 0,
-        completion_tokens=usage.get("completion_tokens") or 0,
-        cached_tokens=cached or 0,
-        reasoning_tokens=usage.get("reasoning_tokens") or 0,
+        prompt_tokens=_token_count(usage.get("prompt_tokens")),
+        completion_tokens=_token_count(usage.get("completion_tokens")),
+        cached_tokens=_token_count(
+            details.get("cached_tokens") if isinstance(details, Mapping) else 0
+        ),
+        reasoning_tokens=_token_count(usage.get("reasoning_tokens")),
     )
+
+
+def _token_count(found: Any) -> int:
+    """Tokens of one answer, as an engine counted them; zero for what is no such count."""
+    is_count = isinstance(found, int) and not isinstance(found, bool) and 0 <= found <= MAX_TOKENS
+    return found if is_count else 0
 
 
 def chat_choice(

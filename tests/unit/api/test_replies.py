@@ -131,3 +131,19 @@ def test_log_probabilities_of_a_completion_have_offsets() -> None:
     assert without_top["text_offset"] == [7, 9, 11]
     assert without_top["top_logprobs"] == [{}, {}, {}]
     assert completion_logprobs(None, 0) is None
+
+
+@pytest.mark.parametrize("count", [10**30, 2**63, -1, 1e400, 7.5, "7", True, [7], {"a": 7}, None])
+def test_what_is_no_count_of_tokens_counts_as_none(count: Any) -> None:
+    """Usage is added up for all callers and written at once: a count must always fit."""
+    usage = usage_of(
+        {
+            "prompt_tokens": count,
+            "completion_tokens": 5,
+            "reasoning_tokens": count,
+            "prompt_tokens_details": {"cached_tokens": count},
+        }
+    )
+    assert usage == TokenUsage(completion_tokens=5)
+    for told in (count, [count], {"prompt_tokens_details": count}):
+        assert usage_of(told) == TokenUsage()
