@@ -175,5 +175,6 @@ class StorageUnavailable(Overloaded):
 
     default_code = "storage_unavailable"
 
-    def __init__(self) -> None:
-        super().__init__("The file store cannot be reached. Please try again in a moment.")
+    def __init__(self, *, busy: bool = False) -> None:
+        why = "is busy" if busy else "cannot be reached"
+        super().__init__(f"The file store {why}. Please try again in a moment.")

@@ -231,6 +231,10 @@ class EngineUnavailable(Overloaded):
     default_headers: ClassVar[Mapping[str, str]] = {"retry-after": "5"}
 
 
+class EngineBusy(EngineUnavailable):
+    """It is there, and turned a request about itself away or answered too late."""
+
+
 class EngineNotReached(EngineUnavailable):
     """The connection was refused: the request never came to the engine."""
 

@@ -19,7 +19,7 @@ from urllib.parse import SplitResult, parse_qs, quote, unquote, urlsplit
 
 from redis.asyncio import ConnectionPool, Redis
 from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
-from redis.exceptions import RedisError
+from redis.exceptions import OutOfMemoryError, RedisError
 
 _SCHEMES: Final = frozenset({"redis", "rediss", "redis+sentinel", "rediss+sentinel"})
 _SENTINEL_PORT: Final = 26379
@@ -177,3 +177,10 @@ def _place(text: str) -> tuple[str, int]:
     if not host:
         raise ValueError("each Sentinel must be a host, or a host and a port")
     return host, port or _SENTINEL_PORT
+
+
+def why_refused(error: RedisError) -> str:
+    """Why Valkey was of no use, to follow its name; without the error's own words."""
+    if "max number of clients" in str(error):
+        return "takes no more connections"
+    return "has no memory left" if isinstance(error, OutOfMemoryError) else "cannot be reached"

@@ -1,12 +1,14 @@
 """What an error of the database means for whoever meets it.
 
 away        the server, or the way to it: repeat (OperationalError, InterfaceError)
+busy        it is there, and takes no more at the moment: repeat, and say so
 full        no room on its disk: repeat, and say so
 refused     this statement with these values will never be taken: repeating is no use
 """
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import psycopg
@@ -18,6 +20,10 @@ AWAY: Final = (OperationalError, InterfaceError, NoConnectionFree, OSError)
 """What a transaction raises while the server, the way to it or a free connection is missing."""
 DATABASE_ERRORS: Final = (DBAPIError, psycopg.Error)
 """What a statement raises: SQLAlchemy's errors, and of a COPY the driver's own."""
+_NO_PLACE: Final = re.compile(
+    "too many (clients|connections)|connection slots are reserved|no more connections allowed"
+)
+"""Of Postgres and of PgBouncer."""
 _REFUSED_CLASSES: Final = ("22", "54", "XX")
 """Data exceptions, program limits, and what the server calls internal: sizes it cannot allocate."""
 
@@ -25,6 +31,24 @@ _REFUSED_CLASSES: Final = ("22", "54", "XX")
 def is_full(error: BaseException | None) -> bool:
     """Whether the server has no room on its disk."""
     return _state_of(error) == DISK_FULL
+
+
+def is_busy(error: BaseException | None) -> bool:
+    """Whether the server is there and has no connection, or no memory, for one more."""
+    if isinstance(error, NoConnectionFree):
+        return True
+    state = _state_of(error)
+    if state is not None:
+        return state.startswith("53") and state != DISK_FULL
+    # Of a connection that was refused the driver knows only the words.
+    return isinstance(error, OperationalError) and _NO_PLACE.search(str(error.orig)) is not None
+
+
+def why_away(error: BaseException) -> str:
+    """Why the database was of no use, to follow its name; without the error's own words."""
+    if is_full(error):
+        return "has no room on its disk"
+    return "is busy" if is_busy(error) else "cannot be reached"
 
 
 def is_refused(error: BaseException | None) -> bool:

@@ -31,6 +31,9 @@ _RETRIES: Final[RetryConfig] = {"max_retries": 5, "retry_timeout": timedelta(sec
 # What servers call it: MinIO, Ceph, and WebDAV's word that others took over.
 _NO_ROOM: Final = re.compile("StorageFull|QuotaExceeded|InsufficientStorage|Insufficient Storage")
 
+# Of servers that are there and have more requests than they serve.
+_BUSY: Final = re.compile(r"SlowDown|ServiceUnavailable|TooManyRequests|\b(429|503)\b")
+
 logger = logging.getLogger(__name__)
 
 MAX_LOG_CHARS: Final = 300
@@ -142,7 +145,7 @@ def _errors_of(key: str) -> Iterator[None]:
         if _NO_ROOM.search(str(error)):
             raise StorageFull from error
         logger.warning("file store: %s", str(error)[:MAX_LOG_CHARS])
-        raise StorageUnavailable from error
+        raise StorageUnavailable(busy=_BUSY.search(str(error)) is not None) from error
 
 
 class _Measured:

@@ -19,7 +19,7 @@ import orjson
 from opentelemetry.trace import Span, SpanKind
 
 from api.engine_errors import ENGINE_LOST
-from api.errors import EngineNotReached, EngineUnavailable, InternalError
+from api.errors import EngineBusy, EngineNotReached, EngineUnavailable, InternalError
 from api.usage import TokenUsage
 from engine_adapter.client.addresses import EngineResolver
 from engine_adapter.client.base import EngineCall, EngineFacts, EngineReply, LiveRids, StreamFrame
@@ -49,6 +49,7 @@ CONTROL_TIMEOUT_S = 10.0
 MAX_CONTROL_BYTES = 4 << 20
 """A control answer is parsed on the loop that all share."""
 NOT_REACHED = "The engine cannot be reached."
+BUSY = "The engine is busy: it answers too late, or turns requests away."
 ABORT_PATIENCE_S = 2.0
 _ABORT_LOOK_S = 0.05
 GATHER_S = 0.001
@@ -235,7 +236,8 @@ class HttpEngineClient:
         """One short request beside the answers; its parsed JSON, or nothing where there is none.
 
         Raises:
-            EngineUnavailable: No good answer in time.
+            EngineBusy: It answered too late, or that it has no room.
+            EngineUnavailable: No good answer.
         """
         try:
             async with (
@@ -248,6 +250,8 @@ class HttpEngineClient:
                     allow_redirects=False,
                 ) as response,
             ):
+                if response.status in (429, 503):
+                    raise EngineBusy(BUSY)
                 if response.status >= 300:
                     raise EngineUnavailable("The engine does not answer its control requests.")
                 raw = await _read_bounded(response)
@@ -256,6 +260,10 @@ class HttpEngineClient:
             raise EngineUnavailable(f"{NO_ENGINE} It does not speak JSON.") from error
         except _LOST as error:
             self.connections.addresses.ask_again()  # it may have moved
+            if isinstance(error, TimeoutError) and not isinstance(
+                error, aiohttp.ServerConnectionError
+            ):
+                raise EngineBusy(BUSY) from error
             raise EngineUnavailable(NOT_REACHED) from error
 
     async def _drop(self, rid: str) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from api.errors import EngineUnavailable
+from api.errors import EngineBusy, EngineUnavailable
 from api.model_errors import unknown_model, unsuited_model
 from api.numbers import UNKNOWN, ModelSizes
 from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH, EngineClient, EngineFacts
@@ -30,7 +30,7 @@ PROBE_UP_S = 5.0
 PROBE_DOWN_S = 0.5
 NOT_UNDERSTOOD = "It answers what the gateway does not understand; the gateway's log has the error."
 SLOW_PROBES = 3
-"""Probes in a row that may time out before an engine counts as down."""
+"""Probes in a row that may come to nothing, by an engine that is busy, before it counts as down."""
 
 Seen = Callable[[str, EngineFacts], Awaitable[None]]
 """Called with an engine's address and facts when they are new, before the pool goes by them."""
@@ -53,6 +53,8 @@ class Member:
     why: str = "not asked yet"
     asked: bool = False
     num_slow: int = 0
+    busy: bool = False
+    """Its last probe came to nothing because it is busy."""
     ejected: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when a call found the engine gone: it is probed again at once, and not in a while."""
 
@@ -251,7 +253,7 @@ class EnginePool:
             raise unsuited_model(model_id, embeds=known.embeds)
         able = [m for m in self.members if m.open and m.facts and m.facts.model == model_id]
         if not able:
-            raise EngineUnavailable("The engine that serves this model cannot be reached.")
+            raise EngineUnavailable(self._why_none(model_id))
         if online and path != EMBEDDINGS_PATH and self._router is not None and self._router.up:
             self._router.facts = able[0].facts
             return Route(self._router)
@@ -264,6 +266,14 @@ class EnginePool:
         self._num_picks += 1
         chosen.last_pick = self._num_picks
         return Route(chosen)
+
+    def _why_none(self, model_id: str) -> str:
+        serving = [m for m in self.members if m.facts and m.facts.model == model_id]
+        if any(member.up for member in serving):
+            return "The engine that serves this model is being drained."
+        if any(member.busy for member in serving):
+            return "The engine that serves this model is busy at the moment."
+        return "The engine that serves this model cannot be reached."
 
     @contextmanager
     def using(self, route: Route) -> Iterator[EngineClient]:
@@ -333,8 +343,10 @@ class EnginePool:
             facts = await member.client.facts()
         except EngineUnavailable as error:
             # A scheduler in the middle of a long step answers late; only a gone one refuses.
-            member.num_slow += 1
-            if member.num_slow >= SLOW_PROBES or not isinstance(error.__cause__, TimeoutError):
+            is_slow = isinstance(error, EngineBusy) or isinstance(error.__cause__, TimeoutError)
+            member.busy = isinstance(error, EngineBusy)
+            member.num_slow = member.num_slow + 1 if is_slow else 0
+            if not is_slow or member.num_slow >= SLOW_PROBES:
                 member.asked = True
                 self._eject(member, error)
             return
@@ -350,7 +362,7 @@ class EnginePool:
             await self._seen(member.url, facts)
         member.facts, member.up, member.why = facts, bool(facts.model), ""
         member.others = max(0, _num_online(facts) - member.in_flight)
-        member.num_slow = 0
+        member.num_slow, member.busy = 0, False
         member.ejected.clear()
 
     def _eject(self, member: Member, error: EngineUnavailable) -> None:

@@ -26,7 +26,7 @@ from api.json_output import dump
 from api.refused_fields import unknown_field
 from batch.storage import FILES
 from gateway.http.unknown_urls import unknown_url, why_not_allowed
-from store.failures import is_full
+from store.failures import is_full, why_away
 
 JSON = "application/json"
 
@@ -96,7 +96,7 @@ async def _on_database_lost(_: Request, error: Exception) -> Response:
             Overloaded("There is no room for this at the moment.", code="storage_full")
         )
     return error_response(
-        Overloaded("The database cannot be reached at the moment.", code="database_unavailable")
+        Overloaded(f"The database {why_away(error)} at the moment.", code="database_unavailable")
     )
 
 

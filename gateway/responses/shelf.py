@@ -8,8 +8,6 @@ from datetime import timedelta
 from typing import Any, Final
 
 import orjson
-from sqlalchemy.exc import InterfaceError, OperationalError
-from sqlalchemy.exc import TimeoutError as NoConnectionFree
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.batch_shapes import may_be_id
@@ -20,6 +18,7 @@ from api.responses.request import conversation_id
 from api.responses.resource import TERMINAL
 from batch.intake.project_limits import check_storage
 from engine_adapter.client.rid import new_rid
+from store.failures import AWAY, why_away
 from store.models import StoredResponse
 from store.repositories import conversation as conversations
 from store.repositories import response as responses
@@ -81,7 +80,7 @@ class Shelf:
         """Store a response that has ended, as its body wants it, in one transaction.
 
         Raises:
-            Overloaded: The database cannot be reached.
+            Overloaded: The database is of no use at the moment.
         """
         named = conversation_id(body)
         stored = body.get("store") is not False
@@ -98,9 +97,9 @@ class Shelf:
                     if conversation is not None:  # else it was deleted while this was made
                         kept = packed([*context.own, *response["output"]])
                         await conversations.append(session, conversation, kept, self._lifetime)
-        except (OperationalError, InterfaceError, NoConnectionFree) as error:
+        except AWAY as error:
             raise Overloaded(
-                "The response could not be stored: the database cannot be reached.",
+                f"The response could not be stored: the database {why_away(error)}.",
                 code="database_unavailable",
             ) from error
 

@@ -22,6 +22,8 @@ from starlette.responses import RedirectResponse, Response
 from engine_adapter.client.pool import EnginePool
 from gateway.dependencies import DatabaseDep, EnginesDep, LoopsDep, RegistryDep, StorageDep
 from gateway.http.json_response import JsonResponse
+from service.broker import why_refused
+from store.failures import why_away
 from store.repositories import overdue
 from store.repositories import stage as stages
 from store.session import Database
@@ -214,5 +216,5 @@ async def _reason(probe: Awaitable[Any]) -> str:
         await probe
     except (SQLAlchemyError, RedisError, OSError) as error:
         logger.warning("a probe of /statusz failed: %s", type(error).__name__)
-        return "cannot be reached"
+        return why_refused(error) if isinstance(error, RedisError) else why_away(error)
     return ""

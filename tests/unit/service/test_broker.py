@@ -1,15 +1,17 @@
 from __future__ import annotations
 
+import asyncio
 import ssl
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
+from redis.exceptions import RedisError
 
 from batch.settings import BatchSettings
 from batch.worker.app import make_app
 from coserve.wrong_settings import sentence
-from service.broker import Broker
+from service.broker import Broker, why_refused
 
 GROUP = "redis+sentinel://me:p%40ss@a:1001,b/coserve/3?sentinel_password=s3"
 
@@ -75,3 +77,29 @@ def test_a_missing_authority_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValidationError) as refused:
         BatchSettings(broker_ca=str(tmp_path / "none.pem"))
     assert sentence(refused.value.errors()[0]) == "COSERVE_BROKER_CA: there is no such file."
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (b"-ERR max number of clients reached\r\n", "takes no more connections"),
+        (b"-OOM command not allowed when used memory > 'maxmemory'.\r\n", "has no memory left"),
+        (b"-LOADING Valkey is loading the dataset in memory\r\n", "cannot be reached"),
+        (b"", "cannot be reached"),
+    ],
+)
+async def test_a_full_server_is_told_from_one_that_is_away(said: bytes, why: str) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(said)
+        await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    client = Broker(f"redis://127.0.0.1:{port}/0").client()
+    with pytest.raises(RedisError) as met:
+        await client.ping()
+    assert why_refused(met.value) == why
+    await client.aclose()
+    server.close()

@@ -94,3 +94,14 @@ async def test_what_is_not_there_is_missing(store_at: Callable[[str], FileStore]
         with pytest.raises(StoredObjectMissing):
             await store.read_range("file-1", 0, 1)
         await store.delete("file-1")
+
+
+@pytest.mark.parametrize(("status", "code"), [(403, "SlowDown"), (429, "TooManyRequests")])
+async def test_a_bucket_with_too_many_requests_is_busy(
+    store_at: Callable[[str], FileStore], status: int, code: str
+) -> None:
+    async with refusing(status, code) as endpoint:
+        with pytest.raises(StorageUnavailable, match="is busy"):
+            await store_at(endpoint).put("file-1", a_chunk())
+    with pytest.raises(StorageUnavailable, match="cannot be reached"):
+        await file_store_from_url("s3://coserve/x").size("file-1")

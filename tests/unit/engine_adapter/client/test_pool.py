@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from api.errors import EngineUnavailable, InvalidRequest, ModelNotFound
 from engine_adapter.client.base import (
@@ -12,6 +15,8 @@ from engine_adapter.client.base import (
     EngineFacts,
 )
 from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
+from engine_adapter.client.fake_server import make_app
+from engine_adapter.client.http import HttpEngineClient
 from engine_adapter.client.pool import SLOW_PROBES, EnginePool
 from service.loops import DOWN_AFTER, Loops
 
@@ -316,3 +321,43 @@ async def test_an_engine_that_was_lost_comes_back_with_an_empty_cache() -> None:
         raise EngineUnavailable("lost") from ConnectionResetError()
     await pool.probe()
     assert pool.pick("m", CHAT_PATH, body).new_tokens > 1000
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_an_engine_at_its_limit_is_busy_and_not_gone(status: int) -> None:
+    full = False
+
+    @web.middleware
+    async def turn_away(
+        request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        return web.Response(status=status) if full else await handler(request)
+
+    app = make_app(FakeEngine(FakeSettings(model="m")))
+    app.middlewares.append(turn_away)
+    async with TestServer(app) as server:
+        url = str(server.make_url("")).rstrip("/")
+        client = HttpEngineClient(url)
+        pool = EnginePool([client])
+        await pool.probe()
+        assert pool.pick("m").member.url == url
+        full = True
+        for _ in range(SLOW_PROBES - 1):
+            await pool.probe()
+        assert pool.pick("m").member.up, "it is in the middle of much work"
+        await pool.probe()
+        assert "busy" in pool.members[0].why
+        with pytest.raises(EngineUnavailable, match="is busy"):
+            pool.pick("m")
+        full = False
+        await pool.probe()
+        assert pool.pick("m").member.why == ""
+        await pool.close()
+
+
+async def test_an_engine_that_is_drained_is_not_gone() -> None:
+    pool = EnginePool([member("a")])
+    await pool.probe()
+    pool.members[0].draining = True
+    with pytest.raises(EngineUnavailable, match="being drained"):
+        pool.pick("m")
