@@ -16,6 +16,7 @@ began; `sweep`, once a second, ends what took too long: no timer per request (de
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 import socket
 from collections.abc import Callable, Iterable
@@ -60,6 +61,8 @@ _TCP_NOTSENT_LOWAT = 25
 _HEAD_TOO_LARGE = HeadTooLarge(
     f"The request's head may have {MAX_HEADERS} headers and {MAX_HEAD_BYTES:,} bytes at most."
 )
+_HOST: Final = re.compile(rb"[A-Za-z0-9._~%!$&'()*+;=-]*(:[0-9]*)?|\[[0-9A-Fa-f:.]+\](:[0-9]*)?")
+_HOST_UNCLEAR = InvalidRequest("The request must name one host, once.", code="invalid_http")
 _TARGET_TOO_LONG = TargetTooLong(f"The URL may have {MAX_TARGET_BYTES:,} bytes at most.")
 
 
@@ -99,7 +102,7 @@ class GuardedProtocol(HttpToolsProtocol):
         super().connection_made(cast(asyncio.Transport, self._whole))
         self._head_due = self.loop.time() + self.limits.head_s
         self._num_raw = self._num_head = 0
-        self._begun = self._in_body = False
+        self._begun = self._in_body = self._has_host = False
         self._body_from = self._heard_at = self._looked_at = self.loop.time()
         self._num_body = 0
         self._stalled_at: float | None = None
@@ -152,7 +155,7 @@ class GuardedProtocol(HttpToolsProtocol):
         """A request's first byte; the limit of its head counts from here."""
         super().on_message_begin()
         self._head_due = self.loop.time() + self.limits.head_s
-        self._num_head, self._begun = 0, True
+        self._num_head, self._begun, self._has_host = 0, True, False
 
     def on_url(self, url: bytes) -> None:
         """A piece of the request's target."""
@@ -164,6 +167,11 @@ class GuardedProtocol(HttpToolsProtocol):
         """One header."""
         super().on_header(name, value)
         self._num_head += len(name) + len(value)
+        if len(name) == 4 and name.lower() == b"host":
+            # A proxy may go by another one of several than we do.
+            if self._has_host or not _HOST.fullmatch(value):
+                self._stop(_HOST_UNCLEAR)
+            self._has_host = True
         if len(self.headers) > MAX_HEADERS or self._num_head > MAX_HEAD_BYTES:
             self._stop(_HEAD_TOO_LARGE)
 
@@ -199,7 +207,7 @@ class GuardedProtocol(HttpToolsProtocol):
                 InvalidRequest("The request is not valid HTTP.", code="invalid_http"), "malformed"
             )
         else:
-            self._refuse(refusal, "head")
+            self._refuse(refusal, "malformed" if refusal is _HOST_UNCLEAR else "head")
 
     def _answer(
         self, cycle: RequestResponseCycle, status: int, headers: RawHeaders, body: bytes

@@ -268,3 +268,33 @@ async def test_one_address_has_so_many_connections_and_others_theirs() -> None:
         for _, held_writer in held:
             held_writer.close()
             await held_writer.wait_closed()
+
+
+@pytest.mark.parametrize(
+    "second",
+    [b"host: t\r\n", b"Host: other\r\n", b"HOST:\r\n", b"host: t\r\nx: y\r\nhOsT: u\r\n"],
+)
+async def test_two_hosts_are_refused(second: bytes) -> None:
+    async with serving() as served:
+        reply = await served.say(GET + second + b"\r\n")
+        assert status_and_code(reply) == (400, "invalid_http")
+        assert served.cuts == ["malformed"]
+
+
+@pytest.mark.parametrize(
+    "host", [b"a,b", b"a b", b"a@b", b"a/b", b"a:b", b"[::1", b"a\\b", b"\xff"]
+)
+async def test_a_host_that_is_none_is_refused(host: bytes) -> None:
+    async with serving() as served:
+        reply = await served.say(b"GET / HTTP/1.1\r\nhost: " + host + b"\r\n\r\n")
+        assert status_and_code(reply) == (400, "invalid_http")
+
+
+@pytest.mark.parametrize(
+    "host", [b"", b"t", b"a.example:8080", b"127.0.0.1:", b"[::1]:80", b"my_host", b"xn--a"]
+)
+async def test_each_request_of_a_connection_names_its_host(host: bytes) -> None:
+    async with serving() as served:
+        one = b"GET / HTTP/1.1\r\nHost: " + host + b"\r\n"
+        reply = await served.say(one + b"\r\n" + one + b"connection: close\r\n\r\n")
+        assert reply.count(b"HTTP/1.1 200 OK") == 2
