@@ -22,6 +22,9 @@ SCOPES: Final[Mapping[str, str]] = {
     READ: "whatever only reads: files, batches, results and webhook endpoints",
 }
 
+READABLE: Final = frozenset({"files", "batches", "webhooks"})
+"""Scopes whose GETs `read` opens. Stored prompts and answers of chat are for keys that may chat."""
+
 ANY: Final = ""
 """Every key may."""
 
@@ -56,7 +59,7 @@ def check_scope(principal: Principal, method: str, path: str) -> None:
     needed = needed_scope(path)
     if needed == ANY or needed in principal.scopes:
         return
-    if method in ("GET", "HEAD") and READ in principal.scopes and needed is not None:
+    if method in ("GET", "HEAD") and READ in principal.scopes and needed in READABLE:
         return
     raise PermissionDenied(
         f"This API key may not do this: it lacks the scope '{needed or 'none'}'. Use a key that "

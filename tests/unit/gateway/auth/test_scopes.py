@@ -7,7 +7,7 @@ from fastapi.routing import APIRoute
 
 from api.errors import PermissionDenied, error_body
 from gateway.auth.principal import Principal
-from gateway.auth.scopes import ANY, READ, SCOPE_OF, SCOPES, check_scope, needed_scope
+from gateway.auth.scopes import ANY, READ, READABLE, SCOPE_OF, SCOPES, check_scope, needed_scope
 from gateway.http.app import API_ROUTERS
 from store.models.key import KEY_SCOPES, WRITE_SCOPES
 
@@ -49,11 +49,22 @@ def test_read_reads_and_changes_nothing() -> None:
     reader = principal(READ)
     for route in routes():
         for method in route.methods or ():
-            if method not in ("GET", "HEAD") and needed_scope(route.path) != ANY:
+            needed = needed_scope(route.path)
+            if needed != ANY and (method not in ("GET", "HEAD") or needed not in READABLE):
                 with pytest.raises(PermissionDenied):
                     check_scope(reader, method, route.path)
             else:
                 check_scope(reader, method, route.path)
+
+
+@pytest.mark.parametrize(
+    "path", ["responses/{id}", "responses/{id}/input_items", "conversations/{id}/items"]
+)
+def test_stored_prompts_and_answers_are_for_keys_that_may_chat(path: str) -> None:
+    check_scope(principal("chat"), "GET", f"/v1/{path}")
+    for scope in set(KEY_SCOPES) - {"chat"}:
+        with pytest.raises(PermissionDenied, match="'chat'"):
+            check_scope(principal(scope), "GET", f"/v1/{path}")
 
 
 def test_a_path_outside_the_table_is_closed() -> None:
