@@ -109,7 +109,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.usage = usage
         keys = app.state.keys = KeyRing(
             database,
-            unknown=UnknownKeys(settings.unknown_keys_per_minute, settings.proxies),
+            unknown=UnknownKeys(settings.unknown_keys_per_minute),
             stale_s=settings.stale_keys_s,
         )
         stack.push_async_callback(keys.close)

@@ -26,7 +26,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from api.errors import AuthenticationFailed
 from gateway.auth.principal import Principal
-from gateway.http.per_address_limits import TrustedProxies, UnknownKeys
+from gateway.http.per_address_limits import UnknownKeys
 from store.failures import AWAY
 from store.repositories import key as keys
 from store.session import Database
@@ -78,7 +78,7 @@ class KeyRing:
         stale_s: float = STALE_S,
     ) -> None:
         self._database = database
-        self._unknown = unknown or UnknownKeys(UNLIMITED, TrustedProxies())
+        self._unknown = unknown or UnknownKeys(UNLIMITED)
         self._now_s = now_s
         self._stale_s = stale_s
         self._usable: OrderedDict[bytes, _Usable] = OrderedDict()

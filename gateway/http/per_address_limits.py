@@ -2,7 +2,9 @@
 
 Behind a proxy every connection comes from the proxy, which says for whom it asks. It is believed
 only if its own address lies in the trusted networks; else anybody could name any address, and so
-escape what is counted or put it on others. Trusted addresses themselves are not counted.
+escape what is counted or put it on others. A proxy's connections are not counted, since they are
+many clients'. Requests without a known key are, under the address that the proxy names, whatever
+network that is in, or else under the sender's own: also where sender or client is on this host.
 """
 
 from __future__ import annotations
@@ -94,12 +96,10 @@ class UnknownKeys:
 
     Args:
         per_minute: How many one may make.
-        trusted: Addresses that are not counted.
     """
 
-    def __init__(self, per_minute: int, trusted: TrustedProxies) -> None:
+    def __init__(self, per_minute: int) -> None:
         self._cost_us = cost_us(1, per_minute)
-        self._trusted = trusted
         self._buckets = MemoryBuckets()
 
     async def count(self, address: str | None) -> None:
@@ -108,7 +108,7 @@ class UnknownKeys:
         Raises:
             RateLimited: There were too many from this address.
         """
-        if address is None or address in self._trusted:
+        if address is None:
             return
         taken = await self._buckets.take([Charge(stranger_of(address), self._cost_us)])
         if not taken.allowed:
@@ -120,5 +120,5 @@ class UnknownKeys:
 
     async def forgive(self, address: str | None) -> None:
         """The key was a good one: the request does not count."""
-        if address is not None and address not in self._trusted:
+        if address is not None:
             await self._buckets.settle([Charge(stranger_of(address), -self._cost_us)])

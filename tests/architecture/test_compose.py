@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -82,8 +83,25 @@ def test_dependencies_name_services_that_exist_and_wait_for_health() -> None:
 def test_the_gateway_believes_a_proxy_on_this_host_and_no_stranger() -> None:
     given = SERVICES["gateway"]["environment"]["COSERVE_TRUSTED_PROXIES"]
     trusted = GatewaySettings(trusted_proxies=given.partition(":-")[2].rstrip("}")).proxies
-    assert "172.18.0.1" in trusted
-    assert "192.0.2.1" not in trusted
+    subnet = yaml.safe_load(COMPOSE)["networks"]["default"]["ipam"]["config"][0]["subnet"]
+    network = ip_network(subnet.partition(":-")[2].rstrip("}"))
+    first, *others = network.hosts()
+    assert str(first) in trusted, "where a proxy on this host comes from"
+    for stranger in (*others, "192.0.2.1", "172.17.0.1", "172.31.4.5", "10.0.0.1"):
+        assert str(stranger) not in trusted
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_every_container_has_a_limit_of_memory(name: str) -> None:
+    limit = SERVICES[name]["mem_limit"]
+    default = limit.partition(":-")[2].rstrip("}") or limit
+    assert re.fullmatch("[1-9][0-9]*g" if name != "engine" else "0", default)
+
+
+def test_a_gateway_fits_into_its_memory() -> None:
+    settings = GatewaySettings()
+    worst = settings.max_connections * 0.4 * 2**20 + settings.bodies_limit_bytes
+    assert worst + 2**30 < 4 * 2**30
 
 
 def test_the_gateway_is_not_killed_before_its_grace_is_over() -> None:

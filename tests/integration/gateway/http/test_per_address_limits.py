@@ -127,3 +127,20 @@ async def test_who_is_no_trusted_proxy_speaks_for_nobody(
     async with database.unit_of_work() as session:
         found = await session.execute(text("SELECT address FROM audit_log ORDER BY seq"))
         assert found.scalars().all() == ["127.0.0.1"]
+
+
+@pytest.mark.parametrize("named", ["127.0.0.1", "127.9.9.9", "192.0.2.8, 127.0.0.1", None])
+async def test_who_is_on_this_host_is_counted_behind_a_proxy_and_before_it(
+    proxied: str, key: str, named: str | None
+) -> None:
+    headers = {"authorization": "Bearer sk-coserve-unknown"}
+    if named is not None:
+        headers["x-forwarded-for"] = named
+    async with (
+        caller(proxied, "192.0.2.77", key) as known,
+        httpx.AsyncClient(base_url=proxied, headers=headers, timeout=30) as stranger,
+    ):
+        assert (await known.get("/v1/files")).status_code == 200
+        statuses = [(await stranger.get("/v1/files")).status_code for _ in range(PER_MINUTE + 1)]
+        assert statuses == [401] * PER_MINUTE + [429]
+        assert (await known.get("/v1/files")).status_code == 200

@@ -54,7 +54,7 @@ def test_connections_are_counted_per_address() -> None:
 
 
 async def test_unknown_keys_are_counted_per_address() -> None:
-    unknown = UnknownKeys(3, INSIDE)
+    unknown = UnknownKeys(3)
     for _ in range(3):
         await unknown.count("192.0.2.1")
     with pytest.raises(RateLimited) as refused:
@@ -62,5 +62,7 @@ async def test_unknown_keys_are_counted_per_address() -> None:
     assert 1 <= int(refused.value.headers["retry-after"]) <= 20
     await unknown.forgive("192.0.2.1")
     await unknown.count("192.0.2.1")
-    for address in ("192.0.2.2", *["10.0.0.1"] * 9, *[None] * 9):
+    for address in ("192.0.2.2", *["127.0.0.1"] * 3, *[None] * 9):
         await unknown.count(address)
+    with pytest.raises(RateLimited):
+        await unknown.count("127.0.0.1")
