@@ -1,19 +1,23 @@
 """One attempt: one signed POST on a connection of its own.
 
 Nothing of the environment steers it (no proxy, no .netrc), no redirect is followed, no cookie is
-kept, and of the answer only the status is read. Each socket is vetted with the very address it is
+kept, and of the answer only the status is read, within `MAX_ANSWER_BYTES`: there may be any number
+of 1xx answers before it. Each socket is vetted with the very address it is
 about to connect to, literal addresses included (`targets`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, cast
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
 
 from batch.webhooks import signature
 from batch.webhooks.names import ReceiverNames, ReceiverResolver
@@ -22,6 +26,7 @@ from service.clock import Clock
 
 TIMEOUT_S: Final = 10.0
 CONNECT_TIMEOUT_S: Final = 5.0
+MAX_ANSWER_BYTES: Final = 64 * 1024
 USER_AGENT: Final = "coserve-webhooks/1.0"
 
 
@@ -110,13 +115,17 @@ class Sender:
         return Attempt(status, None if 200 <= status < 300 else Failure.STATUS)
 
     def _session(self, gate: _Gate) -> aiohttp.ClientSession:
+        connector = aiohttp.TCPConnector(
+            force_close=True,
+            use_dns_cache=False,
+            resolver=ReceiverResolver(self._names),
+            socket_factory=gate.open,
+        )
+        # What reads a connection is no setting of the library.
+        reader = cast("type[ResponseHandler]", _BoundedAnswer)
+        connector._factory = partial(reader, loop=asyncio.get_running_loop())
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                force_close=True,
-                use_dns_cache=False,
-                resolver=ReceiverResolver(self._names),
-                socket_factory=gate.open,
-            ),
+            connector=connector,
             timeout=self._timeout,
             cookie_jar=aiohttp.DummyCookieJar(),
             trust_env=False,
@@ -150,11 +159,30 @@ class _Gate:
         return socket.socket(family, kind, protocol)
 
 
+class _TooLong(aiohttp.ClientPayloadError):
+    """A receiver says more than an answer's head needs."""
+
+
+class _BoundedAnswer(ResponseHandler):
+    """Ends a connection at `MAX_ANSWER_BYTES`, however small the pieces are in which they come."""
+
+    _num_bytes = 0
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        self._num_bytes += len(data)
+        super().data_received(data[:MAX_ANSWER_BYTES])
+        if self._num_bytes > MAX_ANSWER_BYTES and self.transport is not None:
+            # A status that has come is still read: what follows it is nobody's.
+            self.set_exception(_TooLong())
+            self.transport.abort()
+
+
 def _failure(error: Exception) -> Failure:
     if isinstance(error, TimeoutError):
         return Failure.TIMEOUT
     if isinstance(error, (aiohttp.ClientConnectorCertificateError, aiohttp.ClientSSLError)):
         return Failure.CERTIFICATE
-    if isinstance(error, aiohttp.ClientResponseError):
+    if isinstance(error, (aiohttp.ClientResponseError, _TooLong)):
         return Failure.BAD_ANSWER
     return Failure.CONNECTION

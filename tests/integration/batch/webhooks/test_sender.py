@@ -8,7 +8,7 @@ import socket
 import ssl
 import subprocess
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import orjson
@@ -17,7 +17,7 @@ import pytest
 from batch.webhooks import signature
 from batch.webhooks.events import body_of
 from batch.webhooks.names import ReceiverNames
-from batch.webhooks.sender import Attempt, Failure, Sender
+from batch.webhooks.sender import MAX_ANSWER_BYTES, Attempt, Failure, Sender
 from batch.webhooks.targets import TargetPolicy
 from service.clock import SystemClock
 from tests.fixtures.receiver import LOOPBACK, receiving
@@ -181,3 +181,53 @@ async def test_a_certificate_of_nobody_we_trust_is_refused(tmp_path: Path) -> No
     finally:
         server.close()
     assert b"".join(bodies) == b"", "nothing was said to it"
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        b"HTTP/1.1 103 Early Hints\r\n\r\n",
+        b"HTTP/1.1 102 Processing\r\nx: " + b"y" * 4000 + b"\r\n\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\n" * 1000,
+    ],
+)
+async def test_answers_before_the_answer_have_a_bound(piece: bytes) -> None:
+    num_sent, over = 0, asyncio.Event()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal num_sent
+        await reader.readuntil(b"\r\n\r\n")
+        try:
+            while True:
+                writer.write(piece)
+                num_sent += len(piece)
+                await writer.drain()
+        except OSError:
+            over.set()
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(talk, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    attempt = await _post(f"http://127.0.0.1:{port}/", _sender(timeout_s=60))
+    assert attempt == Attempt(None, Failure.BAD_ANSWER)
+    async with asyncio.timeout(10):
+        await over.wait()
+    # What the kernel had room for beside it.
+    assert num_sent < MAX_ANSWER_BYTES + (16 << 20)
+    server.close()
+
+
+async def test_some_answers_before_the_answer_are_passed_over() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 103 Early Hints\r\n\r\n" * 9)
+        writer.write(b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n" + b"x" * 1_000_000)
+        with suppress(OSError):
+            await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(talk, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    assert await _post(f"http://127.0.0.1:{port}/") == Attempt(200, None)
+    server.close()
