@@ -18,6 +18,9 @@ MAX_IMAGES: Final = 16
 """In one request."""
 MAX_IMAGE_BYTES: Final = 8 * 1024 * 1024
 """Of one image, once decoded."""
+MAX_IMAGE_PIXELS: Final = 36_000_000
+MAX_IMAGE_SIDE: Final = 16_384
+"""A small file may hold a large picture, and an engine decodes it whole."""
 IMAGE_TOKENS: Final = 1024
 """About what one takes of a prompt; models differ, and the engine's own count is what is paid."""
 
@@ -67,6 +70,13 @@ def check_url(name: str, url: Any) -> None:
         raise rules.wrong(name, f"its data is of the kind {kind}, not {said}")
     if not image_files.is_whole(kind, data):
         raise rules.wrong(name, f"its data is a {kind} that is damaged or cut short")
+    width, height = image_files.size_of(kind, data) or (0, 0)
+    if max(width, height) > MAX_IMAGE_SIDE or width * height > MAX_IMAGE_PIXELS:
+        raise rules.wrong(
+            name,
+            f"it has {width:,} x {height:,} pixels; an image may have {MAX_IMAGE_PIXELS:,}, and "
+            f"{MAX_IMAGE_SIDE:,} on a side",
+        )
 
 
 def check_number(body: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ from api.chat_request import check_chat
 from api.errors import InvalidRequest
 from api.images import MAX_IMAGE_BYTES, MAX_IMAGES, has_images, text_only, unreadable
 from api.responses.items import check_input, listed, messages_of
-from tests.fixtures.pictures import BLUE, BROKEN, UNDECODABLE, data_url, png
+from tests.fixtures.pictures import BLUE, BROKEN, UNDECODABLE, data_url, png, sized
 
 URL = data_url(png())
 JPEG = data_url(b"\xff\xd8\xff\xe0\x00\x04ab\xff\xda\x00\x02scan\xff\xd9", "JPEG")
@@ -52,6 +52,15 @@ def test_what_is_no_image_is_refused_by_name(part: dict[str, Any], param: str) -
         check_chat(asked(part))
     assert refused.value.param == f"messages[0].content[0].image_url.{param}"
     assert len(refused.value.message) < 300, "the image is not repeated"
+
+
+@pytest.mark.parametrize("kind", ["png", "jpeg", "webp", "gif"])
+def test_a_picture_has_so_many_pixels(kind: str) -> None:
+    for width, height in [(6000, 6000), (16_384, 2000), (1, 16_384)]:
+        check_chat(asked(image(data_url(sized(kind, width, height), kind))))
+    for width, height in [(6001, 6000), (16_385, 1), (1, 16_385), (60_000, 60_000)]:
+        with pytest.raises(InvalidRequest, match=f"{width:,} x {height:,} pixels"):
+            check_chat(asked(image(data_url(sized(kind, width, height), kind))))
 
 
 def test_one_request_has_so_many() -> None:
