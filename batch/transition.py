@@ -1,8 +1,8 @@
-"""Moving a batch: the state table applied to the database, with an event for every move."""
+"""Moving batches: the state table applied to the database, with an event for every move."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -12,6 +12,7 @@ from batch.webhooks import events
 from store.models import Batch
 from store.repositories import batch as batches
 from store.repositories import webhook_delivery as deliveries
+from store.repositories.batch import Move
 
 
 async def move(
@@ -22,54 +23,60 @@ async def move(
     values: Mapping[str, Any] | None = None,
     detail: Mapping[str, Any] | None = None,
 ) -> Batch | None:
-    """Enter `target` if the table allows it from where the batch is.
+    """Move one batch: see `move_all`; none where the move is not legal."""
+    moved = await move_all(session, [Move(batch_id, target, values or {}, detail)])
+    return moved[0] if moved else None
 
-    Locks the batch, stamps `{target}_at` by the database's clock and appends the event, all in
-    the caller's transaction; at the batch's end the webhook deliveries of the event too.
 
-    Args:
-        session: An open transaction.
-        batch_id: Which batch.
-        target: The status to enter.
-        values: Further columns to set with it.
-        detail: What the event remembers.
+async def move_all(session: AsyncSession, moves: Collection[Move]) -> list[Batch]:
+    """Let each batch enter its target if the table allows it from where the batch is.
+
+    Locks the batches, stamps `{target}_at` by the database's clock and appends the events, all in
+    the caller's transaction; at a batch's end the webhook deliveries of the event too.
 
     Returns:
-        The batch as it is now, or none where the move is not legal: another one was faster, and
-        that is no error.
+        The batches that were moved, as they are now. Where a move is not legal, another one was
+        faster, and that is no error.
     """
-    moved = await batches.move(
-        session, batch_id, sources=sources_of(target), target=target, values=values, detail=detail
-    )
-    if moved is not None and moved.response_id is None and target in TERMINAL_BATCH:
-        await deliveries.publish(
-            session,
-            batch_id,
-            status=target,
-            event_id=events.new_event_id(),
-            event_type=events.type_of(target),
-        )
+    targets = {BatchStatus(one.target) for one in moves}
+    moved = await batches.move(session, moves, {one: sources_of(one) for one in targets})
+    for target in targets & TERMINAL_BATCH:
+        event_ids = {
+            batch.id: events.new_event_id()
+            for batch in moved
+            if batch.status == target and batch.response_id is None
+        }
+        if event_ids:
+            await deliveries.publish(
+                session, event_ids, status=target, event_type=events.type_of(target)
+            )
     return moved
 
 
-async def all_rows_closed(session: AsyncSession, batch_id: str) -> BatchStatus | None:
-    """Leave `in_progress` once the last row has its end.
+async def all_rows_closed(
+    session: AsyncSession, batch_ids: Collection[str]
+) -> dict[str, BatchStatus]:
+    """Let batches leave `in_progress` whose last row has its end.
 
     To `finalizing`, unless rows expired: then the batch stays where it is until its finalization
     has delivered what was finished, and moves it to `expired` (contract row R-02 knows no status
     in between). A paused batch stays too, until it is resumed or its window ends.
 
     Returns:
-        Where the batch goes on to, `completed` or `expired`; none while it is paused.
+        Where each goes on to, `completed` or `expired`; a paused one is left out.
     """
-    if await batches.has_expired_rows(session, batch_id):
-        # Not locked here: a cancel may still come while the files are written.
-        return BatchStatus.EXPIRED
-    # Locked: else it could be paused between this look and the move.
-    batch = await batches.lock(session, batch_id)
-    if batch is None:
-        return None
-    if batch.paused_at is not None and not await batches.is_over_window(session, batch_id):
-        return None
-    await move(session, batch_id, BatchStatus.FINALIZING)
-    return BatchStatus.COMPLETED
+    # Those are not locked here: a cancel may still come while the files are written.
+    expired = await batches.with_expired_rows(session, batch_ids)
+    # Locked: else one could be paused between this look and the move.
+    others = await batches.lock_all(session, set(batch_ids) - expired)
+    closed = [
+        batch.id
+        for batch in others.values()
+        if batch.paused_at is None or await batches.is_over_window(session, batch.id)
+    ]
+    if closed:
+        await move_all(session, [Move(one, BatchStatus.FINALIZING) for one in closed])
+    return {
+        **dict.fromkeys(expired, BatchStatus.EXPIRED),
+        **dict.fromkeys(closed, BatchStatus.COMPLETED),
+    }

@@ -18,9 +18,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -30,13 +30,14 @@ from batch.files import FileStore
 from batch.files.parts import part_key
 from batch.finish.close_rows import close_pending
 from batch.states import TERMINAL_BATCH, BatchStatus, RowStatus
-from batch.transition import all_rows_closed, move
+from batch.transition import all_rows_closed, move_all
 from service.clock import Clock, SystemClock
 from store.models import Batch, File, OutputPart
 from store.repositories import batch as batches
 from store.repositories import file as files
 from store.repositories import output_part as output_parts
 from store.repositories import result as results
+from store.repositories.batch import Move
 from store.repositories.result import Lines
 from store.session import Database
 
@@ -80,7 +81,7 @@ async def finalize(
     try:
         while True:
             async with database.unit_of_work() as session:
-                if not await batches.try_exclusive(session, batch_id, idle_limit_s=IDLE_LIMIT_S):
+                if not await batches.try_exclusive(session, [batch_id], idle_limit_s=IDLE_LIMIT_S):
                     return None
                 target = await _target(session, batch_id)
                 if target is None:
@@ -119,7 +120,7 @@ async def _target(session: AsyncSession, batch_id: str) -> BatchStatus | None:
         case BatchStatus.CANCELLING:
             return BatchStatus.CANCELLED
         case BatchStatus.IN_PROGRESS:
-            return await all_rows_closed(session, batch_id)
+            return (await all_rows_closed(session, [batch_id])).get(batch_id)
     return None
 
 
@@ -141,33 +142,38 @@ async def _deliver(writing: _Writing, batch_id: str, target: BatchStatus) -> Bat
             produced[kind] = await writing.go_on(batch.id, kind, num_lines)
     if sum(part.num_lines for parts in produced.values() for part in parts) < batch.num_total:
         return BatchStatus(batch.status)
-    values: dict[str, object] = {}
-    for kind, parts in produced.items():
-        file = await _list(session, batch, kind, parts)
-        values[f"{kind}_file_id"] = file.id
+    now = await files.now(session)
+    listed = {kind: produced_file(batch, kind, parts, now) for kind, parts in produced.items()}
+    await files.add_all(session, list(listed.values()))
     await output_parts.forget(session, batch.id)
-    detail = {
-        "num_completed": batch.num_completed,
-        "num_failed": batch.num_failed - batch.num_stopped,
-        **({"num_stopped": batch.num_stopped} if batch.num_stopped else {}),
-    }
-    moved = await move(session, batch.id, target, values=values, detail=detail)
-    if moved is None:
+    if not await move_all(session, [ending(batch, target, listed)]):
         raise _Overtaken
-    logger.info("%s is %s: %s", batch.id, target, detail)
     return target
 
 
-async def _list(
-    session: AsyncSession, batch: Batch, kind: str, parts: Sequence[OutputPart]
-) -> File:
+def ending(batch: Batch, target: BatchStatus, listed: Mapping[str, File]) -> Move:
+    """The end of a batch, whose files are there now."""
+    return Move(
+        batch.id,
+        target,
+        {f"{kind}_file_id": file.id for kind, file in listed.items()},
+        {
+            "num_completed": batch.num_completed,
+            "num_failed": batch.num_failed - batch.num_stopped,
+            **({"num_stopped": batch.num_stopped} if batch.num_stopped else {}),
+        },
+    )
+
+
+def produced_file(batch: Batch, kind: str, parts: Sequence[OutputPart], now: datetime) -> File:
+    """The record of a file that is whole."""
     expiry = (
         DEFAULT_EXPIRY
         if batch.output_expires_after_s is None
         else timedelta(seconds=batch.output_expires_after_s)
     )
     file_id = produced_file_id(batch.id, kind)
-    file = File(
+    return File(
         id=file_id,
         project_id=batch.project_id,
         purpose="batch_output",
@@ -176,9 +182,8 @@ async def _list(
         sha256=_digest(parts),
         storage_key=file_id,
         part_bytes=[part.size_bytes for part in parts] if len(parts) > 1 else None,
-        expires_at=await files.now(session) + expiry,
+        expires_at=now + expiry,
     )
-    return await files.add(session, file)
 
 
 def produced_file_id(batch_id: str, kind: str) -> str:

@@ -170,6 +170,15 @@ class FileCheck:
         self._unknown_models: set[str] = set()
         self._groups: dict[int, int] = {}
 
+    def anew(self) -> FileCheck:
+        """The same check of another file."""
+        return FileCheck(
+            self._endpoint,
+            served_models=self._served_models,
+            sizes=self._sizes,
+            limits=self._limits,
+        )
+
     def feed(self, chunk: bytes) -> None:
         """Judge the lines that end inside this chunk."""
         self._report.num_bytes += len(chunk)

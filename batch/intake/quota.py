@@ -7,6 +7,8 @@ batches at once cannot both take the last room.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -14,6 +16,15 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from store.repositories import quota as quotas
 
 CODE: Final = "token_limit_exceeded"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Estimated prompt tokens of new rows: whose, and of which model; each has its own quota."""
+
+    project_id: str
+    model: str
+    num_tokens: int
 
 
 async def why_full(
@@ -24,28 +35,44 @@ async def why_full(
     *,
     default_limit: int | None,
 ) -> str | None:
-    """Why so many more tokens cannot be enqueued, or none if they can.
+    """Why so many more tokens cannot be enqueued, or none if they can; see `reasons`."""
+    wanted = Wanted(project_id, model, num_tokens)
+    return (await reasons(session, [wanted], default_limit=default_limit))[0]
 
-    The rows must be added in the same transaction: it holds the lock.
+
+async def reasons(
+    session: AsyncSession, wanted: Sequence[Wanted], *, default_limit: int | None
+) -> list[str | None]:
+    """Of each that is wanted, in this order, why it cannot be enqueued; none where it can.
+
+    The rows must be added in the same transaction: it holds the locks.
 
     Args:
         session: The caller's transaction.
-        project_id: Whose quota.
-        model: Each model has its own.
-        num_tokens: Estimated prompt tokens of the new rows.
+        wanted: One entry for each batch.
         default_limit: For projects without a limit of their own; none: no limit.
     """
-    limit = await quotas.project_limit(session, project_id)
-    if limit is None:
-        limit = default_limit
-    if limit is None:
-        return None
-    await quotas.lock(session, project_id, model)
-    enqueued = await quotas.enqueued_tokens(session, project_id, model)
-    if enqueued + num_tokens <= limit:
-        return None
-    return (
-        f"Enqueued token limit reached for {model[:128]} in project {project_id}. "
-        f"Limit: {limit:,} enqueued tokens, used: {enqueued:,}, this batch: {num_tokens:,}. "
-        "Please try again once some in_progress batches have been completed."
-    )
+    limits: dict[str, int | None] = {}
+    for project_id in {one.project_id for one in wanted}:
+        own = await quotas.project_limit(session, project_id)
+        limits[project_id] = default_limit if own is None else own
+    enqueued: dict[tuple[str, str], int] = {}
+    for name in sorted({(one.project_id, one.model) for one in wanted}):
+        if limits[name[0]] is not None:
+            await quotas.lock(session, *name)
+            enqueued[name] = await quotas.enqueued_tokens(session, *name)
+    found: list[str | None] = []
+    for one in wanted:
+        limit, name = limits[one.project_id], (one.project_id, one.model)
+        if limit is None or enqueued[name] + one.num_tokens <= limit:
+            found.append(None)
+            if limit is not None:
+                enqueued[name] += one.num_tokens
+            continue
+        found.append(
+            f"Enqueued token limit reached for {one.model[:128]} in project {one.project_id}. "
+            f"Limit: {limit:,} enqueued tokens, used: {enqueued[name]:,}, "
+            f"this batch: {one.num_tokens:,}. "
+            "Please try again once some in_progress batches have been completed."
+        )
+    return found

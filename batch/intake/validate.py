@@ -14,27 +14,29 @@ from __future__ import annotations
 import asyncio
 import faulthandler
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.batch_errors import StoredObjectMissing
-from api.numbers import largest_sizes
+from api.numbers import ModelSizes, largest_sizes
 from batch.files import FileStore
 from batch.intake import quota
-from batch.intake.check import CheckedRows, CheckReport, FileCheck
+from batch.intake.check import CheckedRow, CheckedRows, CheckReport, FileCheck
 from batch.intake.line_error import LineFault
 from batch.states import BatchStatus
-from batch.transition import move
+from batch.transition import move_all
 from engine_adapter.client.aliases import Aliases, sizes_of_aliases, stands_for
 from engine_adapter.client.base import EMBEDDINGS_PATH
 from service.clock import Clock, SystemClock
-from store.models import Batch, File
+from store.models import File
 from store.repositories import batch as batches
 from store.repositories import row as rows
 from store.repositories import validation
+from store.repositories.batch import Move
 from store.session import Database
 
 logger = logging.getLogger(__name__)
@@ -91,23 +93,49 @@ async def validate(
                 if batch is None or batch.status != BatchStatus.VALIDATING:
                     return None
                 file = await session.get_one(File, batch.input_file_id)
-                embeds = batch.endpoint == EMBEDDINGS_PATH
-                served_models = await validation.served_models(
-                    session, batch.project_id, embeds=embeds, aliases=aliases
-                )
-                sizes = largest_sizes(await validation.model_sizes(session))
-                sizes |= sizes_of_aliases(aliases, sizes)
-            check = FileCheck(batch.endpoint, served_models=served_models, sizes=sizes)
+                models = await Models.read(session, aliases)
+                check = await models.check(session, batch.project_id, batch.endpoint)
             watch = _Watch(db, holder, batch_id, clock or SystemClock(), watchdog=watchdog)
             report = await _read(file_store, file, check, watch)
-            if report.model is not None:
-                report.model = stands_for(report.model, aliases, sizes)
+            models.name(report)
             async with db.unit_of_work() as session:
-                await _check_quota(session, batch, report, enqueued_token_limit)
+                await check_quotas(session, [(batch.project_id, report)], enqueued_token_limit)
                 return await _conclude(session, batch_id, report)
     except _Overtaken:
         logger.info("validation of %s was overtaken", batch_id)
         return None
+
+
+@dataclass(frozen=True)
+class Models:
+    """What is known of the models there are, for checks of files.
+
+    Attributes:
+        aliases: Further names, by what they stand for.
+        sizes: What engines said of each.
+    """
+
+    aliases: Aliases
+    sizes: Mapping[str, ModelSizes]
+
+    @classmethod
+    async def read(cls, session: AsyncSession, aliases: Aliases) -> Models:
+        """As the engines are now."""
+        sizes = largest_sizes(await validation.model_sizes(session))
+        return cls(aliases, sizes | sizes_of_aliases(aliases, sizes))
+
+    async def check(self, session: AsyncSession, project_id: str, endpoint: str) -> FileCheck:
+        """A check of a project's file for an endpoint."""
+        embeds = endpoint == EMBEDDINGS_PATH
+        served = await validation.served_models(
+            session, project_id, embeds=embeds, aliases=self.aliases
+        )
+        return FileCheck(endpoint, served_models=served, sizes=self.sizes)
+
+    def name(self, report: CheckReport) -> None:
+        """Put the model in the place of its alias."""
+        if report.model is not None:
+            report.model = stands_for(report.model, self.aliases, self.sizes)
 
 
 class _Watch:
@@ -164,43 +192,62 @@ async def _read(file_store: FileStore, file: File, check: FileCheck, watch: _Wat
         watch.end()
 
 
-async def _check_quota(
-    session: AsyncSession, batch: Batch, report: CheckReport, default_limit: int | None
+async def check_quotas(
+    session: AsyncSession,
+    reports: Sequence[tuple[str, CheckReport]],
+    default_limit: int | None,
 ) -> None:
-    if not report.ok or report.model is None:
-        return
-    num_tokens = report.rows.num_tokens
-    why = await quota.why_full(
-        session, batch.project_id, report.model, num_tokens, default_limit=default_limit
-    )
-    if why is not None:
-        report.add(LineFault(quota.CODE, why))
+    """Add its fault to each report, beside its project, that has more tokens than may wait."""
+    asking, wanted = [], []
+    for project_id, report in reports:
+        if report.ok and report.model is not None:
+            asking.append(report)
+            wanted.append(quota.Wanted(project_id, report.model, report.rows.num_tokens))
+    reasons = await quota.reasons(session, wanted, default_limit=default_limit)
+    for report, why in zip(asking, reasons, strict=True):
+        if why is not None:
+            report.add(LineFault(quota.CODE, why))
 
 
 async def _conclude(session: AsyncSession, batch_id: str, report: CheckReport) -> BatchStatus:
     """Store what was found. The rows go first: their COPY must not hold the batch's lock."""
     if report.ok:
         await rows.ingest(session, batch_id, _new_rows(report.rows))
-        target = BatchStatus.IN_PROGRESS
-        values: dict[str, object] = {"num_total": len(report.rows), "model": report.model}
-        detail = {"num_rows": len(report.rows), "num_bytes": report.num_bytes}
-    else:
-        target = BatchStatus.FAILED
-        values = {"errors": [fault.as_wire() for fault in report.faults], "model": report.model}
-        detail = {"num_errors": report.num_faults, "num_lines": report.num_lines}
-    moved = await move(session, batch_id, target, values=values, detail=detail)
-    if moved is None:
+    target = conclusion(batch_id, report)
+    if not await move_all(session, [target]):
         raise _Overtaken
-    return target
+    return BatchStatus(target.target)
+
+
+def conclusion(batch_id: str, report: CheckReport) -> Move:
+    """What becomes of the batch by what was found."""
+    if report.ok:
+        return Move(
+            batch_id,
+            BatchStatus.IN_PROGRESS,
+            {"num_total": len(report.rows), "model": report.model},
+            {"num_rows": len(report.rows), "num_bytes": report.num_bytes},
+        )
+    return Move(
+        batch_id,
+        BatchStatus.FAILED,
+        {"errors": [fault.as_wire() for fault in report.faults], "model": report.model},
+        {"num_errors": report.num_faults, "num_lines": report.num_lines},
+    )
 
 
 async def _new_rows(checked: CheckedRows) -> AsyncIterator[rows.NewRow]:
     for row in checked:
-        yield rows.NewRow(
-            row.line_no,
-            row.custom_id,
-            row.offset_bytes,
-            row.length_bytes,
-            row.prefix_hash,
-            row.num_tokens,
-        )
+        yield new_row(row)
+
+
+def new_row(row: CheckedRow) -> rows.NewRow:
+    """A checked line as it is stored."""
+    return rows.NewRow(
+        row.line_no,
+        row.custom_id,
+        row.offset_bytes,
+        row.length_bytes,
+        row.prefix_hash,
+        row.num_tokens,
+    )

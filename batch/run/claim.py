@@ -99,12 +99,11 @@ class RowSource:
         return await self._with_lines(claimed)
 
     async def _with_lines(self, claimed: list[ClaimedRow]) -> Intake:
-        by_batch: dict[str, list[ClaimedRow]] = {}
+        by_object: dict[str, list[tuple[ClaimedRow, LiveBatch]]] = {}
         for row in claimed:
-            by_batch.setdefault(row.batch_id, []).append(row)
-        parts = await asyncio.gather(
-            *(self._read(self._live[batch_id], found) for batch_id, found in by_batch.items())
-        )
+            batch = self._live[row.batch_id]
+            by_object.setdefault(batch.storage_key, []).append((row, batch))
+        parts = await asyncio.gather(*(self._read(key, found) for key, found in by_object.items()))
         return Intake(
             ready=tuple(one for part in parts for one in part.ready),
             unreadable=tuple(one for part in parts for one in part.unreadable),
@@ -258,19 +257,21 @@ class RowSource:
     def _num_waiting(self, batch: LiveBatch) -> int:
         return max(0, batch.num_open - self._num_taken[batch.id])
 
-    async def _read(self, batch: LiveBatch, claimed: list[ClaimedRow]) -> Intake:
-        ranges = [ByteRange(row.offset_bytes, row.length_bytes) for row in claimed]
+    async def _read(self, storage_key: str, claimed: list[tuple[ClaimedRow, LiveBatch]]) -> Intake:
+        ranges = [ByteRange(row.offset_bytes, row.length_bytes) for row, _ in claimed]
         try:
-            lines = await self._file_store.read_ranges(batch.storage_key, ranges)
+            lines = await self._file_store.read_ranges(storage_key, ranges)
         except (ApiError, OSError) as error:
-            logger.warning("rows of %s cannot be read: %s", batch.id, error)
+            logger.warning("rows of %s cannot be read: %s", storage_key, error)
             message = "The content of the input file could not be read."
             failure = {"message": message, "type": "server_error", "param": None, "code": None}
             return Intake(
                 unreadable=tuple(
-                    PutBack(row.id, delay_s=UNREADABLE_DELAY_S, error=failure) for row in claimed
+                    PutBack(row.id, delay_s=UNREADABLE_DELAY_S, error=failure) for row, _ in claimed
                 )
             )
         return Intake(
-            ready=tuple(Ready(row, batch, line) for row, line in zip(claimed, lines, strict=True))
+            ready=tuple(
+                Ready(row, batch, line) for (row, batch), line in zip(claimed, lines, strict=True)
+            )
         )

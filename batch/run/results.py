@@ -186,11 +186,11 @@ class Outbox:
                 written = await results.write(
                     session, new_results, dispatcher_id=self._dispatcher_id
                 )
-                for batch_id, status in written.closed:
-                    is_over = status != BatchStatus.IN_PROGRESS
-                    # None of a paused one: whoever resumes it asks again.
-                    if is_over or await all_rows_closed(session, batch_id) is not None:
-                        closed.append(batch_id)
+                running = [one for one, at in written.closed if at == BatchStatus.IN_PROGRESS]
+                # A paused one goes on nowhere: whoever resumes it asks again.
+                going_on = await all_rows_closed(session, running) if running else {}
+                closed += [one for one, _ in written.closed if one not in running]
+                closed += going_on
             if put_backs:
                 await rows.put_back(session, self._dispatcher_id, put_backs)
             # After the batches: everybody locks batches first and counters last.

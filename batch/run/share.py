@@ -56,10 +56,10 @@ def divide(num_free: int, demands: Sequence[Demand], *, turn: int = 0) -> dict[s
     for demand in demands:
         if demand.num_waiting > 0:
             projects.setdefault(demand.project_id, []).append(demand)
-    held = {
-        project: sum(d.num_in_flight for d in demands if d.project_id == project)
-        for project in projects
-    }
+    held = dict.fromkeys(projects, 0)
+    for demand in demands:
+        if demand.project_id in held:
+            held[demand.project_id] += demand.num_in_flight
     wanted = {project: sum(d.num_waiting for d in batches) for project, batches in projects.items()}
     granted = _fill(num_free, held, wanted, turn)
     quotas: dict[str, int] = {}

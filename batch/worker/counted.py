@@ -25,9 +25,9 @@ class RunCounter:
         self._runs: dict[str, StageRuns] = {}
 
     @contextmanager
-    def measured(self, stage: str) -> Iterator[None]:
-        """Count what the block took and whether it raised."""
-        began_s, began_cpu_s, num_failed = time.monotonic(), time.process_time(), 1
+    def measured(self, stage: str, num: int = 1) -> Iterator[None]:
+        """Count what the block took, a stage of `num` batches, and whether it raised."""
+        began_s, began_cpu_s, num_failed = time.monotonic(), time.process_time(), num
         try:
             yield
             num_failed = 0
@@ -35,7 +35,7 @@ class RunCounter:
             before = self._runs.get(stage, StageRuns(stage, 0, 0, 0.0, 0.0, 0))
             self._runs[stage] = replace(
                 before,
-                num_runs=before.num_runs + 1,
+                num_runs=before.num_runs + num,
                 num_failed=before.num_failed + num_failed,
                 wall_s=before.wall_s + time.monotonic() - began_s,
                 cpu_s=before.cpu_s + time.process_time() - began_cpu_s,

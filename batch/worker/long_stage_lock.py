@@ -37,7 +37,7 @@ async def turn(database: Database, batch_id: str) -> AsyncIterator[bool]:
     """Whether a stage of the batch may run now, for as long as the block runs."""
     async with database.unit_of_work() as session:
         project_id = await turns.project_of_long(
-            session, batch_id, long_bytes=LONG_BYTES, long_lines=LONG_LINES
+            session, batch_id, long_bytes=LONG_BYTES, long_rows=LONG_LINES
         )
     if project_id is None:
         yield True

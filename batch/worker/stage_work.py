@@ -1,6 +1,6 @@
-"""A worker's stage work: it claims batches that want a stage, and runs one after the other.
+"""A worker's stage work: it claims batches that want a stage, and runs their stages.
 
-    claim ──► validate | expire | finalize ──► release, and the next claim
+    claim ──► small ones together, then one that is not ──► release, and the next claim
 
 Projects take turns, and a project's batches come in the order in which they began to wait: whatever
 one project has waiting, another's next stage follows those that run now. What wants a stage is told
@@ -17,6 +17,10 @@ no more than time.
 
 A project that rests has no turn in this process for `REST_S`: what cannot be done now, however much
 of it there is, costs the others little.
+
+A claim takes up to `NUM_TOGETHER` batches, but one at most that is not small. A commit costs as
+much as dozens of lines, so the small ones share their transactions. What goes wrong with one of
+them goes wrong alone: those that were left over have runs of their own, one at each claim.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from __future__ import annotations
 import asyncio
 import faulthandler
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -36,12 +40,15 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.batch_errors import StorageFull
 from batch.files import FileStore
 from batch.finish.expire import expire
 from batch.finish.finalize import finalize
+from batch.finish.finalize_small import finalize_small
 from batch.intake.validate import validate
+from batch.intake.validate_small import validate_small
 from batch.queue import DELIVER, DISPATCH, STAGES, Queue
 from batch.states import TERMINAL_BATCH, BatchStatus
 from batch.storage import fail_unstorable, full_place
@@ -50,7 +57,7 @@ from engine_adapter.client.aliases import Aliases
 from service.clock import Clock
 from store.failures import DATABASE_ERRORS, is_refused
 from store.repositories import stage as stages
-from store.repositories.stage import Claim
+from store.repositories.stage import Claim, Sizes
 from store.session import Database
 
 LEASE_S: Final = 10.0
@@ -72,6 +79,13 @@ FINALIZE_LIMIT_S: Final = 90.0
 
 FINALIZE_KILL_S: Final = 110.0
 """One that does not hear of that ends its process."""
+
+NUM_TOGETHER: Final = 32
+SIZES: Final = Sizes(LONG_BYTES, LONG_LINES, small_bytes=64 * 1024, small_rows=64)
+"""So many batches are claimed at once, of which those with a small stage are run together."""
+
+SMALL_LIMIT_S: Final = 30.0
+"""Small stages that take longer are run one by one."""
 
 WAKE_S: Final = 0.5
 """How often others are woken at most, while there is stage work."""
@@ -96,6 +110,9 @@ class _Again:
 
 _ENDED = _Again(None)
 _MOVED = _Again()
+_LEFT = _Again()
+"""It was not run."""
+
 _NOT_NOW = _Again(WAIT_S)
 _LONG = _Again(LONG_WAIT_S, rests=True)
 _FAILED = _Again(FAILED_WAIT_S, rests=True)
@@ -105,7 +122,7 @@ class StageWork:
     """Of one worker process, for as long as it lives: it remembers whose turn it is.
 
     Args:
-        measured: Around each run of a stage, by its name.
+        measured: Around each run of a stage, by its name and how many batches it is of.
         enqueued_token_limit: Quota of projects that have none of their own; none: no limit.
         aliases: Further names of models, by what they stand for.
         watchdog: End the process when a stage hangs. For one that does nothing else.
@@ -118,7 +135,7 @@ class StageWork:
         queue: Queue,
         clock: Clock,
         *,
-        measured: Callable[[str], AbstractContextManager[None]],
+        measured: Callable[[str, int], AbstractContextManager[None]],
         enqueued_token_limit: int | None = None,
         aliases: Aliases | None = None,
         watchdog: bool = False,
@@ -131,6 +148,7 @@ class StageWork:
         self._enqueued_token_limit = enqueued_token_limit
         self._aliases = aliases
         self._watchdog = watchdog
+        self._held: dict[str, Claim] = {}
         self._last_project = ""
         self._resting: dict[str, float] = {}
         self._to_wake: set[str] = set()
@@ -148,67 +166,109 @@ class StageWork:
         """
         until_s = self._clock.monotonic() + slice_s
         num_run = 0
-        held = await self._next(None, _MOVED)
-        if held is not None:
+        await self._next({})
+        if self._held:
             # There may be more: another process looks, and wakes the next one if there is.
             await self._queue.wake(STAGES)
         try:
-            while held is not None:
+            while self._held:
                 try:
-                    ending = await self._run(held)
+                    endings = await self._run()
                 except StorageFull:
-                    await self._release(self._held, _MOVED)  # it is asked again at the next wake
+                    await self._release({})  # they are asked again at the next wake
                     raise
-                num_run += 1
+                num_run += sum(ending is not _LEFT for ending in endings.values())
                 is_over = drain.is_set() or self._clock.monotonic() >= until_s
                 if is_over:
-                    await self._release(self._held, ending)
+                    await self._release(endings)
                     self._to_wake.add(STAGES)
                     break
-                held = await self._next(self._held, ending)
+                await self._next(endings)
                 await self._wake(at_once=False)
         finally:
             await self._wake(at_once=True)
         return num_run
 
-    async def _next(self, done: Claim | None, ending: _Again) -> Claim | None:
-        """Release what is done and claim the next one, in one transaction."""
+    async def _next(self, endings: Mapping[str, _Again]) -> None:
+        """Release what is done and claim what is next, in one transaction."""
         now_s = self._clock.monotonic()
-        if done is not None and ending.rests:
-            self._resting[done.project_id] = now_s + REST_S
+        for batch_id, ending in endings.items():
+            if ending.rests:
+                self._resting[self._held[batch_id].project_id] = now_s + REST_S
         self._resting = {name: until for name, until in self._resting.items() if until > now_s}
         async with self._database.unit_of_work() as session:
-            if done is not None and ending.delay_s is not None:
-                await stages.release(session, done, delay_s=ending.delay_s)
-            held = await stages.claim(
+            await self._put_back(session, endings)
+            claimed = await stages.claim(
                 session,
                 after=self._last_project,
                 resting=self._resting,
                 lease_s=LEASE_S,
-                long_bytes=LONG_BYTES,
-                long_lines=LONG_LINES,
+                sizes=SIZES,
+                num=NUM_TOGETHER,
             )
-        if held is not None:
-            self._last_project = held.project_id
-        return held
+        self._held = {one.id: one for one in claimed}
+        if claimed:
+            self._last_project = claimed[-1].project_id
 
-    async def _release(self, done: Claim, ending: _Again) -> None:
-        if ending.delay_s is not None:
-            async with self._database.unit_of_work() as session:
-                await stages.release(session, done, delay_s=ending.delay_s)
+    async def _release(self, endings: Mapping[str, _Again]) -> None:
+        async with self._database.unit_of_work() as session:
+            await self._put_back(session, endings)
 
-    async def _run(self, held: Claim) -> _Again:
-        """Run the batch's next stage; it fails alone, unless the database is away."""
-        self._held = held
-        stage, run = self._stage_of(held)
+    async def _put_back(self, session: AsyncSession, endings: Mapping[str, _Again]) -> None:
+        """Release what is held, as its run has ended; without one: at once."""
+        delays: dict[float, list[Claim]] = {}
+        for batch_id, held in self._held.items():
+            if (delay_s := endings.get(batch_id, _MOVED).delay_s) is not None:
+                delays.setdefault(delay_s, []).append(held)
+        for delay_s, ended in delays.items():
+            await stages.release(session, ended, delay_s=delay_s)
+
+    async def _run(self) -> dict[str, _Again]:
+        """Run the next stages of what is held; each fails alone, unless the database is away.
+
+        Small ones together, then what is no small one, and one of those that were left over.
+        """
+        endings: dict[str, _Again] = {}
+        left: list[Claim] = []
         async with self._kept():
-            try:
-                with self._measured(stage):
-                    return await run(held)
-            except Exception as error:
-                if isinstance(error, (OperationalError, InterfaceError)) or full_place(error):
-                    raise
-                logger.exception("%s of %s failed", stage, held.id)
+            for stage, together in self._small().items():
+                done = await self._run_together(stage, together)
+                endings |= done
+                left += [one for one in together if one.id not in done]
+            endings |= dict.fromkeys((one.id for one in left), _LEFT)
+            for held in [one for one in self._held.values() if not one.is_small] + left[:1]:
+                endings[held.id] = await self._run_one(held)
+        return endings
+
+    def _small(self) -> dict[str, list[Claim]]:
+        found: dict[str, list[Claim]] = {}
+        for held in self._held.values():
+            if held.is_small:
+                found.setdefault(self._stage_of(held)[0], []).append(held)
+        return found
+
+    async def _run_together(self, stage: str, together: list[Claim]) -> dict[str, _Again]:
+        """Run a stage of small batches; those that are missing from what it returns were not."""
+        run = self._finalize_small if stage == "finalize" else self._validate_small
+        try:
+            with self._watched(), self._measured(stage, len(together)):
+                async with asyncio.timeout(SMALL_LIMIT_S):
+                    return await run([one.id for one in together])
+        except Exception as error:
+            if isinstance(error, (OperationalError, InterfaceError)) or full_place(error):
+                raise
+            logger.exception("%s of %d small batches failed: one by one", stage, len(together))
+        return {}
+
+    async def _run_one(self, held: Claim) -> _Again:
+        stage, run = self._stage_of(held)
+        try:
+            with self._measured(stage, 1):
+                return await run(held)
+        except Exception as error:
+            if isinstance(error, (OperationalError, InterfaceError)) or full_place(error):
+                raise
+            logger.exception("%s of %s failed", stage, held.id)
         return _FAILED
 
     def _stage_of(self, held: Claim) -> tuple[str, Callable[[Claim], Awaitable[_Again]]]:
@@ -218,7 +278,7 @@ class StageWork:
 
     @asynccontextmanager
     async def _kept(self) -> AsyncIterator[None]:
-        """Keep the claim for as long as the block runs."""
+        """Keep the claims for as long as the block runs."""
         over = asyncio.Event()
 
         async def keep() -> None:
@@ -240,15 +300,14 @@ class StageWork:
     async def _renew(self) -> None:
         try:
             async with self._database.unit_of_work() as session:
-                until = await stages.renew(session, self._held, lease_s=LEASE_S)
+                until = await stages.renew(session, self._held.values(), lease_s=LEASE_S)
         except (OperationalError, InterfaceError) as away:
-            logger.warning("claim of %s not renewed: %s", self._held.id, type(away.orig).__name__)
+            logger.warning("claims not renewed: %s", type(away.orig).__name__)
             return
-        if until is None:
-            # Another worker has it, and finds that this run is at it: the stages see to that.
-            logger.warning("claim of %s is another worker's", self._held.id)
-            return
-        self._held = replace(self._held, stage_at=until)
+        if lost := len(self._held) - len(until):
+            # Other workers have them, and find that this run is at it: the stages see to that.
+            logger.warning("%d of %d claims are another worker's", lost, len(self._held))
+        self._held |= {one: replace(self._held[one], stage_at=at) for one, at in until.items()}
 
     def _turn(self, held: Claim) -> AbstractAsyncContextManager[bool]:
         return turn(self._database, held.id) if held.is_long else nullcontext(True)
@@ -271,6 +330,28 @@ class StageWork:
             return _NOT_NOW
         self._to_wake.add(DISPATCH)
         return _MOVED
+
+    async def _validate_small(self, batch_ids: list[str]) -> dict[str, _Again]:
+        found = await validate_small(
+            self._database,
+            self._file_store,
+            batch_ids,
+            enqueued_token_limit=self._enqueued_token_limit,
+            aliases=self._aliases,
+        )
+        self._to_wake |= {
+            DELIVER if status is BatchStatus.FAILED else DISPATCH for status in found.values()
+        }
+        return {
+            batch_id: _ENDED if status is BatchStatus.FAILED else _MOVED
+            for batch_id, status in found.items()
+        }
+
+    async def _finalize_small(self, batch_ids: list[str]) -> dict[str, _Again]:
+        found = await finalize_small(self._database, self._file_store, batch_ids)
+        if found:
+            self._to_wake.add(DELIVER)
+        return dict.fromkeys(found, _ENDED)
 
     async def _validated(self, batch_id: str) -> BatchStatus | None:
         try:

@@ -7,11 +7,11 @@ words, so that the store knows nothing of the state machine but its columns.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import select, text, tuple_
+from sqlalchemy import ARRAY, ColumnElement, Text, any_, literal, select, text, tuple_
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import defer
 
@@ -114,13 +114,42 @@ async def lock(session: AsyncSession, batch_id: str) -> Batch | None:
 
     Lock order everywhere: the batch first, its rows after; two batches in the order of their ids.
     """
+    return (await lock_all(session, [batch_id])).get(batch_id)
+
+
+async def lock_all(
+    session: AsyncSession, batch_ids: Collection[str], *, skip_locked: bool = False
+) -> dict[str, Batch]:
+    """Those of the batches that there are, locked in the order of their ids.
+
+    Args:
+        session: An open transaction.
+        batch_ids: Which batches.
+        skip_locked: Leave out those that another transaction has, and wait for none.
+    """
     found = await session.execute(
         select(Batch)
-        .where(Batch.id == batch_id)
-        .with_for_update()
+        .where(_among(batch_ids))
+        .order_by(Batch.id)
+        .with_for_update(skip_locked=skip_locked)
         .execution_options(populate_existing=True)
     )
-    return found.scalar_one_or_none()
+    return {batch.id: batch for batch in found.scalars()}
+
+
+async def find_all(session: AsyncSession, batch_ids: Collection[str]) -> Sequence[Batch]:
+    """Batches of any project, read anew, in the order of their ids."""
+    found = await session.execute(
+        select(Batch)
+        .where(_among(batch_ids))
+        .order_by(Batch.id)
+        .execution_options(populate_existing=True)
+    )
+    return found.scalars().all()
+
+
+def _among(batch_ids: Collection[str]) -> ColumnElement[bool]:
+    return Batch.id == any_(literal(list(batch_ids), ARRAY(Text)))
 
 
 async def page(
@@ -150,42 +179,55 @@ async def errors_json(session: AsyncSession, project_id: str, batch_id: str) -> 
     return found
 
 
+@dataclass(frozen=True)
+class Move:
+    """A batch that is to enter a status.
+
+    Attributes:
+        target: The status to enter.
+        values: Further columns to set with it.
+        detail: What the event remembers.
+    """
+
+    batch_id: str
+    target: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    detail: Mapping[str, Any] | None = None
+
+
 async def move(
-    session: AsyncSession,
-    batch_id: str,
-    *,
-    sources: Collection[str],
-    target: str,
-    values: Mapping[str, Any] | None = None,
-    detail: Mapping[str, Any] | None = None,
-) -> Batch | None:
-    """Enter `target` if the batch is in one of `sources`, stamp its instant, append an event.
+    session: AsyncSession, moves: Collection[Move], sources: Mapping[str, Collection[str]]
+) -> list[Batch]:
+    """Let batches enter a status, stamp its instant, append an event.
 
     Args:
         session: An open transaction.
-        batch_id: Which batch.
-        sources: The statuses it may come from.
-        target: The status to enter.
-        values: Further columns to set in the same statement.
-        detail: What the event remembers.
+        moves: At most one of each batch.
+        sources: The statuses from which each target may be entered.
 
     Returns:
-        The batch as it is now, or none where it was in none of the sources.
+        The batches that were moved, as they are now, in the order of their ids.
     """
-    batch = await lock(session, batch_id)
-    if batch is None or batch.status not in sources:
-        return None
-    before = batch.status
+    known = await lock_all(session, [one.batch_id for one in moves])
     now = await session.scalar(text("SELECT statement_timestamp()"))
-    batch.status = target
-    setattr(batch, f"{target}_at", now)
-    for column, value in (values or {}).items():
-        setattr(batch, column, value)
+    moved = []
+    for one in sorted(moves, key=lambda one: one.batch_id):
+        batch = known.get(one.batch_id)
+        if batch is None or batch.status not in sources[one.target]:
+            continue
+        event.add(
+            session,
+            batch.id,
+            one.target,
+            from_status=batch.status,
+            to_status=one.target,
+            detail=one.detail,
+        )
+        for column, value in {"status": one.target, f"{one.target}_at": now, **one.values}.items():
+            setattr(batch, column, value)
+        moved.append(batch)
     await session.flush()
-    await event.append(
-        session, batch_id, target, from_status=before, to_status=target, detail=detail
-    )
-    return batch
+    return moved
 
 
 async def live(
@@ -276,24 +318,25 @@ async def is_over_window(session: AsyncSession, batch_id: str) -> bool:
     )
 
 
-async def has_expired_rows(session: AsyncSession, batch_id: str) -> bool:
-    """Whether a row was ended by the window. Looks at rows only once the window has ended."""
-    return bool(
-        await session.scalar(
-            text(
-                """
-                SELECT b.expires_at <= statement_timestamp() AND EXISTS (
-                  SELECT 1 FROM batch_rows r WHERE r.batch_id = b.id AND r.status = 'expired')
-                FROM batches b WHERE b.id = :id
-                """
-            ),
-            {"id": batch_id},
-        )
+async def with_expired_rows(session: AsyncSession, batch_ids: Collection[str]) -> set[str]:
+    """The batches of which a row was ended by the window. Looks at rows only once it has ended."""
+    found = await session.scalars(
+        text(
+            """
+            SELECT b.id FROM batches b
+            WHERE b.id = ANY(:ids) AND b.expires_at <= statement_timestamp() AND EXISTS (
+              SELECT 1 FROM batch_rows r WHERE r.batch_id = b.id AND r.status = 'expired')
+            """
+        ),
+        {"ids": list(batch_ids)},
     )
+    return set(found)
 
 
-async def try_exclusive(session: AsyncSession, batch_id: str, *, idle_limit_s: float) -> bool:
-    """Take the batch's finalization for this transaction; false where another one has it.
+async def try_exclusive(
+    session: AsyncSession, batch_ids: Collection[str], *, idle_limit_s: float
+) -> set[str]:
+    """Take the finalization of batches for this transaction: of those that no other one has.
 
     The server ends the transaction if it is idle for `idle_limit_s`, so that a stopped process
     cannot hold it for ever.
@@ -302,11 +345,14 @@ async def try_exclusive(session: AsyncSession, batch_id: str, *, idle_limit_s: f
         text("SELECT set_config('idle_in_transaction_session_timeout', :limit, true)"),
         {"limit": str(int(idle_limit_s * 1000))},
     )
-    return bool(
-        await session.scalar(
-            text("SELECT pg_try_advisory_xact_lock(hashtextextended(:id, 20))"), {"id": batch_id}
-        )
+    found = await session.scalars(
+        text(
+            "SELECT id FROM unnest(CAST(:ids AS text[])) AS b(id)"
+            " WHERE pg_try_advisory_xact_lock(hashtextextended(id, 20))"
+        ),
+        {"ids": list(batch_ids)},
     )
+    return set(found)
 
 
 def is_over(batch: Batch) -> bool:

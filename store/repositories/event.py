@@ -12,7 +12,7 @@ from store.models import BatchEvent
 from store.session import ACTOR
 
 
-async def append(
+def add(
     session: AsyncSession,
     batch_id: str,
     event: str,
@@ -21,7 +21,7 @@ async def append(
     to_status: str | None = None,
     detail: Mapping[str, Any] | None = None,
 ) -> None:
-    """Remember that something happened, in the transaction in which it happened.
+    """Have the session's next flush write that something happened, in the same transaction.
 
     Who did it is who the transaction belongs to (`Database.unit_of_work`).
     """
@@ -35,6 +35,19 @@ async def append(
             detail=dict(detail) if detail is not None else None,
         )
     )
+
+
+async def append(
+    session: AsyncSession,
+    batch_id: str,
+    event: str,
+    *,
+    from_status: str | None = None,
+    to_status: str | None = None,
+    detail: Mapping[str, Any] | None = None,
+) -> None:
+    """Write at once that something happened: see `add`."""
+    add(session, batch_id, event, from_status=from_status, to_status=to_status, detail=detail)
     await session.flush()
 
 

@@ -50,6 +50,12 @@ async def add(session: AsyncSession, file: File) -> File:
     return file
 
 
+async def add_all(session: AsyncSession, new: Sequence[File]) -> None:
+    """Insert several files."""
+    session.add_all(new)
+    await session.flush()
+
+
 async def get(
     session: AsyncSession, project_id: str, file_id: str, *, lock: bool = False
 ) -> File | None:

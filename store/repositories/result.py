@@ -242,6 +242,42 @@ async def lines(
         yield Lines(seq, len(found), b"\n".join([one.line for one in found]) + b"\n")
 
 
+async def whole(
+    session: AsyncSession, batch_ids: Sequence[str], *, max_bytes: int
+) -> dict[tuple[str, bool], Lines]:
+    """All output lines (true) and error lines of several batches, of as many as fit.
+
+    A batch whose results would make it more than `max_bytes` has none here.
+    """
+    found = await session.execute(_WHOLE, {"ids": list(batch_ids), "max_bytes": max_bytes})
+    lines: dict[tuple[str, bool], list[NumberedLine]] = {}
+    for batch_id, seq, succeeded, line in found:
+        lines.setdefault((batch_id, succeeded), []).append(NumberedLine(seq, succeeded, line))
+    return {
+        name: Lines(
+            all_of[-1].seq, len(all_of), b"".join([bytes(one.line) + b"\n" for one in all_of])
+        )
+        for name, all_of in lines.items()
+    }
+
+
+_WHOLE = text(
+    """
+    WITH sizes AS (
+      SELECT r.batch_id, sum(octet_length(r.line)) AS num_bytes FROM row_results r
+      WHERE r.batch_id = ANY(:ids) GROUP BY r.batch_id
+    ), fitting AS (
+      SELECT batch_id FROM (
+        SELECT batch_id, sum(num_bytes) OVER (ORDER BY num_bytes, batch_id) AS until FROM sizes) s
+      WHERE until <= :max_bytes
+    )
+    SELECT r.batch_id, r.seq, r.succeeded, r.line
+    FROM row_results r JOIN fitting USING (batch_id)
+    ORDER BY r.batch_id, r.seq
+    """
+)
+
+
 async def take_pending(
     session: AsyncSession, batch_id: str, *, limit: int
 ) -> list[tuple[int, str]]:

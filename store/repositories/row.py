@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple, cast
@@ -99,6 +99,16 @@ _columns = attrgetter(
 
 async def ingest(session: AsyncSession, batch_id: str, rows: AsyncIterable[NewRow]) -> int:
     """Store a batch's rows by COPY, in the session's transaction; how many there were."""
+
+    async def named() -> AsyncIterator[tuple[str, NewRow]]:
+        async for row in rows:
+            yield batch_id, row
+
+    return await ingest_all(session, named())
+
+
+async def ingest_all(session: AsyncSession, rows: AsyncIterable[tuple[str, NewRow]]) -> int:
+    """Store the rows of several batches, as `ingest` does; each comes with its batch's id."""
     connection = await (await session.connection()).get_raw_connection()
     driver: Any = connection.driver_connection
     num_rows = 0
@@ -110,7 +120,7 @@ async def ingest(session: AsyncSession, batch_id: str, rows: AsyncIterable[NewRo
         ) as copy,
     ):
         copy.set_types(["text", "int4", "text", "int8", "int4", "int8", "int4"])
-        async for row in rows:
+        async for batch_id, row in rows:
             await copy.write_row((batch_id, *_columns(row)))
             num_rows += 1
     return num_rows

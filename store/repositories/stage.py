@@ -7,7 +7,7 @@ lease, which is also the claim's token: whoever dies with it is followed by anot
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from sqlalchemy import text
@@ -15,6 +15,12 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from store.models.batch import LIVE, STAGE_DUE_AT
 from store.repositories.turn import LONG
+
+SMALL = """(b.status IN ('validating', 'finalizing') AND b.response_id IS NULL
+  AND (b.status = 'finalizing' OR b.expires_at > statement_timestamp())
+  AND f.size_bytes <= :small_bytes AND b.num_total <= :small_rows
+  AND NOT EXISTS (SELECT 1 FROM output_parts p WHERE p.batch_id = b.id))"""
+"""SQL: whether the next stage of a batch `b` with the input file `f` is usual, and short."""
 
 # Project by project, by the first entry of each in the index: batches that are live and want
 # nothing cost nothing, however many there are.
@@ -29,22 +35,29 @@ _PROJECTS = f"""
   )
 """
 
+# Of the first projects as many batches as are wanted; of those that are not small the first.
 _CLAIM = text(
     f"""
-    WITH {_PROJECTS}, picked AS (
-      SELECT first.id FROM owners o CROSS JOIN LATERAL (
-        SELECT id FROM batches
+    WITH {_PROJECTS}, due AS (
+      SELECT first.*, row_number() OVER () AS place FROM owners o CROSS JOIN LATERAL (
+        SELECT id, status, expires_at, response_id, num_total, input_file_id FROM batches
         WHERE {LIVE} AND project_id = o.project_id AND {STAGE_DUE_AT} <= statement_timestamp()
           AND o.project_id <> ALL(CAST(:resting AS text[]))
-        ORDER BY {STAGE_DUE_AT} LIMIT 1
+        ORDER BY {STAGE_DUE_AT} LIMIT :num
         FOR NO KEY UPDATE SKIP LOCKED) first
-      LIMIT 1
+      LIMIT :num
+    ), sized AS (
+      SELECT b.id, b.place, {LONG} AS is_long, {SMALL} AS is_small
+      FROM due b JOIN files f ON f.id = b.input_file_id
+    ), picked AS (
+      SELECT id, is_long, is_small FROM sized
+      WHERE is_small OR place = (SELECT min(place) FROM sized WHERE NOT is_small)
     )
     UPDATE batches b SET stage_at = clock_timestamp() + make_interval(secs => :lease_s)
     FROM picked WHERE b.id = picked.id
     RETURNING b.id, b.project_id, b.status, b.stage_at,
               b.expires_at <= statement_timestamp() AS is_over_window,
-              (SELECT {LONG} FROM files f WHERE f.id = b.input_file_id) AS is_long
+              picked.is_long, picked.is_small
     """
 )
 
@@ -65,6 +78,23 @@ LONGEST_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
+class Sizes:
+    """What makes a stage long, or small; bytes of its input and rows.
+
+    Attributes:
+        long_bytes: A stage with so large an input is long,
+        long_rows: or one of so many rows.
+        small_bytes: A stage with no larger an input is small,
+        small_rows: if it has no more rows.
+    """
+
+    long_bytes: int
+    long_rows: int
+    small_bytes: int
+    small_rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class Claim:
     """A batch whose next stage is one worker's, until `stage_at`.
 
@@ -72,6 +102,7 @@ class Claim:
         stage_at: The end of its lease, and the token that later writes name.
         is_over_window: Its window has ended.
         is_long: Its stages take long (batch/worker/long_stage_lock.py).
+        is_small: Its stage can be run together with others.
     """
 
     id: str
@@ -80,6 +111,7 @@ class Claim:
     stage_at: datetime
     is_over_window: bool
     is_long: bool
+    is_small: bool
 
 
 async def claim(
@@ -88,48 +120,57 @@ async def claim(
     after: str,
     resting: Collection[str] = (),
     lease_s: float,
-    long_bytes: int,
-    long_lines: int,
-) -> Claim | None:
-    """Take the batch that has waited longest, of the next project that has one which wants a stage.
+    sizes: Sizes,
+    num: int,
+) -> list[Claim]:
+    """Take the batches that have waited longest, of the next projects that have any.
+
+    Small ones; and one that is not small at most.
 
     Args:
         session: An open transaction; the claim is made when it commits.
         after: The project that had the last turn: the next one in the order of ids has this one.
         resting: Projects that have no turn now.
-        lease_s: For how long nobody else takes the batch.
-        long_bytes: Stages of an input of so many bytes are long,
-        long_lines: or of so many rows.
+        lease_s: For how long nobody else takes the batches.
+        sizes: Which are small.
+        num: At most so many. Where the next project has fewer, those after it have the rest.
+
+    Returns:
+        By project, in the order of their ids: the last one had the last turn.
     """
-    values = {"lease_s": lease_s, "long_bytes": long_bytes, "long_lines": long_lines}
+    values = {"lease_s": lease_s, "num": num, **asdict(sizes)}
     for start in dict.fromkeys((after, "")):
         found = await session.execute(_CLAIM, {"after": start, "resting": list(resting), **values})
-        if (row := found.one_or_none()) is not None:
-            return Claim(*row)
-    return None
+        if claims := [Claim(*row) for row in found]:
+            return sorted(claims, key=lambda one: (one.project_id, one.id))
+    return []
 
 
-async def renew(session: AsyncSession, held: Claim, *, lease_s: float) -> datetime | None:
-    """The new end of a claim's lease; none where it is another worker's by now."""
-    until: datetime | None = await session.scalar(
-        text(
-            "UPDATE batches SET stage_at = clock_timestamp() + make_interval(secs => :lease_s)"
-            " WHERE id = :id AND stage_at = :token RETURNING stage_at"
-        ),
-        {"id": held.id, "token": held.stage_at, "lease_s": lease_s},
-    )
-    return until
+async def renew(
+    session: AsyncSession, held: Collection[Claim], *, lease_s: float
+) -> dict[str, datetime]:
+    """The new ends of claims' leases, by batch, without those that are another worker's by now."""
+    found = await session.execute(_RENEW, {**_tokens(held), "lease_s": lease_s})
+    return {one.id: one.stage_at for one in found}
 
 
-async def release(session: AsyncSession, held: Claim, *, delay_s: float = 0.0) -> None:
-    """Let others take the batch, after a delay; nothing happens where another has it by now."""
-    await session.execute(
-        text(
-            "UPDATE batches SET stage_at = clock_timestamp() + make_interval(secs => :delay_s)"
-            " WHERE id = :id AND stage_at = :token"
-        ),
-        {"id": held.id, "token": held.stage_at, "delay_s": delay_s},
-    )
+async def release(session: AsyncSession, held: Collection[Claim], *, delay_s: float = 0.0) -> None:
+    """Let others take the batches, after a delay; but for those that another has by now."""
+    await session.execute(_RENEW, {**_tokens(held), "lease_s": delay_s})
+
+
+def _tokens(held: Collection[Claim]) -> dict[str, list[object]]:
+    return {"ids": [one.id for one in held], "tokens": [one.stage_at for one in held]}
+
+
+_RENEW = text(
+    """
+    UPDATE batches b SET stage_at = clock_timestamp() + make_interval(secs => :lease_s)
+    FROM unnest(CAST(:ids AS text[]), CAST(:tokens AS timestamptz[])) AS held(id, token)
+    WHERE b.id = held.id AND b.stage_at = held.token
+    RETURNING b.id, b.stage_at
+    """
+)
 
 
 async def end_future_leases(session: AsyncSession) -> None:

@@ -6,14 +6,14 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 LONG = (
-    "(f.size_bytes >= :long_bytes OR b.num_total >= :long_lines"
+    "(f.size_bytes >= :long_bytes OR b.num_total >= :long_rows"
     " OR EXISTS (SELECT 1 FROM output_parts p WHERE p.batch_id = b.id))"
 )
 """SQL: whether the stages of a batch `b` with the input file `f` are long."""
 
 
 async def project_of_long(
-    session: AsyncSession, batch_id: str, *, long_bytes: int, long_lines: int
+    session: AsyncSession, batch_id: str, *, long_bytes: int, long_rows: int
 ) -> str | None:
     """The project of a batch whose stages are long; none of other batches.
 
@@ -27,7 +27,7 @@ async def project_of_long(
               AND {LONG}
             """
         ),
-        {"id": batch_id, "long_bytes": long_bytes, "long_lines": long_lines},
+        {"id": batch_id, "long_bytes": long_bytes, "long_rows": long_rows},
     )
     return found
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from sqlalchemy import select, text
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -26,6 +27,31 @@ async def try_exclusive(session: AsyncSession, batch_id: str, *, idle_limit_s: f
             text("SELECT pg_try_advisory_xact_lock(hashtextextended(:id, 10))"), {"id": batch_id}
         )
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A batch that is to be validated, and where its file is."""
+
+    batch_id: str
+    project_id: str
+    endpoint: str
+    storage_key: str
+
+
+async def inputs(session: AsyncSession, batch_ids: Collection[str]) -> list[Input]:
+    """Those of the batches that are to be validated."""
+    found = await session.execute(
+        text(
+            """
+            SELECT b.id, b.project_id, b.endpoint, f.storage_key
+            FROM batches b JOIN files f ON f.id = b.input_file_id
+            WHERE b.id = ANY(:ids) AND b.status = 'validating'
+            """
+        ),
+        {"ids": list(batch_ids)},
+    )
+    return [Input(*row) for row in found]
 
 
 async def be_heard(session: AsyncSession) -> None:

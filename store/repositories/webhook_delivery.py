@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, cast
@@ -58,12 +58,18 @@ async def keep_place(session: AsyncSession) -> None:
 
 
 async def publish(
-    session: AsyncSession, batch_id: str, *, status: str, event_id: str, event_type: str
+    session: AsyncSession, event_ids: Mapping[str, str], *, status: str, event_type: str
 ) -> int:
-    """Write a delivery for every endpoint that hears of the event; how many.
+    """Write a delivery for every endpoint that hears of an event of the batches; how many.
 
-    In the transaction that appended the event (named by its `status`). An endpoint that is being
+    In the transaction that appended the events (named by their `status`). An endpoint that is being
     deleted at the moment is passed over, not waited for: nothing about webhooks holds a batch up.
+
+    Args:
+        session: That transaction.
+        event_ids: The public id of each event, by its batch.
+        status: The status that the batches have entered.
+        event_type: What receivers know it by.
     """
     done = await session.execute(
         text(
@@ -71,8 +77,10 @@ async def publish(
             INSERT INTO webhook_deliveries
               (id, endpoint_id, batch_event_id, event_id, event_type, batch_id, event_at, next_at)
             SELECT 'wh_' || replace(gen_random_uuid()::text, '-', ''), w.id, e.id,
-                   :event_id, :event_type, b.id, e.created_at, e.created_at
-            FROM batches b
+                   p.event_id, :event_type, b.id, e.created_at, e.created_at
+            FROM unnest(CAST(:batch_ids AS text[]), CAST(:event_ids AS text[]))
+              AS p(batch_id, event_id)
+            JOIN batches b ON b.id = p.batch_id
             JOIN batch_events e ON e.batch_id = b.id AND e.to_status = :status
             CROSS JOIN LATERAL (
               SELECT w.id FROM webhook_endpoints w
@@ -80,11 +88,15 @@ async def publish(
                 AND :event_type = ANY(w.event_types)
                 AND (b.webhook_endpoints IS NULL OR w.id = ANY(b.webhook_endpoints))
               FOR KEY SHARE SKIP LOCKED) w
-            WHERE b.id = :batch_id
             ON CONFLICT (endpoint_id, batch_event_id) DO NOTHING
             """
         ),
-        {"batch_id": batch_id, "status": status, "event_id": event_id, "event_type": event_type},
+        {
+            "batch_ids": list(event_ids),
+            "event_ids": list(event_ids.values()),
+            "status": status,
+            "event_type": event_type,
+        },
     )
     return cast("CursorResult[Any]", done).rowcount
 

@@ -29,14 +29,15 @@ SERVES_ALL_MODULES: dict[str, str] = {
 SERVES_ALL: dict[str, str] = {
     # Stages of a batch's life act for all projects, by the id that a task carries.
     "batch.find": "stage",
+    "batch.find_all": "stage",
     "batch.lock": "stage",
+    "batch.lock_all": "stage",
+    "validation.inputs": "stage",
     "validation.is_wanted": "stage",
     "batch.move": "stage",
     "batch.stopped": "dispatcher",
     "batch.is_over_window": "stage",
-    "batch.has_expired_rows": "stage",
-    "stage.renew": "stage",
-    "stage.release": "stage",
+    "batch.with_expired_rows": "stage",
     "stage.end_future_leases": "sweep",
     "dispatcher.has_claimable_rows": "sweep",
     # The host and the key ring, before it is known who asks.
@@ -51,6 +52,7 @@ SERVES_ALL: dict[str, str] = {
     "overview.num_by_status": "metrics",
     "overview.due_first": "metrics",
     "project.find": "the command line of the host",
+    "file.add_all": "each file names its project",
     "file.collectable": "sweep",
     "file.live_batch_reading": "by a file that was found under its project",
     "file.read_by_live_batches": "sweep",

@@ -242,9 +242,8 @@ class Lives(RuleBasedStateMachine):
                 written = await results.write(session, new, dispatcher_id=self.puppets[who].id)
                 assert written.num_written == held
                 assert written.num_refused == len(new) - written.num_written
-                for batch_id, found in written.closed:
-                    if found == BatchStatus.IN_PROGRESS:
-                        await all_rows_closed(session, batch_id)
+                running = [one for one, at in written.closed if at == BatchStatus.IN_PROGRESS]
+                await all_rows_closed(session, running)
 
         puppet = self.puppets[who]
         chosen = list(puppet.held.values())[:num]

@@ -267,9 +267,8 @@ async def test_an_event_is_written_once_per_endpoint(database: Database) -> None
     async with database.unit_of_work() as session:
         again = await deliveries.publish(
             session,
-            batch_id,
+            {batch_id: "evt_again"},
             status="cancelled",
-            event_id="evt_again",
             event_type="batch.cancelled",
         )
     assert again == 0
