@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from api import images, rules
+from api.legacy_functions import check_functions
 from api.rules import Rule
 from api.shared_rules import SHARED, check_shared
 from api.tool_calls import choice_of
@@ -159,6 +160,7 @@ _FIELDS: dict[str, Rule] = {
     "top_logprobs": rules.integer(0, 20),
     "tools": rules.array_of(_tool, max_items=MAX_TOOLS),
     "tool_choice": _tool_choice,
+    "functions": check_functions,
     "parallel_tool_calls": rules.boolean,
     "reasoning_effort": rules.one_of("none", "minimal", "low", "medium", "high", "xhigh"),
     "verbosity": rules.one_of("low", "medium", "high"),

@@ -8,7 +8,7 @@ What the engine sends for a choice, and what leaves here::
 
     role, content ""     →  role chunk
     content "…"          →  content chunk              (usage noted and left out)
-    content, with tools  →  content or tool-call chunk (`wire.tool_calls`)
+    content, with tools  →  content or tool-call chunk (`api.tool_calls`)
     finish "stop"        →  finish chunk, delta {}     exactly one
     finish "abort"       →  StreamFailed
     choices [], usage    →  nothing                    (usage noted)
@@ -38,6 +38,7 @@ from api.usage import TokenUsage
 
 DONE_EVENT = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": keep-alive\n\n"
+_MORE_THAN_TEXT = ("tool_calls", "function_call", "reasoning_content")
 
 
 class StreamFailed(Exception):
@@ -188,7 +189,7 @@ class ChunkWriter:
             delta, finish = self._calls.rewrite(delta, finish)
             logprobs = self._calls.logprobs(delta, logprobs, finish)
         text = delta.get("content")
-        if logprobs is None and not delta.get("tool_calls") and not delta.get("reasoning_content"):
+        if logprobs is None and not any(map(delta.get, _MORE_THAN_TEXT)):
             if text:
                 self.num_texts += 1
                 out += self._text + dump(text) + self._end
@@ -227,7 +228,7 @@ class ChunkWriter:
 def _delta_of(delta: Mapping[str, Any]) -> dict[str, Any]:
     """A delta without the engine's nulls (contract row S-12: tool calls keep their index)."""
     cleaned: dict[str, Any] = {}
-    for name in ("content", "reasoning_content"):
+    for name in ("content", "reasoning_content", "function_call"):
         if delta.get(name):
             cleaned[name] = delta[name]
     if delta.get("tool_calls"):

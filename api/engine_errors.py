@@ -94,7 +94,9 @@ def schema_param(body: Mapping[str, Any]) -> str:
     for name in ("regex", "ebnf"):
         if body.get(name):
             return name
-    return "tools" if asked == "text" and offer_of(body) is not None else "response_format"
+    if asked != "text" or offer_of(body) is None:
+        return "response_format"
+    return "functions" if body.get("functions") else "tools"
 
 
 def aborted() -> ApiError:

@@ -84,8 +84,6 @@ REFUSED_FIELDS: Final[Mapping[str, str]] = {
     "min_dynamic_patch": _OPERATOR,
     "use_audio_in_video": _TEXT_ONLY,
     "task": "say it in a message",
-    "functions": "use 'tools'",
-    "function_call": "use 'tool_choice'",
     "web_search_options": "give the model a tool that searches",
     "audio": _TEXT_ONLY,
     "image": "send images as parts of messages",

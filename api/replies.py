@@ -75,10 +75,14 @@ def chat_choice(
     if offer is None and engine_message.get("tool_calls"):
         offer = ToolOffer()
     if offer is not None:
-        text, calls, finish = whole_message(engine_message, finish, offer)
-        message["content"] = text if calls or text is not None else ""
+        made, finish = whole_message(engine_message, finish, offer)
+        calls, call = made["tool_calls"], made.get("function_call")
+        message["content"] = made["content"] if calls or call else made["content"] or ""
         if calls:
             message["tool_calls"] = [_without_nulls(call, "index") for call in calls]
+        if call:
+            message["function_call"] = call
+        if calls or call:
             logprobs = None  # they are those of a notation that nobody sees
     if engine_message.get("reasoning_content"):
         message["reasoning_content"] = engine_message["reasoning_content"]

@@ -8,9 +8,10 @@ one they come as text, in one of two notations that a grammar holds the engine t
                     └──────────── opening ──────────┘└arguments┘
 
 Calls are forced by `tool_choice` `required` or a named function, and offered by `auto`
-(`wire.tool_prompt` asks for them). Whole and streamed answers are read by the same reader, so both
-say the same. The arguments leave as the engine wrote them, also where the answer was cut in the
-middle of them.
+(`api.tool_prompt` asks for them). An answer that has a form, a schema for one, is either calls or
+the form: what does not begin with a tag is no call, whatever the form's texts hold. Whole and
+streamed answers are read by the same reader, so both say the same. The arguments leave as the
+engine wrote them, also where the answer was cut in the middle of them.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from api.special_text import without_end_of_turn
 
 CALL_TAG: Final = "<tool_call>"
 CALL_END_TAG: Final = "</tool_call>"
+
+FORM_FIELDS: Final = ("response_format", "regex", "ebnf")
 
 _NAME: Final = r'\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*'
 _LISTED: Final = re.compile(rf'\s*[\[,]\s*{_NAME}"parameters"\s*:\s*(?=\S)', re.DOTALL)
@@ -52,11 +55,15 @@ class ToolOffer:
     Attributes:
         forced: The finish reason if calls are forced; none where the model may choose.
         single: One call at most.
+        formed: The model may choose, and what is no call has a form.
+        older: A call is said as `function_call` (`api.legacy_functions`).
         plain_ends: Marks of the end of a turn are not part of the answer.
     """
 
     forced: str | None = None
     single: bool = False
+    formed: bool = False
+    older: bool = False
     plain_ends: bool = True
 
 
@@ -66,6 +73,12 @@ def choice_of(body: Mapping[str, Any]) -> Any:
     if isinstance(choice, Mapping) and choice.get("type") == "allowed_tools":
         return choice["allowed_tools"]["mode"]
     return choice
+
+
+def _has_form(body: Mapping[str, Any]) -> bool:
+    """Whether it says what the answer must look like."""
+    asked = (body.get("response_format") or {}).get("type", "text")
+    return asked != "text" or bool(body.get("regex") or body.get("ebnf"))
 
 
 def offer_of(body: Mapping[str, Any]) -> ToolOffer | None:
@@ -78,9 +91,12 @@ def offer_of(body: Mapping[str, Any]) -> ToolOffer | None:
     if not body.get("tools") or choice == "none":
         return None
     forced = "stop" if isinstance(choice, Mapping) else None
+    forced = "tool_calls" if choice == "required" else forced
     return ToolOffer(
-        forced="tool_calls" if choice == "required" else forced,
+        forced=forced,
         single=body.get("parallel_tool_calls") is False,
+        formed=forced is None and _has_form(body),
+        older=bool(body.get("functions")),
         plain_ends=body.get("skip_special_tokens") is not False,
     )
 
@@ -94,6 +110,7 @@ class CallReader:
 
     Args:
         listed: Read a list of calls and nothing else; or a text in which calls have tags.
+        formed: A text that does not begin with a tag has none.
 
     Attributes:
         num_calls: Calls that have begun.
@@ -103,14 +120,16 @@ class CallReader:
 
     __slots__ = (
         "_after", "_at", "_depth", "_escaped", "_gap", "_in_call", "_in_string", "_listed",
-        "complete", "held", "num_calls",
+        "_opens", "_plain", "complete", "held", "num_calls",
     )  # fmt: skip
 
-    def __init__(self, *, listed: bool) -> None:
+    def __init__(self, *, listed: bool, formed: bool = False) -> None:
         self.num_calls = 0
         self.complete = False
         self.held = ""
         self._listed = listed
+        self._opens = formed  # the first words decide what the rest is
+        self._plain = False
         self._in_call = self._in_string = self._escaped = self._after = self._gap = False
         self._depth = self._at = 0
 
@@ -162,6 +181,13 @@ class CallReader:
         return self._begin(opening)
 
     def _next_tagged(self) -> dict[str, Any] | str | None:
+        if self._opens:
+            start = self.held.lstrip()
+            if len(start) < len(CALL_TAG) and CALL_TAG.startswith(start):
+                return None
+            self._opens, self._plain = False, not start.startswith(CALL_TAG)
+        if self._plain:
+            return self._take(len(self.held))
         if self._after:
             end = _TAG_END.match(self.held, self._at)
             if end is not None:
@@ -239,13 +265,13 @@ def _where_tag_begins(text: str, begin: int) -> int:
 
 def whole_message(
     message: Mapping[str, Any], finish: str, offer: ToolOffer
-) -> tuple[str | None, list[dict[str, Any]], str]:
-    """Text, calls and finish reason of an engine's whole message."""
+) -> tuple[dict[str, Any], str]:
+    """Text and calls of an engine's whole message, and its finish reason."""
     stream = StreamedCalls(offer)
     calls: list[dict[str, Any]] = [*(message.get("tool_calls") or ())]
     text = message.get("content") or ""
     made, ended = stream.rewrite({"content": text, "tool_calls": calls}, finish)
-    return made.get("content") or None, made.get("tool_calls") or [], ended or finish
+    return made, ended or finish
 
 
 class StreamedCalls:
@@ -259,7 +285,7 @@ class StreamedCalls:
 
     def __init__(self, offer: ToolOffer) -> None:
         self._offer = offer
-        self._reader = CallReader(listed=offer.forced is not None)
+        self._reader = CallReader(listed=offer.forced is not None, formed=offer.formed)
         self._native = False
         self._pending: list[Any] = []
         self.called = False
@@ -283,6 +309,8 @@ class StreamedCalls:
         if self._offer.single:
             calls = [call for call in calls if not call.get("index")]
         made = {**delta, "content": text or None, "tool_calls": calls}
+        if self._offer.older and calls:
+            made |= {"tool_calls": [], "function_call": _said_part(calls[0]["function"])}
         return made, self._ended(finish)
 
     def logprobs(
@@ -305,4 +333,11 @@ class StreamedCalls:
         whole = self._native or self._reader.complete
         if not self.called or not whole or finish not in ("stop", "tool_calls"):
             return finish
-        return self._offer.forced or "tool_calls"
+        ended = self._offer.forced or "tool_calls"
+        return "function_call" if self._offer.older and ended == "tool_calls" else ended
+
+
+def _said_part(function: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: function[name] for name in ("name", "arguments") if function.get(name) is not None
+    }

@@ -8,7 +8,12 @@ message, and a grammar holds whatever follows `<tool_call>` to a call of one of 
     {"name": "get_weather", "parameters": {…}}    →     {"name": "get_weather", "arguments": {…}}
     …                                                   </tool_call>
 
-Calls and results of earlier turns are written in the same notation. `wire.tool_calls` reads it.
+Calls and results of earlier turns are written in the same notation. `api.tool_calls` reads it.
+
+Where the answer has a form too, one grammar says "calls, or the form". Engines have no such grammar
+for the notations of their parsers (SGLang lets the form win, and nothing can be called), so such a
+request is told in words at every engine. Calls that are forced are the answer: the form is left
+out.
 """
 
 from __future__ import annotations
@@ -19,8 +24,7 @@ from typing import Any, Final
 
 import orjson
 
-from api.errors import InvalidRequest
-from api.tool_calls import CALL_END_TAG, CALL_TAG, choice_of, offer_of
+from api.tool_calls import CALL_END_TAG, CALL_TAG, FORM_FIELDS, choice_of, offer_of
 
 _HEAD: Final = "You can call functions. Each line describes one:"
 _HOW: Final = f"""\
@@ -28,8 +32,7 @@ To call a function, answer with its name and its arguments as JSON:
 {CALL_TAG}
 {{"name": "NAME", "arguments": {{"ARGUMENT": "VALUE"}}}}
 {CALL_END_TAG}
-Results come back between <tool_response> tags. Where no function helps, answer in words."""
-_RESULT_ROLES: Final = frozenset({"tool", "function"})
+Results come back between <tool_response> tags. Where no function helps, answer"""
 
 
 def may_call(body: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -53,44 +56,50 @@ def with_tools(body: dict[str, Any], *, parses: bool) -> dict[str, Any]:
     Args:
         body: A checked body, as far as it may travel.
         parses: The engine has a tool-call parser.
-
-    Raises:
-        InvalidRequest: It asks for tools and a form of the answer that cannot be had together.
     """
+    offer = offer_of(body)
+    parses = parses and not (offer is not None and offer.formed)
     if not parses and any(map(tells_of_calls, body["messages"])):
         body = {**body, "messages": _in_words(body["messages"])}
     tools = may_call(body)
-    if not tools:
+    if offer is None or not tools:
         return body
     choice = body.get("tool_choice")
-    body = {**body, "tools": tools}
+    form = _form_of(body) if offer.formed else None
+    body = {name: value for name, value in body.items() if name not in FORM_FIELDS}
+    body["tools"] = tools
     if isinstance(choice, Mapping) and choice.get("type") == "allowed_tools":
         body["tool_choice"] = choice_of(body)
     if parses:
         return body
-    body["messages"] = _told(body["messages"], tools)
-    offer = offer_of(body)
-    if offer is None or offer.forced is not None:
+    as_json = form is not None and form["type"] == "json_schema"
+    body["messages"] = _told(body["messages"], tools, "with JSON" if as_json else "in words")
+    if offer.forced is not None:
         return body
-    asked = (body.get("response_format") or {}).get("type", "text")
-    if asked != "text" or body.get("regex") or body.get("ebnf"):
-        raise InvalidRequest(
-            "This model may either choose among 'tools' or answer in a given form: its engine has "
-            "no tool-call parser. Force a call with 'tool_choice', or leave one of the two out.",
-            param="response_format",
-            code="unsupported_parameter",
-        )
     for name in ("tools", "tool_choice", "parallel_tool_calls"):
         body.pop(name, None)
-    return {**body, "response_format": _call_grammar(tools, single=offer.single)}
+    return {**body, "response_format": _call_grammar(tools, form, single=offer.single)}
 
 
-def _call_grammar(tools: Sequence[Mapping[str, Any]], *, single: bool) -> dict[str, Any]:
-    """Free text in which every call is one of these functions, its arguments by its schema."""
+def _form_of(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The form of the answer, as a part of a grammar."""
+    if body.get("regex"):
+        return {"type": "regex", "pattern": body["regex"]}
+    if body.get("ebnf"):
+        return {"type": "grammar", "grammar": body["ebnf"]}
+    schema = body["response_format"].get("json_schema", {}).get("schema", {"type": "object"})
+    return {"type": "json_schema", "json_schema": schema}
+
+
+def _call_grammar(
+    tools: Sequence[Mapping[str, Any]], form: dict[str, Any] | None, *, single: bool
+) -> dict[str, Any]:
+    """Calls of these functions, their arguments by their schemas: in free text, or the form."""
     tags = []
     for tool in tools:
         function = tool["function"]
         name = orjson.dumps(function["name"]).decode()
+        # An empty schema would be any JSON; arguments are an object.
         schema = function.get("parameters") or {"type": "object"}
         tags.append(
             {
@@ -100,23 +109,21 @@ def _call_grammar(tools: Sequence[Mapping[str, Any]], *, single: bool) -> dict[s
                 "end": f"}}\n{CALL_END_TAG}",
             }
         )
-    # An empty schema would be any JSON; arguments are an object.
-    form = {
-        "type": "triggered_tags",
-        "triggers": [CALL_TAG],
-        "tags": tags,
-        "at_least_one": False,
-        "stop_after_first": single,
-    }
-    return {"type": "structural_tag", "format": form}
+    calls = {"tags": tags, "at_least_one": form is not None, "stop_after_first": single}
+    if form is None:
+        grammar = {"type": "triggered_tags", "triggers": [CALL_TAG], **calls}
+    else:
+        listed = {"type": "tags_with_separator", "separator": "\n", **calls}
+        grammar = {"type": "or", "elements": [listed, form]}
+    return {"type": "structural_tag", "format": grammar}
 
 
 def _told(
-    messages: list[dict[str, Any]], tools: Sequence[Mapping[str, Any]]
+    messages: list[dict[str, Any]], tools: Sequence[Mapping[str, Any]], otherwise: str
 ) -> list[dict[str, Any]]:
-    """The messages, the first of which tells of the tools."""
+    """The messages, the first of which tells of the tools, and how to answer otherwise."""
     lines = [orjson.dumps(_described(tool["function"])).decode() for tool in tools]
-    prompt = "\n".join((_HEAD, *lines, _HOW))
+    prompt = "\n".join((_HEAD, *lines, f"{_HOW} {otherwise}."))
     first = messages[0]
     if first.get("role") not in ("system", "developer"):
         return [{"role": "system", "content": prompt}, *messages]
@@ -130,13 +137,13 @@ def _described(function: Mapping[str, Any]) -> dict[str, Any]:
 
 def tells_of_calls(message: Mapping[str, Any]) -> bool:
     """Whether a message is a call or the result of one."""
-    return message.get("role") in _RESULT_ROLES or bool(message.get("tool_calls"))
+    return message.get("role") == "tool" or bool(message.get("tool_calls"))
 
 
 def _in_words(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Calls and results of earlier turns as text; results that follow each other are one turn."""
     said: list[dict[str, Any]] = []
-    for is_result, group in groupby(messages, lambda one: one.get("role") in _RESULT_ROLES):
+    for is_result, group in groupby(messages, lambda one: one.get("role") == "tool"):
         if is_result:
             results = [f"<tool_response>\n{_text_of(one)}\n</tool_response>" for one in group]
             said.append({"role": "user", "content": "\n".join(results)})

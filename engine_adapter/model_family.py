@@ -2,7 +2,7 @@
 
 SGLang has a parser for each notation and finds many by itself (`auto`). Others it knows and does
 not find: they are told here by marks in the chat template. A template that shows no tools to its
-model gets no parser: the service tells such a model of its tools in words (`wire.tool_prompt`).
+model gets no parser: the service tells such a model of its tools in words (`api.tool_prompt`).
 """
 
 from __future__ import annotations

@@ -48,6 +48,8 @@ _CHAT_NAMES: Final = {
     "max_completion_tokens": "max_output_tokens",
     "max_tokens": "max_output_tokens",
     "reasoning_effort": "reasoning.effort",
+    "functions": "tools",
+    "function_call": "tool_choice",
     "verbosity": "text.verbosity",
     "logprobs": "include",
 }

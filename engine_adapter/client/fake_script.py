@@ -77,7 +77,7 @@ def script_for(path: str, body: Mapping[str, Any], token_s: float) -> Script:
     if "text" in orders:
         answer = _tokens_of(orders["text"].replace("_", " "))
     elif "call" in orders:
-        answer = _tokens_of(_offered_call(orders["call"]))
+        answer = _tokens_of(_offered_call(orders["call"], alone=_has_form(body)))
     elif path == CHAT_PATH and body.get("tool_choice") not in (None, "none", "auto"):
         answer = _tokens_of(_forced_calls(body))
     else:
@@ -129,10 +129,16 @@ def _forced_calls(body: Mapping[str, Any]) -> str:
     return json.dumps(calls, ensure_ascii=False)
 
 
-def _offered_call(name: str) -> str:
-    """Words before a call, and the call, of arguments that hold what could end it."""
+def _has_form(body: Mapping[str, Any]) -> bool:
+    """Whether the grammar says: calls, or a form (`api/tool_prompt.py`)."""
+    grammar = (body.get("response_format") or {}).get("format") or {}
+    return bool(grammar.get("type") == "or")
+
+
+def _offered_call(name: str, *, alone: bool) -> str:
+    """A call, of arguments that hold what could end it; words before it unless it stands alone."""
     call = json.dumps({"name": name, "arguments": {"city": "a }] b"}})
-    return f"I look. <tool_call>\n{call}\n</tool_call>"
+    return f"{'' if alone else 'I look. '}<tool_call>\n{call}\n</tool_call>"
 
 
 def _tokens_of(text: str) -> tuple[str, ...]:

@@ -68,6 +68,7 @@ _TOOL_CALL: Final = _object(
 _MESSAGE: Final = _object(
     {"role": _word("assistant"), "content": _TEXT_OR_NULL, "refusal": _TEXT_OR_NULL},
     tool_calls=_array(_TOOL_CALL),
+    function_call=_object({"name": _TEXT, "arguments": _TEXT}),
 )
 
 

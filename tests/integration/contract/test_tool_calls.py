@@ -162,9 +162,6 @@ def test_what_cannot_be_called_is_refused_by_name(live: Live) -> None:
     custom = {"type": "custom", "custom": {"name": "shell"}}
     error = error_of(live.ask("hi", tools=[custom]), 400)
     assert (error["param"], error["code"]) == ("tools[0].type", "unsupported_parameter")
-    form = {"type": "json_object"}
-    error = error_of(live.ask("hi", tools=TOOLS, response_format=form), 400)
-    assert error["param"] == "response_format"
 
 
 @pytest.mark.contract("E-11")
@@ -185,3 +182,95 @@ def test_offered_tools_in_a_batch(live: Live) -> None:
     (choice,) = row["response"]["body"]["choices"]
     assert choice["finish_reason"] == "tool_calls"
     assert choice["message"]["tool_calls"][0]["function"]["name"] == "get_time"
+
+
+FORMS: list[dict[str, Any]] = [
+    {"response_format": {"type": "json_object"}},
+    {
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {"name": "a", "schema": {"type": "object"}},
+        }
+    },
+    {"regex": r"\{.*\}"},
+    {"ebnf": 'root ::= "{" [a-z]* "}"'},
+]
+
+
+@pytest.mark.contract("C-20", "C-21")
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: next(iter(form)))
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_is_a_call_or_has_its_form(
+    live: Live, form: dict[str, Any], stream: bool
+) -> None:
+    def ask(prompt: str, **fields: Any) -> tuple[str, list[dict[str, Any]], str]:
+        asked = {"tools": TOOLS, **form, **fields}
+        if not stream:
+            (choice,) = live.ask(prompt, **asked).json()["choices"]
+            message = choice["message"]
+            calls = message.get("tool_calls") or []
+            return message["content"] or "", calls, choice["finish_reason"]
+        parts = [part for one in live.events(prompt, **asked)[:-1] for part in one["choices"]]
+        text = "".join(part["delta"].get("content") or "" for part in parts)
+        calls = [call for part in parts for call in part["delta"].get("tool_calls") or ()]
+        return text, [call for call in calls if call.get("id")], parts[-1]["finish_reason"]
+
+    text, calls, finish = ask("fake:call=get_time")
+    assert (text, [one["function"]["name"] for one in calls]) == ("", ["get_time"])
+    assert finish == "tool_calls"
+    assert ask('fake:text={"a":"b"}') == ('{"a":"b"}', [], "stop")
+    text, calls, finish = ask("hi", tool_choice="required", parallel_tool_calls=False)
+    assert (text, len(calls), finish) == ("", 1, "tool_calls")
+    assert not form.keys() & live.engine.received[-1].keys()
+
+
+OLDER: dict[str, Any] = {"functions": [{"name": "get_time", "parameters": {"type": "object"}}]}
+
+
+@pytest.mark.contract("C-21")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_functions_are_answered_in_their_own_words(live: Live) -> None:
+    with live.client() as client:
+        asked = {**live.chat("fake:call=get_time"), **OLDER}
+        (choice,) = client.chat.completions.create(**asked).choices
+        chunks = [*client.chat.completions.create(**asked, stream=True)]
+    assert (choice.finish_reason, choice.message.content) == ("function_call", "I look.")
+    assert choice.message.tool_calls is None
+    call = choice.message.function_call
+    assert call is not None
+    assert (call.name, json.loads(call.arguments)) == ("get_time", {"city": "a }] b"})
+    deltas = [chunk.choices[0].delta.function_call for chunk in chunks]
+    parts = [delta for delta in deltas if delta is not None]
+    assert [part.name for part in parts if part.name] == ["get_time"]
+    assert "".join(part.arguments or "" for part in parts) == call.arguments
+    assert chunks[-1].choices[0].finish_reason == "function_call"
+    result = {"role": "function", "name": "get_time", "content": "fake:text=noon"}
+    with live.client() as client:
+        messages = [*HI, choice.message.model_dump(), result]
+        more: Any = {**asked, "messages": messages}
+        (after,) = client.chat.completions.create(**more).choices
+    assert (after.message.content, after.finish_reason) == ("noon", "stop")
+    batch = live.create_batch([line("a", "fake:call=get_time", **OLDER)])
+    live.process(batch)
+    with live.client() as client:
+        output = client.batches.retrieve(batch).output_file_id
+        assert output
+        row = json.loads(client.files.content(output).text)
+    (made,) = row["response"]["body"]["choices"]
+    assert made["message"]["function_call"]["name"] == "get_time"
+
+
+@pytest.mark.contract("C-20", "C-21")
+def test_a_row_is_a_call_or_has_its_form(live: Live) -> None:
+    form = {"type": "json_object"}
+    bodies = {"a": "fake:call=get_time", "b": 'fake:text={"a":1}'}
+    lines = [line(name, text, tools=TOOLS, response_format=form) for name, text in bodies.items()]
+    batch = live.create_batch(lines)
+    live.process(batch)
+    with live.client() as client:
+        output = client.batches.retrieve(batch).output_file_id
+        assert output
+        rows = [json.loads(row) for row in client.files.content(output).text.split("\n") if row]
+    made = {row["custom_id"]: row["response"]["body"]["choices"][0] for row in rows}
+    assert made["a"]["message"]["tool_calls"][0]["function"]["name"] == "get_time"
+    assert made["b"]["message"]["content"] == '{"a":1}'

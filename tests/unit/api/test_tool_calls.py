@@ -249,3 +249,38 @@ def test_log_probabilities_are_those_of_the_text() -> None:
             shown += [one["token"] for one in (logprobs or {"content": []})["content"]]
     assert shown[:3] == ["a", " <", "b"]
     assert "n" not in shown, "a call's notation is nobody's text"
+
+
+FORMED = ToolOffer(formed=True)
+QUOTED = '{"a": "<tool_call>\\n{\\"name\\": \\"g\\"", "b": "<tool_call>"}'
+TAGGED = f'<tool_call>\n{{"name": "get_weather", "arguments": {CITY}}}\n</tool_call>'
+
+
+def test_a_form_is_told_apart_from_a_call() -> None:
+    form = {"type": "json_object"}
+    for asked in ({"response_format": form}, {"regex": "a"}, {"ebnf": "root ::= root"}):
+        assert offer_of({"tools": [NAMED], **asked}) == FORMED
+        assert offer_of({"tools": [NAMED], "tool_choice": "required", **asked}) == FORCED
+    assert offer_of({"tools": [NAMED], "response_format": {"type": "text"}}) == ToolOffer()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+@pytest.mark.parametrize("text", [QUOTED, "", " ", "<", "<tool_cal", f"a {TAGGED}"])
+def test_what_does_not_begin_with_a_call_has_none(text: str, size: int) -> None:
+    reader, plain = CallReader(listed=False, formed=True), ""
+    for i in range(0, len(text), size):
+        more, deltas = reader.feed(text[i : i + size])
+        assert not deltas
+        plain += more
+    assert plain + reader.rest(cut=False) == text
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+def test_what_begins_with_a_call_is_calls(size: int) -> None:
+    reader, made, text = CallReader(listed=False, formed=True), "", f"{TAGGED}\n{TAGGED}"
+    for i in range(0, len(text), size):
+        more, deltas = reader.feed(text[i : i + size])
+        assert not more
+        made += "".join(one["function"]["arguments"] for one in deltas)
+    assert (reader.num_calls, made) == (2, CITY + CITY)
+    assert not reader.rest(cut=False)

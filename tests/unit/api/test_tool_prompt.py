@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from api.errors import InvalidRequest
 from api.tool_prompt import may_call, with_tools
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}}
@@ -89,12 +88,60 @@ def test_earlier_calls_and_results_are_told_in_the_same_notation() -> None:
     assert with_tools({"messages": messages}, parses=True)["messages"] == messages
 
 
-@pytest.mark.parametrize("form", [{"response_format": {"type": "json_object"}}, {"regex": "a"}])
-def test_a_form_of_the_answer_and_a_choice_among_tools_exclude_each_other(
-    form: dict[str, Any],
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+FORMS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    (
+        {"response_format": {"type": "json_object"}},
+        {"type": "json_schema", "json_schema": {"type": "object"}},
+    ),
+    (
+        {
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": "a", "schema": SCHEMA},
+            }
+        },
+        {"type": "json_schema", "json_schema": SCHEMA},
+    ),
+    ({"regex": "a+"}, {"type": "regex", "pattern": "a+"}),
+    ({"ebnf": 'root ::= "a"'}, {"type": "grammar", "grammar": 'root ::= "a"'}),
+]
+
+
+@pytest.mark.parametrize("parses", [False, True])
+@pytest.mark.parametrize(("form", "part"), FORMS, ids=lambda form: next(iter(form)))
+def test_one_grammar_says_calls_or_the_form(
+    form: dict[str, Any], part: dict[str, Any], parses: bool
 ) -> None:
-    with pytest.raises(InvalidRequest, match="no tool-call parser"):
-        with_tools({**BODY, **form}, parses=False)
-    assert with_tools({**BODY, **form}, parses=True) == {**BODY, **form}
+    for single in (False, True):
+        body = {**BODY, **form, "parallel_tool_calls": not single}
+        sent = with_tools(body, parses=parses)
+        assert not {"tools", "tool_choice", "parallel_tool_calls", "regex", "ebnf"} & set(sent)
+        calls, answer = sent["response_format"]["format"]["elements"]
+        assert answer == part
+        assert (calls["type"], calls["at_least_one"]) == ("tags_with_separator", True)
+        assert calls["stop_after_first"] == single
+        assert [tag["content"]["json_schema"] for tag in calls["tags"]] == [CITY, CITY]
+        assert "You can call functions" in sent["messages"][0]["content"]
     none = {**BODY, **form, "tool_choice": "none"}
-    assert with_tools(none, parses=False) == none
+    assert with_tools(none, parses=parses) == none
+
+
+@pytest.mark.parametrize("parses", [False, True])
+@pytest.mark.parametrize(("form", "part"), FORMS, ids=lambda form: next(iter(form)))
+@pytest.mark.parametrize("choice", ["required", function("time")])
+def test_a_forced_call_is_the_answer(
+    form: dict[str, Any], part: dict[str, Any], parses: bool, choice: Any
+) -> None:
+    """SGLang lets a form win over the calls that are forced."""
+    sent = with_tools({**BODY, **form, "tool_choice": choice}, parses=parses)
+    assert not form.keys() & sent.keys()
+    assert sent["tool_choice"] == choice
+
+
+def test_a_form_and_calls_of_earlier_turns_are_told_in_words() -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "time", "arguments": "{}"}}
+    messages = [HI, {"role": "assistant", "tool_calls": [call]}, {"role": "tool", "content": "no"}]
+    body = {**BODY, "messages": messages, "response_format": {"type": "json_object"}}
+    sent = with_tools(body, parses=True)["messages"]
+    assert [one["role"] for one in sent] == ["system", "user", "assistant", "user"]
