@@ -51,6 +51,7 @@ def from_engine(
     *,
     prompt_param: str = "messages",
     schema_param: str = "response_format",
+    length: tuple[str, int] = ("max_tokens", 0),
 ) -> ApiError:
     """The error to give the caller for an engine's error answer.
 
@@ -59,6 +60,7 @@ def from_engine(
         body: Parsed JSON, or text.
         prompt_param: Name of the field that holds the prompt: `messages`, `prompt` or `input`.
         schema_param: Name of the field that holds what the answer must look like.
+        length: Name and value of the field that says the answer's longest length.
     """
     message = message_of(body)
     if status in (400, 422):
@@ -67,7 +69,7 @@ def from_engine(
             return _bad_schema(not_compiled[1], schema_param)
         if message.startswith(_TOO_LONG_TO_COMPILE):
             return _bad_schema("it takes too long", schema_param)
-        return _bad_request(message, prompt_param)
+        return _bad_request(message, prompt_param, length)
     if status == 404:
         return ModelNotFound("The engine does not serve this model.", param="model")
     if status == 413:
@@ -97,6 +99,12 @@ def schema_param(body: Mapping[str, Any]) -> str:
     if asked != "text" or offer_of(body) is None:
         return "response_format"
     return "functions" if body.get("functions") else "tools"
+
+
+def length_of(body: Mapping[str, Any]) -> tuple[str, int]:
+    """Name and value of the field that says how long a chat's or completion's answer may be."""
+    name = "max_tokens" if body.get("max_completion_tokens") is None else "max_completion_tokens"
+    return name, body.get(name) or 0
 
 
 def aborted() -> ApiError:
@@ -133,7 +141,7 @@ def message_of(body: Any) -> str:
     return body if isinstance(body, str) else ""
 
 
-def _bad_request(message: str, prompt_param: str) -> InvalidRequest:
+def _bad_request(message: str, prompt_param: str, length: tuple[str, int]) -> InvalidRequest:
     named = _NAMED.match(message)
     if named is not None:
         param = prompt_param if named[1] == "prompt" else named[1]
@@ -146,6 +154,8 @@ def _bad_request(message: str, prompt_param: str) -> InvalidRequest:
             f"The requested answer is longer than the model's context.{limit}",
             param="max_completion_tokens" if prompt_param == "messages" else "max_tokens",
         )
+    if message.startswith("Requested token count") and len(_NUMBER.findall(message)) >= 4:
+        return _no_room(message, *length)
     if _TOO_LONG.search(message):
         return ContextLengthExceeded(_context_message(message), param=prompt_param)
     if prompt_param == "input" and _OTHER_DIMENSIONS.search(message):
@@ -173,16 +183,21 @@ def _bad_schema(why: str, param: str) -> InvalidRequest:
     )
 
 
+def _no_room(message: str, name: str, asked: int) -> ContextLengthExceeded:
+    """The prompt fits, the answer does not fit beside it: what to lower, and to what."""
+    limit, _, prompt, sent = (int(number) for number in _NUMBER.findall(message)[:4])
+    completion = max(asked, sent)
+    return ContextLengthExceeded(
+        f"This model's maximum context length is {limit} tokens. However, you requested "
+        f"{prompt + completion} tokens ({prompt} in the prompt, {completion} in the completion). "
+        f"With this prompt '{name}' can be at most {limit - prompt}.",
+        param=name,
+    )
+
+
 def _context_message(message: str) -> str:
     """A message with limit and size, as far as the engine's has them (contract row T-25)."""
     numbers = [int(number) for number in _NUMBER.findall(message)]
-    if message.startswith("Requested token count") and len(numbers) >= 4:
-        limit, total, prompt, completion = numbers[:4]
-        return (
-            f"This model's maximum context length is {limit} tokens. However, you requested "
-            f"{total} tokens ({prompt} in the prompt, {completion} in the completion). Please "
-            "reduce the length of the prompt or of the completion."
-        )
     if len(numbers) >= 2:
         return (
             f"This model's maximum context length is {numbers[1]} tokens. However, "

@@ -127,9 +127,29 @@ def check_numbers(body: Mapping[str, Any], sizes: ModelSizes) -> None:
         if int(key) >= vocab_size:
             raise wrong("logit_bias", _IDS_BELOW.format("its keys", vocab_size))
     _at_most(body, ("logprobs", "top_logprobs"), vocab_size, "the model's vocabulary has")
-    lengths = ("max_completion_tokens", "max_tokens", "max_output_tokens")
-    _at_most(body, lengths, context_tokens, "the model's context has")
     _at_most(body, ("dimensions",), hidden_size, "the model's vectors have")
+
+
+def check_lengths(body: Mapping[str, Any], sizes: ModelSizes) -> None:
+    """Refuse an answer that the context leaves no room for, whatever the words of the prompt are.
+
+    Only an engine counts words: it says how many tokens fit beside them (`api.engine_errors`). So
+    this is for what is judged without one, the line of a batch.
+
+    Raises:
+        ContextLengthExceeded: With the most that could fit.
+    """
+    context_tokens = sizes.context_tokens or ANY_MODEL.context_tokens
+    lists = (ids for name, ids in _token_lists(body) if name != "stop_token_ids")
+    most = context_tokens - max((len(ids) for ids in lists), default=1)
+    for name in ("max_completion_tokens", "max_tokens", "max_output_tokens"):
+        value = body.get(name)
+        if type(value) is int and value > most:
+            raise ContextLengthExceeded(
+                f"This model's maximum context length is {context_tokens} tokens, for prompt and "
+                f"answer: '{name}' can be at most {most}.",
+                param=name,
+            )
 
 
 _IDS_BELOW: Final = "{} must be token ids of the model, below {}"

@@ -15,7 +15,7 @@ from api.chat_request import check_chat
 from api.completion_request import check_completion
 from api.embedding_request import check_embedding, inputs_of
 from api.errors import InvalidRequest
-from api.numbers import UNKNOWN, ModelSizes, check_numbers
+from api.numbers import UNKNOWN, ModelSizes, check_lengths, check_numbers
 from api.responses.call import chat_call, check_alone
 from api.shared_rules import MAX_CHOICES
 from batch.intake.line_error import LineNotes
@@ -51,6 +51,7 @@ def check_body(
     if not notes.faults:
         try:
             check_numbers(body, sizes)
+            check_lengths(body, sizes)
         except InvalidRequest as refused:
             _note(refused, notes)
     return prefix

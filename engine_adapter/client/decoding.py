@@ -10,7 +10,14 @@ import orjson
 
 from api.completion_request import only_scores
 from api.embedding_reply import conforming_embedding
-from api.engine_errors import aborted, from_engine, is_retryable, message_of, schema_param
+from api.engine_errors import (
+    aborted,
+    from_engine,
+    is_retryable,
+    length_of,
+    message_of,
+    schema_param,
+)
 from api.errors import ApiError, EngineUnavailable, error_body
 from api.images import unreadable
 from api.replies import EngineAborted, conforming_reply, scored, usage_of
@@ -65,6 +72,7 @@ def error_of(call: EngineCall, status: int, raw: bytes) -> ApiError:
         answer,
         prompt_param=prompt_param(call.path),
         schema_param=schema_param(call.body),
+        length=length_of(call.body),
     )
 
 

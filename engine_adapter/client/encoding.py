@@ -33,11 +33,14 @@ _FIELDS = {
     COMPLETIONS_PATH: COMPLETION_FIELDS,
     EMBEDDINGS_PATH: EMBEDDING_FIELDS,
 }
+_LENGTHS = ("max_completion_tokens", "max_tokens")
 _ENGINE_ROLES = {"developer": "system"}
 
 
 LEAST_TOP_P = 1e-6
 """In place of 0, which engines do not take: the likeliest token alone."""
+LEAST_CONTEXT_TOKENS = 1024
+"""An answer of so many tokens fits any model's context, if the prompt leaves room for it."""
 
 
 def wall_s() -> float:
@@ -53,6 +56,8 @@ def depends_on_engine(call: EngineCall) -> bool:
     if call.path != CHAT_PATH:
         return False
     if body.get("tools") or has_images(body):
+        return True
+    if any((body.get(name) or 0) > LEAST_CONTEXT_TOKENS for name in _LENGTHS):
         return True
     return any(map(tells_of_calls, body.get("messages", ())))
 
@@ -90,6 +95,8 @@ def engine_body(
             body["messages"] = [_engine_message(message) for message in messages]
         if "max_completion_tokens" in body:
             body.pop("max_tokens", None)
+        if facts is not None:
+            _hold_to_context(body, facts.context_tokens)
         if isinstance(messages, list):
             body = with_tools(body, parses=facts is not None and bool(facts.tool_call_parser))
     elif call.path == EMBEDDINGS_PATH:
@@ -118,6 +125,13 @@ def _generating(body: Mapping[str, Any], *, stream: bool) -> dict[str, Any]:
     if stream:
         fields["stream_options"] = STREAM_OPTIONS
     return fields
+
+
+def _hold_to_context(body: dict[str, Any], context_tokens: int) -> None:
+    """SGLang says how many tokens a prompt leaves only for a length within the context."""
+    for name in _LENGTHS:
+        if context_tokens and body.get(name, 0) > context_tokens:
+            body[name] = context_tokens
 
 
 def _engine_message(message: Any) -> Any:

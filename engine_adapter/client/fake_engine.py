@@ -15,7 +15,6 @@ from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH
 from engine_adapter.client.fake_script import Script, script_for
 
 VERSION = "fake"
-MAX_NEW_TOKENS = 100_000
 """Of one answer: its tokens are made up before the first is given."""
 
 
@@ -150,11 +149,11 @@ class FakeEngine:
         if path == CHAT_PATH and not body.get("messages"):
             raise Refused(400, flat_error(400, "Messages cannot be empty."))
         wanted = body.get("max_completion_tokens") or body.get("max_tokens") or 0
-        if wanted > MAX_NEW_TOKENS:
-            message = f"max_new_tokens is too large: {wanted}. The most is {MAX_NEW_TOKENS}."
+        limit = self.settings.context_tokens
+        if path == CHAT_PATH and wanted > limit:
+            message = f"max_completion_tokens is too large: {wanted}.This model supports {limit}."
             raise Refused(400, flat_error(400, message))
         script = script_for(path, body, self.settings.token_s)
-        limit = self.settings.context_tokens
         if script.prompt_tokens >= limit:
             raise Refused(
                 400,
@@ -164,6 +163,8 @@ class FakeEngine:
                     f"context length ({limit} tokens).",
                 ),
             )
+        if script.prompt_tokens + wanted > limit:
+            raise Refused(400, flat_error(400, _no_room(limit, script.prompt_tokens, wanted)))
         if script.status >= 400:
             raise Refused(script.status, flat_error(script.status, "ordered by the prompt"))
         return script
@@ -214,6 +215,14 @@ class FakeEngine:
                 await aborted.wait()
         except TimeoutError:
             return
+
+
+def _no_room(limit: int, prompt: int, wanted: int) -> str:
+    return (
+        f"Requested token count exceeds the model's maximum context length of {limit} tokens. You "
+        f"requested a total of {prompt + wanted} tokens: {prompt} tokens from the input messages "
+        f"and {wanted} tokens for the completion."
+    )
 
 
 def flat_error(status: int, message: str) -> dict[str, Any]:

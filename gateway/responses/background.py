@@ -16,7 +16,7 @@ from starlette.responses import Response, StreamingResponse
 from api.chat_request import check_chat
 from api.errors import ApiError, EngineUnavailable
 from api.json_output import dump
-from api.numbers import check_numbers
+from api.numbers import check_lengths, check_numbers
 from api.responses.events import event_bytes, retold
 from api.responses.items import messages_of
 from api.responses.request import chat_body, renamed
@@ -55,7 +55,9 @@ async def begin(request: Request, entry: Entry, body: dict[str, Any], shelf: She
     try:
         check_chat(chat)
         model = parts.engines.resolve(body["model"])
-        check_numbers(chat, parts.engines.sizes_of(model))
+        sizes = parts.engines.sizes_of(model)
+        check_numbers(chat, sizes)
+        check_lengths(chat, sizes)
         with suppress(EngineUnavailable):
             parts.engines.pick(model, CHAT_PATH)
     except ApiError as error:

@@ -84,7 +84,9 @@ async def test_too_long_for_the_model(gateway: Gateway) -> None:
         assert (prompt.value.code, prompt.value.param) == ("context_length_exceeded", "messages")
         with pytest.raises(openai.BadRequestError) as both:
             await create(**gateway.chat("Count."), max_tokens=1_000_000, stream=True)
-        assert both.value.param == "max_tokens"
+        assert (both.value.code, both.value.param) == ("context_length_exceeded", "max_tokens")
+        assert "1000000 in the completion" in both.value.message
+        assert "'max_tokens' can be at most" in both.value.message
 
 
 async def test_a_client_that_goes_away_frees_the_engine(

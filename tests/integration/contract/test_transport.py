@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import httpx
 import openai
 import pytest
@@ -182,6 +185,43 @@ def test_t_25_too_long_a_prompt_names_both_numbers(live: Live) -> None:
     assert (error["code"], error["param"]) == ("context_length_exceeded", "messages")
     assert "2048" in error["message"]
     assert "2500" in error["message"]
+
+
+LONG_ANSWERS: list[tuple[str, dict[str, Any], str]] = [
+    (CHAT, {"messages": [{"role": "user", "content": "two words"}]}, "max_tokens"),
+    (CHAT, {"messages": [{"role": "user", "content": "two words"}]}, "max_completion_tokens"),
+    ("/v1/completions", {"prompt": "two words"}, "max_tokens"),
+    ("/v1/responses", {"input": "two words"}, "max_output_tokens"),
+]
+
+
+@pytest.mark.contract("T-25")
+@pytest.mark.parametrize(("path", "body", "field"), LONG_ANSWERS)
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_that_has_no_room_is_told_how_much_fits(
+    live: Live, path: str, body: dict[str, Any], field: str, stream: bool
+) -> None:
+    asked = {"model": live.gateway.model, "stream": stream, **body}
+    with live.http() as http:
+        for length in (2047, 2048, 2049, 1_000_000):
+            error = error_of(http.post(path, json={**asked, field: length}), 400)
+            assert (error["code"], error["param"]) == ("context_length_exceeded", field)
+            assert error["message"].endswith(f"'{field}' can be at most 2046.")
+            assert f"{length} in the completion" in error["message"]
+        assert http.post(path, json={**asked, field: 2046}).status_code == 200
+
+
+@pytest.mark.contract("T-25", "C-21")
+def test_a_row_whose_answer_has_no_room_is_told_how_much_fits(live: Live) -> None:
+    batch = live.create_batch([line("a", "two words", max_tokens=2047)])
+    live.process(batch)
+    with live.client() as client:
+        errors = client.batches.retrieve(batch).error_file_id
+        assert errors
+        row = json.loads(client.files.content(errors).text)
+    error = row["response"]["body"]["error"]
+    assert (error["code"], error["param"]) == ("context_length_exceeded", "max_tokens")
+    assert "can be at most 2046" in error["message"]
 
 
 def test_t_28_unknown_fields_are_refused(live: Live) -> None:

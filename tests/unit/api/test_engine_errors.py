@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from api.engine_errors import from_engine, from_stream_error, is_retryable
+from api.engine_errors import from_engine, from_stream_error, is_retryable, length_of
 from api.errors import error_body
 
 
@@ -28,9 +28,15 @@ def test_prompt_and_answer_together_may_be_too_long() -> None:
         "the completion. Please reduce the number of tokens."
     )
     error = from_engine(400, flat(message), prompt_param="prompt")
-    assert (error.code, error.param) == ("context_length_exceeded", "prompt")
+    assert (error.code, error.param) == ("context_length_exceeded", "max_tokens")
     for number in ("2048", "2100", "100", "2000"):
         assert number in error.message
+    assert "'max_tokens' can be at most 1948" in error.message
+    length = length_of({"max_completion_tokens": 9000, "max_tokens": 5})
+    held = from_engine(400, flat(message), length=length)  # to the context, before it was sent
+    assert held.param == "max_completion_tokens"
+    assert "9100 tokens (100 in the prompt, 9000 in the completion)" in held.message
+    assert "'max_completion_tokens' can be at most 1948" in held.message
 
 
 def test_an_answer_longer_than_the_context_names_its_field() -> None:

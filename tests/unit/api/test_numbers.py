@@ -10,7 +10,15 @@ from api.chat_request import check_chat
 from api.completion_request import check_completion
 from api.embedding_request import check_embedding
 from api.errors import ContextLengthExceeded, InvalidRequest
-from api.numbers import ANY_MODEL, UNKNOWN, ModelSizes, check_numbers, largest_sizes, outside
+from api.numbers import (
+    ANY_MODEL,
+    UNKNOWN,
+    ModelSizes,
+    check_lengths,
+    check_numbers,
+    largest_sizes,
+    outside,
+)
 
 SIZES = ModelSizes(vocab_size=100, context_tokens=50, hidden_size=16)
 
@@ -27,9 +35,6 @@ SIZES = ModelSizes(vocab_size=100, context_tokens=50, hidden_size=16)
         ({"logit_bias": {"3": 1, "100": 1}}, "logit_bias"),
         ({"logprobs": 101}, "logprobs"),
         ({"top_logprobs": 101}, "top_logprobs"),
-        ({"max_tokens": 51}, "max_tokens"),
-        ({"max_completion_tokens": 51}, "max_completion_tokens"),
-        ({"max_output_tokens": 51}, "max_output_tokens"),
         ({"dimensions": 17}, "dimensions"),
     ],
 )
@@ -47,7 +52,6 @@ def test_the_last_number_that_it_has() -> None:
             "stop_token_ids": [99],
             "logit_bias": {"99": -100, "0": 1},
             "logprobs": 5,
-            "max_tokens": 50,
             "dimensions": 16,
         },
         SIZES,
@@ -60,6 +64,19 @@ def test_more_tokens_than_the_context_has() -> None:
     with pytest.raises(ContextLengthExceeded, match="maximum context length is 50") as refused:
         check_numbers({"prompt": [[1], [1] * 50]}, SIZES)
     assert refused.value.param == "prompt"
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "max_completion_tokens", "max_output_tokens"])
+@pytest.mark.parametrize(
+    ("prompt", "most"),
+    [("words", 49), ([1, 2, 3], 47), ([[1], [1] * 9], 41), (["a", "b"], 49)],
+)
+def test_an_answer_that_no_prompt_leaves_room_for(name: str, prompt: Any, most: int) -> None:
+    check_lengths({"prompt": prompt, name: most}, SIZES)
+    check_lengths({"prompt": prompt, name: 1 << 30}, UNKNOWN)
+    with pytest.raises(ContextLengthExceeded, match=f"can be at most {most}") as refused:
+        check_lengths({"prompt": prompt, name: most + 1, "stop_token_ids": [1] * 60}, SIZES)
+    assert refused.value.param == name
 
 
 def test_nothing_is_known_yet() -> None:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
-from api.errors import InvalidRequest
 from engine_adapter.client.base import RESPONSES_PATH, EngineCall, EngineReply, RequestClass
 from engine_adapter.client.decoding import error_of, error_reply
 from engine_adapter.client.fake import FakeEngineClient
@@ -37,7 +34,7 @@ async def test_its_error_speaks_of_its_own_fields() -> None:
     error = reply.body["error"]
     assert error["param"] == "text.format"
     assert error["message"] == "The engine cannot compile the schema in 'text.format': too deep."
-    tools = [{"type": "function", "name": "f"}]
-    with pytest.raises(InvalidRequest) as refused:
-        await respond(FakeEngineClient(), replace(CALL, body={**CALL.body, "tools": tools}))
-    assert refused.value.param == "text.format"
+    long = replace(CALL, body={**CALL.body, "max_output_tokens": 9000})
+    error = (await respond(FakeEngineClient(), long)).body["error"]
+    assert (error["code"], error["param"]) == ("context_length_exceeded", "max_output_tokens")
+    assert error["message"].endswith("With this prompt 'max_output_tokens' can be at most 2047.")
