@@ -124,7 +124,9 @@ class _Count:
             refused = pattern_refusal(pattern) if isinstance(pattern, str) else None
             if refused:
                 return refused
-        return None
+        # A grammar beside tools is part of a structural tag (api/tool_prompt.py).
+        grammar = part.get("grammar") if part.get("type") == "grammar" else None
+        return grammar_refusal(grammar) if isinstance(grammar, str) else None
 
 
 # --- Structured output that cannot stop the engine: stock SGLang can be ended by one request.

@@ -69,6 +69,10 @@ def test_parts_are_added_up_over_the_whole_schema() -> None:
 
 
 def test_deeper_than_the_parser_reads() -> None:
+    beside = {"type": "structural_tag", "format": {"type": "or", "elements": [
+        {"type": "grammar", "grammar": 'root ::= ("a"{1,99}){1,99}'},
+    ]}}  # fmt: skip
+    assert "repetitions" in (schema_refusal(json.dumps(beside)) or "")
     assert "levels" in (schema_refusal("[" * 20_000 + "]" * 20_000) or "")
 
 
