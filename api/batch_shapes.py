@@ -1,7 +1,7 @@
 """Wire shapes of files and batches (contract sections 6 to 8).
 
 A Batch carries every key, null where unset, as drop-in clients read the keys; a File leaves
-`expires_at` out where it never expires (decision 0030).
+`expires_at` out where it never expires.
 """
 
 from __future__ import annotations

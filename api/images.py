@@ -1,4 +1,4 @@
-"""Images in messages: data URLs of a few kinds, for models that read them (decision 0148).
+"""Images in messages: data URLs of a few kinds, for models that read them.
 
 An address of an image is refused: an engine would fetch it from inside the operator's network.
 """

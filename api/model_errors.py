@@ -16,7 +16,7 @@ def unknown_model(model: str) -> ModelNotFound:
 
 
 def unsuited_model(model: str, *, embeds: bool) -> InvalidRequest:
-    """An engine makes text or embeddings, never both (decision 0057).
+    """An engine makes text or embeddings, never both.
 
     Args:
         model: Its id.

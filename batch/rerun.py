@@ -2,7 +2,7 @@
 
 The end of a row and of a batch is final: results are numbered, already read by somebody, and in
 files (contract rows R-02, R-03, R-33). So the retry of a batch is a new batch over the same input
-file whose rows are those that failed, expired or were cancelled (decision 0040). It needs no
+file whose rows are those that failed, expired or were cancelled. It needs no
 validation: its lines passed it.
 """
 

@@ -73,7 +73,7 @@ PACE = 1.2
 PACES = (1.1, 1.4, 1.7, 2.2)
 
 PLANNED, PLANNED_SHARES = "first tokens at", (0.3, 0.7, 1.0)
-"""Not the default: first tokens are planned for another share of their target (decision 0253)."""
+"""Not the default: first tokens are planned for another share of their target (decision 0154)."""
 
 SWITCHES = {
     "safepoints": {"safepoints": False},

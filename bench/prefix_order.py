@@ -3,7 +3,7 @@
 64 groups of requests share 512 tokens each and come shuffled; the KV cache has room for 16 groups.
 One real engine with the default model, the real dispatcher, validation and Postgres. Both orders
 run in turns on the same engine, its cache emptied before each; "file order" is the same batch with
-the order's column (decision 0033) set to zero.
+the order's column set to zero.
 
     python -m bench.prefix_order [--rows-per-group 3] [--repeats 1]
 """

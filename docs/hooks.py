@@ -1,4 +1,4 @@
-"""What the site adds to `docs/`: the pages above it, results they link to, a list of decisions.
+"""What the site adds to `docs/`: the pages above it and the results they link to.
 
 Pages are written for the repository, where a link is a path between files. A link that leaves
 `docs/` leads to a copy in the site; one that leads nowhere is left, and ends a strict build.
@@ -18,14 +18,13 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).resolve().parents[1]
 _LINK = re.compile(r"(\]\()([^)\s#:]+)(#[^)\s]*)?(\))")
 _OWN_PAGES = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
-_INDEX = {"README.md": "index.md", "docs/decisions": "decisions/index.md"}
+_INDEX = {"README.md": "index.md"}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add what is not under `docs/`."""
     for name in _OWN_PAGES:
         files.append(File.generated(config, _in_site(name), abs_src_path=str(ROOT / name)))
-    files.append(File.generated(config, "decisions/index.md", content=_decisions()))
     linked = {name for page in _sources() for name in _outside(page)}
     for name in sorted(linked - set(_OWN_PAGES)):
         if (ROOT / name).is_file():
@@ -69,16 +68,3 @@ def _outside(page: Path) -> set[str]:
     source = page.relative_to(ROOT).as_posix()
     names = {_in_repository(source, found[2]) for found in _LINK.finditer(page.read_text())}
     return {name for name in names if not name.startswith("docs/")}
-
-
-def _decisions() -> str:
-    lines = [
-        "# Decisions",
-        "",
-        "Choices that someone could have made otherwise, half a page each.",
-        "",
-    ]
-    for page in sorted((ROOT / "docs/decisions").glob("[0-9]*.md")):
-        title = page.read_text().splitlines()[0].removeprefix("# ")
-        lines.append(f"- [{title}]({page.name})")
-    return "\n".join([*lines, ""])

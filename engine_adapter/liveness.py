@@ -84,7 +84,7 @@ async def prove(client: EngineClient, model: str) -> EngineFacts:
             f"The engine at {client.url} serves {facts.model!r}, expected {model!r}."
         )
     if facts.embeds:
-        # A chat request would end such an engine (decision 0057).
+        # A chat request would end such an engine.
         await _prove_embeddings(client, model)
         return facts
     hello = {"messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 4}

@@ -1,4 +1,7 @@
-"""Who may read the metrics (decision 0064)."""
+"""Who may read the metrics: whoever brings the token, or anybody on a loopback address.
+
+They hold no prompts, but they name models, engines' addresses and traffic.
+"""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ async def delete_file(session: AsyncSession, project_id: str, file_id: str) -> F
 
     Raises:
         FileNotFound: No such file (contract rows F-21, F-26).
-        FileInUse: A live batch reads it (contract row F-27, decision 0031).
+        FileInUse: A live batch reads it (contract row F-27).
     """
     file = await files.mark_deleted(session, project_id, file_id)
     if file is None:

@@ -11,7 +11,7 @@ follow from results that no longer change.
 Files are written in parts of `PART_BYTES`, and a part that is stored is noted in a transaction of
 its own: a run that is cut off costs one part, and the next one goes on behind it. A run lasts
 `RUN_S`, so that long files of one batch do not keep others waiting; nothing limits how many runs
-there are (decision 0137).
+there are.
 """
 
 from __future__ import annotations

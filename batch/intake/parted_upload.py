@@ -5,8 +5,7 @@
 
 A part is announced, stored whole and listed, as a file is (`batch.upload`): it outlives a restart.
 Completing copies the parts into one object, since a batch reads its lines by their place in one.
-It may be repeated, also beside itself: the first that locks the upload makes the file (decision
-0195).
+It may be repeated, also beside itself: the first that locks the upload makes the file.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Rows appear together with the status `in_progress`, in one transaction: a batch 
 has none, and a validation that dies leaves none behind. It may run twice: a second run at the
 same time finds the validation taken, a later one finds another status.
 
-It may take as long as the batch's window (decision 0132): it looks now and then whether the batch
+It may take as long as the batch's window: it looks now and then whether the batch
 still wants it, which also tells the server that it is alive. While the file is read only an
 advisory lock is held, and no table: a migration need not wait for it.
 """

@@ -1,7 +1,7 @@
 """What a dispatcher has done, written to the database every few seconds: gateways export it.
 
 A dispatcher is a Celery task in a forked child without a port of its own; what it counts survives
-it in Postgres, whichever host it ran on (decision 0060).
+it in Postgres, whichever host it ran on.
 """
 
 from __future__ import annotations

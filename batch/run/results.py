@@ -33,7 +33,7 @@ from store.session import Database
 logger = logging.getLogger(__name__)
 
 FLUSH_S = 0.2
-"""A transaction costs as much as many results: one for what lands in this time (decision 0066)."""
+"""A transaction costs as much as many results: one for what lands in this time."""
 
 FLUSH_ROWS = 500
 FLUSH_BYTES = 8 * 1024**2

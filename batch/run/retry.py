@@ -5,8 +5,7 @@ alike. The pause doubles with each failure, with jitter over its upper half, so 
 failed together do not come back together.
 
 An engine's 429 and 503 say that it takes nothing now, and nothing about the row: refusals are no
-attempts. They have a count and a doubling of their own, and no bound but the batch's window
-(decision 0072).
+attempts. They have a count and a doubling of their own, and no bound but the batch's window.
 """
 
 from __future__ import annotations

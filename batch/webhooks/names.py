@@ -3,7 +3,7 @@
 Whoever registers an endpoint chooses its name server, and one that is silent costs whoever asks it
 the whole wait. So receivers' names never go through the event loop's `getaddrinfo`, whose few
 threads also find engines, Postgres and Valkey: c-ares asks for them on sockets of its own, with a
-time of its own and a bound on how many are asked for at once (decision 0105).
+time of its own and a bound on how many are asked for at once.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 A dispatcher is a task that lasts as long as there is work, so a pool of a fixed size has room for
 so many engines and no more. This one grows where every process has been in the same task since the
-last look. It never shrinks: Celery may end a process that was given a task just now (decision
-0227).
+last look. It never shrinks: Celery may end a process that was given a task just now.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Validating a large file, and writing large ones, takes one of the few processes of the stages for
 seconds or longer. A project that has such a stage running gets none beside it: the next is put off
-(batch/worker/stage_work.py). Short stages need no turn (decision 0138).
+(batch/worker/stage_work.py). Short stages need no turn.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""When a process that ended by itself is started again: the policy is data."""
+"""When a process that ended by itself is started again: the policy is data.
+
+The longest delay is five seconds, whatever a part's history: start (3 s), stale lease (6 s) and
+sweep (3 s) still fit into the 30 s in which the service recovers from any `kill -9`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ class RestartPolicy:
 
     A process that ran for `steady_s` is forgiven: its next delay is the first one again.
     The longest delay is a part of the 30 s in which the service recovers from any death, however
-    often it died before (decision 0042).
+    often it died before.
     Before it was ever ready it gets `num_tries_at_start` starts, then the whole start fails:
     a wrong setting does not get better by waiting.
     """

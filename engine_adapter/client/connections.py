@@ -3,7 +3,7 @@
 A batch makes one call a line, and a general client's sessions, cookies, redirects and header maps
 cost more CPU than all else the dispatcher does with the line. Here a request is one write, the
 answer goes through llhttp (`httptools`), and a connection whose answer was not read to its end is
-closed (decision 0044). A streamed body is read as it comes (`Incoming`). Control requests stay
+closed. A streamed body is read as it comes (`Incoming`). Control requests stay
 with aiohttp.
 """
 

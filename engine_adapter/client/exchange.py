@@ -2,8 +2,7 @@
 
 An aborted request still gets an answer, and only that answer says how much was served of it. So
 what is waited for is a future that its waiter does not own: when the caller is cancelled or the
-time is up, the request is aborted and the answer awaited for a moment, for its usage alone
-(decision 0055).
+time is up, the request is aborted and the answer awaited for a moment, for its usage alone.
 """
 
 from __future__ import annotations

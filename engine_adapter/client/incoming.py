@@ -2,7 +2,7 @@
 
 A stream's chunks are HTTP chunks of their own. A general client calls into Python several times for
 each; here a piece costs one call, and whoever waits is woken once for all that a read of the socket
-brought (decision 0076).
+brought.
 """
 
 from __future__ import annotations

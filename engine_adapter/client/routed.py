@@ -1,7 +1,7 @@
 """Answers through a router of somebody else's, and all else straight with the engines.
 
 A router decides which engine has a request, and does not say. So a request is aborted at every
-engine of the pool: an id that an engine does not know is gone there already (decision 0188).
+engine of the pool: an id that an engine does not know is gone there already.
 """
 
 from __future__ import annotations

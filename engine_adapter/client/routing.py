@@ -3,7 +3,7 @@
     work before it = its prompt without what is cached + prompts that wait there + its open calls
 
 An engine's cache is not asked about: what was sent there is remembered, in blocks of the prompt's
-bytes (decision 0185). Compared are two engines that are drawn by how the conversation begins, and
+bytes. Compared are two engines that are drawn by how the conversation begins, and
 those where the longest beginning was sent. Other gateways draw the same two, the first of which
 costs least: so they find what this one sent, and old figures lead nobody to where all go.
 

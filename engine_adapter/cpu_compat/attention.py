@@ -10,7 +10,7 @@ token, and a step's index tensors are made once and not in every layer.
 The order in which the kernel adds up follows from how many keys it is given, and from how many
 queries if they are few. Here a token is given the keys up to the end of its block of `BLOCK`
 tokens, those behind it masked, and never one of the fewest queries: its result is the same to the
-last bit in any chunk, as a piece of a prompt and as a generated token (decisions 0093, 0095).
+last bit in any chunk, as a piece of a prompt and as a generated token.
 
     tokens      | block 0 | block 1 | block 2 |
     a chunk          [5 of 0| all of 1 |3 of 2]     one call for each block, over the keys up to

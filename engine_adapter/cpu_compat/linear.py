@@ -5,7 +5,7 @@ library that copies them into its own layout in every call, and it has other ker
 and three tokens: a decode step of three rows costs more than one of eight. bfloat16 weights are
 laid out anew in every call too. oneDNN takes weights that were laid out beforehand: a step's time
 then grows evenly with its tokens, which is what a latency model can follow, and a token's numbers
-do not depend on the tokens it shares a step with (decision 0093): a single token is computed as one
+do not depend on the tokens it shares a step with: a single token is computed as one
 of two, since oneDNN adds up in another order where there is one. With AMX it does so in bfloat16
 from 33 tokens on too, so there a product is made of blocks of 32 tokens.
 

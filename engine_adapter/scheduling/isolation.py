@@ -3,7 +3,7 @@
 A latency is *beside* offline work if a step with offline requests ended after it had begun, else
 *apart*. Load differs between the two: offline work runs where little else does. So while both kinds
 are live, offline requests are left out of all steps for a second now and then, and what the same
-online requests get then is the other half of the comparison (decision 0127).
+online requests get then is the other half of the comparison.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Python's collector passes over what an engine holds for good.
 
 A full collection looks at every object of a process. SGLang's server has 630,000 of them from its
-imports alone: every few minutes of traffic it stood still for 0.4 s, and no stream got a token
-(decision 0267). SGLang can take them out of the collector's sight in all of its processes, if it is
+imports alone: every few minutes of traffic it stood still for 0.4 s, and no stream got a token.
+SGLang can take them out of the collector's sight in all of its processes, if it is
 asked. It is asked at the first request, which is its own.
 """
 

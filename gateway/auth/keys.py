@@ -7,8 +7,8 @@ neither the cache nor the database's connections with wrong keys.
 While the database is away, a key that was found usable goes on being so for `stale_s`, with the
 project and the limits it had; one that was found to have ended stays ended (decision 0113).
 
-What is in flight when its key ends is ended too, within two turns of the loop in
-`gateway.lifespan` (decision 0053): a stolen key must not go on drinking from an open stream.
+What is in flight when its key ends is ended too, within two periods of the loop in
+`gateway.lifespan`: a stolen key must not go on drinking from an open stream.
 """
 
 from __future__ import annotations

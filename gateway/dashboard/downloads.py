@@ -26,7 +26,7 @@ async def download(
 ) -> StreamingResponse:
     """The input, output or error file, as an attachment.
 
-    It may be another project's, so that who took it is noted (decision 0081).
+    It may be another project's, so that who took it is noted.
     """
     async with resources.database.unit_of_work() as work:
         found = await overview.one(work, admin.organization_id, batch_id[:64])

@@ -179,7 +179,7 @@ async def rows_page(
 ) -> Response:
     """Rows in the order of their lines; one of them with its texts.
 
-    The texts may be another project's, so that who read them is noted (decision 0081).
+    The texts may be another project's, so that who read them is noted.
     """
     group = query.group if query.group in STATE_GROUPS else ""
     async with resources.database.unit_of_work() as work:

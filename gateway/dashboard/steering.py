@@ -1,7 +1,7 @@
 """What an operator can do with a batch that is there: cancel, pause, resume, prefer, run again.
 
 Each act is that of the API's route of the same name, for a batch of any project of the
-organisation, and leaves an entry in the audit log in its transaction (decision 0081).
+organisation, and leaves an entry in the audit log in its transaction.
 """
 
 from __future__ import annotations

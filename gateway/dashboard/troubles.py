@@ -12,7 +12,7 @@ from gateway.history.reading import Moment
 from store.repositories.webhook_overview import EndpointOverview
 
 GOOD_SHARE, FAIR_SHARE = 0.95, 0.90
-"""Attainment is green from the first on, amber from the second, else red (decision 0129)."""
+"""Attainment is green from the first on, amber from the second, else red."""
 MIN_JUDGED = 20
 """A share of fewer latencies is chance."""
 FULL_SHARE, NEARLY_FULL_SHARE = 0.95, 0.90

@@ -1,4 +1,4 @@
-"""Engines that Kubernetes knows: ready endpoints of Services with a label (decision 0187).
+"""Engines that Kubernetes knows: ready endpoints of Services with a label.
 
 EndpointSlices are listed every `LOOK_S`. A ready endpoint is an engine that is there; one that is
 serving and terminating drains; one that is gone has left. What is found is written to the registry,

@@ -1,4 +1,4 @@
-"""Writes the history every ten seconds, whether or not anybody looks (decision 0128).
+"""Writes the history every ten seconds, whether or not anybody looks.
 
 What a gateway alone knows, the latencies of its streams, it adds itself. What all gateways see,
 the engines' reports, is written by one of them: the holder of a lease, taken and checked in the

@@ -82,7 +82,7 @@ PLAIN_ROUTERS: tuple[APIRouter, ...] = (health.router, engine_registration.route
 
 
 class Gateway(FastAPI):
-    """FastAPI behind our own middleware alone (decision 0077).
+    """FastAPI behind our own middleware alone.
 
     What the framework puts around it, a last resort for errors, telemetry and a limit of bodies,
     is `BoundaryMiddleware`'s work, not wanted, and `BodyLimitMiddleware`'s.

@@ -3,7 +3,7 @@
 uvicorn's own protocol has one time limit, for idle connections. A client that sends its head or
 its body a byte at a time, or does not read what it asked for, would hold a connection, and with it
 memory and perhaps a slot in an engine, for as long as it likes. The subclass below notes when what
-began; `sweep`, once a second, ends what took too long: no timer per request (decision 0062).
+began; `sweep`, once a second, ends what took too long: no timer per request.
 
     head     from the first byte (or the connection's begin) to the empty line: `head_s`
     body     silence of `body_s`, or slower than `MIN_BODY_RATE` on average; time in which we do

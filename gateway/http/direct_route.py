@@ -1,7 +1,7 @@
 """Routes whose endpoint takes the request alone, straight from the router.
 
 FastAPI looks for a body model, opens two exit stacks and solves the dependencies of every request:
-for a relayed request that took as long as relaying it (decision 0077). Routes of prompts need none
+for a relayed request that took as long as relaying it. Routes of prompts need none
 of it: they read their body by themselves and ask for their caller (`principal_of`). They are
 described like every other route, and their errors meet the same handlers.
 """

@@ -1,4 +1,4 @@
-"""Several processes of one gateway behind one port (`COSERVE_GATEWAY_PROCESSES`, decision 0226).
+"""Several processes of one gateway behind one port (`COSERVE_GATEWAY_PROCESSES`).
 
 The parent serves nothing: it binds a socket of the port for each process, starts them, starts
 again what dies or hangs, and hands signals on. The kernel spreads connections over the sockets. A

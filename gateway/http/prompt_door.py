@@ -1,4 +1,4 @@
-"""The way of a prompt from the server to its route, without the framework's layers (decision 0146).
+"""The way of a prompt from the server to its route, without the framework's layers.
 
 Each layer costs a request two more calls and a wrapper around its answer. Here the same functions
 are called one after the other. Whatever is not the plain case goes through the layers as everything

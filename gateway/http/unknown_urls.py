@@ -1,6 +1,6 @@
 """What to say of a URL that is not served: what to use instead, or which one was meant.
 
-Only OpenAI's and Anthropic's own URLs have a sentence each (decision 0119); of any other the
+Only OpenAI's and Anthropic's own URLs have a sentence each; of any other the
 nearest that exists is named.
 """
 

@@ -3,7 +3,7 @@
 Each is a member of a sorted set in Valkey, with the instant at which it is forgotten. Gateways put
 that instant off for those they still serve, so what a killed gateway had comes free `HOLD_S` later.
 While Valkey cannot be reached, each process keeps the limit alone (`FairRoom`), and once it is
-back, those that began meanwhile are told to it (decision 0225).
+back, those that began meanwhile are told to it.
 """
 
 from __future__ import annotations

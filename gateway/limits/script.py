@@ -2,7 +2,7 @@
 
 Every limited request waits for it. redis-py's client asks a pool, a retry policy and two recorders
 around each command and starts a task per write; of it are used here what cannot be done better:
-connections, their handshake, and the protocol (decision 0078).
+connections, their handshake, and the protocol.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Access lines, gathered for a moment and written together.
 
 A line made and written by itself costs a request as much as its key, its checks and its limits
-together: all of logging's code, cold, and a system call. A few at once cost a tenth (decision
-0077). A process that is killed loses what it gathered in its last `GATHER_S`.
+together: all of logging's code, cold, and a system call. A few at once cost a tenth.
+A process that is killed loses what it gathered in its last `GATHER_S`.
 """
 
 from __future__ import annotations

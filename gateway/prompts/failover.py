@@ -1,4 +1,4 @@
-"""Where a request goes when the engine it was sent to is gone (decision 0186).
+"""Where a request goes when the engine it was sent to is gone.
 
 never reached its engine     elsewhere, as long as there is one
 lost before its first token  elsewhere once, if `COSERVE_RETRY_LOST`

@@ -1,4 +1,4 @@
-"""Room for engine calls, shared so that no project can take it all (decision 0106).
+"""Room for engine calls, shared so that no project can take it all.
 
 A project may have as many calls in flight as there are places free: one alone comes to half of the
 room, two to a third each, and there is some left for the next. It needs no table of who is active,

@@ -1,4 +1,4 @@
-"""`POST /internal/engines`: an engine says that it is there, drains, or leaves (decision 0187)."""
+"""`POST /internal/engines`: an engine says that it is there, drains, or leaves."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class RowResult(Base):
     )
 
     row_id: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
-    """No foreign key: only the fenced write makes results, of rows that it holds (decision 0130).
+    """No foreign key: only the fenced write makes results, of rows that it holds.
     """
     batch_id: Mapped[str] = mapped_column(ForeignKey("batches.id", ondelete="CASCADE"))
     seq: Mapped[int]

@@ -29,7 +29,7 @@ class WebhookEndpoint(Base):
     url: Mapped[str]
     event_types: Mapped[list[str]] = mapped_column(ARRAY(Text))
     secret: Mapped[bytes] = mapped_column(LargeBinary)
-    """The key of the signature, as it is (decision 0046)."""
+    """The key of the signature, as it is."""
     old_secret: Mapped[bytes | None] = mapped_column(LargeBinary)
     old_secret_until_at: Mapped[Instant | None]
     created_at: Mapped[CreatedAt]

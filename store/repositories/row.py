@@ -231,7 +231,7 @@ async def claim(
     Where there is not room for all, the batches' first rows come first, then their second ones.
 
     Rows that another transaction holds are skipped, and those with `suspect_losses` or more engine
-    losses. Each batch's rows come in its order (decision 0033): those that share a prefix together.
+    losses. Each batch's rows come in its order: those that share a prefix together.
     `claim_id` is what `undo_claims` knows this claim by.
     """
     found = await session.execute(

@@ -73,10 +73,11 @@ def test_no_claim_fails() -> None:
     assert [row for row, status in _statuses().items() if status == "fails"] == []
 
 
-def test_what_is_decided_otherwise_has_its_record() -> None:
-    for row, record in DECIDED_OTHERWISE.items():
+def test_what_is_decided_otherwise_has_its_page() -> None:
+    for row, page in DECIDED_OTHERWISE.items():
         assert row in ROWS
-        assert (ROOT / "docs" / "decisions" / record).exists()
+        assert (ROOT / "docs" / page.partition("#")[0]).exists()
+        assert f"({page})" in PAGE.read_text()
 
 
 @pytest.mark.parametrize("processes", ["0", "2"])

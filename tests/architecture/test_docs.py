@@ -151,13 +151,36 @@ def test_the_threat_model_names_tests_that_are_there() -> None:
     assert sorted(str(path) for path in named if not path.exists()) == []
 
 
-def test_decision_records_have_the_four_parts() -> None:
-    records = sorted((ROOT / "docs/decisions").glob("[0-9]*.md"))
-    assert len(records) >= 5
-    for record in records:
-        text = record.read_text().lower()
-        for part in ("context", "decision", "consequences", "alternatives"):
-            assert part in text, f"{record.name} lacks {part}"
+def _decisions() -> dict[str, Path]:
+    return {page.name[:4]: page for page in (ROOT / "docs/decisions").glob("[0-9]*.md")}
+
+
+def test_decisions_have_a_status_and_four_parts_and_stand_in_the_index() -> None:
+    index = (ROOT / "docs/decisions/README.md").read_text()
+    assert len(_decisions()) >= 5
+    for number, page in _decisions().items():
+        lines = page.read_text().splitlines()
+        assert lines[0].startswith(f"# {number}: ")
+        assert f"| [{number}]({page.name}) | {lines[0].removeprefix(f'# {number}: ')} |" in index
+        status = re.fullmatch(r"Status: (?:accepted|superseded by (\d{4}))\.", lines[2])
+        assert status, f"{page.name} has no status line"
+        assert status[1] is None or status[1] in _decisions()
+        for part in ("Context", "Decision", "Consequences", "Alternatives"):
+            assert f"**{part}.**" in page.read_text(), f"{page.name} lacks {part}"
+
+
+def test_every_decision_that_is_cited_exists() -> None:
+    cited = re.compile(r"[Dd]ecisions?(?:[\s#]+\[?|/)(\d{4})")
+    listed = ["git", "ls-files", "*.py", "*.md", "*.yml", "*.mjs", "*.toml", "Makefile"]
+    names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    lost = [
+        f"{name}: {found[1]}"
+        for name in names.split()
+        if (ROOT / name).exists() and not name.startswith("bench/results/")
+        for found in cited.finditer((ROOT / name).read_text())
+        if found[1] not in _decisions()
+    ]
+    assert lost == []
 
 
 def test_decisions_with_figures_name_what_prints_them() -> None:

@@ -15,7 +15,6 @@ from tests.architecture.prose import anchors, blocks, long_lines, num_words
 ROOT = Path(__file__).parents[2]
 GLOSSARY = ROOT / "docs/glossary.md"
 MAX_LINE, MAX_WORDS = 120, 35
-MAX_DECISION_WORDS = 350
 
 # Written by a program.
 GENERATED = {"docs/compatibility.md"}
@@ -123,10 +122,6 @@ def complaints(name: str) -> list[str]:
                 found += [
                     f"{name}:{block.line}: {one[0]!r}" for one in pattern.finditer(block.text)
                 ]
-    if name.startswith("docs/decisions/"):
-        words = sum(num_words(block.text) for block in read)
-        if words > MAX_DECISION_WORDS:
-            found.append(f"{name}: {words} words are more than half a page")
     return found
 
 

@@ -8,7 +8,7 @@ RULES = ("level", "quantile", "first_token")
 """What an ablation can leave out, beside the switches below; docs/scheduler.md has them."""
 
 FIRST_TOKEN_SHARE = 0.5
-"""Costs one to three points of the offline work; 0.3 leaves less than is asked (decision 0253)."""
+"""Costs one to three points of the offline work; 0.3 leaves less than is asked (decision 0154)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ def add_headers(start: Message, scope: Scope, *, stopping: bool) -> None:
         _VERSION,
     ]
     if "project_id" in state:
-        # Whose request it was, whatever the request's own headers said (decision 0052).
+        # Whose request it was, whatever the request's own headers said.
         headers += [
             (b"openai-organization", state["organization_id"].encode()),
             (b"openai-project", state["project_id"].encode()),

@@ -2,7 +2,7 @@
 
 `python official_description.py FILE`. The types are generated from OpenAI's description and keep
 what is required, the enums and what may be null; their optional fields may be null, which is where
-our batches follow OpenAI's service and not its text (decision 0030).
+our batches follow OpenAI's service and not its text.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rows that begin alike are claimed together, however the file shuffles them (decision 0033)."""
+"""Rows that begin alike are claimed together, however the file shuffles them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Unanswered rows are run again as a batch of their own (decision 0040)."""
+"""Unanswered rows are run again as a batch of their own."""
 
 from __future__ import annotations
 

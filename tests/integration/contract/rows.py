@@ -1,4 +1,4 @@
-"""Every row of the contract with a title, and the records of those decided otherwise.
+"""Every row of the contract with a title, and the pages of those decided otherwise.
 
 The ids are those that the code's comments name ("contract row T-11").
 """
@@ -325,6 +325,6 @@ ROWS: dict[str, str] = {
 }
 
 DECIDED_OTHERWISE: dict[str, str] = {
-    "C-26": "0034-served-tiers.md",
+    "C-26": "api.md#chat-and-completions",
 }
-"""Rows that the product does not follow, and the decision record that says why."""
+"""Rows that the product does not follow, and the page that says what it does instead."""

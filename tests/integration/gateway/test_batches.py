@@ -64,7 +64,7 @@ async def test_a_new_batch(api: Api) -> None:
         assert await client.batches.retrieve(batch.id) == batch
     async with bare(api) as http:
         body = (await http.get(f"/batches/{batch.id}")).json()
-    # Every key is there, null where nothing is known yet (decision 0030).
+    # Every key is there, null where nothing is known yet.
     assert set(body) == set(BatchObject.model_fields)
     assert {key for key, value in body.items() if value is not None} == {
         "id",

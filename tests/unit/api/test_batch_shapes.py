@@ -1,4 +1,4 @@
-"""Wire shapes of files and batches (decision 0030)."""
+"""Wire shapes of files and batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`OpenAI-Organization` and `OpenAI-Project`: answered, not obeyed (decision 0052)."""
+"""`OpenAI-Organization` and `OpenAI-Project`: answered, not obeyed."""
 
 from __future__ import annotations
 
