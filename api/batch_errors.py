@@ -43,35 +43,35 @@ class InvalidUpload(InvalidRequest):
 
 
 class InvalidInputFile(InvalidRequest):
-    """The input file of a new batch is unknown or of another purpose (contract row B-05)."""
+    """The input file of a new batch is unknown or of another purpose (row B-05)."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, param="input_file_id")
 
 
 class FileNotFound(NotFound):
-    """No such file in the caller's project (contract rows F-21, T-29)."""
+    """No such file in the caller's project (rows F-21, T-29)."""
 
     def __init__(self, file_id: str, *, param: str = "id") -> None:
         super().__init__(f"No such File object: {file_id}", param=param)
 
 
 class UploadNotFound(NotFound):
-    """No such upload in the caller's project (contract row T-29)."""
+    """No such upload in the caller's project (row T-29)."""
 
     def __init__(self, upload_id: str) -> None:
         super().__init__(f"No such Upload object: {upload_id}", param="upload_id")
 
 
 class BatchNotFound(NotFound):
-    """No such batch in the caller's project (contract rows R-25, T-29)."""
+    """No such batch in the caller's project (rows R-25, T-29)."""
 
     def __init__(self, batch_id: str, *, param: str | None = "id") -> None:
         super().__init__(f"No batch found with id '{batch_id}'.", param=param)
 
 
 class WebhookEndpointNotFound(NotFound):
-    """No such webhook endpoint in the caller's project (contract row T-29)."""
+    """No such webhook endpoint in the caller's project (row T-29)."""
 
     def __init__(self, endpoint_id: str, *, param: str = "id") -> None:
         super().__init__(f"No webhook endpoint found with id '{endpoint_id}'.", param=param)
@@ -87,7 +87,7 @@ class StoredObjectMissing(NotFound):
 
 
 class FileInUse(Conflict):
-    """A live batch reads this file, so it cannot be deleted (contract row F-27)."""
+    """A live batch reads this file, so it cannot be deleted (row F-27)."""
 
     def __init__(self, file_id: str, batch_id: str, status: str) -> None:
         super().__init__(
@@ -113,7 +113,7 @@ class UploadEnded(Conflict):
 
 
 class IdempotencyKeyReused(Conflict):
-    """The Idempotency-Key was used for a different request (contract row T-30)."""
+    """The Idempotency-Key was used for a different request (row T-30)."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -123,7 +123,7 @@ class IdempotencyKeyReused(Conflict):
 
 
 class FileTooLarge(PayloadTooLarge):
-    """The file is over the limit of its purpose (contract rows F-09, F-10)."""
+    """The file is over the limit of its purpose (rows F-09, F-10)."""
 
     default_code = "file_too_large"
 

@@ -1,4 +1,4 @@
-"""Wire shapes of files and batches (contract sections 6 to 8).
+"""Wire shapes of files and batches.
 
 A Batch carries every key, null where unset, as drop-in clients read the keys; a File leaves
 `expires_at` out where it never expires.
@@ -32,12 +32,12 @@ def may_be_id(text: str) -> bool:
 
 
 def unix_s(instant: datetime | None) -> int | None:
-    """An instant as the wire has it: whole seconds (contract row B-10)."""
+    """An instant as the wire has it: whole seconds (row B-10)."""
     return None if instant is None else int(instant.timestamp())
 
 
 class FileObject(BaseModel):
-    """One file (contract rows F-03 to F-05)."""
+    """One file (rows F-03 to F-05)."""
 
     id: str
     object: Literal["file"] = "file"
@@ -69,7 +69,7 @@ class FileObject(BaseModel):
 
 
 class FileList(BaseModel):
-    """A page of files; all five keys always (contract row F-14)."""
+    """A page of files; all five keys always (row F-14)."""
 
     object: Literal["list"] = "list"
     data: list[FileObject]
@@ -89,7 +89,7 @@ class FileList(BaseModel):
 
 
 class FileDeleted(BaseModel):
-    """What is left of a deleted file (contract row F-26)."""
+    """What is left of a deleted file (row F-26)."""
 
     id: str
     object: Literal["file"] = "file"
@@ -101,7 +101,7 @@ BODY = ConfigDict(strict=True, extra="forbid")
 
 
 class ExpiresAfter(BaseModel):
-    """When an output file expires, counted from its own creation (contract row B-07)."""
+    """When an output file expires, counted from its own creation (row B-07)."""
 
     model_config = BODY
 
@@ -110,7 +110,7 @@ class ExpiresAfter(BaseModel):
 
 
 class CreateUpload(BaseModel):
-    """The body of `POST /uploads` (contract row F-32); `mime_type` is read and not kept."""
+    """The body of `POST /uploads` (row F-32); `mime_type` is read and not kept."""
 
     model_config = BODY
 
@@ -122,7 +122,7 @@ class CreateUpload(BaseModel):
 
 
 class CompleteUpload(BaseModel):
-    """The body of `POST /uploads/{upload_id}/complete` (contract row F-34)."""
+    """The body of `POST /uploads/{upload_id}/complete` (row F-34)."""
 
     model_config = BODY
 
@@ -131,7 +131,7 @@ class CompleteUpload(BaseModel):
 
 
 class UploadObject(BaseModel):
-    """One upload (contract row F-32); `file` is there once it is one."""
+    """One upload (row F-32); `file` is there once it is one."""
 
     id: str
     object: Literal["upload"] = "upload"
@@ -159,7 +159,7 @@ class UploadObject(BaseModel):
 
 
 class UploadPartObject(BaseModel):
-    """One part of an upload (contract row F-33)."""
+    """One part of an upload (row F-33)."""
 
     id: str
     object: Literal["upload.part"] = "upload.part"
@@ -185,7 +185,7 @@ class CreateOptions(BaseModel):
 
 
 class CreateBatch(BaseModel):
-    """The body of `POST /batches` (contract row B-01)."""
+    """The body of `POST /batches` (row B-01)."""
 
     model_config = BODY
 
@@ -215,7 +215,7 @@ class ChangePriority(BaseModel):
 
 
 class RequestCounts(BaseModel):
-    """Rows of a batch by outcome; `completed + failed <= total` (contract row R-03)."""
+    """Rows of a batch by outcome; `completed + failed <= total` (row R-03)."""
 
     total: int
     completed: int
@@ -223,7 +223,7 @@ class RequestCounts(BaseModel):
 
 
 class BatchFault(BaseModel):
-    """One validation error (contract row B-25)."""
+    """One validation error (row B-25)."""
 
     code: str
     message: str
@@ -232,7 +232,7 @@ class BatchFault(BaseModel):
 
 
 class BatchFaults(BaseModel):
-    """Every validation error up to the cap (contract row B-26)."""
+    """Every validation error up to the cap (row B-26)."""
 
     object: Literal["list"] = "list"
     data: list[BatchFault]
@@ -264,7 +264,7 @@ class OutputTokenDetails(BaseModel):
 
 
 class BatchUsage(BaseModel):
-    """Tokens summed over the rows answered so far (contract row R-16)."""
+    """Tokens summed over the rows answered so far (row R-16)."""
 
     input_tokens: int
     input_tokens_details: InputTokenDetails
@@ -335,7 +335,7 @@ class BatchExtension(BaseModel):
 
 
 class BatchObject(BaseModel):
-    """One batch; every key is always there (contract rows B-08 to B-12, R-01 to R-05)."""
+    """One batch; every key is always there (rows B-08 to B-12, R-01 to R-05)."""
 
     id: str
     object: Literal["batch"] = "batch"
@@ -402,7 +402,7 @@ class BatchObject(BaseModel):
 
 
 class BatchList(BaseModel):
-    """A page of batches; all five keys always (contract row R-27)."""
+    """A page of batches; all five keys always (row R-27)."""
 
     object: Literal["list"] = "list"
     data: list[BatchObject]

@@ -1,4 +1,4 @@
-"""The body of a chat completion request (contract rows C-09 to C-25)."""
+"""The body of a chat completion request (rows C-09 to C-25)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From an engine's stream events to conforming chunks (contract section 3).
+"""From an engine's stream events to conforming chunks.
 
 One writer per choice. The parts of a chunk that never change are built once, as bytes; a chunk of
 plain text, which nearly every chunk is, costs a look at its shape (`wire.chunk_shape`) and two
@@ -50,17 +50,17 @@ class StreamFailed(Exception):
 
 
 def event_of(body: Any) -> bytes:
-    """One server-sent event (contract row S-02: JSON has no raw newline)."""
+    """One server-sent event (row S-02: JSON has no raw newline)."""
     return b"data: " + dump(body) + b"\n\n"
 
 
 def error_event(error: ApiError) -> bytes:
-    """The error event in the middle of a stream (contract row S-16)."""
+    """The error event in the middle of a stream (row S-16)."""
     return event_of(error_body(error))
 
 
 class StreamHead:
-    """What all chunks of one reply share (contract row S-04).
+    """What all chunks of one reply share (row S-04).
 
     `offer` is what the caller said of its tools (`tool_calls.offer_of`).
     """
@@ -226,7 +226,7 @@ class ChunkWriter:
 
 
 def _delta_of(delta: Mapping[str, Any]) -> dict[str, Any]:
-    """A delta without the engine's nulls (contract row S-12: tool calls keep their index)."""
+    """A delta without the engine's nulls (row S-12: tool calls keep their index)."""
     cleaned: dict[str, Any] = {}
     for name in ("content", "reasoning_content", "function_call"):
         if delta.get(name):

@@ -1,4 +1,4 @@
-"""The body of a completion request (contract rows L-03 to L-08)."""
+"""The body of a completion request (rows L-03 to L-08)."""
 
 from __future__ import annotations
 

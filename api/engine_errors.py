@@ -1,7 +1,7 @@
 """From an engine's errors to ours.
 
 SGLang answers flat `{"object": "error", "message", "type", "param", "code": 400}`, sometimes
-nested under `error`, sometimes `{"detail": …}` or plain text (contract row T-12). Its messages may
+nested under `error`, sometimes `{"detail": …}` or plain text (row T-12). Its messages may
 quote the request or its own internals, so only messages of known form are passed on.
 """
 
@@ -84,7 +84,7 @@ def from_engine(
 def from_stream_error(
     error: Any, *, prompt_param: str = "messages", schema_param: str = "response_format"
 ) -> ApiError:
-    """The error for an error event in the middle of a stream (contract row S-16)."""
+    """The error for an error event in the middle of a stream (row S-16)."""
     code = error.get("code") if isinstance(error, Mapping) else None
     status = code if isinstance(code, int) else 500
     return from_engine(status, error, prompt_param=prompt_param, schema_param=schema_param)
@@ -196,7 +196,7 @@ def _no_room(message: str, name: str, asked: int) -> ContextLengthExceeded:
 
 
 def _context_message(message: str) -> str:
-    """A message with limit and size, as far as the engine's has them (contract row T-25)."""
+    """A message with limit and size, as far as the engine's has them (row T-25)."""
     numbers = [int(number) for number in _NUMBER.findall(message)]
     if len(numbers) >= 2:
         return (

@@ -20,7 +20,7 @@
     └─ Overloaded 503 ── EngineUnavailable 503
 
 The HTTP status and OpenAI's `type` and `code` sit on the class; `param`, the message and extra
-headers on the instance. Messages never hold prompts, keys, paths or SQL (contract row Z-12).
+headers on the instance. Messages never hold prompts, keys, paths or SQL (row Z-12).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _UNSET: Any = object()
 
 
 class ApiError(Exception):
-    """An error with a place in the OpenAI envelope (contract rows T-11 to T-25)."""
+    """An error with a place in the OpenAI envelope (rows T-11 to T-25)."""
 
     status: ClassVar[int] = 500
     type: ClassVar[str] = "server_error"
@@ -64,7 +64,7 @@ class InvalidRequest(ApiError):
 
 
 class ContextLengthExceeded(InvalidRequest):
-    """Prompt and answer do not fit the model's context (contract row T-25)."""
+    """Prompt and answer do not fit the model's context (row T-25)."""
 
     default_code = "context_length_exceeded"
 
@@ -87,14 +87,14 @@ class PermissionDenied(ApiError):
 
 
 class NotFound(ApiError):
-    """No such object in the caller's project (contract row T-29)."""
+    """No such object in the caller's project (row T-29)."""
 
     status = 404
     type = "invalid_request_error"
 
 
 class ModelNotFound(NotFound):
-    """No engine serves this model (contract row T-24)."""
+    """No engine serves this model (row T-24)."""
 
     default_code = "model_not_found"
 
@@ -125,7 +125,7 @@ class Conflict(ApiError):
 
     status = 409
     type = "invalid_request_error"
-    # SDKs repeat a 409 twice by themselves (contract rows T-18, T-19): it cannot help here.
+    # SDKs repeat a 409 twice by themselves (rows T-18, T-19): it cannot help here.
     default_headers: ClassVar[Mapping[str, str]] = {"x-should-retry": "false"}
 
     def __init__(
@@ -168,7 +168,7 @@ class HeadTooLarge(ApiError):
 
 
 class UnsupportedMediaType(ApiError):
-    """The body is not of the type this route reads (contract row T-16)."""
+    """The body is not of the type this route reads (row T-16)."""
 
     status = 415
     type = "invalid_request_error"
@@ -185,7 +185,7 @@ class RequestQuarantined(ApiError):
 
 
 class RateLimited(ApiError):
-    """The caller is over its own limit of requests a minute (contract row T-21)."""
+    """The caller is over its own limit of requests a minute (row T-21)."""
 
     status = 429
     type = "requests"
@@ -200,7 +200,7 @@ class TokensRateLimited(RateLimited):
 
 
 class QuotaExceeded(RateLimited):
-    """The caller may use nothing at all; waiting cannot help (contract rows T-19, T-21)."""
+    """The caller may use nothing at all; waiting cannot help (rows T-19, T-21)."""
 
     type = "insufficient_quota"
     default_code = "insufficient_quota"
@@ -208,7 +208,7 @@ class QuotaExceeded(RateLimited):
 
 
 class NoFlexRoom(RateLimited):
-    """The engine has no spare capacity for a flex request (contract row C-27)."""
+    """The engine has no spare capacity for a flex request (row C-27)."""
 
     type = "resource_unavailable"
     default_code = "resource_unavailable"
@@ -216,7 +216,7 @@ class NoFlexRoom(RateLimited):
 
 
 class Overloaded(ApiError):
-    """The service is full; this is nobody's own limit (contract row T-22)."""
+    """The service is full; this is nobody's own limit (row T-22)."""
 
     status = 503
     type = "server_error"
@@ -248,7 +248,7 @@ class InternalError(ApiError):
 
 
 def error_body(err: ApiError) -> dict[str, Any]:
-    """The envelope: always the four keys, `code` a string or null (contract rows T-11, T-12)."""
+    """The envelope: always the four keys, `code` a string or null (rows T-11, T-12)."""
     return {
         "error": {
             "message": _encodable(err.message),

@@ -1,4 +1,4 @@
-"""From an engine's whole answer to a conforming one (contract sections 2 and 4)."""
+"""From an engine's whole answer to a conforming one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FINISH_REASONS = frozenset({"stop", "length", "tool_calls", "content_filter", "f
 
 
 class EngineAborted(Exception):
-    """The engine dropped the request; its `abort` never reaches a caller (contract row C-04)."""
+    """The engine dropped the request; its `abort` never reaches a caller (row C-04)."""
 
 
 def finish_reason_of(reason: Any) -> str | None:
@@ -57,7 +57,7 @@ def _token_count(found: Any) -> int:
 def chat_choice(
     choice: Mapping[str, Any], index: int, offer: ToolOffer | None = None
 ) -> dict[str, Any]:
-    """One conforming choice of a chat completion (contract rows C-03 to C-06).
+    """One conforming choice of a chat completion (rows C-03 to C-06).
 
     Args:
         choice: The engine's.
@@ -95,7 +95,7 @@ def chat_choice(
 
 
 def completion_choice(choice: Mapping[str, Any], index: int) -> dict[str, Any]:
-    """One conforming choice of a completion (contract row L-02).
+    """One conforming choice of a completion (row L-02).
 
     Raises:
         EngineAborted: The engine dropped the request.
@@ -148,7 +148,7 @@ def completion_logprobs(logprobs: Any, offset: int) -> dict[str, Any] | None:
 
 
 def chat_logprobs(logprobs: Any) -> dict[str, Any] | None:
-    """Log probabilities with both keys a strict client reads (contract row C-17)."""
+    """Log probabilities with both keys a strict client reads (row C-17)."""
     if not isinstance(logprobs, Mapping):
         return None
     return {"content": logprobs.get("content"), "refusal": None}
@@ -162,7 +162,7 @@ def public_id(path: str, rid: str) -> str:
 def reply_body(
     path: str, rid: str, created: int, model: str, choices: list[dict[str, Any]], usage: TokenUsage
 ) -> dict[str, Any]:
-    """A whole reply body (contract rows C-01, C-02, L-01)."""
+    """A whole reply body (rows C-01, C-02, L-01)."""
     chat = path.endswith("/chat/completions")
     return {
         "id": public_id(path, rid),

@@ -154,7 +154,7 @@ _TOKEN_DIGITS = len(str(MAX_TOKEN_ID))
 
 
 def logit_bias(name: str, value: Any) -> None:
-    """Token ids to a bias between -100 and 100 (contract row C-18)."""
+    """Token ids to a bias between -100 and 100 (row C-18)."""
     obj(name, value)
     in_range = number(-100, 100)
     for token, bias in value.items():
@@ -164,7 +164,7 @@ def logit_bias(name: str, value: Any) -> None:
 
 
 def metadata(name: str, value: Any) -> None:
-    """Up to 16 pairs of short strings (contract rows C-23, C-24, B-06)."""
+    """Up to 16 pairs of short strings (rows C-23, C-24, B-06)."""
     obj(name, value)
     if len(value) > 16:
         raise wrong(name, "must have at most 16 pairs")
@@ -175,7 +175,7 @@ def metadata(name: str, value: Any) -> None:
 
 
 def stream_options(name: str, value: Any) -> None:
-    """Booleans; unknown options are ignored (contract row S-11)."""
+    """Booleans; unknown options are ignored (row S-11)."""
     obj(name, value)
     for option in ("include_usage", "include_obfuscation"):
         if value.get(option) is not None:
@@ -207,7 +207,7 @@ def bounded(name: str, value: Any) -> None:
 
 
 def response_format(name: str, value: Any) -> None:
-    """Text, any JSON object, or JSON of a schema (contract row C-20)."""
+    """Text, any JSON object, or JSON of a schema (row C-20)."""
     obj(name, value)
     one_of("text", "json_object", "json_schema")(f"{name}.type", value.get("type"))
     if value["type"] != "json_schema":

@@ -53,7 +53,7 @@ SHARED: dict[str, Rule] = {
 def check_shared(
     body: Mapping[str, Any], served: Collection[str], *, longest: int | None = None
 ) -> None:
-    """What holds for both endpoints beyond single fields (contract rows C-28, C-30, T-28).
+    """What holds for both endpoints beyond single fields (rows C-28, C-30, T-28).
 
     Args:
         body: Of a request.

@@ -1,4 +1,4 @@
-"""Tool calls out of what an engine wrote (contract rows C-06, C-21, S-12).
+"""Tool calls out of what an engine wrote (rows C-06, C-21, S-12).
 
 An engine with a tool-call parser makes `tool_calls` by itself, and they are left alone. Without
 one they come as text, in one of two notations that a grammar holds the engine to:

@@ -33,7 +33,7 @@ class TokenUsage:
         return TokenUsage(0, self.completion_tokens, 0, self.reasoning_tokens)
 
     def as_wire(self) -> dict[str, Any]:
-        """The `usage` object of a reply (contract rows C-07, C-08)."""
+        """The `usage` object of a reply (rows C-07, C-08)."""
         return {
             "prompt_tokens": self.prompt_tokens,
             "completion_tokens": self.completion_tokens,

@@ -1,7 +1,7 @@
 """Rows that a batch left without an answer are run again, as a batch of their own.
 
 The end of a row and of a batch is final: results are numbered, already read by somebody, and in
-files (contract rows R-02, R-03, R-33). So the retry of a batch is a new batch over the same input
+files (rows R-02, R-03, R-33). So the retry of a batch is a new batch over the same input
 file whose rows are those that failed, expired or were cancelled. It needs no
 validation: its lines passed it.
 """
@@ -55,7 +55,7 @@ async def retry_failed(
         BatchNotFound: No such batch in the project.
         Conflict: It is not over, has no such lines, or its input file is gone.
         TooManyBatches: The project has as many as it may.
-        TokensRateLimited: The project has too many tokens enqueued (contract row B-31).
+        TokensRateLimited: The project has too many tokens enqueued (row B-31).
     """
     source = await batches.lock(session, batch_id)
     if source is None or source.project_id != project_id:

@@ -4,7 +4,7 @@ The tables below are the only place where a move is declared. SQL has the same w
 constraints; `docs/batch-life.md` holds the diagram drawn from them (tested).
 
 Invariants: a terminal status has no exit, every other status has one; an `*_at` column of a batch
-is set exactly when the status of that name is entered (contract rows R-01, R-02, R-05).
+is set exactly when the status of that name is entered (rows R-01, R-02, R-05).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from enum import StrEnum
 
 
 class BatchStatus(StrEnum):
-    """The eight statuses of the wire (contract row R-01)."""
+    """The eight statuses of the wire (row R-01)."""
 
     VALIDATING = "validating"
     FAILED = "failed"

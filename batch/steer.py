@@ -1,6 +1,6 @@
 """A live batch is steered by its owner: paused, resumed, given another priority.
 
-Pausing is a flag beside the status: the wire's eight statuses stay as they are (contract row
+Pausing is a flag beside the status: the wire's eight statuses stay as they are (row
 R-01). No new row is claimed, those at the engine are taken off it within a second and run again
 later, and the window goes on. A paused batch does not end before its window does.
 """

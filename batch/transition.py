@@ -59,7 +59,7 @@ async def all_rows_closed(
     """Let batches leave `in_progress` whose last row has its end.
 
     To `finalizing`, unless rows expired: then the batch stays where it is until its finalization
-    has delivered what was finished, and moves it to `expired` (contract row R-02 knows no status
+    has delivered what was finished, and moves it to `expired` (row R-02 knows no status
     in between). A paused batch stays too, until it is resumed or its window ends.
 
     Returns:

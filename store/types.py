@@ -27,7 +27,7 @@ _RANDOM_BITS = 48
 def new_id(prefix: str) -> str:
     """A public id: `prefix` and 24 hex digits, ordered by creation time (48 bits of ms, 48 random).
 
-    Opaque and URL-safe (contract row Z-04).
+    Opaque and URL-safe (row Z-04).
     """
     ms = time.time_ns() // 1_000_000 & (1 << 48) - 1
     return f"{prefix}{ms:012x}{secrets.randbits(_RANDOM_BITS):012x}"

@@ -1,4 +1,4 @@
-"""The body of a response's creation (contract section P)."""
+"""The body of a response's creation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A batch is cancelled (contract rows R-17 to R-21).
+"""A batch is cancelled (rows R-17 to R-21).
 
 At once: the status. Then, by others: the dispatcher takes its rows off the engine within a
 second, and finalization closes the rows that never ran and delivers what was finished.

@@ -1,6 +1,6 @@
 """Files go: deleted by their owner, or collected when nobody can read them any more.
 
-Collecting (contract row F-28) is safe to run twice or at the same time: removing bytes that are
+Collecting (row F-28) is safe to run twice or at the same time: removing bytes that are
 gone already is no error. A file that a live batch reads is kept, whatever its own expiry says.
 One whose bytes cannot be removed stands back behind all others, whatever their number, and is tried
 again by the next run (batch/removal.py). Which kinds there are: batch/finish/duties.py.
@@ -25,8 +25,8 @@ async def delete_file(session: AsyncSession, project_id: str, file_id: str) -> F
     """Hide a file from now on; its bytes go after the commit, here or by `collect_files`.
 
     Raises:
-        FileNotFound: No such file (contract rows F-21, F-26).
-        FileInUse: A live batch reads it (contract row F-27).
+        FileNotFound: No such file (rows F-21, F-26).
+        FileInUse: A live batch reads it (row F-27).
     """
     file = await files.mark_deleted(session, project_id, file_id)
     if file is None:

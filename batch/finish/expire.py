@@ -1,4 +1,4 @@
-"""The completion window ends (contract rows R-22, R-23).
+"""The completion window ends (rows R-22, R-23).
 
 A batch whose window has ended is claimed from no more (the claim itself looks at the clock), its
 rows in flight are taken off the engine by the dispatcher, and its finalization closes what is

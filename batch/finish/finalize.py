@@ -54,7 +54,7 @@ RUN_S: Final = 10.0
 """No part is begun after so long: whoever else waits for a stage comes first."""
 
 DEFAULT_EXPIRY: Final = timedelta(days=30)
-"""How long output files live where the batch does not say (contract row R-24)."""
+"""How long output files live where the batch does not say (row R-24)."""
 
 
 async def finalize(
@@ -138,7 +138,7 @@ async def _deliver(writing: _Writing, batch_id: str, target: BatchStatus) -> Bat
         return target
     produced: dict[str, Sequence[OutputPart]] = {}
     for kind, num_lines in (("output", batch.num_completed), ("error", batch.num_failed)):
-        if num_lines:  # no file rather than an empty one (contract row R-07)
+        if num_lines:  # no file rather than an empty one (row R-07)
             produced[kind] = await writing.go_on(batch.id, kind, num_lines)
     if sum(part.num_lines for parts in produced.values() for part in parts) < batch.num_total:
         return BatchStatus(batch.status)

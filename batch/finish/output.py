@@ -1,4 +1,4 @@
-"""Lines of output and error files (contract rows R-08 to R-15).
+"""Lines of output and error files (rows R-08 to R-15).
 
 Which file a line belongs to is decided by its builder: a success goes to the output file,
 everything else to the error file.
@@ -45,7 +45,7 @@ def http_line(
         One JSON object, UTF-8, without the final newline.
 
     Raises:
-        ValueError: A status that no HTTP reply has (contract row R-32).
+        ValueError: A status that no HTTP reply has (row R-32).
     """
     if not 200 <= status_code <= 599:
         raise ValueError(f"not the status of an answer: {status_code}")
@@ -63,12 +63,12 @@ def failure_line(row_id: int, custom_id: str, *, code: str, message: str) -> byt
 
 
 def expired_line(row_id: int, custom_id: str) -> bytes:
-    """The line of a row still open when the completion window ended (contract row R-11)."""
+    """The line of a row still open when the completion window ended (row R-11)."""
     return failure_line(row_id, custom_id, code=EXPIRED_CODE, message=EXPIRED_MESSAGE)
 
 
 def cancelled_line(row_id: int, custom_id: str) -> bytes:
-    """The line of a row still open when its batch was cancelled (contract row R-12)."""
+    """The line of a row still open when its batch was cancelled (row R-12)."""
     return failure_line(row_id, custom_id, code=CANCELLED_CODE, message=CANCELLED_MESSAGE)
 
 

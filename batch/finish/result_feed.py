@@ -130,7 +130,7 @@ async def follow(
 
 
 async def _check_retention(session: AsyncSession, batch: Batch, kind: ResultKind | None) -> None:
-    """What may not be downloaded any more may not be read here either (contract row R-24)."""
+    """What may not be downloaded any more may not be read here either (row R-24)."""
     for file_kind, file_id in (
         (ResultKind.OUTPUT, batch.output_file_id),
         (ResultKind.ERROR, batch.error_file_id),

@@ -1,4 +1,4 @@
-"""A whole batch input file, judged while it streams by (contract rows B-13 to B-26).
+"""A whole batch input file, judged while it streams by (rows B-13 to B-26).
 
 Pure: the validation stage and `coserve batch check` feed it the same chunks and get the same
 report. Memory is bounded by the limits: one line, one short record per row, and

@@ -1,4 +1,4 @@
-"""Stage 2 of a batch's life: it is created (contract rows B-01 to B-11).
+"""Stage 2 of a batch's life: it is created (rows B-01 to B-11).
 
 Quick whatever the size of the file: its lines are read by the validation stage.
 """
@@ -157,5 +157,5 @@ def _check_metadata(metadata: dict[str, str]) -> None:
 
 
 def _is_storable(text: str) -> bool:
-    """Whether the database can hold it (contract row Z-06)."""
+    """Whether the database can hold it (row Z-06)."""
     return "\0" not in text and not any("\ud800" <= char <= "\udfff" for char in text)

@@ -1,4 +1,4 @@
-"""Creations that may be repeated: the same `Idempotency-Key` makes one object (contract row T-30).
+"""Creations that may be repeated: the same `Idempotency-Key` makes one object (row T-30).
 
 The key is taken in the transaction that makes the object, so there is never one without the other;
 a creation that is refused leaves the key unused.

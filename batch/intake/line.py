@@ -1,4 +1,4 @@
-"""One line of a batch input file, judged on its own (contract rows B-13 to B-19).
+"""One line of a batch input file, judged on its own (rows B-13 to B-19).
 
 Pure: bytes in, a `ParsedLine` out. What needs other lines (duplicates, one model per batch) is
 the business of `batch.check`. Every fault of a line is reported, not only its first.

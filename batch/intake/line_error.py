@@ -25,7 +25,7 @@ class LineFault:
 
     Attributes:
         code: One of the codes in docs/batches.md.
-        message: One sentence; never holds prompts (contract row Z-12).
+        message: One sentence; never holds prompts (row Z-12).
         param: Dotted path inside the line, or none.
         line: 1-based physical line, or none for the file as a whole.
     """
@@ -41,7 +41,7 @@ class LineFault:
         return len(self.code) + len(self.message.encode()) + len((self.param or "").encode())
 
     def as_wire(self) -> dict[str, Any]:
-        """The four keys of a batch error (contract row B-25)."""
+        """The four keys of a batch error (row B-25)."""
         return {
             "code": self.code,
             "message": self.message,

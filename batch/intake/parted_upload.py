@@ -1,4 +1,4 @@
-"""A file that arrives in parts, each of its own request (contract rows F-32 to F-36).
+"""A file that arrives in parts, each of its own request (rows F-32 to F-36).
 
     begin ──► parts, in any order and at once ──► complete: one file, listed
                         └──► cancelled, or past its time: collected

@@ -1,4 +1,4 @@
-"""Stage 1 of a batch's life: a file arrives (contract rows F-01 to F-13).
+"""Stage 1 of a batch's life: a file arrives (rows F-01 to F-13).
 
 The form's fields may come in any order: the file is stored under its id while it arrives, and is
 taken away again if what follows makes it unacceptable. Only a complete, durable file gets a row.
@@ -167,7 +167,7 @@ def max_file_bytes(purpose: str | None) -> int:
 
 
 def read_expiry(purpose: str, anchor: str | None, seconds: str | None) -> int | None:
-    """`expires_after` as seconds from creation (contract rows F-12, F-13).
+    """`expires_after` as seconds from creation (rows F-12, F-13).
 
     Raises:
         InvalidUpload: One without the other, another anchor, or seconds out of range.

@@ -1,4 +1,4 @@
-"""Webhook endpoints are managed by the projects they belong to (contract row W-06)."""
+"""Webhook endpoints are managed by the projects they belong to (row W-06)."""
 
 from __future__ import annotations
 

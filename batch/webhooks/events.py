@@ -1,4 +1,4 @@
-"""The events a project can hear of, and their bodies (contract rows W-01, W-02)."""
+"""The events a project can hear of, and their bodies (rows W-01, W-02)."""
 
 from __future__ import annotations
 

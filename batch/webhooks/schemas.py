@@ -1,4 +1,4 @@
-"""Wire shapes of webhook endpoints (contract rows W-06, W-07)."""
+"""Wire shapes of webhook endpoints (rows W-06, W-07)."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def hint(key: bytes) -> str:
 def headers(
     webhook_id: str, timestamp_s: int, body: bytes, keys: Sequence[bytes]
 ) -> dict[str, str]:
-    """The three headers of a delivery, signed with every key (contract row W-03)."""
+    """The three headers of a delivery, signed with every key (row W-03)."""
     signed = f"{webhook_id}.{timestamp_s}.".encode() + body
     signatures = (base64.b64encode(hmac.digest(key, signed, hashlib.sha256)) for key in keys)
     return {

@@ -89,7 +89,7 @@ def engine_body(
         text_only(call.body)
     if call.path == CHAT_PATH:
         body = engine_fields(call.body, CHAT_FIELDS)
-        # Templates know "system"; "developer" is its newer name (contract row C-10).
+        # Templates know "system"; "developer" is its newer name (row C-10).
         messages = body.get("messages")
         if isinstance(messages, list):
             body["messages"] = [_engine_message(message) for message in messages]

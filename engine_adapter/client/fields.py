@@ -1,7 +1,7 @@
 """Which request fields travel to the engine, and the private ones that only we set.
 
 SGLang honours fields in the body by which a client could jump the queue, take another request's
-id or run code in the scheduler (contract row C-28). What goes upstream is therefore built from a
+id or run code in the scheduler (row C-28). What goes upstream is therefore built from a
 list of what is known to be harmless; everything else stays here.
 
     rid              our fixed-length id

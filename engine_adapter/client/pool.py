@@ -6,7 +6,7 @@ has left is closed when its last call has ended.
 A member is up or down. Down after a refused or lost connection or a failed probe (ejection), up
 again after a good one (return): a down engine is asked every `PROBE_DOWN_S`, an up one every
 `PROBE_UP_S`. What an engine serves is remembered while it is down, so that the list of models does
-not depend on it (contract row M-06).
+not depend on it (row M-06).
 """
 
 from __future__ import annotations

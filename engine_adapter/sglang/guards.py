@@ -296,7 +296,7 @@ def seeded_number(seed: int, position: int) -> float:
 #
 # SGLang tells a token's text, and as its `bytes` the UTF-8 of that text. Of a token that holds part
 # of a character the text is the replacement character, and its three bytes say nothing. OpenAI's
-# `bytes` are the token's own, so that a reader may join them (contract request E-12).
+# `bytes` are the token's own, so that a reader may join them (row E-12).
 
 TOKEN_TEXTS: Final = (
     "sglang.srt.managers.tokenizer_manager.TokenizerManager.detokenize_logprob_tokens"

@@ -97,7 +97,7 @@ class KeyRing:
             address: Where the request came from: whoever shows no known key has a limit there.
 
         Raises:
-            AuthenticationFailed: No usable key in any (contract rows T-02 to T-04).
+            AuthenticationFailed: No usable key in any (rows T-02 to T-04).
             RateLimited: Too many requests without a known key came from the address.
         """
         try:
@@ -287,5 +287,5 @@ def key_in(headers: Mapping[str, str]) -> str:
 
 
 def masked(token: str) -> str:
-    """A key as its owner may recognise it, and nobody else (contract row T-04)."""
+    """A key as its owner may recognise it, and nobody else (row T-04)."""
     return f"{token[:3]}***{token[-2:]}" if len(token) >= 16 else "***"

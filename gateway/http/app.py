@@ -128,7 +128,7 @@ def create_app(settings: GatewaySettings | None = None) -> FastAPI:
     app.router.routes += prompts
     for router in API_ROUTERS[len(PROMPT_ROUTERS) :]:
         app.include_router(router, prefix="/v1")
-        # Clients whose base URL lacks /v1 (contract row T-01).
+        # Clients whose base URL lacks /v1 (row T-01).
         app.include_router(router, include_in_schema=False)
     for router in PLAIN_ROUTERS:
         app.include_router(router)

@@ -1,4 +1,4 @@
-"""The one place where errors become responses (contract rows T-11 to T-17)."""
+"""The one place where errors become responses (rows T-11 to T-17)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Range` of a download: one range of bytes (RFC 9110, section 14; contract row F-24)."""
+"""`Range` of a download: one range of bytes (RFC 9110, section 14; row F-24)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Refusing an upload before all of it was read, so that the sender gets to know why.
 
 Closing a socket that still has unread bytes resets the connection, and the reset may overtake
-the reply (contract row T-23). So the whole reply goes out at once, then what the sender still
+the reply (row T-23). So the whole reply goes out at once, then what the sender still
 sends is read and dropped for a short while, and then the connection is closed. Sending more than
 that cannot hold us. The limits are wide because many clients send everything before they look,
 and lose a reply that a reset follows.

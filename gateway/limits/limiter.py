@@ -54,7 +54,7 @@ class Reservation:
     """What a request took.
 
     Attributes:
-        headers: The six headers of contract row T-10, for the tightest limit of each kind.
+        headers: The six headers of row T-10, for the tightest limit of each kind.
         tokens: Tokens reserved.
         token_limits: Buckets that these tokens came from, with their limits.
         buckets: Where.

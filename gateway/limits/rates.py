@@ -1,4 +1,4 @@
-"""What limits say: numbers per minute, and how they are told to a caller (contract row T-10)."""
+"""What limits say: numbers per minute, and how they are told to a caller (row T-10)."""
 
 from __future__ import annotations
 

@@ -234,7 +234,7 @@ def _num_places(path: str, body: Mapping[str, Any], num_calls: int) -> int:
 def class_of_tier(tier: str | None) -> tuple[RequestClass, str | None]:
     """The class of a synchronous request, and the tier its reply names if one was asked for.
 
-    Only flex is another class (contract rows C-25 to C-27); every other tier is served as
+    Only flex is another class (rows C-25 to C-27); every other tier is served as
     `default`, and the reply says so.
     """
     if tier == "flex":
@@ -243,7 +243,7 @@ def class_of_tier(tier: str | None) -> tuple[RequestClass, str | None]:
 
 
 async def json_body(request: Request) -> dict[str, Any]:
-    """A small request's body as an object (contract rows T-15, T-16).
+    """A small request's body as an object (rows T-15, T-16).
 
     Raises:
         UnsupportedMediaType: It says it is something else.

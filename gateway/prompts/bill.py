@@ -35,7 +35,7 @@ class Bill:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What the limits were when the request was let in (contract rows T-10, S-20)."""
+        """What the limits were when the request was let in (rows T-10, S-20)."""
         return self._reservation.headers
 
     def settle(self) -> None:

@@ -1,4 +1,4 @@
-"""Room for flex requests, as the engines report it (contract row C-27).
+"""Room for flex requests, as the engines report it (row C-27).
 
 An engine says every few seconds how many more flex requests it would take. In between, the ones
 sent from here are counted: those that end make room, those that begin take it. Other gateways'

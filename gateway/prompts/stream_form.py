@@ -61,7 +61,7 @@ class StreamForm(Protocol):
 
 
 class ChunkForm:
-    """Chunks of a chat or text completion (contract section 3)."""
+    """Chunks of a chat or text completion."""
 
     def __init__(self, admitted: Admitted, created: int) -> None:
         self._admitted = admitted
@@ -86,7 +86,7 @@ class ChunkForm:
         return DONE_EVENT
 
     async def fail(self, error: ApiError) -> bytes:
-        """An error event, which nothing follows (contract rows S-16, S-17)."""
+        """An error event, which nothing follows (rows S-16, S-17)."""
         return error_event(error)
 
     def refusal(self, error: ApiError) -> ApiError:

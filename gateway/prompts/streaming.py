@@ -5,7 +5,7 @@ and everything that had arrived, so pumps may take turns in any order. `send` wa
 caller reads slowly, and then the engine's connection is not read either: memory stays bounded.
 
 The response begins with the engine's first event; before it an error is an ordinary error
-response (contract row S-15), after it an error event (S-16), which nothing follows (S-17). If the
+response (row S-15), after it an error event (S-16), which nothing follows (S-17). If the
 engine is silent for `keep_alive_s`, the response begins with a comment (S-18).
 """
 

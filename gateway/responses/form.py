@@ -1,4 +1,4 @@
-"""What a response looks like, whole and streamed (contract section P)."""
+"""What a response looks like, whole and streamed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/batches` (contract sections 7 and 8)."""
+"""`/batches`."""
 
 from __future__ import annotations
 

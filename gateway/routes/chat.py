@@ -1,4 +1,4 @@
-"""`POST /chat/completions` (contract sections 2 and 3)."""
+"""`POST /chat/completions`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`POST /completions` (contract section 4)."""
+"""`POST /completions`."""
 
 from __future__ import annotations
 

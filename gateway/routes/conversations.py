@@ -1,4 +1,4 @@
-"""`/conversations`: items that several responses share (contract section P)."""
+"""`/conversations`: items that several responses share."""
 
 from __future__ import annotations
 

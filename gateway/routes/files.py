@@ -1,4 +1,4 @@
-"""`/files` (contract section 6)."""
+"""`/files`."""
 
 from __future__ import annotations
 

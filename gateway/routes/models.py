@@ -1,4 +1,4 @@
-"""`/models` (contract section 5): what is served, known even while the engine is down."""
+"""`/models`: what is served, known even while the engine is down."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def _completed(made: dict[str, Any]) -> dict[str, Any]:
 
 
 def _complete(path: str, method: str, operation: dict[str, Any]) -> None:
-    """Our answers are never 422 (contract row T-13); every error is the envelope (T-11)."""
+    """Our answers are never 422 (row T-13); every error is the envelope (T-11)."""
     responses = operation["responses"]
     responses.pop("422", None)
     answer = _ANSWERS.get((path, method))

@@ -1,4 +1,4 @@
-"""`POST /responses` (contract section P)."""
+"""`POST /responses`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/responses/{response_id}`: what was stored of a response (contract section P)."""
+"""`/responses/{response_id}`: what was stored of a response."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/uploads`: files that arrive in parts (contract section 6)."""
+"""`/uploads`: files that arrive in parts."""
 
 from __future__ import annotations
 

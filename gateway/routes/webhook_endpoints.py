@@ -1,4 +1,4 @@
-"""`/webhook_endpoints` and `/webhook_event_types` (contract section 9)."""
+"""`/webhook_endpoints` and `/webhook_event_types`."""
 
 from __future__ import annotations
 

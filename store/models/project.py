@@ -38,7 +38,7 @@ class Project(Base):
     """Of all its keys together; null: what the settings say, 0: none at all. So the next two."""
     tokens_per_minute: Mapped[int | None] = mapped_column(BigInteger)
     batch_enqueued_token_limit: Mapped[int | None] = mapped_column(BigInteger)
-    """Prompt tokens of live batches, per model (contract row B-31)."""
+    """Prompt tokens of live batches, per model (row B-31)."""
     concurrent_requests: Mapped[int | None]
     """Online requests in flight at one gateway; null: no limit. So the next three."""
     live_batches: Mapped[int | None]

@@ -155,7 +155,7 @@ def _among(batch_ids: Collection[str]) -> ColumnElement[bool]:
 async def page(
     session: AsyncSession, project_id: str, *, after: Batch | None, limit: int
 ) -> Sequence[Batch]:
-    """Up to `limit` batches, newest first, older than `after` (contract rows R-27, R-28).
+    """Up to `limit` batches, newest first, older than `after` (rows R-27, R-28).
 
     Without their errors, which may be long: see `errors_json`.
     """

@@ -1,4 +1,4 @@
-"""Queries about the quota on enqueued tokens (contract row B-31).
+"""Queries about the quota on enqueued tokens (row B-31).
 
 The sum is taken over the open rows each time: there is no counter that could drift, and a row's
 tokens are free the moment it ends, for whatever reason.

@@ -69,6 +69,22 @@ def test_what_conformance_proves_stands_on_the_page_as_it_was_measured(row: str)
     assert f"| {row} | {ROWS[row]} | {status} | {words} |" in PAGE.read_text()
 
 
+def test_every_row_that_the_code_cites_is_on_the_page() -> None:
+    listed = ["git", "ls-files", "*.py", "*.mjs"]
+    names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    cited = re.compile(r"\brows?[\s#]+([A-Z]-\d\d)(?:(?:, | to | and )([A-Z]-\d\d))?")
+    texts = {name: (ROOT / name).read_text() for name in names.split() if (ROOT / name).exists()}
+    found = {
+        (name, row)
+        for name, text in texts.items()
+        for groups in cited.findall(text)
+        for row in groups
+        if row
+    }
+    assert len(found) > 100
+    assert sorted(one for one in found if one[1] not in ROWS) == []
+
+
 def test_no_claim_fails() -> None:
     assert [row for row, status in _statuses().items() if status == "fails"] == []
 

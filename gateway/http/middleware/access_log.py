@@ -14,7 +14,7 @@ from gateway.observability.access_lines import AccessLines, logger
 from gateway.observability.metrics import Metrics
 from service import tracing
 
-# The client's own words, logged to find its reports again; never used (contract rows T-06, T-08).
+# The client's own words, logged to find its reports again; never used (rows T-06, T-08).
 _CLIENT_WORDS = {
     b"x-request-id": "client_request_id",
     b"x-client-request-id": "client_request_id",

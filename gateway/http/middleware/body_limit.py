@@ -1,4 +1,4 @@
-"""The limits of requests' bodies, enforced before and while they are read (contract row T-23).
+"""The limits of requests' bodies, enforced before and while they are read (row T-23).
 
 Prompts may be long: their routes read nothing before the key is known. One of their bodies has a
 limit, and so have all together: many senders that are each within their own could fill the memory.

@@ -1,4 +1,4 @@
-"""Every response carries an id of ours (contract rows T-07 to T-09)."""
+"""Every response carries an id of ours (rows T-07 to T-09)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-// What a user does, with the official Node client (contract row Z-10).
+// What a user does, with the official Node client (row Z-10).
 import assert from "node:assert/strict";
 import { readFile } from "node:fs/promises";
 import { createRequire } from "node:module";

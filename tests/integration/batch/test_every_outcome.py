@@ -2,7 +2,7 @@
 
 Lines end in every way there is, in any mixture: answered, refused, never answered by the engine,
 answered in no known form, cut by a dead connection, cancelled, out of time. Of a mixture of them no
-line is missing, and none changes the tokens of another (contract row E-17).
+line is missing, and none changes the tokens of another (row E-17).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How old the counts of a running batch are (contract row R-26)."""
+"""How old the counts of a running batch are (row R-26)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/batches` through the official client (contract sections 7 and 8)."""
+"""`/batches` through the official client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chat completions that are not streamed (contract section 2), with the official client."""
+"""Chat completions that are not streamed, with the official client."""
 
 from __future__ import annotations
 

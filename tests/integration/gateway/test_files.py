@@ -1,4 +1,4 @@
-"""`/files` through the official client (contract section 6)."""
+"""`/files` through the official client."""
 
 from __future__ import annotations
 

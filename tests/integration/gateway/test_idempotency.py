@@ -1,4 +1,4 @@
-"""`Idempotency-Key` on creations (contract row T-30), through the official client."""
+"""`Idempotency-Key` on creations (row T-30), through the official client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Silence on a stream: comments, and giving up (contract row S-18)."""
+"""Silence on a stream: comments, and giving up (row S-18)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/models` (contract section 5)."""
+"""`/models`."""
 
 from __future__ import annotations
 

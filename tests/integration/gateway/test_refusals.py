@@ -1,4 +1,4 @@
-"""What bad requests get: always the one envelope, never a stack (contract section 1)."""
+"""What bad requests get: always the one envelope, never a stack."""
 
 from __future__ import annotations
 

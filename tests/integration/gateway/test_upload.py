@@ -1,4 +1,4 @@
-"""Uploads on the wire: chunked, interrupted, too large (contract rows F-09, F-30, F-31, T-23)."""
+"""Uploads on the wire: chunked, interrupted, too large (rows F-09, F-30, F-31, T-23)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streamed answers (contract section 3), with the official client and on the bare wire."""
+"""Streamed answers, with the official client and on the bare wire."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines of output and error files (contract rows R-08 to R-15)."""
+"""Lines of output and error files (rows R-08 to R-15)."""
 
 from __future__ import annotations
 

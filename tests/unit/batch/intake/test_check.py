@@ -1,4 +1,4 @@
-"""A whole file, judged while it streams by (contract rows B-13 to B-26)."""
+"""A whole file, judged while it streams by (rows B-13 to B-26)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One line, judged on its own (contract rows B-13 to B-19)."""
+"""One line, judged on its own (rows B-13 to B-19)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A form becomes a stored file (contract rows F-01 to F-13)."""
+"""A form becomes a stored file (rows F-01 to F-13)."""
 
 from __future__ import annotations
 

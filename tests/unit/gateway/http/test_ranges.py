@@ -1,4 +1,4 @@
-"""Ranges and names of downloads (contract rows F-22, F-24)."""
+"""Ranges and names of downloads (rows F-22, F-24)."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def test_durations(us: int, text: str) -> None:
 
 
 def test_durations_survive_the_known_reader() -> None:
-    """The expression that clients use (contract row T-10), and what it makes of them."""
+    """The expression that clients use (row T-10), and what it makes of them."""
     units = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
     for us in (1, 20_000, 999_999, 1_000_000, 61_500_000, 120_000_000):
         parts = re.findall(r"(\d+)([hms]+)", duration(us))
