@@ -220,12 +220,12 @@ EXPERIMENTS = (
     Experiment(
         "ConServe v1",
         "ablation",
-        "The first set-up of v1: vLLM++, then the scheduler, then checkpoints with their prefetch.",
+        "The first set-up of v1: vLLM++, then the scheduler, then checkpoints with their restores.",
         _v1_ablation,
         (
             Figure("P99 TTFT less than vLLM++, % (text)", "6.4.1", 71.4, less("+scheduler", "ttft_p99", "vLLM++")),
             Figure("the same by the figure's own numbers, %", "Fig. 8", 66.9, less("+scheduler", "ttft_p99", "vLLM++")),
-            Figure("checkpoint and prefetch: offline tokens", "6.4.1", 1.29, ratio("+checkpoint", "offline", "+scheduler")),
+            Figure("checkpoint and restore: offline tokens", "6.4.1", 1.29, ratio("+checkpoint", "offline", "+scheduler")),
             Figure("offline tokens over vLLM++", "6.4.1", 1.04, ratio("+checkpoint", "offline", "vLLM++")),
         ),
     ),
