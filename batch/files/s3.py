@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import obstore
 from obstore.exceptions import BaseError, NotFoundError
@@ -23,10 +24,17 @@ from api.batch_errors import StorageFull, StorageUnavailable, StoredObjectMissin
 from batch.files.base import ByteRange, StoredObject, check_key
 
 if TYPE_CHECKING:
-    from obstore.store import ObjectStore, RetryConfig
+    from obstore.store import ClientConfig, ObjectStore, RetryConfig
 
 _RETRIES: Final[RetryConfig] = {"max_retries": 5, "retry_timeout": timedelta(seconds=20)}
 """Of one request that got no answer or a 5xx; what is left then is the caller's to repeat."""
+
+SILENCE_S: Final = 20.0
+"""A server that says nothing for so long is given up: less than any stage or duty may take. It is
+also what the upload of one part may take, so it is not shorter."""
+
+# Of a whole request, its body included, which takes as long as a caller reads.
+_NO_LIMIT: Final = timedelta(days=1)
 
 # What servers call it: MinIO, Ceph, and WebDAV's word that others took over.
 _NO_ROOM: Final = re.compile("StorageFull|QuotaExceeded|InsufficientStorage|Insufficient Storage")
@@ -37,6 +45,14 @@ _BUSY: Final = re.compile(r"SlowDown|ServiceUnavailable|TooManyRequests|\b(429|5
 logger = logging.getLogger(__name__)
 
 MAX_LOG_CHARS: Final = 300
+_CONNECT_S: Final = 5.0
+_CLIENT_OPTIONS: Final = (
+    "allow_http", "allow_invalid_certificates", "connect_timeout", "http1_only",
+    "http2_keep_alive_interval", "http2_keep_alive_timeout", "http2_keep_alive_while_idle",
+    "http2_only", "pool_idle_timeout", "pool_max_idle_per_host", "proxy_url",
+    "proxy_ca_certificate", "proxy_excludes", "randomize_addresses", "read_timeout",
+    "root_certificate", "timeout", "user_agent",
+)  # fmt: skip
 _PART_BYTES: Final = 5 * 1024 * 1024  # the smallest part S3 takes
 _NUM_PARTS_IN_FLIGHT: Final = 2
 
@@ -48,9 +64,21 @@ class ObjectFileStore:
         self._store = store
 
     @classmethod
-    def from_url(cls, url: str) -> ObjectFileStore:
-        """`s3://bucket/prefix`; credentials, region and endpoint from the AWS_* environment."""
-        return cls(from_url(url, retry_config=_RETRIES))
+    def from_url(cls, url: str, *, silence_s: float = SILENCE_S) -> ObjectFileStore:
+        """`s3://bucket/prefix`; credentials, region and endpoint from the AWS_* environment.
+
+        Its calls run in threads of the library's own, and hold none of ours.
+        """
+        # Ours would take the place of all that the environment has.
+        limits: dict[str, Any] = {
+            "connect_timeout": timedelta(seconds=min(silence_s, _CONNECT_S)),
+            "read_timeout": timedelta(seconds=silence_s),
+            "timeout": _NO_LIMIT,
+            **_of_environment(os.environ),
+        }
+        return cls(
+            from_url(url, retry_config=_RETRIES, client_options=cast("ClientConfig", limits))
+        )
 
     async def put(self, key: str, chunks: AsyncIterator[bytes]) -> StoredObject:
         """See `FileStore.put`."""
@@ -132,6 +160,12 @@ class ObjectFileStore:
 
     async def close(self) -> None:
         """See `FileStore.close`."""
+
+
+def _of_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The options of the connection that an operator has set."""
+    names = {name: f"AWS_{name.upper()}" for name in _CLIENT_OPTIONS}
+    return {name: environ[variable] for name, variable in names.items() if variable in environ}
 
 
 @contextmanager
