@@ -4,8 +4,9 @@
     later ones ── what is known; older than `FRESH_S`: a new question beside it
     a connection that failed ── a new question beside it
 
-The question goes through the event loop's `getaddrinfo`, whose few threads may be slow; only the
-first caller ever waits for them.
+The question goes through the event loop's `getaddrinfo`, whose few threads find Postgres and Valkey
+too. A name server that is silent holds a thread for longer than any caller waits, so all engines
+together ask `MAX_AT_ONCE` questions at once, and a question that is given up counts until its end.
 """
 
 from __future__ import annotations
@@ -16,10 +17,17 @@ import socket
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 FRESH_S: Final = 30.0
+MAX_AT_ONCE: Final = 2
+"""uvloop has four threads for names."""
+
+_PLACES: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]] = (
+    WeakKeyDictionary()
+)
 
 
 @dataclass(frozen=True)
@@ -48,6 +56,7 @@ class Addresses:
         self._known: tuple[Address, ...] = ()
         self._asked_at_s = -math.inf
         self._asking: asyncio.Task[None] | None = None
+        self._has_place = False
         if (known := literal(host)) is not None:
             self._known = (known,)
             self._asked_at_s = math.inf
@@ -73,16 +82,20 @@ class Addresses:
         self._asking = asyncio.ensure_future(self._ask())
 
     def close(self) -> None:
-        """Give up a question."""
-        if self._asking is not None:
+        """Give up a question, unless it is asked already: it holds its thread to its end."""
+        if self._asking is not None and not self._has_place:
             self._asking.cancel()
 
     async def _ask(self) -> None:
         loop = asyncio.get_running_loop()
-        try:
-            found = await loop.getaddrinfo(self._host, None, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError):
-            return  # an answer that fails takes away nothing
+        async with _PLACES.setdefault(loop, asyncio.Semaphore(MAX_AT_ONCE)):
+            self._has_place = True
+            try:
+                found = await loop.getaddrinfo(self._host, None, type=socket.SOCK_STREAM)
+            except (OSError, UnicodeError):
+                return  # an answer that fails takes away nothing
+            finally:
+                self._has_place = False
         self._asked_at_s = loop.time()
         self._known = tuple(Address(family, str(at[0])) for family, _, _, _, at in found)
 

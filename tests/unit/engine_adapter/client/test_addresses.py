@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine
 import pytest
 
 from api.errors import EngineUnavailable
-from engine_adapter.client.addresses import Addresses
+from engine_adapter.client.addresses import MAX_AT_ONCE, Addresses
 from engine_adapter.client.connections import Connections, NotConnected
 from engine_adapter.client.http import HttpEngineClient
 from tests.fixtures.loops import NamingLoop
@@ -95,5 +95,27 @@ def test_an_address_needs_no_name_server() -> None:
             (known,) = await addresses.get()
             assert (known.family, known.address) == (family, host)
         assert loop.asked == []
+
+    on_naming_loop(story)
+
+
+def test_silent_name_servers_of_many_engines_leave_threads_to_others() -> None:
+    async def story(loop: NamingLoop) -> None:
+        loop.silent = True
+        engines = [Addresses(f"engine-{number}") for number in range(9)]
+        for engine in engines:
+            engine.ask_again()
+        await asyncio.sleep(0.01)
+        assert len(loop.asked) == MAX_AT_ONCE
+        for engine in engines[:3]:
+            engine.close()
+        await asyncio.sleep(0.01)
+        assert len(loop.asked) == MAX_AT_ONCE, "who gives up frees no thread"
+        loop.silent = False
+        loop.end_silence()
+        async with asyncio.timeout(20):
+            while len(loop.asked) < len(engines) - 1:
+                await asyncio.sleep(0.01)
+        assert set(loop.asked[MAX_AT_ONCE:]) == {f"engine-{number}" for number in range(3, 9)}
 
     on_naming_loop(story)
