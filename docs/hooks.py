@@ -33,8 +33,13 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **given: Any) -> str:
-    """Lead links between files of the repository to their pages of the site."""
+    """Lead links between files of the repository to their pages of the site.
+
+    Pages for research are left out of the site's search.
+    """
     del given
+    if any(section.title == "Research" for section in page.ancestors):
+        page.meta["search"] = {"exclude": True}
     where = page.file.src_uri
     source = next((name for name in _OWN_PAGES if _in_site(name) == where), f"docs/{where}")
     if where.startswith("bench/"):
