@@ -24,6 +24,7 @@ from service.clock import Clock
 from store.repositories import batch as batches
 from store.repositories import dispatcher as dispatchers
 from store.repositories import row as rows
+from store.repositories import suspect as suspects
 from store.repositories.batch import LiveBatch
 from store.repositories.row import NO_BYTE_LIMIT, ByteRoom, ClaimedRow, PutBack
 from store.session import Database
@@ -58,7 +59,11 @@ class Intake:
 
 
 class RowSource:
-    """Claims rows over all live batches of one model."""
+    """Claims rows over all live batches of one model.
+
+    Attributes:
+        suspects: Digests of requests that run nowhere, as of the last look at the batches.
+    """
 
     def __init__(
         self, dispatcher_id: str, database: Database, file_store: FileStore, clock: Clock
@@ -71,6 +76,7 @@ class RowSource:
         self._exhausted: set[str] = set()
         self._num_taken: Counter[str] = Counter()
         self._fresh_until_s = 0.0
+        self.suspects: frozenset[bytes] = frozenset()
         self._turn = 0
         self._num_claims = 0
         self._open_claim: str | None = None
@@ -237,6 +243,7 @@ class RowSource:
         if now_s >= self._fresh_until_s:
             found = await batches.live(session, model, held=held, per_project=CLAIM_ROWS)
             self._live = {one.id: one for one in found}
+            self.suspects = await suspects.lost_often(session, num_losses=quarantine.ONLINE_LOSSES)
             self._exhausted = set()
             self._num_taken = Counter()
             self._fresh_until_s = now_s + REFRESH_S

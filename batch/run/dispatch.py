@@ -186,6 +186,7 @@ class Dispatcher:
     async def _claim(self, group: asyncio.TaskGroup) -> int:
         """Claim for the free places and send what came; how many rows that were."""
         intake = await self._take()
+        self._flights.suspects = self._source.suspects
         self._num_claimed += len(intake.ready) + len(intake.unreadable)
         for one in intake.ready:
             self._flights.start(group, one.row, one.batch, one.raw_line)

@@ -61,12 +61,14 @@ class Outcome:
 
     Attributes:
         engine_lost: The engine did not answer at all.
+        given_up: No engine survived it: its like runs nowhere.
         refused: The engine turned the call away because it is full (429, 503).
     """
 
     result: NewResult | None = None
     put_back: PutBack | None = None
     engine_lost: bool = False
+    given_up: bool = False
     refused: bool = False
 
 
@@ -78,7 +80,7 @@ class AttemptLimits:
     timeout_s: float
 
 
-def _body(raw_line: bytes, model: str | None) -> dict[str, Any]:
+def body_of(raw_line: bytes, model: str | None) -> dict[str, Any]:
     """The line's body, which may name its model by an alias."""
     body = read_body(raw_line)
     return body if model is None else {**body, "model": model}
@@ -112,7 +114,7 @@ async def execute(  # noqa: PLR0913
     """
     call = EngineCall(
         path=batch.endpoint,
-        body=_body(raw_line, batch.model),
+        body=body_of(raw_line, batch.model),
         rid=rid,
         request_class=RequestClass.OFFLINE,
         deadline_at=batch.due_at,
@@ -140,7 +142,7 @@ async def execute(  # noqa: PLR0913
         logger.exception("row %d failed unexpectedly", row.id)
         reply = _reply_of(InternalError("The request could not be executed."), call)
     if broken and quarantine.is_final(row.num_losses + 1):
-        return Outcome(result=given_up(row), engine_lost=True)
+        return Outcome(result=given_up(row), engine_lost=True, given_up=True)
     outcome = _judge(row, reply, engine_lost=engine_lost, limits=limits, jitter=jitter)
     if broken and outcome.put_back is not None:
         return replace(outcome, put_back=replace(outcome.put_back, lost=True))
@@ -161,11 +163,9 @@ async def _asked(
         return await _ASK[call.path](engine, call)
 
 
-def given_up(row: ClaimedRow) -> NewResult:
-    """The end of a row that its engine never survived."""
-    line = failure_line(
-        row.id, row.custom_id, code=quarantine.FAILURE_CODE, message=quarantine.FAILURE_MESSAGE
-    )
+def given_up(row: ClaimedRow, why: str = quarantine.FAILURE_MESSAGE) -> NewResult:
+    """The end of a row that no engine survived, or whose like none did."""
+    line = failure_line(row.id, row.custom_id, code=quarantine.FAILURE_CODE, message=why)
     return NewResult(row.id, row.batch_id, RowStatus.ERRORED, line)
 
 

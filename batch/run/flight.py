@@ -13,7 +13,7 @@ from batch.finish.output import cancelled_line, expired_line
 from batch.run import quarantine
 from batch.run.balance import Held
 from batch.run.engine_watch import EngineWatch
-from batch.run.execute import AttemptLimits, execute, given_up
+from batch.run.execute import AttemptLimits, body_of, execute, given_up
 from batch.run.pace import USUAL_ANSWER_TOKENS, Pace
 from batch.run.results import Outbox, Used
 from batch.states import RowStatus
@@ -52,6 +52,7 @@ class Flight:
     batch: LiveBatch
     rid: str
     work: float
+    raw_line: bytes
     begun: bool = False
     served: Served = field(default_factory=Served)
     task: asyncio.Task[None] | None = None
@@ -67,6 +68,7 @@ class Flights:
         num_retries: Attempts so far that failed in a way worth repeating.
         num_handed_back: Rows so far that were taken off the engine before it had begun them.
         num_bytes: Length of the lines of the rows in flight.
+        suspects: Digests of requests that run nowhere (`quarantine`).
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class Flights:
         landed: asyncio.Event,
     ) -> None:
         self.num_retries = self.num_handed_back = self.num_bytes = 0
+        self.suspects: frozenset[bytes] = frozenset()
         self._pace = Pace()
         self._landed = landed
         self._engine = engine
@@ -125,20 +128,24 @@ class Flights:
     def start(
         self, group: asyncio.TaskGroup, row: ClaimedRow, batch: LiveBatch, raw_line: bytes
     ) -> None:
-        """Send a row on its way."""
+        """Send a row on its way; one that is suspected ends here."""
         if not self._flights:
             self._pace.begin(self._clock.monotonic())
         expected = batch.answer_tokens or USUAL_ANSWER_TOKENS
-        flight = Flight(row, batch, new_rid(), self._watch.costs.work(row.num_tokens, expected))
+        work = self._watch.costs.work(row.num_tokens, expected)
+        flight = Flight(row, batch, new_rid(), work, raw_line)
+        if self.suspects and not self.suspects.isdisjoint(_digests(flight)):
+            self._hand_over(flight, given_up(row, quarantine.ONLINE_MESSAGE))
+            return
         self._flights[row.id] = flight
         self.num_bytes += row.length_bytes
-        flight.task = group.create_task(self._fly(flight, raw_line))
+        flight.task = group.create_task(self._fly(flight))
 
-    async def _fly(self, flight: Flight, raw_line: bytes) -> None:
+    async def _fly(self, flight: Flight) -> None:
         try:
             outcome = await execute(
                 flight.row,
-                raw_line,
+                flight.raw_line,
                 flight.batch,
                 self._engine,
                 rid=flight.rid,
@@ -163,6 +170,8 @@ class Flights:
             self.num_retries += 1
         else:
             self._pace.note(self._clock.monotonic(), flight.work)
+        if outcome.given_up:
+            self._outbox.condemn(_digests(flight))
         landed = outcome.result or outcome.put_back
         if landed is not None:
             self._hand_over(flight, landed)
@@ -219,6 +228,7 @@ class Flights:
         """
         for flight in await self._recall(list(self._flights.values()), limit_s=limit_s):
             if lost and quarantine.is_final(flight.row.num_losses + 1):
+                self._outbox.condemn(_digests(flight))
                 self._hand_over(flight, given_up(flight.row))
             else:
                 self._hand_over(flight, PutBack(flight.row.id, lost=lost))
@@ -289,3 +299,8 @@ class Flights:
                         logger.warning("engine request %s was not dropped", rid)
         except (EngineUnavailable, TimeoutError):
             return
+
+
+def _digests(flight: Flight) -> list[bytes]:
+    batch = flight.batch
+    return quarantine.digests_of(batch.endpoint, body_of(flight.raw_line, batch.model))

@@ -16,14 +16,24 @@ who has been there twice is suspected:
 A dispatcher's death says less than an engine's: it is killed by whoever restarts a host, and
 with it die rows of every sort. So a row is given up after three that it had to itself.
 
+Requests outside of batches have a record of their own (gateway/prompts/quarantine.py), by digests
+of what engines saw. Two such losses end a row of the same digest unsent, as they refuse a request;
+and a row that is given up is entered there, so that its like runs nowhere for a day.
+
 Suspects need an empty engine. After a loss it is empty: they come first then. A busy engine turns
 to them when it has nothing else, or when they have waited for `OVERDUE_S`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
+
+from api.responses.call import chat_call
+from engine_adapter.client.base import CHAT_PATH, RESPONSES_PATH
+from engine_adapter.client.choices import single_choice_bodies
+from engine_adapter.client.encoding import digest_of
 
 MAX_LOSSES: Final = 4
 SUSPECT_LOSSES: Final = 2
@@ -37,6 +47,20 @@ FAILURE_MESSAGE: Final = (
     "The engine was lost each time it ran this request, the last time with no other request of a "
     "batch beside it."
 )
+
+
+ONLINE_LOSSES: Final = 2
+ONLINE_MESSAGE: Final = (
+    "Engines were lost each time they ran this request outside of this batch. It may be what ends "
+    "them, so it was not sent."
+)
+
+
+def digests_of(path: str, body: Mapping[str, Any]) -> list[bytes]:
+    """What engines see of a row: one for each choice that differs, as for an online request."""
+    if path == RESPONSES_PATH:
+        path, body = CHAT_PATH, chat_call(body)
+    return list({digest_of(path, one): None for one, _ in single_choice_bodies(path, body)})
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 
 from batch.finish.output import NOT_STORABLE_CODE, NOT_STORABLE_MESSAGE, failure_line
 from batch.queue import STAGES, Queue
+from batch.run import quarantine
 from batch.states import BatchStatus, RowStatus
 from batch.transition import all_rows_closed
 from service.clock import Clock
@@ -24,6 +25,7 @@ from store.failures import is_refused
 from store.repositories import receipt as receipts
 from store.repositories import result as results
 from store.repositories import row as rows
+from store.repositories import suspect as suspects
 from store.repositories import usage as usages
 from store.repositories.result import NewResult
 from store.repositories.row import PutBack
@@ -69,6 +71,7 @@ class Outbox:
         self._results: list[NewResult] = []
         self._put_backs: list[PutBack] = []
         self._used: dict[UsageKey, UsageCount] = {}
+        self._condemned: set[bytes] = set()
         self._something = asyncio.Event()
         self._closing = False
         self._num_flushes = 0
@@ -87,6 +90,10 @@ class Outbox:
         else:
             self._put_backs.append(outcome)
         self._something.set()
+
+    def condemn(self, digests: Iterable[bytes]) -> None:
+        """Enter what a row that is given up looked like to engines; written with its result."""
+        self._condemned.update(digests)
 
     def close(self) -> None:
         """Write what is left, then let `run` return."""
@@ -179,6 +186,7 @@ class Outbox:
         used: Mapping[UsageKey, UsageCount],
     ) -> list[str]:
         closed: list[str] = []
+        condemned = set(self._condemned)
         async with self._database.unit_of_work() as session:
             if not await receipts.take(session, self._dispatcher_id, self._num_flushes):
                 return self._found_applied(new_results)
@@ -191,12 +199,15 @@ class Outbox:
                 going_on = await all_rows_closed(session, running) if running else {}
                 closed += [one for one, _ in written.closed if one not in running]
                 closed += going_on
+            if condemned:
+                await suspects.condemn(session, condemned, num_losses=quarantine.MAX_LOSSES)
             if put_backs:
                 await rows.put_back(session, self._dispatcher_id, put_backs)
             # After the batches: everybody locks batches first and counters last.
             await usages.add(
                 session, {key: count for key, count in used.items() if count != UsageCount()}
             )
+        self._condemned -= condemned
         if new_results:
             self.num_written += written.num_written
             self.num_refused += written.num_refused

@@ -110,6 +110,39 @@ async def known(session: AsyncSession) -> list[SuspectState]:
     return [SuspectState(bytes(one.digest), *one[1:]) for one in found]
 
 
+async def condemn(session: AsyncSession, digests: Collection[bytes], *, num_losses: int) -> None:
+    """An engine was lost with each of these while nothing else was there, so many times in all."""
+    await session.execute(
+        text(
+            """
+            INSERT INTO suspects AS s (digest, num_losses, engine_url, lost_at)
+            SELECT digest, :num_losses, '', statement_timestamp()
+            FROM unnest(CAST(:digests AS bytea[])) AS digest ORDER BY digest
+            ON CONFLICT (digest) DO UPDATE SET
+              num_losses = GREATEST(s.num_losses, excluded.num_losses),
+              lost_at = excluded.lost_at, tried_at = NULL
+            """
+        ),
+        {"digests": list(digests), "num_losses": num_losses},
+    )
+
+
+async def lost_often(session: AsyncSession, *, num_losses: int) -> frozenset[bytes]:
+    """Requests with which engines were lost so many times, lately."""
+    found = await session.execute(
+        text(
+            """
+            SELECT digest FROM suspects
+            WHERE num_losses >= :num_losses
+              AND lost_at > statement_timestamp() - make_interval(secs => :forget_s)
+            LIMIT :most
+            """
+        ),
+        {"num_losses": num_losses, "forget_s": FORGET_S, "most": 2 * MAX_SUSPECTS},
+    )
+    return frozenset(bytes(digest) for digest in found.scalars())
+
+
 async def begin_trial(
     session: AsyncSession, digests: Sequence[bytes], *, hold_s: float, trial_s: float
 ) -> bool:

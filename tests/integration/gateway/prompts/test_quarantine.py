@@ -11,6 +11,7 @@ import openai
 import pytest
 from sqlalchemy import text
 
+from batch.run.quarantine import MAX_LOSSES
 from engine_adapter.client.base import CHAT_PATH, COMPLETIONS_PATH
 from engine_adapter.client.encoding import digest_of
 from gateway.prompts.quarantine import HOLD_S, Quarantine
@@ -72,6 +73,19 @@ async def test_what_two_engines_were_lost_with_meets_no_third(
         assert third.headers["x-should-retry"] == "false"
     assert len(online.engine.received) == num_received
     assert (await asked(online, CHAT_PATH, online.chat("hi"))).status_code == 200
+
+
+async def test_what_was_given_up_as_a_row_is_not_tried_online(
+    online: Online, database: Database
+) -> None:
+    body = online.chat("hi")
+    async with database.unit_of_work() as session:
+        await suspects.condemn(session, [digest_of(CHAT_PATH, body)], num_losses=MAX_LOSSES)
+    await quarantine(online).look()
+    num_received = len(online.engine.received)
+    refused = await asked(online, CHAT_PATH, {**body, "user": "another"})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (422, "engine_failure")
+    assert len(online.engine.received) == num_received
 
 
 async def test_it_is_known_by_what_the_engine_sees(online: Online) -> None:
