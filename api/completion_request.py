@@ -64,7 +64,7 @@ def _prompt(name: str, value: Any) -> None:
         raise rules.wrong_type(name, "a string, an array of strings or of token ids")
     if not value:
         raise rules.wrong(name, "must not be empty")
-    if type(value[0]) is int:
+    if rules.is_whole(value[0]):
         rules.token_ids(name, value)
     elif type(value[0]) is list:
         rules.array_of(rules.token_ids, max_items=MAX_CHOICES)(name, value)

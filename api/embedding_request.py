@@ -46,7 +46,7 @@ def _input(name: str, value: Any) -> None:
         raise rules.wrong_type(name, "a string, an array of strings or of token ids")
     if not value:
         raise rules.wrong(name, "must not be empty")
-    if type(value[0]) is int:
+    if rules.is_whole(value[0]):
         rules.token_ids(name, value)
     else:
         item = rules.token_ids if type(value[0]) is list else _text

@@ -43,16 +43,21 @@ def number(low: float, high: float) -> Rule:
     return rule
 
 
+def is_whole(value: Any) -> bool:
+    """Whether it is a whole number; the parser makes those beyond 64 bits floats."""
+    return type(value) is int or (type(value) is float and abs(value) >= MAX_INT64)
+
+
 def integer(low: int, high: int = MAX_INT32) -> Rule:
     """A whole number between two bounds, both included."""
 
     def rule(name: str, value: Any) -> None:
-        if type(value) is not int:
+        if not is_whole(value):
             raise wrong_type(name, "an integer")
         if not low <= value <= high:
-            bounds = f"at least {low}" if high >= MAX_INT32 else f"between {low} and {high}"
             raise wrong(name, f"must be at most {high}" if value > high else f"must be {bounds}")
 
+    bounds = f"at least {low}" if high >= MAX_INT32 else f"between {low} and {high}"
     return rule
 
 

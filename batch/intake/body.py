@@ -17,6 +17,7 @@ from api.embedding_request import check_embedding, inputs_of
 from api.errors import InvalidRequest
 from api.numbers import UNKNOWN, ModelSizes, check_lengths, check_numbers
 from api.responses.call import chat_call, check_alone
+from api.rules import is_whole
 from api.shared_rules import MAX_CHOICES
 from batch.intake.line_error import LineNotes
 from engine_adapter.client.base import COMPLETIONS_PATH, EMBEDDINGS_PATH, RESPONSES_PATH
@@ -119,7 +120,7 @@ def _check_numbers(body: dict[str, Any], notes: LineNotes) -> None:
         value = body.get(name)
         if value is None:
             continue
-        if type(value) is not int:
+        if not is_whole(value):
             notes.wrong_type(f"body.{name}", "an integer", value)
         elif value < 1 and (name, value) != ("max_tokens", 0):  # completions may score
             notes.wrong_value(f"body.{name}", "must be at least 1")
@@ -137,7 +138,7 @@ def _check_numbers(body: dict[str, Any], notes: LineNotes) -> None:
 def _check_choices(num_choices: Any, notes: LineNotes) -> None:
     if num_choices is None:
         return
-    if type(num_choices) is not int:
+    if not is_whole(num_choices):
         notes.wrong_type("body.n", "an integer", num_choices)
     elif not 1 <= num_choices <= MAX_CHOICES:
         notes.add("too_many_choices", f"'body.n' must lie between 1 and {MAX_CHOICES}.", "body.n")

@@ -7,6 +7,7 @@ nearest that exists is named.
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 from typing import Final
 
 from fastapi import Request
@@ -27,6 +28,7 @@ INSTEAD: Final = {
     "threads": f"the Assistants API is not served: {_CHAT} with 'tools'",
     "vector_stores": "there is no store of vectors: POST /v1/embeddings makes them",
     "fine_tuning": "models are not trained here",
+    "engines": "a model is named in the body of a request, and GET /v1/models lists them",
     "containers": "code is not run here",
     "evals": "there are no evaluations: a batch (POST /v1/batches) answers their prompts",
     "rerank": "there is no reranking: POST /v1/embeddings makes vectors to compare",
@@ -37,7 +39,7 @@ INSTEAD: Final = {
 """The first part of a path below /v1, and what is said of it."""
 
 _MAX_CHARS: Final = 200
-_NEAR: Final = 0.75
+_NEAR: Final = 0.7
 
 
 def unknown_url(request: Request) -> NotFound:
@@ -62,18 +64,25 @@ def why_not_allowed(request: Request) -> str:
     return ""
 
 
-def nearest(path: str, routes: dict[str, object]) -> str:
-    """The route that a path looks most like, empty if none does."""
-    parts = path.split("/")
-    by_look = {_filled(route, parts): route for route in routes}
-    found = difflib.get_close_matches(path, by_look, n=1, cutoff=_NEAR)
-    return by_look[found[0]] if found else ""
+def nearest(path: str, routes: Iterable[str]) -> str:
+    """The route that was meant, empty if none is near: as long, and each of its words alike."""
+    parts = _words(path)
+    near = {route: _likeness(parts, _words(route)) for route in routes}
+    best = max(near, key=near.__getitem__, default="")
+    return best if near.get(best, 0) >= _NEAR else ""
 
 
-def _filled(route: str, parts: list[str]) -> str:
-    """A route with the path's own words in the place of its variables."""
-    pieces = route.split("/")
-    for i, piece in enumerate(pieces):
-        if piece.startswith("{") and i < len(parts):
-            pieces[i] = parts[i]
-    return "/".join(pieces)
+def _words(path: str) -> list[str]:
+    """The parts of a path below /v1, however often that stands there."""
+    parts = path.strip("/").split("/")
+    while parts[0] == "v1" and len(parts) > 1:
+        del parts[0]
+    return parts
+
+
+def _likeness(parts: list[str], route: list[str]) -> float:
+    """How much like a route's least like word the path's is; whatever fills a variable is alike."""
+    if len(parts) != len(route):
+        return 0
+    words = [pair for pair in zip(parts, route, strict=True) if not pair[1].startswith("{")]
+    return min((difflib.SequenceMatcher(None, *pair).ratio() for pair in words), default=0)
