@@ -49,6 +49,8 @@ async def _on_api_error(request: Request, error: Exception) -> Response:
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
     error = cast(HTTPException, error)
+    if isinstance(error.__cause__, ApiError):  # met while the framework read the body
+        return error_response(error.__cause__)
     known: ApiError
     match error.status_code:
         case 404:

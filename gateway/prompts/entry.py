@@ -127,8 +127,9 @@ class Entrance:
 
 
 def announced(request: Request) -> int | None:
-    """The length that a request's head gives its body; none where it comes in chunks."""
+    """The length that a request's head gives its body; none where it comes in chunks or coded."""
     said = request.headers.get("content-length")
-    if said is not None:
+    if said is not None and "content-encoding" not in request.headers:
         return int(said)  # checked by `BodyLimits`
-    return None if "transfer-encoding" in request.headers else 0
+    is_open = said is not None or "transfer-encoding" in request.headers
+    return None if is_open else 0

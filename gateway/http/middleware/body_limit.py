@@ -3,24 +3,33 @@
 Prompts may be long: their routes read nothing before the key is known. One of their bodies has a
 limit, and so have all together: many senders that are each within their own could fill the memory.
 Bytes count when they have come, not when they are announced, and until the response has ended,
-since the request built from them lives as long. Bodies of all other routes are small.
+since the request built from them lives as long. Bodies of all other routes are small. What comes
+compressed is decoded here, and counts as what it becomes.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.errors import ApiError, InvalidRequest, Overloaded, PayloadTooLarge
+from api.errors import (
+    ApiError,
+    InvalidRequest,
+    Overloaded,
+    PayloadTooLarge,
+    UnsupportedMediaType,
+)
 from engine_adapter.client.base import (
     CHAT_PATH,
     COMPLETIONS_PATH,
     EMBEDDINGS_PATH,
     RESPONSES_PATH,
 )
+from gateway.http.content_coding import Decoder, coding_of
 from gateway.http.error_handlers import error_response
 from gateway.http.refusal import LingeringResponse
 
@@ -59,7 +68,7 @@ class BodyLimits:
 class CountedBody:
     """One body as it comes; `release` it once its response has ended."""
 
-    __slots__ = ("_is_held", "_limit_bytes", "_limits", "_num_bytes", "_receive")
+    __slots__ = ("_decoder", "_is_held", "_limit_bytes", "_limits", "_num_bytes", "_receive")
 
     def __init__(
         self, limits: BodyLimits, receive: Receive, limit_bytes: int, *, is_held: bool
@@ -69,16 +78,21 @@ class CountedBody:
         self._limit_bytes = limit_bytes
         self._is_held = is_held
         self._num_bytes = 0
+        self._decoder: Decoder | None = None
 
     def refusal(self, scope: Scope) -> Response | None:
-        """The response to a body that announces too much."""
+        """The response to a body that announces too much, or a coding that is not read."""
         announced = _content_length(scope)
-        if announced is None or 0 <= announced <= self._limit_bytes:
-            return None
-        error: ApiError = self._too_large()
-        if announced < 0:
-            error = InvalidRequest("The Content-Length header is not a number.")
-        return LingeringResponse(error_response(error), Request(scope, self._receive))
+        try:
+            if announced is not None and announced < 0:
+                raise InvalidRequest("The Content-Length header is not a number.")
+            if announced is not None and announced > self._limit_bytes:
+                raise self._too_large()
+            if coding := coding_of(scope):
+                self._decoder = Decoder(coding)
+        except ApiError as error:
+            return LingeringResponse(error_response(error), Request(scope, self._receive))
+        return None
 
     async def receive(self) -> Message:
         """ASGI's next message.
@@ -86,18 +100,35 @@ class CountedBody:
         Raises:
             PayloadTooLarge: More has come than one body may have.
             Overloaded: More has come than all may have.
+            InvalidRequest: It is not of the coding that it says.
         """
         message = await self._receive()
         if message["type"] == "http.request":
-            length = len(message.get("body", b""))
-            self._num_bytes += length
-            if self._is_held:
-                self._limits.held_bytes += length
-            if self._num_bytes > self._limit_bytes:
-                raise self._too_large()
-            if self._limits.held_bytes > self._limits.total_limit_bytes:
-                raise Overloaded("Too many large requests are in progress.")
+            if self._decoder is not None:
+                message = await self._decoded(self._decoder, message)
+            else:
+                self._count(len(message.get("body", b"")))
         return message
+
+    async def _decoded(self, decoder: Decoder, message: Message) -> Message:
+        """The message with what its bytes say; the event loop goes on after each piece."""
+        pieces = []
+        for piece in decoder.feed(message.get("body", b"")):
+            self._count(len(piece))
+            pieces.append(piece)
+            await asyncio.sleep(0)
+        if not message.get("more_body", False):
+            decoder.end()
+        return {**message, "body": b"".join(pieces)}
+
+    def _count(self, length: int) -> None:
+        self._num_bytes += length
+        if self._is_held:
+            self._limits.held_bytes += length
+        if self._num_bytes > self._limit_bytes:
+            raise self._too_large()
+        if self._limits.held_bytes > self._limits.total_limit_bytes:
+            raise Overloaded("Too many large requests are in progress.")
 
     def release(self) -> None:
         """Nothing built from it lives any more."""
@@ -108,6 +139,7 @@ class CountedBody:
         """What still comes is dropped, and not held."""
         self.release()
         self._is_held = False
+        self._decoder = None
 
     def _too_large(self) -> PayloadTooLarge:
         return PayloadTooLarge(f"The request body is larger than {self._limit_bytes:,} bytes.")
@@ -122,8 +154,12 @@ class BodyLimitMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
-        if scope["type"] != "http" or _reads_by_itself(scope["path"]):
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
+            return
+        if _reads_by_itself(scope["path"]):
+            refused = _compressed_form(scope, receive)
+            await (refused or self._app)(scope, receive, send)
             return
         body = self._limits.of(scope, receive)
         refusal = body.refusal(scope)
@@ -138,6 +174,17 @@ class BodyLimitMiddleware:
 
 def _reads_by_itself(path: str) -> bool:
     return path in UPLOAD_PATHS or _PART_PATH.fullmatch(path) is not None
+
+
+def _compressed_form(scope: Scope, receive: Receive) -> Response | None:
+    """Files are kept as they come: the response to a form that says it is compressed."""
+    try:
+        if not coding_of(scope):
+            return None
+    except UnsupportedMediaType:
+        pass
+    error = UnsupportedMediaType("The form of an upload must not be compressed.")
+    return LingeringResponse(error_response(error), Request(scope, receive))
 
 
 def _content_length(scope: Scope) -> int | None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import zlib
+from collections.abc import Callable, Iterator
 
 import orjson
+import pytest
 
 from tests.integration.contract.conftest import CHAT, MODEL, Live, error_of
 
@@ -33,19 +36,45 @@ def test_l_06_log_probabilities_of_completions(live: Live) -> None:
                 assert error_of(reply, 400)["param"] == "logprobs"
 
 
-def test_z_02_compression(live: Live) -> None:
-    packed = gzip.compress(orjson.dumps(live.chat("hi")))
+@pytest.mark.parametrize(
+    ("coding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress), ("identity", bytes)]
+)
+def test_z_02_compression(live: Live, coding: str, pack: Callable[[bytes], bytes]) -> None:
+    head = {"content-type": "application/json", "content-encoding": coding}
+
+    def chunked(data: bytes) -> Iterator[bytes]:
+        yield from (data[:10], data[10:])
+
     with live.http() as http:
         http.headers["accept-encoding"] = "gzip, br"
-        reply = http.post(
-            CHAT,
-            content=packed,
-            headers={"content-type": "application/json", "content-encoding": "gzip"},
-        )
-        assert reply.status_code in (400, 415)
-        error_of(reply, reply.status_code)
+        for path, body in (
+            (CHAT, live.chat("hi")),
+            ("/v1/responses", {"model": MODEL, "input": "hi"}),
+            ("/v1/conversations", {"metadata": {"a": "b"}}),
+            ("/v1/webhook_endpoints", {"url": "https://example.com/x", "name": "n"}),
+        ):
+            plain = http.post(path, json=body)
+            packed = pack(orjson.dumps(body))
+            for content in (packed, chunked(packed)):
+                reply = http.post(path, content=content, headers=head)
+                assert reply.status_code == plain.status_code, reply.text
+            if coding == "identity":
+                continue
+            for wrong in (packed[:-4], b"{}", b"x" + packed):
+                error = error_of(http.post(path, content=wrong, headers=head), 400)
+                assert error["code"] == "invalid_encoding"
+            bomb = pack(b'{"x":"' + bytes(64 << 20) + b'"}')
+            error = error_of(http.post(path, content=bomb, headers=head), 413)
+            assert error["code"] == "payload_too_large"
         # What is not compressed does not say that it is.
         models = http.get("/v1/models")
         assert "content-encoding" not in models.headers
         stream = http.post(CHAT, json=live.chat("hi", stream=True))
         assert "content-encoding" not in stream.headers
+
+
+def test_z_02_what_is_not_read_is_named(live: Live) -> None:
+    with live.http() as http:
+        for path in (CHAT, "/v1/conversations", "/v1/files"):
+            reply = http.post(path, content=b"x", headers={"content-encoding": "br"})
+            assert error_of(reply, 415)["code"] == "unsupported_media_type"
