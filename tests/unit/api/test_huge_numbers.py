@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import orjson
@@ -19,7 +19,7 @@ from batch.intake.line_error import LineNotes
 HUGE = [2**31, 2**63, 2**64, 10**30, -(2**31), -(2**63) - 1, -(10**30)]
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 TEXT = {"model": "m", "prompt": "hi"}
-CHECKS = {
+CHECKS: dict[str, tuple[Callable[[Any], Any], dict[str, Any], tuple[str, ...]]] = {
     "/v1/chat/completions": (check_chat, CHAT, ("max_tokens", "max_completion_tokens", "n")),
     "/v1/completions": (check_completion, TEXT, ("max_tokens", "n", "logprobs", "best_of")),
     "/v1/responses": (check_response, {"model": "m", "input": "hi"}, ("max_output_tokens",)),
