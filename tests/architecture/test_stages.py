@@ -96,6 +96,7 @@ def test_ci_runs_the_readmes_verb_before_anything_is_set_up() -> None:
     assert verbs[0] == "test"
     assert sorted(verb for verb in verbs if verb.startswith("setup")) == sorted(setups)
     assert verbs.index("test-rest") > max(map(verbs.index, setups))
+    assert verbs[-1] == "fuzz"
     assert verbs.count("check") == verbs.count("test-rest") == verbs.count("test") == 1
 
 
