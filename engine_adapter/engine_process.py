@@ -30,6 +30,10 @@ _PASSED_ON = frozenset(
 _PASSED_ON_PREFIXES = ("LC_", "GLOO_", "NCCL_", "SGLANG_", "HF_", "TORCH", "TRITON_")
 
 
+# An engine whose scheduler has ended sleeps five seconds for them before it ends too, or 65.
+_CRASH_DUMPS = ("SGLANG_PYSPY_DUMP_BEFORE_CRASH", "SGLANG_CUDA_COREDUMP_BEFORE_CRASH")
+
+
 class Device(StrEnum):
     """What the engine computes on."""
 
@@ -168,6 +172,7 @@ def _environment(settings: EngineSettings, environ: Mapping[str, str]) -> dict[s
         # SGLang's health check otherwise runs a request, as if a client were waiting, and takes a
         # second each time. `/server_info` passes through the scheduler and proves as much.
         "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "0",
+        **{name: environ.get(name, "0") for name in _CRASH_DUMPS},
     }
     if settings.device is Device.CPU:
         env |= {

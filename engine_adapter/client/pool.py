@@ -12,7 +12,8 @@ not depend on it (row M-06).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,6 +22,7 @@ from typing import Any
 from api.errors import EngineBusy, EngineUnavailable
 from api.model_errors import unknown_model, unsuited_model
 from api.numbers import UNKNOWN, ModelSizes
+from engine_adapter.client.absence import Absence
 from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH, EngineClient, EngineFacts
 from engine_adapter.client.request_class import RequestClass, word_of
 from engine_adapter.client.routing import PrefixRouting, prompt_of
@@ -53,6 +55,7 @@ class Member:
     why: str = "not asked yet"
     asked: bool = False
     num_slow: int = 0
+    absence: Absence = field(default_factory=Absence)
     busy: bool = False
     """Its last probe came to nothing because it is busy."""
     ejected: asyncio.Event = field(default_factory=asyncio.Event)
@@ -247,13 +250,13 @@ class EnginePool:
             EngineUnavailable: None of those that serve it answers, or nothing is known yet.
         """
         if not any(member.facts for member in self.members):
-            raise EngineUnavailable("No engine has answered yet.")
+            raise _away("No engine has answered yet.", self.members)
         known = self.facts_of(model_id) or self.model(model_id)
         if known.embeds != (path == EMBEDDINGS_PATH):
             raise unsuited_model(model_id, embeds=known.embeds)
         able = [m for m in self.members if m.open and m.facts and m.facts.model == model_id]
         if not able:
-            raise EngineUnavailable(self._why_none(model_id))
+            raise self._none(model_id)
         if online and path != EMBEDDINGS_PATH and self._router is not None and self._router.up:
             self._router.facts = able[0].facts
             return Route(self._router)
@@ -267,13 +270,13 @@ class EnginePool:
         chosen.last_pick = self._num_picks
         return Route(chosen)
 
-    def _why_none(self, model_id: str) -> str:
+    def _none(self, model_id: str) -> EngineUnavailable:
         serving = [m for m in self.members if m.facts and m.facts.model == model_id]
         if any(member.up for member in serving):
-            return "The engine that serves this model is being drained."
+            return EngineUnavailable("The engine that serves this model is being drained.")
         if any(member.busy for member in serving):
-            return "The engine that serves this model is busy at the moment."
-        return "The engine that serves this model cannot be reached."
+            return EngineUnavailable("The engine that serves this model is busy at the moment.")
+        return _away("The engine that serves this model cannot be reached.", serving)
 
     @contextmanager
     def using(self, route: Route) -> Iterator[EngineClient]:
@@ -286,6 +289,7 @@ class EnginePool:
         except EngineUnavailable as error:
             if error.__cause__ is not None and not isinstance(error.__cause__, TimeoutError):
                 self._eject(member, error)
+                error.headers["retry-after"] = self._wait_after(member)
             raise
         finally:
             member.in_flight -= 1
@@ -298,6 +302,13 @@ class EnginePool:
             self._watch_in_background(member)
         if self._router is not None:
             loops.forever("router", partial(self._try_again, self._router), vital=False)
+
+    def _wait_after(self, lost: Member) -> str:
+        """How many seconds to wait after an engine was lost: few where another serves the same."""
+        model = lost.facts.model if lost.facts else ""
+        if any(one.open and one.facts and one.facts.model == model for one in self.members):
+            return "1"
+        return str(lost.absence.wait_s(time.monotonic()))
 
     async def probe(self) -> None:
         """Probe every engine once."""
@@ -363,13 +374,24 @@ class EnginePool:
         member.facts, member.up, member.why = facts, bool(facts.model), ""
         member.others = max(0, _num_online(facts) - member.in_flight)
         member.num_slow, member.busy = 0, False
+        member.absence.end(time.monotonic())
         member.ejected.clear()
 
     def _eject(self, member: Member, error: EngineUnavailable) -> None:
         member.up = False
+        member.absence.begin(time.monotonic())
         self._routing.forget(member.url)  # it comes back with an empty cache
         member.why = error.message
         member.ejected.set()
+
+
+def _away(what: str, members: Iterable[Member]) -> EngineUnavailable:
+    """The error while none of these answers, and when the first of them is expected."""
+    now_s = time.monotonic()
+    wait_s = min((one.absence.wait_s(now_s) for one in members if not one.draining), default=5)
+    return EngineUnavailable(
+        f"{what} One is expected in about {wait_s} s.", headers={"retry-after": str(wait_s)}
+    )
 
 
 def no_plugin(url: str) -> str:

@@ -49,6 +49,7 @@ def register() -> None:
         if changed := changed_sources(REPLACED):
             give_up("; ".join(changed))
         _one_thread()
+        _forks()
         _looked_up()
         _grammar_mask()
         _paged_allocator()
@@ -70,6 +71,22 @@ def _one_thread() -> None:
     import torch
 
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+
+
+def _forks() -> None:
+    """The scheduler and the detokenizer are forks: spawned, each would import SGLang once more.
+
+    It is safe here: the process has no second thread yet, and no CUDA, which outlives no fork.
+    """
+    import multiprocessing
+
+    multiprocessing.set_start_method("fork", force=True)
+    # SGLang asks for spawned ones just before it starts them.
+    multiprocessing.set_start_method = _keep_start_method
+
+
+def _keep_start_method(method: str | None, force: bool = False) -> None:
+    """In the place of `multiprocessing.set_start_method`."""
 
 
 def _looked_up() -> None:

@@ -121,6 +121,18 @@ def test_cpu_fixes_that_do_not_fit_end_the_process() -> None:
     assert "CPU fixes do not fit this SGLang: the source of " in done.stderr
 
 
+def test_the_processes_of_a_cpu_engine_are_forks() -> None:
+    """Spawned ones import SGLang again; SGLang asks for them after the plugin is loaded, too."""
+    done = run_code(
+        "import multiprocessing\n"
+        "from engine_adapter.cpu_compat import plugin\n"
+        "plugin.register()\n"
+        "multiprocessing.set_start_method('spawn', force=True)\n"
+        "print(multiprocessing.get_start_method())\n"
+    )
+    assert done.stdout.split()[-1:] == ["fork"], done.stderr
+
+
 def test_models_whose_layers_take_something_else_are_refused() -> None:
     """A drop in one of them would end the engine at the first arrival that asks for it."""
     found = run_script("layer_arguments.py")

@@ -174,7 +174,8 @@ async def test_no_engine_is_503_with_a_time_to_come_back(online: Online) -> None
             )
             assert reply.status_code == 503
             assert error_of(reply)["code"] == "engine_unavailable"
-            assert 0 < float(reply.headers["retry-after"]) <= 120
+            # As long as an engine is away; clients wait no longer than a minute by themselves.
+            assert 20 <= float(reply.headers["retry-after"]) <= 60
         models = await http.get("/v1/models")
         assert [model["id"] for model in models.json()["data"]] == [MODEL]
 

@@ -35,6 +35,8 @@ def test_a_cpu_engine_is_bounded_and_single_threaded() -> None:
     assert env["SGLANG_PLUGINS"] == "coserve,coserve_cpu,coserve_emulated"
     assert env["PYTHONSAFEPATH"] == "1"
     assert env["SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION"] == "0"
+    for dump in ("SGLANG_PYSPY_DUMP_BEFORE_CRASH", "SGLANG_CUDA_COREDUMP_BEFORE_CRASH"):
+        assert env[dump] == "0"
 
 
 def test_a_cuda_engine_leaves_the_sizes_to_sglang() -> None:

@@ -102,6 +102,25 @@ async def test_a_call_that_finds_its_engine_gone_ejects_it_and_a_probe_brings_it
     assert chosen.member.up
 
 
+async def test_while_an_engine_is_away_the_error_says_when_it_is_expected() -> None:
+    a = member("a")
+    pool = EnginePool([a])
+    with pytest.raises(EngineUnavailable, match="One is expected in"):
+        pool.pick("m")
+    await pool.probe()
+    (one,) = pool.members
+    one.absence.usual_s = 12.0  # as it was the last time
+    with pytest.raises(EngineUnavailable) as lost, pool.using(pool.pick("m")):
+        raise EngineUnavailable("gone") from ConnectionResetError()
+    with pytest.raises(EngineUnavailable, match="cannot be reached") as away:
+        pool.pick("m")
+    for error in (lost.value, away.value):
+        assert 1 <= int(error.headers["retry-after"]) <= 12
+    await pool.probe()
+    assert pool.pick("m").member is one
+    assert one.absence.since_s is None
+
+
 async def test_a_call_that_took_too_long_ejects_nobody() -> None:
     pool = EnginePool([member("a")])
     await pool.probe()
