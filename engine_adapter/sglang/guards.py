@@ -10,8 +10,9 @@ import hashlib
 import json
 import re
 import struct
+import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from typing import Any, Final
 
@@ -136,14 +137,18 @@ class _Count:
 #   whatever is sampled then breaks the grammar, and SGLang ends that request alone.
 # - Compiling a huge grammar takes minutes on every core. Here it is refused by its size, and the
 #   compiler gets few threads.
+# - Stock SGLang gives up a grammar after 10,000 looks at it, each a step long: an hour on a CPU.
+#   Here it is given up by the clock. Its thread cannot be ended, so those that wait get new ones.
 
 COMPILER_THREADS = 1
 COMPILATIONS_AT_ONCE = 2
+COMPILE_LIMIT_S = 30.0
 _ALL_ALLOWED = -1  # 32 bits set
 
 
 def guard_grammars() -> None:
     """Guard SGLang's grammar backend in this process."""
+    from sglang.srt.constrained import grammar_manager
     from sglang.srt.constrained import xgrammar_backend as backend
 
     backend.GrammarCompiler = functools.partial(
@@ -156,6 +161,8 @@ def guard_grammars() -> None:
     kind.dispatch_structural_tag = _limited(kind.dispatch_structural_tag, schema_refusal, invalid)
     kind.dispatch_regex = _limited(kind.dispatch_regex, pattern_refusal, invalid)
     kind.dispatch_ebnf = _limited(kind.dispatch_ebnf, grammar_refusal, invalid)
+    waiting = grammar_manager.GrammarManager
+    waiting.get_ready_grammar_requests = in_time(waiting.get_ready_grammar_requests)
     grammar = backend.XGrammarGrammar
     grammar.fill_vocab_mask = _never_empty(grammar.fill_vocab_mask)
 
@@ -164,8 +171,36 @@ def _with_few_threads(init: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(init)
     def wrapped(self: Any, *args: Any, **kwargs: Any) -> None:
         init(self, *args, **kwargs)
-        self.executor.shutdown(wait=False)
-        self.executor = ThreadPoolExecutor(COMPILATIONS_AT_ONCE, "grammar")
+        _new_threads(self)
+
+    return wrapped
+
+
+def _new_threads(backend: Any) -> None:
+    """What was submitted before still runs, on the threads that there were."""
+    backend.executor.shutdown(wait=False)
+    backend.executor = ThreadPoolExecutor(COMPILATIONS_AT_ONCE, "grammar")
+
+
+def in_time(
+    poll: Callable[[Any], list[Any]], now_s: Callable[[], float] = time.monotonic
+) -> Callable[[Any], list[Any]]:
+    """SGLang's look at the requests that wait for grammars, with a limit by the clock."""
+
+    @functools.wraps(poll)
+    def wrapped(self: Any) -> list[Any]:
+        is_stuck = False
+        for req in self.grammar_queue:
+            since_s = vars(req).setdefault("coserve_grammar_since_s", now_s())
+            if now_s() - since_s < COMPILE_LIMIT_S or not isinstance(req.grammar, Future):
+                continue  # without one it was aborted
+            if not req.grammar.done():
+                req.grammar_wait_ct = self.SGLANG_GRAMMAR_MAX_POLL_ITERATIONS
+                is_stuck = is_stuck or req.grammar.running()
+        found = poll(self)
+        if is_stuck:
+            _new_threads(self.grammar_backend)
+        return found
 
     return wrapped
 

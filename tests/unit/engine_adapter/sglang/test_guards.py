@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -91,6 +93,52 @@ def test_patterns_let_through(pattern: str) -> None:
 @pytest.mark.parametrize("pattern", ["a{1001}", "(a{10}){10,101}", "a{99999999999}", "x" * 1025])
 def test_patterns_refused(pattern: str) -> None:
     assert pattern_refusal(pattern) is not None
+
+
+# --- A grammar that takes too long is given up, and others are compiled.
+
+
+def test_a_grammar_is_given_up_by_the_clock_and_others_get_threads() -> None:
+    now_s, go_on = [0.0], threading.Event()
+    backend = SimpleNamespace(executor=ThreadPoolExecutor(1))
+    most = 10_000
+
+    def waiting(grammar: Future[Any]) -> SimpleNamespace:
+        return SimpleNamespace(grammar=grammar, grammar_wait_ct=0)
+
+    started = threading.Event()
+
+    def never() -> None:
+        started.set()
+        go_on.wait()
+
+    stuck = waiting(backend.executor.submit(never))
+    started.wait()
+    queued = waiting(backend.executor.submit(lambda: "compiled"))
+    manager = SimpleNamespace(
+        grammar_queue=[stuck, queued, SimpleNamespace(grammar=None, grammar_wait_ct=0)],
+        grammar_backend=backend,
+        SGLANG_GRAMMAR_MAX_POLL_ITERATIONS=most,
+    )
+    looks: list[list[int]] = []
+
+    def poll(self: Any) -> list[Any]:
+        looks.append([one.grammar_wait_ct for one in self.grammar_queue])
+        return []
+
+    look = guards.in_time(poll, lambda: now_s[0])
+    try:
+        look(manager)
+        now_s[0] = guards.COMPILE_LIMIT_S - 1
+        manager.grammar_queue.append(waiting(backend.executor.submit(lambda: "later")))
+        look(manager)
+        now_s[0] = guards.COMPILE_LIMIT_S
+        look(manager)
+        assert looks == [[0, 0, 0], [0, 0, 0, 0], [most, most, 0, 0]]
+        assert backend.executor.submit(lambda: "at once").result() == "at once"
+    finally:
+        go_on.set()
+    assert queued.grammar.result() == "compiled"
 
 
 # --- Tokens that hold part of a character tell their own bytes.
