@@ -15,7 +15,7 @@ and names it, since a gateway that does not bill, or lets revoked keys go on, mu
 | gateway: usage, limits, requests at once, keys, engines' facts, history | `until` | not ready |
 | gateway: a watcher for each engine, and for the router | `forever` | its engine is not used |
 | a dispatcher: lease, claims, watch, writer | one group | it ends; another takes its lease |
-| a worker's stages, sweep, collection | a task each | logged, counted, begun again by beat |
+| a worker: a batch's stage, a part of the sweep, a duty of the collection | alone | begun again |
 | a deliverer of webhooks: one post | logged alone | its delivery is made again after its lease |
 | `engine_adapter.registration`: beat | `forever` | logged; gateways drop a silent engine |
 | `coserve up`: the keeper of a part | one group | the stack ends, and says why |

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import ProgrammingError
 
 from batch.finish.cancel import cancel
 from batch.queue import DISPATCH, STAGES
@@ -145,3 +147,33 @@ async def test_no_dispatcher_is_asked_for_at_what_is_no_address(
     async with database.unit_of_work() as session:
         await engines.add(session, "http://127.0.0.1:99999")
     assert (await _sweep(bench)).num_idle == 1
+
+
+@pytest.mark.parametrize(
+    ("table", "woken"),
+    [
+        ("webhook_deliveries", [STAGES, DISPATCH]),
+        ("engines", [STAGES]),
+        ("dispatchers", [STAGES]),
+    ],
+)
+async def test_a_part_that_fails_takes_no_other_along(
+    bench: Bench, database: Database, table: str, woken: list[str]
+) -> None:
+    await add_validating(database, bench.file_store, [line("a")])
+    await add_batch(database, bench.file_store, [line("a")])
+    bench.queue.take()
+    await rename(database, table, "elsewhere")
+    try:
+        with pytest.raises(ProgrammingError):
+            await _sweep(bench)
+    finally:
+        await rename(database, "elsewhere", table)
+    assert bench.queue.take() == woken
+    await _sweep(bench)
+    assert bench.queue.take() == [STAGES, DISPATCH]
+
+
+async def rename(database: Database, table: str, name: str) -> None:
+    async with database.unit_of_work() as session:
+        await session.execute(text(f"ALTER TABLE {table} RENAME TO {name}"))
