@@ -41,6 +41,7 @@ from gateway.prompts.quarantine import Quarantine
 from gateway.prompts.serving import PromptParts
 from gateway.replica import LOOK_S as REPLICA_S
 from gateway.replica import Readings
+from gateway.responses.followers import Followers
 from gateway.settings import GatewaySettings
 from gateway.storage_watch import LOOK_S as STORAGE_S
 from gateway.storage_watch import StorageWatch
@@ -118,6 +119,8 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.queue = CeleryQueue(celery)
         clock = app.state.clock = SystemClock()
         readings = app.state.readings = Readings(database, replica, clock)
+        followers = app.state.followers = Followers(database, clock)
+        stack.push_async_callback(followers.close)
         names = ReceiverNames(settings.webhook_servers)
         stack.push_async_callback(names.close)
         app.state.sender = Sender(settings.webhook_targets, clock, names)

@@ -12,26 +12,29 @@ from typing import Any, Final
 import orjson
 
 import batch
-from api.errors import InternalError, Overloaded
+from api.errors import InternalError, Overloaded, RateLimited
 from api.numbers import ModelSizes
 from batch.files import FileStore
+from service.turns import TooManyWait, Turns
 
 MAX_RUNNING: Final = 1
 MAX_WAITING: Final = 8
+"""Of one project."""
+
 TIME_LIMIT_S: Final = 120.0
 
 _IMPORT_ROOT: Final = Path(batch.__file__).parents[1]
 
 
 class DryRuns:
-    """The checks of one gateway: one at a time, a few may wait."""
+    """The checks of one gateway: one at a time, by turns of the projects whose files wait."""
 
     def __init__(self) -> None:
-        self._places = asyncio.Semaphore(MAX_RUNNING)
-        self._num_waiting = 0
+        self._turns = Turns(MAX_RUNNING, max_waiting=MAX_WAITING)
 
     async def check(
         self,
+        project_id: str,
         file_store: FileStore,
         storage_key: str,
         endpoint: str,
@@ -42,24 +45,21 @@ class DryRuns:
 
         Raises:
             StoredObjectMissing: The content of the file is gone.
-            Overloaded: Too many checks wait, or this one took too long.
+            RateLimited: As many checks of the project wait as may.
+            Overloaded: This one took too long.
         """
-        if self._num_waiting >= MAX_WAITING:
-            raise Overloaded("Too many files are being checked.")
-        self._num_waiting += 1
+        plain = {model: list(size) for model, size in sizes.items()}
+        arguments = orjson.dumps([endpoint, served_models, plain]).decode()
         try:
-            await self._places.acquire()
-        finally:
-            self._num_waiting -= 1
-        try:
-            async with asyncio.timeout(TIME_LIMIT_S):
-                plain = {model: list(size) for model, size in sizes.items()}
-                arguments = orjson.dumps([endpoint, served_models, plain]).decode()
+            async with self._turns.place(project_id), asyncio.timeout(TIME_LIMIT_S):
                 return await _check(file_store, storage_key, arguments)
+        except TooManyWait:
+            raise RateLimited(
+                f"This project has {MAX_WAITING} files that wait to be checked, which is its "
+                "limit. Please try again when one has been."
+            ) from None
         except TimeoutError:
             raise Overloaded("Checking this file takes too long at the moment.") from None
-        finally:
-            self._places.release()
 
 
 async def _check(file_store: FileStore, storage_key: str, arguments: str) -> dict[str, Any]:

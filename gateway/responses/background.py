@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import orjson
 from fastapi import Request
@@ -33,14 +33,12 @@ from gateway.auth.principal import Principal
 from gateway.prompts.answering import JSON
 from gateway.prompts.entry import Entry
 from gateway.prompts.serving import parts_of
+from gateway.responses.followers import LOOK_S, Followers
 from gateway.responses.form import now
 from gateway.responses.shelf import Context, Shelf
 from service.clock import Clock
 from store.repositories import response as responses
 from store.session import Database
-
-LOOK_S: Final = 0.25
-"""How often a stream looks whether its response has gone on."""
 
 
 async def begin(request: Request, entry: Entry, body: dict[str, Any], shelf: Shelf) -> Response:
@@ -49,6 +47,8 @@ async def begin(request: Request, entry: Entry, body: dict[str, Any], shelf: She
     Nothing of an engine is needed but that one serves the model: it may be away for a while.
     """
     parts, state, principal = parts_of(request), request.app.state, entry.principal
+    if body.get("stream"):
+        cast(Followers[Seen | None], state.followers).check(principal.project_id)
     context = await shelf.context(body)
     items = (*context.earlier, *context.own)
     chat = chat_body(body, messages_of(items, body.get("instructions")))
@@ -135,16 +135,19 @@ def followed(
     first: int,
     headers: dict[str, str] | None = None,
 ) -> StreamingResponse:
-    """The events of a response from a number on, as they happen, until its end."""
+    """The events of a response from a number on, as they happen, until its end.
+
+    The caller has asked `Followers.check`.
+    """
     parts = parts_of(request)
-    database = cast(Database, request.app.state.database)
-    follow = partial(_follow, database, parts.clock, parts.keys, principal, response_id)
+    followers = cast(Followers[Seen | None], request.app.state.followers)
+    follow = partial(_follow, followers, parts.clock, parts.keys, principal, response_id)
     events = follow(first=first, keep_alive_s=parts.settings.keep_alive_s)
     return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
 
 async def _follow(
-    database: Database,
+    followers: Followers[Seen | None],
     clock: Clock,
     keys: KeyRing,
     principal: Principal,
@@ -159,18 +162,26 @@ async def _follow(
         nonlocal key_ended
         key_ended = True
 
-    said_at_s = clock.monotonic()
-    with keys.watched(principal, end):
+    read = partial(look, project_id=principal.project_id, response_id=response_id)
+    said_at_s, known = clock.monotonic(), -1
+    with (
+        keys.watched(principal, end),
+        followers.following(principal.project_id, response_id, read) as followed,
+    ):
         while not key_ended:
-            async with database.unit_of_work() as session:
-                seen = await look(session, principal.project_id, response_id)
-            if seen is None:
-                return  # deleted
-            events = [
-                event
-                for event in retold(orjson.loads(seen.body))
-                if event["sequence_number"] >= first
-            ]
+            events: list[dict[str, Any]] = []
+            is_over = False
+            if followed.version != known:
+                known = followed.version
+                seen = await followed.seen()
+                if seen is None:
+                    return  # deleted
+                is_over = seen.is_over
+                events = [
+                    event
+                    for event in retold(orjson.loads(seen.body))
+                    if event["sequence_number"] >= first
+                ]
             if events:
                 first = events[-1]["sequence_number"] + 1
                 said_at_s = clock.monotonic()
@@ -178,6 +189,6 @@ async def _follow(
             elif clock.monotonic() >= said_at_s + keep_alive_s:
                 said_at_s = clock.monotonic()
                 yield b": keep-alive\n\n"
-            if seen.is_over:
+            if is_over:
                 return
             await clock.sleep(LOOK_S)

@@ -39,7 +39,9 @@ async def check_batch(
         sizes = largest_sizes(await validation.model_sizes(session))
         sizes |= sizes_of_aliases(aliases, sizes)
     dry_runs = cast(DryRuns, request.app.state.dry_runs)
-    found = await dry_runs.check(file_store, file.storage_key, body.endpoint, served_models, sizes)
+    found = await dry_runs.check(
+        principal.project_id, file_store, file.storage_key, body.endpoint, served_models, sizes
+    )
     faults = [BatchFault(**fault) for fault in found["faults"]]
     return BatchCheck(
         input_file_id=file.id,

@@ -41,6 +41,7 @@ async def get_response(
         raise _not_found(response_id)
     if not stream:
         return Response(seen.body, media_type=JSON)
+    request.app.state.followers.check(principal.project_id)
     first = 0 if starting_after is None else starting_after + 1
     return background.followed(request, principal, response_id, first=first)
 

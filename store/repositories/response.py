@@ -113,6 +113,26 @@ async def has_begun(session: AsyncSession, project_id: str, response_id: str) ->
     return status != "pending"
 
 
+async def states(session: AsyncSession, response_ids: Collection[str]) -> dict[str, str]:
+    """The status of the row of each background response, or `over` once its batch has ended.
+
+    Of one that was deleted there is none. For who follows many, whoever's they are.
+    """
+    found = await session.execute(
+        text(
+            """
+            SELECT s.id, CASE WHEN b.status = ANY(:live) THEN r.status ELSE 'over' END AS state
+            FROM responses s
+            LEFT JOIN batches b ON b.response_id = s.id
+            LEFT JOIN batch_rows r ON r.batch_id = b.id
+            WHERE s.id = ANY(:ids)
+            """
+        ),
+        {"ids": list(response_ids), "live": list(LIVE_STATUSES)},
+    )
+    return {one.id: one.state for one in found}
+
+
 async def num_live(session: AsyncSession, project_id: str) -> int:
     """How many background responses of a project have not ended."""
     query = select(func.count()).where(

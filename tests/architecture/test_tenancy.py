@@ -59,6 +59,7 @@ SERVES_ALL: dict[str, str] = {
     "idempotency.collect": "sweep",
     "conversation.collect": "sweep",
     "response.collect": "sweep",
+    "response.states": "followers, by ids that were found under their projects",
     "turn.project_of_long": "stage",
     "parted_upload.add": "the upload names its project",
     "parted_upload.forget_past": "sweep",

@@ -10,6 +10,7 @@ import orjson
 import pytest
 from openai import AsyncOpenAI
 
+from batch.intake.dry_run import MAX_RUNNING, MAX_WAITING
 from batch.intake.validate import validate
 from store.session import Database
 from tests.fixtures.live_gateway import Api
@@ -74,17 +75,22 @@ async def test_what_cannot_be_checked(api: Api) -> None:
             await check(client, file_id)
 
 
-async def test_checks_wait_for_each_other_and_too_many_are_refused(api: Api) -> None:
-    async with api.client() as client:
-        file_id = await upload(client, line("a"))
-        found = await asyncio.gather(
-            *(check(client, file_id) for _ in range(12)), return_exceptions=True
+async def test_checks_of_a_project_wait_for_each_other_and_too_many_are_refused(api: Api) -> None:
+    num = MAX_RUNNING + MAX_WAITING + 3
+    async with api.client() as client, api.client(api.other_key) as other:
+        file_id, others = await upload(client, line("a")), await upload(other, line("a"))
+        *found, beside = await asyncio.gather(
+            *(check(client, file_id) for _ in range(num)),
+            check(other, others),
+            return_exceptions=True,
         )
+    assert isinstance(beside, dict), "however many of one project wait, another's is let in"
     answered = [one for one in found if isinstance(one, dict)]
-    refused = [one for one in found if isinstance(one, openai.InternalServerError)]
-    assert len(answered) + len(refused) == 12
+    refused = [one for one in found if isinstance(one, openai.RateLimitError)]
+    assert len(answered) + len(refused) == num
     assert all(one["valid"] for one in answered)
-    assert len(answered) >= 8
-    assert [orjson.loads(one.response.content)["error"]["code"] for one in refused] == [
-        "server_is_overloaded"
-    ] * len(refused)
+    assert len(answered) >= MAX_WAITING
+    for one in refused:
+        error = orjson.loads(one.response.content)["error"]
+        assert error["code"] == "rate_limit_exceeded"
+        assert f"{MAX_WAITING} files" in error["message"]
