@@ -42,7 +42,7 @@ async def extensions(
     if not batches:
         return []
     readings = await progress.read_batches(session, [batch.id for batch in batches])
-    service = await progress.read_service(session)
+    service = await progress.recent_service(session)
     now = await files.now(session)
     models_up = {model.id for model in engines.models() if model.up}
     said = [

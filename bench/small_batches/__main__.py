@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import shutil
 import signal
 import statistics
@@ -106,7 +107,7 @@ class _Probes:
         return {
             "num_other_lines": len(ordered),
             "other_line_p50_s": round(statistics.median(ordered), 2),
-            "other_line_p99_s": round(ordered[int(0.99 * (len(ordered) - 1))], 2),
+            "other_line_p99_s": round(ordered[math.ceil(0.99 * (len(ordered) - 1))], 2),
             "other_line_max_s": round(ordered[-1], 2),
         }
 

@@ -209,7 +209,7 @@ async def new_batch_page(
     served = [model.id for model in resources.engine_pool.models() if model.up]
     project_id = admin.key.project_id
     async with resources.database.snapshot() as work:
-        reading = await progress.read_service(work)
+        reading = await progress.recent_service(work)
         limit = await quota.project_limit(work, project_id)
         enqueued = {one: await quota.enqueued_tokens(work, project_id, one) for one in served}
         receivers = await webhook_endpoint.page(work, project_id, after=None, limit=MAX_ENDPOINTS)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from weakref import WeakKeyDictionary
 
 from sqlalchemy import select, text
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -24,6 +26,10 @@ SAMPLE_ROWS = 128
 
 WRITE_LAG_S = 1.0
 """How long a result may be on its way: silence counts against the pace from then on."""
+
+AGE = 20.0
+"""So many times as old as it took to make may a reading of the service be: however many batches
+are live, a process spends a twentieth of one connection on it."""
 
 HISTORY_BATCHES = 5
 HISTORY_MIN_ROWS = 32
@@ -180,6 +186,41 @@ async def read_service(session: AsyncSession) -> ServiceReading:
         {"num_past": HISTORY_BATCHES, **_PACE_VALUES},
     )
     return ServiceReading(**found.mappings().one())
+
+
+@dataclass
+class _Kept:
+    """The last reading of a process, and until when it is not made anew."""
+
+    reading: ServiceReading
+    until_s: float
+    renewing: bool = False
+
+
+_KEPT: WeakKeyDictionary[object, _Kept] = WeakKeyDictionary()
+
+
+async def recent_service(session: AsyncSession) -> ServiceReading:
+    """The reading of the service, or the last one of this process where that is recent.
+
+    It is a sum over all live batches: for answers that are made often. It is made anew after
+    `AGE` times as long as it took, by one caller at a time.
+    """
+    database = session.get_bind()
+    kept = _KEPT.get(database)
+    began_s = time.monotonic()
+    if kept is not None and (kept.renewing or began_s < kept.until_s):
+        return kept.reading
+    if kept is not None:
+        kept.renewing = True
+    try:
+        reading = await read_service(session)
+        now_s = time.monotonic()
+        _KEPT[database] = _Kept(reading, now_s + AGE * (now_s - began_s))
+    finally:
+        if kept is not None:
+            kept.renewing = False
+    return reading
 
 
 async def retry_of(session: AsyncSession, batch_id: str) -> Batch | None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from sqlalchemy import text
+import pytest
+from sqlalchemy import event, text
 
 from batch.steer import pause, resume
 from store.models import DEFAULT_PROJECT_ID
+from store.repositories import progress
 from store.repositories import result as results
 from store.repositories import row as rows
 from store.repositories.progress import (
@@ -13,6 +15,7 @@ from store.repositories.progress import (
     ServiceReading,
     read_batches,
     read_service,
+    recent_service,
 )
 from store.repositories.result import NewResult
 from store.session import Database
@@ -144,3 +147,24 @@ async def test_a_pause_is_no_part_of_the_pace(database: Database) -> None:
     assert (reading.num_paced, reading.paced_tokens) == (20, 20 * 30)
     assert reading.paced_s is not None
     assert 0 < reading.paced_s < PATIENCE_S
+
+
+@pytest.mark.parametrize(("age", "most"), [(1e9, 1), (-1.0, 20)])
+async def test_many_answers_share_one_sum_over_all_live_batches(
+    database: Database, age: float, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "AGE", age)
+    seen: list[str] = []
+
+    def note(_: object, __: object, statement: str, *___: object) -> None:
+        seen.append(statement)
+
+    engine = database.engine.sync_engine
+    event.listen(engine, "before_cursor_execute", note)
+    try:
+        for _ in range(20):
+            async with database.unit_of_work() as session:
+                assert await recent_service(session) == ServiceReading(0.0, None, None, 0)
+    finally:
+        event.remove(engine, "before_cursor_execute", note)
+    assert sum("backlog_bytes" in one for one in seen) == most
