@@ -5,9 +5,9 @@ that does not answer. What it does not expect ends the turn, and nothing else:
 
     raised ──► logged with its stack ──► counted ──► a pause that doubles ──► the next turn
 
-A loop that failed `DOWN_AFTER` times in a row is down until a turn succeeds. /readyz is then 503
-and names it, since a gateway that does not bill, or lets revoked keys go on, must not serve.
-/statusz and `coserve status` name it too.
+A loop that failed `DOWN_AFTER` times in a row is down until a turn succeeds, and so is one whose
+turn has not ended for `STUCK_S`. /readyz is then 503 and names it, since a gateway that does not
+bill, or lets revoked keys go on, must not serve. /statusz and `coserve status` name it too.
 
 | loop | how it is kept | when it stays down |
 | --- | --- | --- |
@@ -28,7 +28,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -38,6 +40,7 @@ from typing import Final, Self
 DOWN_AFTER: Final = 3
 FIRST_PAUSE_S: Final = 0.5
 MAX_PAUSE_S: Final = 30.0
+STUCK_S: Final = 120.0
 
 Turn = Callable[[], Awaitable[object]]
 
@@ -54,6 +57,8 @@ class _Loop:
     due: asyncio.Event
     vital: bool = True
     num_failures: int = 0
+    begun_s: float = math.inf
+    """When the turn that is under way began."""
 
 
 class Loops:
@@ -62,6 +67,7 @@ class Loops:
     Args:
         count: Adds to the failures of a loop, by its name; nothing when it begins.
         first_pause_s: After a first failure.
+        stuck_s: How long a turn may take.
 
     Attributes:
         stopping: Set when the block ends.
@@ -72,9 +78,11 @@ class Loops:
         count: Callable[[str, int], object] = lambda name, num: None,
         *,
         first_pause_s: float = FIRST_PAUSE_S,
+        stuck_s: float = STUCK_S,
     ) -> None:
         self._count = count
         self._first_pause_s = first_pause_s
+        self._stuck_s = stuck_s
         self._group = asyncio.TaskGroup()
         self._loops: list[_Loop] = []
         self._endless: set[asyncio.Task[None]] = set()
@@ -83,8 +91,13 @@ class Loops:
     @property
     def down(self) -> list[str]:
         """The names of loops that stay down."""
+        stuck_since_s = time.monotonic() - self._stuck_s
         return sorted(
-            {one.name for one in self._loops if one.vital and one.num_failures >= DOWN_AFTER}
+            {
+                one.name
+                for one in self._loops
+                if one.vital and (one.num_failures >= DOWN_AFTER or one.begun_s < stuck_since_s)
+            }
         )
 
     def forever(
@@ -168,6 +181,7 @@ class Loops:
         return longest_s * random.uniform(0.5, 1.0)
 
     async def _succeeds(self, loop: _Loop) -> bool:
+        loop.begun_s = time.monotonic()
         try:
             await loop.turn()
         except (Exception, asyncio.CancelledError) as error:
@@ -181,6 +195,8 @@ class Loops:
                 "the loop %s failed, %d times in a row; it goes on", loop.name, loop.num_failures
             )
             return False
+        finally:
+            loop.begun_s = math.inf
         if loop.num_failures >= DOWN_AFTER:
             logger.warning("the loop %s works again", loop.name)
         loop.num_failures = 0

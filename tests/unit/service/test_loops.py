@@ -164,3 +164,19 @@ async def test_pauses_grow_to_a_bound() -> None:
     assert all(one <= MAX_PAUSE_S for one in pauses)
     assert pauses[0] < pauses[3] < pauses[8]
     assert len(set(pauses[20:])) > 1, "not all at once"
+
+
+async def test_a_turn_that_does_not_end_is_down_until_it_does() -> None:
+    may_end, others = asyncio.Event(), Turns()
+    async with Loops(stuck_s=0.05) as all_:
+        all_.forever("stuck", may_end.wait, every_s=60)
+        all_.forever("watcher", asyncio.Event().wait, vital=False)
+        all_.forever("others", others.turn, every_s=0.001)
+        all_.until("not due", others.turn, every_s=None, due=asyncio.Event())
+        assert all_.down == []
+        async with asyncio.timeout(LIMIT_S):
+            while all_.down != ["stuck"]:
+                await asyncio.sleep(0.005)
+            may_end.set()
+            while all_.down:
+                await asyncio.sleep(0.005)
