@@ -111,12 +111,12 @@ def _schema(name: str, value: Any) -> Any:
 
 
 def _as_regex(body: Body, name: str, value: Any) -> None:
-    rules.string(MAX_PATTERN_CHARS)(name, value)
+    rules.pattern(MAX_PATTERN_CHARS)(name, value)
     _say(body, "regex", name, value)
 
 
 def _as_ebnf(body: Body, name: str, value: Any) -> None:
-    rules.string(MAX_GRAMMAR_CHARS)(name, value)
+    rules.pattern(MAX_GRAMMAR_CHARS)(name, value)
     _say(body, "ebnf", name, value)
 
 

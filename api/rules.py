@@ -7,7 +7,7 @@ never reaches a rule. Messages describe the rule and never repeat the value.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from api.errors import InvalidRequest
 
@@ -191,6 +191,31 @@ MAX_SCHEMA_NODES = 2_000
 MAX_SCHEMA_DEPTH = 32
 
 
+NUL: Final = "\0"
+"""A compiler of grammars cuts a pattern there, and ends its engine where nothing is left of it."""
+
+
+def pattern(max_chars: int) -> Rule:
+    """A regular expression or a grammar, as text."""
+
+    def rule(name: str, value: Any) -> None:
+        string(max_chars)(name, value)
+        if NUL in value:
+            raise wrong(name, _NO_NUL)
+
+    return rule
+
+
+_NO_NUL: Final = "must not have the character U+0000: write it as an escape"
+
+
+def _check_patterns(name: str, schema: Mapping[str, Any]) -> None:
+    named = schema.get("patternProperties")
+    patterns = [schema.get("pattern"), *(named if type(named) is dict else ())]
+    if any(type(one) is str and NUL in one for one in patterns):
+        raise wrong(name, f"its patterns {_NO_NUL}")
+
+
 def bounded(name: str, value: Any) -> None:
     """A JSON value that is neither deep nor large: a grammar is built from it in the engine."""
     level: list[Any] = [value]
@@ -205,6 +230,7 @@ def bounded(name: str, value: Any) -> None:
         below: list[Any] = []
         for node in level:
             if type(node) is dict:
+                _check_patterns(name, node)
                 below.extend(node.values())
             elif type(node) is list:
                 below.extend(node)

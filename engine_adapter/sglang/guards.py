@@ -31,6 +31,8 @@ MAX_PATTERN_CHARS = 1_024
 MAX_GRAMMAR_CHARS = 16_384
 MAX_PATTERN_REPEATS = 1_000
 
+# xgrammar reads a pattern up to there, and ends the process where that is nothing.
+_NUL = "a pattern has the character U+0000"
 _BOUNDED = re.compile(r"\{(\d+)(?:,(\d*))?\}")
 
 
@@ -56,6 +58,8 @@ def pattern_refusal(pattern: str) -> str | None:
 
     The bounds of all its repetitions are multiplied, as if each were inside the one before.
     """
+    if "\0" in pattern:
+        return _NUL
     if len(pattern) > MAX_PATTERN_CHARS:
         return f"a pattern has more than {MAX_PATTERN_CHARS} characters"
     return _repeats_refusal(pattern)
@@ -63,6 +67,8 @@ def pattern_refusal(pattern: str) -> str | None:
 
 def grammar_refusal(text: str) -> str | None:
     """Why a grammar in EBNF is too large, or None; its repetitions are counted as a pattern's."""
+    if "\0" in text:
+        return _NUL
     if len(text) > MAX_GRAMMAR_CHARS:
         return f"the grammar has more than {MAX_GRAMMAR_CHARS} characters"
     return _repeats_refusal(text)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from api.chat_request import _FIELDS, check_chat
 from api.errors import InvalidRequest
+from api.mapped_fields import mapped
 
 GOOD: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
@@ -165,3 +166,53 @@ def test_any_body_is_accepted_or_refused_and_nothing_else(body: dict[str, Any]) 
     # Any other exception would be a defect, and a 500 for the caller.
     with suppress(InvalidRequest):
         check_chat(body)
+
+
+SCHEMAS: list[dict[str, Any]] = [
+    {"pattern": "\0"},
+    {"patternProperties": {"a\0": {}}},
+    {"propertyNames": {"pattern": "\0"}},
+    {"anyOf": [{"items": {"pattern": "\0a"}}]},
+]
+BY_SCHEMA: list[tuple[dict[str, Any], str]] = [
+    (make(schema), param)
+    for schema in SCHEMAS
+    for make, param in (
+        (
+            lambda one: {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"name": "a", "schema": one},
+                }
+            },
+            "response_format.json_schema.schema",
+        ),
+        (
+            lambda one: {
+                "tools": [{"type": "function", "function": {"name": "f", "parameters": one}}]
+            },
+            "tools[0].function.parameters",
+        ),
+        (lambda one: {"guided_json": one}, "guided_json"),
+    )
+]
+
+
+@pytest.mark.parametrize(
+    ("more", "param"),
+    [
+        ({"regex": "\0"}, "regex"),
+        ({"regex": "a\0b"}, "regex"),
+        ({"ebnf": 'root ::= "\0"'}, "ebnf"),
+        ({"guided_regex": "\0"}, "guided_regex"),
+        *BY_SCHEMA,
+    ],
+)
+def test_a_pattern_that_would_end_its_engine(more: dict[str, Any], param: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        check_chat(mapped("/v1/chat/completions", {**GOOD, **more}))
+    assert (refused.value.param, refused.value.code) == (param, "invalid_value")
+    plain = {"type": "object", "properties": {"pattern": {"enum": ["\0"]}}}
+    check_chat(
+        {**GOOD, "tools": [{"type": "function", "function": {"name": "f", "parameters": plain}}]}
+    )

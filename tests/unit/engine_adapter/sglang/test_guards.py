@@ -58,6 +58,10 @@ def test_what_is_let_through(schema: dict[str, Any]) -> None:
         ({"maxLength": 1e300}, "add up to more than 20000"),
         ({"items": [{"pattern": "(a{1,40}){1,40}"}]}, "multiply to more than 1000"),
         ({"patternProperties": {"a{2000}": {}}}, "multiply to more than 1000"),
+        ({"patternProperties": {"\0": {}}}, "U+0000"),
+        ({"propertyNames": {"pattern": "\0"}}, "U+0000"),
+        ({"format": {"type": "regex", "pattern": "a\0"}}, "U+0000"),
+        ({"type": "grammar", "grammar": "\0"}, "U+0000"),
         ({"title": "x" * guards.MAX_SCHEMA_CHARS}, "65536 characters"),
     ],
 )
