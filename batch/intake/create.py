@@ -42,10 +42,11 @@ async def create(
         TooManyBatches: The project has as many as it may.
     """
     _check(request)
-    await check_batch(session, project_id)
     file = await find_input(session, project_id, request.input_file_id)
     if request.coserve is not None:
         await _check_receivers(session, project_id, request.coserve.webhook_endpoints or ())
+    # Last: from here on until the commit the project's creations are one after the other.
+    await check_batch(session, project_id)
     expires_after = request.output_expires_after
     batch = await batches.add(
         session,

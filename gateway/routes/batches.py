@@ -57,10 +57,11 @@ async def create_batch(
                 project_id=batch.project_id,
                 detail={"data": {"input_file_id": batch.input_file_id}},
             )
-        answer = await shape(session, engines, batch)
     if is_new:
         await queue.wake(STAGES)
-    return answer
+    # After the commit: the project's next creation does not wait for what this one is told.
+    async with database.snapshot() as session:
+        return await shape(session, engines, batch)
 
 
 @router.get("/batches", response_model=BatchList)

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import orjson
 import pytest
-from sqlalchemy import text
+from sqlalchemy import event, text
 
 from batch.intake import project_limits
 from store.session import Database
@@ -159,3 +159,29 @@ async def test_a_project_without_limits_of_its_own_has_those_of_all(
         refused = await new_batch(http, file_id)
         assert code_of(refused) == (429, "batch_limit_exceeded")
         assert "within an hour; the limit is 3" in refused.json()["error"]["message"]
+
+
+async def test_creations_of_a_project_wait_for_each_other_as_briefly_as_they_can(api: Api) -> None:
+    """Counted in what is asked between the lock and the commit: nothing that only readers need."""
+    seen: list[str] = []
+
+    def on_statement(_: object, __: object, statement: str, *___: object) -> None:
+        seen.append(statement)
+
+    def on_commit(_: object) -> None:
+        seen.append("COMMIT")
+
+    engine = api.app.state.database.engine.sync_engine
+    async with caller(api, api.key) as http:
+        file_id = (await upload(http)).json()["id"]
+        event.listen(engine, "before_cursor_execute", on_statement)
+        event.listen(engine, "commit", on_commit)
+        try:
+            assert (await new_batch(http, file_id)).status_code == 200
+        finally:
+            event.remove(engine, "before_cursor_execute", on_statement)
+            event.remove(engine, "commit", on_commit)
+    locked = next(place for place, one in enumerate(seen) if "pg_advisory_xact_lock" in one)
+    held = seen[locked + 1 : seen.index("COMMIT", locked)]
+    assert any("INSERT INTO batches" in one for one in held)
+    assert not any("FROM files" in one or "dispatchers" in one for one in held), held
