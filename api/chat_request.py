@@ -7,6 +7,7 @@ from typing import Any
 
 from api import images, rules
 from api.legacy_functions import check_functions
+from api.objects import only
 from api.rules import Rule
 from api.shared_rules import SHARED, check_shared
 from api.tool_calls import choice_of
@@ -45,8 +46,12 @@ def _message(name: str, value: Any) -> None:
     rules.obj(name, value)
     role = value.get("role")
     rules.one_of(*ROLES)(f"{name}.role", role)
+    only(name, value, role)
     if value.get("name") is not None:
         rules.string(256)(f"{name}.name", value["name"])
+    for text in ("refusal", "reasoning_content"):
+        if value.get(text) is not None:
+            rules.string()(f"{name}.{text}", value[text])
     if value.get("tool_calls") is not None:
         rules.array_of(_tool_call, max_items=MAX_TOOLS)(f"{name}.tool_calls", value["tool_calls"])
     if value.get("tool_call_id") is not None:
@@ -65,6 +70,7 @@ def _message(name: str, value: Any) -> None:
 def _user_part(name: str, value: Any) -> None:
     """Text or an image; whether the model reads images is asked of its engine."""
     if type(value) is dict and value.get("type") == images.IMAGE_PART:
+        only(name, value, "image part")
         images.check_image(f"{name}.{images.IMAGE_PART}", value.get(images.IMAGE_PART))
     else:
         _part(name, value)
@@ -78,19 +84,33 @@ def _part(name: str, value: Any) -> None:
         raise rules.wrong_type(f"{name}.type", "a string")
     if kind not in _TEXT_PARTS:
         raise rules.wrong(f"{name}.type", "this model reads text parts only", "unsupported_content")
+    only(name, value, f"{kind} part")
     rules.string()(f"{name}.{kind}", value.get(kind))
 
 
-def _function(name: str, value: Any) -> None:
+def _function(name: str, value: Any, kind: str = "chosen function") -> None:
     rules.obj(name, value)
     function = value.get("function")
     rules.obj(f"{name}.function", function)
+    only(f"{name}.function", function, kind)
     rules.string(64)(f"{name}.function.name", function.get("name"))
 
 
+def _called(name: str, value: Any) -> None:
+    rules.obj(name, value)
+    only(name, value, "called function")
+    rules.string(64)(f"{name}.name", value.get("name"))
+    rules.string()(f"{name}.arguments", value.get("arguments"))
+
+
 def _tool_call(name: str, value: Any) -> None:
-    _function(name, value)
-    rules.string()(f"{name}.function.arguments", value["function"].get("arguments"))
+    rules.obj(name, value)
+    only(name, value, "tool call")
+    if value.get("type") is not None:
+        rules.one_of("function")(f"{name}.type", value["type"])
+    if value.get("id") is not None:
+        rules.string(256)(f"{name}.id", value["id"])
+    _called(f"{name}.function", value.get("function"))
 
 
 def _tool(name: str, value: Any) -> None:
@@ -99,8 +119,14 @@ def _tool(name: str, value: Any) -> None:
         what = "custom tools are not served: give a function with one string parameter"
         raise rules.wrong(f"{name}.type", what, "unsupported_parameter")
     rules.one_of("function")(f"{name}.type", value.get("type"))
-    _function(name, value)
-    parameters = value["function"].get("parameters")
+    only(name, value, "tool of chat")
+    _function(name, value, "function of chat")
+    function = value["function"]
+    if function.get("description") is not None:
+        rules.string()(f"{name}.function.description", function["description"])
+    if function.get("strict") is not None:
+        rules.boolean(f"{name}.function.strict", function["strict"])
+    parameters = function.get("parameters")
     if parameters is not None:
         rules.obj(f"{name}.function.parameters", parameters)
         rules.bounded(f"{name}.function.parameters", parameters)
@@ -110,8 +136,10 @@ def _tool_choice(name: str, value: Any) -> None:
     if type(value) is dict:
         rules.one_of("function", "allowed_tools")(f"{name}.type", value.get("type"))
         if value["type"] == "function":
+            only(name, value, "tool choice")
             _function(name, value)
         else:
+            only(name, value, "allowed choice")
             _allowed_tools(f"{name}.allowed_tools", value.get("allowed_tools"))
     elif value not in ("none", "auto", "required"):
         raise rules.wrong(name, "must be none, auto, required or one function")
@@ -119,8 +147,16 @@ def _tool_choice(name: str, value: Any) -> None:
 
 def _allowed_tools(name: str, value: Any) -> None:
     rules.obj(name, value)
+    only(name, value, "allowed tools")
     rules.one_of("auto", "required")(f"{name}.mode", value.get("mode"))
-    rules.array_of(_function, min_items=1, max_items=MAX_TOOLS)(f"{name}.tools", value.get("tools"))
+    rules.array_of(_allowed, min_items=1, max_items=MAX_TOOLS)(f"{name}.tools", value.get("tools"))
+
+
+def _allowed(name: str, value: Any) -> None:
+    """One function: named, or given whole once more."""
+    rules.obj(name, value)
+    only(name, value, "tool choice")
+    _function(name, value, "function of chat")
 
 
 _TEMPLATE_KWARGS = frozenset({"enable_thinking", "thinking"})

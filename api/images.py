@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from api import image_files, rules
 from api.errors import InvalidRequest
+from api.objects import only
 
 IMAGE_PART: Final = "image_url"
 MAX_IMAGES: Final = 16
@@ -39,6 +40,7 @@ def check_image(name: str, value: Any) -> None:
         InvalidRequest: It is none, too large, or somewhere else.
     """
     rules.obj(name, value)
+    only(name, value, "image")
     check_url(f"{name}.url", value.get("url"))
     if value.get("detail") is not None:
         rules.one_of("auto", "low", "high")(f"{name}.detail", value["detail"])

@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from api import rules
+from api.objects import only
 
 Body = dict[str, Any]
 
@@ -109,6 +110,7 @@ def _call(at: str, message: Body, call: Any, call_id: str) -> Body:
     if message.get("tool_calls") not in _UNSET:
         raise rules.wrong(name, "cannot be combined with 'tool_calls'")
     rules.obj(name, call)
+    only(name, call, "called function")
     rules.string(64)(f"{name}.name", call.get("name"))
     rules.string()(f"{name}.arguments", call.get("arguments"))
     function = {"name": call["name"], "arguments": call["arguments"]}

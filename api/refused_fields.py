@@ -164,14 +164,18 @@ def refuse_fields(
 
 
 def unknown_field(
-    name: str, served: Collection[str], names: Mapping[str, str] = {}
+    name: str, served: Collection[str], names: Mapping[str, str] = {}, *, at: str = ""
 ) -> InvalidRequest:
-    """The error for a name that nobody knows, with the nearest one that is served."""
+    """The error for a name that nobody knows, with the nearest one that is served.
+
+    `at` is the path of the object that has it; empty for the body.
+    """
     name = name[:_MAX_NAME_CHARS]
     near = [names[name]] if name in names else get_close_matches(name, served, 1)
     hint = f" Did you mean '{near[0]}'?" if near else ""
+    path = f"{at}.{name}" if at else name
     return InvalidRequest(
-        f"Unrecognized request argument supplied: {name}.{hint}",
-        param=name,
+        f"Unrecognized request argument supplied: {path}.{hint}",
+        param=path,
         code="unknown_parameter",
     )

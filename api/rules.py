@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from api.errors import InvalidRequest
+from api.objects import only
 
 Rule = Callable[[str, Any], None]
 
@@ -180,8 +181,9 @@ def metadata(name: str, value: Any) -> None:
 
 
 def stream_options(name: str, value: Any) -> None:
-    """Booleans; unknown options are ignored (row S-11)."""
+    """Booleans (row S-11)."""
     obj(name, value)
+    only(name, value, "stream options")
     for option in ("include_usage", "include_obfuscation"):
         if value.get(option) is not None:
             boolean(f"{name}.{option}", value[option])
@@ -245,14 +247,26 @@ def response_format(name: str, value: Any) -> None:
         for inner in ("schema", "json_schema"):
             if value.get(inner) is not None:
                 raise wrong(f"{name}.{inner}", "only allowed when the type is 'json_schema'")
+        only(name, value, "format")
         return
     if value.get("schema") is not None:
         raise wrong(f"{name}.schema", "must be inside 'json_schema'")
-    inner = f"{name}.json_schema"
-    obj(inner, value.get("json_schema"))
-    string(64)(f"{inner}.name", value["json_schema"].get("name"))
-    obj(f"{inner}.schema", value["json_schema"].get("schema"))
-    bounded(f"{inner}.schema", value["json_schema"]["schema"])
+    only(name, value, "schema format")
+    inner, chosen = f"{name}.json_schema", value.get("json_schema")
+    obj(inner, chosen)
+    only(inner, chosen, "named schema")
+    named_schema(inner, chosen)
+
+
+def named_schema(name: str, value: Mapping[str, Any]) -> None:
+    """The schema of an answer, its name, and what is said of it."""
+    string(64)(f"{name}.name", value.get("name"))
+    if value.get("description") is not None:
+        string()(f"{name}.description", value["description"])
+    if value.get("strict") is not None:
+        boolean(f"{name}.strict", value["strict"])
+    obj(f"{name}.schema", value.get("schema"))
+    bounded(f"{name}.schema", value["schema"])
 
 
 def check_fields(body: Mapping[str, Any], rules: Mapping[str, Rule]) -> None:

@@ -33,6 +33,8 @@ To call a function, answer with its name and its arguments as JSON:
 {{"name": "NAME", "arguments": {{"ARGUMENT": "VALUE"}}}}
 {CALL_END_TAG}
 Results come back between <tool_response> tags. Where no function helps, answer"""
+_ABOUT_TOOLS: Final = ("tools", "tool_choice", "parallel_tool_calls")
+_TOLD: Final = ("name", "description", "parameters", "strict")
 
 
 def may_call(body: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -61,6 +63,8 @@ def with_tools(body: dict[str, Any], *, parses: bool) -> dict[str, Any]:
     parses = parses and not (offer is not None and offer.formed)
     if not parses and any(map(tells_of_calls, body["messages"])):
         body = {**body, "messages": _in_words(body["messages"])}
+    if body.get("tools"):
+        body = {**body, "tools": [_plain(tool) for tool in body["tools"]]}
     tools = may_call(body)
     if offer is None or not tools:
         return body
@@ -76,7 +80,7 @@ def with_tools(body: dict[str, Any], *, parses: bool) -> dict[str, Any]:
     body["messages"] = _told(body["messages"], tools, "with JSON" if as_json else "in words")
     if offer.forced is not None:
         return body
-    for name in ("tools", "tool_choice", "parallel_tool_calls"):
+    for name in _ABOUT_TOOLS:
         body.pop(name, None)
     return {**body, "response_format": _call_grammar(tools, form, single=offer.single)}
 
@@ -89,6 +93,13 @@ def _form_of(body: Mapping[str, Any]) -> dict[str, Any]:
         return {"type": "grammar", "grammar": body["ebnf"]}
     schema = body["response_format"].get("json_schema", {}).get("schema", {"type": "object"})
     return {"type": "json_schema", "json_schema": schema}
+
+
+def _plain(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """A tool with what engines read of it; null is unset."""
+    function = tool["function"]
+    said = {name: function[name] for name in _TOLD if function.get(name) is not None}
+    return {"type": "function", "function": said}
 
 
 def _call_grammar(

@@ -18,6 +18,7 @@ from typing import Any, Final
 from api import images, rules
 from api.errors import InvalidRequest
 from api.json_output import dump
+from api.objects import only
 from api.responses.tools import SKIPPED_ITEMS, flat_name
 
 Item = dict[str, Any]
@@ -70,6 +71,7 @@ def check_item(name: str, value: Any) -> None:
 
 def _check_message(name: str, value: Mapping[str, Any]) -> None:
     rules.one_of(*_ROLES)(f"{name}.role", value.get("role"))
+    only(name, value, "message item")
     content = value.get("content")
     if type(content) is str:
         return
@@ -84,6 +86,7 @@ def _check_user_part(name: str, value: Any) -> None:
     if type(value) is not dict or value.get("type") != INPUT_IMAGE:
         _check_part(name, value)
         return
+    only(name, value, INPUT_IMAGE)
     if value.get("file_id") is not None:
         what = "images of stored files are not read: give a data URL as 'image_url'"
         raise rules.wrong(f"{name}.file_id", what, "unsupported_content")
@@ -101,10 +104,12 @@ def _check_part(name: str, value: Any) -> None:
     if kind not in _TEXT_KEYS:
         raise rules.wrong(f"{name}.type", "this model reads text parts only", "unsupported_content")
     key = _TEXT_KEYS[kind]
+    only(name, value, "refusal part" if key == "refusal" else "output part")
     rules.string()(f"{name}.{key}", value.get(key))
 
 
 def _check_call(name: str, value: Mapping[str, Any]) -> None:
+    only(name, value, "function_call")
     for key, most in (("call_id", 256), ("name", 64), ("arguments", None)):
         rules.string(most)(f"{name}.{key}", value.get(key))
     if value.get("namespace") is not None:
@@ -112,15 +117,18 @@ def _check_call(name: str, value: Mapping[str, Any]) -> None:
 
 
 def _check_call_output(name: str, value: Mapping[str, Any]) -> None:
+    only(name, value, "function_call_output")
     rules.string(256)(f"{name}.call_id", value.get("call_id"))
     if type(value.get("output")) is not str:
         rules.array_of(_check_part)(f"{name}.output", value.get("output"))
 
 
 def _check_reasoning(name: str, value: Mapping[str, Any]) -> None:
+    only(name, value, "reasoning")
     for key, kind in (("content", "reasoning_text"), ("summary", "summary_text")):
         for i, part in enumerate(_array(f"{name}.{key}", value.get(key))):
             rules.obj(f"{name}.{key}[{i}]", part)
+            only(f"{name}.{key}[{i}]", part, "reasoning part")
             rules.one_of(kind)(f"{name}.{key}[{i}].type", part.get("type"))
             rules.string()(f"{name}.{key}[{i}].text", part.get("text"))
 
@@ -134,6 +142,7 @@ def _array(name: str, value: Any) -> list[Any]:
 
 
 def _check_reference(name: str, value: Mapping[str, Any]) -> None:
+    only(name, value, ITEM_REFERENCE)
     rules.string(256)(f"{name}.id", value.get("id"))
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from api import rules
 from api.chat_request import MAX_TOOLS, template_kwargs
 from api.errors import ApiError, InvalidRequest
+from api.objects import only
 from api.refused_fields import refuse_fields
 from api.responses.items import Item, check_input
 from api.responses.tools import NAMESPACE, SKIPPED_TOOLS, flat_name, functions
@@ -193,6 +194,7 @@ def _check_tool_choice(body: Mapping[str, Any]) -> None:
 def _tool(name: str, value: Any) -> None:
     rules.obj(name, value)
     if value.get("type") == NAMESPACE:
+        only(name, value, "namespace tool")
         rules.string(64)(f"{name}.name", value.get("name"))
         rules.array_of(_member, max_items=MAX_TOOLS)(f"{name}.tools", value.get("tools"))
     else:
@@ -204,7 +206,7 @@ def _member(name: str, value: Any) -> None:
     rules.obj(name, value)
     if type(value.get("type")) is str and value["type"] in SKIPPED_TOOLS:
         return
-    _function(name, value)
+    _function(name, value, "function tool")
     if value.get("description") is not None:
         rules.string()(f"{name}.description", value["description"])
     if value.get("strict") is not None:
@@ -214,7 +216,7 @@ def _member(name: str, value: Any) -> None:
         rules.bounded(f"{name}.parameters", value["parameters"])
 
 
-def _function(name: str, value: Any) -> None:
+def _function(name: str, value: Any, keys: str = "named choice") -> None:
     rules.obj(name, value)
     kind = value.get("type")
     rules.string(64)(f"{name}.type", kind)
@@ -225,6 +227,7 @@ def _function(name: str, value: Any) -> None:
             param=f"{name}.type",
             code="unsupported_tool",
         )
+    only(name, value, keys)
     rules.string(64)(f"{name}.name", value.get("name"))
     if value.get("namespace") is not None:
         rules.string(64)(f"{name}.namespace", value["namespace"])
@@ -238,12 +241,14 @@ def _tool_choice(name: str, value: Any) -> None:
     if value.get("type") != "allowed_tools":
         _function(name, value)
         return
+    only(name, value, "allowed_tools")
     rules.one_of("auto", "required")(f"{name}.mode", value.get("mode"))
     rules.array_of(_function, min_items=1, max_items=MAX_TOOLS)(f"{name}.tools", value.get("tools"))
 
 
 def _text(name: str, value: Any) -> None:
     rules.obj(name, value)
+    only(name, value, "text")
     if value.get("verbosity") is not None:
         rules.one_of("low", "medium", "high")(f"{name}.verbosity", value["verbosity"])
     chosen = value.get("format")
@@ -252,27 +257,33 @@ def _text(name: str, value: Any) -> None:
     inner = f"{name}.format"
     rules.obj(inner, chosen)
     rules.one_of("text", "json_object", "json_schema")(f"{inner}.type", chosen.get("type"))
-    if chosen["type"] == "json_schema":
-        rules.string(64)(f"{inner}.name", chosen.get("name"))
-        rules.obj(f"{inner}.schema", chosen.get("schema"))
-        rules.bounded(f"{inner}.schema", chosen["schema"])
-        if chosen.get("strict") is not None:
-            rules.boolean(f"{inner}.strict", chosen["strict"])
-        if chosen.get("description") is not None:
-            rules.string()(f"{inner}.description", chosen["description"])
+    is_schema = chosen["type"] == "json_schema"
+    only(inner, chosen, "text schema" if is_schema else "format")
+    if is_schema:
+        rules.named_schema(inner, chosen)
 
 
 def _reasoning(name: str, value: Any) -> None:
     rules.obj(name, value)
+    only(name, value, "effort")
     efforts = rules.one_of("none", "minimal", "low", "medium", "high", "xhigh", "max")
     summaries = rules.one_of("auto", "concise", "detailed")
-    for key, rule in (("effort", efforts), ("summary", summaries), ("generate_summary", summaries)):
+    rules_of = {
+        "effort": efforts,
+        "summary": summaries,
+        "generate_summary": summaries,
+        # All reasoning items of the input are told to the model.
+        "context": rules.one_of("auto", "all_turns"),
+        "mode": rules.one_of("standard"),
+    }
+    for key, rule in rules_of.items():
         if value.get(key) is not None:
             rule(f"{name}.{key}", value[key])
 
 
 def _conversation(name: str, value: Any) -> None:
     if type(value) is dict:
+        only(name, value, "conversation")
         rules.string(256)(f"{name}.id", value.get("id"))
     else:
         rules.string(256)(name, value)

@@ -30,6 +30,7 @@ from api.batch_errors import (
 )
 from api.batch_shapes import CompleteUpload, CreateUpload
 from api.errors import ApiError
+from api.refused_fields import unknown_field
 from batch.files import FileStore, StoredObject
 from batch.intake.arrivals import Arrivals, discard
 from batch.intake.project_limits import check_storage
@@ -139,9 +140,11 @@ async def receive_part(
     part_id = new_id("part_")
     size_bytes: int | None = None
     announced = False
+    unknown: list[str] = []
     try:
         async for part in parts:
             if part.name != "data":
+                unknown.append(part.name)
                 continue
             if announced:
                 raise InvalidUpload("The form has more than one part.", param="data")
@@ -150,6 +153,8 @@ async def receive_part(
             size_bytes = (await file_store.put(part_id, _limited(part.chunks()))).size_bytes
         if size_bytes is None:
             raise InvalidUpload("Missing required parameter: 'data'.", param="data")
+        if unknown:
+            raise unknown_field(unknown[0], ("data",))
     except BaseException:
         if announced:
             await discard(file_store, known, part_id)

@@ -17,6 +17,7 @@ from sqlalchemy import func
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.batch_errors import FileTooLarge, InvalidUpload
+from api.refused_fields import unknown_field
 from batch.files import FileStore, StoredObject
 from batch.intake.arrivals import Arrivals, discard
 from batch.intake.check import MAX_FILE_BYTES
@@ -39,6 +40,7 @@ BATCH_FILE_EXPIRY_S: Final = 30 * 86400
 
 _ANCHOR: Final = "expires_after[anchor]"
 _SECONDS: Final = "expires_after[seconds]"
+_FIELDS: Final = ("purpose", _ANCHOR, _SECONDS)
 
 
 class UploadPart(Protocol):
@@ -115,7 +117,9 @@ async def receive(
                 await known.announce(file_id)
                 form.announced = True
                 form.stored = await file_store.put(file_id, chunks)
-            elif part.name in ("purpose", _ANCHOR, _SECONDS):
+            else:
+                if part.name not in _FIELDS:
+                    raise unknown_field(part.name, ("file", *_FIELDS))
                 if part.name in form.fields:
                     raise InvalidUpload("The form has this field twice.", param=part.name)
                 form.fields[part.name] = await part.text()

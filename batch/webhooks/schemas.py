@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from enum import StrEnum
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
-from api.batch_shapes import unix_s
+from api.batch_shapes import BODY, unix_s
 from batch.webhooks import signature
 from batch.webhooks.events import EVENT_TYPES
 from store.models import WebhookEndpoint
@@ -17,7 +17,7 @@ from store.models import WebhookEndpoint
 class CreateWebhookEndpoint(BaseModel):
     """The body of `POST /webhook_endpoints`."""
 
-    model_config = ConfigDict(strict=True)
+    model_config = BODY
 
     event_types: list[str]
     name: str
@@ -27,7 +27,7 @@ class CreateWebhookEndpoint(BaseModel):
 class UpdateWebhookEndpoint(BaseModel):
     """The body of `POST /webhook_endpoints/{webhook_endpoint_id}`; what is absent stays."""
 
-    model_config = ConfigDict(strict=True)
+    model_config = BODY
 
     event_types: list[str] | None = None
     name: str | None = None
@@ -37,7 +37,7 @@ class UpdateWebhookEndpoint(BaseModel):
 class RotateSecret(BaseModel):
     """The body of `POST …/rotate_secret`."""
 
-    model_config = ConfigDict(strict=True)
+    model_config = BODY
 
     keep_old_secret_active_for_24_hours: bool = False
 
@@ -46,7 +46,7 @@ class TestWebhookEndpoint(BaseModel):
     """The body of `POST …/test`."""
 
     __test__ = False  # no test class
-    model_config = ConfigDict(strict=True)
+    model_config = BODY
 
     event_type: str
 

@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from api.completion_request import only_scores
+from api.history import told
 from api.images import has_images, text_only
 from api.tool_prompt import tells_of_calls, with_tools
 from engine_adapter.client.base import (
@@ -34,8 +35,6 @@ _FIELDS = {
     EMBEDDINGS_PATH: EMBEDDING_FIELDS,
 }
 _LENGTHS = ("max_completion_tokens", "max_tokens")
-_ENGINE_ROLES = {"developer": "system"}
-
 
 LEAST_TOP_P = 1e-6
 """In place of 0, which engines do not take: the likeliest token alone."""
@@ -89,15 +88,12 @@ def engine_body(
         text_only(call.body)
     if call.path == CHAT_PATH:
         body = engine_fields(call.body, CHAT_FIELDS)
-        # Templates know "system"; "developer" is its newer name (row C-10).
-        messages = body.get("messages")
-        if isinstance(messages, list):
-            body["messages"] = [_engine_message(message) for message in messages]
         if "max_completion_tokens" in body:
             body.pop("max_tokens", None)
         if facts is not None:
             _hold_to_context(body, facts.context_tokens)
-        if isinstance(messages, list):
+        if isinstance(body.get("messages"), list):
+            body["messages"] = told(body["messages"])
             body = with_tools(body, parses=facts is not None and bool(facts.tool_call_parser))
     elif call.path == EMBEDDINGS_PATH:
         body = engine_fields(call.body, EMBEDDING_FIELDS)
@@ -120,7 +116,7 @@ def engine_body(
 def _generating(body: Mapping[str, Any], *, stream: bool) -> dict[str, Any]:
     """What is sent of every answer: one choice, and `top_p` as engines take it."""
     fields: dict[str, Any] = {"n": 1, "stream": stream}
-    if body.get("top_p") == 0:
+    if body.get("top_p", 1) < LEAST_TOP_P:
         fields["top_p"] = LEAST_TOP_P
     if stream:
         fields["stream_options"] = STREAM_OPTIONS
@@ -132,12 +128,6 @@ def _hold_to_context(body: dict[str, Any], context_tokens: int) -> None:
     for name in _LENGTHS:
         if context_tokens and body.get(name, 0) > context_tokens:
             body[name] = context_tokens
-
-
-def _engine_message(message: Any) -> Any:
-    if isinstance(message, dict) and message.get("role") in _ENGINE_ROLES:
-        return {**message, "role": _ENGINE_ROLES[message["role"]]}
-    return message
 
 
 def _draws_by_seed(body: Mapping[str, Any]) -> bool:

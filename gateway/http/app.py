@@ -22,6 +22,7 @@ from gateway.http.middleware.request_id import RequestIdMiddleware
 from gateway.http.middleware.tracing import TracingMiddleware
 from gateway.http.middleware.trailing_slash import TrailingSlashMiddleware
 from gateway.http.prompt_door import PromptDoor
+from gateway.http.query import only_known
 from gateway.lifespan import lifespan
 from gateway.metrics_access import may_read_metrics
 from gateway.observability.metrics import Metrics
@@ -126,10 +127,11 @@ def create_app(settings: GatewaySettings | None = None) -> FastAPI:
     install_error_handlers(app)
     prompts = _prompt_routes()
     app.router.routes += prompts
+    checked = [Depends(only_known)]
     for router in API_ROUTERS[len(PROMPT_ROUTERS) :]:
-        app.include_router(router, prefix="/v1")
+        app.include_router(router, prefix="/v1", dependencies=checked)
         # Clients whose base URL lacks /v1 (row T-01).
-        app.include_router(router, include_in_schema=False)
+        app.include_router(router, include_in_schema=False, dependencies=checked)
     for router in PLAIN_ROUTERS:
         app.include_router(router)
     app.include_router(metrics.router, dependencies=[Depends(may_read_metrics)])

@@ -23,6 +23,7 @@ from gateway.http.disconnect import ClientGone, when_gone_of, while_connected
 from gateway.http.error_handlers import error_response
 from gateway.http.middleware.body_limit import CountedBody
 from gateway.http.parsing import Parsing
+from gateway.http.query import only_known
 from gateway.http.refusal import LingeringResponse
 from gateway.limits.limiter import RateLimiter
 from gateway.observability.metrics import Metrics
@@ -111,6 +112,7 @@ async def entered(request: Request, answered: Callable[[Entry], Awaitable[Respon
     parts = parts_of(request)
     try:
         principal = await principal_of(request)
+        await only_known(request)
         entry = await parts.entrance.enter(request, principal)
     except ApiError as refused:
         length = announced(request)

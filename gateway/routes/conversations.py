@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from api import rules
 from api.batch_shapes import may_be_id, unix_s
 from api.errors import InvalidRequest, NotFound
+from api.objects import only
 from api.responses.items import Item, check_item, is_reference, listed, packed
 from batch.intake.project_limits import check_storage
 from engine_adapter.client.rid import new_rid
@@ -37,6 +38,7 @@ async def create_conversation(
 ) -> dict[str, Any]:
     """Begin a conversation, perhaps with items."""
     body = await json_body(request) if await request.body() else {}
+    only("", body, "conversation of items")
     items = packed(_items(body, required=False))
     lifetime = _lifetime(request)
     async with database.unit_of_work() as session:
@@ -62,7 +64,9 @@ async def update_conversation(
     conversation_id: str, request: Request, principal: PrincipalDep, database: DatabaseDep
 ) -> dict[str, Any]:
     """Replace its metadata."""
-    metadata = _metadata(await json_body(request))
+    body = await json_body(request)
+    only("", body, "conversation's metadata")
+    metadata = _metadata(body)
     async with database.unit_of_work() as session:
         found = await _find(session, principal.project_id, conversation_id, lock=True)
         found.conversation_metadata = metadata or {}
@@ -88,7 +92,9 @@ async def create_conversation_items(
     conversation_id: str, request: Request, principal: PrincipalDep, database: DatabaseDep
 ) -> dict[str, Any]:
     """Add items at its end."""
-    items = _items(await json_body(request), required=True)
+    body = await json_body(request)
+    only("", body, "items")
+    items = _items(body, required=True)
     kept = packed(items)
     async with database.unit_of_work() as session:
         await check_storage(session, principal.project_id, _num_bytes(kept))

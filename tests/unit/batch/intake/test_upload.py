@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from api.batch_errors import FileTooLarge, InvalidUpload, StorageFull
+from api.errors import InvalidRequest
 from batch.files import StoredObject
 from batch.files.memory import MemoryFileStore
 from batch.intake.arrivals import MemoryArrivals
@@ -77,9 +78,15 @@ async def test_other_purposes_do_not_expire_unless_they_say_so() -> None:
     assert upload.expires_after_s == 3600
 
 
-async def test_unknown_fields_are_ignored_and_a_nameless_file_gets_a_name() -> None:
-    upload = await send(Part("extra", "x"), Part("file", "x"), PURPOSE)
+async def test_a_nameless_file_gets_a_name() -> None:
+    upload = await send(Part("file", "x"), PURPOSE)
     assert upload.filename == "upload"
+
+
+async def test_unknown_fields_are_refused() -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        await send(Part("file", "x"), PURPOSE, Part("extra", "x"))
+    assert (refused.value.param, refused.value.code) == ("extra", "unknown_parameter")
 
 
 @pytest.mark.parametrize(
