@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from api import images, rules
+from api.json_schemas import check_strict
 from api.legacy_functions import check_functions
 from api.objects import only
 from api.rules import Rule
@@ -130,6 +131,8 @@ def _tool(name: str, value: Any) -> None:
     if parameters is not None:
         rules.obj(f"{name}.function.parameters", parameters)
         rules.bounded(f"{name}.function.parameters", parameters)
+        if function.get("strict"):
+            check_strict(f"{name}.function.parameters", parameters)
 
 
 def _tool_choice(name: str, value: Any) -> None:

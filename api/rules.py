@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from api.errors import InvalidRequest
+from api.json_schemas import check_strict
 from api.objects import only
 
 Rule = Callable[[str, Any], None]
@@ -267,6 +268,8 @@ def named_schema(name: str, value: Mapping[str, Any]) -> None:
         boolean(f"{name}.strict", value["strict"])
     obj(f"{name}.schema", value.get("schema"))
     bounded(f"{name}.schema", value["schema"])
+    if value.get("strict"):
+        check_strict(f"{name}.schema", value["schema"])
 
 
 def check_fields(body: Mapping[str, Any], rules: Mapping[str, Rule]) -> None:

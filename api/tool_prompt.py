@@ -24,6 +24,7 @@ from typing import Any, Final
 
 import orjson
 
+from api.json_schemas import held
 from api.tool_calls import CALL_END_TAG, CALL_TAG, FORM_FIELDS, choice_of, offer_of
 
 _HEAD: Final = "You can call functions. Each line describes one:"
@@ -52,12 +53,15 @@ def may_call(body: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [tool for tool in tools if tool["function"]["name"] in names]
 
 
-def with_tools(body: dict[str, Any], *, parses: bool) -> dict[str, Any]:
+def with_tools(
+    body: dict[str, Any], *, parses: bool, not_held: set[str] | None = None
+) -> dict[str, Any]:
     """A chat body in which the engine can do what the caller wants of its tools.
 
     Args:
         body: A checked body, as far as it may travel.
         parses: The engine has a tool-call parser.
+        not_held: Takes the keywords of schemas that the grammar of calls does not hold.
     """
     offer = offer_of(body)
     parses = parses and not (offer is not None and offer.formed)
@@ -74,15 +78,17 @@ def with_tools(body: dict[str, Any], *, parses: bool) -> dict[str, Any]:
     body["tools"] = tools
     if isinstance(choice, Mapping) and choice.get("type") == "allowed_tools":
         body["tool_choice"] = choice_of(body)
-    if parses:
+    if parses and offer.forced is None:
         return body
-    as_json = form is not None and form["type"] == "json_schema"
-    body["messages"] = _told(body["messages"], tools, "with JSON" if as_json else "in words")
+    held_tools = [_held(tool, set() if not_held is None else not_held) for tool in tools]
+    if not parses:
+        as_json = form is not None and form["type"] == "json_schema"
+        body["messages"] = _told(body["messages"], tools, "with JSON" if as_json else "in words")
     if offer.forced is not None:
-        return body
+        return {**body, "tools": held_tools}
     for name in _ABOUT_TOOLS:
         body.pop(name, None)
-    return {**body, "response_format": _call_grammar(tools, form, single=offer.single)}
+    return {**body, "response_format": _call_grammar(held_tools, form, single=offer.single)}
 
 
 def _form_of(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,6 +106,16 @@ def _plain(tool: Mapping[str, Any]) -> dict[str, Any]:
     function = tool["function"]
     said = {name: function[name] for name in _TOLD if function.get(name) is not None}
     return {"type": "function", "function": said}
+
+
+def _held(tool: dict[str, Any], not_held: set[str]) -> dict[str, Any]:
+    """The tool, its arguments as a grammar can hold them."""
+    function = tool["function"]
+    if not function.get("parameters"):
+        return tool
+    schema, missing = held(function["parameters"])
+    not_held.update(f"tools.{function['name']}.{path}" for path in missing)
+    return {**tool, "function": {**function, "parameters": schema}}
 
 
 def _call_grammar(

@@ -9,6 +9,7 @@ from typing import Any, Final
 from api import rules
 from api.chat_request import MAX_TOOLS, template_kwargs
 from api.errors import ApiError, InvalidRequest
+from api.json_schemas import check_strict
 from api.objects import only
 from api.refused_fields import refuse_fields
 from api.responses.items import Item, check_input
@@ -214,6 +215,8 @@ def _member(name: str, value: Any) -> None:
     if value.get("parameters") is not None:
         rules.obj(f"{name}.parameters", value["parameters"])
         rules.bounded(f"{name}.parameters", value["parameters"])
+        if value.get("strict"):
+            check_strict(f"{name}.parameters", value["parameters"])
 
 
 def _function(name: str, value: Any, keys: str = "named choice") -> None:

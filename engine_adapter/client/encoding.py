@@ -12,6 +12,7 @@ import orjson
 from api.completion_request import only_scores
 from api.history import told
 from api.images import has_images, text_only
+from api.json_schemas import held
 from api.tool_prompt import tells_of_calls, with_tools
 from engine_adapter.client.base import (
     CHAT_PATH,
@@ -88,17 +89,20 @@ def engine_body(
         text_only(call.body)
     if call.path == CHAT_PATH:
         body = engine_fields(call.body, CHAT_FIELDS)
+        _hold_schema(body, call.served.not_held)
         if "max_completion_tokens" in body:
             body.pop("max_tokens", None)
         if facts is not None:
             _hold_to_context(body, facts.context_tokens)
         if isinstance(body.get("messages"), list):
             body["messages"] = told(body["messages"])
-            body = with_tools(body, parses=facts is not None and bool(facts.tool_call_parser))
+            parses = facts is not None and bool(facts.tool_call_parser)
+            body = with_tools(body, parses=parses, not_held=call.served.not_held)
     elif call.path == EMBEDDINGS_PATH:
         body = engine_fields(call.body, EMBEDDING_FIELDS)
     else:
         body = engine_fields(call.body, COMPLETION_FIELDS)
+        _hold_schema(body, call.served.not_held)
         if only_scores(call.body):
             body |= {"max_tokens": 1, "logprobs": max(1, body["logprobs"])}
     deadline_in_s = None
@@ -128,6 +132,16 @@ def _hold_to_context(body: dict[str, Any], context_tokens: int) -> None:
     for name in _LENGTHS:
         if context_tokens and body.get(name, 0) > context_tokens:
             body[name] = context_tokens
+
+
+def _hold_schema(body: dict[str, Any], not_held: set[str]) -> None:
+    """Ask for as much of the answer's schema as the grammar can hold."""
+    asked = body.get("response_format") or {}
+    if asked.get("type") == "json_schema":
+        schema, missing = held(asked["json_schema"]["schema"])
+        not_held.update(f"schema.{path}" for path in missing)
+        inner = {**asked["json_schema"], "schema": schema}
+        body["response_format"] = {"type": "json_schema", "json_schema": inner}
 
 
 def _draws_by_seed(body: Mapping[str, Any]) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import quote
 
 import orjson
 from fastapi import Request
@@ -51,6 +52,8 @@ _CHECKS: Final[Mapping[str, Callable[[Mapping[str, Any]], None]]] = {
 INPUTS_PER_PLACE: Final = 16
 NOT_HELD_HEADER: Final = "x-not-held"
 """Names the fields that this reply does not follow, though they were taken."""
+MAX_NAMES: Final = 16
+MAX_NAME_CHARS: Final = 128
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,10 @@ class Admitted:
     def told_headers(self) -> dict[str, str]:
         """What a reply says of fields that its engine could not follow, once it has answered."""
         names = {name for choice in self.choices for name in choice.call.served.not_held}
-        return {NOT_HELD_HEADER: ", ".join(sorted(names))} if names else {}
+        if not names:
+            return {}
+        told = [quote(name[:MAX_NAME_CHARS], safe="[].$") for name in sorted(names)]
+        return {NOT_HELD_HEADER: ", ".join(told[:MAX_NAMES])}
 
     @property
     def chat(self) -> bool:

@@ -1,0 +1,96 @@
+"""Schemas: what cannot be held is named by its path, everywhere, and the page has the table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from api.chat_request import check_chat
+from api.errors import InvalidRequest
+from api.json_schemas import KEYWORDS, NOT_HELD, held, held_pattern
+from api.responses.request import check_response
+
+BARE = {"type": "object", "properties": {"a": {"type": "array", "items": {"multipleOf": 5}}}}
+PATH = "properties.a.items.multipleOf"
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from([*KEYWORDS, "$defs", "x", 'a"b']), inner, max_size=4)
+    ),
+)
+CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+
+
+@pytest.mark.parametrize("name", [name for name, (how, _) in KEYWORDS.items() if how == NOT_HELD])
+def test_a_keyword_that_is_not_held_is_taken_out_and_named(name: str) -> None:
+    made, missing = held({"type": "object", "properties": {"a": {"type": "string", name: 1}}})
+    assert made == {"type": "object", "properties": {"a": {"type": "string"}}}
+    assert missing == [f"properties.a.{name}"]
+
+
+@given(st.dictionaries(st.sampled_from([*KEYWORDS]), JSON, max_size=4))
+def test_any_schema_is_walked(schema: dict[str, Any]) -> None:
+    before = repr(schema)
+    made, missing = held(schema)
+    assert repr(schema) == before, "the caller's is left alone"
+    assert isinstance(made, dict)
+    assert all(isinstance(path, str) for path in missing)
+
+
+@pytest.mark.parametrize("strict", [True, False, None])
+def test_strict_is_refused_by_the_path(strict: bool | None) -> None:
+    named = {"name": "n", "schema": BARE, "strict": strict}
+    text = {"format": {"type": "json_schema", **named}}
+    function = {"name": "f", "parameters": BARE, "strict": strict}
+    cases = [
+        (
+            check_chat,
+            {**CHAT, "response_format": {"type": "json_schema", "json_schema": named}},
+            "response_format.json_schema.schema",
+        ),
+        (
+            check_chat,
+            {**CHAT, "tools": [{"type": "function", "function": function}]},
+            "tools[0].function.parameters",
+        ),
+        (check_response, {"model": "m", "input": "x", "text": text}, "text.format.schema"),
+        (
+            check_response,
+            {"model": "m", "input": "x", "tools": [{"type": "function", **function}]},
+            "tools[0].parameters",
+        ),
+    ]
+    for check, body, param in cases:
+        if not strict:
+            check(body)
+            continue
+        with pytest.raises(InvalidRequest) as refused:
+            check(body)
+        assert refused.value.param == f"{param}.{PATH}"
+        assert refused.value.code == "unsupported_parameter"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "made"),
+    [
+        ("^a+$", "^a+$"),
+        ("a.b", r'^a[^"\\\x00-\x1f]b$'),
+        (r"^(?:a|b)\d{2}$", None),
+        (r"(a|b)\d", "^(a|b)[0-9]$"),
+        ("[^x]", r'^[^"\\\x00-\x1fx]$'),
+        *((bad, None) for bad in ('a"b', r"\\", r"\n", "(?=a)", r"\ba", r"(a)\1", "[ -~]", "é[é]")),
+    ],
+)
+def test_patterns(pattern: str, made: str | None) -> None:
+    assert held_pattern(pattern) == made
+
+
+def test_the_page_has_the_table() -> None:
+    page = (Path(__file__).parents[3] / "docs/api.md").read_text()
+    for name, (how, why) in KEYWORDS.items():
+        assert f"| `{name}` | {how} | {why} |" in page
