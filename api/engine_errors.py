@@ -36,6 +36,30 @@ _NOT_COMPILED = re.compile(r"^Failed to compile \w+ grammar: *(.*)", re.DOTALL)
 _TOO_LONG_TO_COMPILE = "Grammar preprocessing timed out"
 _NAMED = re.compile(r"^Invalid (?:value|type) for '(\w+)': [^'\n]+$")
 """What our plugin says of one request."""
+_WORD = re.compile(r"\w+")
+_CALLERS: Final = {
+    "min_new_tokens": "min_tokens",
+    "max_new_tokens": "max_tokens",
+    "sampling_seed": "seed",
+    **{
+        name: name
+        for name in (
+            "temperature", "top_p", "top_k", "min_p", "frequency_penalty", "presence_penalty",
+            "repetition_penalty", "logit_bias", "stop_token_ids", "min_tokens", "logprobs",
+            "tool_choice", "tools", "response_format", "regex", "ebnf", "stop",
+        )
+    },
+}  # fmt: skip
+"""Names in an engine's words, and what callers set them with."""
+_TEMPLATES: Final = {
+    re.compile(r"alternate", re.IGNORECASE): (
+        "The model's template wants the roles 'user' and 'assistant' to take turns."
+    ),
+    re.compile(r"system (role|message|prompt)", re.IGNORECASE): (
+        "The model's template takes no system message here."
+    ),
+}
+"""What templates of models say of messages, and what is said of it."""
 _FIELD = re.compile(r"'loc': \(([^)]*)\)")
 
 PROMPT_SHARE: Final = 0.75
@@ -166,10 +190,22 @@ def _bad_request(message: str, prompt_param: str, length: tuple[str, int]) -> In
     if field is not None:
         path = [part.strip(" '") for part in field.group(1).split(",")]
         name = ".".join(part for part in path if part and part != "body")
-        return InvalidRequest(f"Invalid value for '{name}'.", param=name or None)
+        return InvalidRequest(
+            f"Invalid value for '{name}'.", param=name or None, code="invalid_value"
+        )
+    param = next((_CALLERS[word] for word in _WORD.findall(message) if word in _CALLERS), None)
+    if param is not None:
+        return InvalidRequest(
+            f"Invalid value for '{param}': the engine does not take it.",
+            param=param,
+            code="invalid_value",
+        )
+    said = next((ours for known, ours in _TEMPLATES.items() if known.search(message)), None)
+    if said is not None:
+        return InvalidRequest(said, param=prompt_param, code="invalid_value")
     if not message or _INTERNAL.search(message):
-        return InvalidRequest("The engine cannot process this request.")
-    return InvalidRequest(message[:_MAX_MESSAGE_CHARS])
+        message = "The engine cannot process this request."
+    return InvalidRequest(message[:_MAX_MESSAGE_CHARS], code="invalid_value")
 
 
 def _bad_schema(why: str, param: str) -> InvalidRequest:

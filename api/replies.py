@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import accumulate
+from itertools import accumulate, zip_longest
 from typing import Any, Final
 
 from api.tool_calls import ToolOffer, whole_message
@@ -128,7 +128,8 @@ def completion_logprobs(logprobs: Any, offset: int) -> dict[str, Any] | None:
     """Log probabilities of a completion, one entry a token in each of the four lists (row L-06).
 
     The engine leaves the offsets out (-1): they are counted here, in characters from the start of
-    the choice's text.
+    the choice's text. The token itself is among the alternatives, where there are any; the first
+    token of an echoed prompt has no probability, and null in their place.
 
     Args:
         logprobs: The engine's, if any.
@@ -138,13 +139,27 @@ def completion_logprobs(logprobs: Any, offset: int) -> dict[str, Any] | None:
         return None
     tokens = logprobs.get("tokens") or []
     top = logprobs.get("top_logprobs") or []
+    each = logprobs.get("token_logprobs") or []
     offsets = list(accumulate(map(len, tokens), initial=offset))[: len(tokens)]
     return {
         "text_offset": offsets,
-        "token_logprobs": logprobs.get("token_logprobs") or [],
+        "token_logprobs": each,
         "tokens": tokens,
-        "top_logprobs": [top[i] or {} if i < len(top) else {} for i in range(len(tokens))],
+        "top_logprobs": [
+            _alternatives(token, logprob, listed)
+            for token, logprob, listed in zip_longest(
+                tokens, each[: len(tokens)], top[: len(tokens)]
+            )
+        ],
     }
+
+
+def _alternatives(
+    token: str, logprob: float | None, listed: Mapping[str, float] | None
+) -> dict[str, float] | None:
+    if logprob is None:
+        return None
+    return {**listed, token: logprob} if listed else {}
 
 
 def chat_logprobs(logprobs: Any) -> dict[str, Any] | None:

@@ -81,6 +81,22 @@ def test_a_schema_that_cannot_be_compiled_is_named(param: str) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("said", "param"),
+    [
+        ("top_p must be in (0, 1], got 0.0.", "top_p"),
+        ("min_new_tokens must be in [0, max_new_tokens(3)], got 9.", "min_tokens"),
+        ("logit_bias must has keys in [0, 49151], got 50000.", "logit_bias"),
+        ("Conversation roles must alternate user/assistant/user/assistant/...", "messages"),
+        ("System role not supported", "messages"),
+    ],
+)
+def test_what_an_engine_says_of_a_field_is_said_in_our_words(said: str, param: str) -> None:
+    error = from_engine(400, flat(said))
+    assert (error.param, error.code) == (param, "invalid_value")
+    assert said not in error.message
+
+
 def test_a_short_plain_message_is_passed_on() -> None:
     error = from_engine(400, flat("Tools cannot be empty if tool choice is set to required."))
     assert error.message == "Tools cannot be empty if tool choice is set to required."

@@ -126,6 +126,11 @@ def test_log_probabilities_of_a_completion_have_offsets() -> None:
         "tokens": ["Ca", " é", "!"],
         "top_logprobs": [{"Ca": -0.5}, {}, {"!": -2.0, "?": -3.0}],
     }
+    # The token itself is listed though others are likelier; an echoed prompt's first has none.
+    echoed = {**engine, "token_logprobs": [None, -1.0, -2.0], "top_logprobs": [None, {"x": -0.1}]}
+    listed = completion_logprobs(echoed, 0)
+    assert listed is not None
+    assert listed["top_logprobs"] == [None, {"x": -0.1, " é": -1.0}, {}]
     without_top = completion_logprobs({**engine, "top_logprobs": []}, 7)
     assert without_top is not None
     assert without_top["text_offset"] == [7, 9, 11]
