@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def turn(database: Database, batch_id: str) -> AsyncIterator[bool]:
-    """Whether a stage of the batch may run now, for as long as the block runs."""
+    """Hold the project's lock on long stages; yields False if another long stage has it."""
     async with database.unit_of_work() as session:
         project_id = await turns.project_of_long(
             session, batch_id, long_bytes=LONG_BYTES, long_rows=LONG_LINES

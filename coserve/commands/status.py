@@ -41,7 +41,10 @@ def look_now() -> dict[str, Any]:
 
 
 def status(json: AsJson = False) -> None:
-    """Show what runs: parts, models, queue, and how chat's targets are kept; 3 when nothing is."""
+    """Show running components, models, queue depth and SLO attainment.
+
+    Exits with 3 when nothing is running.
+    """
     seen = look_now()
     if json:
         print_json(seen)

@@ -1,8 +1,8 @@
-"""An exchange with an engine that outlives its caller's interest.
+"""Keeps waiting for the engine's reply after the caller is cancelled, so that usage is complete.
 
-An aborted request still gets an answer, and only that answer says how much was served of it. So
-what is waited for is a future that its waiter does not own: when the caller is cancelled or the
-time is up, the request is aborted and the answer awaited for a moment, for its usage alone.
+An aborted request still gets a reply, and only that reply says how many tokens were served. So the
+caller waits for a future that it does not own: when it is cancelled or the time is up, the request
+is aborted, and the reply is awaited for half a second for its usage.
 """
 
 from __future__ import annotations

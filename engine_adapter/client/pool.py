@@ -147,7 +147,7 @@ class EnginePool:
 
     @property
     def asked(self) -> bool:
-        """Whether one engine answers, or each of them was asked: refused, or was late for good."""
+        """True once one engine is up or every engine was probed (refusals and time-outs count)."""
         return any(one.up for one in self.members) or all(one.asked for one in self.members)
 
     async def follow(

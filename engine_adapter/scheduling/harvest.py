@@ -103,7 +103,7 @@ class Admission:
         return may and self._builder.has_offline_slot
 
     def admit(self, request: Request, budget_s: float) -> bool:
-        """Take a waiting request's prompt tokens; False if nobody after it gets any.
+        """Try to admit a waiting request; False if the step is full and the caller should stop.
 
         Behind requests that are passed over this is asked for a thousand of them: cheap answers
         first.

@@ -17,11 +17,11 @@ WHEN_GONE: Final = "when_gone"
 
 
 class ClientGone(Exception):
-    """The caller went away before the answer's end."""
+    """The client disconnected before the answer was complete."""
 
 
 def when_gone_of(scope: Scope) -> WhenGone | None:
-    """The connection's word of its end, where the server is ours."""
+    """The hook that fires when the client disconnects, or None under another ASGI server."""
     found: WhenGone | None = scope["state"].get(WHEN_GONE)
     return found
 
@@ -29,7 +29,7 @@ def when_gone_of(scope: Scope) -> WhenGone | None:
 async def while_connected(
     receive: Receive, work: Coroutine[Any, Any, T], when_gone: WhenGone | None = None
 ) -> T:
-    """Do `work` unless the caller goes away; then it is cancelled, and its clean-up awaited.
+    """Do `work`; if the client disconnects, cancel it and wait for its clean-up.
 
     The request's body must have been read: the next message is the caller's going away. The work
     runs in the caller's task. Our own connections say by themselves that they are gone; with any
