@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+import tempfile
+from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -64,6 +66,26 @@ def report(name: str, measured: dict[str, Any], targets: dict[str, tuple[float, 
     path = RESULTS / f"{name}.json"
     path.write_bytes(orjson.dumps(body, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS) + b"\n")
     return met
+
+
+def run(
+    name: str,
+    measure: Callable[[Path], dict[str, Any]],
+    targets: dict[str, tuple[float, bool]],
+    *,
+    whole: bool,
+) -> int:
+    """Measure in a folder that is removed, and report; a run that is not whole only prints.
+
+    Returns:
+        The exit code: 1 where a target was missed.
+    """
+    with tempfile.TemporaryDirectory(prefix="csb-", ignore_cleanup_errors=True) as folder:
+        measured = measure(Path(folder))
+    if not whole:
+        print(measured)
+        return 0
+    return 0 if report(name, measured, targets) else 1
 
 
 def _commit() -> str:

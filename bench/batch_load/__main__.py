@@ -8,14 +8,12 @@ cores they grow with the load of the neighbours, which `environment` names.
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from bench.batch_load import fairness, one_batch
-from bench.report import report
+from bench.report import run
 from tests.chaos.engine import FakeEngineProcess
 from tests.chaos.installation import Installation
 
@@ -61,15 +59,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--lines", type=int, default=MANY_LINES)
     options = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="csb-"))
-    try:
-        measured = measure(folder, few=max(1, options.lines // 10), many=options.lines)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    if options.lines != MANY_LINES:
-        print(measured)
-        return 0
-    return 0 if report("batch_load", measured, TARGETS) else 1
+
+    def measured(folder: Path) -> dict[str, Any]:
+        return measure(folder, few=max(1, options.lines // 10), many=options.lines)
+
+    return run("batch_load", measured, TARGETS, whole=options.lines == MANY_LINES)
 
 
 if __name__ == "__main__":

@@ -13,11 +13,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import math
-import shutil
 import signal
 import statistics
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -30,7 +28,7 @@ import psutil
 import psycopg
 
 from bench.batch_load.one_batch import client_of, create, database, upload
-from bench.report import report
+from bench.report import run
 from store.repositories import key as keys
 from store.session import Database
 from tests.chaos.engine import FakeEngineProcess
@@ -201,15 +199,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batches", type=int, default=NUM_BATCHES)
     options = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="csb-"))
-    try:
-        measured = measure(folder, options.batches)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    if options.batches != NUM_BATCHES:
-        print(measured)
-        return 0
-    return 0 if report("small_batches", measured, TARGETS) else 1
+
+    def measured(folder: Path) -> dict[str, Any]:
+        return measure(folder, options.batches)
+
+    return run("small_batches", measured, TARGETS, whole=options.batches == NUM_BATCHES)
 
 
 if __name__ == "__main__":
