@@ -91,6 +91,7 @@ RUNTIME_SIGNATURES: Mapping[str, tuple[str, ...]] = {
     _M + "schedule_batch.ScheduleBatch.prepare_for_extend": ("self",),
     _M + "schedule_batch.ScheduleBatch.prepare_for_decode": ("self",),
     _M + "schedule_batch.Req.set_extend_range": ("self", "start", "end"),
+    _M + "schedule_batch.Req.update_finish_state": ("self", "new_accepted_len"),
     _M + "overlap_utils.resolve_forward_inputs": ("batch", "future_map"),
     _M + "overlap_utils.FutureMap.stash": ("self", "future_indices", "payload"),
     "sglang.srt.mem_cache.common.release_kv_cache": ("req", "tree_cache", "is_insert"),

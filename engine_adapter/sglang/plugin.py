@@ -27,7 +27,7 @@ def register() -> None:
             refuse("; ".join(broken))
         from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
-        from engine_adapter.sglang import garbage, guards, numbers
+        from engine_adapter.sglang import finish, garbage, guards, numbers
         from engine_adapter.sglang.scheduler import scheduler_class
 
         guards.guard_grammars()
@@ -36,6 +36,7 @@ def register() -> None:
         HookRegistry.register(TARGET, scheduler_class(), HookType.REPLACE)
         HookRegistry.register(guards.TOKEN_TEXTS, guards.with_bytes, HookType.AFTER)
         HookRegistry.register(numbers.VALIDATE, numbers.refuse_alone, HookType.AFTER)
+        HookRegistry.register(finish.UPDATE, finish.stop_first, HookType.AROUND)
         HookRegistry.register(garbage.FIRST_REQUEST, garbage.freezing, HookType.AROUND)
     except SettingError as error:
         refuse(str(error))

@@ -60,6 +60,24 @@ async def test_numbers_beyond_the_model(engine: RunningEngine, client: HttpEngin
     assert (await client.call(call(engine, prompt=[beyond - 1]))).ok
 
 
+async def test_a_stop_text_at_the_last_allowed_token(
+    engine: RunningEngine, client: HttpEngineClient
+) -> None:
+    plain = await client.call(call(engine, temperature=0, logprobs=0))
+    (choice,) = plain.body["choices"]
+    assert choice["finish_reason"] == "length"
+    tokens: list[str] = choice["logprobs"]["tokens"]
+    starts = ["".join(tokens[:i]) for i in range(len(tokens))]
+    whole = "".join(tokens)
+    new = [whole.find(token) == len(start) for token, start in zip(tokens, starts, strict=True)]
+    ends = next(i for i in range(1, len(tokens)) if new[i] and tokens[i].isascii())
+    stopped = await client.call(call(engine, temperature=0, max_tokens=ends + 1, stop=tokens[ends]))
+    assert stopped.body["choices"][0]["finish_reason"] == "stop"
+    assert stopped.body["choices"][0]["text"] == "".join(tokens[:ends])
+    cut = await client.call(call(engine, temperature=0, max_tokens=ends, stop=tokens[ends]))
+    assert cut.body["choices"][0]["finish_reason"] == "length"
+
+
 IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"$ref": "#"}, "response_format"),
     ({"type": "object", "properties": {"a": {"$ref": "#/$defs/x"}}, "required": ["a"],
