@@ -78,7 +78,6 @@ def _user_part(name: str, value: Any) -> None:
 
 
 def _part(name: str, value: Any) -> None:
-    """Text only."""
     rules.obj(name, value)
     kind = value.get("type")
     if type(kind) is not str:

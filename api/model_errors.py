@@ -8,7 +8,6 @@ _SHOWN_CHARS = 128
 
 
 def unknown_model(model: str) -> ModelNotFound:
-    """No engine serves it."""
     return ModelNotFound(
         f"The model '{model[:_SHOWN_CHARS]}' does not exist or you do not have access to it.",
         param="model",

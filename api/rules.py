@@ -83,7 +83,6 @@ def top_k(name: str, value: Any) -> None:
 
 
 def boolean(name: str, value: Any) -> None:
-    """True or false."""
     if type(value) is not bool:
         raise wrong_type(name, "a boolean")
 
@@ -113,7 +112,6 @@ def one_of(*words: str) -> Rule:
 
 
 def obj(name: str, value: Any) -> None:
-    """A JSON object."""
     if type(value) is not dict:
         raise wrong_type(name, "an object")
 

@@ -132,7 +132,6 @@ class MemoryQueue:
     sent: list[str] = field(default_factory=list)
 
     async def wake(self, task: str, num: int = 1) -> None:
-        """Remember it."""
         self.sent += [task] * num
 
     def take(self) -> list[str]:

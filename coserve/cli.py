@@ -83,5 +83,4 @@ app.command("serve")(serve.serve)
 
 
 def main() -> None:
-    """The `coserve` program."""
     app()

@@ -16,7 +16,6 @@ from store.repositories import progress
 
 
 async def shape(session: AsyncSession, engines: EnginePool, batch: Batch) -> BatchObject:
-    """One batch."""
     return (await shapes(session, engines, [batch]))[0]
 
 

@@ -47,7 +47,6 @@ class _GroupPool(SentinelConnectionPool):
     """Closes what it has to the Sentinels too; it is opened again where it is needed."""
 
     async def disconnect(self, inuse_connections: bool = True) -> None:
-        """Close the connections."""
         await super().disconnect(inuse_connections)
         # Without those in use it is the pool itself, which has heard of another master.
         for one in self.sentinel_manager.sentinels if inuse_connections else ():

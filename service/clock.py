@@ -40,7 +40,6 @@ class SystemClock:
         return time.monotonic()
 
     async def sleep(self, duration_s: float) -> None:
-        """Wait."""
         await asyncio.sleep(duration_s)
 
 
@@ -60,7 +59,6 @@ class ManualClock:
         return self._elapsed_s
 
     def advance(self, duration_s: float) -> None:
-        """Move the clock forward."""
         self._elapsed_s += duration_s
 
     async def sleep(self, duration_s: float) -> None:

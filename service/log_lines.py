@@ -106,7 +106,6 @@ class JsonLines(logging.Formatter):
         self._part = part
 
     def format(self, record: logging.LogRecord) -> str:
-        """See `logging.Formatter.format`."""
         return _ENCODER.encode(fields_of(record, self._part))
 
 
@@ -118,7 +117,6 @@ class TextLines(logging.Formatter):
         self._part = part
 
     def format(self, record: logging.LogRecord) -> str:
-        """See `logging.Formatter.format`."""
         line = fields_of(record, self._part)
         at, level, part, name, said = (line.pop(key) for key in _ALWAYS)
         error = line.pop("error", None)
@@ -150,7 +148,6 @@ class LineHandler(logging.StreamHandler[TextIO]):
         self._held: list[str] | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """See `logging.Handler.emit`."""
         if self._held is None:
             super().emit(record)
             return

@@ -105,7 +105,6 @@ class Database:
             await connection.execute(text("SELECT 1"))
 
     async def dispose(self) -> None:
-        """Close every pooled connection."""
         await self.engine.dispose()
 
 

@@ -77,7 +77,6 @@ class ResponseTeller:
         yield self._of_part("response.reasoning_text.delta", delta=delta)
 
     def call(self, index: int, call_id: str, named: Mapping[str, str]) -> Iterator[Event]:
-        """A call begins."""
         yield from self.close("completed")
         self._call = index
         yield from self._open(function_call(call_id, named, ""))
@@ -115,7 +114,6 @@ class ResponseTeller:
         self._item, self._call, self._pieces, self._tokens = None, None, [], []
 
     def end(self, ending: Ending) -> Iterator[Event]:
-        """The answer is made."""
         if self.nothing_yet:
             yield from self._in("message")
         yield from self.close(ending.status)

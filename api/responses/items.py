@@ -55,7 +55,6 @@ def _check_unless_skipped(name: str, value: Any) -> None:
 
 
 def check_item(name: str, value: Any) -> None:
-    """One item."""
     rules.obj(name, value)
     kind = value.get("type")
     if kind is None:
@@ -96,7 +95,6 @@ def _check_user_part(name: str, value: Any) -> None:
 
 
 def _check_part(name: str, value: Any) -> None:
-    """Text only."""
     rules.obj(name, value)
     kind = value.get("type")
     if type(kind) is not str:

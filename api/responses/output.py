@@ -42,7 +42,6 @@ def _add(draft: ResponseDraft, item: Item) -> None:
 
 
 def reasoning(text: str) -> Item:
-    """Thoughts."""
     return {
         "type": "reasoning", "status": "in_progress", "summary": [],
         "content": [{"type": "reasoning_text", "text": text}],
@@ -57,7 +56,6 @@ def assistant_message(content: list[Item]) -> Item:
 
 
 def text_part(text: str, tokens: list[Item]) -> Item:
-    """Text of a message."""
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": tokens}
 
 

@@ -45,7 +45,6 @@ class LocalFileStore:
         self._threads = Bulkhead("files", NUM_THREADS)
 
     async def put(self, key: str, chunks: AsyncIterator[bytes]) -> StoredObject:
-        """See `FileStore.put`."""
         final = self._path(key)
         partial = self._partial / f"{key}.{secrets.token_hex(8)}.part"
         try:
@@ -76,17 +75,14 @@ class LocalFileStore:
             writer.discard()
 
     async def read_range(self, key: str, offset: int, length: int) -> bytes:
-        """See `FileStore.read_range`."""
         return (await self.read_ranges(key, [ByteRange(offset, length)]))[0]
 
     async def read_ranges(self, key: str, ranges: Sequence[ByteRange]) -> list[bytes]:
-        """See `FileStore.read_ranges`."""
         return await self._threads.run(_read_ranges, self._path(key), key, ranges)
 
     async def stream(
         self, key: str, *, offset: int = 0, length: int | None = None
     ) -> AsyncGenerator[bytes, None]:
-        """See `FileStore.stream`."""
         # Opened once: a file that is deleted meanwhile is still read to its end.
         file = await self._threads.run(_open, self._path(key), key)
         try:
@@ -103,14 +99,12 @@ class LocalFileStore:
             os.close(file)
 
     async def size(self, key: str) -> int:
-        """See `FileStore.size`."""
         try:
             return (await self._threads.run(self._path(key).stat)).st_size
         except FileNotFoundError:
             raise StoredObjectMissing(key) from None
 
     async def delete(self, key: str) -> None:
-        """See `FileStore.delete`."""
         await self._threads.run(self._path(key).unlink, missing_ok=True)
 
     async def discard_interrupted(self, *, older_than_s: float) -> int:

@@ -21,7 +21,6 @@ class MemoryFileStore:
         return sorted(self._objects)
 
     async def put(self, key: str, chunks: AsyncIterator[bytes]) -> StoredObject:
-        """See `FileStore.put`."""
         check_key(key)
         data = bytearray()
         used_bytes = sum(len(held) for other, held in self._objects.items() if other != key)
@@ -33,31 +32,26 @@ class MemoryFileStore:
         return StoredObject(len(data), hashlib.sha256(data).hexdigest())
 
     async def read_range(self, key: str, offset: int, length: int) -> bytes:
-        """See `FileStore.read_range`."""
         return self._slice(key, offset, length)
 
     async def read_ranges(self, key: str, ranges: Sequence[ByteRange]) -> list[bytes]:
-        """See `FileStore.read_ranges`."""
         return [self._slice(key, one.offset, one.length) for one in ranges]
 
     async def stream(
         self, key: str, *, offset: int = 0, length: int | None = None
     ) -> AsyncGenerator[bytes, None]:
-        """See `FileStore.stream`."""
         size_bytes = await self.size(key)
         data = self._slice(key, offset, size_bytes - offset if length is None else length)
         for start in range(0, len(data), CHUNK_BYTES):
             yield data[start : start + CHUNK_BYTES]
 
     async def size(self, key: str) -> int:
-        """See `FileStore.size`."""
         try:
             return len(self._objects[check_key(key)])
         except KeyError:
             raise StoredObjectMissing(key) from None
 
     async def delete(self, key: str) -> None:
-        """See `FileStore.delete`."""
         self._objects.pop(check_key(key), None)
 
     async def discard_interrupted(self, *, older_than_s: float) -> int:

@@ -81,7 +81,6 @@ class ObjectFileStore:
         )
 
     async def put(self, key: str, chunks: AsyncIterator[bytes]) -> StoredObject:
-        """See `FileStore.put`."""
         source = _Measured(chunks)
         with _errors_of(key):
             try:
@@ -100,7 +99,6 @@ class ObjectFileStore:
         return StoredObject(source.size_bytes, source.digest.hexdigest())
 
     async def read_range(self, key: str, offset: int, length: int) -> bytes:
-        """See `FileStore.read_range`."""
         return (await self.read_ranges(key, [ByteRange(offset, length)]))[0]
 
     async def read_ranges(self, key: str, ranges: Sequence[ByteRange]) -> list[bytes]:
@@ -125,7 +123,6 @@ class ObjectFileStore:
     async def stream(
         self, key: str, *, offset: int = 0, length: int | None = None
     ) -> AsyncGenerator[bytes, None]:
-        """See `FileStore.stream`."""
         size_bytes = await self.size(key)
         length = size_bytes - offset if length is None else length
         if offset < 0 or length < 0 or offset + length > size_bytes:
@@ -145,12 +142,10 @@ class ObjectFileStore:
             yield bytes(chunk)
 
     async def size(self, key: str) -> int:
-        """See `FileStore.size`."""
         with _errors_of(key):
             return int((await obstore.head_async(self._store, check_key(key)))["size"])
 
     async def delete(self, key: str) -> None:
-        """See `FileStore.delete`."""
         with suppress(StoredObjectMissing), _errors_of(key):
             await obstore.delete_async(self._store, check_key(key))
 

@@ -45,7 +45,6 @@ class StoredArrivals:
         self._database = database
 
     async def announce(self, key: str) -> None:
-        """See `Arrivals.announce`."""
         async with self._database.unit_of_work() as session:
             await arrivals.announce(session, key)
 
@@ -69,11 +68,9 @@ class MemoryArrivals:
         self.keys: set[str] = set()
 
     async def announce(self, key: str) -> None:
-        """See `Arrivals.announce`."""
         self.keys.add(key)
 
     async def forget(self, key: str) -> None:
-        """See `Arrivals.forget`."""
         self.keys.discard(key)
 
 

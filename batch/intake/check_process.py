@@ -34,7 +34,6 @@ def check_stream(
 
 
 def as_json(report: CheckReport) -> bytes:
-    """What `batch.intake.dry_run` reads."""
     return orjson.dumps(
         {
             "num_lines": report.num_lines,

@@ -101,7 +101,6 @@ class EngineWatch:
             self._refusal_pause_s = min(MAX_REFUSAL_PAUSE_S, 2 * self._refusal_pause_s)
 
     def note_answered(self) -> None:
-        """A call was answered."""
         self._refusal_pause_s = FIRST_PAUSE_S
         if self._accepts_nothing:  # it was not full but closed: what it has room for is unknown
             self._accepts_nothing = False

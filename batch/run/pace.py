@@ -44,7 +44,6 @@ class TokenCosts:
         return cls()
 
     def work(self, prompt_tokens: int, answer_tokens: float) -> float:
-        """Of one row."""
         return max(1, prompt_tokens) * self.prompt_s + max(1.0, answer_tokens) * self.answer_s
 
 
@@ -64,7 +63,6 @@ class Pace:
         self._since_s = now_s
 
     def note(self, now_s: float, work: float) -> None:
-        """A row ended."""
         self._ended.append((now_s, work))
         self._work += work
 

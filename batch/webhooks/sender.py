@@ -169,7 +169,6 @@ class _BoundedAnswer(ResponseHandler):
     _num_bytes = 0
 
     def data_received(self, data: bytes) -> None:
-        """See asyncio.Protocol."""
         self._num_bytes += len(data)
         super().data_received(data[:MAX_ANSWER_BYTES])
         if self._num_bytes > MAX_ANSWER_BYTES and self.transport is not None:

@@ -20,7 +20,6 @@ _HINT_CHARS: Final = 4
 
 
 def new_key() -> bytes:
-    """A random key."""
     return secrets.token_bytes(KEY_BYTES)
 
 

@@ -149,12 +149,10 @@ class Stages:
             await self._queue.wake(DELIVER)
 
     async def sweep(self) -> None:
-        """Repair."""
         async with self._stage("sweep") as database:
             await sweep.sweep(database, self._queue, self._settings.engines)
 
     async def gc_files(self) -> None:
-        """See batch/finish/duties.py."""
         files = self._files()
         async with self._stage("gc_files") as database:
             retention_s = self._settings.batch_retention_days * 86400.0

@@ -87,15 +87,12 @@ class BatchClient:
         return self._call("POST", "/batches", json=body)
 
     def get(self, batch_id: str) -> dict[str, Any]:
-        """One batch."""
         return self._call("GET", f"/batches/{batch_id}")
 
     def cancel(self, batch_id: str) -> dict[str, Any]:
-        """Stop a batch."""
         return self._call("POST", f"/batches/{batch_id}/cancel")
 
     def pause(self, batch_id: str) -> dict[str, Any]:
-        """Hold a batch back."""
         return self._call("POST", f"/batches/{batch_id}/pause")
 
     def resume(self, batch_id: str) -> dict[str, Any]:

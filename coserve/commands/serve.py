@@ -64,7 +64,6 @@ def beat_is_main_process(proc: Path = Path("/proc")) -> bool:
 
 
 def _worker_is_well(settings: BatchSettings) -> bool:
-    """Of this container's worker."""
     from batch.worker.app import make_app
     from coserve.commands import worker_check
 

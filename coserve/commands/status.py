@@ -112,7 +112,6 @@ def counted(num: int, noun: str, plural: str) -> str:
 
 
 def share(value: float | None) -> str:
-    """A share in words."""
     return "–" if value is None else f"{value:.1%}"
 
 

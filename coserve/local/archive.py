@@ -175,7 +175,6 @@ class Archive:
                 yield member.name, content
 
     def dump(self) -> IO[bytes]:
-        """The database's dump."""
         return next(content for member, content in self._members() if member.name == DUMP)
 
     def _read_manifest(self) -> tuple[Manifest, str | None, str]:

@@ -106,6 +106,5 @@ class HomeLock:
             time.sleep(0.05)
 
     def release(self) -> None:
-        """Let go of both."""
         os.close(self.children_fd)
         os.close(self._own)

@@ -68,13 +68,11 @@ def log_path(home: Path, name: str) -> Path:
 
 
 def postgres_plan(files: postgres.PostgresFiles, home: Path) -> PartPlan:
-    """The embedded database."""
     command = postgres.command(files, log_path(home, "postgres"), stop_grace_s=_SERVER_GRACE_S)
     return PartPlan("Postgres", command, in_thread(lambda: postgres.is_ready(files)))
 
 
 def valkey_plan(files: valkey.ValkeyFiles, home: Path) -> PartPlan:
-    """The embedded broker."""
     command = valkey.command(files, log_path(home, "valkey"), stop_grace_s=_SERVER_GRACE_S)
     return PartPlan("Valkey", command, in_thread(lambda: valkey.is_ready(files)))
 

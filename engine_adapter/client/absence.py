@@ -32,7 +32,6 @@ class Absence:
             self.since_s = now_s
 
     def end(self, now_s: float) -> None:
-        """It answers."""
         if self.since_s is not None:
             self.usual_s, self.since_s = now_s - self.since_s, None
 

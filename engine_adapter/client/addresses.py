@@ -109,7 +109,6 @@ class EngineResolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        """See aiohttp."""
         return [
             ResolveResult(
                 hostname=host, host=one.address, port=port, family=one.family, proto=0, flags=0

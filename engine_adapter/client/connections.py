@@ -113,7 +113,6 @@ class Connection(asyncio.Protocol):
         return data
 
     def close(self) -> None:
-        """Close it at once."""
         self.reusable = False
         if self._transport is not None:
             self._transport.abort()
@@ -121,11 +120,9 @@ class Connection(asyncio.Protocol):
     # --- called by the event loop -------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See asyncio.Protocol."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
 
     def data_received(self, data: bytes) -> None:
-        """See asyncio.Protocol."""
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -139,7 +136,6 @@ class Connection(asyncio.Protocol):
                 self._transport.pause_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """See asyncio.Protocol."""
         self.reusable = False
         self._fail(ConnectionResetError("the engine closed the connection"))
 
@@ -158,11 +154,9 @@ class Connection(asyncio.Protocol):
     # --- called by the parser -----------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        """An answer begins."""
         self._body = []
 
     def on_headers_complete(self) -> None:
-        """Its head has come."""
         status = self._parser.get_status_code()
         if self.incoming is not None and status >= 200 and not self.incoming.status.done():
             self.incoming.status.set_result(status)

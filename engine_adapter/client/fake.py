@@ -41,7 +41,6 @@ class FakeEngineClient:
         return self._url
 
     async def call(self, call: EngineCall) -> EngineReply:
-        """See `EngineClient.call`."""
         self._reach()
         body = engine_body(call, stream=False, facts=self._facts())
 
@@ -63,7 +62,6 @@ class FakeEngineClient:
         return decode_reply(call, 200, orjson.dumps(whole))
 
     async def stream(self, call: EngineCall) -> FakeStream:
-        """See `EngineClient.stream`."""
         self._reach()
         body = engine_body(call, stream=True, facts=self._facts())
         try:
@@ -78,7 +76,6 @@ class FakeEngineClient:
         return FakeStream(first, source, partial(self.engine.abort, call.rid))
 
     async def abort(self, rid: str) -> bool:
-        """See `EngineClient.abort`."""
         self._reach()
         self.engine.abort(rid)
         for _ in range(200):
@@ -88,17 +85,14 @@ class FakeEngineClient:
         return False
 
     async def live_rids(self) -> LiveRids:
-        """See `EngineClient.live_rids`."""
         self._reach()
         return decode_live(self.engine.server_info())
 
     async def facts(self) -> EngineFacts:
-        """See `EngineClient.facts`."""
         self._reach()
         return self._facts()
 
     async def healthy(self) -> bool:
-        """See `EngineClient.healthy`."""
         return not self.engine.down
 
     async def close(self) -> None:
@@ -125,7 +119,6 @@ class FakeStream:
         self._done = False
 
     async def __aiter__(self) -> AsyncIterator[StreamFrame]:
-        """Frames in order."""
         yield StreamFrame([self._first])
         try:
             async for event in self._source:

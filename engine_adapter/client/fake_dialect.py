@@ -27,7 +27,6 @@ EMBEDDING_DIMENSIONS = 32
 async def answer(
     engine: FakeEngine, path: str, body: Mapping[str, Any], script: Script
 ) -> dict[str, Any]:
-    """A whole answer."""
     text, finish, num_tokens = "", "stop", 0
     async with aclosing(engine.run(str(body.get("rid") or new_rid()), script)) as run:
         async for token, reason in run:

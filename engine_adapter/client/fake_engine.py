@@ -97,7 +97,6 @@ class FakeEngine:
                     aborted.set()
 
     def server_info(self) -> dict[str, Any]:
-        """What `/server_info` says."""
         word = {"plugin": "live"} if self.settings.plugin else {}
         live = {
             "waiting": [*self.waiting],
@@ -121,7 +120,6 @@ class FakeEngine:
         return {} if slots is None else {"flex_room": max(0, slots - self._num_flex)}
 
     def models(self) -> dict[str, Any]:
-        """What `/v1/models` says."""
         card = {
             "id": self.settings.model,
             "object": "model",
@@ -130,7 +128,6 @@ class FakeEngine:
         return {"object": "list", "data": [card]}
 
     def model_info(self) -> dict[str, Any]:
-        """What `/model_info` says."""
         return {
             "model_path": self.settings.model,
             "is_generation": not self.settings.embeds,
@@ -237,7 +234,6 @@ def flat_error(status: int, message: str) -> dict[str, Any]:
 
 
 def usage_block(prompt_tokens: int, completion_tokens: int) -> dict[str, Any]:
-    """SGLang's usage shape."""
     return {
         "prompt_tokens": prompt_tokens,
         "total_tokens": prompt_tokens + completion_tokens,

@@ -131,7 +131,6 @@ async def _serve(settings: FakeSettings, port: int, journal: Journal) -> None:
 
 
 def main() -> None:
-    """Serve until interrupted."""
     parser = argparse.ArgumentParser(description=__doc__)
     defaults = FakeSettings()
     parser.add_argument("--port", type=int, default=0)

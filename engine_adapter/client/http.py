@@ -90,7 +90,6 @@ class HttpEngineClient:
         return self._url
 
     async def call(self, call: EngineCall) -> EngineReply:
-        """See `EngineClient.call`."""
         with tracing.span("engine call", SpanKind.CLIENT, self._facts_of(call)) as span:
             try:
                 body = await self._encoded(call, stream=False)
@@ -106,7 +105,6 @@ class HttpEngineClient:
             return decode_reply(call, status, raw)
 
     async def stream(self, call: EngineCall) -> HttpEngineStream:
-        """See `EngineClient.stream`."""
         span = tracing.begin("engine stream", SpanKind.CLIENT, self._facts_of(call))
         try:
             return await self._stream(call, span)
@@ -176,11 +174,9 @@ class HttpEngineClient:
         return False
 
     async def live_rids(self) -> LiveRids:
-        """See `EngineClient.live_rids`."""
         return decode_live(await self._server_info())
 
     async def facts(self) -> EngineFacts:
-        """See `EngineClient.facts`."""
         info = await self._control("GET", "/server_info")
         models = await self._control("GET", "/v1/models")
         facts = decode_facts(info, models, await self._control("GET", "/model_info"))
@@ -188,7 +184,6 @@ class HttpEngineClient:
         return facts
 
     async def healthy(self) -> bool:
-        """See `EngineClient.healthy`."""
         try:
             await self._control("GET", "/health")
         except EngineUnavailable:
@@ -196,7 +191,6 @@ class HttpEngineClient:
         return True
 
     async def close(self) -> None:
-        """Close every connection."""
         self.connections.close()
         await self._session.close()
 

@@ -63,7 +63,6 @@ class Incoming:
         self.num_bytes += len(piece)
 
     def wake(self) -> None:
-        """Let the reader look."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 

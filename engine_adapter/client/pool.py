@@ -311,12 +311,10 @@ class EnginePool:
         return str(lost.absence.wait_s(time.monotonic()))
 
     async def probe(self) -> None:
-        """Probe every engine once."""
         for member in self.members:
             await self._probe(member)
 
     async def close(self) -> None:
-        """Close every client."""
         for member in [*self.members, *self._leaving, *filter(None, [self._router])]:
             await member.client.close()
 

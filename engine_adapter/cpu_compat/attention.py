@@ -64,7 +64,6 @@ class StepViews:
     """
 
     def __init__(self) -> None:
-        """No pass yet."""
         self._key: tuple[Any, ...] = ()
         self._views: list[RowView] = []
 

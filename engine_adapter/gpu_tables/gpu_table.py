@@ -125,7 +125,6 @@ class GpuTimes:
         host_s: float = DEFAULT_HOST_S,
         batch_size_buckets: Iterable[int] = (),
     ) -> None:
-        """Bind the table."""
         self.table = table
         self.host_s = host_s
         self.batch_size_buckets = tuple(sorted(batch_size_buckets))

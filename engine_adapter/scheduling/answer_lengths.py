@@ -122,7 +122,6 @@ class History:
         return asked.bounded(DEFAULT_TOKENS)
 
     def learn(self, asked: Asked, output_tokens: int) -> None:
-        """Remember the answer."""
         for group in (asked.group, ALL):
             # Put behind the others again: the group heard of least recently is forgotten first.
             answers = self._groups.pop(group, None) or _Answers()

@@ -21,7 +21,6 @@ class AttainedLatency:
     """
 
     def __init__(self, num_kept: int = NUM_KEPT) -> None:
-        """Start with none."""
         self._ttft_s: deque[float] = deque(maxlen=num_kept)
         self._tbt_s: deque[float] = deque(maxlen=num_kept)
 
@@ -41,7 +40,6 @@ class AttainedLatency:
 
 
 def _summary(ordered: list[float], target_s: float) -> dict[str, float]:
-    """Percentiles by nearest rank."""
     last = len(ordered) - 1
     return {
         "num": len(ordered),

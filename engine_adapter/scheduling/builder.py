@@ -114,7 +114,6 @@ class StepBudget:
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
-        """Everything the snapshot has."""
         resources, limits = snapshot.resources, snapshot.limits
         self.pages_left = resources.available_pages
         self.slots_left = resources.free_slots
@@ -186,7 +185,6 @@ class PlanBuilder(StepBudget):
         first_quantile: float | None = None,
         pace_quantile: float | None = None,
     ) -> None:
-        """Open an empty step."""
         super().__init__(snapshot)
         self.snapshot = snapshot
         self.model = model

@@ -39,7 +39,6 @@ class Distribution:
     counts: list[int] = field(default_factory=lambda: [0] * (len(EDGES_S) + 1))
 
     def add(self, seconds: float, target_s: float | None) -> None:
-        """Count one."""
         self.counts[bisect_left(EDGES_S, seconds)] += 1
         self.sum_s += seconds
         if target_s is not None:

@@ -34,7 +34,6 @@ class Isolation:
     """
 
     def __init__(self) -> None:
-        """Start with none."""
         self.ttft = (Distribution(), Distribution())
         self.tbt = (Distribution(), Distribution())
         self._offline_until_s = float("-inf")
@@ -54,7 +53,6 @@ class Isolation:
         kind[0 if beside else 1].add(now_s - since_s, slo.ttft_s if first else slo.tbt_s)
 
     def to_plain(self) -> dict[str, Any]:
-        """Figures of each (`Distribution.figures`)."""
         return {
             name: {"beside": beside.figures(), "apart": apart.figures()}
             for name, (beside, apart) in (("ttft", self.ttft), ("tbt", self.tbt))
@@ -76,7 +74,6 @@ class Pauses:
     """
 
     def __init__(self, *, on: bool, share: float = DEFAULT_SHARE) -> None:
-        """Start between two pauses."""
         self.on = on
         self._share = share
         self.every_s = PAUSE_S / share

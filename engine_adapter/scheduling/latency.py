@@ -195,7 +195,6 @@ class PolynomialModel:
         mixed: Coefficients,
         decode_row_steps: tuple[int, ...] = (),
     ) -> None:
-        """Store the fits."""
         self.decode = decode
         self.prefill = prefill
         self.mixed = mixed
@@ -357,7 +356,6 @@ class StepLevel:
     """
 
     def __init__(self, *, level: bool = True, quantile: bool = True) -> None:
-        """Start as profiled."""
         self.level = 1.0
         self._quantiles = {DEFAULT_SHARE: 1.0}
         self._follows = (level, quantile)
@@ -394,7 +392,6 @@ class CalibratedModel:
     """
 
     def __init__(self, profiled: LatencyModel, steps: StepLevel) -> None:
-        """Bind both."""
         self._profiled = profiled
         self._steps = steps
 
@@ -404,16 +401,13 @@ class CalibratedModel:
         return self._steps.level
 
     def predict(self, load: StepLoad) -> float:
-        """See :meth:`LatencyModel.predict`."""
         return self._profiled.predict(load) * self._steps.level
 
     def predict_with_decode(self, load: StepLoad, context_tokens: int) -> float:
-        """See :meth:`LatencyModel.predict_with_decode`."""
         return self._profiled.predict_with_decode(load, context_tokens) * self._steps.level
 
     def max_tokens(
         self, load: StepLoad, context_tokens: int, limit_tokens: int, budget_s: float
     ) -> int:
-        """See :meth:`LatencyModel.max_tokens`."""
         bound_s = budget_s / self._steps.level
         return self._profiled.max_tokens(load, context_tokens, limit_tokens, bound_s)

@@ -30,7 +30,6 @@ class OnlineArrivals:
     """
 
     def __init__(self, initial_tokens: int, weight: float = 0.1) -> None:
-        """Start from the assumption."""
         self._mean = float(initial_tokens)
         self._weight = weight
         self._last_sequence = -1

@@ -135,7 +135,6 @@ class OfflineOrder:
                 yield request
 
     def admitted(self, request: Request) -> None:
-        """Count an admission."""
         self._admissions += 1
         last = self._last_admitted
         last.pop(request.batch_id, None)
@@ -214,7 +213,6 @@ class StepAlternation:
     """
 
     def __init__(self) -> None:
-        """Nothing is owed."""
         self.prompts_owed = self.decode_owed = self.is_refused = False
         self._passed_over = False
         self._idle_steps = self._prompt_steps = 0

@@ -24,7 +24,6 @@ Reserve = Callable[[Request], int]
 
 
 def arrival(request: Request) -> tuple[float, ...]:
-    """First come, first served."""
     return (request.sequence,)
 
 

@@ -30,7 +30,6 @@ class SortedRequests:
     """
 
     def __init__(self) -> None:
-        """Start empty."""
         self._requests: list[Request] = []
         self._keys: list[Key] = []
         self._key_of: dict[str, Key] = {}
@@ -58,7 +57,6 @@ class Roster:
     """Live requests, split by whether they hold a slot and by class."""
 
     def __init__(self) -> None:
-        """Start with no requests."""
         self.requests: dict[str, Request] = {}
         self._running: dict[str, Request] = {}
         self._online_running: dict[str, Request] = {}

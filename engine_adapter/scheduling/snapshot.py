@@ -27,7 +27,6 @@ class Column:
     __slots__ = ("_sums", "numbers", "total")
 
     def __init__(self, numbers: Sequence[int]) -> None:
-        """Add the numbers up."""
         self.numbers = numbers
         self.total = sum(numbers)
         self._sums: list[int] | None = None
@@ -74,7 +73,6 @@ class DecodeReady:
     def __init__(
         self, requests: list[Request], page_tokens: int, before: DecodeReady | None = None
     ) -> None:
-        """Read the requests."""
         self.requests = requests
         if before is not None and before.requests == requests:
             self.rids, self.can_mix = before.rids, before.can_mix

@@ -18,7 +18,6 @@ class StepLog:
     """
 
     def __init__(self, size: int = 1000) -> None:
-        """Start empty."""
         self._steps: deque[tuple[StepKind, float, float]] = deque(maxlen=size)
 
     def add(self, step: FinishedStep) -> None:

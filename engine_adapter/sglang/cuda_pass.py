@@ -99,7 +99,6 @@ class DeviceClock:
         self._cuda = cuda
 
     def start(self) -> Any:
-        """Before a launch."""
         return self._event() if self._cuda else time.monotonic()
 
     def stop(self, started: Any) -> Callable[[], float]:

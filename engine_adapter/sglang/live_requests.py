@@ -119,7 +119,6 @@ class LiveRequests:
     """All live requests by id; keeps the roster and SGLang's requests in step."""
 
     def __init__(self) -> None:
-        """Start with no requests."""
         self.roster = Roster()
         self._requests: dict[str, LiveRequest] = {}
         self._holding: dict[str, LiveRequest] = {}
@@ -187,7 +186,6 @@ class HoldingView:
     """
 
     def __init__(self, requests: LiveRequests) -> None:
-        """Look at ``requests``."""
         self._requests = requests
         self.batch_is_full = False
         self.is_prefill_only = False
@@ -211,7 +209,6 @@ class PendingPrefill:
     """All half-prefilled requests as one, for SGLang's count of tokens still to be prefilled."""
 
     def __init__(self, requests: LiveRequests) -> None:
-        """Look at ``requests``."""
         self._requests = requests
 
     prefix_indices: tuple[()] = ()

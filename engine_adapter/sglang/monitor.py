@@ -101,7 +101,6 @@ class Monitor:
         return self._wake_fd
 
     def clear_wake(self) -> None:
-        """Forget wake-ups so far."""
         try:
             os.eventfd_read(self._wake_fd)
         except BlockingIOError:
@@ -117,7 +116,6 @@ class Monitor:
                     self._judge(request, time.monotonic())
 
     def retire(self) -> None:
-        """No step runs."""
         self._running = None
 
     def _run(self) -> None:
@@ -182,7 +180,6 @@ class SocketStandIn:
     """Non-blocking reads of the monitor's queue; everything else is the socket's."""
 
     def __init__(self, socket: zmq.Socket[bytes], messages: deque[Any]) -> None:
-        """Read from ``messages``."""
         self._socket = socket
         self._messages = messages
 

@@ -209,7 +209,6 @@ class Profiler:
         return self.is_measuring and since_s is not None and time.monotonic() > since_s + PATIENCE_S
 
     def progress(self) -> dict[str, Any]:
-        """For the status page."""
         errors = self.profile.held_out if self.profile else {}
         return {
             "state": self.state,

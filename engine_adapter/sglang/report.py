@@ -99,7 +99,6 @@ class Counters:
         return self.steps >= COLD_STEPS
 
     def stopped(self, layer: int, flag_to_stop_s: float, num_requests: int) -> None:
-        """A pass was stopped."""
         self.undone_requests += num_requests
         at_layer = self.stops_by_layer.setdefault(str(layer), StopsAtLayer())
         at_layer.num += 1
@@ -121,7 +120,6 @@ class RecentSteps:
     """A ring of finished steps."""
 
     def __init__(self) -> None:
-        """Start with none."""
         self._steps: deque[tuple[Any, ...]] = deque(maxlen=NUM_KEPT)
 
     def add(self, step: LaunchedStep, outcome: Outcome, flex_tokens: int) -> None:
@@ -162,7 +160,6 @@ class PassGap:
     """
 
     def __init__(self) -> None:
-        """Start without a pass."""
         self.mean_s = 0.0
         self._ended_at_s: float | None = None
 
@@ -176,7 +173,6 @@ class PassGap:
             self.mean_s += weight * (gap_s - self.mean_s)
 
     def ended(self, at_s: float) -> None:
-        """The pass is over."""
         self._ended_at_s = at_s
 
 
@@ -266,7 +262,6 @@ class Reporter:
     """Reads the parts of one scheduler."""
 
     def __init__(self, scheduler: QueueingScheduler) -> None:
-        """Report on ``scheduler``."""
         self._scheduler = scheduler
 
     def to_plain(self) -> dict[str, Any]:

@@ -227,7 +227,6 @@ class StepStopped(BaseException):
     """Unwinds the forward pass of an aborted step; no error, so that nobody on the way logs one."""
 
     def __init__(self, layer: int) -> None:
-        """Stopped before ``layer``."""
         super().__init__(f"stopped before layer {layer}")
         self.layer = layer
 

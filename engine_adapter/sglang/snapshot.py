@@ -36,7 +36,6 @@ class SnapshotTaker:
     def __init__(
         self, scheduler: QueueingScheduler, slo: Slo, reserved_share: float, num_layers: int
     ) -> None:
-        """Look at ``scheduler``."""
         self._scheduler = scheduler
         self.slo = slo
         self.overhead_s = 0.0

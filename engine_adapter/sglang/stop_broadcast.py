@@ -76,7 +76,6 @@ class SharedStops:
             return cls(mmap.mmap(file.fileno(), STOPS_BYTES))
 
     def say(self, word: int) -> bool:
-        """See `StopBroadcast`."""
         stop = bool(word & 1)
         if stop:
             _WORD.pack_into(self._memory, _stopped(word), word)
@@ -84,7 +83,6 @@ class SharedStops:
         return stop
 
     def stops_at(self, safepoint: int) -> bool:
-        """See `StopBroadcast`."""
         deadline_s = time.monotonic() + GIVE_UP_S
         while True:
             # Steps and layers only grow: rank 0 is here or beyond.
@@ -118,7 +116,6 @@ class SentStops:
                 link.setsockopt(socket.SOL_SOCKET, side, limit)
 
     def say(self, word: int) -> bool:
-        """See `StopBroadcast`."""
         before, self._before = self._before, word
         said = _WORD.pack(word)
         for link in self._links:

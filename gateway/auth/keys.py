@@ -192,7 +192,6 @@ class KeyRing:
         } | dict.fromkeys(due, now_s)
 
     async def close(self) -> None:
-        """Stop asking."""
         asking = list(self._asking.values())
         for one in asking:
             one.cancel()

@@ -65,7 +65,6 @@ class Admin:
 
 
 def resources_of(request: Request) -> Resources:
-    """The dashboard's resources."""
     resources: Resources = request.app.state.resources
     return resources
 
@@ -180,5 +179,4 @@ def set_session(
 
 
 def clear_session(request: Request, response: Response) -> None:
-    """Take the cookie away."""
     response.delete_cookie(COOKIE_NAME, path=request.scope.get("root_path") or "/")

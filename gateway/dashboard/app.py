@@ -46,7 +46,6 @@ class Assets(StaticFiles):
     """Static files; those asked for by version never change."""
 
     async def get_response(self, path: str, scope: Scope) -> Response:
-        """A file."""
         response = await super().get_response(path, scope)
         versioned = b"v=" in scope["query_string"]
         response.headers["cache-control"] = (

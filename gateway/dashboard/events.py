@@ -82,7 +82,6 @@ def partial(element_id: str, html: str, *, swap: str = "outerMorph") -> str:
 
 
 def message(data: str, event: str | None = None) -> bytes:
-    """One server-sent event."""
     name = f"event: {event}\n" if event else ""
     body = "".join(f"data: {line}\n" for line in _LINE_END.split(data))
     return f"{name}{body}\n".encode()

@@ -81,7 +81,6 @@ class BatchesView:
         return 4.9 if self.wanted.search else 0.9
 
     async def read(self, resources: Resources) -> Fragments:
-        """See `View`."""
         async with resources.readings.snapshot() as work:
             rows, has_more = await batch_browser.page(
                 work, self.organization_id, self.wanted, after=self.after, limit=PAGE_ROWS
@@ -170,7 +169,6 @@ class EnginesView:
         return 1.9
 
     async def read(self, resources: Resources) -> Fragments:
-        """See `View`."""
         readings = await read_engines(resources.engines)
         async with resources.database.unit_of_work() as work:
             known = {one.url: one for one in await engines.states(work)}

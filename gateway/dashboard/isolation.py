@@ -138,7 +138,6 @@ class IsolationView:
         return 4.9
 
     async def read(self, resources: Resources) -> Fragments:
-        """See `View`."""
         window = WINDOWS[self.window]
         async with resources.readings.snapshot() as work:
             history = await read(work, window, SERIES)

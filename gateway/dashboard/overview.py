@@ -98,7 +98,6 @@ class OverviewView:
         return 2.9
 
     async def read(self, resources: Resources) -> Fragments:
-        """See `View`."""
         window = WINDOWS[self.window]
         broker = asyncio.ensure_future(resources.broker_answers())
         async with resources.readings.snapshot() as work:

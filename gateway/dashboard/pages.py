@@ -156,7 +156,6 @@ class BatchesQuery(BaseModel):
     after: str = Field("", max_length=64)
 
     def wanted(self) -> BatchFilter:
-        """Which batches."""
         words = {name: word.strip() for name, word in self.model_dump().items() if name != "after"}
         return BatchFilter(**words)
 

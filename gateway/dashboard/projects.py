@@ -174,7 +174,6 @@ async def project_page(
 
 
 def go_to_project(request: Request, project_id: str) -> RedirectResponse:
-    """After something was done."""
     return RedirectResponse(f"{request.scope['root_path']}/projects/{project_id}", 303)
 
 

@@ -169,7 +169,6 @@ class SchedulerView:
         return 1.9
 
     async def read(self, resources: Resources) -> Fragments:
-        """See `View`."""
         readings = await read_engines(resources.engines)
         async with resources.database.unit_of_work() as work:
             names = await engines.names(work)

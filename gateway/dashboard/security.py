@@ -37,7 +37,6 @@ class SecurityHeaders:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI entry."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

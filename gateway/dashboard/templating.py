@@ -58,5 +58,4 @@ ENVIRONMENT = make_environment()
 
 
 def render(name: str, **values: Any) -> str:
-    """One template as text."""
     return ENVIRONMENT.get_template(name).render(**values)

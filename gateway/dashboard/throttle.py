@@ -37,7 +37,6 @@ class LoginThrottle:
         return max(0.0, known.blocked_until_s - now_s) if known else 0.0
 
     def failed(self, address: str, now_s: float) -> None:
-        """Count a wrong key."""
         known = self._failures.setdefault(address, _Failures(0, now_s))
         known.count += 1
         extra = known.count - FREE_ATTEMPTS
@@ -49,5 +48,4 @@ class LoginThrottle:
             self._failures.popitem(last=False)
 
     def succeeded(self, address: str) -> None:
-        """Forget an address."""
         self._failures.pop(address, None)

@@ -205,7 +205,6 @@ def of_broker(answers: bool) -> Iterator[Trouble]:
 
 
 def of_workers(sweep_age_s: float | None) -> Iterator[Trouble]:
-    """Workers that do nothing."""
     if sweep_age_s is not None and sweep_age_s > SWEEP_LATE_S:
         cause = (
             f"Their last sweep was {wording.about(sweep_age_s)} ago; there should be one every 3 s."

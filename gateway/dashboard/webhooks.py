@@ -95,7 +95,6 @@ class WebhooksView:
         return 1.9
 
     async def read(self, resources: Resources) -> Fragments:
-        """See `View`."""
         async with resources.database.unit_of_work() as work:
             found = await overview.endpoints(work, self.project_id, limit=MAX_ENDPOINTS)
             names = {one.endpoint.id: one.endpoint.name for one in found}

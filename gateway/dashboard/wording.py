@@ -71,7 +71,6 @@ def instant(value: datetime) -> str:
 
 
 def machine_instant(value: datetime) -> str:
-    """For `<time datetime>`."""
     return value.isoformat(timespec="seconds")
 
 

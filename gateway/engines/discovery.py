@@ -166,7 +166,6 @@ class KubernetesApi:
         raise NotUnderstood(f"more than {MAX_PAGES} pages")
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._http.aclose()
 
 

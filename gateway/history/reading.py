@@ -150,7 +150,6 @@ class History:
         return _merged(0, [one for one in self.moments if one.at_s > newest - seconds])
 
     def quantiles_ms(self, series: str, share: float) -> list[float | None]:
-        """A percentile over time."""
         found = (moment.of(series).quantile_s(share) for moment in self.moments)
         return [None if one is None else round(1000 * one, 1) for one in found]
 

@@ -64,7 +64,6 @@ def engine_totals(facts: EngineFacts) -> dict[str, list[float]]:
 
 
 def engine_gauges(facts: EngineFacts | None, *, up: bool) -> list[float]:
-    """One sample of `GAUGES`."""
     kv = host = None
     if up and facts is not None:
         kv, host = kv_held(facts), host_held(facts)

@@ -97,7 +97,6 @@ class GuardedProtocol(HttpToolsProtocol):
     limits: ClassVar[ConnectionLimits] = ConnectionLimits()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client has connected."""
         self._whole = HeadWithBody(transport, self.loop)
         super().connection_made(cast(asyncio.Transport, self._whole))
         self._head_due = self.loop.time() + self.limits.head_s
@@ -117,7 +116,6 @@ class GuardedProtocol(HttpToolsProtocol):
             self._refuse(Overloaded("Too many connections are open."), "crowded")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone."""
         self.limits.per_address.closed(self._address)
         super().connection_lost(exc)
         self._tell_gone()
@@ -138,7 +136,6 @@ class GuardedProtocol(HttpToolsProtocol):
             told()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes have come."""
         if self._dropping:
             return
         if self._in_body:
@@ -164,7 +161,6 @@ class GuardedProtocol(HttpToolsProtocol):
             self._stop(_TARGET_TOO_LONG)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header."""
         super().on_header(name, value)
         self._num_head += len(name) + len(value)
         if len(name) == 4 and name.lower() == b"host":
@@ -191,7 +187,6 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The request is complete."""
         self._in_body = False
         self._num_raw = 0
         if self._idle:
@@ -239,7 +234,6 @@ class GuardedProtocol(HttpToolsProtocol):
         self._stalled_at = self.loop.time()
 
     def resume_writing(self) -> None:
-        """It has caught up."""
         super().resume_writing()
         self._stalled_at = None
 

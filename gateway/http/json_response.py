@@ -13,5 +13,4 @@ class JsonResponse(JSONResponse):
     """JSON in one line."""
 
     def render(self, content: Any) -> bytes:
-        """The body."""
         return dump(content)

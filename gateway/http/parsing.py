@@ -42,5 +42,4 @@ class Parsing:
                 self._turns[project_id] = turn, number - 1
 
     def close(self) -> None:
-        """Begin nothing more."""
         self._thread.shutdown(wait=False, cancel_futures=True)

@@ -49,7 +49,6 @@ class PromptDoor:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI."""
         scope["app"] = self._app
         route = scope["route"] = self._routes[scope["path"]]
         note_request(scope, send)

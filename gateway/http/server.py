@@ -87,7 +87,6 @@ class Forwarded:
         self._weighed = cast("ASGIApp", weighed)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI."""
         forwarded = scope["type"] == "http" and any(
             name.startswith(b"x-forwarded-") for name, _ in scope["headers"]
         )

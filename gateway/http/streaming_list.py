@@ -55,7 +55,6 @@ class ListResponse(Response):
         self.headers["content-length"] = str(sum(len(piece) for piece in self._pieces))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI."""
         del scope, receive
         head = {"status": self.status_code, "headers": self.raw_headers}
         await send({"type": "http.response.start", **head})

@@ -62,7 +62,6 @@ class HeadWithBody:
         self._transport.write(data)
 
     def write_eof(self) -> None:
-        """Nothing follows."""
         self._flush()
         self._transport.write_eof()
 
@@ -72,7 +71,6 @@ class HeadWithBody:
         self._transport.close()
 
     def abort(self) -> None:
-        """Close it at once."""
         self._head = b""
         self._transport.abort()
 

@@ -63,7 +63,6 @@ class Place:
         self._leave = leave
 
     def leave(self) -> None:
-        """The request has ended."""
         if self._leave is not None:
             self._leave()
 
@@ -133,7 +132,6 @@ class RequestsAtOnce:
             await self._tell("leave", project_id, names)
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._script.close()
 
     @property

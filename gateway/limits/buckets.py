@@ -94,7 +94,6 @@ class MemoryBuckets:
         self._known_at_us = now_us() + (LOST_BACKLOG_US if lost else 0)
 
     async def take(self, charges: Sequence[Charge]) -> Taken:
-        """See `Buckets.take`."""
         now_us = self._now_us()
         before = [self._backlog_us(charge.key, now_us) for charge in charges]
         after = [backlog + charge.cost_us for backlog, charge in zip(before, charges, strict=True)]
@@ -104,7 +103,6 @@ class MemoryBuckets:
         return Taken(True, tuple(after))
 
     async def settle(self, charges: Sequence[Charge]) -> None:
-        """See `Buckets.settle`."""
         now_us = self._now_us()
         after = [self._backlog_us(charge.key, now_us) + charge.cost_us for charge in charges]
         self._put(charges, after, now_us)

@@ -68,7 +68,6 @@ class LeasedBuckets:
         self._leases: dict[str, _Lease] = {}
 
     async def take(self, charges: Sequence[Charge]) -> Taken:
-        """See `Buckets.take`."""
         now_us = self._now_us()
         leases = [self._leases.get(charge.key) for charge in charges]
         if all(map(_covers, leases, charges, [now_us] * len(leases))):
@@ -83,7 +82,6 @@ class LeasedBuckets:
         return Taken(taken.allowed, self._noted(charges, taken.backlogs_us, kept_us))
 
     async def settle(self, charges: Sequence[Charge]) -> None:
-        """See `Buckets.settle`."""
         await self._shared.settle(charges)
         for charge in charges:
             lease = self._leases.get(charge.key)

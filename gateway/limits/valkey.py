@@ -65,16 +65,13 @@ class ValkeyBuckets:
         self._script = Script(broker, _SCRIPT, timeout_s=timeout_s)
 
     async def take(self, charges: Sequence[Charge]) -> Taken:
-        """See `Buckets.take`."""
         allowed, *backlogs_us = await self._run("take", charges)
         return Taken(bool(allowed), tuple(backlogs_us))
 
     async def settle(self, charges: Sequence[Charge]) -> None:
-        """See `Buckets.settle`."""
         await self._run("settle", charges)
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._script.close()
 
     async def _run(self, word: str, charges: Sequence[Charge]) -> list[int]:

@@ -29,7 +29,6 @@ class BatchMetrics(Collector):
         self._num_late = 0
 
     async def read(self, database: Database, engines: EnginePool) -> None:
-        """Read anew."""
         try:
             async with database.snapshot() as session:
                 by_status = await overview.num_by_status(session)

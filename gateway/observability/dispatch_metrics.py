@@ -41,7 +41,6 @@ class DispatchMetrics(Collector):
         self._backlog: Sequence[Backlog] = ()
 
     async def read(self, database: Database) -> None:
-        """Read anew."""
         try:
             async with database.unit_of_work() as session:
                 self._engines = await dispatch_count.by_engine(session)

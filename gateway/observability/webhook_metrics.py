@@ -23,7 +23,6 @@ class WebhookMetrics(Collector):
         self._totals: WebhookTotals | None = None
 
     async def read(self, database: Database) -> None:
-        """Read anew."""
         try:
             async with database.unit_of_work() as session:
                 self._totals = await deliveries.totals(session)

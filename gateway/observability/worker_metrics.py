@@ -26,7 +26,6 @@ class WorkerMetrics(Collector):
         self._overdue: Mapping[str, int] = {}
 
     async def read(self, database: Database) -> None:
-        """Read anew."""
         try:
             async with database.unit_of_work() as session:
                 self._stages = await stage_count.totals(session)

@@ -37,7 +37,6 @@ class Failover:
         self._sent_at_s = time.monotonic()
 
     async def end(self) -> None:
-        """It was answered."""
         await self._quarantine.note_answered(self._admitted)
 
     async def go_on(self, error: EngineUnavailable) -> None:

@@ -61,7 +61,6 @@ class FlexRoom:
         return min(others, key=lambda member: member.in_flight)
 
     def enter(self, member: Member, num_calls: int) -> None:
-        """Count calls that begin."""
         self._in_flight[member.url] += num_calls
 
     def leave(self, member: Member, num_calls: int) -> None:

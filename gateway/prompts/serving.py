@@ -85,7 +85,6 @@ class CompletionForm:
         return await answer(admitted, client, created)
 
     def streamed(self, admitted: Admitted, created: int) -> StreamForm:
-        """Chunks."""
         return ChunkForm(admitted, created)
 
 
@@ -93,7 +92,6 @@ COMPLETIONS: Final = CompletionForm()
 
 
 def parts_of(request: Request) -> PromptParts:
-    """The app's parts."""
     return cast(PromptParts, request.app.state.prompt_parts)
 
 

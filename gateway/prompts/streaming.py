@@ -94,7 +94,6 @@ class StreamedReply(Response):
         self._server_send: Send
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI."""
         self._received_at = scope["state"]["started_at"]
         self._server_send = scope["state"]["server_send"]
         try:

@@ -144,6 +144,5 @@ class Followers(Generic[Seen]):
             await self._clock.sleep(LOOK_S)
 
     async def close(self) -> None:
-        """Look no more."""
         if self._looking is not None:
             self._looking.cancel()

@@ -37,7 +37,6 @@ class ResponseForm:
         self._keep = keep
 
     async def whole(self, admitted: Admitted, client: EngineClient, created: int) -> Response:
-        """The Response object."""
         (choice,) = admitted.choices
         reply = await answered(client, choice.call)
         draft = ResponseDraft(self._body, choice.call.rid, created)
@@ -48,7 +47,6 @@ class ResponseForm:
         return Response(dump(response), media_type=JSON)
 
     def streamed(self, admitted: Admitted, created: int) -> StreamForm:
-        """Typed events."""
         (choice,) = admitted.choices
         draft = ResponseDraft(self._body, choice.call.rid, created)
         return EventForm(draft, offer_of(choice.call.body), self._clock, self._keep)
@@ -72,7 +70,6 @@ class EventForm:
         return last
 
     async def fail(self, error: ApiError) -> bytes:
-        """The response that failed."""
         last, response = self._writer.fail(error)
         with suppress(Overloaded):
             await self._keep(response)

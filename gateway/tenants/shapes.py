@@ -56,7 +56,6 @@ class KeyLimits(_Body):
     tokens_per_minute: int | None = None
 
     def given(self) -> dict[str, int | None]:
-        """Those that were sent."""
         return self.model_dump(include=self.model_fields_set)
 
 

@@ -40,7 +40,6 @@ class Span:
         return Span(self.since, min(self.until, self.since + timedelta(days=days)))
 
     def days(self) -> Sequence[date]:
-        """Each of its days."""
         num = max(0, (self.until - self.since).days)
         return [self.since + timedelta(days=n) for n in range(num)]
 

@@ -33,7 +33,6 @@ class CpuMover:
         self._pages = by_token.view(shape.lane_type).numpy()
 
     def store(self, slots: torch.Tensor, page_ids: list[int]) -> None:
-        """See :class:`launch.PageMover`."""
         tokens = self._page_tokens
         num_full = slots.shape[0] // tokens
         full, tail = slots[: num_full * tokens].numpy(), slots[num_full * tokens :].numpy()
@@ -49,7 +48,6 @@ class CpuMover:
                 self._pages[page_ids[num_full], number, : tail.size] = plane[tail]
 
     def load(self, slots: torch.Tensor, page_ids: list[int], first_token: int = 0) -> None:
-        """See :class:`launch.PageMover`."""
         ids = np.array(page_ids, dtype=np.int64)
         targets = slots.numpy()
         end = first_token + targets.size

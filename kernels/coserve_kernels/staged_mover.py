@@ -62,7 +62,6 @@ class CudaStreams:
         self._copy = torch.cuda.Stream()
 
     def compute(self, *inputs: torch.Tensor) -> AbstractContextManager[Any]:
-        """See :class:`Streams`."""
         caller = torch.cuda.current_stream()
         if self._compute is None or caller == self._compute:
             return nullcontext()
@@ -72,22 +71,18 @@ class CudaStreams:
         return torch.cuda.stream(self._compute)
 
     def copy(self) -> AbstractContextManager[Any]:
-        """See :class:`Streams`."""
         return torch.cuda.stream(self._copy)
 
     def mark(self) -> Any:
-        """See :class:`Streams`."""
         event = torch.cuda.Event()
         event.record()
         return event
 
     def after(self, mark: Any) -> None:
-        """See :class:`Streams`."""
         if mark is not None:
             torch.cuda.current_stream().wait_event(mark)
 
     def wait(self) -> None:
-        """See :class:`Streams`."""
         self._copy.synchronize()
         (self._compute or torch.cuda.current_stream()).synchronize()
 
@@ -96,15 +91,12 @@ class InOrder:
     """No streams: everything happens at once, in the order of the calls."""
 
     def compute(self, *inputs: torch.Tensor) -> AbstractContextManager[Any]:
-        """See :class:`Streams`."""
         return nullcontext()
 
     def copy(self) -> AbstractContextManager[Any]:
-        """See :class:`Streams`."""
         return nullcontext()
 
     def mark(self) -> Any:
-        """See :class:`Streams`."""
         return None
 
     def after(self, mark: Any) -> None:

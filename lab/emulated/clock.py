@@ -67,7 +67,6 @@ class VirtualClock:
     """
 
     def __init__(self, folder: Path) -> None:
-        """Open it."""
         with (folder / "page").open("r+b") as file:
             self._fields = memoryview(mmap.mmap(file.fileno(), 0)).cast("q")
         self._wake = os.open(folder / "wake", os.O_RDWR)

@@ -126,7 +126,6 @@ class EmulatedClock:
     """Durations of passes on the emulated device."""
 
     def __init__(self, emulated: EmulatedPass) -> None:
-        """Read this device's timeline."""
         self._timeline = emulated.timeline
 
     def start(self) -> None:

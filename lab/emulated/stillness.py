@@ -50,7 +50,6 @@ class Stillness:
     """
 
     def __init__(self, processes: Iterable[int]) -> None:
-        """Nothing is known yet."""
         if not (PROC / "self" / "schedstat").exists():
             raise Unwatchable("virtual time needs /proc/PID/schedstat, which this kernel has not")
         self._processes = list(processes)
@@ -63,7 +62,6 @@ class Stillness:
         return first is not None and self._look() == first
 
     def close(self) -> None:
-        """Close the files."""
         for files in self._files.values():
             for file in files:
                 os.close(file)

@@ -60,7 +60,6 @@ class Timeline:
         clock: Callable[[], float],
         sleep: Callable[[float], None],
     ) -> None:
-        """The device is idle."""
         self.counts = PassCounts()
         self.last_s = 0.0
         self._clock = clock

@@ -57,7 +57,6 @@ class Learned:
         train_every: int = 512,
         start: Callable[[Job], None] = in_background,
     ) -> None:
-        """Untrained."""
         # Only where it is used: the import takes a second and 100 MB.
         from sklearn.ensemble import HistGradientBoostingRegressor
 

@@ -28,7 +28,6 @@ class Oracle:
         self._truth = truth
 
     def expect(self, asked: Asked) -> int:
-        """The length itself."""
         return asked.bounded(self._truth(asked.rid))
 
     def learn(self, asked: Asked, output_tokens: int) -> None:

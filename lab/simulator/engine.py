@@ -159,7 +159,6 @@ class MemoryEngine:
             insort(self._future, entry, lo=self._next)
 
     def cancel(self, rid: str) -> None:
-        """Abort a live request."""
         request = self.roster.finish(rid)
         if request is not None:
             self.tracks[rid].over = True

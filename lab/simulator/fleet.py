@@ -50,7 +50,6 @@ class Member:
         return self.prompt_tokens + self.answers
 
     def look(self) -> None:
-        """Ask the engine."""
         roster = self.replay.engine.roster
         online = [request for request in roster.requests.values() if request.is_online]
         self.prompt_tokens = sum(
@@ -68,7 +67,6 @@ Choice = Callable[[int, TraceRequest, list[Member]], Member]
 
 
 def round_robin(number: int, request: TraceRequest, members: list[Member]) -> Member:
-    """One after the other."""
     return members[number % len(members)]
 
 

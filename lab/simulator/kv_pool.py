@@ -20,7 +20,6 @@ class KvPool:
     def __init__(
         self, total_pages: int, page_tokens: int, host_total_pages: int, host_page_tokens: int
     ) -> None:
-        """Start with everything free."""
         self.total_pages = total_pages
         self.page_tokens = page_tokens
         self.host_total_pages = host_total_pages

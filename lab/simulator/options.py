@@ -59,7 +59,6 @@ class Options:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
     made = argparse.ArgumentParser(
         prog="coserve simulate",
         description="Online requests beside a full queue of offline requests, on a device "

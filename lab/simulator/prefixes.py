@@ -48,7 +48,6 @@ class PrefixCache:
     """
 
     def __init__(self, page_tokens: int) -> None:
-        """Start empty."""
         self._page_tokens = page_tokens
         self._groups: dict[str, Prefix] = {}
         self._of: dict[str, Prefix] = {}
@@ -117,7 +116,6 @@ class PrefixCache:
             self._wait(prefix, request)
 
     def forget(self, request: Request) -> None:
-        """The request is gone."""
         prefix = self._of.pop(request.rid, None)
         if prefix is not None:
             prefix.waiting.pop(request.rid, None)

@@ -179,11 +179,9 @@ class Replay:
         self._opened = self._counters()
 
     def close(self) -> None:
-        """The window closes."""
         self._closed = self._counters()
 
     def run(self, repeat: int, progress: Progress) -> SystemRun:
-        """All of it."""
         self._until(0.0, progress)
         self.open()
         self._until(self._load.duration_s, progress)

@@ -166,7 +166,6 @@ def _in_time(runs: list[SystemRun], slo: Slo) -> tuple[float, float]:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
     made = argparse.ArgumentParser(
         prog="coserve plan",
         description="How many GPUs chat needs at these targets, how many tokens a day they harvest "
@@ -250,7 +249,6 @@ def _read(path: Path, device: SimulatedDevice, *, clip: bool) -> list[TraceReque
 
 
 def told(asked: Question, found: Answer) -> str:
-    """The answer in words."""
     if not found.engines:
         return (
             f"{asked.most} engines are not enough: {found.alone[0]:.1%} of first tokens and "

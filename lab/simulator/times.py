@@ -32,7 +32,6 @@ class ProfiledTimes:
     """Steps take exactly what a latency model says."""
 
     def __init__(self, model: LatencyModel) -> None:
-        """Bind the model."""
         self._model = model
 
     def step_s(self, load: StepLoad, chunks: Sequence[tuple[int, int]]) -> float:
@@ -44,11 +43,9 @@ class TableTimes:
     """Steps take what a GPU table says."""
 
     def __init__(self, times: GpuTimes) -> None:
-        """Bind the table."""
         self._times = times
 
     def step_s(self, load: StepLoad, chunks: Sequence[tuple[int, int]]) -> float:
-        """See :meth:`StepTimes.step_s`."""
         return self._times.step_s(
             chunks, load.decode_requests, load.decode_context - load.decode_requests
         )

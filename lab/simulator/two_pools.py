@@ -224,7 +224,6 @@ class TwoPools:
             self._feed(int(request.batch_id), engine.engine.now_s)
 
     def record(self, journey: Journey, now_s: float) -> RequestRecord:
-        """What its client saw."""
         request, times = journey.request, journey.times
         done = len(times) >= journey.answer_tokens
         retractions = 0

@@ -94,7 +94,6 @@ class Harness:
         prompts: PromptMaker,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Nothing is sent yet."""
         self._url = base_url.rstrip("/") + "/generate"
         self._prompts = prompts
         self._clock = clock

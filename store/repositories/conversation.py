@@ -22,7 +22,6 @@ async def add(
     metadata: Mapping[str, str],
     lifetime: timedelta,
 ) -> Conversation:
-    """Begin a conversation."""
     made = Conversation(
         id=conversation_id,
         project_id=project_id,

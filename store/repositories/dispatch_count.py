@@ -120,7 +120,6 @@ async def by_engine(session: AsyncSession) -> list[EngineCounts]:
 
 
 async def backlog(session: AsyncSession) -> list[Backlog]:
-    """What waits, by model."""
     found = await session.execute(
         text(
             """

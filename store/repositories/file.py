@@ -51,7 +51,6 @@ async def add(session: AsyncSession, file: File) -> File:
 
 
 async def add_all(session: AsyncSession, new: Sequence[File]) -> None:
-    """Insert several files."""
     session.add_all(new)
     await session.flush()
 

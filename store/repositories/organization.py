@@ -21,7 +21,6 @@ async def create(session: AsyncSession, name: str) -> Organization:
 
 
 async def get(session: AsyncSession, organization_id: str) -> Organization | None:
-    """One organisation."""
     return await session.get(Organization, organization_id)
 
 

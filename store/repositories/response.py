@@ -39,7 +39,6 @@ class Size:
     num_bytes: int
 
     def __add__(self, other: Size) -> Size:
-        """Of both."""
         return Size(self.num_items + other.num_items, self.num_bytes + other.num_bytes)
 
 

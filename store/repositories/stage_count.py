@@ -47,7 +47,6 @@ class StageTotals:
 
 
 async def add(session: AsyncSession, runs: StageRuns) -> None:
-    """Count runs."""
     await session.execute(
         text(
             """

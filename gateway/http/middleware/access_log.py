@@ -42,7 +42,6 @@ class AccessLog:
         self._lines = AccessLines()
 
     def note(self, scope: Scope, status: int) -> None:
-        """A response has ended."""
         took_s = time.perf_counter() - scope["state"]["started_at"]
         requests, seconds = self._series_of(scope["method"], route_of(scope), status)
         requests.inc()
@@ -86,7 +85,6 @@ class AccessLogMiddleware:
         self._log = log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             self._log.write()  # the lifespan has ended

@@ -153,7 +153,6 @@ class BodyLimitMiddleware:
         self._limits = limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

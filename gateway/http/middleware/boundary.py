@@ -27,7 +27,6 @@ class BoundaryMiddleware:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI."""
         started = False
 
         async def send_and_note(message: Message) -> None:

@@ -14,7 +14,6 @@ class TrailingSlashMiddleware:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI."""
         path = scope.get("path", "")
         if scope["type"] == "http":
             if path == DASHBOARD:
