@@ -73,7 +73,7 @@ async def test_every_error_is_counted_by_code_and_leads_to_its_rows(site: Site) 
         await session.execute(
             text(
                 "UPDATE row_results r SET line = convert_to(replace(convert_from(line, 'UTF8'),"
-                " 'invalid_request_error', 'rare'), 'UTF8')"
+                " 'invalid_value', 'rare'), 'UTF8')"
                 " FROM batch_rows b WHERE b.id = r.row_id AND b.custom_id LIKE 'other-%'"
             )
         )
