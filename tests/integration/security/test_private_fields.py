@@ -174,15 +174,20 @@ async def test_no_header_and_no_query_of_a_client_travels(inside: Inside) -> Non
         member = inside.app.state.engines.members[0]
         kept, member.client = member.client, client
         try:
-            reply = await inside.http.post(
+            refused = await inside.http.post(
                 "/v1/chat/completions",
                 params={"priority": "9", "rid": "f" * 32},
+                json=chat("hi", model=MODEL),
+            )
+            reply = await inside.http.post(
+                "/v1/chat/completions?api-version=2024-10-21",
                 json=chat("hi", model=MODEL),
                 headers=dict.fromkeys(OVERRIDES, "9") | {"x-forwarded-for": "10.0.0.1"},
             )
         finally:
             member.client = kept
             await client.close()
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "priority")
     assert reply.status_code == 200
     (head,) = heads
     assert head.pop("target") == "/v1/chat/completions"
