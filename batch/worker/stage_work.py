@@ -19,8 +19,9 @@ A project that rests has no turn in this process for `REST_S`: what cannot be do
 of it there is, costs the others little.
 
 A claim takes up to `NUM_TOGETHER` batches, but one at most that is not small. A commit costs as
-much as dozens of lines, so the small ones share their transactions. What goes wrong with one of
-them goes wrong alone: those that were left over have runs of their own, one at each claim.
+much as dozens of lines, so the small ones share their transactions. They are released before a
+run that may take long begins. What goes wrong with one of them goes wrong alone: those that were
+left over have runs of their own, one at each claim.
 """
 
 from __future__ import annotations
@@ -149,6 +150,7 @@ class StageWork:
         self._aliases = aliases
         self._watchdog = watchdog
         self._held: dict[str, Claim] = {}
+        self._token_lock = asyncio.Lock()  # renewing a claim changes what releases it
         self._last_project = ""
         self._resting: dict[str, float] = {}
         self._to_wake: set[str] = set()
@@ -193,11 +195,11 @@ class StageWork:
         """Release what is done and claim what is next, in one transaction."""
         now_s = self._clock.monotonic()
         for batch_id, ending in endings.items():
-            if ending.rests:
+            if ending.rests and batch_id in self._held:
                 self._resting[self._held[batch_id].project_id] = now_s + REST_S
         self._resting = {name: until for name, until in self._resting.items() if until > now_s}
         async with self._database.unit_of_work() as session:
-            await self._put_back(session, endings)
+            await self._put_back(session, self._held, endings)
             claimed = await stages.claim(
                 session,
                 after=self._last_project,
@@ -212,12 +214,14 @@ class StageWork:
 
     async def _release(self, endings: Mapping[str, _Again]) -> None:
         async with self._database.unit_of_work() as session:
-            await self._put_back(session, endings)
+            await self._put_back(session, self._held, endings)
 
-    async def _put_back(self, session: AsyncSession, endings: Mapping[str, _Again]) -> None:
-        """Release what is held, as its run has ended; without one: at once."""
+    async def _put_back(
+        self, session: AsyncSession, claims: Mapping[str, Claim], endings: Mapping[str, _Again]
+    ) -> None:
+        """Release claims, each as its run has ended; without one: at once."""
         delays: dict[float, list[Claim]] = {}
-        for batch_id, held in self._held.items():
+        for batch_id, held in claims.items():
             if (delay_s := endings.get(batch_id, _MOVED).delay_s) is not None:
                 delays.setdefault(delay_s, []).append(held)
         for delay_s, ended in delays.items():
@@ -236,9 +240,23 @@ class StageWork:
                 endings |= done
                 left += [one for one in together if one.id not in done]
             endings |= dict.fromkeys((one.id for one in left), _LEFT)
-            for held in [one for one in self._held.values() if not one.is_small] + left[:1]:
-                endings[held.id] = await self._run_one(held)
+            alone = [one for one in self._held.values() if not one.is_small] + left[:1]
+            if alone:
+                await self._release_all_but({one.id for one in alone}, endings)
+            for batch_id in [one.id for one in alone]:
+                endings[batch_id] = await self._run_one(self._held[batch_id])
         return endings
+
+    async def _release_all_but(self, kept: set[str], endings: Mapping[str, _Again]) -> None:
+        """What has run waits for no run that takes long, nor does whoever goes on with it."""
+        if self._held.keys() <= kept:
+            return
+        async with self._token_lock:
+            done = {one: held for one, held in self._held.items() if one not in kept}
+            async with self._database.unit_of_work() as session:
+                await self._put_back(session, done, endings)
+            self._held = {one: held for one, held in self._held.items() if one in kept}
+        await self._wake(at_once=True)
 
     def _small(self) -> dict[str, list[Claim]]:
         found: dict[str, list[Claim]] = {}
@@ -298,16 +316,17 @@ class StageWork:
             await keeping
 
     async def _renew(self) -> None:
-        try:
-            async with self._database.unit_of_work() as session:
-                until = await stages.renew(session, self._held.values(), lease_s=LEASE_S)
-        except (OperationalError, InterfaceError) as away:
-            logger.warning("claims not renewed: %s", type(away.orig).__name__)
-            return
-        if lost := len(self._held) - len(until):
-            # Other workers have them, and find that this run is at it: the stages see to that.
-            logger.warning("%d of %d claims are another worker's", lost, len(self._held))
-        self._held |= {one: replace(self._held[one], stage_at=at) for one, at in until.items()}
+        async with self._token_lock:
+            try:
+                async with self._database.unit_of_work() as session:
+                    until = await stages.renew(session, self._held.values(), lease_s=LEASE_S)
+            except (OperationalError, InterfaceError) as away:
+                logger.warning("claims not renewed: %s", type(away.orig).__name__)
+                return
+            if lost := len(self._held) - len(until):
+                # Other workers have them, and find that this run is at it: the stages see to that.
+                logger.warning("%d of %d claims are another worker's", lost, len(self._held))
+            self._held |= {one: replace(self._held[one], stage_at=at) for one, at in until.items()}
 
     def _turn(self, held: Claim) -> AbstractAsyncContextManager[bool]:
         return turn(self._database, held.id) if held.is_long else nullcontext(True)

@@ -211,6 +211,8 @@ async def test_bodies_that_are_no_form(api: Api) -> None:
         )
         assert reply.status_code == 400
         reply = await http.post("/files", data={"purpose": "batch"}, files={"other": b""})
+        assert (reply.status_code, reply.json()["error"]["param"]) == (400, "other")
+        reply = await http.post("/files", files={"purpose": (None, b"batch")})
         assert (reply.status_code, reply.json()["error"]["param"]) == (400, "file")
 
 

@@ -17,6 +17,7 @@ from batch.finish.finalize import finalize, produced_file_id
 from batch.intake import validate_small
 from batch.intake.validate import validate
 from batch.worker import stage_work
+from batch.worker.stage_work import SIZES
 from engine_adapter.client.http import HttpEngineClient
 from store.models import File
 from store.session import Database
@@ -30,6 +31,7 @@ from tests.fixtures.batches import (
     read_batch,
 )
 
+PATIENCE_S = 8.0  # less than a lease
 MINE = "proj_default"
 NUM = 2 * stage_work.NUM_TOGETHER
 
@@ -261,3 +263,25 @@ async def test_what_the_database_refuses_together_is_run_one_by_one(
     await bench.work()
     assert await _statuses(bench, good) == ["in_progress"] * 2
     assert await _statuses(bench, [bad]) == ["failed"]
+
+
+async def test_small_ones_do_not_wait_for_a_long_run_of_the_same_claim(
+    bench: Bench, store: _Store, engine: HttpEngineClient
+) -> None:
+    (small,) = await _validating(bench)
+    (large,) = await _validating(bench, raw=line("a", "x" * 2 * SIZES.small_bytes))
+    store.stuck.add((await read_batch(bench.database, large)).input_file_id)
+    working = asyncio.ensure_future(bench.work())
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while await _statuses(bench, [small]) != ["in_progress"]:
+                await asyncio.sleep(0.05)
+            await bench.dispatch(engine)
+            while await _statuses(bench, [small]) != ["completed"]:
+                await bench.work()  # another worker
+                await asyncio.sleep(0.05)
+        assert await _statuses(bench, [large]) == ["validating"]
+        assert not working.done()
+    finally:
+        working.cancel()
+        await asyncio.wait([working])
