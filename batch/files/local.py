@@ -148,7 +148,7 @@ class _PartialFile:
         with self._lock:
             os.fsync(self._file)
             self._path.replace(final)
-            _sync_folder(final.parent)
+            sync_folder(final.parent)
         return StoredObject(self._size_bytes, self._digest.hexdigest())
 
     def discard(self) -> None:
@@ -165,7 +165,8 @@ def _make_folders(*folders: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Put names that were made or replaced in a folder on the disk."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)

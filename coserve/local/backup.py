@@ -22,6 +22,7 @@ from typing import IO, Any, Final
 
 import psycopg
 
+from batch.files.local import sync_folder
 from coserve.local import dump
 from coserve.local.archive import DUMP, FORMAT, BackupError, Manifest, Writer
 from service.clock import SystemClock
@@ -75,7 +76,7 @@ def back_up(target: Path, home: Path, database_url: str, objects: Path | None) -
         ):
             manifest = _write(file, home, database_url, kept)
             partial.replace(target)
-            _sync_folder(target.absolute().parent)
+            sync_folder(target.absolute().parent)
     except OSError as error:
         raise BackupError(f"{error.filename or target}: {error.strerror}.") from error
     return manifest
@@ -241,11 +242,3 @@ def _own(home: Path) -> Sequence[Path]:
     named = [home / name for name in OWN_FILES]
     profiles = sorted((home / "profiles").glob("[!.]*.json"))
     return [path for path in (*named, *profiles) if path.is_file()]
-
-
-def _sync_folder(folder: Path) -> None:
-    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)

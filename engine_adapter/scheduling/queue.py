@@ -186,15 +186,13 @@ def retracted_requests(requests: Sequence[Request]) -> Iterator[Request]:
 # Two pairs can meet for which that holds:
 #
 # - offline prompts and online decoding requests, where one of the two asks for log-probabilities or
-#   the
-#   executor cannot mix: prompts get a step of their own after one in which they were passed over;
+#   the executor cannot mix: prompts get a step of their own after one in which they were passed
+#   over;
 # - offline prompts and offline decoding requests, for the same reasons or because sharing does not
-#   pay:
-#   decoding requests come first after a few steps of prompts that left them out.
+#   pay: decoding requests come first after a few steps of prompts that left them out.
 
 
-# Steps in a row without anything offline, after which nobody waits for an offline request to
-# end.
+# Steps in a row without anything offline, after which nobody waits for an offline request to end.
 STALLED_STEPS = 16
 # Steps of prompts in a row that decoding requests wait for. Strictly in turn would cost 2 % of
 # the tokens on a CPU: more decoding requests share a step after a few prompts.

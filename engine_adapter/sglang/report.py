@@ -140,8 +140,7 @@ class RecentSteps:
         """Oldest first.
 
         Each: seconds since its launch, tokens kept of online, flex and offline requests, predicted
-            ms,
-        measured ms, and the layer at which it was stopped or None.
+        ms, measured ms, and the layer at which it was stopped or None.
         """
         return [[round(now_s - started_s, 3), *rest] for started_s, *rest in self._steps]
 
