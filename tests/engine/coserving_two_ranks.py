@@ -56,7 +56,10 @@ def lead(rig: Rig) -> dict[str, Any]:
         if state["phase"] == "calm":
             return Wishes()
         online = {f"rough-{rid}" for rid in ("on", "on2")}
-        late = online if rig.scheduler.runtime.counters.aborts < 6 else set()
+        # Once both offline requests are over nothing is left to stop, and chat would wait for ever.
+        stoppable = snapshot.requests.keys() & {"rough-a", "rough-b"}
+        few = rig.scheduler.runtime.counters.aborts < 6
+        late = online if stoppable and few else set()
         request = snapshot.requests.get("rough-a")
         retract = set()
         due = 5 * (state["retracted"] + 1)
