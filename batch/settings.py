@@ -10,7 +10,7 @@ from pydantic_settings import NoDecode, SettingsConfigDict
 
 from batch.webhooks.names import checked_servers
 from batch.webhooks.targets import TargetPolicy
-from engine_adapter.client.aliases import parse_aliases
+from engine_adapter.client.aliases import parse_aliases, parse_tiers
 from engine_adapter.client.engine_address import addresses
 from service.broker import Broker
 from service.secret_files import ServiceSettings
@@ -75,8 +75,8 @@ class CommonSettings(ServiceSettings):
     (COSERVE_WEBHOOK_NAMESERVERS); none: the host's own."""
 
     model_aliases: str = ""
-    """Further names of models, `name=model|fallback` comma separated (COSERVE_MODEL_ALIASES). The
-    gateway and the workers need the same."""
+    """Further names of models, `name=model|fallback@tier` comma separated
+    (COSERVE_MODEL_ALIASES). The gateway and the workers need the same."""
 
     @field_validator("model_aliases")
     @classmethod
@@ -119,6 +119,11 @@ class CommonSettings(ServiceSettings):
     def aliases(self) -> dict[str, tuple[str, ...]]:
         """Models by a further name, the preferred one first."""
         return parse_aliases(self.model_aliases)
+
+    @property
+    def alias_tiers(self) -> dict[str, str]:
+        """The default service tiers of model aliases."""
+        return parse_tiers(self.model_aliases)
 
     @property
     def broker(self) -> Broker:

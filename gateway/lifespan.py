@@ -133,7 +133,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.receiver_looks = ReceiverLooks(limiter)
         app.state.prompt_parts = PromptParts(
             settings, admission, metrics, clock, pool, limiter, entrance, parsing, usage, keys,
-            quarantine,
+            quarantine, settings.alias_tiers,
         )  # fmt: skip
 
         storage = app.state.storage = StorageWatch(database, clock)

@@ -26,6 +26,12 @@ LimitOption = Annotated[str | None, typer.Option(help="A number, or `none`.")]
 ModelsOption = Annotated[
     str | None, typer.Option(help="The models it may use, with commas between, or `none`: all.")
 ]
+TierOption = Annotated[
+    str | None, typer.Option(help="Of requests that name none: default, flex, or `none`.")
+]
+WaitOption = Annotated[
+    str | None, typer.Option(help="How long flex waits for room, in seconds, or `none`.")
+]
 LifetimeOption = Annotated[int | None, typer.Option(help="For ever if not said.", min=1)]
 
 
@@ -119,6 +125,11 @@ def models_of(text: str | None) -> dict[str, list[str] | None]:
         return {}
     named = [one.strip() for one in text.split(",") if one.strip()]
     return {"models": None if text == "none" else named}
+
+
+def tier_of(text: str | None) -> dict[str, str | None]:
+    """A default tier as typed; `none` takes it away."""
+    return {} if text is None else {"service_tier": None if text == "none" else text}
 
 
 def number(value: int | None) -> str:

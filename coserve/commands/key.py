@@ -10,10 +10,13 @@ from coserve.commands.host import (
     LifetimeOption,
     LimitOption,
     ProjectOption,
+    TierOption,
+    WaitOption,
     act,
     actor_of_key,
     actor_of_project,
     limits_of,
+    tier_of,
 )
 from coserve.commands.listing import (
     AsJson,
@@ -38,7 +41,7 @@ DAY_S = 86_400
 
 
 @app.command()
-def create(
+def create(  # noqa: PLR0913
     name: Annotated[str, typer.Argument(help="For people.")],
     project: ProjectOption = "proj_default",
     scope: Annotated[
@@ -48,12 +51,22 @@ def create(
     expires_in_days: LifetimeOption = None,
     requests_per_minute: LimitOption = None,
     tokens_per_minute: LimitOption = None,
+    service_tier: TierOption = None,
+    flex_wait_seconds: WaitOption = None,
+    may_raise_tier: Annotated[
+        bool, typer.Option(help="Its requests may name a better tier than its default.")
+    ] = False,
 ) -> None:
     """Make a key of a project and print it, this once."""
     from gateway.tenants.keys import NewKey
     from store.models.key import WRITE_SCOPES
 
-    limits = limits_of(requests_per_minute=requests_per_minute, tokens_per_minute=tokens_per_minute)
+    numbers = limits_of(
+        requests_per_minute=requests_per_minute,
+        tokens_per_minute=tokens_per_minute,
+        flex_wait_seconds=flex_wait_seconds,
+    )
+    limits = {**numbers, **tier_of(service_tier), "may_raise_tier": may_raise_tier}
     wanted = NewKey(name, scope or WRITE_SCOPES, None, seconds_of(expires_in_days), limits)
     typer.echo(make(project, wanted))
 
@@ -91,6 +104,7 @@ def list_(
         "begins": text("redacted_value"),
         "scopes": lambda key: ",".join(key["scopes"]) or "-",
         "role": text("role"),
+        "tier": text("service_tier"),
         "project": text("project_id"),
         "made": instant("created_at"),
         "last used": instant("last_used_at"),
@@ -116,6 +130,9 @@ def record_of(key: ApiKey) -> dict[str, Any]:
         "revoked_at": unix_s(key.revoked_at),
         "requests_per_minute": key.requests_per_minute,
         "tokens_per_minute": key.tokens_per_minute,
+        "service_tier": key.service_tier,
+        "flex_wait_seconds": key.flex_wait_seconds,
+        "may_raise_tier": key.may_raise_tier,
     }
 
 
@@ -124,6 +141,35 @@ def state_in_words(key: Record) -> str:
     if key["revoked_at"] is not None:
         return f"revoked {instant('revoked_at')(key)}"
     return "usable" if key["expires_at"] is None else f"until {instant('expires_at')(key)}"
+
+
+@app.command("set")
+def set_(
+    key_id: KeyArgument,
+    requests_per_minute: LimitOption = None,
+    tokens_per_minute: LimitOption = None,
+    service_tier: TierOption = None,
+    flex_wait_seconds: WaitOption = None,
+    may_raise_tier: Annotated[
+        bool | None, typer.Option(help="Its requests may name a better tier than its default.")
+    ] = None,
+) -> None:
+    """Change a key's limits or its tier; they hold within 5 s."""
+    from gateway.tenants.keys import update_key
+
+    numbers = limits_of(
+        requests_per_minute=requests_per_minute,
+        tokens_per_minute=tokens_per_minute,
+        flex_wait_seconds=flex_wait_seconds,
+    )
+    raises = {} if may_raise_tier is None else {"may_raise_tier": may_raise_tier}
+    limits = {**numbers, **tier_of(service_tier), **raises}
+
+    async def work(session: AsyncSession) -> ApiKey:
+        actor = await actor_of_key(session, key_id)
+        return (await update_key(session, actor, key_id, limits=limits))[0]
+
+    typer.echo(f"{act(work).id} is changed.")
 
 
 @app.command()

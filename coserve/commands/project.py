@@ -10,12 +10,15 @@ from coserve.commands.host import (
     LimitOption,
     ModelsOption,
     OrgOption,
+    TierOption,
+    WaitOption,
     act,
     actor_of_org,
     actor_of_project,
     limits_of,
     models_of,
     number,
+    tier_of,
 )
 from coserve.commands.listing import AsJson, Columns, Filters, Limit, instant, show_list, text
 
@@ -42,6 +45,8 @@ def create(  # noqa: PLR0913
     batches_per_hour: LimitOption = None,
     stored_bytes: LimitOption = None,
     models: ModelsOption = None,
+    service_tier: TierOption = None,
+    flex_wait_seconds: WaitOption = None,
 ) -> None:
     """Make a project and print its id."""
     from gateway.tenants.projects import create_project
@@ -54,8 +59,9 @@ def create(  # noqa: PLR0913
         live_batches=live_batches,
         batches_per_hour=batches_per_hour,
         stored_bytes=stored_bytes,
+        flex_wait_seconds=flex_wait_seconds,
     )
-    limits = {**numbers, **models_of(models)}
+    limits = {**numbers, **models_of(models), **tier_of(service_tier)}
 
     async def work(session: AsyncSession) -> Project:
         return await create_project(session, await actor_of_org(session, org), name, limits)
@@ -105,6 +111,8 @@ def set_(  # noqa: PLR0913
     batches_per_hour: LimitOption = None,
     stored_bytes: LimitOption = None,
     models: ModelsOption = None,
+    service_tier: TierOption = None,
+    flex_wait_seconds: WaitOption = None,
 ) -> None:
     """Rename a project or change its limits; they hold within 5 s."""
     from gateway.tenants.projects import update_project
@@ -117,8 +125,9 @@ def set_(  # noqa: PLR0913
         live_batches=live_batches,
         batches_per_hour=batches_per_hour,
         stored_bytes=stored_bytes,
+        flex_wait_seconds=flex_wait_seconds,
     )
-    limits = {**numbers, **models_of(models)}
+    limits = {**numbers, **models_of(models), **tier_of(service_tier)}
 
     async def work(session: AsyncSession) -> Project:
         actor = await actor_of_project(session, project_id)

@@ -3,28 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Final
 
 from api.numbers import ModelSizes
 
 Aliases = Mapping[str, Sequence[str]]
+ALIAS_TIERS: Final = ("default", "flex")
 
 
 def parse_aliases(text: str) -> dict[str, tuple[str, ...]]:
-    """`name=model|fallback, ...` as models by name, the preferred one first.
+    """`name=model|fallback@tier, ...` as models by name, the preferred one first.
 
     Raises:
-        ValueError: It has another form, or an alias stands for an alias.
+        ValueError: It has another form, an alias stands for an alias, or there is no such tier.
     """
-    found: dict[str, tuple[str, ...]] = {}
+    return {name: models for name, (models, _) in _parsed(text).items()}
+
+
+def parse_tiers(text: str) -> dict[str, str]:
+    """The default service tiers of the aliases that have one.
+
+    Raises:
+        ValueError: As `parse_aliases`.
+    """
+    return {name: tier for name, (_, tier) in _parsed(text).items() if tier}
+
+
+def _parsed(text: str) -> dict[str, tuple[tuple[str, ...], str]]:
+    found: dict[str, tuple[tuple[str, ...], str]] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
-        name, _, models = part.partition("=")
+        name, _, rest = part.partition("=")
+        models, at, tier = (piece.strip() for piece in rest.partition("@"))
         wanted = tuple(model.strip() for model in models.split("|"))
         if not name.strip() or not all(wanted):
-            raise ValueError(f"{part!r} is not of the form name=model or name=model|fallback")
+            raise ValueError(f"{part!r} is not of the form name=model or name=model|fallback@tier")
+        if at and tier not in ALIAS_TIERS:
+            raise ValueError(f"the tier of {part!r} is none of {', '.join(ALIAS_TIERS)}")
         if name.strip() in found:
             raise ValueError(f"the alias {name.strip()!r} is there twice")
-        found[name.strip()] = wanted
-    for name, wanted in found.items():
+        found[name.strip()] = wanted, tier
+    for name, (wanted, _) in found.items():
         for model in wanted:
             if model in found:
                 raise ValueError(f"the alias {name!r} stands for {model!r}, which is an alias")

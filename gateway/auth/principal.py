@@ -24,6 +24,9 @@ class Principal:
         project_rates: Those of its project, which all its keys share.
         concurrent_requests: How many requests of the project may be in flight at all gateways.
         models: The models that the project may ask for; none: all.
+        service_tier: The tier of its requests that name none.
+        may_raise_tier: Whether a request may name a better tier than its default.
+        flex_wait_s: How long a flex request waits for room before it is refused.
     """
 
     project_id: str
@@ -36,6 +39,9 @@ class Principal:
     project_rates: Rates = NO_LIMITS
     concurrent_requests: int | None = None
     models: frozenset[str] | None = None
+    service_tier: str | None = None
+    may_raise_tier: bool = False
+    flex_wait_s: int = 0
 
     @classmethod
     def of(cls, key: ApiKey, project: Project) -> Self:
@@ -51,6 +57,13 @@ class Principal:
             project_rates=Rates(project.requests_per_minute, project.tokens_per_minute),
             concurrent_requests=project.concurrent_requests,
             models=None if project.models is None else frozenset(project.models),
+            service_tier=key.service_tier or project.service_tier,
+            may_raise_tier=key.may_raise_tier,
+            flex_wait_s=(
+                key.flex_wait_seconds
+                if key.flex_wait_seconds is not None
+                else project.flex_wait_seconds or 0
+            ),
         )
 
     def may_use(self, model: str) -> bool:

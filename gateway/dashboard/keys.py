@@ -30,11 +30,15 @@ async def create_key(  # noqa: PLR0913
     scopes: Annotated[list[str], Form()] = [],  # noqa: B006 - FastAPI copies it
     role: Annotated[str, Form()] = "",
     expires_in_days: Annotated[str, Form()] = "",
+    service_tier: Annotated[str, Form()] = "",
+    may_raise_tier: Annotated[bool, Form()] = False,
 ) -> Response:
     """Make a key and show it, this once: the page is the reply, as a redirect would lose it."""
     try:
         days = read_number(expires_in_days, "Days until it expires")
-        wanted = NewKey(name, scopes, role or None, None if days is None else days * DAY_S)
+        lifetime_s = None if days is None else days * DAY_S
+        tier = {"service_tier": service_tier or None, "may_raise_tier": may_raise_tier}
+        wanted = NewKey(name, scopes, role or None, lifetime_s, tier)
         async with resources.database.unit_of_work() as work:
             _, text = await acts.create_key(work, admin.actor(request), project_id, wanted)
     except ApiError as refused:

@@ -15,9 +15,10 @@ from gateway.dashboard.pages import page
 from gateway.dashboard.resources import Resources
 from gateway.dashboard.use import limited_use, use_of
 from gateway.tenants import projects as acts
-from store.models.key import WRITE_SCOPES
+from store.models.key import DEFAULT_TIERS, WRITE_SCOPES
 from store.repositories import key as keys
 from store.repositories import project as projects
+from store.repositories.project import Limit
 
 router = APIRouter(prefix="/projects")
 
@@ -29,6 +30,7 @@ LIMITS = {
     "live_batches": "Live batches",
     "batches_per_hour": "Batches an hour",
     "stored_bytes": "Stored bytes",
+    "flex_wait_seconds": "Seconds that flex waits for room",
 }
 
 
@@ -74,7 +76,11 @@ async def update_project(
     form = await request.form()
     given = {column: str(form[column]) for column in LIMITS if column in form}
     try:
-        limits = {column: read_number(text, LIMITS[column]) for column, text in given.items()}
+        limits: dict[str, Limit] = {
+            column: read_number(text, LIMITS[column]) for column, text in given.items()
+        }
+        if "service_tier" in form:
+            limits["service_tier"] = str(form["service_tier"]) or None
         async with resources.database.unit_of_work() as work:
             before = await acts.find_project(work, admin.organization_id, project_id)
             changed = {
@@ -163,6 +169,7 @@ async def project_page(
         usable=[one for one in every if one not in ended],
         ended=ended,
         limits=LIMITS,
+        tiers=DEFAULT_TIERS,
         used=used,
         scopes=SCOPES,
         chosen_scopes=WRITE_SCOPES,

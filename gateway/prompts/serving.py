@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
@@ -35,6 +35,7 @@ from gateway.prompts.failover import Failover
 from gateway.prompts.quarantine import Quarantine
 from gateway.prompts.stream_form import ChunkForm, StreamForm
 from gateway.prompts.streaming import StreamedReply
+from gateway.prompts.tiers import with_tier
 from gateway.settings import GatewaySettings
 from service.clock import Clock
 
@@ -56,6 +57,7 @@ class PromptParts:
     usage: UsageRecorder
     keys: KeyRing
     quarantine: Quarantine
+    alias_tiers: Mapping[str, str]
 
 
 class AnswerForm(Protocol):
@@ -130,19 +132,20 @@ async def entered(request: Request, answered: Callable[[Entry], Awaitable[Respon
 
 
 async def read_body(request: Request, principal: Principal, path: str) -> dict[str, Any]:
-    """The request's body, checked for its path; a large one is parsed beside the event loop.
+    """The request's body, checked for its path and given its tier; a large one is parsed aside.
 
     Raises:
         InvalidRequest: It is not what it must be.
         ClientDisconnect: The caller has gone away.
     """
     raw = await raw_body(request)
-    if len(raw) <= SMALL_BYTES:
-        return checked_body(raw, path)
     parts = parts_of(request)
+    if len(raw) <= SMALL_BYTES:
+        return with_tier(checked_body(raw, path), principal, parts.alias_tiers)
     if announced(request) is None:
         await parts.entrance.count_bytes(principal, len(raw))
-    return await parts.parsing.run(principal.project_id, partial(checked_body, raw, path))
+    body = await parts.parsing.run(principal.project_id, partial(checked_body, raw, path))
+    return with_tier(body, principal, parts.alias_tiers)
 
 
 async def deliver(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from api.errors import InvalidRequest
+from store.models.key import DEFAULT_TIERS
 from store.repositories.project import Limit
 
 MAX_NAME_CHARS: Final = 100
@@ -19,13 +20,21 @@ MAX_LIMITS: Final = {
     "live_batches": 2**31 - 1,
     "batches_per_hour": 2**31 - 1,
     "stored_bytes": 10**18,
+    "flex_wait_seconds": 86_400,
 }
 """The limits there are, and what their columns and the arithmetic of buckets can hold."""
 
 MAX_MODELS: Final = 64
 MAX_MODEL_CHARS: Final = 256
 
-KEY_LIMITS: Final = ("requests_per_minute", "tokens_per_minute")
+KEY_LIMITS: Final = (
+    "requests_per_minute",
+    "tokens_per_minute",
+    "service_tier",
+    "flex_wait_seconds",
+    "may_raise_tier",
+)
+"""The columns of a key's own limits."""
 
 
 def check_name(name: str) -> str:
@@ -51,7 +60,13 @@ def check_limits(limits: Mapping[str, Limit]) -> None:
     for name, value in limits.items():
         if name == "models":
             _check_models(value)
-        elif value is not None and not (isinstance(value, int) and 0 <= value <= MAX_LIMITS[name]):
+        elif name == "service_tier":
+            _check_tier(value)
+        elif (
+            value is not None
+            and name != "may_raise_tier"
+            and not (isinstance(value, int) and 0 <= value <= MAX_LIMITS[name])
+        ):
             raise InvalidRequest(
                 f"{name} must lie between 0 and {MAX_LIMITS[name]:,}.", param=f"coserve.{name}"
             )
@@ -60,10 +75,17 @@ def check_limits(limits: Mapping[str, Limit]) -> None:
 def _check_models(models: Limit) -> None:
     if models is None:
         return
-    if isinstance(models, int) or len(models) > MAX_MODELS or not all(map(_is_model, models)):
+    if not isinstance(models, list) or len(models) > MAX_MODELS or not all(map(_is_model, models)):
         raise InvalidRequest(
             f"models holds up to {MAX_MODELS} names of up to {MAX_MODEL_CHARS} characters.",
             param="coserve.models",
+        )
+
+
+def _check_tier(tier: Limit) -> None:
+    if tier is not None and tier not in DEFAULT_TIERS:
+        raise InvalidRequest(
+            f"service_tier must be one of {', '.join(DEFAULT_TIERS)}.", param="coserve.service_tier"
         )
 
 

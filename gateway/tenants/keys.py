@@ -13,12 +13,13 @@ from api.errors import Conflict, InvalidRequest
 from gateway.auth.roles import ROLES
 from gateway.auth.scopes import SCOPES
 from gateway.tenants.actor import Action, Actor
-from gateway.tenants.checks import check_lifetime, check_limits, check_name
+from gateway.tenants.checks import KEY_LIMITS, check_lifetime, check_limits, check_name
 from gateway.tenants.errors import KeyNotFound
 from gateway.tenants.projects import find_project
 from store.models import ApiKey, Project
 from store.models.key import WRITE_SCOPES
 from store.repositories import key as keys
+from store.repositories.project import Limit
 
 MAX_GRACE_S: Final = 30 * 86_400
 DEFAULT_GRACE_S: Final = 86_400
@@ -39,7 +40,7 @@ class NewKey:
     scopes: Sequence[str] = WRITE_SCOPES
     role: str | None = None
     expires_in_s: int | None = None
-    limits: Mapping[str, int | None] = field(default_factory=dict)
+    limits: Mapping[str, Limit] = field(default_factory=dict)
 
 
 async def create_key(
@@ -78,7 +79,7 @@ async def update_key(
     *,
     scopes: Sequence[str] | None = None,
     expires_in_s: int | None = None,
-    limits: Mapping[str, int | None] | None = None,
+    limits: Mapping[str, Limit] | None = None,
 ) -> tuple[ApiKey, Project]:
     """Change a key; what is not given stays as it is.
 
@@ -127,10 +128,7 @@ async def rotate_key(
         old.scopes,
         role=old.role,
         expires_in_s=None if lifetime is None else max(1, int(lifetime.total_seconds())),
-        limits={
-            "requests_per_minute": old.requests_per_minute,
-            "tokens_per_minute": old.tokens_per_minute,
-        },
+        limits={name: getattr(old, name) for name in KEY_LIMITS},
     )
     if grace_s == 0:
         await keys.revoke(session, old.id)
@@ -200,10 +198,9 @@ def _described(key: ApiKey) -> dict[str, Any]:
         "scopes": list(key.scopes),
         "role": key.role,
         "expires_at": None if key.expires_at is None else int(key.expires_at.timestamp()),
-        "requests_per_minute": key.requests_per_minute,
-        "tokens_per_minute": key.tokens_per_minute,
+        **{name: getattr(key, name) for name in KEY_LIMITS},
     }
-    return {name: value for name, value in said.items() if value is not None}
+    return {name: value for name, value in said.items() if value not in (None, False)}
 
 
 async def _record(

@@ -133,5 +133,5 @@ async def find_project(
     return project
 
 
-def _given(limits: Mapping[str, Limit]) -> dict[str, int | list[str]]:
+def _given(limits: Mapping[str, Limit]) -> dict[str, int | str | list[str]]:
     return {name: value for name, value in limits.items() if value is not None}

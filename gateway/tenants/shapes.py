@@ -49,17 +49,28 @@ class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class KeyLimits(_Body):
-    """A key's own limits; null is none of its own."""
+class Limits(_Body):
+    """What a key and a project may both have; null is none of its own."""
 
     requests_per_minute: int | None = None
     tokens_per_minute: int | None = None
+    service_tier: str | None = None
+    """Of requests that name none."""
+    flex_wait_seconds: int | None = None
+    """How long flex requests wait for room before they are refused."""
 
-    def given(self) -> dict[str, int | None]:
+    def given(self) -> dict[str, Any]:
         return self.model_dump(include=self.model_fields_set)
 
 
-class ProjectLimits(KeyLimits):
+class KeyLimits(Limits):
+    """A key's own limits."""
+
+    may_raise_tier: bool = False
+    """Whether a request may name a better tier than its default."""
+
+
+class ProjectLimits(Limits):
     """Limits that all keys of a project share."""
 
     batch_enqueued_token_limit: int | None = None
@@ -144,6 +155,8 @@ class ProjectObject(Identified):
                 batches_per_hour=project.batches_per_hour,
                 stored_bytes=project.stored_bytes,
                 models=project.models,
+                service_tier=project.service_tier,
+                flex_wait_seconds=project.flex_wait_seconds,
             ),
         )
 
@@ -182,6 +195,9 @@ class ProjectKeyObject(Identified):
                 scopes=key.scopes,
                 requests_per_minute=key.requests_per_minute,
                 tokens_per_minute=key.tokens_per_minute,
+                service_tier=key.service_tier,
+                flex_wait_seconds=key.flex_wait_seconds,
+                may_raise_tier=key.may_raise_tier,
             ),
             value=value,
         )

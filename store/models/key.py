@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, LargeBinary, Text
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, LargeBinary, Text, false
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Mapped, mapped_column
 
@@ -14,6 +14,9 @@ KEY_SCOPES = ("chat", "files", "batches", "webhooks", "read")
 
 WRITE_SCOPES = tuple(scope for scope in KEY_SCOPES if scope != "read")
 """Everything: what a key has unless less is asked for."""
+
+DEFAULT_TIERS = ("default", "flex")
+"""The default tiers that a key, a project or a model alias may have, the best one first."""
 
 KEY_ROLES = ("viewer", "operator", "admin")
 
@@ -30,6 +33,8 @@ class ApiKey(Base):
         CheckConstraint(one_of("role", KEY_ROLES), name="role"),
         CheckConstraint("requests_per_minute >= 0", name="requests_per_minute"),
         CheckConstraint("tokens_per_minute >= 0", name="tokens_per_minute"),
+        CheckConstraint(one_of("service_tier", DEFAULT_TIERS), name="service_tier"),
+        CheckConstraint("flex_wait_seconds >= 0", name="flex_wait_seconds"),
     )
 
     id: Mapped[TextId]
@@ -50,3 +55,9 @@ class ApiKey(Base):
     requests_per_minute: Mapped[int | None]
     """Of this key alone; null: the default of the settings, 0: none at all. So is the next one."""
     tokens_per_minute: Mapped[int | None] = mapped_column(BigInteger)
+    service_tier: Mapped[str | None]
+    """Of requests that name none; null: the project's."""
+    may_raise_tier: Mapped[bool] = mapped_column(server_default=false())
+    """Whether a request may name a better tier than its default."""
+    flex_wait_seconds: Mapped[int | None]
+    """How long a flex request waits for room before it is refused; null: as the project says."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from sqlalchemy import ARRAY, BigInteger, CheckConstraint, ForeignKey, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from store.models.base import Base
+from store.models.base import Base, one_of
+from store.models.key import DEFAULT_TIERS
 from store.models.organization import DEFAULT_ORGANIZATION_ID
 from store.types import CreatedAt, Instant, TextId
 
@@ -25,6 +26,8 @@ class Project(Base):
         CheckConstraint("live_batches >= 0", name="live_batches"),
         CheckConstraint("batches_per_hour >= 0", name="batches_per_hour"),
         CheckConstraint("stored_bytes >= 0", name="stored_bytes"),
+        CheckConstraint(one_of("service_tier", DEFAULT_TIERS), name="service_tier"),
+        CheckConstraint("flex_wait_seconds >= 0", name="flex_wait_seconds"),
     )
 
     id: Mapped[TextId]
@@ -49,6 +52,10 @@ class Project(Base):
     """Bytes of files that are not deleted and have not expired."""
     models: Mapped[list[str] | None] = mapped_column(ARRAY(Text))
     """Names of the models that it may ask for; null: all that are served."""
+    service_tier: Mapped[str | None]
+    """Of requests that name none, unless their key says otherwise; null: `default`."""
+    flex_wait_seconds: Mapped[int | None]
+    """How long flex requests wait for room before they are refused; null: not at all."""
 
 
 DEFAULT_PROJECT_ID = "proj_default"

@@ -6,6 +6,7 @@ import hashlib
 import secrets
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from sqlalchemy import Select, func, or_, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -31,7 +32,7 @@ async def create(  # noqa: PLR0913
     *,
     role: str | None = None,
     expires_in_s: int | None = None,
-    limits: Mapping[str, int | None] | None = None,
+    limits: Mapping[str, Any] | None = None,
     plaintext: str | None = None,
 ) -> tuple[ApiKey, str]:
     """A new key and its plain text, which is known only now.

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from store.models import DEFAULT_ORGANIZATION_ID, Project
 from store.types import new_id
 
-Limit = int | list[str] | None
+Limit = int | str | list[str] | None
 """What one of a project's limits may be."""
 
 

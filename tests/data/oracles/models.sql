@@ -12,10 +12,15 @@ CREATE TABLE api_keys (
   last_used_at TIMESTAMP WITH TIME ZONE,
   requests_per_minute INTEGER,
   tokens_per_minute BIGINT,
+  service_tier VARCHAR,
+  may_raise_tier BOOLEAN DEFAULT false NOT NULL,
+  flex_wait_seconds INTEGER,
   CONSTRAINT pk_api_keys PRIMARY KEY (id),
   CONSTRAINT ck_api_keys_role CHECK (role IN ('viewer', 'operator', 'admin')),
   CONSTRAINT ck_api_keys_requests_per_minute CHECK (requests_per_minute >= 0),
   CONSTRAINT ck_api_keys_tokens_per_minute CHECK (tokens_per_minute >= 0),
+  CONSTRAINT ck_api_keys_service_tier CHECK (service_tier IN ('default', 'flex')),
+  CONSTRAINT ck_api_keys_flex_wait_seconds CHECK (flex_wait_seconds >= 0),
   CONSTRAINT fk_api_keys_project_id FOREIGN KEY(project_id) REFERENCES projects (id),
   CONSTRAINT uq_api_keys_key_hash UNIQUE (key_hash)
 )
@@ -305,6 +310,8 @@ CREATE TABLE projects (
   batches_per_hour INTEGER,
   stored_bytes BIGINT,
   models TEXT[],
+  service_tier VARCHAR,
+  flex_wait_seconds INTEGER,
   CONSTRAINT pk_projects PRIMARY KEY (id),
   CONSTRAINT ck_projects_requests_per_minute CHECK (requests_per_minute >= 0),
   CONSTRAINT ck_projects_tokens_per_minute CHECK (tokens_per_minute >= 0),
@@ -313,6 +320,8 @@ CREATE TABLE projects (
   CONSTRAINT ck_projects_live_batches CHECK (live_batches >= 0),
   CONSTRAINT ck_projects_batches_per_hour CHECK (batches_per_hour >= 0),
   CONSTRAINT ck_projects_stored_bytes CHECK (stored_bytes >= 0),
+  CONSTRAINT ck_projects_service_tier CHECK (service_tier IN ('default', 'flex')),
+  CONSTRAINT ck_projects_flex_wait_seconds CHECK (flex_wait_seconds >= 0),
   CONSTRAINT fk_projects_organization_id FOREIGN KEY(organization_id) REFERENCES organizations (id)
 )
 CREATE INDEX ix_projects_organization_id ON projects (organization_id)

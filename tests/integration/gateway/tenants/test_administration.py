@@ -228,3 +228,31 @@ async def test_a_refused_act_leaves_no_entry(tenants: Tenants) -> None:
         with pytest.raises(openai.BadRequestError):
             await client.admin.organization.projects.create(name="")
         assert (await client.admin.organization.audit_logs.list()).data == []
+
+
+async def test_tiers_of_keys_and_projects(tenants: Tenants) -> None:
+    keys_of = "/organization/projects/proj_default/api_keys"
+    tier = {"service_tier": "flex", "flex_wait_seconds": 30, "may_raise_tier": True}
+    async with tenants.http() as http:
+        made = (await http.post(keys_of, json={"name": "titles", "coserve": tier})).json()
+        assert {name: made["coserve"][name] for name in tier} == tier
+        rotated = (await http.post(f"{keys_of}/{made['id']}/rotate", json={})).json()
+        assert {name: rotated["coserve"][name] for name in tier} == tier
+        changed = await http.post(
+            f"{keys_of}/{rotated['id']}", json={"coserve": {"service_tier": None}}
+        )
+        assert changed.json()["coserve"]["service_tier"] is None
+        assert changed.json()["coserve"]["flex_wait_seconds"] == 30
+        project = await http.post(
+            "/organization/projects/proj_default", json={"coserve": {"service_tier": "flex"}}
+        )
+        assert project.json()["coserve"]["service_tier"] == "flex"
+        for wrong in ({"service_tier": "batch"}, {"flex_wait_seconds": -1}):
+            for path in (f"{keys_of}/{rotated['id']}", "/organization/projects/proj_default"):
+                refused = await http.post(path, json={"coserve": wrong})
+                (name,) = wrong
+                assert refused.status_code == 400
+                assert refused.json()["error"]["param"] == f"coserve.{name}"
+        log = (await http.get("/organization/audit_logs")).json()["data"]
+    created = next(one for one in log if one["type"] == "api_key.created")
+    assert created["api_key.created"]["data"]["service_tier"] == "flex"
