@@ -79,7 +79,7 @@ def own_peers(folder: Path, before: Path | None) -> Iterator[list[Peer]]:
         )
         database = stack.enter_context(postgres_url(folder))
         broker = stack.enter_context(valkey_url(folder))
-        free, limited = asyncio.run(_two_keys(database))
+        free, limited = asyncio.run(two_keys(database))
         gateway = stack.enter_context(_gateway(folder, engine.url, database, broker, free))
         limits = replace(gateway, name="gateway_with_limits", key=limited)
         peers = [engine, relay, lean, gateway, limits]
@@ -97,17 +97,38 @@ def own_peers(folder: Path, before: Path | None) -> Iterator[list[Peer]]:
 @contextmanager
 def one_gateway(folder: Path, fill: Callable[[str], None] | None = None) -> Iterator[Peer]:
     """The gateway alone, with its engine, database (which `fill` may fill) and broker."""
+    with surroundings(folder, fill) as (engine, database, broker):
+        key, _ = asyncio.run(two_keys(database))
+        with _gateway(folder, engine, database, broker, key) as gateway:
+            yield gateway
+
+
+@contextmanager
+def surroundings(
+    folder: Path, fill: Callable[[str], None] | None = None
+) -> Iterator[tuple[str, str, str]]:
+    """What a gateway needs: the URLs of an engine, a database and a broker."""
     with ExitStack() as stack:
         engine = stack.enter_context(_engine())
         database = stack.enter_context(postgres_url(folder))
         broker = stack.enter_context(valkey_url(folder))
         if fill is not None:
             fill(database)
-        key, _ = asyncio.run(_two_keys(database))
-        yield stack.enter_context(_gateway(folder, engine.url, database, broker, key))
+        yield engine.url, database, broker
 
 
-async def _two_keys(url: str) -> tuple[str, str]:
+def environment(folder: Path, engine: str, database: str, broker: str, port: int) -> dict[str, str]:
+    """A gateway's settings."""
+    return {
+        "DATABASE_URL": database,
+        "BROKER_URL": broker,
+        "ENGINE_URLS": engine,
+        "COSERVE_HOME": str(folder),
+        "COSERVE_PORT": str(port),
+    }
+
+
+async def two_keys(url: str) -> tuple[str, str]:
     """A key without limits, and one whose limits are looked at and never reached."""
     database = Database(url)
     async with database.unit_of_work() as session:
@@ -146,13 +167,7 @@ def _gateway(
     folder: Path, engine: str, database: str, broker: str, key: str, *, root: Path = ROOT
 ) -> Iterator[Peer]:
     port = free_port()
-    env = {
-        "DATABASE_URL": database,
-        "BROKER_URL": broker,
-        "ENGINE_URLS": engine,
-        "COSERVE_HOME": str(folder),
-        "COSERVE_PORT": str(port),
-    }
+    env = environment(folder, engine, database, broker, port)
     # The working directory comes first among the places of modules.
     with _logged([sys.executable, "-m", "gateway"], env, root, folder / "gateway.log") as process:
         peer = Peer("gateway", f"http://127.0.0.1:{port}", key, process.pid)
