@@ -8,6 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from engine_adapter.host_cpu import matmul_dtype
+from engine_adapter.host_gpu import compute_capability, cuda_environment, page_tokens_of
 from engine_adapter.model_family import parsers_of
 
 PLUGINS = "coserve"
@@ -18,8 +19,7 @@ CPU_PLUGINS = "coserve,coserve_cpu,coserve_emulated"  # the last: in a checkout,
 _PASSED_ON = frozenset(
     {
         "PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER", "LD_LIBRARY_PATH", "XDG_CACHE_HOME",
-        "CUDA_HOME", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES",
-        "COSERVE_HOME", "COSERVE_POLICY", "COSERVE_TTFT_MS", "COSERVE_TBT_MS",
+        "CC", "CXX", "COSERVE_HOME", "COSERVE_POLICY", "COSERVE_TTFT_MS", "COSERVE_TBT_MS",
         "COSERVE_TPOT_MS", "COSERVE_TTFT_PERCENTILE", "COSERVE_TBT_PERCENTILE",
         "COSERVE_TPOT_PERCENTILE", "COSERVE_FIRST_TOKEN_SHARE",
         "COSERVE_RESERVED_SLOT_SHARE", "COSERVE_HOST_KV_TOKENS", "COSERVE_SAFEPOINT_MS",
@@ -27,7 +27,10 @@ _PASSED_ON = frozenset(
         "COSERVE_ISOLATION_PAUSES", "COSERVE_ISOLATION_SHARE",
     }
 )  # fmt: skip
-_PASSED_ON_PREFIXES = ("LC_", "GLOO_", "NCCL_", "SGLANG_", "HF_", "TORCH", "TRITON_")
+_PASSED_ON_PREFIXES = (
+    "LC_", "GLOO_", "NCCL_", "SGLANG_", "HF_", "TORCH", "PYTORCH_", "TRITON_", "CUDA_", "NVIDIA_",
+    "FLASHINFER_", "TVM_FFI_", "DG_",
+)  # fmt: skip
 
 
 # An engine whose scheduler has ended sleeps five seconds for them before it ends too, or 65.
@@ -93,6 +96,8 @@ _CPU_KV_TOKENS = 65_536
 _CPU_KV_TOKENS_WIDE = 32_768
 _CPU_MAX_RUNNING = 64
 _CPU_CHUNK_TOKENS = 512
+# SGLang captures decode steps of up to so many requests; larger ones run slower and unplanned.
+_CUDA_MAX_RUNNING, _CUDA_MAX_RUNNING_WIDE, _WIDE = 256, 512, 4
 # A layer's temporaries are megabytes. glibc would give each back to the kernel at once, and every
 # page of it had to be faulted in again: gathering 2,000 tokens of KV took four times as long.
 # 32 MiB is the most that glibc takes for the first.
@@ -116,8 +121,9 @@ def engine_command(
     dtype = settings.dtype or (matmul_dtype() if on_cpu else "auto")
     cpu_kv_tokens = _CPU_KV_TOKENS_WIDE if dtype == "float32" else _CPU_KV_TOKENS
     kv_tokens = settings.kv_tokens or (cpu_kv_tokens if on_cpu else None)
-    max_running = settings.max_running or (_CPU_MAX_RUNNING if on_cpu else None)
+    max_running = settings.max_running or _default_max_running(settings)
     chunk_tokens = settings.chunk_tokens or (_CPU_CHUNK_TOKENS if on_cpu else None)
+    page_tokens = settings.page_tokens or (None if on_cpu else page_tokens_of(compute_capability()))
     argv = [
         str(settings.python), "-m", "sglang.launch_server",
         "--model-path", str(settings.model_dir),
@@ -142,7 +148,7 @@ def engine_command(
         ("--max-running-requests", max_running),
         ("--chunked-prefill-size", chunk_tokens),
         ("--context-length", settings.context_tokens),
-        ("--page-size", settings.page_tokens),
+        ("--page-size", page_tokens),
     ):
         if value is not None:
             argv += [flag, str(value)]
@@ -155,6 +161,13 @@ def engine_command(
     argv += parsers_of(settings.model_dir)
     argv += settings.extra_args
     return argv, _environment(settings, environ)
+
+
+def _default_max_running(settings: EngineSettings) -> int:
+    """As many requests as SGLang makes decode graphs for, and as our profile measures."""
+    if settings.device is Device.CPU:
+        return _CPU_MAX_RUNNING
+    return _CUDA_MAX_RUNNING_WIDE if settings.tensor_parallel >= _WIDE else _CUDA_MAX_RUNNING
 
 
 def _environment(settings: EngineSettings, environ: Mapping[str, str]) -> dict[str, str]:
@@ -174,7 +187,9 @@ def _environment(settings: EngineSettings, environ: Mapping[str, str]) -> dict[s
         "SGLANG_ENABLE_HEALTH_ENDPOINT_GENERATION": "0",
         **{name: environ.get(name, "0") for name in _CRASH_DUMPS},
     }
-    if settings.device is Device.CPU:
+    if settings.device is Device.CUDA:
+        env |= cuda_environment(settings.python, env)
+    else:
         env |= {
             "SGLANG_PLUGINS": CPU_PLUGINS,
             "SGLANG_USE_CPU_ENGINE": "1",

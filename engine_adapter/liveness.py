@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from api.errors import EngineUnavailable
 from engine_adapter.client.base import (
@@ -28,6 +28,12 @@ from engine_adapter.scheduling.request import RequestClass
 
 _LOOK_S = 0.25
 _CALL_S = 120.0
+_SAMPLINGS: Final = (
+    {"temperature": 1.0, "top_p": 0.9},
+    {"temperature": 1.0, "top_k": 20},
+    {"temperature": 1.0, "min_p": 0.1},
+)
+"""A request for each sampler that a CUDA engine compiles on its own."""
 
 _SCHEMA = {
     "type": "object",
@@ -89,6 +95,9 @@ async def prove(client: EngineClient, model: str) -> EngineFacts:
         return facts
     hello = {"messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 4}
     _require(await _ask(client, model, CHAT_PATH, hello), "a chat request")
+    # Samplers are compiled when they are first used: before a client waits for it.
+    for sampling in _SAMPLINGS:
+        _require(await _ask(client, model, CHAT_PATH, {**hello, **sampling}), "a sampled request")
     shaped = {
         "messages": [{"role": "user", "content": "Answer in JSON."}],
         "max_tokens": 64,

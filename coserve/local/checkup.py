@@ -8,6 +8,7 @@ import os
 import platform
 import shutil
 import subprocess
+import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -25,6 +26,7 @@ from coserve.setup.host import why_unsupported
 from engine_adapter.client.engine_address import addresses, shown, why_unusable
 from engine_adapter.client.engine_facts import read_facts
 from engine_adapter.host_cpu import cpu_name, matmul_dtype
+from engine_adapter.host_gpu import OLDEST_DRIVER, cuda_environment
 from service.broker import Broker
 
 GIB: Final = 2**30
@@ -81,7 +83,9 @@ def examine(case: Case) -> Iterator[Finding]:
     yield _gpu()
     yield _engine_environment(case)
     if has_cuda() and not case.settings.engine_urls:
-        yield cuda(engine_python(case.checkout))
+        python = engine_python(case.checkout)
+        yield cuda(python)
+        yield compilers(python, os.environ)
     yield asyncio.run(_database(case))
     said = _statusz(case.owner)
     yield _broker(case, said)
@@ -156,7 +160,52 @@ def _gpu() -> Finding:
     if done.returncode != 0:
         said = (done.stderr or done.stdout).strip().splitlines() or ["it failed"]
         return Finding("GPU", "bad", f"nvidia-smi: {said[0]}", "Repair the NVIDIA driver.")
-    return Finding("GPU", "good", "; ".join(done.stdout.strip().splitlines()))
+    return driver("; ".join(done.stdout.strip().splitlines()))
+
+
+def driver(said: str) -> Finding:
+    """The GPUs as `nvidia-smi` names them, and whether their driver is new enough.
+
+    Args:
+        said: `name, driver version, memory` of each, with semicolons between.
+    """
+    versions = [fields[1].strip() for one in said.split(";") if len(fields := one.split(",")) > 1]
+    old = [one for one in versions if one.split(".")[0].isdigit()
+           and int(one.split(".")[0]) < OLDEST_DRIVER]  # fmt: skip
+    if old:
+        fix = f"Install driver {OLDEST_DRIVER} or newer: the engine is built for CUDA 13."
+        return Finding("GPU", "bad", said, fix)
+    return Finding("GPU", "good", said)
+
+
+def compilers(python: Path, environ: Mapping[str, str]) -> Finding:
+    """What an engine on a GPU compiles its kernels with, where it would look for it."""
+    env = {**environ, **cuda_environment(python, environ)}
+    path, toolkit = env["PATH"], env.get("CUDA_HOME")
+    missing = [
+        words
+        for words, there in (
+            ("ninja (make setup-engine)", shutil.which("ninja", path=path)),
+            (
+                "a C++ compiler (Debian: apt install g++)",
+                shutil.which(env.get("CXX", "c++"), path=path),
+            ),
+            (
+                "nvcc (a CUDA 13 toolkit, or make setup-engine)",
+                (toolkit and Path(toolkit, "bin", "nvcc").exists())
+                or shutil.which("nvcc", path=path),
+            ),
+            (
+                "Python's headers (Debian: apt install python3-dev)",
+                Path(sysconfig.get_paths()["include"], "Python.h").exists(),
+            ),
+        )
+        if not there
+    ]
+    if missing:
+        fix = "Install them: SGLang compiles kernels when an engine starts."
+        return Finding("compilers", "bad", f"missing: {', '.join(missing)}", fix)
+    return Finding("compilers", "good", f"found; CUDA toolkit: {toolkit or 'on the PATH'}")
 
 
 def cuda(python: Path) -> Finding:

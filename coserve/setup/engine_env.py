@@ -23,7 +23,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from coserve.setup.engine_link import link_packages
+from coserve.setup.engine_link import is_for_cpu, link_packages
 from coserve.setup.installer import find_uv
 from coserve.setup.progress import SetupFailed, quiet, run, step
 
@@ -63,6 +63,9 @@ def set_up_engine(checkout: Path) -> Path:
         print(f"  engine environment: ready ({venv.name})", flush=True)
         return python
     stamp.unlink(missing_ok=True)
+    if python.exists() and is_for_cpu(python) != cpu:
+        # pip would write through the links of the CPU's stand-ins into the checkout.
+        shutil.rmtree(venv)
     with step(f"engine environment {venv.name}"):
         _make_venv(checkout, venv)
     if cpu:

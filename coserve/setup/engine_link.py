@@ -40,6 +40,12 @@ def site_packages(python: Path) -> Path:
     return Path(done.stdout.strip())
 
 
+def is_for_cpu(python: Path) -> bool:
+    """Whether an environment was made for a host without CUDA."""
+    site = site_packages(python)
+    return (site / START_UP_HOOK).exists() or any((site / name).is_symlink() for name in _CPU_LINKS)
+
+
 def link_packages(python: Path, checkout: Path, *, cpu: bool) -> Path:
     """Link our packages into the environment of `python`.
 

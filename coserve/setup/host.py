@@ -7,10 +7,10 @@ import os
 import platform
 import sys
 
-SUPPORTED = "Linux on x86-64 with glibc 2.28 or newer and Python 3.11, 3.12 or 3.13"
+SUPPORTED = "Linux on x86-64 with glibc 2.34 or newer and Python 3.11, 3.12 or 3.13"
 OLDEST_PYTHON = (3, 11)
 NEWEST_PYTHON = (3, 13)
-OLDEST_GLIBC = (2, 28)
+OLDEST_GLIBC = (2, 34)
 
 
 def _version(text):

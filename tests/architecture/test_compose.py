@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from engine_adapter.engine_process import Device
+from engine_adapter.host_gpu import CACHES, cuda_environment
 from gateway.settings import GatewaySettings
 from service.secret_files import SECRETS as SECRET_NAMES
 from service.secret_files import SUFFIX
@@ -156,7 +157,7 @@ OURS = sorted(name for name, one in SERVICES.items() if str(one["image"]).starts
 def test_our_containers_write_only_where_they_must(name: str) -> None:
     service = SERVICES[name]
     assert service["read_only"] is True
-    assert service["tmpfs"] == ["/tmp"]
+    assert service["tmpfs"] in (["/tmp"], ["/tmp:exec"])
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
 
@@ -201,3 +202,13 @@ def test_volumes_of_an_engine_belong_to_its_user() -> None:
         )
         if mode != ["ro"]:
             assert re.search(rf"chown app[^&]* {target}\b", made), (source, target)
+
+
+def test_what_an_engine_compiles_lies_in_a_volume() -> None:
+    engine = SERVICES["engine"]
+    mounts = [mount.split(":")[1] for mount in engine["volumes"] if not mount.endswith(":ro")]
+    environ = {"HOME": "/home/app", "PATH": "/usr/bin", **engine["environment"]}
+    folders = cuda_environment(Path("/venv/bin/python"), environ)
+    for name in CACHES:
+        assert any(folders[name].startswith(f"{mount}/") for mount in mounts), name
+    assert engine["tmpfs"] == ["/tmp:exec"], "compilers load what they have just made"

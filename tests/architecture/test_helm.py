@@ -15,6 +15,7 @@ import yaml
 from coserve.commands.serve import ServedPart
 from coserve.settings import known_names
 from coserve.setup.helm import helm_program
+from engine_adapter.host_gpu import CACHES, cuda_environment
 from service.secret_files import SECRET_FILE_NAMES
 
 ROOT = Path(__file__).parents[2]
@@ -115,7 +116,14 @@ def test_every_name_in_an_environment_is_a_setting(values: Path) -> None:
     ours = {name for name in names if name.startswith("COSERVE_")}
     assert ours
     assert ours - known_names() - ENGINE_IMAGE_NAMES == set()
-    plain = {"DATABASE_URL_FILE", "BROKER_URL_FILE", "ENGINE_URLS", "HOME", "POD_NAME"}
+    plain = {
+        "DATABASE_URL_FILE",
+        "BROKER_URL_FILE",
+        "ENGINE_URLS",
+        "HOME",
+        "POD_NAME",
+        "XDG_CACHE_HOME",
+    }
     others = {name for name in names - ours - plain if not name.startswith("OTEL_")}
     assert others <= SECRET_FILE_NAMES
 
@@ -186,6 +194,21 @@ def test_each_engine_replica_has_an_address_of_its_own() -> None:
     assert not spread.keys() & services.keys()
     for one in sets.values():
         assert services[one["spec"]["serviceName"]]["spec"]["clusterIP"] == "None"
+
+
+@pytest.mark.parametrize("values", VALUES, ids=lambda path: path.stem)
+def test_what_an_engine_compiles_lies_in_a_volume(values: Path) -> None:
+    for pod in pods(values):
+        for container in pod["spec"]["containers"]:
+            if container["name"] != "engine":
+                continue
+            environ = {one["name"]: one.get("value", "") for one in container["env"]}
+            folders = cuda_environment(Path("/venv/bin/python"), environ)
+            mounts = [
+                one["mountPath"] for one in container["volumeMounts"] if not one.get("readOnly")
+            ]
+            for name in CACHES:
+                assert any(folders[name].startswith(f"{mount}/") for mount in mounts), name
 
 
 def test_engines_that_register_know_where_and_have_time_to_drain() -> None:

@@ -47,7 +47,6 @@ def test_a_cuda_engine_leaves_the_sizes_to_sglang() -> None:
     assert flag(argv, "--tp-size") == "2"
     for absent in (
         "--max-total-tokens",
-        "--max-running-requests",
         "--chunked-prefill-size",
         "--attention-backend",
         "--disable-overlap-schedule",

@@ -32,6 +32,8 @@ spec:
         - {name: COSERVE_ENGINE_GPUS, value: {{ default 1 .engine.gpus | quote }}}
         - {name: COSERVE_PROFILE_DIR, value: /profiles}
         - {name: HOME, value: /tmp}
+        # Beside the profile, on its volume: a restarted pod compiles no kernel again.
+        - {name: XDG_CACHE_HOME, value: /profiles/compiled}
         {{- if .root.Values.engineRegistration.enabled }}
         - name: POD_NAME
           valueFrom: {fieldRef: {fieldPath: metadata.name}}

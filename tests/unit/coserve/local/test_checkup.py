@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from coserve.local.checkup import Finding, cuda, only_busy
+from coserve.local.checkup import Finding, compilers, cuda, driver, only_busy
 
 
 def python_that(tmp_path: Path, does: str) -> Path:
@@ -41,3 +41,33 @@ def test_the_only_engine_that_the_gateway_reaches_is_busy_and_not_lost() -> None
     assert "ask again" in silent.fix
     strange = Finding("engine http://e:1", "warn", "SGLang without our scheduler", "Start it with")
     assert only_busy(strange) == strange
+
+
+@pytest.mark.parametrize(
+    ("said", "state"),
+    [
+        ("NVIDIA H100 80GB HBM3, 580.95.05, 81559 MiB", "good"),
+        ("NVIDIA H100 80GB HBM3, 570.86.10, 81559 MiB", "bad"),
+        ("NVIDIA A100, 590.1, 40960 MiB; NVIDIA A100, 535.2, 40960 MiB", "bad"),
+        ("a card that says little", "good"),
+    ],
+)
+def test_a_driver_too_old_for_cuda_13(said: str, state: str) -> None:
+    found = driver(said)
+    assert (found.state, found.found) == (state, said)
+    assert ("580" in found.fix) == (state == "bad")
+
+
+def test_compilers_that_are_missing_are_named_with_their_remedy(tmp_path: Path) -> None:
+    venv = tmp_path / "venv"
+    (venv / "bin").mkdir(parents=True)
+    nothing = compilers(venv / "bin/python", {"PATH": str(tmp_path / "empty")})
+    assert nothing.state == "bad"
+    for word in ("ninja", "C++", "nvcc"):
+        assert word in nothing.found
+    toolkit = venv / "lib/python3.12/site-packages/nvidia/cu13/bin"
+    toolkit.mkdir(parents=True)
+    for place, name in ((venv / "bin", "ninja"), (toolkit, "nvcc"), (venv / "bin", "c++")):
+        python_that(place, "true").rename(place / name)
+    found = compilers(venv / "bin/python", {"PATH": ""})
+    assert not {"ninja", "C++", "nvcc"} & set(found.found.replace("(", " ").split())

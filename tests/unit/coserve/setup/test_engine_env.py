@@ -5,11 +5,14 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
+from coserve.setup import engine_env
 from coserve.setup.engine_env import engine_python, has_cuda, recipe, set_up_engine
+from coserve.setup.engine_link import START_UP_HOOK, link_packages, site_packages
 
 ROOT = Path(__file__).parents[4]
 
@@ -70,3 +73,27 @@ def test_the_list_for_cuda_has_hashes_and_passes_over_no_machine() -> None:
     for name in ("torch==", "sglang==", "sglang-kernel=="):
         assert any(line.startswith(name) for line in pins)
     assert "platform_machine" not in text, "elsewhere pip would install nothing, and say so softly"
+
+
+def test_a_gpu_that_is_there_later_changes_no_file_of_the_checkout(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pip once wrote the real kernels through the stand-in's link, over a tracked file."""
+    link_packages(engine_python(checkout), checkout, cpu=True)
+    wheel = checkout / "sgl_kernel-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as made:
+        made.writestr("sgl_kernel/__init__.py", "REAL = True\n")
+        info = "sgl_kernel-1.0.dist-info"
+        made.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: sgl-kernel\nVersion: 1.0\n")
+        made.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        made.writestr(f"{info}/RECORD", "")
+    (checkout / "requirements/engine-cuda.in").write_text(f"{wheel}\n")
+    stand_in = (ROOT / "engine_adapter/cpu_compat/sgl_kernel/__init__.py").read_bytes()
+    monkeypatch.setattr(engine_env, "has_cuda", lambda: True)
+    python = set_up_engine(checkout)
+    assert (ROOT / "engine_adapter/cpu_compat/sgl_kernel/__init__.py").read_bytes() == stand_in
+    site = site_packages(python)
+    assert (site / "sgl_kernel/__init__.py").read_text() == "REAL = True\n"
+    assert not (site / START_UP_HOOK).exists()

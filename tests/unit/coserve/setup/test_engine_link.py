@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bench.gpu.bundle import OUR_PACKAGES
-from coserve.setup.engine_link import LINKS, START_UP_HOOK, link_packages
+from coserve.setup.engine_link import LINKS, START_UP_HOOK, is_for_cpu, link_packages
 
 ROOT = Path(__file__).parents[4]
 
@@ -107,3 +107,12 @@ def test_all_that_a_plugin_imports_is_linked_copied_and_bundled() -> None:
     copied = (ROOT / "docker/engine.Dockerfile").read_text()
     assert [name for name in needed if f"COPY {name} {name}\n" not in copied] == []
     assert needed - set(OUR_PACKAGES) == set()
+
+
+def test_an_environment_knows_what_it_was_made_for(tmp_path: Path) -> None:
+    python = tmp_path / "venv" / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    link_packages(python, ROOT, cpu=False)
+    assert not is_for_cpu(python)
+    link_packages(python, ROOT, cpu=True)
+    assert is_for_cpu(python)

@@ -12,7 +12,7 @@ GLIBC = ("glibc", "2.36")
 @pytest.mark.parametrize("python", [(3, 11), (3, 12), (3, 13)])
 def test_supported(python: tuple[int, int]) -> None:
     assert unsupported("Linux", "x86_64", GLIBC, python) is None
-    assert unsupported("Linux", "x86_64", ("glibc", "2.28"), python) is None
+    assert unsupported("Linux", "x86_64", ("glibc", "2.34"), python) is None
 
 
 @pytest.mark.parametrize(
@@ -23,6 +23,7 @@ def test_supported(python: tuple[int, int]) -> None:
         ("Linux", "aarch64", GLIBC, (3, 11), "Linux on aarch64"),
         ("Linux", "x86_64", ("", ""), (3, 11), "other than glibc"),
         ("Linux", "x86_64", ("glibc", "2.17"), (3, 11), "glibc 2.17"),
+        ("Linux", "x86_64", ("glibc", "2.33"), (3, 11), "glibc 2.33"),
         ("Linux", "x86_64", GLIBC, (3, 9), "Python 3.9"),
         ("Linux", "x86_64", GLIBC, (3, 14), "Python 3.14"),
     ],
