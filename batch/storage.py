@@ -12,7 +12,7 @@ from typing import Final
 from sqlalchemy.exc import SQLAlchemyError
 
 from api.batch_errors import StorageFull
-from batch.intake.line_error import LineFault
+from batch.intake.line_error import LineError
 from batch.states import BatchStatus
 from batch.transition import move
 from store.failures import is_full
@@ -39,7 +39,7 @@ def full_place(error: BaseException) -> str | None:
 
 async def fail_unstorable(database: Database, batch_id: str) -> BatchStatus | None:
     """End a batch whose rows the database refuses: asking again would refuse them again."""
-    fault = LineFault(NOT_STORABLE_CODE, "The database refuses to keep the lines of this file.")
+    fault = LineError(NOT_STORABLE_CODE, "The database refuses to keep the lines of this file.")
     async with database.unit_of_work() as session:
         moved = await move(
             session, batch_id, BatchStatus.FAILED, values={"errors": [fault.as_wire()]}

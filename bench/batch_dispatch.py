@@ -37,7 +37,7 @@ from bench.report import report
 from engine_adapter.client.base import CHAT_PATH
 from engine_adapter.client.http import HttpEngineClient
 from service.clock import SystemClock
-from service.garbage import spare_collector
+from service.garbage import freeze_gc
 from store.bounded_connection import WORK_LIMIT_S
 from store.models import DEFAULT_PROJECT_ID, File
 from store.repositories import batch as batches
@@ -185,7 +185,7 @@ async def _dispatched(
     cpu_s = time.process_time() - cpu
     postgres_s = await postgres_cpu_s(database) - postgres_before_s
     rss_growth = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - rss_before
-    assert (ending.num_written, ending.num_refused) == (NUM_ROWS, 0)
+    assert (ending.num_written, ending.num_fenced) == (NUM_ROWS, 0)
     async with database.unit_of_work() as session:
         seconds = await session.scalar(
             text(
@@ -214,7 +214,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sql", action="append", default=[], help="run before it: another schema")
     options = parser.parse_args()
-    spare_collector()
+    freeze_gc()
     folder = Path(tempfile.mkdtemp(prefix="csb-"))
     try:
         with (

@@ -26,7 +26,7 @@ from engine_adapter.client.pool import no_plugin
 from engine_adapter.client.rid import new_rid
 from engine_adapter.scheduling.request import RequestClass
 
-_LOOK_S = 0.25
+_POLL_INTERVAL_S = 0.25
 _CALL_S = 120.0
 _SAMPLINGS: Final = (
     {"temperature": 1.0, "top_p": 0.9},
@@ -66,7 +66,7 @@ async def verify_engine(base_url: str, model: str, timeout_s: float) -> EngineFa
     try:
         async with asyncio.timeout(timeout_s):
             while not await client.healthy():  # noqa: ASYNC110 - another process cannot set an event
-                await asyncio.sleep(_LOOK_S)
+                await asyncio.sleep(_POLL_INTERVAL_S)
             return await prove(client, model)
     except TimeoutError:
         raise EngineNotProven(

@@ -32,7 +32,7 @@ from engine_adapter.client.engine_facts import read_live
 from service.loops import Loops
 
 BEAT_S: Final = 3.0
-LOOK_S: Final = 0.25
+POLL_INTERVAL_S: Final = 0.25
 SETTLE_S: Final = 2.0
 """Gateways and dispatchers have heard of a drain by then, and what they had just sent has come."""
 
@@ -150,7 +150,7 @@ class Registration:
         while True:
             if enough(await self.num_live()):
                 return
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_INTERVAL_S)
 
 
 async def run(command: Sequence[str], settings: RegistrationSettings) -> int:

@@ -12,10 +12,10 @@ from gateway.http.processes import Process, serve_in_processes, share_of
 from gateway.http.server import GatewayServer, allow_files
 from gateway.observability.logs import configure_logging
 from gateway.observability.metrics import Metrics
-from gateway.observability.siblings import Siblings
+from gateway.observability.siblings import PeerMetrics
 from gateway.settings import GatewaySettings
 from service import tracing
-from service.garbage import spare_collector
+from service.garbage import freeze_gc
 from store.bounded_connection import ANSWER_LIMIT_S
 from store.schema import WrongDatabase, check_room, check_schema
 from store.session import Database
@@ -46,11 +46,11 @@ def _serve(settings: GatewaySettings, process: Process | None) -> None:
     sockets = None
     if process is not None:
         metrics: Metrics = app.state.metrics
-        metrics.siblings = Siblings(process.door, partial(metrics.of_process, process.number))
+        metrics.siblings = PeerMetrics(process.door, partial(metrics.of_process, process.number))
         sockets = [socket.socket(fileno=process.listener)]
     app.openapi()  # a tenth of a second, which an open stream would feel: before there is any
     server = GatewayServer(app, settings, process.beat if process is not None else None)
-    spare_collector()
+    freeze_gc()
     server.run(sockets)
     tracing.stop()
 

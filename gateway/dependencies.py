@@ -20,7 +20,7 @@ from gateway.auth.usage import UsageRecorder
 from gateway.engines.registry import EngineRegistry
 from gateway.http.middleware.body_limit import PROMPT_PATHS
 from gateway.limits.endpoints import EndpointRates
-from gateway.limits.reached import ReceiverLooks
+from gateway.limits.reached import WebhookProbeLimit
 from gateway.observability.metrics import Metrics
 from gateway.replica import Readings
 from gateway.settings import GatewaySettings
@@ -83,8 +83,8 @@ def _sender(request: Request) -> Sender:
     return cast(Sender, request.app.state.sender)
 
 
-def _receiver_looks(request: Request) -> ReceiverLooks:
-    return cast(ReceiverLooks, request.app.state.receiver_looks)
+def _webhook_probes(request: Request) -> WebhookProbeLimit:
+    return cast(WebhookProbeLimit, request.app.state.webhook_probes)
 
 
 async def principal_of(request: Request) -> Principal:
@@ -150,7 +150,7 @@ LoopsDep = Annotated[Loops, Depends(_loops)]
 UsageDep = Annotated[UsageRecorder, Depends(_usage)]
 MetricsDep = Annotated[Metrics, Depends(_metrics)]
 SenderDep = Annotated[Sender, Depends(_sender)]
-ReceiverLooksDep = Annotated[ReceiverLooks, Depends(_receiver_looks)]
+WebhookProbeLimitDep = Annotated[WebhookProbeLimit, Depends(_webhook_probes)]
 ViewerDep = Annotated[Principal, Depends(_allowed(Permission.VIEW))]
 ManagerDep = Annotated[Principal, Depends(_allowed(Permission.MANAGE))]
 AuditorDep = Annotated[Principal, Depends(_allowed(Permission.AUDIT))]

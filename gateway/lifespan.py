@@ -20,30 +20,30 @@ from engine_adapter.client.pool import EnginePool
 from engine_adapter.client.routed import RoutedEngineClient
 from gateway.auth.keys import KeyRing
 from gateway.auth.usage import UsageRecorder
-from gateway.engines.discovery import LOOK_S as DISCOVERY_S
+from gateway.engines.discovery import POLL_INTERVAL_S as DISCOVERY_S
 from gateway.engines.discovery import EngineDiscovery, KubernetesApi
 from gateway.engines.registry import FOLLOW_S, EngineRegistry
 from gateway.history.recorder import PERIOD_S, HistoryRecorder
 from gateway.http.parsing import Parsing
-from gateway.http.per_address_limits import UnknownKeys
+from gateway.http.per_address_limits import UnknownKeyLimiter
 from gateway.limits.assembly import make_limiter
 from gateway.limits.at_once import RequestsAtOnce
 from gateway.limits.endpoints import EndpointRates
 from gateway.limits.leases import LeasedBuckets
 from gateway.limits.limiter import RateLimiter
-from gateway.limits.reached import ReceiverLooks
+from gateway.limits.reached import WebhookProbeLimit
 from gateway.limits.valkey import ValkeyBuckets
 from gateway.observability.metrics import Metrics
 from gateway.prompts.admission import Admission
 from gateway.prompts.entry import Entrance
-from gateway.prompts.quarantine import LOOK_S as QUARANTINE_S
+from gateway.prompts.quarantine import POLL_INTERVAL_S as QUARANTINE_S
 from gateway.prompts.quarantine import Quarantine
 from gateway.prompts.serving import PromptParts
-from gateway.replica import LOOK_S as REPLICA_S
+from gateway.replica import POLL_INTERVAL_S as REPLICA_S
 from gateway.replica import Readings
 from gateway.responses.followers import Followers
 from gateway.settings import GatewaySettings
-from gateway.storage_watch import LOOK_S as STORAGE_S
+from gateway.storage_watch import POLL_INTERVAL_S as STORAGE_S
 from gateway.storage_watch import StorageWatch
 from service.clock import SystemClock
 from service.loops import Loops
@@ -52,7 +52,7 @@ from store.session import Database
 
 _BROKER_PROBE_S = 2.0
 _ABORTS_S = 2.5
-_FIRST_LOOK_S = 2.0
+_FIRST_POLL_INTERVAL_S = 2.0
 FLUSH_S = 1.0
 
 
@@ -110,7 +110,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.usage = usage
         keys = app.state.keys = KeyRing(
             database,
-            unknown=UnknownKeys(settings.unknown_keys_per_minute),
+            unknown=UnknownKeyLimiter(settings.unknown_keys_per_minute),
             stale_s=settings.stale_keys_s,
         )
         stack.push_async_callback(keys.close)
@@ -130,7 +130,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         parsing = Parsing()
         app.state.endpoint_rates = EndpointRates(limiter, settings.endpoint_rates)
         stack.callback(parsing.close)
-        app.state.receiver_looks = ReceiverLooks(limiter)
+        app.state.webhook_probes = WebhookProbeLimit(limiter)
         app.state.prompt_parts = PromptParts(
             settings, admission, metrics, clock, pool, limiter, entrance, parsing, usage, keys,
             quarantine, settings.alias_tiers,
@@ -191,6 +191,6 @@ async def _until_asked(pool: EnginePool) -> None:
     One that does not answer is not waited for: the first requests say so.
     """
     with suppress(TimeoutError):
-        async with asyncio.timeout(_FIRST_LOOK_S):
+        async with asyncio.timeout(_FIRST_POLL_INTERVAL_S):
             while not pool.asked:  # noqa: ASYNC110 - true of several members
-                await asyncio.sleep(_FIRST_LOOK_S / 100)
+                await asyncio.sleep(_FIRST_POLL_INTERVAL_S / 100)

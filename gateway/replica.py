@@ -16,7 +16,7 @@ from service.clock import Clock
 from store.failures import AWAY
 from store.session import Database
 
-LOOK_S: Final = 1.0
+POLL_INTERVAL_S: Final = 1.0
 MAX_LAG_S: Final = 10.0
 
 logger = logging.getLogger(__name__)

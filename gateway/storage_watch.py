@@ -11,7 +11,7 @@ from store.repositories import full_store
 from store.repositories.full_store import SHOWN_S
 from store.session import Database
 
-LOOK_S: Final = 2.0
+POLL_INTERVAL_S: Final = 2.0
 
 
 class StorageWatch:

@@ -24,7 +24,7 @@ from store.schema import WrongDatabase, is_newer, newer
 
 LOCK_TIMEOUT = "5s"
 _ONE_AT_A_TIME = 7263458100
-_LOOK_S = 0.1
+_POLL_INTERVAL_S = 0.1
 
 logger = logging.getLogger("migrations")
 
@@ -72,7 +72,7 @@ def _wait_for_turn(connection: Connection) -> None:
         text("SELECT pg_try_advisory_lock(:number)"), {"number": _ONE_AT_A_TIME}
     ):
         connection.commit()
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_INTERVAL_S)
     connection.commit()
 
 

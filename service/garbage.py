@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 
 
-def spare_collector() -> None:
+def freeze_gc() -> None:
     """Let the garbage collector look rarely, and never at what was imported.
 
     A call makes thousands of objects and hardly a cycle: looked at every 700 objects, as is the

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 MAX_PAGE_LINES: Final = 1000
 MAX_PAGE_BYTES: Final = 4 * 1024 * 1024
-LOOK_S: Final = 0.5
+POLL_INTERVAL_S: Final = 0.5
 """How often a feed looks for new results."""
 
 FOLLOW_LINES: Final = 200
@@ -119,14 +119,14 @@ async def follow(
         except (OperationalError, InterfaceError) as away:
             # The reader has every line up to `offset`: nothing is lost by waiting.
             logger.warning("results of %s: %s", batch_id, type(away.orig).__name__)
-            await clock.sleep(LOOK_S)
+            await clock.sleep(POLL_INTERVAL_S)
             continue
         offset = page.next_offset
         yield page
         if page.complete:
             return
         if len(page.lines) < FOLLOW_LINES:
-            await clock.sleep(LOOK_S)
+            await clock.sleep(POLL_INTERVAL_S)
 
 
 async def _check_retention(session: AsyncSession, batch: Batch, kind: ResultKind | None) -> None:

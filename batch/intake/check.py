@@ -16,7 +16,7 @@ from typing import Final
 from api.model_errors import unknown_model, unsuited_model
 from api.numbers import ModelSizes
 from batch.intake.line import MAX_LINE_BYTES, ParsedLine, parse_line
-from batch.intake.line_error import LineFault
+from batch.intake.line_error import LineError
 from batch.intake.splitter import LineSplitter, PhysicalLine
 from engine_adapter.client.base import EMBEDDINGS_PATH
 
@@ -122,7 +122,7 @@ class CheckReport:
     num_lines: int = 0
     num_bytes: int = 0
     model: str | None = None
-    faults: list[LineFault] = field(default_factory=list)
+    faults: list[LineError] = field(default_factory=list)
     num_faults: int = 0
     rows: CheckedRows = field(default_factory=CheckedRows)
     room_bytes: int = MAX_REPORTED_BYTES
@@ -132,7 +132,7 @@ class CheckReport:
         """Whether every line can run."""
         return not self.num_faults
 
-    def add(self, fault: LineFault) -> None:
+    def add(self, fault: LineError) -> None:
         """Count a fault, and keep it while there is room."""
         self.num_faults += 1
         if len(self.faults) < self.max_reported_faults and self.room_bytes > 0:
@@ -192,17 +192,17 @@ class FileCheck:
         report, limits = self._report, self._limits
         if report.num_bytes > limits.max_file_bytes:
             report.add(
-                LineFault(
+                LineError(
                     "file_too_large",
                     f"The file has {report.num_bytes:,} bytes; "
                     f"the limit is {limits.max_file_bytes:,}.",
                 )
             )
         if report.num_lines == 0:
-            report.add(LineFault("empty_file", "The file has no requests."))
+            report.add(LineError("empty_file", "The file has no requests."))
         elif report.num_lines > limits.max_rows:
             report.add(
-                LineFault(
+                LineError(
                     "too_many_lines",
                     f"The file has {report.num_lines:,} requests; "
                     f"the limit is {limits.max_rows:,}. Lines beyond it were not checked.",
@@ -210,7 +210,7 @@ class FileCheck:
             )
         elif self._num_inputs > limits.max_embedding_inputs:
             report.add(
-                LineFault(
+                LineError(
                     "too_many_inputs",
                     f"The file has {self._num_inputs:,} embedding inputs; "
                     f"the limit is {limits.max_embedding_inputs:,}.",
@@ -219,7 +219,7 @@ class FileCheck:
         num_unlisted = report.num_faults - len(report.faults)
         if num_unlisted:
             report.faults.append(
-                LineFault("too_many_errors", f"{num_unlisted:,} more errors are not listed.")
+                LineError("too_many_errors", f"{num_unlisted:,} more errors are not listed.")
             )
         return report
 
@@ -228,7 +228,7 @@ class FileCheck:
         if line.too_long:
             report.num_lines += 1
             report.add(
-                LineFault(
+                LineError(
                     "line_too_long",
                     f"This line has more than {self._limits.max_line_bytes:,} bytes.",
                     line=line.line_no,
@@ -262,7 +262,7 @@ class FileCheck:
         first_line_no = report.rows.first_use(line.custom_id, line.line_no)
         if first_line_no != line.line_no:
             report.add(
-                LineFault(
+                LineError(
                     "duplicate_custom_id",
                     f"The custom_id is the same as that of line {first_line_no}.",
                     "custom_id",
@@ -279,7 +279,7 @@ class FileCheck:
             self._model_line = line_no
         elif model != report.model:
             report.add(
-                LineFault(
+                LineError(
                     "mismatched_model",
                     f"The model differs from that of line {self._model_line}: "
                     "all requests of a batch must name one model.",
@@ -295,7 +295,7 @@ class FileCheck:
             embeds = self._endpoint != EMBEDDINGS_PATH
             known = model in self._served_models
             error = unsuited_model(model, embeds=embeds) if known else unknown_model(model)
-            report.add(LineFault(str(error.code), error.message, "body.model", line_no))
+            report.add(LineError(str(error.code), error.message, "body.model", line_no))
 
     def _group(self, prefix: str) -> int:
         """A number that sorts lines which begin alike next to each other.

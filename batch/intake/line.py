@@ -18,7 +18,7 @@ from api.json_shape import check_shape
 from api.mapped_fields import mapped
 from api.numbers import UNKNOWN, ModelSizes
 from batch.intake.body import check_body
-from batch.intake.line_error import LineFault, LineNotes, json_type
+from batch.intake.line_error import LineError, LineNotes, json_type
 from engine_adapter.client.base import (
     CHAT_PATH,
     COMPLETIONS_PATH,
@@ -59,7 +59,7 @@ class ParsedLine:
     num_inputs: int
     num_tokens: int
     prefix: str
-    faults: tuple[LineFault, ...]
+    faults: tuple[LineError, ...]
 
 
 def parse_line(

@@ -20,7 +20,7 @@ _JSON_TYPES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class LineFault:
+class LineError:
     """One thing wrong with an input file; `as_wire` is an entry of a batch's `errors.data`.
 
     Attributes:
@@ -55,7 +55,7 @@ class LineNotes:
 
     def __init__(self, line_no: int) -> None:
         self.line_no = line_no
-        self.faults: list[LineFault] = []
+        self.faults: list[LineError] = []
 
     def add(self, code: str, message: str, param: str | None) -> None:
         """Note a fault of this line.
@@ -64,7 +64,7 @@ class LineNotes:
         cannot hold. A fault that cannot be stored would keep the batch in validation for ever.
         """
         self.faults.append(
-            LineFault(
+            LineError(
                 code,
                 _fit(message, MAX_MESSAGE_CHARS),
                 None if param is None else _fit(param, MAX_PARAM_CHARS),

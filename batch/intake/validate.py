@@ -26,7 +26,7 @@ from api.numbers import ModelSizes, largest_sizes
 from batch.files import FileStore
 from batch.intake import quota
 from batch.intake.check import CheckedRow, CheckedRows, CheckReport, FileCheck
-from batch.intake.line_error import LineFault
+from batch.intake.line_error import LineError
 from batch.states import BatchStatus
 from batch.transition import move_all
 from engine_adapter.client.aliases import Aliases, sizes_of_aliases, stands_for
@@ -47,7 +47,7 @@ IDLE_LIMIT_S: Final = 300.0
 READ_LIMIT_S: Final = 60.0
 """A file store that gives nothing for this long ends the run; the sweep asks for another."""
 
-LOOK_S: Final = 5.0
+POLL_INTERVAL_S: Final = 5.0
 """How often it looks whether the batch still wants it."""
 
 _STDERR_FD = 2
@@ -166,7 +166,7 @@ class _Watch:
         async with self._db.unit_of_work() as session:
             if not await validation.is_wanted(session, self._batch_id):
                 raise _Overtaken
-        self._look_at_s = now_s + LOOK_S
+        self._look_at_s = now_s + POLL_INTERVAL_S
 
     def end(self) -> None:
         """Nothing is watched any more."""
@@ -186,7 +186,7 @@ async def _read(file_store: FileStore, file: File, check: FileCheck, watch: _Wat
                 await watch.look()
     except StoredObjectMissing:
         lost = CheckReport()
-        lost.add(LineFault("input_file_missing", "The content of the input file is gone."))
+        lost.add(LineError("input_file_missing", "The content of the input file is gone."))
         return lost
     finally:
         watch.end()
@@ -206,7 +206,7 @@ async def check_quotas(
     reasons = await quota.reasons(session, wanted, default_limit=default_limit)
     for report, why in zip(asking, reasons, strict=True):
         if why is not None:
-            report.add(LineFault(quota.CODE, why))
+            report.add(LineError(quota.CODE, why))
 
 
 async def _conclude(session: AsyncSession, batch_id: str, report: CheckReport) -> BatchStatus:

@@ -26,7 +26,7 @@ class Held:
         return self.num_begun + self.num_queued
 
 
-def needy(size: int, demands: Sequence[Demand], held: Mapping[str, Held]) -> dict[str, int]:
+def under_served(size: int, demands: Sequence[Demand], held: Mapping[str, Held]) -> dict[str, int]:
     """Batches that hold too little, and how many rows each is short of.
 
     Args:
@@ -43,16 +43,16 @@ def needy(size: int, demands: Sequence[Demand], held: Mapping[str, Held]) -> dic
     return short
 
 
-def hand_backs(
+def rebalance(
     size: int, demands: Sequence[Demand], held: Mapping[str, Held], wanted: Mapping[str, int]
 ) -> dict[str, int]:
     """How many queued rows of which batch to hand back.
 
     Args:
         size: Rows that are to be at the engine.
-        demands: As for `needy`.
-        held: As for `needy`.
-        wanted: Rows that the needy could have at once.
+        demands: As for `under_served`.
+        held: As for `under_served`.
+        wanted: Rows that the under-served could have at once.
     """
     num_free = size - sum(one.num for one in held.values())
     num_missing = sum(wanted.values()) - num_free

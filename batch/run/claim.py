@@ -58,7 +58,7 @@ class Intake:
     unreadable: tuple[PutBack, ...] = ()
 
 
-class RowSource:
+class RowClaimer:
     """Claims rows over all live batches of one model.
 
     Attributes:
@@ -136,7 +136,7 @@ class RowSource:
         self._answered()
         return await self._with_lines(claimed)
 
-    async def hand_backs(self, model: str, size: int, held: Mapping[str, Held]) -> dict[str, int]:
+    async def rebalance(self, model: str, size: int, held: Mapping[str, Held]) -> dict[str, int]:
         """How many rows of which batch have to make room for others at the engine.
 
         Args:
@@ -148,7 +148,7 @@ class RowSource:
             async with self._database.unit_of_work() as session:
                 await self._refresh(session, model, held)
                 demands = self._demands({})
-                short = balance.needy(size, demands, held)
+                short = balance.under_served(size, demands, held)
                 if not short:
                     return {}
                 wanted = await rows.num_claimable(
@@ -156,7 +156,7 @@ class RowSource:
                 )
         except (OperationalError, InterfaceError):
             return {}
-        return balance.hand_backs(size, demands, held, wanted)
+        return balance.rebalance(size, demands, held, wanted)
 
     async def has_overdue_suspects(self) -> bool:
         """Whether suspects have waited too long for an engine with nothing else to do."""

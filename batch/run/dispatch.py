@@ -1,6 +1,6 @@
 """The dispatcher: everything between a pending row and its result, for one engine.
 
-    claim (≤512 rows) ──► flights (one call each) ──► outbox (one fenced write per 200 ms)
+    claim (≤512 rows) ──► attempts (one call each) ──► results (one fenced write per 200 ms)
          ▲ places free          │ stopped batch: abort
          └── engine watch ──────┘ engine gone: put back
 
@@ -18,14 +18,14 @@ from dataclasses import dataclass
 
 from batch.files import FileStore
 from batch.queue import Queue
-from batch.run.claim import CLAIM_ROWS, Intake, RowSource
+from batch.run.claim import CLAIM_ROWS, Intake, RowClaimer
 from batch.run.dispatch_report import DispatchReport
 from batch.run.engine_watch import EngineWatch
 from batch.run.execute import AttemptLimits
-from batch.run.flight import Flights
+from batch.run.flight import InFlight
 from batch.run.lease import Lease, LeaseLost
-from batch.run.quarantine import COHORTS, LOOK_S, Cohort
-from batch.run.results import Outbox
+from batch.run.quarantine import COHORTS, POLL_INTERVAL_S, Cohort
+from batch.run.results import ResultWriter
 from engine_adapter.client.base import EngineClient
 from service.clock import Clock
 from store.repositories.dispatch_count import DispatchCounts
@@ -34,15 +34,15 @@ from store.session import Database
 
 logger = logging.getLogger(__name__)
 
-TURN_S = 0.1
+CLAIM_INTERVAL_S = 0.1
 """Between two claims: what lands meanwhile is claimed for together."""
 
-QUICK_TURN_S = 0.02
+QUICK_CLAIM_INTERVAL_S = 0.02
 """The same once half of the places are free again of those that a claim has filled: the engine is
-faster than the turns."""
+faster than the claims."""
 
-IDLE_LOOK_S = 0.25
-STOPPED_LOOK_S = 0.5
+IDLE_POLL_INTERVAL_S = 0.25
+STOPPED_POLL_INTERVAL_S = 0.5
 BALANCE_S = 0.5
 LINGER_S = 1.0
 """How long a dispatcher with nothing to do stays, so that bursts do not start a new one each."""
@@ -72,14 +72,14 @@ class Ending:
 
     Attributes:
         num_written: Results it wrote.
-        num_refused: Results that the fence refused.
+        num_fenced: Results that the fence refused.
         num_released: Rows it gave back unfinished.
         lease_lost: Whether it ended because its lease was another's.
         more_work: Whether rows were pending when it ended: other ones should follow.
     """
 
     num_written: int
-    num_refused: int
+    num_fenced: int
     num_released: int
     lease_lost: bool
     more_work: bool
@@ -106,14 +106,16 @@ class Dispatcher:
         self._drain = drain
         self._watchdog = watchdog
         self._wake = asyncio.Event()
-        self.outbox = Outbox(lease.id, database, queue, clock)
+        self.results = ResultWriter(lease.id, database, queue, clock)
         self._watch = EngineWatch(
             engine, clock, max_in_flight=limits.max_in_flight, changed=self._wake
         )
         attempt = AttemptLimits(limits.max_attempts, limits.row_timeout_s)
-        self._flights = Flights(engine, self._watch, self.outbox, clock, attempt, landed=self._wake)
-        self._watch.rows = self._flights
-        self._source = RowSource(lease.id, database, file_store, clock)
+        self._in_flight = InFlight(
+            engine, self._watch, self.results, clock, attempt, landed=self._wake
+        )
+        self._watch.rows = self._in_flight
+        self._source = RowClaimer(lease.id, database, file_store, clock)
         self._report = DispatchReport(lease.engine_url, database, clock, self.counts)
         self._num_claimed = 0
         self._max_bytes = limits.max_bytes
@@ -136,10 +138,10 @@ class Dispatcher:
                     group.create_task(self._wake_on(self._lease.engine_draining)),
                     group.create_task(self._report.run()),
                 ]
-                writer = group.create_task(self.outbox.run())
+                writer = group.create_task(self.results.run())
                 await self._fill(group)
                 await self._land()
-                self.outbox.close()
+                self.results.close()
                 await writer
                 for follower in followers:
                     follower.cancel()
@@ -151,8 +153,8 @@ class Dispatcher:
         await self._report.write()
         num_released = 0 if lease_lost else await self._lease.give_back()
         return Ending(
-            num_written=self.outbox.num_written,
-            num_refused=self.outbox.num_refused,
+            num_written=self.results.num_written,
+            num_fenced=self.results.num_fenced,
             num_released=num_released,
             lease_lost=lease_lost,
             # Asked after the lease is given back: a batch that became ready in between sent its
@@ -170,14 +172,14 @@ class Dispatcher:
         while not self._is_ending:
             num_new = await self._claim(group) if self._watch.open else 0
             now_s = self._clock.monotonic()
-            if num_new or len(self._flights) or len(self.outbox):
+            if num_new or len(self._in_flight) or len(self.results):
                 idle_since_s = now_s
             elif now_s - idle_since_s > LINGER_S:
                 if not await self._source.has_work():
                     return
                 idle_since_s = now_s
-            if not self._watch.up and len(self._flights):
-                await self._flights.put_back_all(lost=True)
+            if not self._watch.up and len(self._in_flight):
+                await self._in_flight.put_back_all(lost=True)
             if num_new < CLAIM_ROWS:  # else there may be room for more of them now
                 await self._wait_a_turn(num_new)
             # Cleared before the claim that follows: what happens during it wakes the next turn.
@@ -186,60 +188,62 @@ class Dispatcher:
     async def _claim(self, group: asyncio.TaskGroup) -> int:
         """Claim for the free places and send what came; how many rows that were."""
         intake = await self._take()
-        self._flights.suspects = self._source.suspects
+        self._in_flight.suspects = self._source.suspects
         self._num_claimed += len(intake.ready) + len(intake.unreadable)
         for one in intake.ready:
-            self._flights.start(group, one.row, one.batch, one.raw_line)
+            self._in_flight.start(group, one.row, one.batch, one.raw_line)
         for put_back in intake.unreadable:
-            self.outbox.add(put_back)
+            self.results.add(put_back)
         return len(intake.ready)
 
     async def _take(self) -> Intake:
         """What may be sent now; suspects only where the engine is empty (`quarantine`)."""
         model = self._watch.model
-        held_bytes = self._flights.num_bytes + self.outbox.num_bytes
+        held_bytes = self._in_flight.num_bytes + self.results.num_bytes
         room = ByteRoom.left(self._max_bytes, held_bytes)
         if room.num_bytes <= 0:
             return Intake()
-        if self._cohort is not None and len(self._flights):
-            num_free = self._cohort.num_rows - len(self._flights)
+        if self._cohort is not None and len(self._in_flight):
+            num_free = self._cohort.num_rows - len(self._in_flight)
             if num_free <= 0:
                 return Intake()
             return await self._source.take_cohort(model, self._cohort, num_free, room)
         self._cohort = None
-        if not len(self._flights):
+        if not len(self._in_flight):
             for cohort in COHORTS:
                 intake = await self._source.take_cohort(model, cohort, cohort.num_rows, room)
                 if intake.ready or intake.unreadable:
                     self._cohort = cohort
                     return intake
-        num_free = self._watch.size + self._num_leaving - len(self._flights)
+        num_free = self._watch.size + self._num_leaving - len(self._in_flight)
         if num_free <= 0 or await self._suspects_are_overdue():
             return Intake()
-        return await self._source.take(model, num_free, self._flights.num_by_batch(), room)
+        return await self._source.take(model, num_free, self._in_flight.num_by_batch(), room)
 
     async def _suspects_are_overdue(self) -> bool:
         """Looked up now and then, while the engine is busy with others."""
         now_s = self._clock.monotonic()
-        if not len(self._flights):
+        if not len(self._in_flight):
             self._overdue = False
         elif now_s >= self._look_for_suspects_s:
-            self._look_for_suspects_s = now_s + LOOK_S
+            self._look_for_suspects_s = now_s + POLL_INTERVAL_S
             self._overdue = await self._source.has_overdue_suspects()
         return self._overdue
 
     async def _wait_a_turn(self, num_new: int) -> None:
         """Wait a turn; without new rows also until something happened since the last claim."""
-        until_s = self._clock.monotonic() + TURN_S
+        until_s = self._clock.monotonic() + CLAIM_INTERVAL_S
         is_busy = num_new > 0 and 4 * num_new >= self._watch.size
         while (left_s := until_s - self._clock.monotonic()) > 0:
-            await self._clock.sleep(min(left_s, QUICK_TURN_S if is_busy else TURN_S))
-            if is_busy and 2 * len(self._flights) <= self._watch.size:
+            await self._clock.sleep(
+                min(left_s, QUICK_CLAIM_INTERVAL_S if is_busy else CLAIM_INTERVAL_S)
+            )
+            if is_busy and 2 * len(self._in_flight) <= self._watch.size:
                 return
         if num_new:
             return
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(IDLE_LOOK_S - TURN_S):
+            async with asyncio.timeout(IDLE_POLL_INTERVAL_S - CLAIM_INTERVAL_S):
                 await self._wake.wait()
 
     async def _wake_on(self, event: asyncio.Event) -> None:
@@ -249,39 +253,39 @@ class Dispatcher:
     async def _land(self) -> None:
         """On a drain: let calls finish for a while, then call the rest home."""
         began_s = self._clock.monotonic()
-        while len(self._flights):
+        while len(self._in_flight):
             limit_s = DRAIN_LANDING_S if self._drain.is_set() else ENGINE_LANDING_S
             if not self._watch.up or self._clock.monotonic() >= began_s + limit_s:
                 break
-            await self._clock.sleep(TURN_S)
-        await self._flights.put_back_all(limit_s=DRAIN_ABORT_S)
+            await self._clock.sleep(CLAIM_INTERVAL_S)
+        await self._in_flight.put_back_all(limit_s=DRAIN_ABORT_S)
 
     def counts(self) -> DispatchCounts:
         """What it has done so far, and holds now."""
         return DispatchCounts(
             num_claimed=self._num_claimed,
-            num_results=self.outbox.num_written,
-            num_retries=self._flights.num_retries,
-            num_fenced=self.outbox.num_refused,
+            num_results=self.results.num_written,
+            num_retries=self._in_flight.num_retries,
+            num_fenced=self.results.num_fenced,
             num_refused=self._watch.num_refused,
             num_losses=self._watch.num_lost,
-            num_in_flight=len(self._flights),
-            num_unwritten=len(self.outbox),
-            num_handed_back=self._flights.num_handed_back,
+            num_in_flight=len(self._in_flight),
+            num_unwritten=len(self.results),
+            num_handed_back=self._in_flight.num_handed_back,
             window_rows=self._watch.size,
-            in_flight_bytes=self._flights.num_bytes,
-            unwritten_bytes=self.outbox.num_bytes,
+            in_flight_bytes=self._in_flight.num_bytes,
+            unwritten_bytes=self.results.num_bytes,
         )
 
     async def _balance(self) -> None:
         """Make room at a full engine for batches that hold too little of it."""
         while True:
             await self._clock.sleep(BALANCE_S)
-            is_full = self._watch.open and len(self._flights) >= self._watch.size
+            is_full = self._watch.open and len(self._in_flight) >= self._watch.size
             if not is_full or self._cohort is not None or self._is_ending:
                 continue
-            num_by_batch = await self._source.hand_backs(
-                self._watch.model, self._watch.size, self._flights.held()
+            num_by_batch = await self._source.rebalance(
+                self._watch.model, self._watch.size, self._in_flight.held()
             )
             if not num_by_batch:
                 continue
@@ -290,17 +294,17 @@ class Dispatcher:
             self._num_leaving = sum(num_by_batch.values())
             self._wake.set()
             try:
-                await self._flights.hand_back(num_by_batch)
+                await self._in_flight.hand_back(num_by_batch)
             finally:
                 self._num_leaving = 0
 
     async def _stop_ended_batches(self) -> None:
         """Watch the batches in flight: a cancelled or expired one is taken off the engine."""
         while True:
-            await self._clock.sleep(STOPPED_LOOK_S)
-            in_flight = list(self._flights.num_by_batch())
+            await self._clock.sleep(STOPPED_POLL_INTERVAL_S)
+            in_flight = list(self._in_flight.num_by_batch())
             if not in_flight:
                 continue
             stopped = await self._source.stopped(in_flight)
             if stopped:
-                await self._flights.stop_batches(stopped)
+                await self._in_flight.stop_batches(stopped)

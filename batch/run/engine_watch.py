@@ -26,7 +26,7 @@ class RowsThere(Protocol):
         ...
 
 
-LOOK_S = 1.0
+POLL_INTERVAL_S = 1.0
 ANSWER_LIMIT_S = 5.0
 """An engine that answers no question for this long counts as gone, even if it is connected."""
 
@@ -166,15 +166,15 @@ class EngineWatch:
         if wary and self.size > before:
             self._on_trial = True
             self._grow_at_s = now_s + self._trial_s
-            self._trial_s = self._trial_s / 1.5 if self._trial_s > LOOK_S else 0.0
+            self._trial_s = self._trial_s / 1.5 if self._trial_s > POLL_INTERVAL_S else 0.0
 
     async def _pause(self) -> None:
-        """Wait `LOOK_S`, or until the engine is suspect."""
+        """Wait `POLL_INTERVAL_S`, or until the engine is suspect."""
         if self.suspect:
             return
         self._asked.clear()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_S):
+            async with asyncio.timeout(POLL_INTERVAL_S):
                 await self._asked.wait()
 
     async def _answers(self) -> bool:

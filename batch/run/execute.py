@@ -1,6 +1,6 @@
 """One row at an engine: its line in, its end or its next attempt out.
 
-Nothing is written here: the outcome goes to the outbox, which writes it under the lease.
+Nothing is written here: the outcome goes to the result writer, which writes it under the lease.
 """
 
 from __future__ import annotations

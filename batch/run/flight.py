@@ -15,7 +15,7 @@ from batch.run.balance import Held
 from batch.run.engine_watch import EngineWatch
 from batch.run.execute import AttemptLimits, body_of, execute, given_up
 from batch.run.pace import USUAL_ANSWER_TOKENS, Pace
-from batch.run.results import Outbox, Used
+from batch.run.results import ResultWriter, Used
 from batch.states import RowStatus
 from engine_adapter.client.base import (
     EMBEDDINGS_PATH,
@@ -24,7 +24,7 @@ from engine_adapter.client.base import (
     RequestClass,
     Served,
 )
-from engine_adapter.client.request_class import word_of
+from engine_adapter.client.request_class import class_label
 from engine_adapter.client.rid import new_rid
 from service.clock import Clock
 from store.repositories.batch import LiveBatch
@@ -39,8 +39,8 @@ STOP_LIMIT_S = 5.0
 
 
 @dataclass
-class Flight:
-    """One row at the engine.
+class Attempt:
+    """One row at the engine, once.
 
     Attributes:
         work: What it is to the engine (batch/run/pace.py).
@@ -59,10 +59,10 @@ class Flight:
     recalled: bool = False
 
 
-class Flights:
+class InFlight:
     """The rows in flight of one dispatcher.
 
-    Invariant: a claimed row is in flight, in the outbox, or put back by the lease's end.
+    Invariant: a claimed row is in flight, with the result writer, or put back by the lease's end.
 
     Attributes:
         num_retries: Attempts so far that failed in a way worth repeating.
@@ -75,7 +75,7 @@ class Flights:
         self,
         engine: EngineClient,
         watch: EngineWatch,
-        outbox: Outbox,
+        results: ResultWriter,
         clock: Clock,
         limits: AttemptLimits,
         *,
@@ -87,29 +87,29 @@ class Flights:
         self._landed = landed
         self._engine = engine
         self._watch = watch
-        self._outbox = outbox
+        self._results = results
         self._clock = clock
         self._limits = limits
         self._random = random.Random()
-        self._flights: dict[int, Flight] = {}
+        self._attempts: dict[int, Attempt] = {}
 
     def __len__(self) -> int:
-        return len(self._flights)
+        return len(self._attempts)
 
     def num_by_batch(self) -> dict[str, int]:
         """How many rows of each batch are in flight."""
         counts: dict[str, int] = {}
-        for flight in self._flights.values():
-            counts[flight.row.batch_id] = counts.get(flight.row.batch_id, 0) + 1
+        for attempt in self._attempts.values():
+            counts[attempt.row.batch_id] = counts.get(attempt.row.batch_id, 0) + 1
         return counts
 
     def held(self) -> dict[str, Held]:
         """The rows in flight of each batch, as far as the last look at the engine told."""
         held: dict[str, Held] = {}
-        for flight in self._flights.values():
-            one = held.get(flight.row.batch_id, Held())
-            held[flight.row.batch_id] = Held(
-                one.num_begun + flight.begun, one.num_queued + (not flight.begun)
+        for attempt in self._attempts.values():
+            one = held.get(attempt.row.batch_id, Held())
+            held[attempt.row.batch_id] = Held(
+                one.num_begun + attempt.begun, one.num_queued + (not attempt.begun)
             )
         return held
 
@@ -117,64 +117,64 @@ class Flights:
         """See `RowsThere.look`. A row that has lost its slot again counts as begun."""
         work = 0.0
         num_begun = 0
-        for flight in self._flights.values():
-            flight.begun = flight.begun or flight.rid in live.running
-            num_begun += flight.begun
-            work += flight.work
+        for attempt in self._attempts.values():
+            attempt.begun = attempt.begun or attempt.rid in live.running
+            num_begun += attempt.begun
+            work += attempt.work
         self._pace.costs = self._watch.costs
         per_s = self._pace.per_s(self._clock.monotonic())
-        return num_begun, per_s * len(self._flights) / work if per_s is not None and work else None
+        return num_begun, per_s * len(self._attempts) / work if per_s is not None and work else None
 
     def start(
         self, group: asyncio.TaskGroup, row: ClaimedRow, batch: LiveBatch, raw_line: bytes
     ) -> None:
         """Send a row on its way; one that is suspected ends here."""
-        if not self._flights:
+        if not self._attempts:
             self._pace.begin(self._clock.monotonic())
         expected = batch.answer_tokens or USUAL_ANSWER_TOKENS
         work = self._watch.costs.work(row.num_tokens, expected)
-        flight = Flight(row, batch, new_rid(), work, raw_line)
-        if self.suspects and not self.suspects.isdisjoint(_digests(flight)):
-            self._hand_over(flight, given_up(row, quarantine.ONLINE_MESSAGE))
+        attempt = Attempt(row, batch, new_rid(), work, raw_line)
+        if self.suspects and not self.suspects.isdisjoint(_digests(attempt)):
+            self._hand_over(attempt, given_up(row, quarantine.ONLINE_MESSAGE))
             return
-        self._flights[row.id] = flight
+        self._attempts[row.id] = attempt
         self.num_bytes += row.length_bytes
-        flight.task = group.create_task(self._fly(flight))
+        attempt.task = group.create_task(self._run(attempt))
 
-    async def _fly(self, flight: Flight) -> None:
+    async def _run(self, attempt: Attempt) -> None:
         try:
             outcome = await execute(
-                flight.row,
-                flight.raw_line,
-                flight.batch,
+                attempt.row,
+                attempt.raw_line,
+                attempt.batch,
                 self._engine,
-                rid=flight.rid,
+                rid=attempt.rid,
                 limits=self._limits,
                 jitter=self._random.random(),
-                served=flight.served,
+                served=attempt.served,
             )
         except asyncio.CancelledError:
-            if not flight.recalled:
+            if not attempt.recalled:
                 raise
             return
-        if not self._remove(flight):
+        if not self._remove(attempt):
             return  # recalled, and did not end in time: its end was decided without it
         self._landed.set()
         if outcome.engine_lost:
             self._watch.note_lost()
         if outcome.refused:
-            self._watch.note_refused(len(self._flights))
+            self._watch.note_refused(len(self._attempts))
         elif not outcome.engine_lost:
             self._watch.note_answered()
         if outcome.put_back is not None:
             self.num_retries += 1
         else:
-            self._pace.note(self._clock.monotonic(), flight.work)
+            self._pace.note(self._clock.monotonic(), attempt.work)
         if outcome.given_up:
-            self._outbox.condemn(_digests(flight))
+            self._results.condemn(_digests(attempt))
         landed = outcome.result or outcome.put_back
         if landed is not None:
-            self._hand_over(flight, landed)
+            self._hand_over(attempt, landed)
 
     async def stop_batches(self, stopped: Mapping[str, str]) -> None:
         """Take the rows of batches that were cancelled, have expired or are paused off the engine.
@@ -185,16 +185,16 @@ class Flights:
         Args:
             stopped: Batch id to the row status (`cancelled`, `expired`, `pending`) its rows get.
         """
-        flights = [one for one in self._flights.values() if one.row.batch_id in stopped]
-        recalled = await self._recall(flights, limit_s=STOP_LIMIT_S)
-        for flight in recalled:
-            status = RowStatus(stopped[flight.row.batch_id])
+        attempts = [one for one in self._attempts.values() if one.row.batch_id in stopped]
+        recalled = await self._recall(attempts, limit_s=STOP_LIMIT_S)
+        for attempt in recalled:
+            status = RowStatus(stopped[attempt.row.batch_id])
             if status is RowStatus.PENDING:
-                self._hand_over(flight, PutBack(flight.row.id))
+                self._hand_over(attempt, PutBack(attempt.row.id))
                 continue
             line_of = cancelled_line if status is RowStatus.CANCELLED else expired_line
-            line = line_of(flight.row.id, flight.row.custom_id)
-            self._hand_over(flight, NewResult(flight.row.id, flight.row.batch_id, status, line))
+            line = line_of(attempt.row.id, attempt.row.custom_id)
+            self._hand_over(attempt, NewResult(attempt.row.id, attempt.row.batch_id, status, line))
 
     async def hand_back(self, nums: Mapping[str, int]) -> None:
         """Take rows off the engine that it has not begun: pending again, without an attempt.
@@ -208,16 +208,20 @@ class Flights:
             return
         left = dict(nums)
         chosen = []
-        for flight in reversed(self._flights.values()):
+        for attempt in reversed(self._attempts.values()):
             # Not one that has only just been sent, or has just ended.
-            waits = flight.rid in live.waiting and not flight.begun
-            if waits and flight.batch.endpoint != EMBEDDINGS_PATH and left.get(flight.batch.id, 0):
-                left[flight.batch.id] -= 1
-                chosen.append(flight)
+            waits = attempt.rid in live.waiting and not attempt.begun
+            if (
+                waits
+                and attempt.batch.endpoint != EMBEDDINGS_PATH
+                and left.get(attempt.batch.id, 0)
+            ):
+                left[attempt.batch.id] -= 1
+                chosen.append(attempt)
         recalled = await self._recall(chosen, limit_s=STOP_LIMIT_S)
         self.num_handed_back += len(recalled)
-        for flight in recalled:
-            self._hand_over(flight, PutBack(flight.row.id))
+        for attempt in recalled:
+            self._hand_over(attempt, PutBack(attempt.row.id))
 
     async def put_back_all(self, *, lost: bool = False, limit_s: float = STOP_LIMIT_S) -> None:
         """Call every row home: it is pending again at once, and the attempt does not count.
@@ -226,34 +230,34 @@ class Flights:
             lost: The engine is gone: any of the rows may be the one that ended or hung it.
             limit_s: How long the engine may take to confirm.
         """
-        for flight in await self._recall(list(self._flights.values()), limit_s=limit_s):
-            if lost and quarantine.is_final(flight.row.num_losses + 1):
-                self._outbox.condemn(_digests(flight))
-                self._hand_over(flight, given_up(flight.row))
+        for attempt in await self._recall(list(self._attempts.values()), limit_s=limit_s):
+            if lost and quarantine.is_final(attempt.row.num_losses + 1):
+                self._results.condemn(_digests(attempt))
+                self._hand_over(attempt, given_up(attempt.row))
             else:
-                self._hand_over(flight, PutBack(flight.row.id, lost=lost))
+                self._hand_over(attempt, PutBack(attempt.row.id, lost=lost))
 
-    def _remove(self, flight: Flight) -> bool:
+    def _remove(self, attempt: Attempt) -> bool:
         """Count it as landed; whether it was in flight."""
-        if self._flights.pop(flight.row.id, None) is None:
+        if self._attempts.pop(attempt.row.id, None) is None:
             return False
-        self.num_bytes -= flight.row.length_bytes
+        self.num_bytes -= attempt.row.length_bytes
         return True
 
-    def _hand_over(self, flight: Flight, outcome: NewResult | PutBack) -> None:
-        """To the outbox, with what this attempt cost whoever sent the batch.
+    def _hand_over(self, attempt: Attempt, outcome: NewResult | PutBack) -> None:
+        """To the result writer, with what this attempt cost whoever sent the batch.
 
         Tokens count whether or not they became an answer; a row counts once, at its end.
         """
-        usage = flight.served.usage
-        self._outbox.add(
+        usage = attempt.served.usage
+        self._results.add(
             outcome,
             Used(
                 UsageKey(
-                    flight.batch.project_id,
-                    flight.batch.key_id or "",
-                    flight.batch.model or self._watch.model,
-                    word_of(RequestClass.OFFLINE),
+                    attempt.batch.project_id,
+                    attempt.batch.key_id or "",
+                    attempt.batch.model or self._watch.model,
+                    class_label(RequestClass.OFFLINE),
                 ),
                 UsageCount(
                     int(isinstance(outcome, NewResult)),
@@ -264,25 +268,25 @@ class Flights:
             ),
         )
 
-    async def _recall(self, flights: Collection[Flight], *, limit_s: float) -> list[Flight]:
-        """Cancel flights and wait until the engine has dropped them; those that had not landed.
+    async def _recall(self, attempts: Collection[Attempt], *, limit_s: float) -> list[Attempt]:
+        """Cancel attempts and wait until the engine has dropped them; those that had not landed.
 
         Lasts `limit_s` at most: what the engine has not confirmed by then it will drop when it
         sees the connection closed.
         """
         tasks: list[asyncio.Task[None]] = []
-        for flight in flights:
-            flight.recalled = True
-            if flight.task is not None:
-                flight.task.cancel()
-                tasks.append(flight.task)
+        for attempt in attempts:
+            attempt.recalled = True
+            if attempt.task is not None:
+                attempt.task.cancel()
+                tasks.append(attempt.task)
         if not tasks:
             return []
         until_s = self._clock.monotonic() + limit_s
         _, stuck = await asyncio.wait(tasks, timeout=limit_s)
         for task in stuck:
             task.cancel()  # the first one asked the engine; this one ends the asking
-        recalled = [one for one in flights if self._remove(one)]
+        recalled = [one for one in attempts if self._remove(one)]
         self._landed.set()
         if stuck:
             logger.warning("%d requests did not end in %.1f s", len(stuck), limit_s)
@@ -301,6 +305,6 @@ class Flights:
             return
 
 
-def _digests(flight: Flight) -> list[bytes]:
-    batch = flight.batch
-    return quarantine.digests_of(batch.endpoint, body_of(flight.raw_line, batch.model))
+def _digests(attempt: Attempt) -> list[bytes]:
+    batch = attempt.batch
+    return quarantine.digests_of(batch.endpoint, body_of(attempt.raw_line, batch.model))

@@ -39,7 +39,7 @@ MAX_LOSSES: Final = 4
 SUSPECT_LOSSES: Final = 2
 COHORT_ROWS: Final = 16
 OVERDUE_S: Final = 300.0
-LOOK_S: Final = 5.0
+POLL_INTERVAL_S: Final = 5.0
 """How often a busy engine's dispatcher looks for overdue suspects."""
 
 FAILURE_CODE: Final = "engine_failure"

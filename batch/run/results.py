@@ -51,18 +51,18 @@ class Used(NamedTuple):
     tokens: UsageCount
 
 
-class Outbox:
+class ResultWriter:
     """Collects outcomes of one dispatcher and writes them.
 
     Attributes:
         num_written: Results accepted so far.
-        num_refused: Results refused by the fence so far (a row that was not ours any more).
+        num_fenced: Results refused by the fence so far (a row that was not ours any more).
         num_bytes: Length of the result lines that are not written yet.
     """
 
     def __init__(self, dispatcher_id: str, database: Database, queue: Queue, clock: Clock) -> None:
         self.num_written = 0
-        self.num_refused = 0
+        self.num_fenced = 0
         self.num_bytes = 0
         self._dispatcher_id = dispatcher_id
         self._database = database
@@ -210,7 +210,7 @@ class Outbox:
         self._condemned -= condemned
         if new_results:
             self.num_written += written.num_written
-            self.num_refused += written.num_refused
+            self.num_fenced += written.num_fenced
         return closed
 
     def _found_applied(self, new_results: list[NewResult]) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from celery import bootsteps
 from celery.worker import state
 
-LOOK_S: Final = 1.0
+POLL_INTERVAL_S: Final = 1.0
 """A task that is there at two looks is a dispatcher; those that find one already are shorter."""
 
 FIRST_PROCESSES: Final = 2
@@ -54,7 +54,7 @@ class Growth(bootsteps.StartStopStep):  # type: ignore[misc]
 
     def register_with_event_loop(self, parent: Any, hub: Any) -> None:
         """Called at each connection to the broker; a lost one takes its timers along."""
-        hub.call_repeatedly(LOOK_S, self.look, parent)
+        hub.call_repeatedly(POLL_INTERVAL_S, self.look, parent)
 
     def look(self, worker: Any) -> None:
         """Add processes where they are needed, and let as many more messages come."""

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 @asynccontextmanager
-async def turn(database: Database, batch_id: str) -> AsyncIterator[bool]:
+async def long_stage_lock(database: Database, batch_id: str) -> AsyncIterator[bool]:
     """Hold the project's lock on long stages; yields False if another long stage has it."""
     async with database.unit_of_work() as session:
         project_id = await turns.project_of_long(

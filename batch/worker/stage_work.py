@@ -53,7 +53,7 @@ from batch.intake.validate_small import validate_small
 from batch.queue import DELIVER, DISPATCH, STAGES, Queue
 from batch.states import TERMINAL_BATCH, BatchStatus
 from batch.storage import fail_unstorable, full_place
-from batch.worker.long_stage_lock import LONG_BYTES, LONG_LINES, turn
+from batch.worker.long_stage_lock import LONG_BYTES, LONG_LINES, long_stage_lock
 from engine_adapter.client.aliases import Aliases
 from service.clock import Clock
 from store.failures import DATABASE_ERRORS, is_refused
@@ -329,7 +329,7 @@ class StageWork:
             self._held |= {one: replace(self._held[one], stage_at=at) for one, at in until.items()}
 
     def _turn(self, held: Claim) -> AbstractAsyncContextManager[bool]:
-        return turn(self._database, held.id) if held.is_long else nullcontext(True)
+        return long_stage_lock(self._database, held.id) if held.is_long else nullcontext(True)
 
     async def _expire(self, held: Claim) -> _Again:
         if not await expire(self._database, held.id):

@@ -20,7 +20,7 @@ from batch.worker.app import TASK_SOFT_LIMIT_S, TASK_TIME_LIMIT_S, app
 from batch.worker.drain import DrainPipe
 from batch.worker.stages import Stages
 from service import log_lines, tracing
-from service.garbage import spare_collector
+from service.garbage import freeze_gc
 from store.schema import WrongDatabase
 
 _DRAIN = DrainPipe()
@@ -77,7 +77,7 @@ def _on_shutdown(**_: Any) -> None:
 @worker_process_init.connect
 def _on_child(**_: Any) -> None:
     _DRAIN.enter_child()
-    spare_collector()
+    freeze_gc()
     tracing.start(_part())
 
 

@@ -17,7 +17,7 @@ from tests.chaos.installation import Installation
 
 NUM_OWNERS = 20
 NUM_LINES = 1000
-LOOK_S = 0.2
+POLL_INTERVAL_S = 0.2
 COUNTED_FROM = 0.05
 """Progress is compared once so much of the work is done: below, a single claim decides."""
 
@@ -63,7 +63,7 @@ def measure(installation: Installation) -> dict[str, Any]:
         while any(status == "validating" for _, status, _ in connection.execute(*progress)):
             if time.monotonic() > until:
                 raise RuntimeError("not validated")
-            time.sleep(LOOK_S)
+            time.sleep(POLL_INTERVAL_S)
         fake.start()
         indices: list[float] = []
         while time.monotonic() < until:
@@ -73,7 +73,7 @@ def measure(installation: Installation) -> dict[str, Any]:
                 indices.append(jain(done))
             if all(status == "completed" for _, status, _ in seen):
                 break
-            time.sleep(LOOK_S)
+            time.sleep(POLL_INTERVAL_S)
         else:
             raise RuntimeError("not over")
         ends = [

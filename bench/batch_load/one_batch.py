@@ -20,7 +20,7 @@ from tests.chaos.installation import Installation
 
 CHAT = "/v1/chat/completions"
 LIMIT_S = 900.0
-LOOK_S = 1.0
+POLL_INTERVAL_S = 1.0
 
 
 def client_of(installation: Installation, key: str | None = None) -> httpx.Client:
@@ -65,7 +65,7 @@ def watch(
             return looks
         if status not in ("validating", "in_progress", "finalizing"):
             raise RuntimeError(f"the batch is {status}")
-        time.sleep(LOOK_S)
+        time.sleep(POLL_INTERVAL_S)
     raise RuntimeError(f"not over after {LIMIT_S} s")
 
 

@@ -40,7 +40,7 @@ AWAY_S = 60.0
 """How long the workers are away: more than any message, lease or back-off lives."""
 
 BETWEEN_PROBES_S = 1.0
-LOOK_S = 0.1
+POLL_INTERVAL_S = 0.1
 LIMIT_S = 3600.0
 LATENCY_MS, MAX_RUNNING = 20.0, 1024
 WORKERS = ("worker-stages", "worker-dispatch", "worker-sweep")
@@ -95,7 +95,7 @@ class _Probes:
                 while client.get(path).raise_for_status().json()["status"] != "completed":
                     if time.perf_counter() - began_s > LIMIT_S:
                         raise RuntimeError("the other tenant's line was never answered")
-                    time.sleep(LOOK_S)
+                    time.sleep(POLL_INTERVAL_S)
                 self.took_s.append(time.perf_counter() - began_s)
                 time.sleep(BETWEEN_PROBES_S)
 
@@ -139,7 +139,7 @@ def _wait_until_drained(connection: psycopg.Connection[Any]) -> None:
             return
         if time.perf_counter() > until_s:
             raise RuntimeError(f"{found[0]} batches were not done within {LIMIT_S:.0f} s")
-        time.sleep(LOOK_S)
+        time.sleep(POLL_INTERVAL_S)
 
 
 @contextmanager

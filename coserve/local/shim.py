@@ -41,7 +41,7 @@ _KILL_LIMIT_S = 5.0
 _CHUNK_BYTES = 65536
 _HIGHEST_FD = 4096
 _ALONE_GRACE_S = 3.0
-_LOOK_S = 2.0
+_POLL_INTERVAL_S = 2.0
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -172,7 +172,7 @@ class Shim:
                 timeout = max(0.0, self._kill_at - time.monotonic())
             elif self._leftovers.sought:
                 self._leftovers.note(descendants(os.getpid()))
-                timeout = _LOOK_S
+                timeout = _POLL_INTERVAL_S
             ready, _, _ = select.select(waiting, [], [], timeout)
             if self._wake_read.fileno() in ready:
                 self._wake_read.recv(4096)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from engine_adapter.client.request_class import word_of
+from engine_adapter.client.request_class import class_label
 from engine_adapter.scheduling.request import RequestClass
 
 PRIORITIES: dict[RequestClass, int] = {
@@ -57,7 +57,7 @@ def private_fields(
     """The fields by which we tell the engine the request's id, class, deadline and batch."""
     fields: dict[str, Any] = {"rid": rid, "priority": PRIORITIES[request_class]}
     if request_class is not RequestClass.ONLINE:
-        detail: dict[str, Any] = {"class": word_of(request_class)}
+        detail: dict[str, Any] = {"class": class_label(request_class)}
         if deadline_in_s is not None:
             detail["deadline_in_s"] = deadline_in_s
         if batch_id:

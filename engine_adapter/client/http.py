@@ -51,7 +51,7 @@ MAX_CONTROL_BYTES = 4 << 20
 NOT_REACHED = "The engine cannot be reached."
 BUSY = "The engine is busy: it answers too late, or turns requests away."
 ABORT_PATIENCE_S = 2.0
-_ABORT_LOOK_S = 0.05
+_ABORT_POLL_INTERVAL_S = 0.05
 GATHER_S = 0.001
 """A stream that is read twice within this time is read once in this time."""
 
@@ -170,7 +170,7 @@ class HttpEngineClient:
             absent = absent + 1 if rid not in await self.live_rids() else 0
             if absent == 2:
                 return True
-            await asyncio.sleep(_ABORT_LOOK_S)
+            await asyncio.sleep(_ABORT_POLL_INTERVAL_S)
         return False
 
     async def live_rids(self) -> LiveRids:

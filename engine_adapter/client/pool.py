@@ -24,7 +24,7 @@ from api.model_errors import unknown_model, unsuited_model
 from api.numbers import UNKNOWN, ModelSizes
 from engine_adapter.client.absence import Absence
 from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH, EngineClient, EngineFacts
-from engine_adapter.client.request_class import RequestClass, word_of
+from engine_adapter.client.request_class import RequestClass, class_label
 from engine_adapter.client.routing import PrefixRouting, prompt_of
 from service.loops import Loops
 
@@ -411,4 +411,4 @@ def _num_online(facts: EngineFacts) -> int:
     classes = facts.reported("live.classes")
     if not isinstance(classes, Mapping):
         return 0
-    return sum(word != word_of(RequestClass.OFFLINE) for word in classes.values())
+    return sum(word != class_label(RequestClass.OFFLINE) for word in classes.values())

@@ -13,7 +13,7 @@ WORDS: dict[RequestClass, str] = {
 _CLASSES = {word: request_class for request_class, word in WORDS.items()}
 
 
-def word_of(request_class: RequestClass) -> str:
+def class_label(request_class: RequestClass) -> str:
     """The word of a class."""
     return WORDS[request_class]
 
@@ -30,4 +30,4 @@ def class_of(word: str) -> RequestClass:
         raise ValueError(f"no request class is called {word!r}") from None
 
 
-__all__ = ["WORDS", "RequestClass", "class_of", "word_of"]
+__all__ = ["WORDS", "RequestClass", "class_label", "class_of"]

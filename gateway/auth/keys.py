@@ -26,7 +26,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from api.errors import AuthenticationFailed
 from gateway.auth.principal import Principal
-from gateway.http.per_address_limits import UnknownKeys
+from gateway.http.per_address_limits import UnknownKeyLimiter
 from store.failures import AWAY
 from store.repositories import key as keys
 from store.session import Database
@@ -74,11 +74,11 @@ class KeyRing:
         database: Database,
         now_s: Callable[[], float] = time.monotonic,
         *,
-        unknown: UnknownKeys | None = None,
+        unknown: UnknownKeyLimiter | None = None,
         stale_s: float = STALE_S,
     ) -> None:
         self._database = database
-        self._unknown = unknown or UnknownKeys(UNLIMITED)
+        self._unknown = unknown or UnknownKeyLimiter(UNLIMITED)
         self._now_s = now_s
         self._stale_s = stale_s
         self._usable: OrderedDict[bytes, _Usable] = OrderedDict()

@@ -14,7 +14,7 @@ from functools import partial
 from prometheus_client import Counter
 
 from api.usage import TokenUsage
-from engine_adapter.client.request_class import word_of
+from engine_adapter.client.request_class import class_label
 from engine_adapter.scheduling.request import RequestClass
 from gateway.auth.principal import Principal
 from gateway.observability.metrics import Metrics
@@ -48,7 +48,7 @@ class UsageRecorder:
         self, principal: Principal, model: str, request_class: RequestClass, used: TokenUsage
     ) -> None:
         """Count one request, cut ones too."""
-        word = word_of(request_class)
+        word = class_label(request_class)
         self._put(
             UsageKey(principal.project_id, principal.key_id, model, word),
             UsageCount(1, used.prompt_tokens, used.cached_tokens, used.completion_tokens),

@@ -20,7 +20,7 @@ from gateway.dashboard.throttle import LoginThrottle
 from gateway.limits.at_once import RequestsAtOnce
 from gateway.limits.endpoints import EndpointRates
 from gateway.limits.limiter import RateLimiter
-from gateway.limits.reached import ReceiverLooks
+from gateway.limits.reached import WebhookProbeLimit
 from gateway.prompts.serving import PromptParts
 from gateway.replica import Readings
 from gateway.settings import GatewaySettings
@@ -100,9 +100,9 @@ class Resources:
         return sender
 
     @property
-    def receiver_looks(self) -> ReceiverLooks:
+    def webhook_probes(self) -> WebhookProbeLimit:
         """Counts looks for webhook receivers that found none."""
-        looks: ReceiverLooks = self.state.receiver_looks
+        looks: WebhookProbeLimit = self.state.webhook_probes
         return looks
 
     @property

@@ -1,9 +1,9 @@
 """Engines that Kubernetes knows: ready endpoints of Services with a label.
 
-EndpointSlices are listed every `LOOK_S`. A ready endpoint is an engine that is there; one that is
-serving and terminating drains; one that is gone has left. What is found is written to the registry,
-so that gateways and dispatchers see it as they see every engine. Several gateways may look. While
-an entry cannot be read, no engine that was found before is taken for gone.
+EndpointSlices are listed every `POLL_INTERVAL_S`. A ready endpoint is an engine that is there; one
+that is serving and terminating drains; one that is gone has left. What is found is written to the
+registry, so that gateways and dispatchers see it as they see every engine. Several gateways may
+look. While an entry cannot be read, no engine that was found before is taken for gone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from store.failures import AWAY
 from store.repositories import engine as engines
 from store.session import Database
 
-LOOK_S: Final = 2.0
+POLL_INTERVAL_S: Final = 2.0
 MAX_PAGES: Final = 100
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 logger = logging.getLogger(__name__)
@@ -179,7 +179,7 @@ class EngineDiscovery:
         self._num_skipped = 0
 
     async def follow(self) -> None:
-        """Look, unless the API or the database is away; done every `LOOK_S`."""
+        """Look, unless the API or the database is away; done every `POLL_INTERVAL_S`."""
         try:
             await self.look()
         except (httpx.HTTPError, NotUnderstood, *AWAY) as error:

@@ -91,7 +91,7 @@ class ConnectionCount:
             self._open.pop(stranger, None)
 
 
-class UnknownKeys:
+class UnknownKeyLimiter:
     """Requests without a key that we know, per stranger: a bucket of one minute's worth each.
 
     Args:

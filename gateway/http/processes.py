@@ -28,7 +28,7 @@ from gateway.settings import GatewaySettings
 PAUSE_S: Final = 1.0
 """Between a process' end and its next start."""
 
-LOOK_S: Final = 1.0
+POLL_INTERVAL_S: Final = 1.0
 HUNG_LOOKS: Final = 20
 """A process whose loop has not run for so many looks of its parent hangs. Looks, not seconds: where
 the whole host stood still, none of them was missed."""
@@ -162,7 +162,7 @@ class Gateway:
         """Its exit code; one that hangs is killed, but for when it is to end by itself."""
         ending = asyncio.ensure_future(process.wait())
         seen_ns, num_silent = None, 0
-        while not (await asyncio.wait([ending], timeout=LOOK_S))[0]:
+        while not (await asyncio.wait([ending], timeout=POLL_INTERVAL_S))[0]:
             beaten_ns = told.beaten_at_ns()
             is_silent = beaten_ns is not None and beaten_ns == seen_ns
             num_silent = num_silent + 1 if is_silent and not self._stopping.is_set() else 0

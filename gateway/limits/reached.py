@@ -21,7 +21,7 @@ UNREACHED_PER_MINUTE: Final = 10
 _COST_US: Final = cost_us(1, UNREACHED_PER_MINUTE)
 
 
-class ReceiverLooks:
+class WebhookProbeLimit:
     """Counts looks for receivers that found none, per project."""
 
     def __init__(self, limiter: RateLimiter) -> None:

@@ -20,7 +20,7 @@ from gateway.observability.dispatch_metrics import DispatchMetrics
 from gateway.observability.host_metrics import HostMetrics
 from gateway.observability.latency_metrics import LatencyMetrics
 from gateway.observability.runtime_metrics import RuntimeMetrics
-from gateway.observability.siblings import OfProcess, Siblings
+from gateway.observability.siblings import OfProcess, PeerMetrics
 from gateway.observability.webhook_metrics import WebhookMetrics
 from gateway.observability.worker_metrics import WorkerMetrics
 
@@ -39,7 +39,7 @@ class Metrics:
     def __init__(self, home: Path = Path(".coserve")) -> None:
         self.registry = CollectorRegistry()
         self.seen_by_all = CollectorRegistry()
-        self.siblings: Siblings | None = None
+        self.siblings: PeerMetrics | None = None
         self.webhooks = WebhookMetrics()
         self.seen_by_all.register(self.webhooks)
         self.dispatch = DispatchMetrics()

@@ -40,7 +40,7 @@ class OfProcess(Collector):
             yield metric
 
 
-class Siblings:
+class PeerMetrics:
     """The processes of this gateway.
 
     Args:

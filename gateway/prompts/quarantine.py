@@ -15,9 +15,9 @@ An answer ends all suspicion: who was beside a request that kills needs one, and
 gets one. What was sent to an engine before that was lost was there at one and the same loss,
 however many like it there were.
 
-All gateways share the record, which is in the database; each reads it every `LOOK_S`. A loss is
-written before its request is answered or sent elsewhere. While the database is away a gateway goes
-by its own losses, and writes them later. Without suspects no request is looked at.
+All gateways share the record, which is in the database; each reads it every `POLL_INTERVAL_S`. A
+loss is written before its request is answered or sent elsewhere. While the database is away a
+gateway goes by its own losses, and writes them later. Without suspects no request is looked at.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ HOLD_S: Final = 30.0
 TRIAL_S: Final = 60.0
 """A trial whose end nobody notes is over after so long."""
 
-LOOK_S: Final = 1.0
+POLL_INTERVAL_S: Final = 1.0
 WRITE_S: Final = 2.0
 """How long a request waits until its loss is written."""
 

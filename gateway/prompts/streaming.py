@@ -24,7 +24,7 @@ from api.errors import ApiError, EngineUnavailable
 from api.usage import TokenUsage
 from engine_adapter.client.base import EngineClient
 from engine_adapter.client.pool import EnginePool
-from engine_adapter.client.request_class import word_of
+from engine_adapter.client.request_class import class_label
 from engine_adapter.client.shortening import streamed
 from gateway.auth.keys import KeyRing
 from gateway.auth.principal import Principal
@@ -85,7 +85,7 @@ class StreamedReply(Response):
         self._idle_timeout_s = idle_timeout_s
         self._form = form
         self._writers = form.writers
-        self._latency = metrics.latency.of(admitted.model, word_of(admitted.request_class))
+        self._latency = metrics.latency.of(admitted.model, class_label(admitted.request_class))
         self._ttft_target_s, self._tbt_target_s = targets_of(admitted.route.member.facts)
         self._started = False
         self._heard_at = self._sent_at = time.monotonic()

@@ -33,15 +33,17 @@ from gateway.auth.principal import Principal
 from gateway.prompts.answering import JSON
 from gateway.prompts.entry import Entry
 from gateway.prompts.serving import parts_of
-from gateway.responses.followers import LOOK_S, Followers
+from gateway.responses.followers import POLL_INTERVAL_S, Followers
 from gateway.responses.form import now
-from gateway.responses.shelf import Context, Shelf
+from gateway.responses.shelf import Context, ResponseStore
 from service.clock import Clock
 from store.repositories import response as responses
 from store.session import Database
 
 
-async def begin(request: Request, entry: Entry, body: dict[str, Any], shelf: Shelf) -> Response:
+async def begin(
+    request: Request, entry: Entry, body: dict[str, Any], shelf: ResponseStore
+) -> Response:
     """Store a response that is to be made, and ask for it; or follow it, if that is wanted.
 
     Nothing of an engine is needed but that one serves the model: it may be away for a while.
@@ -81,7 +83,7 @@ async def _store(
     principal: Principal,
     line: background.Line,
     context: Context,
-    shelf: Shelf,
+    shelf: ResponseStore,
     made: dict[str, Any],
 ) -> None:
     state, settings = request.app.state, parts_of(request).settings
@@ -191,4 +193,4 @@ async def _follow(
                 yield b": keep-alive\n\n"
             if is_over:
                 return
-            await clock.sleep(LOOK_S)
+            await clock.sleep(POLL_INTERVAL_S)

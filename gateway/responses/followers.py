@@ -23,7 +23,7 @@ from service.turns import Turns
 from store.repositories import response as responses
 from store.session import Database
 
-LOOK_S: Final = 0.25
+POLL_INTERVAL_S: Final = 0.25
 """How often it is looked whether responses have gone on."""
 
 MAX_FOLLOWERS: Final = 100
@@ -141,7 +141,7 @@ class Followers(Generic[Seen]):
                 for (_, response_id), followed in self._followed.items():
                     if response_id in ids:
                         followed.note(states.get(response_id, "deleted"))
-            await self._clock.sleep(LOOK_S)
+            await self._clock.sleep(POLL_INTERVAL_S)
 
     async def close(self) -> None:
         if self._looking is not None:

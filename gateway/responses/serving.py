@@ -19,17 +19,17 @@ from gateway.prompts.entry import Entry
 from gateway.prompts.serving import deliver, entered, parts_of, read_body
 from gateway.responses import background
 from gateway.responses.form import ResponseForm
-from gateway.responses.shelf import Shelf
+from gateway.responses.shelf import ResponseStore
 from store.session import Database
 
 FEW_ITEMS: Final = 200
 """So many are made messages of where they are; more beside the event loop."""
 
 
-def shelf_of(request: Request, principal: Principal) -> Shelf:
+def shelf_of(request: Request, principal: Principal) -> ResponseStore:
     """What is stored of the caller's project."""
     lifetime = timedelta(days=parts_of(request).settings.response_days)
-    return Shelf(cast(Database, request.app.state.database), principal.project_id, lifetime)
+    return ResponseStore(cast(Database, request.app.state.database), principal.project_id, lifetime)
 
 
 async def serve_response(request: Request) -> Response:

@@ -42,7 +42,7 @@ class Context:
     own: Sequence[Item]
 
 
-class Shelf:
+class ResponseStore:
     """The stored responses and conversations of one project."""
 
     def __init__(self, database: Database, project_id: str, lifetime: timedelta) -> None:

@@ -26,8 +26,8 @@ from gateway.dependencies import (
     ClockDep,
     DatabaseDep,
     PrincipalDep,
-    ReceiverLooksDep,
     SenderDep,
+    WebhookProbeLimitDep,
 )
 from gateway.tenants.actor import Action
 from store.repositories import webhook_endpoint
@@ -49,7 +49,7 @@ async def create_endpoint(
     actor: ActorDep,
     database: DatabaseDep,
     sender: SenderDep,
-    looks: ReceiverLooksDep,
+    looks: WebhookProbeLimitDep,
 ) -> WebhookEndpointWithSecret:
     """A new endpoint; its secret is shown here and never again."""
     async with looks.look(principal.project_id):
@@ -97,7 +97,7 @@ async def update_endpoint(
     actor: ActorDep,
     database: DatabaseDep,
     sender: SenderDep,
-    looks: ReceiverLooksDep,
+    looks: WebhookProbeLimitDep,
 ) -> WebhookEndpointObject:
     """Change what is given."""
     async with looks.look(principal.project_id):
@@ -154,7 +154,7 @@ async def test_endpoint(  # noqa: PLR0913
     actor: ActorDep,
     database: DatabaseDep,
     sender: SenderDep,
-    looks: ReceiverLooksDep,
+    looks: WebhookProbeLimitDep,
     clock: ClockDep,
 ) -> WebhookEndpointTested:
     """Send a sample event now; what the receiver answers is the result, whatever it is."""

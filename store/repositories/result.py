@@ -41,12 +41,12 @@ class Written:
 
     Attributes:
         num_written: Results accepted.
-        num_refused: Results of rows that were not ours any more, or had one already.
+        num_fenced: Results of rows that were not ours any more, or had one already.
         closed: Batches (id, status) whose last open row was closed by this write.
     """
 
     num_written: int
-    num_refused: int
+    num_fenced: int
     closed: tuple[tuple[str, str], ...]
 
 
@@ -144,7 +144,7 @@ async def write(
     num_written = int(rows[0][0])
     return Written(
         num_written=num_written,
-        num_refused=len(results) - num_written,
+        num_fenced=len(results) - num_written,
         closed=tuple((batch_id, status) for _, batch_id, status in rows if batch_id is not None),
     )
 

@@ -39,6 +39,26 @@ NAMES: Final = {
     "VllmSwap": "vLLM's own word for what its policy does",
 }
 
+RENAMED: Final = {
+    "Flight": "Attempt",
+    "Flights": "InFlight",
+    "LOOK_S": "POLL_INTERVAL_S",
+    "LineFault": "LineError",
+    "Outbox": "ResultWriter",
+    "ReceiverLooks": "WebhookProbeLimit",
+    "RowSource": "RowClaimer",
+    "Shelf": "ResponseStore",
+    "Siblings": "PeerMetrics",
+    "TURN_S": "CLAIM_INTERVAL_S",
+    "UnknownKeys": "UnknownKeyLimiter",
+    "hand_backs": "rebalance",
+    "needy": "under_served",
+    "spare_collector": "freeze_gc",
+    "word_of": "class_label",
+}
+"""Names that meant two things or nothing outside this project, and what they are called now."""
+PRODUCT: Final = ("api", "batch", "coserve", "engine_adapter", "gateway", "service", "store")
+
 
 def _parts(name: str) -> Iterator[str]:
     for part in re.split(r"_+|(?<=[a-z])(?=[A-Z])", name):
@@ -46,12 +66,15 @@ def _parts(name: str) -> Iterator[str]:
             yield part.lower()
 
 
-def _wrong_names(path: Path) -> dict[str, str]:
+def _names(path: Path) -> set[str]:
     source = io.StringIO(path.read_text("utf-8"))
-    names = {one.string for one in tokenize.generate_tokens(source.readline) if one.type == 1}
+    return {one.string for one in tokenize.generate_tokens(source.readline) if one.type == 1}
+
+
+def _wrong_names(path: Path) -> dict[str, str]:
     return {
         name: NOT_USED[part]
-        for name in names - NAMES.keys()
+        for name in _names(path) - NAMES.keys()
         for part in _parts(name)
         if part in NOT_USED
     }
@@ -66,6 +89,12 @@ def _files() -> Iterator[str]:
 @pytest.mark.parametrize("file", [file for file in _files() if file not in ELSEWHERE])
 def test_an_identifier_uses_the_word_of_the_glossary(file: str) -> None:
     assert _wrong_names(ROOT / file) == {}
+
+
+@pytest.mark.parametrize("room", PRODUCT)
+def test_a_name_that_was_replaced_is_not_used_again(room: str) -> None:
+    used = {name for path in (ROOT / room).rglob("*.py") for name in _names(path)}
+    assert {name: RENAMED[name] for name in used if name.lstrip("_") in RENAMED} == {}
 
 
 @pytest.mark.parametrize("file", ELSEWHERE)

@@ -7,7 +7,7 @@ import random
 from dataclasses import dataclass
 
 from tests.chaos.installation import Installation, wall_s
-from tests.chaos.observer import LOOK_S, InFlight, Observer
+from tests.chaos.observer import POLL_INTERVAL_S, InFlight, Observer
 from tests.chaos.victims import JUMPS_S, Kind, find
 from tests.fixtures.clock_jump import jump
 
@@ -104,7 +104,7 @@ class Reaper:
                     in_flight = await self._observer.in_flight()
                     if in_flight.num > 0:
                         return pids, in_flight
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(POLL_INTERVAL_S)
 
     async def _outage(self, death: Death) -> None:
         """The engine is gone: until its rows are released, and until it is back."""
@@ -123,7 +123,7 @@ class Reaper:
                     death.ready_s = wall_s() - death.at_s
                     # Held again as soon as it answers: a release not seen is as late as this.
                     death.released_s = death.released_s or death.ready_s
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(POLL_INTERVAL_S)
 
     async def _next_line(self, before: dict[str, int], since_s: float) -> float:
         async with asyncio.timeout(RECOVERY_LIMIT_S):
@@ -131,4 +131,4 @@ class Reaper:
                 found = await self._observer.next_line_at(before, since_s)
                 if found is not None:
                     return found
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(POLL_INTERVAL_S)

@@ -14,7 +14,7 @@ import psycopg
 from tests.chaos.installation import Installation
 
 AWAY_LIMIT_S = 120.0
-LOOK_S = 0.03
+POLL_INTERVAL_S = 0.03
 ENGINE_LIMIT_S = 15.0
 """A real engine answers between two steps, and a step on a busy CPU takes seconds."""
 
@@ -63,7 +63,7 @@ class Observer:
                         with suppress(psycopg.Error):
                             await self._link.close()
                     self._link = None
-                    await asyncio.sleep(LOOK_S)
+                    await asyncio.sleep(POLL_INTERVAL_S)
 
     async def in_flight(self) -> InFlight:
         """Now. A dispatcher that has not beaten its heart for two seconds does not live."""

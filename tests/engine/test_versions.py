@@ -29,7 +29,7 @@ from tests.fixtures.engine import (
     running_engine,
     tiny_settings,
 )
-from tests.fixtures.released import LOOK_S, commands, gateway, release, until_ready
+from tests.fixtures.released import POLL_INTERVAL_S, commands, gateway, release, until_ready
 from tests.fixtures.workers import ROOT, workers
 from tests.integration.gateway.test_rolling_restart import environment
 
@@ -135,7 +135,7 @@ async def answered(http: httpx.AsyncClient, batch_id: str) -> list[str]:
             if batch["status"] == "completed":
                 break
             assert batch["status"] in ("validating", "in_progress", "finalizing"), batch
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_INTERVAL_S)
     assert batch["request_counts"]["failed"] == 0, batch
     text = (await http.get(f"/v1/files/{batch['output_file_id']}/content")).text
     rows = [json.loads(one) for one in text.splitlines()]

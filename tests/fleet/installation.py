@@ -18,7 +18,7 @@ from batch.worker.commands import beat_command, worker_commands
 from coserve.local.ports import free_port
 from tests.fixtures.forked import ForkedProcess
 
-LOOK_S = 0.1
+POLL_INTERVAL_S = 0.1
 TOKEN = "fleet-engine-token"
 
 
@@ -77,7 +77,7 @@ class Gateways:
         async with httpx.AsyncClient(timeout=2) as http:
             while True:
                 self.ready = [url for url in self.parts if await _is_ready(http, url)]
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(POLL_INTERVAL_S)
 
 
 async def _is_ready(http: httpx.AsyncClient, url: str) -> bool:
@@ -103,7 +103,7 @@ class Installation:
         env = self.environment | {
             "COSERVE_PORT": str(port),
             "COSERVE_ENGINE_TOKEN": TOKEN,
-            "COSERVE_SHUTDOWN_DELAY_S": str(10 * LOOK_S),
+            "COSERVE_SHUTDOWN_DELAY_S": str(10 * POLL_INTERVAL_S),
             "COSERVE_SHUTDOWN_GRACE_S": "120",
             "COSERVE_LOG_LEVEL": "warning",
         }

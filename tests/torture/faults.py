@@ -23,7 +23,7 @@ from tests.torture.installation import SERVERS, TorturedInstallation
 GONE_LIMIT_S = 20.0
 BACK_LIMIT_S = 180.0
 OUTAGE_S = (2.0, 12.0)
-GONE_LOOK_S = 0.005
+GONE_POLL_INTERVAL_S = 0.005
 AIM_S = 20.0
 TOLD_S = 0.2
 
@@ -268,7 +268,7 @@ class Tormentor:
 async def _until_gone(pids: Sequence[int]) -> None:
     async with asyncio.timeout(GONE_LIMIT_S):
         while any(map(_lives, pids)):
-            await asyncio.sleep(GONE_LOOK_S)
+            await asyncio.sleep(GONE_POLL_INTERVAL_S)
 
 
 def _lives(pid: int) -> bool:

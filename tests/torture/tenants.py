@@ -14,7 +14,7 @@ from tests.chaos.feeder import Feeder
 from tests.fixtures.receiver import Receiver
 
 NAMES = ("ann", "bob", "cid")
-LOOK_S = 0.5
+POLL_INTERVAL_S = 0.5
 OVER = frozenset({"completed", "failed", "expired", "cancelled"})
 
 
@@ -44,7 +44,7 @@ class Tenant:
             while not feeder.stop.is_set():
                 if (await feeder.get(f"/v1/batches/{batch.id}")).json()["status"] in OVER:
                     break
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(POLL_INTERVAL_S)
 
 
 async def new_project(database: Database, name: str) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import text
 
 from batch.run.dispatch import DispatchLimits
-from batch.run.results import FLUSH_BYTES, Outbox
+from batch.run.results import FLUSH_BYTES, ResultWriter
 from engine_adapter.client.http import HttpEngineClient
 from store.repositories import result as results
 from store.repositories import row as rows
@@ -75,14 +75,14 @@ async def _leased(bench: Bench, num_rows: int) -> tuple[str, str, list[int]]:
 
 async def test_long_results_are_written_a_few_at_a_time(bench: Bench) -> None:
     batch_id, lease_id, ids = await _leased(bench, 6)
-    outbox = Outbox(lease_id, bench.database, bench.queue, bench.clock)
+    results = ResultWriter(lease_id, bench.database, bench.queue, bench.clock)
     filler = b'"' + b"y" * (FLUSH_BYTES // 2) + b'"'
     for row_id in ids:
-        outbox.add(NewResult(row_id, batch_id, "succeeded", filler))
-    assert outbox.num_bytes == 6 * len(filler)
-    outbox.close()
-    await outbox.run()
-    assert (outbox.num_bytes, outbox.num_written) == (0, 6)
+        results.add(NewResult(row_id, batch_id, "succeeded", filler))
+    assert results.num_bytes == 6 * len(filler)
+    results.close()
+    await results.run()
+    assert (results.num_bytes, results.num_written) == (0, 6)
     async with bench.database.unit_of_work() as session:
         num_writes = await session.scalar(
             text("SELECT count(DISTINCT created_at) FROM row_results WHERE batch_id = :id"),

@@ -26,7 +26,7 @@ from batch.intake.arrivals import StoredArrivals, collect_arrivals
 from batch.intake.upload import receive
 from batch.intake.validate import validate
 from batch.queue import MemoryQueue
-from batch.run.claim import RowSource
+from batch.run.claim import RowClaimer
 from batch.states import BatchStatus
 from engine_adapter.client.http import HttpEngineClient
 from engine_adapter.scheduling.request import RequestClass
@@ -220,7 +220,7 @@ async def test_a_claim_without_an_answer_is_made_again(
         bench = Bench(unsure)
         await add_batch(database, bench.file_store, [line(f"r{n}") for n in range(NUM_ROWS)])
         held = await bench.lease("http://127.0.0.1:1", PATIENT)
-        source = RowSource(held.id, unsure, bench.file_store, bench.clock)
+        source = RowClaimer(held.id, unsure, bench.file_store, bench.clock)
         proxy.share = 1
         assert not (await source.take(MODEL, NUM_ROWS, {})).ready
         assert proxy.dropped.total() == 1

@@ -241,7 +241,7 @@ class Lives(RuleBasedStateMachine):
                 )
                 written = await results.write(session, new, dispatcher_id=self.puppets[who].id)
                 assert written.num_written == held
-                assert written.num_refused == len(new) - written.num_written
+                assert written.num_fenced == len(new) - written.num_written
                 running = [one for one, at in written.closed if at == BatchStatus.IN_PROGRESS]
                 await all_rows_closed(session, running)
 

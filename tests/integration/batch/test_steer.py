@@ -85,7 +85,7 @@ async def test_a_paused_batch_does_not_end(bench: Bench, engine: HttpEngineClien
         await pause(blocker, DEFAULT_PROJECT_ID, batch_id)
         await blocker.flush()
         task = asyncio.ensure_future(dispatcher.run())
-        await until(lambda: len(dispatcher.outbox) == 2)
+        await until(lambda: len(dispatcher.results) == 2)
     await task
     batch = await read_batch(bench.database, batch_id)
     assert (batch.status, batch.num_completed) == ("in_progress", 2)

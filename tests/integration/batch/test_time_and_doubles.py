@@ -96,7 +96,7 @@ async def test_the_hosts_clock_jumps(
     batch_id = await add_batch(database, bench.file_store, lines)
     bench.clock = JumpingClock()
     ending = await bench.dispatch(engine)
-    assert (ending.num_written, ending.num_refused, ending.lease_lost) == (120, 0, False)
+    assert (ending.num_written, ending.num_fenced, ending.lease_lost) == (120, 0, False)
     await _complete(bench, database, batch_id, 120)
 
 
@@ -209,11 +209,11 @@ async def test_a_dispatcher_that_was_stopped_for_long_is_refused_and_its_tries_a
         # What the stopped one has at the engine lands now: not one result of it is taken.
         fake_engine.held = False
         ending = await stopped
-    assert (ending.num_written, ending.num_refused) == (0, num_rows)
+    assert (ending.num_written, ending.num_fenced) == (0, num_rows)
     assert ending.lease_lost
     assert set((await row_statuses(database, batch_id)).values()) == {"pending"}
     second = await bench.dispatch(engine)
-    assert (second.num_written, second.num_refused) == (num_rows, 0)
+    assert (second.num_written, second.num_fenced) == (num_rows, 0)
     await _complete(bench, database, batch_id, num_rows)
 
 

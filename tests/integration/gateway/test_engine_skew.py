@@ -47,5 +47,5 @@ async def test_the_service_reads_what_it_knows(
     ]
     await add_batch(database, bench.file_store, lines, model=online.model)
     ending = await bench.dispatch(client)
-    assert (ending.num_written, ending.num_refused) == (5, 0)
+    assert (ending.num_written, ending.num_fenced) == (5, 0)
     await client.close()

@@ -116,7 +116,7 @@ async def test_postgres_without_room(
     ending = await asyncio.wait_for(dispatching, PATIENCE_S)
     await engine.close()
     # It kept its lease and its answers: none was asked for twice, none counts as a loss.
-    assert (ending.lease_lost, ending.num_written, ending.num_refused) == (False, NUM_LINES, 0)
+    assert (ending.lease_lost, ending.num_written, ending.num_fenced) == (False, NUM_LINES, 0)
     assert (await read_batch(database, batch_id)).num_completed == NUM_LINES
 
 

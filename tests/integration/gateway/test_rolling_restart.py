@@ -23,7 +23,7 @@ from tests.fixtures.forked import ForkedProcess
 
 NUM_STREAMS, NUM_UPLOADS = 50, 5
 TOKENS, TOKEN_MS = 40, 100
-LOOK_S = 0.1
+POLL_INTERVAL_S = 0.1
 """How often the load balancer asks; the gateways' delay is several times that."""
 
 
@@ -44,7 +44,7 @@ class Balancer:
             while True:
                 found = [url for url in self.urls if await _is_ready(http, url)]
                 self.ready = found
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(POLL_INTERVAL_S)
 
     async def until_ready(self, number: int) -> None:
         async with asyncio.timeout(60):
@@ -93,7 +93,7 @@ def environment(database_url: str, broker_url: str, engine_url: str, home: Path)
         "BROKER_URL": broker_url,
         "ENGINE_URLS": engine_url,
         "COSERVE_HOME": str(home),
-        "COSERVE_SHUTDOWN_DELAY_S": str(10 * LOOK_S),
+        "COSERVE_SHUTDOWN_DELAY_S": str(10 * POLL_INTERVAL_S),
         "COSERVE_LOG_LEVEL": "warning",
     }
 

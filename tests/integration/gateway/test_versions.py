@@ -18,7 +18,7 @@ from store.models import DEFAULT_PROJECT_ID
 from store.repositories import key as keys
 from store.session import Database
 from tests.fixtures.batches import MODEL, PATIENCE_S, line
-from tests.fixtures.released import LOOK_S, commands, gateway, release, until_ready
+from tests.fixtures.released import POLL_INTERVAL_S, commands, gateway, release, until_ready
 from tests.fixtures.steered_engine import SteeredEngine
 from tests.fixtures.workers import ROOT, Workers, workers
 from tests.integration.gateway.test_rolling_restart import environment
@@ -54,7 +54,7 @@ async def read(http: httpx.AsyncClient, batch_id: str) -> Counter[str]:
             "status"
         ] != "completed":
             assert batch["status"] in ("validating", "in_progress", "finalizing"), batch
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_INTERVAL_S)
     content = (await http.get(f"/v1/files/{batch['output_file_id']}/content")).text
     return Counter(json.loads(one)["custom_id"] for one in content.splitlines())
 

@@ -131,7 +131,7 @@ async def test_a_row_that_is_leased_is_not_closed_as_pending(database: Database)
     batch_id = await _batch(database, 2)
     (claimed,) = await _claim(database, token, {batch_id: 1})
     written = await _write(database, None, [NewResult(claimed.id, batch_id, "cancelled", b"{}")])
-    assert (written.num_written, written.num_refused) == (0, 1)
+    assert (written.num_written, written.num_fenced) == (0, 1)
 
 
 async def test_instants_grow_with_the_numbers_whoever_began_first(database: Database) -> None:

@@ -40,7 +40,7 @@ async def test_twenty_rows_complete(
 ) -> None:
     batch_id = await add_batch(database, bench.file_store, [line(f"r{n}") for n in range(20)])
     ending = await bench.dispatch(engine)
-    assert (ending.num_written, ending.num_refused, ending.more_work) == (20, 0, False)
+    assert (ending.num_written, ending.num_fenced, ending.more_work) == (20, 0, False)
     assert await bench.due() == [batch_id]
     assert await finalize(database, bench.file_store, batch_id) is BatchStatus.COMPLETED
     batch = await read_batch(database, batch_id)

@@ -116,7 +116,7 @@ async def test_a_dispatcher_whose_lease_is_stolen_ends_and_writes_nothing(
     assert set((await row_statuses(database, batch_id)).values()) == {"pending"}
     fake_engine.held = False
     second = await bench.dispatcher(thief, engine).run()
-    assert (second.num_written, second.num_refused) == (4, 0)
+    assert (second.num_written, second.num_fenced) == (4, 0)
     assert (await read_batch(database, batch_id)).num_completed == 4
 
 
@@ -130,7 +130,7 @@ async def test_two_dispatchers_at_once_answer_every_row_once(
     two = bench.dispatcher(await bench.lease(engine.url + "/"), engine)
     endings = await asyncio.gather(one.run(), two.run())
     assert sum(ending.num_written for ending in endings) == 300
-    assert [ending.num_refused for ending in endings] == [0, 0]
+    assert [ending.num_fenced for ending in endings] == [0, 0]
     assert len(fake_engine.running) == 0
     batch = await read_batch(database, batch_id)
     assert (batch.status, batch.num_completed, batch.num_results) == ("finalizing", 300, 300)

@@ -10,7 +10,7 @@ from sqlalchemy import text
 
 from batch.finish.output import NOT_STORABLE_CODE, NOT_STORABLE_MESSAGE
 from batch.queue import STAGES
-from batch.run.results import Outbox
+from batch.run.results import ResultWriter
 from batch.states import RowStatus
 from store.repositories import row as rows
 from store.repositories.result import NewResult
@@ -47,12 +47,12 @@ async def test_everything_is_written_and_the_end_announced(
     bench: Bench, held: tuple[str, str, list[int]], database: Database
 ) -> None:
     token, batch_id, row_ids = held
-    outbox = Outbox(token, database, bench.queue, bench.clock)
+    results = ResultWriter(token, database, bench.queue, bench.clock)
     for row_id in row_ids:
-        outbox.add(_result(batch_id, row_id))
-    outbox.close()
-    await outbox.run()
-    assert (outbox.num_written, outbox.num_refused, len(outbox)) == (4, 0, 0)
+        results.add(_result(batch_id, row_id))
+    results.close()
+    await results.run()
+    assert (results.num_written, results.num_fenced, len(results)) == (4, 0, 0)
     batch = await read_batch(database, batch_id)
     assert batch.status == "finalizing"
     assert (batch.prompt_tokens, batch.cached_tokens) == (4, 8)
@@ -65,14 +65,14 @@ async def test_a_second_result_is_refused_and_counted(
     bench: Bench, held: tuple[str, str, list[int]], database: Database
 ) -> None:
     token, batch_id, row_ids = held
-    outbox = Outbox(token, database, bench.queue, bench.clock)
-    writer = asyncio.ensure_future(outbox.run())
-    outbox.add(_result(batch_id, row_ids[0]))
+    results = ResultWriter(token, database, bench.queue, bench.clock)
+    writer = asyncio.ensure_future(results.run())
+    results.add(_result(batch_id, row_ids[0]))
     await asyncio.sleep(0.2)
-    outbox.add(_result(batch_id, row_ids[0]))
-    outbox.close()
+    results.add(_result(batch_id, row_ids[0]))
+    results.close()
     await writer
-    assert (outbox.num_written, outbox.num_refused) == (1, 1)
+    assert (results.num_written, results.num_fenced) == (1, 1)
     assert (await read_batch(database, batch_id)).num_completed == 1
 
 
@@ -80,11 +80,11 @@ async def test_a_row_put_back_waits_and_counts(
     bench: Bench, held: tuple[str, str, list[int]], database: Database
 ) -> None:
     token, batch_id, row_ids = held
-    outbox = Outbox(token, database, bench.queue, bench.clock)
-    outbox.add(PutBack(row_ids[0], delay_s=60, counts=True, error={"code": "x"}))
-    outbox.add(PutBack(row_ids[1], refused=True))
-    outbox.close()
-    await outbox.run()
+    results = ResultWriter(token, database, bench.queue, bench.clock)
+    results.add(PutBack(row_ids[0], delay_s=60, counts=True, error={"code": "x"}))
+    results.add(PutBack(row_ids[1], refused=True))
+    results.close()
+    await results.run()
     async with database.unit_of_work() as session:
         again = await rows.claim(session, token, {batch_id: 4})
     assert [(row.id, row.attempt, row.num_refusals) for row in again] == [(row_ids[1], 0, 1)]
@@ -101,8 +101,8 @@ async def test_connections_that_die_lose_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     token, batch_id, row_ids = held
-    outbox = Outbox(token, database, bench.queue, bench.clock)
-    writer = asyncio.ensure_future(outbox.run())
+    results = ResultWriter(token, database, bench.queue, bench.clock)
+    writer = asyncio.ensure_future(results.run())
     waiting = text(
         "SELECT count(*) FROM pg_stat_activity"
         " WHERE datname = current_database() AND wait_event_type = 'Lock'"
@@ -112,7 +112,7 @@ async def test_connections_that_die_lose_nothing(
         # The write waits for this lock; then every other connection is cut.
         await session.execute(text("SELECT 1 FROM batches FOR UPDATE"))
         for row_id in row_ids:
-            outbox.add(_result(batch_id, row_id))
+            results.add(_result(batch_id, row_id))
         async with asyncio.timeout(PATIENCE_S):
             while not await session.scalar(waiting):
                 await asyncio.sleep(0.02)
@@ -124,11 +124,11 @@ async def test_connections_that_die_lose_nothing(
         )
         assert len(killed.all()) >= 1
         await asyncio.sleep(0.3)
-        assert len(outbox) == 4
-    outbox.close()
+        assert len(results) == 4
+    results.close()
     await writer
     await blocker.dispose()
-    assert (outbox.num_written, outbox.num_refused) == (4, 0)
+    assert (results.num_written, results.num_fenced) == (4, 0)
     assert set((await row_statuses(database, batch_id)).values()) == {"succeeded"}
     assert "flush failed" in caplog.text
 
@@ -153,14 +153,14 @@ async def test_a_line_that_the_database_refuses_fails_alone(
                 " FOR EACH ROW EXECUTE FUNCTION refuse()"
             )
         )
-    outbox = Outbox(token, database, bench.queue, bench.clock)
+    results = ResultWriter(token, database, bench.queue, bench.clock)
     long = b'"' + b"x" * 1000 + b'"'
     for number, row_id in enumerate(row_ids):
         result = _result(batch_id, row_id)
-        outbox.add(replace(result, line=long) if number == 2 else result)
-    outbox.close()
+        results.add(replace(result, line=long) if number == 2 else result)
+    results.close()
     async with asyncio.timeout(PATIENCE_S):
-        await outbox.run()
+        await results.run()
     batch = await read_batch(database, batch_id)
     assert (batch.num_completed, batch.num_failed, batch.status) == (3, 1, "finalizing")
     (failed,) = await output_lines(database, batch_id, succeeded=False)

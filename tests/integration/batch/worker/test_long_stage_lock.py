@@ -15,7 +15,7 @@ from batch.files import FileStore, make_file_store
 from batch.settings import BatchSettings
 from batch.worker import long_stage_lock as turns
 from batch.worker.commands import NUM_STAGE_PROCESSES
-from batch.worker.long_stage_lock import LONG_BYTES, LONG_LINES, turn
+from batch.worker.long_stage_lock import LONG_BYTES, LONG_LINES, long_stage_lock
 from engine_adapter.client.fake_engine import FakeEngine
 from engine_adapter.client.fake_server import serving
 from store.session import Database
@@ -54,12 +54,12 @@ async def test_a_project_has_one_turn_for_long_stages(bench: Bench, database: Da
     first, second = await _long(database, bench.file_store), await _long(database, bench.file_store)
     other = await _long(database, bench.file_store, OTHERS)
     short = await add_validating(database, bench.file_store, [line("a")])
-    async with turn(database, first) as may_run:
+    async with long_stage_lock(database, first) as may_run:
         assert may_run
         for batch_id, allowed in ((second, False), (other, True), (short, True)):
-            async with turn(database, batch_id) as beside:
+            async with long_stage_lock(database, batch_id) as beside:
                 assert beside is allowed
-    async with turn(database, second) as may_run:
+    async with long_stage_lock(database, second) as may_run:
         assert may_run
 
 
@@ -70,9 +70,9 @@ async def test_a_turn_lasts_as_long_as_its_stage(
     monkeypatch.setattr(turns, "IDLE_LIMIT_S", 1.0)
     monkeypatch.setattr(turns, "BE_HEARD_S", 0.1)
     first, second = await _long(database, bench.file_store), await _long(database, bench.file_store)
-    async with turn(database, first):
+    async with long_stage_lock(database, first):
         await asyncio.sleep(2.0)
-        async with turn(database, second) as may_run:
+        async with long_stage_lock(database, second) as may_run:
             assert not may_run
 
 
@@ -88,9 +88,9 @@ async def test_many_lines_and_files_written_in_part_make_a_stage_long(
         parted,
         1,
     )
-    async with turn(database, holder):
+    async with long_stage_lock(database, holder):
         for batch_id in (many, parted):
-            async with turn(database, batch_id) as may_run:
+            async with long_stage_lock(database, batch_id) as may_run:
                 assert not may_run
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from batch.files.memory import MemoryFileStore
 from batch.queue import MemoryQueue
-from batch.run.dispatch import QUICK_TURN_S, TURN_S, Dispatcher, DispatchLimits
+from batch.run.dispatch import CLAIM_INTERVAL_S, QUICK_CLAIM_INTERVAL_S, Dispatcher, DispatchLimits
 from batch.run.lease import Lease, LeaseTimes
 from engine_adapter.client.fake import FakeEngineClient
 from service.clock import ManualClock
@@ -21,10 +21,10 @@ SIZE = 8
 @pytest.mark.parametrize(
     ("num_new", "num_there", "waited_s"),
     [
-        (SIZE, 0, QUICK_TURN_S),  # all have ended already
-        (SIZE, SIZE // 2, QUICK_TURN_S),
-        (SIZE, SIZE // 2 + 1, TURN_S),
-        (1, 0, TURN_S),  # there was no more to claim, or no more room
+        (SIZE, 0, QUICK_CLAIM_INTERVAL_S),  # all have ended already
+        (SIZE, SIZE // 2, QUICK_CLAIM_INTERVAL_S),
+        (SIZE, SIZE // 2 + 1, CLAIM_INTERVAL_S),
+        (1, 0, CLAIM_INTERVAL_S),  # there was no more to claim, or no more room
     ],
 )
 async def test_an_engine_that_is_faster_than_the_turns_is_claimed_for_sooner(
@@ -38,6 +38,6 @@ async def test_an_engine_that_is_faster_than_the_turns_is_claimed_for_sooner(
         DispatchLimits(), drain=asyncio.Event(),
     )  # fmt: skip
     dispatcher._watch.size = SIZE
-    dispatcher._flights._flights = dict.fromkeys(range(num_there), cast("Any", None))
+    dispatcher._in_flight._attempts = dict.fromkeys(range(num_there), cast("Any", None))
     await dispatcher._wait_a_turn(num_new)
     assert clock.monotonic() == pytest.approx(waited_s)

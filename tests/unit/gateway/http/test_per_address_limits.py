@@ -9,7 +9,7 @@ from api.errors import RateLimited
 from gateway.http.per_address_limits import (
     ConnectionCount,
     TrustedProxies,
-    UnknownKeys,
+    UnknownKeyLimiter,
     stranger_of,
 )
 from gateway.settings import GatewaySettings
@@ -54,7 +54,7 @@ def test_connections_are_counted_per_address() -> None:
 
 
 async def test_unknown_keys_are_counted_per_address() -> None:
-    unknown = UnknownKeys(3)
+    unknown = UnknownKeyLimiter(3)
     for _ in range(3):
         await unknown.count("192.0.2.1")
     with pytest.raises(RateLimited) as refused:
