@@ -35,7 +35,6 @@ os.environ |= {
 from sglang.srt.managers.schedule_batch import ScheduleBatch
 
 from engine_adapter.scheduling.latency import Coefficients, PolynomialModel
-from engine_adapter.sglang import coserving
 from tests.engine.scheduler_rig import Rig, prompt
 
 NUM_ONLINE, NUM_OFFLINE, NUM_WAITING = 64, 192, 1000
@@ -73,10 +72,9 @@ def instrument(rig: Rig, clock: Clock) -> list[bool]:
     """Put clocks around the parts of a decision; returns which steps were the wanted ones."""
     s = rig.scheduler
     wanted: list[bool] = []
-    s.runtime.snapshots.take = clock.around("snapshot_us", s.runtime.snapshots.take)
-    s.runtime.planner.begin = clock.around("plan_and_check_us", s.runtime.planner.begin)
-    runtime: Any = coserving
-    runtime.actuate = clock.around("actuate_us", runtime.actuate)
+    s.execution.snapshots.take = clock.around("snapshot_us", s.execution.snapshots.take)
+    s.planner.begin = clock.around("plan_and_check_us", s.planner.begin)
+    s.execution.compose = clock.around("actuate_us", s.execution.compose)
     kind: Any = ScheduleBatch
     kind.prepare_for_decode = clock.around("of_which_sglang_us", kind.prepare_for_decode)
     whole = clock.around("decision_us", s._plan_step)
@@ -85,7 +83,9 @@ def instrument(rig: Rig, clock: Clock) -> list[bool]:
         step = whole()
         full = step is not None and len(step.plan.decode) == NUM_ONLINE + NUM_OFFLINE
         wanted.append(
-            full and not step.plan.prefill and s.runtime.rows.roster.num_waiting >= NUM_WAITING
+            full
+            and not step.plan.prefill
+            and s.execution.requests.roster.num_waiting >= NUM_WAITING
         )
         return step
 
@@ -97,7 +97,7 @@ def main() -> None:
     """Run the steps and print the figures."""
     rig = Rig(overlap=True, kv_tokens=100_000, slots=NUM_ONLINE + NUM_OFFLINE)
     s = rig.scheduler
-    s.runtime.planner.use_model(PolynomialModel(K, K, K))
+    s.planner.use_model(PolynomialModel(K, K, K))
     clock = Clock()
     wanted = instrument(rig, clock)
 

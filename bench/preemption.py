@@ -69,13 +69,13 @@ def in_the_engine() -> None:
         context_length=8192,
     )
     s = rig.scheduler
-    s.runtime.planner.use_model(find_device(TABLE, EngineSize()).model)
+    s.planner.use_model(find_device(TABLE, EngineSize()).model)
     sent_at_s: list[float] = []
     stops: list[tuple[float, float]] = []
     note = s._note_stop
 
     def note_stop(step: Any, layer: int) -> None:
-        safepoints = s.runtime.safepoints
+        safepoints = s.execution.safepoints
         stops.append((safepoints.gave_way_at_s, safepoints.word.raised_at_s))
         note(step, layer)
 

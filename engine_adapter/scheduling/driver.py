@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import chain
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from engine_adapter.scheduling.plan import (
     Arrival,
@@ -37,24 +37,37 @@ from engine_adapter.scheduling.step_log import StepLog
 # --- The seam between the driver and whatever executes steps.
 
 
-class ExecutionPort(Protocol):
+Step = TypeVar("Step")
+
+
+class ExecutionPort(Protocol[Step]):
     """SGLang with the plugin, or an engine in memory.
 
-    A step goes ``snapshot`` -> (driver) -> ``apply`` -> ``launched`` ... ``outcomes``. Outcomes of
-    step n may come after the snapshot of step n + 1: that is the overlap of a real engine.
+    A step goes ``snapshot`` -> plan and check (:class:`Driver`) -> ``compose`` -> ``launch`` ...
+    ``outcomes``. Outcomes of step n may come after the snapshot of step n + 1: that is the overlap
+    of a real engine.
     """
 
     def snapshot(self) -> Snapshot:
         """The state before the next step; its step id has not been used before."""
         ...
 
-    def apply(self, plan: StepPlan) -> RunningStep | None:
-        """Carry the plan out and launch its forward pass; None if it computes nothing."""
+    def compose(self, plan: StepPlan) -> Step | None:
+        """Carry the plan out up to its forward pass; None if it computes nothing."""
+        ...
+
+    def launch(self, step: Step) -> RunningStep:
+        """Launch the forward pass of the step that was composed last."""
         ...
 
     def outcomes(self) -> list[Outcome]:
         """Outcomes that became known since the last call, oldest first."""
         ...
+
+    def apply(self, plan: StepPlan) -> RunningStep | None:
+        """Carry the plan out and launch its forward pass; None if it computes nothing."""
+        step = self.compose(plan)
+        return None if step is None else self.launch(step)
 
 
 # --- The rules every plan keeps, checked from the snapshot alone.

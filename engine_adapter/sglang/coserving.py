@@ -3,87 +3,123 @@
 One iteration of SGLang's loop, normal or overlapped, with what is ours marked::
 
     receive            * from the monitor's queue
-    get_next_batch     * settle last step, reap aborted requests, snapshot, plan, check, actuate
-    run_batch          * publish to the monitor, arm safepoints; a stop is undone here
-    process results    * requests of a stopped step left out, outcome to the driver
+    get_next_batch     * settle last step, reap aborted requests, snapshot, plan, check, compose
+    run_batch          * launch: publish to the monitor, arm safepoints; a stop is undone here
+    process results    * requests of a stopped step left out, outcomes to the driver
 
-Everything else, from tokenized input to streamed output, is SGLang's.
+Everything else, from tokenized input to streamed output, is SGLang's. SGLang assumes that a request
+is waiting, in the running batch, or the one half-prefilled request: every method that relies on
+that is replaced here, and learns about parked, half-prefilled and restoring requests.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import logging
+import math
 import time
 from typing import Any
 
 import torch
+import zmq
 from sglang.srt.managers.schedule_batch import NextBatchPlan
-from sglang.srt.managers.utils import GenerationBatchResult
 
-from engine_adapter.scheduling.derive import safepoint_layers
-from engine_adapter.scheduling.plan import Outcome, SafepointMode
+from engine_adapter.scheduling.isolation import Pauses
+from engine_adapter.scheduling.plan import SafepointMode
 from engine_adapter.scheduling.request import Phase
-from engine_adapter.sglang.actuate import actuate, settle, undo_positions
-from engine_adapter.sglang.cuda_pass import host_computes
+from engine_adapter.sglang.contract import refuse_unsupported_modes, refuse_unsupported_pools
+from engine_adapter.sglang.launch import StoppedResult, leave_out
 from engine_adapter.sglang.live_requests import LaunchedStep
-from engine_adapter.sglang.queueing import QueueingScheduler
-from engine_adapter.sglang.safepoints import StepStopped
+from engine_adapter.sglang.monitor import Monitor
+from engine_adapter.sglang.planner import Planner, model_before_profile
+from engine_adapter.sglang.port import EnginePort
+from engine_adapter.sglang.profiler import Profiler
+from engine_adapter.sglang.queueing import WaitingQueue
+from engine_adapter.sglang.report import Reporter
+from engine_adapter.sglang.safepoints import RankAgreement
+from engine_adapter.sglang.scheduler import GRAMMAR_POLL_S, ReportingScheduler
+from engine_adapter.sglang.settings import ending_in_one_sentence, read_settings
+from engine_adapter.sglang.views import show_requests
 
 logger = logging.getLogger(__name__)
+IDLE_POLL_S = 1.0
 
 
-class StoppedResult(GenerationBatchResult):
-    """Stands in SGLang's result queue for a pass that was thrown away."""
+class CoServingScheduler(ReportingScheduler):
+    """Composes every step from a checked plan.
 
+    Attributes:
+        monitor: Sees arrivals; None on ranks that receive nothing.
+        execution: The engine as policies see it.
+        planner: Asks the policy.
+        profiler: Measures steps.
+    """
 
-class CoServingScheduler(QueueingScheduler):
-    """Composes every step from a checked plan."""
+    waiting_queue: Any
+    ipc_channels: Any
+    monitor: Monitor | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Start SGLang's scheduler, then put the parts of co-serving beside it."""
+        self.coserve_settings = settings = read_settings()
+        server_args = args[0] if args else kwargs["server_args"]
+        with ending_in_one_sentence():
+            refuse_unsupported_modes(server_args)
+        super().__init__(*args, **kwargs)
+        self._launched: dict[int, LaunchedStep] = {}
+        self._next_step: LaunchedStep | None = None
+        self.result_queue: Any = ()
+        with ending_in_one_sentence():
+            refuse_unsupported_pools(self)
+            self._agreement = agreement = RankAgreement(self)
+            self.execution = port = EnginePort(
+                self,
+                settings,
+                agreement,
+                self.monitor,
+                super().run_batch,
+                self.process_pending_results,
+            )
+            self._queue = WaitingQueue(self, port)
+            self._holding_view = show_requests(self, port.requests)
+            self._pauses = Pauses(on=settings.isolation_pauses, share=settings.isolation_share)
+            self.profiler = Profiler(self, settings, agreement, port.safepoints.num_layers)
+            self.planner = Planner(settings, port.counters, model_before_profile(), measuring=True)
+            self.adopt_profile()
+        if self.monitor is not None:
+            self.monitor.start(
+                port.safepoints.word, self.planner.at_arrival, port.tree.already_cached
+            )
 
     # --- compose ---------------------------------------------------------------------------
 
     def get_next_batch_to_run(self, running_batch: Any, last_batch: Any) -> Any:
         """Plan the next step and build its batch."""
-        if self.runtime.profiler.is_measuring:
+        port = self.execution
+        if self.profiler.is_measuring:
             self._measure()
-        started_s, copied_s = time.thread_time(), self._copies_cpu_s()
+        started_s, copied_s = time.thread_time(), port.copies_cpu_s
         self._abort_on_waiting_timeout()
-        self._abort_on_running_timeout(self.runtime.holding_view)
-        if self._unsettled is not None:
-            settle(self, self._unsettled)
-            self._unsettled = None
-        self.sync_queue()
-        self.reap_aborted()
-        self._note_parked(())
-        step = self._plan_step() if len(self.runtime.requests) else None
-        copied_s = self._copies_cpu_s() - copied_s
-        self.runtime.counters.plan_cpu_s += time.thread_time() - started_s - copied_s
-        if step is None and len(self.runtime.requests) and not self._has_pending_result():
+        self._abort_on_running_timeout(self._holding_view)
+        port.settle()
+        self._queue.sync()
+        self._queue.reap_aborted()
+        step = self._plan_step() if len(port.requests) else None
+        copied_s = port.copies_cpu_s - copied_s
+        port.counters.plan_cpu_s += time.thread_time() - started_s - copied_s
+        if step is None and len(port.requests) and not self._has_pending_result():
             self.wait_for_work(0.005)
         self._next_step = step
         return NextBatchPlan(
-            batch_to_run=step.batch if step else None, running_batch=self.runtime.holding_view
+            batch_to_run=step.batch if step else None, running_batch=self._holding_view
         )
-
-    def _copies_cpu_s(self) -> float:
-        return float(self.runtime.checkpointer.cpu_s + self.runtime.restorer.cpu_s)
 
     def _plan_step(self) -> LaunchedStep | None:
         plan = None
-        if self.runtime.agreement.rank == 0:
-            make_room = self.runtime.profiler.wants_room
-            snapshot = self.runtime.pauses.apply(self.runtime.snapshots.take())
-            plan = self.runtime.planner.begin(snapshot, make_room=make_room)
-        plan = self.runtime.agreement.share(plan)
-        step = actuate(self, plan)
-        if step is not None:
-            self.runtime.counters.parks += len(plan.parks)
-            self._note_parked(plan.parks)
-        return step
-
-    def _note_parked(self, rids: tuple[str, ...]) -> None:
-        """The newest step leaves these out."""
-        self.runtime.parked = frozenset(rids)
-        self.runtime.counters.parked_requests = len(self.runtime.parked)
+        if self._agreement.rank == 0:
+            snapshot = self._pauses.apply(self.execution.snapshot())
+            plan = self.planner.begin(snapshot, make_room=self.profiler.wants_room)
+        return self.execution.compose(self._agreement.share(plan))
 
     def _measure(self) -> None:
         """Run a cell of the profile unless a first token waits; switch when the last one is done.
@@ -91,25 +127,33 @@ class CoServingScheduler(QueueingScheduler):
         Every rank counts the same steps, and so runs the same cells at the same time.
         """
         waiting = any((req.priority or 0) >= 0 for req in self.waiting_queue)
-        online = [live.request for live in self.runtime.requests if live.is_online]
+        online = [live.request for live in self.execution.requests if live.is_online]
         if waiting or any(request.phase is not Phase.DECODE for request in online):
             return
-        if online and not self.runtime.profiler.is_turn_beside_online():
+        if online and not self.profiler.is_turn_beside_online():
             return
         # Offline requests never leave the overlap loop without one; a cell must not wait for that.
         self.process_pending_results()
-        self.runtime.profiler.run_next(beside_online=bool(online))
-        self.runtime.adopt_profile()
+        self.profiler.run_next(beside_online=bool(online))
+        self.adopt_profile()
 
-    def process_pending_results(self) -> None:
-        """Process launched results now instead of after the next launch.
+    def adopt_profile(self) -> None:
+        """Plan with the chosen policy and the profile's model; derive the targets nobody set.
 
-        The loop skips its own turn when there is no last batch.
+        Without a profile the plain policy goes on.
         """
-        while self._has_pending_result():
-            batch, result = self.result_queue.popleft()
-            self.process_batch_result(batch, result)
-            self.last_batch = None
+        profile, slo = self.profiler.profile, self.profiler.slo()
+        if profile is None or slo is None:
+            return
+        self.planner.use_model(profile.model())
+        self.execution.snapshots.slo = slo
+        logger.info(
+            "coserve: policy %s, TTFT target %.0f ms, TBT target %.0f ms, profile %s",
+            self.planner.policy_name,
+            slo.ttft_s * 1000.0,
+            slo.tbt_s * 1000.0,
+            self.profiler.state,
+        )
 
     def is_disable_overlap_for_batch(self, batch: Any, last_batch: Any) -> bool:
         """Hand tokens of online requests out before a pass that may be stopped is launched.
@@ -124,9 +168,6 @@ class CoServingScheduler(QueueingScheduler):
                 return True
         return bool(super().is_disable_overlap_for_batch(batch, last_batch))
 
-    def _has_pending_result(self) -> bool:
-        return bool(self.enable_overlap and self.result_queue)
-
     # --- run -------------------------------------------------------------------------------
 
     def run_batch(self, batch: Any, pp_proxy_tensors: Any = None) -> Any:
@@ -135,78 +176,16 @@ class CoServingScheduler(QueueingScheduler):
         if step is None or step.batch is not batch:  # not ours: a health probe of SGLang, a test
             return super().run_batch(batch, pp_proxy_tensors)
         self._next_step = None
-        self._unsettled = step
-        for live in step.lives:
-            live.launched()
-        self._arm(step)
-        step.started_at_s = time.monotonic()
-        self.runtime.pass_gap.started(step.started_at_s)
-        started, cpu_s = self.runtime.device_clock.start(), time.thread_time()
-        self.publish_step(step)
-        try:
-            result = super().run_batch(batch, pp_proxy_tensors)
-        except StepStopped as stop:
-            self._note_stop(step, stop.layer)
-            self.runtime.counters.aborts += 1
-            undo_positions(self, step, list(range(len(step.lives))))
-            self.runtime.decode_requests.forget()
-            result = StoppedResult()
-        else:
-            if self.runtime.safepoints.dropped_at_layer is not None:
-                self._note_stop(step, self.runtime.safepoints.dropped_at_layer)
-                self.runtime.counters.drops += 1
-                undo_positions(self, step, step.offline_positions)
-                self.runtime.decode_requests.forget()
-        finally:
-            self.runtime.counters.step_cpu_s += time.thread_time() - cpu_s
-            self.runtime.safepoints.disarm()
-            if self.monitor is not None:
-                self.monitor.retire()
-        step.measure = self.runtime.device_clock.stop(started)
-        if host_computes(self):  # elsewhere the device works on while the host is in between
-            self.runtime.pass_gap.ended(time.monotonic())
-            self.runtime.snapshots.overhead_s = self.runtime.pass_gap.mean_s
+        self.execution.launch(step)
         self._launched[batch.forward_iter] = step
-        return result
-
-    def _arm(self, step: LaunchedStep) -> None:
-        mode, keep = step.plan.safepoints.mode, []
-        if mode is not SafepointMode.NONE:
-            offline = set(step.offline_positions)
-            keep = [i for i in range(len(step.lives)) if i not in offline]
-            if not offline or (mode is SafepointMode.ABORT and keep):
-                mode = SafepointMode.NONE
-            elif any(step.lives[i].req.kv is None for i in offline):
-                # Ended by a result that was processed after the step was composed: the prefix tree
-                # has the slot that this pass writes, so the pass must write all of it.
-                mode = SafepointMode.NONE
-            elif mode is SafepointMode.DROP and not keep:
-                mode = SafepointMode.ABORT
-            elif mode is SafepointMode.DROP and not _can_cut(step.batch):
-                mode = SafepointMode.NONE
-        every = safepoint_layers(
-            step.plan.safepoints.interval_s,
-            step.plan.predicted_s,
-            self.runtime.safepoints.num_layers,
-        )
-        self.runtime.safepoints.arm(mode, step.plan.step_id, every, keep)
-
-    def _note_stop(self, step: LaunchedStep, layer: int) -> None:
-        step.stopped_at_layer = layer
-        safepoints = self.runtime.safepoints
-        # Not now: a pass that lost requests has gone on with the others.
-        step.flag_to_stop_s = safepoints.gave_way_at_s - safepoints.word.raised_at_s
-        self.runtime.counters.stopped(layer, step.flag_to_stop_s, len(step.offline_positions))
+        return step.result
 
     def _relay_forward_payload(self, future_indices: Any, batch_result: Any) -> None:
-        """Relay sampled tokens by request slot, but not those of requests that were cut out.
-
-        A cut decoding request computes the same token again: its input must stay where it is.
-        """
-        if self.runtime.safepoints.dropped_at_layer is None:
+        """Relay sampled tokens by request slot, but not those of requests that were cut out."""
+        kept = self.execution.launcher.kept_positions(future_indices.device)
+        if kept is None:
             super()._relay_forward_payload(future_indices, batch_result)
             return
-        kept = torch.tensor(self.runtime.safepoints.keep, device=future_indices.device)
         whole = batch_result.next_token_ids
         if isinstance(whole, torch.Tensor):
             batch_result.next_token_ids = whole[kept]
@@ -221,79 +200,102 @@ class CoServingScheduler(QueueingScheduler):
         if step is None:
             super().process_batch_result(batch, result)
             return
-        if step.offline_positions:
-            self.runtime.isolation.offline_ran(time.monotonic())
+        finished = self.execution.finished_steps
+        finished.arriving(step)
         if isinstance(result, StoppedResult):
             self.maybe_send_health_check_signal()
-            self._finish_step(step)
+        else:
+            if step.dropped:
+                leave_out(batch, result, step.kept_positions)
+            with self.output_streamer.leaving_out(step.unfinished_prompts):
+                super().process_batch_result(batch, result)
+            finished.delivered(step)
+        finished.finish(step)
+        for outcome in self.execution.outcomes():
+            if self._agreement.rank == 0:
+                self.planner.end(outcome)
+
+    def process_pending_results(self) -> None:
+        """Process launched results now instead of after the next launch.
+
+        The loop skips its own turn when there is no last batch.
+        """
+        while self._has_pending_result():
+            batch, result = self.result_queue.popleft()
+            self.process_batch_result(batch, result)
+            self.last_batch = None
+
+    def _has_pending_result(self) -> bool:
+        return bool(self.enable_overlap and self.result_queue)
+
+    # --- arrivals, aborts, pauses ----------------------------------------------------------
+
+    def init_ipc_channels(self, port_args: Any) -> None:
+        """Let the monitor own the input socket."""
+        super().init_ipc_channels(port_args)
+        socket = self.ipc_channels.recv_from_tokenizer
+        if socket is not None:
+            self.monitor = Monitor(socket)
+            self.ipc_channels = dataclasses.replace(
+                self.ipc_channels, recv_from_tokenizer=self.monitor.stand_in
+            )
+
+    def _add_request_to_queue(self, req: Any, is_retracted: bool = False) -> None:
+        super()._add_request_to_queue(req, is_retracted)
+        self._queue.touched = True
+
+    def abort_request(self, recv_req: Any) -> None:
+        """Abort by id; the view shows SGLang parked and half-prefilled requests too."""
+        super().abort_request(recv_req)
+        self._queue.touched = True
+
+    def pause_generation(self, recv_req: Any) -> None:
+        """Pause; in retract mode every request gives its pages up first."""
+        if recv_req.mode != "retract":
+            super().pause_generation(recv_req)
             return
-        kept = step.kept_positions
-        if step.dropped:
-            _leave_out(batch, result, kept)
-        middle = [s for i, s in enumerate(step.chunks) if s.middle and i not in step.dropped]
-        self.output_streamer.skipped = frozenset(id(s.live.req) for s in middle)
-        super().process_batch_result(batch, result)
-        self.output_streamer.skipped = frozenset()
-        now_s, slo = time.monotonic(), self.runtime.snapshots.slo
-        for live in [step.lives[i] for i in kept]:
-            live.processed()
-            if live.is_online and len(live.req.output_ids) > live.request.output_tokens:
-                times_s = now_s, live.request.arrival_at_s, live.last_token_at_s
-                self.runtime.attained.token(*times_s)
-                self.runtime.isolation.token(*times_s, slo)
-                if live.last_token_at_s is not None:
-                    step.online_gap_s = max(step.online_gap_s, now_s - live.last_token_at_s)
-                else:
-                    live.request.first_token_at_s = now_s
-                live.last_token_at_s = now_s
-            live.request.output_tokens = len(live.req.output_ids)
-            if live.req.finished():
-                self.learn_length(live)
-                self.forget_request(live)
-        self._finish_step(step)
+        self._engine_paused = True
+        self.process_pending_results()
+        self.execution.settle()
+        self.execution.give_up_all()
+        self.last_batch = None
+        self.cur_batch_for_debug = None
+        self.metrics_reporter.last_gen_throughput = 0.0
+        self.kv_events_publisher.publish_kv_events()
 
-    def _finish_step(self, step: LaunchedStep) -> None:
-        step.measured_s = step.measure()
-        counters = self.runtime.counters
-        outcome = Outcome(
-            step_id=step.plan.step_id,
-            measured_s=step.measured_s,
-            online_tokens=step.tokens(online=True),
-            offline_tokens=step.tokens(online=False),
-            stopped_at_layer=step.stopped_at_layer,
-            dropped=tuple(step.lives[i].rid for i in sorted(step.dropped)),
-            flag_to_stop_s=step.flag_to_stop_s,
-            online_gap_s=step.online_gap_s,
-            timing_valid=counters.is_warm and step.is_as_planned,
-        )
-        counters.steps += 1
-        counters.online_tokens += outcome.online_tokens
-        counters.offline_tokens += outcome.offline_tokens
-        flex_tokens = step.flex_tokens()
-        counters.flex_tokens += flex_tokens
-        counters.recomputed_tokens += step.recomputed_tokens(online=False)
-        counters.recomputed_online_tokens += step.recomputed_tokens(online=True)
-        counters.step_s += step.measured_s
-        counters.predicted_s += step.plan.predicted_s
-        self.runtime.recent_steps.add(step, outcome, flex_tokens)
-        if self.runtime.agreement.rank == 0:
-            self.runtime.planner.end(outcome)
+    def flush_cache(self, empty_cache: bool = True) -> bool:
+        """Flush when idle; the decode batch kept for reuse points at freed slots afterwards."""
+        flushed = super().flush_cache(empty_cache)
+        if flushed:
+            self.execution.actuator.decode_requests.forget()
+        return bool(flushed)
 
+    # --- idle and reports ------------------------------------------------------------------
 
-def _can_cut(batch: Any) -> bool:
-    """Requests can be cut out only where every per-request value of the pass is known to us."""
-    masks = batch.sampling_info.return_sampling_masks
-    return not (
-        batch.return_logprob or batch.return_hidden_states or batch.has_grammar or any(masks or ())
-    )
+    def wait_for_work(self, timeout_s: float) -> None:
+        """Sleep until a message arrives on either socket, or the time is over."""
+        if self.monitor is None:
+            return
+        poller = zmq.Poller()
+        poller.register(self.monitor.wake_fd, zmq.POLLIN)
+        if self.ipc_channels.recv_from_rpc is not None:
+            poller.register(self.ipc_channels.recv_from_rpc, zmq.POLLIN)
+        if self.monitor.has_messages:
+            return
+        poller.poll(math.ceil(timeout_s * 1000.0))
+        self.monitor.clear_wake()
 
+    def maybe_sleep_on_idle(self) -> None:
+        """Idle without spinning: SGLang's poller cannot wait on the monitor's queue."""
+        if self.profiler.is_measuring:
+            return
+        compiling = self.grammar_manager.has_waiting_grammars()
+        self.wait_for_work(GRAMMAR_POLL_S if compiling else IDLE_POLL_S)
 
-def _leave_out(batch: Any, result: Any, kept: list[int]) -> None:
-    """Make SGLang's result processing see only the kept requests.
+    def init_idle_sleeper(self) -> None:
+        """No poller of SGLang's: see :meth:`maybe_sleep_on_idle`."""
+        self.idle_sleeper = None
 
-    ``batch`` is a copy of its own with the overlap loop and no longer used without it.
-    """
-    if result.copy_done is not None:
-        result.copy_done.synchronize()
-    result.next_token_ids = result.next_token_ids[torch.tensor(kept, dtype=torch.int64)]
-    batch.reqs = [batch.reqs[i] for i in kept]
+    def coserve_state(self) -> dict[str, Any]:
+        """Counters and gauges as plain data."""
+        return Reporter(self.execution, self.planner, self.profiler, self._pauses).to_plain()

@@ -19,9 +19,11 @@ from engine_adapter.scheduling.plan import Checkpoint, Restore
 from engine_adapter.scheduling.request import Phase
 from engine_adapter.sglang.cuda_pass import pass_stream
 from engine_adapter.sglang.live_requests import LiveRequest, LiveRequests
+from engine_adapter.sglang.safepoints import RankAgreement
+from engine_adapter.sglang.settings import RuntimeSettings, SettingError, free_bytes, most_bytes
 
 if TYPE_CHECKING:
-    from engine_adapter.sglang.queueing import QueueingScheduler
+    from sglang.srt.managers.scheduler import Scheduler
 
 # --- Host memory for KV checkpoints: fixed pages of 16 tokens, all layers of a token together.
 #
@@ -106,6 +108,40 @@ class HostPool:
         ).cpu()
 
 
+def host_pool(
+    scheduler: Scheduler, settings: RuntimeSettings, agreement: RankAgreement
+) -> HostPool:
+    """A pool of the configured size, or of what memory allows.
+
+    Raises:
+        SettingError: It does not fit.
+    """
+    kv_pool = scheduler.token_to_kv_pool_allocator.get_kvcache()
+    if HOST_PAGE_TOKENS % scheduler.page_size:
+        raise SettingError(
+            f"the KV page size is {scheduler.page_size}; give --page-size 1, 2, 4, 8 or "
+            f"{HOST_PAGE_TOKENS} (COSERVE_ENGINE_ARGS), or set COSERVE_POLICY=off"
+        )
+    token_bytes = 2 * len(kv_pool.k_buffer) * kv_pool.k_buffer[0][0].numel()
+    token_bytes *= kv_pool.k_buffer[0].element_size()
+    # Every rank has a pool of its own in the same memory.
+    memory = free_bytes() // agreement.size
+    is_pinned = scheduler.device == "cuda"
+    tokens = settings.host_kv_tokens
+    if tokens is None:
+        most = most_bytes(memory // 4, pinned=is_pinned) // token_bytes
+        tokens = min(2 * scheduler.max_total_num_tokens, most)
+    elif tokens * token_bytes > most_bytes(memory, pinned=is_pinned):
+        raise SettingError(
+            f"COSERVE_HOST_KV_TOKENS={tokens} needs {tokens * token_bytes / 2**30:.1f} GiB and "
+            f"{memory / 2**30:.1f} GiB are free; "
+            f"give at most {most_bytes(memory, pinned=is_pinned) // token_bytes}"
+        )
+    # Pools of the same size on every rank: a page id means the same tokens everywhere.
+    num_pages = agreement.lowest(tokens // HOST_PAGE_TOKENS)
+    return HostPool(kv_pool, num_pages, pass_stream(scheduler))
+
+
 # --- Incremental checkpoints: pages of a running request go to the host while it runs.
 #
 # Only pages completed since the last call are copied (ConServe v1 section 4.4, v2 section 4.4), so
@@ -122,14 +158,15 @@ class Checkpointer:
     """Copies pages of live requests to the host pool.
 
     Attributes:
+        pool: Pages on the host.
         num_pages_stored: Pages copied so far, tails included.
         cpu_s: Thread CPU time spent here.
     """
 
-    def __init__(self, scheduler: QueueingScheduler, pool: HostPool) -> None:
+    def __init__(self, scheduler: Scheduler, pool: HostPool) -> None:
         """Checkpoint requests of this scheduler into ``pool``."""
         self._scheduler = scheduler
-        self._pool = pool
+        self.pool = pool
         self.num_pages_stored = 0
         self.cpu_s = 0.0
 
@@ -140,7 +177,7 @@ class Checkpointer:
         started_s = time.thread_time()
         slots: list[torch.Tensor] = []
         pages: list[int] = []
-        ledger = self._pool.ledger
+        ledger = self.pool.ledger
         for order in orders:
             live = requests.get(order.rid)
             held = ledger.held(order.rid)
@@ -156,7 +193,7 @@ class Checkpointer:
             live.request.host_tokens = end
             live.request.host_pages = last_page
         if pages:
-            self._pool.store(torch.cat(slots), pages)
+            self.pool.store(torch.cat(slots), pages)
             self.num_pages_stored += len(pages)
         self.cpu_s += time.thread_time() - started_s
 
@@ -170,12 +207,12 @@ class Checkpointer:
         length, have = _written(live), live.request.host_tokens
         if not 0 < length - have < 2 * HOST_PAGE_TOKENS:
             return
-        ledger = self._pool.ledger
+        ledger = self.pool.ledger
         new = ledger.extend(live.rid, -(-(length - have) // HOST_PAGE_TOKENS))
         if not new:
             return
         started_s = time.thread_time()
-        self._pool.store(self._slots(live, have, length), new)
+        self.pool.store(self._slots(live, have, length), new)
         live.request.host_tokens = length
         live.request.host_pages = ledger.held(live.rid)
         self.num_pages_stored += len(new)
@@ -184,13 +221,13 @@ class Checkpointer:
     def drop_tail(self, live: LiveRequest) -> None:
         """Forget a partly filled page: the request runs again and its tail grows."""
         full_pages = live.request.host_tokens // HOST_PAGE_TOKENS
-        self._pool.ledger.truncate(live.rid, full_pages)
+        self.pool.ledger.truncate(live.rid, full_pages)
         live.request.host_tokens = full_pages * HOST_PAGE_TOKENS
         live.request.host_pages = full_pages
 
     def forget(self, live: LiveRequest) -> None:
         """Release every host page of a request: it is over, or is computed anew."""
-        self._pool.ledger.drop(live.rid)
+        self.pool.ledger.drop(live.rid)
         live.request.host_tokens = 0
         live.request.host_pages = 0
 
@@ -221,10 +258,11 @@ class Restorer:
         cpu_s: Thread CPU time spent here.
     """
 
-    def __init__(self, scheduler: QueueingScheduler, pool: HostPool) -> None:
-        """Restore requests of this scheduler out of ``pool``."""
+    def __init__(self, scheduler: Scheduler, checkpointer: Checkpointer) -> None:
+        """Restore requests of this scheduler out of the checkpointer's pool."""
         self._scheduler = scheduler
-        self._pool = pool
+        self._checkpointer = checkpointer
+        self._pool = checkpointer.pool
         self.num_tokens_restored = 0
         self.num_requests_restored = 0
         self.cpu_s = 0.0
@@ -304,7 +342,7 @@ class Restorer:
         req._refresh_fill_ids()
         req.set_extend_range(end, end)
         req.already_computed = end
-        s.runtime.checkpointer.drop_tail(live)
+        self._checkpointer.drop_tail(live)
         if req.output_ids and end == request.fill_tokens - 1:
             request.phase = Phase.DECODE
             self.num_requests_restored += 1
@@ -314,7 +352,7 @@ class Restorer:
             req.prefix_indices = s.req_to_token_pool.req_to_token[req.req_pool_idx, :end].long()
 
 
-def admit_as_decode_request(scheduler: QueueingScheduler, live: LiveRequest) -> None:
+def admit_as_decode_request(scheduler: Scheduler, live: LiveRequest) -> None:
     """Make a request that lost its place decode again, from its own last token.
 
     SGLang clears ``is_retracted`` only when a request is prefilled; a decoding request that still
@@ -328,9 +366,7 @@ def admit_as_decode_request(scheduler: QueueingScheduler, live: LiveRequest) -> 
         scheduler.future_map.stash(slot, RelayPayload(bonus_tokens=token))
 
 
-def _behind_passes(
-    scheduler: QueueingScheduler, *inputs: torch.Tensor
-) -> AbstractContextManager[Any]:
+def _behind_passes(scheduler: Scheduler, *inputs: torch.Tensor) -> AbstractContextManager[Any]:
     """Run after the launched pass: it relays the last token of whoever had the slot before."""
     stream = pass_stream(scheduler)
     if scheduler.device != "cuda" or stream is None:

@@ -292,6 +292,7 @@ class LaunchedStep:
         flag_to_stop_s: Time from the stop word to the stop.
         online_gap_s: Longest gap between two tokens of an online request that it gave one.
         dropped: Batch positions whose work was undone.
+        result: What SGLang gave for the launched pass.
         lives: All requests, in batch order.
     """
 
@@ -307,6 +308,7 @@ class LaunchedStep:
     flag_to_stop_s: float = 0.0
     online_gap_s: float = 0.0
     dropped: set[int] = field(default_factory=set)
+    result: Any = None
     lives: list[LiveRequest] = field(init=False)
     _spans: list[DecodeSpan | ChunkSpan] | None = None
     _offline_positions: list[int] | None = None
@@ -334,6 +336,12 @@ class LaunchedStep:
     def kept_positions(self) -> list[int]:
         """Batch positions whose work counts."""
         return [i for i in range(len(self.lives)) if i not in self.dropped]
+
+    @property
+    def unfinished_prompts(self) -> frozenset[str]:
+        """Kept requests whose chunk was not their last one: they have nothing to say yet."""
+        spans = enumerate(self.chunks)
+        return frozenset(s.live.rid for i, s in spans if s.middle and i not in self.dropped)
 
     @property
     def is_as_planned(self) -> bool:

@@ -56,13 +56,11 @@ class Monitor:
         num_misjudged: Arrivals that could not be judged, for an error; no step stops for them.
     """
 
-    def __init__(
-        self, socket: zmq.Socket[bytes], at_arrival: AtArrival, cached_tokens: CachedTokens
-    ) -> None:
+    def __init__(self, socket: zmq.Socket[bytes]) -> None:
         """Take ``socket`` over; start the thread with :meth:`start`."""
         self._socket = socket
-        self._at_arrival = at_arrival
-        self._cached_tokens = cached_tokens
+        self._at_arrival: AtArrival = lambda _arrival, _step: Decision.CONTINUE
+        self._cached_tokens: CachedTokens = lambda _request: 0
         self._messages: deque[Any] = deque()
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._arrived_at_s: OrderedDict[str, float] = OrderedDict()
@@ -74,9 +72,16 @@ class Monitor:
         self.num_stops = 0
         self.num_misjudged = 0
 
-    def start(self, word: StopFlag) -> None:
-        """Begin to receive; stops are written to ``word``."""
+    def start(self, word: StopFlag, at_arrival: AtArrival, cached_tokens: CachedTokens) -> None:
+        """Begin to receive.
+
+        Args:
+            word: Stops are written there.
+            at_arrival: Whether the running step stops; called on this thread.
+            cached_tokens: What an arrival does not have to compute; called on this thread.
+        """
         self._word = word
+        self._at_arrival, self._cached_tokens = at_arrival, cached_tokens
         # The launching thread holds the interpreter for up to one switch interval.
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         threading.Thread(target=self._run, name="coserve-monitor", daemon=True).start()

@@ -6,14 +6,14 @@ import logging
 from dataclasses import replace
 
 from engine_adapter.scheduling.driver import Driver, PlanRejected
-from engine_adapter.scheduling.latency import LatencyModel
+from engine_adapter.scheduling.latency import Coefficients, LatencyModel, PolynomialModel
 from engine_adapter.scheduling.plan import Arrival, Decision, Outcome, RunningStep, StepPlan
 from engine_adapter.scheduling.policies.base import SchedulingPolicy
 from engine_adapter.scheduling.policies.registry import UNPROFILED_POLICY, create_policy
 from engine_adapter.scheduling.policies.settings import PolicySettings
 from engine_adapter.scheduling.snapshot import Snapshot
 from engine_adapter.scheduling.targets import Slo
-from engine_adapter.sglang.report import Counters
+from engine_adapter.sglang.counters import Counters
 from engine_adapter.sglang.settings import RuntimeSettings
 
 logger = logging.getLogger(__name__)
@@ -146,3 +146,9 @@ class Planner:
     def _plain(self, model: LatencyModel) -> SchedulingPolicy:
         settings = replace(self._policy_settings, token_budget=TOKENS_WHILE_MEASURING)
         return create_policy(UNPROFILED_POLICY, model, settings)
+
+
+def model_before_profile() -> PolynomialModel:
+    """A guess nobody relies on: the plain policy runs until there is a profile."""
+    guess = Coefficients(1e-3, 0.0, 1e-6, 0.0, 1e-3, 2e-2)
+    return PolynomialModel(decode=guess, prefill=guess, mixed=guess)

@@ -10,14 +10,26 @@ from __future__ import annotations
 
 import sys
 import traceback
+from typing import TYPE_CHECKING
+
+from engine_adapter.scheduling.policies.registry import POLICIES, find_policy
+from engine_adapter.sglang.settings import (
+    OFF,
+    RuntimeSettings,
+    SettingError,
+    read_settings,
+    refuse,
+    repeat_at_the_end,
+)
+
+if TYPE_CHECKING:
+    from engine_adapter.sglang.scheduler import ReportingScheduler
 
 TARGET = "sglang.srt.managers.scheduler.Scheduler"
 
 
 def register() -> None:
     """Hook the scheduler class; ends the process when this SGLang is not the one we know."""
-    from engine_adapter.sglang.settings import SettingError, refuse, repeat_at_the_end
-
     repeat_at_the_end()
     try:
         from engine_adapter.sglang.contract import broken_promises
@@ -28,7 +40,6 @@ def register() -> None:
         from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
         from engine_adapter.sglang import finish, garbage, guards, numbers
-        from engine_adapter.sglang.scheduler import scheduler_class
 
         guards.guard_grammars()
         guards.honour_seeds()
@@ -43,3 +54,39 @@ def register() -> None:
     except Exception:  # noqa: BLE001 - SGLang would swallow it and start without us
         traceback.print_exc(file=sys.stderr)
         refuse("the plugin could not be loaded (above: why); run `make setup-engine`")
+
+
+def settings_at_start() -> RuntimeSettings:
+    """The settings, with the policy's name checked.
+
+    Raises:
+        SettingError: With one sentence that says what to do.
+    """
+    settings = read_settings()
+    policy = find_policy(settings.policy)
+    if getattr(policy, "pools", 1) > 1:
+        raise SettingError(
+            f"COSERVE_POLICY is {settings.policy!r}, which takes two pools of engines; only "
+            "`coserve simulate` has them"
+        )
+    if settings.is_on and policy is None:
+        known = ", ".join([OFF, *sorted(POLICIES)])
+        raise SettingError(f"COSERVE_POLICY is {settings.policy!r}; choose one of {known}")
+    return settings
+
+
+def scheduler_class() -> type[ReportingScheduler]:
+    """The class for this process."""
+    from engine_adapter.sglang.contract import broken_runtime_promises
+    from engine_adapter.sglang.scheduler import ReportingScheduler
+
+    if not settings_at_start().is_on:
+        return ReportingScheduler
+    if broken := broken_runtime_promises():
+        raise SettingError(
+            f"this SGLang is not the one the plugin was written for ({'; '.join(broken)}): "
+            "run `make setup-engine`, which installs that one"
+        )
+    from engine_adapter.sglang.coserving import CoServingScheduler
+
+    return CoServingScheduler

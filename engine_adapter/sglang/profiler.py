@@ -24,13 +24,15 @@ from engine_adapter.host_cpu import cpu_name
 from engine_adapter.scheduling.derive import default_slo, token_costs
 from engine_adapter.scheduling.fit import Cell, Fit, Sample, fit_with_holdout, make_grid
 from engine_adapter.scheduling.profile import Profile, ProfileKey, find_profile, save_profile
+from engine_adapter.scheduling.snapshot import Resources
 from engine_adapter.scheduling.targets import Slo
-from engine_adapter.sglang.actuate import DecodeBatchBuilder, mix
 from engine_adapter.sglang.cuda_pass import captured_batch_sizes, emulated_pass, host_computes
+from engine_adapter.sglang.decode_batch import DecodeBatchBuilder, mix
+from engine_adapter.sglang.safepoints import RankAgreement
 from engine_adapter.sglang.settings import RuntimeSettings
 
 if TYPE_CHECKING:
-    from engine_adapter.sglang.queueing import QueueingScheduler
+    from sglang.srt.managers.scheduler import Scheduler
 
 # --- Run one made-up step on the real model runner and time it.
 #
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 # a pass does not depend on it. Everything is given back before the function returns.
 
 
-def fits(scheduler: QueueingScheduler, cell: Cell) -> bool:
+def fits(scheduler: Scheduler, cell: Cell) -> bool:
     """Whether the cell can run beside what is in use on the device now.
 
     Pages of the prefix cache that no request uses are room, as they are for SGLang's own requests.
@@ -50,7 +52,7 @@ def fits(scheduler: QueueingScheduler, cell: Cell) -> bool:
     )
 
 
-def run_cell(scheduler: QueueingScheduler, cell: Cell) -> Sample:
+def run_cell(scheduler: Scheduler, cell: Cell) -> Sample:
     """Time one pass over the cell's requests; the cell must fit."""
     evict_from_tree_cache(scheduler.tree_cache, _tokens(scheduler, cell))
     chunk_reqs = [_request(scheduler, c, p) for p, c in cell.chunks]
@@ -69,12 +71,12 @@ def run_cell(scheduler: QueueingScheduler, cell: Cell) -> Sample:
     return Sample(cell.decode, cell.chunks, measured_s)
 
 
-def _tokens(scheduler: QueueingScheduler, cell: Cell) -> int:
+def _tokens(scheduler: Scheduler, cell: Cell) -> int:
     """KV tokens the cell takes at most: requests end within pages."""
     return int(cell.num_tokens + cell.num_requests * scheduler.page_size)
 
 
-def _timed_pass(scheduler: QueueingScheduler, batch: Any) -> float:
+def _timed_pass(scheduler: Scheduler, batch: Any) -> float:
     # On a CPU this thread computes: its own time is what a quiet machine would need, and what
     # neighbours add shows up as drift. On a GPU the thread waits, so wall time it is.
     clock = time.thread_time if host_computes(scheduler) else time.monotonic
@@ -94,7 +96,7 @@ def _timed_pass(scheduler: QueueingScheduler, batch: Any) -> float:
     return measured_s
 
 
-def _request(scheduler: QueueingScheduler, context: int, num_tokens: int) -> Any:
+def _request(scheduler: Scheduler, context: int, num_tokens: int) -> Any:
     params = SamplingParams(max_new_tokens=8, temperature=0.0, ignore_eos=True)
     params.normalize(None)
     # 7 is a token of every vocabulary; its embedding is as good as any other.
@@ -111,7 +113,7 @@ def _request(scheduler: QueueingScheduler, context: int, num_tokens: int) -> Any
     return req
 
 
-def _hold(scheduler: QueueingScheduler, req: Any) -> None:
+def _hold(scheduler: Scheduler, req: Any) -> None:
     """Make the request look like one that has been prefilled."""
     length = len(req.prefix_indices)
     scheduler.req_to_token_pool.alloc([req])
@@ -124,7 +126,7 @@ def _hold(scheduler: QueueingScheduler, req: Any) -> None:
     scheduler.future_map.stash(slot, RelayPayload(bonus_tokens=token))
 
 
-def _prefill(scheduler: QueueingScheduler, reqs: list[Any]) -> Any:
+def _prefill(scheduler: Scheduler, reqs: list[Any]) -> Any:
     batch = ScheduleBatch.init_new(
         reqs,
         scheduler.req_to_token_pool,
@@ -138,7 +140,7 @@ def _prefill(scheduler: QueueingScheduler, reqs: list[Any]) -> Any:
     return batch
 
 
-def _give_back(scheduler: QueueingScheduler, req: Any) -> None:
+def _give_back(scheduler: Scheduler, req: Any) -> None:
     allocator = scheduler.token_to_kv_pool_allocator
     if req.kv is None:
         allocator.free(req.prefix_indices)
@@ -169,9 +171,17 @@ class Profiler:
         profile: The profile in use, once there is one.
     """
 
-    def __init__(self, scheduler: QueueingScheduler, settings: RuntimeSettings) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        settings: RuntimeSettings,
+        agreement: RankAgreement,
+        num_layers: int,
+    ) -> None:
         """Load the stored profile of this engine, or prepare to measure one."""
         self._scheduler = scheduler
+        self._agreement = agreement
+        self._num_layers = num_layers
         self._settings = settings
         self._folder: Path = settings.profile_dir
         self._key = profile_key(scheduler)
@@ -183,7 +193,7 @@ class Profiler:
         self._crowded_since_s: float | None = None
         self.state = "measuring"
         self.profile: Profile | None = find_profile(self._key, self._folder)
-        if not scheduler.runtime.agreement.lowest(int(self.profile is not None)):
+        if not agreement.lowest(int(self.profile is not None)):
             self.profile = None  # ranks measure together, or none of them does
         if self.profile is not None:
             self.state = "stored"
@@ -268,11 +278,10 @@ class Profiler:
             return None
         return self._settings.slo(default_slo(self.profile.model()))
 
-    def token_costs(self) -> dict[str, float]:
+    def token_costs(self, slots: Resources) -> dict[str, float]:
         """What tokens of offline requests take by the profile; empty while there is none."""
         if self.profile is None:
             return {}
-        slots = self._scheduler.runtime.snapshots.resources()
         num_requests = max(1, (slots.total_slots - slots.reserved_slots) // 2)
         prompt_s, answer_s = token_costs(self.profile.model(), decode_requests=num_requests)
         return {"prompt_s": prompt_s, "answer_s": answer_s}
@@ -283,11 +292,11 @@ class Profiler:
         self.profile = Profile.from_fit(
             self._key,
             fit,
-            num_layers=self._scheduler.runtime.safepoints.num_layers,
+            num_layers=self._num_layers,
             measured_at=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         )
         self.state = "ready"
-        if self._scheduler.runtime.agreement.rank:
+        if self._agreement.rank:
             return
         try:
             path = save_profile(self.profile, self._folder)
@@ -296,7 +305,7 @@ class Profiler:
             logger.warning("coserve: the profile could not be stored: %s", error)
 
 
-def profile_key(scheduler: QueueingScheduler) -> ProfileKey:
+def profile_key(scheduler: Scheduler) -> ProfileKey:
     """What a profile of this engine is valid for."""
     args = scheduler.server_args
     if torch.cuda.is_available() and scheduler.device != "cpu":
@@ -313,7 +322,7 @@ def profile_key(scheduler: QueueingScheduler) -> ProfileKey:
     )
 
 
-def _executor(scheduler: QueueingScheduler) -> str:
+def _executor(scheduler: Scheduler) -> str:
     """What may change under the same name, between two starts of the same SGLang."""
     args, model = scheduler.server_args, scheduler.model_config
     graphs = captured_batch_sizes(scheduler.tp_worker.model_runner)

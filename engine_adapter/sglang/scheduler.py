@@ -12,11 +12,10 @@ from typing import Any
 
 from sglang.srt.managers.scheduler import Scheduler
 
-from engine_adapter.scheduling.policies.registry import POLICIES, find_policy
-from engine_adapter.sglang.contract import PINNED_VERSION, broken_runtime_promises
+from engine_adapter.sglang.contract import PINNED_VERSION
+from engine_adapter.sglang.live_ids import live_ids
 from engine_adapter.sglang.numbers import end_alone
-from engine_adapter.sglang.report import live_ids
-from engine_adapter.sglang.settings import OFF, RuntimeSettings, SettingError, read_settings
+from engine_adapter.sglang.settings import OFF
 
 GRAMMAR_POLL_S = 0.002
 
@@ -65,36 +64,3 @@ def model_sizes(config: Any) -> dict[str, int]:
         "context_tokens": int(config.context_len),
         "hidden_size": int(config.hidden_size),
     }
-
-
-def settings_at_start() -> RuntimeSettings:
-    """The settings, with the policy's name checked.
-
-    Raises:
-        SettingError: With one sentence that says what to do.
-    """
-    settings = read_settings()
-    policy = find_policy(settings.policy)
-    if getattr(policy, "pools", 1) > 1:
-        raise SettingError(
-            f"COSERVE_POLICY is {settings.policy!r}, which takes two pools of engines; only "
-            "`coserve simulate` has them"
-        )
-    if settings.is_on and policy is None:
-        known = ", ".join([OFF, *sorted(POLICIES)])
-        raise SettingError(f"COSERVE_POLICY is {settings.policy!r}; choose one of {known}")
-    return settings
-
-
-def scheduler_class() -> type[ReportingScheduler]:
-    """The class for this process."""
-    if not settings_at_start().is_on:
-        return ReportingScheduler
-    if broken := broken_runtime_promises():
-        raise SettingError(
-            f"this SGLang is not the one the plugin was written for ({'; '.join(broken)}): "
-            "run `make setup-engine`, which installs that one"
-        )
-    from engine_adapter.sglang.coserving import CoServingScheduler
-
-    return CoServingScheduler

@@ -9,16 +9,19 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from engine_adapter.scheduling.request import Phase, SharedPages
+from engine_adapter.scheduling.request import Phase
 from engine_adapter.scheduling.snapshot import EngineLimits, Resources, Snapshot, reserved_slots
 from engine_adapter.scheduling.targets import Slo
 from engine_adapter.sglang.cuda_pass import captured_batch_sizes
-from engine_adapter.sglang.kv import HOST_PAGE_TOKENS
-from engine_adapter.sglang.live_requests import LiveRequest
+from engine_adapter.sglang.kv import HOST_PAGE_TOKENS, Checkpointer
+from engine_adapter.sglang.live_requests import LiveRequests
+from engine_adapter.sglang.prefix_tree import PrefixTree
+from engine_adapter.sglang.settings import RuntimeSettings
 
 if TYPE_CHECKING:
-    from engine_adapter.sglang.queueing import QueueingScheduler
+    from sglang.srt.managers.scheduler import Scheduler
 
+DEFAULT_SLO = Slo(ttft_s=0.5, tbt_s=0.2)
 UNBOUNDED_PAGES = 1 << 20
 COPY_SHARE = 0.05
 # Of the link to the host, where copies cost the CPU nothing: the paper's 37 GB/s, rounded up.
@@ -34,13 +37,22 @@ class SnapshotTaker:
     """
 
     def __init__(
-        self, scheduler: QueueingScheduler, slo: Slo, reserved_share: float, num_layers: int
+        self,
+        scheduler: Scheduler,
+        requests: LiveRequests,
+        tree: PrefixTree,
+        checkpointer: Checkpointer,
+        settings: RuntimeSettings,
+        num_layers: int,
     ) -> None:
         self._scheduler = scheduler
-        self.slo = slo
+        self._requests = requests
+        self._tree = tree
+        self._checkpointer = checkpointer
+        self.slo = settings.slo(DEFAULT_SLO)
         self.overhead_s = 0.0
         self._total_slots = scheduler.req_to_token_pool.size
-        self._reserved_slots = reserved_slots(self._total_slots, reserved_share)
+        self._reserved_slots = reserved_slots(self._total_slots, settings.reserved_slot_share)
         chunk = scheduler.chunked_prefill_size or scheduler.max_prefill_tokens
         self.limits = EngineLimits(
             max_chunk_tokens=min(chunk, scheduler.max_prefill_tokens),
@@ -59,9 +71,9 @@ class SnapshotTaker:
         self._step_id += 1
         resources = self.resources()
         if self._may_need_a_retract(resources):
-            for live in self._scheduler.runtime.requests.holding.values():
-                live.request.shared = _shared_with_others(self._scheduler, live)
-        self._last = self._scheduler.runtime.requests.roster.snapshot(
+            for live in self._requests.holding.values():
+                live.request.shared = self._tree.shared_pages(live.req)
+        self._last = self._requests.roster.snapshot(
             step_id=self._step_id,
             now_s=time.monotonic(),
             slo=self.slo,
@@ -77,7 +89,7 @@ class SnapshotTaker:
         Few are free, or one step may want most of them: a chunk beside a token for each request, or
         a request that is fetched back whole.
         """
-        requests = self._scheduler.runtime.requests
+        requests = self._requests
         chunk_pages = -(-self.limits.max_chunk_tokens // resources.page_tokens)
         step_pages = chunk_pages + self._total_slots
         return (
@@ -93,7 +105,7 @@ class SnapshotTaker:
         total = s.max_total_num_tokens // page
         free = s.token_to_kv_pool_allocator.available_size() // page
         evictable = s.tree_cache.evictable_size() // page
-        pool = s.runtime.host_pool
+        pool = self._checkpointer.pool
         return Resources(
             page_tokens=page,
             host_page_tokens=HOST_PAGE_TOKENS,
@@ -115,12 +127,11 @@ class SnapshotTaker:
         Alone, offline requests pay for their own copies. Beside online requests all copies of a
         step stay within a small part of the TBT target, at the measured price of a page.
         """
-        s = self._scheduler
-        if not s.runtime.requests.roster.has_online_running:
+        if not self._requests.roster.has_online_running:
             return UNBOUNDED_PAGES
-        copier = s.runtime.checkpointer
+        copier = self._checkpointer
         page_s = copier.cpu_s / copier.num_pages_stored if copier.num_pages_stored else 0.0
-        link_s = max(1, s.runtime.host_pool.page_bytes) / LINK_BYTES_PER_S
+        link_s = max(1, self._checkpointer.pool.page_bytes) / LINK_BYTES_PER_S
         return max(1, int(COPY_SHARE * self.slo.tbt_s / max(page_s, link_s)))
 
     def waiting_online_tokens(self) -> int:
@@ -133,15 +144,3 @@ class SnapshotTaker:
             for request in self._last.online_running
             if request.phase is Phase.PREFILL
         )
-
-
-def _shared_with_others(scheduler: QueueingScheduler, live: LiveRequest) -> tuple[SharedPages, ...]:
-    """Pages of the request's path in the prefix tree that somebody else has locked too."""
-    node, found = live.req.last_node, []
-    root = getattr(scheduler.tree_cache, "root_node", None)
-    while node is not None and node is not root:
-        if node.lock_ref > 1:
-            num_pages = len(node.key) // scheduler.page_size
-            found.append(SharedPages(node.id, num_pages, node.lock_ref))
-        node = node.parent
-    return tuple(found)

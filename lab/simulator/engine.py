@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from engine_adapter.scheduling.answer_lengths import Asked, LengthPredictor
+from engine_adapter.scheduling.driver import ExecutionPort
 from engine_adapter.scheduling.plan import (
     Arrival,
     Decision,
@@ -29,7 +30,7 @@ from engine_adapter.scheduling.snapshot import Resources, Snapshot, reserved_slo
 from engine_adapter.scheduling.targets import Slo
 from lab.simulator.kv_mover import KvMover
 from lab.simulator.kv_pool import KvPool
-from lab.simulator.shape import ChunkWork, EngineShape, Launched, Track, load_of
+from lab.simulator.shape import ChunkWork, Composed, EngineShape, Launched, Track, load_of
 from lab.simulator.times import Noise, StepTimes
 
 ArrivalHook = Callable[[Arrival, RunningStep], Decision]
@@ -37,8 +38,8 @@ FinishHook = Callable[[Request], None]
 DECODE, ONLINE = Phase.DECODE, RequestClass.ONLINE
 
 
-class MemoryEngine:
-    """An :class:`~engine_adapter.scheduling.driver.ExecutionPort` without hardware.
+class MemoryEngine(ExecutionPort[Composed]):
+    """The port's engine without hardware.
 
     Attributes:
         shape: Size and abilities.
@@ -188,8 +189,8 @@ class MemoryEngine:
             self._step_id, self.now_s, self.slo, resources, shape.limits, shape.overhead_s
         )
 
-    def apply(self, plan: StepPlan) -> RunningStep | None:
-        """Carry the plan out; the clock moves to the end of the step."""
+    def compose(self, plan: StepPlan) -> Composed | None:
+        """Carry the plan out up to its forward pass."""
         requests, kv = self.roster.requests, self._kv
         for rid in plan.retracts:
             self._retract(requests[rid])
@@ -209,12 +210,15 @@ class MemoryEngine:
         tracks = self.tracks
         chunks = [self._launch_chunk(plan, tracks[c.rid], c.num_tokens) for c in plan.prefill]
         decode = [tracks[rid] for rid in plan.decode]
-        ends = self._launch_decode(plan, decode)
-        step = self._running_step(plan, decode, chunks)
-        self._launched.append(self._run(plan, decode, ends, chunks, step))
+        return Composed(plan, decode, self._launch_decode(plan, decode), chunks)
+
+    def launch(self, step: Composed) -> RunningStep:
+        """Run the forward pass; the clock moves to its end."""
+        running = self._running_step(step.plan, step.decode, step.chunks)
+        self._launched.append(self._run(step, running))
         self.num_steps += 1
-        kv.finish_copies(self.now_s)
-        return step
+        self._kv.finish_copies(self.now_s)
+        return running
 
     def outcomes(self) -> list[Outcome]:
         """Outcomes known by now: all but the newest ``delay_steps``."""
@@ -335,15 +339,10 @@ class MemoryEngine:
             slo=self.slo,
         )
 
-    def _run(
-        self,
-        plan: StepPlan,
-        decode: list[Track],
-        ends: list[int],
-        chunks: list[ChunkWork],
-        step: RunningStep,
-    ) -> Launched:
+    def _run(self, composed: Composed, step: RunningStep) -> Launched:
         """Move the clock over the step, stopping it where an arrival demands it."""
+        plan, decode = composed.plan, composed.decode
+        ends, chunks = composed.ends, composed.chunks
         factor = self._noise.next()
         duration_s = factor * self._step_s(ends, chunks)
         stop_at_s = self._stop_instant(plan, step, duration_s)

@@ -86,6 +86,23 @@ class ChunkWork:
 
 
 @dataclass(slots=True)
+class Composed:
+    """A step that has its pages and is not launched yet.
+
+    Attributes:
+        plan: What was asked for.
+        decode: Its decoding requests, as they are tracked.
+        ends: Tokens with KV of each of them after the step.
+        chunks: Its prompt chunks.
+    """
+
+    plan: StepPlan
+    decode: list[Track]
+    ends: list[int]
+    chunks: list[ChunkWork]
+
+
+@dataclass(slots=True)
 class Launched:
     """A step whose result is not processed yet.
 

@@ -35,16 +35,16 @@ def slots_for_online(rig: Rig) -> dict[str, Any]:
     def script(rig: Rig) -> None:
         s = rig.scheduler
         if rig.step == 12:
-            assert s.runtime.requests.roster.num_waiting > 0, "offline rows left the queue empty"
-            started["held"] = len(s.runtime.requests.holding)
+            assert s.execution.requests.roster.num_waiting > 0, "offline rows left the queue empty"
+            started["held"] = len(s.execution.requests.holding)
             rig.submit("on", prompt(60, 30), 4, priority=0)
         if rig.step == 13:
-            started["online"] = int(s.runtime.requests["on"].request.holds_slot)
+            started["online"] = int(s.execution.requests["on"].request.holds_slot)
 
     for i in range(20):
         rig.submit(f"o{i}", prompt(70 + i, 20), 30)
     rig.run(script)
-    share = rig.scheduler.runtime.snapshots.resources().reserved_slots
+    share = rig.scheduler.execution.snapshots.resources().reserved_slots
     assert started == {"held": 16 - share, "online": 1}, (started, share)
     flush(rig)
     return started
@@ -55,13 +55,13 @@ def every_slot(rig: Rig) -> dict[str, Any]:
     jobs = {f"o{i}": (prompt(200 + i, 20), -10) for i in range(16)}
     expected = undisturbed(rig, jobs) | undisturbed(rig, {"on": (prompt(220, 30), 0)})
     before = counters(rig)
-    snapshots = rig.scheduler.runtime.snapshots
+    snapshots = rig.scheduler.execution.snapshots
     reserved, snapshots._reserved_slots = snapshots._reserved_slots, 0
     rig.use(conserve())
     seen: dict[str, int] = {}
 
     def script(rig: Rig) -> None:
-        requests = rig.scheduler.runtime.requests
+        requests = rig.scheduler.execution.requests
         if len(requests.holding) == 16 and "came" not in seen:
             seen["came"] = rig.step
             rig.submit("on", prompt(220, 30), NEW, priority=0)
@@ -113,11 +113,11 @@ def monitor_stops(rig: Rig) -> dict[str, Any]:
     arrived_at_s: list[float] = []
 
     def note_arrival(rig: Rig) -> None:
-        if "on" in rig.scheduler.runtime.requests and not arrived_at_s:
-            arrived_at_s.append(rig.scheduler.runtime.requests["on"].request.arrival_at_s)
+        if "on" in rig.scheduler.execution.requests and not arrived_at_s:
+            arrived_at_s.append(rig.scheduler.execution.requests["on"].request.arrival_at_s)
 
     def arrive(_module: Any, _args: Any) -> None:
-        step = rig.scheduler._unsettled
+        step = rig.scheduler.execution.unsettled
         if step is not None and not sent and step.tokens(online=False) > 100:
             sent.append(1)
             rig.send(rig.request("on", prompt(91, 25), 6, priority=0))

@@ -19,7 +19,7 @@ from sglang.srt.managers.io_struct import (
 
 from engine_adapter.scheduling.request import Phase
 from engine_adapter.scheduling.snapshot import Snapshot
-from engine_adapter.sglang.report import live_ids
+from engine_adapter.sglang.live_ids import live_ids
 from tests.engine.coserving_arrivals import ARRIVALS
 from tests.engine.coserving_grammars import GRAMMARS
 from tests.engine.coserving_overlap import OVERLAP
@@ -62,7 +62,7 @@ def aborts(rig: Rig) -> dict[str, Any]:
     def script(rig: Rig) -> None:
         s = rig.scheduler
         if rig.step == 14:
-            seen["phases"] = [s.runtime.requests[r].request.phase.name for r in "abc"]
+            seen["phases"] = [s.execution.requests[r].request.phase.name for r in "abc"]
             seen["loads"] = s.load_inquirer.get_loads().num_running_reqs
             seen["live"] = live_ids(s)
             seen["host"] = counters(rig)["host_free_pages"]

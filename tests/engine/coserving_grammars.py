@@ -84,7 +84,7 @@ def grammar(rig: Rig) -> dict[str, Any]:
 
     def script(rig: Rig) -> None:
         if rig.step in stops:
-            rig.stop_at[rig.scheduler.runtime.snapshots._step_id + 1] = stops[rig.step]
+            rig.stop_at[rig.scheduler.execution.snapshots._step_id + 1] = stops[rig.step]
 
     disturbed = run(ScriptedPolicy(wish), script)
     assert disturbed == expected, f"{disturbed} instead of {expected}"

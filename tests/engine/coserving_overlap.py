@@ -64,7 +64,7 @@ def ends_before_the_launch(rig: Rig) -> dict[str, Any]:
         found = rig.scheduler.tree_cache.match_prefix(
             MatchPrefixParams(key=RadixKey(token_ids=tokens, extra_key=None))
         ).device_indices
-        return len(found), rig.scheduler.runtime.host_pool.device_tokens(found).clone()
+        return len(found), rig.scheduler.execution.checkpointer.pool.device_tokens(found).clone()
 
     num_calm, calm = run(stop=False)
     before = counters(rig)
@@ -134,7 +134,7 @@ def least_tokens(rig: Rig) -> dict[str, Any]:
     counted: list[tuple[int, int]] = []
 
     def script(rig: Rig) -> None:
-        batch = rig.scheduler.runtime.decode_requests._last
+        batch = rig.scheduler.execution.actuator.decode_requests._last
         if batch is None or rig.reqs["a"] not in batch.reqs or rig.reqs["a"].finished():
             return
         for penalizer in batch.sampling_info.penalizer_orchestrator.penalizers.values():

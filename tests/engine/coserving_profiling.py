@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from engine_adapter.sglang import profiler as profiling
-from engine_adapter.sglang.planner import Planner
+from engine_adapter.sglang.planner import Planner, model_before_profile
 from engine_adapter.sglang.profiler import Profiler
-from engine_adapter.sglang.runtime import model_before_profile
 from tests.engine.scenario_steps import NEW, flush, undisturbed
 from tests.engine.scheduler_rig import Rig, prompt
 
@@ -28,19 +27,17 @@ def length(i: int) -> int:
 def measuring(rig: Rig) -> Iterator[dict[str, Any]]:
     """An engine that has no profile yet; filled with what became of it at the end."""
     s = rig.scheduler
-    before = s.runtime.profiler, s.runtime.planner, s.runtime.snapshots.slo
+    before = s.profiler, s.planner, s.execution.snapshots.slo
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         settings = dataclasses.replace(s.coserve_settings, profile_dir=Path(folder))
-        s.runtime.profiler = Profiler(s, settings)
-        s.runtime.planner = Planner(
-            settings, s.runtime.counters, model_before_profile(), measuring=True
-        )
-        assert s.runtime.planner.policy_name == "sarathi_p"
+        s.profiler = Profiler(s, settings, s._agreement, s.execution.safepoints.num_layers)
+        s.planner = Planner(settings, s.execution.counters, model_before_profile(), measuring=True)
+        assert s.planner.policy_name == "sarathi_p"
         yield found
-        found.update(s.runtime.profiler.progress(), policy=s.runtime.planner.policy_name)
+        found.update(s.profiler.progress(), policy=s.planner.policy_name)
         found["stored"] = [path.name for path in Path(folder).iterdir()]
-    s.runtime.profiler, s.runtime.planner, s.runtime.snapshots.slo = before
+    s.profiler, s.planner, s.execution.snapshots.slo = before
     flush(rig)
     assert (found["state"], found["policy"]) == ("ready", "conserve_v2"), found
     assert len(found["stored"]) == 1, found
@@ -58,9 +55,9 @@ def measures_beside_a_queue(rig: Rig) -> dict[str, Any]:
     names: list[str] = []
 
     def keep_the_queue_full(rig: Rig) -> None:
-        if s.runtime.profiler.wants_room and not asked:
-            asked.append(s.runtime.profiler.progress()["cells_done"])
-        while s.runtime.profiler.is_measuring and len(s.waiting_queue) < QUEUED:
+        if s.profiler.wants_room and not asked:
+            asked.append(s.profiler.progress()["cells_done"])
+        while s.profiler.is_measuring and len(s.waiting_queue) < QUEUED:
             names.append(f"more{len(names)}")
             ids, priority = jobs[f"q{len(names) % QUEUED}"]
             rig.submit(names[-1], ids, length(len(names)), priority=priority)
@@ -85,13 +82,13 @@ def measures_beside_a_chat(rig: Rig) -> dict[str, Any]:
 
     def keep_chatting(rig: Rig) -> None:
         live = [
-            request for request in s.runtime.requests.roster.requests.values() if request.is_online
+            request
+            for request in s.execution.requests.roster.requests.values()
+            if request.is_online
         ]
-        if names and not live and s.runtime.profiler.is_measuring:
+        if names and not live and s.profiler.is_measuring:
             alone.append(rig.step)
-        if s.runtime.profiler.is_measuring and not any(
-            request.output_tokens < NEW - 8 for request in live
-        ):
+        if s.profiler.is_measuring and not any(request.output_tokens < NEW - 8 for request in live):
             names.append(f"chat{len(names)}")
             rig.submit(names[-1], prompt(220, 60), NEW, priority=0)
 

@@ -61,7 +61,7 @@ def main() -> None:
 
     def script(rig: Rig) -> None:
         s = rig.scheduler
-        if s.runtime.counters.steps >= steps:
+        if s.execution.counters.steps >= steps:
             rig.at_least = 0  # no more requests: the run ends with the last of them
             return
         if dice.random() < 0.12 and len(s.waiting_queue) < 12:
@@ -71,10 +71,10 @@ def main() -> None:
             shared = prompt(5, 64)[: dice.choice([0, 0, 40, 64])]
             ids = shared + prompt(len(sent), dice.randint(2, 180))
             rig.submit(rid, ids, dice.randint(1, 40), priority=priority)
-        if dice.random() < 0.02 and s.runtime.requests.holding:
-            s.abort_request(AbortReq(rid=dice.choice(list(s.runtime.requests.holding))))
+        if dice.random() < 0.02 and s.execution.requests.holding:
+            s.abort_request(AbortReq(rid=dice.choice(list(s.execution.requests.holding))))
         if dice.random() < 0.2:
-            rig.stop_at[s.runtime.snapshots._step_id + 1] = dice.randint(1, NUM_LAYERS - 1)
+            rig.stop_at[s.execution.snapshots._step_id + 1] = dice.randint(1, NUM_LAYERS - 1)
 
     rig.run(script, limit=steps * 6, at_least=steps * 6)
     state = rig.scheduler.coserve_state()

@@ -38,7 +38,7 @@ def abort_prefill(rig: Rig) -> dict[str, Any]:
     layers = iter([1, 3, 5, 2])
 
     def script(rig: Rig) -> None:
-        next_id = rig.scheduler.runtime.snapshots._step_id + 1
+        next_id = rig.scheduler.execution.snapshots._step_id + 1
         # every other prefill step is stopped, so that each chunk is stopped and then computed
         if rig.step % 2 == 1 and (layer := next(layers, None)):
             rig.stop_at[next_id] = layer
@@ -63,7 +63,7 @@ def abort_decode(rig: Rig) -> dict[str, Any]:
 
     def script(rig: Rig) -> None:
         if rig.step in layers:
-            rig.stop_at[rig.scheduler.runtime.snapshots._step_id + 1] = layers[rig.step]
+            rig.stop_at[rig.scheduler.execution.snapshots._step_id + 1] = layers[rig.step]
 
     run_and_compare(rig, jobs, expected, script)
     events = {"layers": stopped_layers(before, counters(rig))}
@@ -103,7 +103,7 @@ def _drop(
 
     def script(rig: Rig) -> None:
         if rig.step in layers:
-            rig.stop_at[rig.scheduler.runtime.snapshots._step_id + 1] = layers[rig.step]
+            rig.stop_at[rig.scheduler.execution.snapshots._step_id + 1] = layers[rig.step]
 
     run_and_compare(rig, jobs, expected, script)
     after = counters(rig)
@@ -126,13 +126,13 @@ def restore(rig: Rig) -> dict[str, Any]:
 
     def kv_of(live: Any, num_tokens: int) -> Any:
         table = rig.scheduler.req_to_token_pool.req_to_token
-        return rig.scheduler.runtime.host_pool.device_tokens(
+        return rig.scheduler.execution.checkpointer.pool.device_tokens(
             table[live.req.req_pool_idx, :num_tokens].long()
         )
 
     def wish(snapshot: Snapshot) -> Wishes:
         request = snapshot.requests.get("off")
-        live = rig.scheduler.runtime.requests.get("off")
+        live = rig.scheduler.execution.requests.get("off")
         if (
             live is not None
             and request is not None
@@ -288,7 +288,7 @@ def park(rig: Rig) -> dict[str, Any]:
     states: list[list[int]] = []
 
     def look(rig: Rig) -> None:
-        for live in rig.scheduler.runtime.requests:
+        for live in rig.scheduler.execution.requests:
             live.request.batch_id = "" if live.is_online else "batch_1"
         states.extend(counters(rig)["by_batch"].values())
 

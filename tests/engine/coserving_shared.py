@@ -20,7 +20,7 @@ from tests.engine.scheduler_rig import Rig, prompt
 def shared_by_all(rig: Rig) -> dict[str, Any]:
     """KV 2048. Requests that share most of their KV: no single retract frees it, all of them do."""
     flush(rig)
-    rig.scheduler.runtime.snapshots.slo = Slo(0.02, 0.02)
+    rig.scheduler.execution.snapshots.slo = Slo(0.02, 0.02)
     rig.use(conserve())
     head = prompt(5, 700)
     for i in range(3):
@@ -56,7 +56,7 @@ def shared_beside_chat(rig: Rig) -> dict[str, Any]:
     Where the two share steps it would, if pages were counted request by request.
     """
     flush(rig)
-    rig.scheduler.runtime.snapshots.slo = Slo(0.02, 0.02)
+    rig.scheduler.execution.snapshots.slo = Slo(0.02, 0.02)
     rig.use(conserve())
     head = prompt(5, 700)
     for i in range(3):

@@ -54,7 +54,7 @@ class Watched:
 
 def turn_beside_chat(rig: Rig) -> dict[str, Any]:
     """A request with log-probabilities begins while a chat decodes; a stop throws its turn away."""
-    rig.scheduler.runtime.snapshots.slo = Slo(1.0, 0.5)
+    rig.scheduler.execution.snapshots.slo = Slo(1.0, 0.5)
 
     def start_logprobs() -> None:
         request = rig.request("lp", prompt(52, 60), 24)
@@ -82,7 +82,7 @@ def turn_beside_chat(rig: Rig) -> dict[str, Any]:
         if rig.step == 5:
             start_logprobs()
         if rig.step == 6:
-            rig.scheduler.runtime.requests[
+            rig.scheduler.execution.requests[
                 "lp"
             ].request.arrival_at_s -= 60.0  # it has waited for a minute
         if rig.step > 6 and not chat_had and rig.reqs["lp"].output_ids:

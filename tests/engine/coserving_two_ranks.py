@@ -47,10 +47,10 @@ def lead(rig: Rig) -> dict[str, Any]:
 
     def kv_of_a() -> Any:
         """What this rank holds of the request: its heads, shape [2, layers, tokens, ...]."""
-        req = rig.scheduler.runtime.requests.get("rough-a").req
+        req = rig.scheduler.execution.requests.get("rough-a").req
         table = rig.scheduler.req_to_token_pool.req_to_token
         slots = table[req.req_pool_idx, : req.kv_committed_len].long()
-        return rig.scheduler.runtime.host_pool.device_tokens(slots).clone()
+        return rig.scheduler.execution.checkpointer.pool.device_tokens(slots).clone()
 
     def wish(snapshot: Snapshot) -> Wishes:
         if state["phase"] == "calm":
@@ -58,7 +58,7 @@ def lead(rig: Rig) -> dict[str, Any]:
         online = {f"rough-{rid}" for rid in ("on", "on2")}
         # Once both offline requests are over nothing is left to stop, and chat would wait for ever.
         stoppable = snapshot.requests.keys() & {"rough-a", "rough-b"}
-        few = rig.scheduler.runtime.counters.aborts < 6
+        few = rig.scheduler.execution.counters.aborts < 6
         late = online if stoppable and few else set()
         request = snapshot.requests.get("rough-a")
         retract = set()
@@ -85,7 +85,7 @@ def lead(rig: Rig) -> dict[str, Any]:
     def script(rig: Rig) -> None:
         live = [r for r in rig.reqs.values() if not r.finished()]
         if state["phase"] == "rough" and rig.step % 2 and state["stops"] < len(layers):
-            rig.stop_at[rig.scheduler.runtime.snapshots._step_id + 1] = layers[state["stops"]]
+            rig.stop_at[rig.scheduler.execution.snapshots._step_id + 1] = layers[state["stops"]]
             state["stops"] += 1
         if len(rig.reqs) == len(JOBS) and not live and state["phase"] == "calm":
             state["phase"] = "rough"

@@ -26,7 +26,7 @@ model = folder / "model"
 is_first = not model.exists()
 rig = Rig(model=tiny_llama(model) if is_first else model)
 if is_first:
-    key = rig.scheduler.runtime.profiler._key
+    key = rig.scheduler.profiler._key
     other = Profile(replace(key, device="NVIDIA H100"), GUESS, GUESS, GUESS, num_layers=NUM_LAYERS)
     save_profile(other, folder).rename(folder / key.file_name())
     print("RESULTS " + json.dumps(asdict(key)))

@@ -21,11 +21,13 @@ import zmq  # noqa: E402
 from sglang.srt.mem_cache.base_prefix_cache import InsertParams, MatchPrefixParams  # noqa: E402
 from sglang.srt.mem_cache.radix_cache import RadixCache, RadixKey  # noqa: E402
 
+from engine_adapter.scheduling.plan import Decision  # noqa: E402
 from engine_adapter.sglang.monitor import Monitor  # noqa: E402
-from engine_adapter.sglang.queueing import cached_tokens  # noqa: E402
+from engine_adapter.sglang.prefix_tree import cached_tokens  # noqa: E402
 from engine_adapter.sglang.safepoints import (  # noqa: E402
     PENDING_REDUCE,
     RankAgreement,
+    StopFlag,
     cut_forward_batch,
 )
 from engine_adapter.sglang.stop_broadcast import STOPS_BYTES, SharedStops  # noqa: E402
@@ -104,8 +106,8 @@ def dead_monitor() -> dict[str, Any]:
     ours, theirs = context.socket(zmq.PULL), context.socket(zmq.PUSH)
     ours.bind("inproc://requests")
     theirs.connect("inproc://requests")
-    monitor = Monitor(ours, lambda _arrival, _step: None, lambda _request: 0)  # type: ignore[arg-type,return-value]
-    monitor.start(SimpleNamespace(step_id=-1))  # type: ignore[arg-type]
+    monitor = Monitor(ours)
+    monitor.start(StopFlag(), lambda _arrival, _step: Decision.CONTINUE, lambda _request: 0)
     theirs.send(b"not a message")
     reader = monitor.stand_in
     said: deque[str] = deque()

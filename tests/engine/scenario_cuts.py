@@ -70,10 +70,10 @@ def _run(rig: Rig, size: int, jobs: dict[str, tuple[list[int], int]]) -> tuple[i
         said = request.output_tokens if request is not None else 0
         due = said and len(jobs["off"][0]) + said > COMPARED and not written
         if request is not None and due and not request.in_flight:
-            req = rig.scheduler.runtime.requests.get("off").req
+            req = rig.scheduler.execution.requests.get("off").req
             table = rig.scheduler.req_to_token_pool.req_to_token
             slots = table[req.req_pool_idx, :COMPARED].long()
-            written.append(rig.scheduler.runtime.host_pool.device_tokens(slots).clone())
+            written.append(rig.scheduler.execution.checkpointer.pool.device_tokens(slots).clone())
             due = False
         # With the overlap loop a result is on its way as long as the row runs.
         return Wishes(park={"off"} if due else set(), chunk=chunk)

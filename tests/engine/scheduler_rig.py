@@ -124,7 +124,7 @@ class Rig:
 
         self.idle_sleeps = 0
         self.scheduler = Rigged(args, ports, rank, rank, 0, 0, 0, 0, None)
-        self.scheduler.runtime.profiler.stop()  # steps are counted: no cells between them
+        self.scheduler.profiler.stop()  # steps are counted: no cells between them
         self.stop_at: dict[int, int] = {}
         layers = self.scheduler.tp_worker.model_runner.model.model.layers
         for i, layer in enumerate(layers[:-1]):
@@ -134,15 +134,15 @@ class Rig:
         """Raise the stop word while layer i is about to compute: the stop is seen at i + 1."""
 
         def hook(_module: Any, _args: Any) -> None:
-            step = getattr(self.scheduler, "_unsettled", None)
+            step = self.scheduler.execution.unsettled
             if step is not None and self.stop_at.get(step.plan.step_id) == i + 1:
-                self.scheduler.runtime.safepoints.word.raise_for(step.plan.step_id)
+                self.scheduler.execution.safepoints.word.raise_for(step.plan.step_id)
 
         return hook
 
     def use(self, policy: Any) -> Any:
         """Plan with this policy from now on."""
-        self.scheduler.runtime.planner.use(policy)
+        self.scheduler.planner.use(policy)
         return policy
 
     def request(

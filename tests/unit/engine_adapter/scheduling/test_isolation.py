@@ -12,8 +12,8 @@ from engine_adapter.scheduling.isolation import DEFAULT_EVERY_S, PAUSE_S, Isolat
 from engine_adapter.scheduling.latency import PolynomialModel
 from engine_adapter.scheduling.request import Phase
 from engine_adapter.scheduling.targets import Slo
+from engine_adapter.sglang.counters import Counters
 from engine_adapter.sglang.planner import Planner
-from engine_adapter.sglang.report import Counters
 from engine_adapter.sglang.settings import RuntimeSettings
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ from engine_adapter.scheduling.policies.base import PolicyBase
 from engine_adapter.scheduling.policies.settings import PolicySettings
 from engine_adapter.scheduling.request import Phase
 from engine_adapter.scheduling.snapshot import Snapshot
+from engine_adapter.sglang.counters import Counters
 from engine_adapter.sglang.planner import (
     ROOM_EVERY_S,
     ROOM_TURN_S,
     TOKENS_WHILE_MEASURING,
     Planner,
 )
-from engine_adapter.sglang.report import Counters
 from engine_adapter.sglang.settings import RuntimeSettings
 
 if TYPE_CHECKING:

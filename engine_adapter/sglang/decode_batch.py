@@ -1,0 +1,158 @@
+"""Decode batches built from requests, so that any subset of requests may run in any step.
+
+SGLang splits and merges batch objects and keeps the truth in their tensors. Here the truth is in
+the requests (``kv_committed_len`` and the request slot), and the batch is rebuilt whenever the set
+of requests changes: parked requests cost nothing, and a resumed request needs no path of its own. A
+batch whose requests did not change is used again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from sglang.srt.managers.schedule_batch import ScheduleBatch
+from sglang.srt.sampling.penaltylib import (
+    BatchedFrequencyPenalizer,
+    BatchedMinNewTokensPenalizer,
+    BatchedPresencePenalizer,
+    BatchedRepetitionPenalizer,
+)
+from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
+
+if TYPE_CHECKING:
+    from sglang.srt.managers.scheduler import Scheduler
+
+
+class DecodeBatchBuilder:
+    """Builds decode batches and keeps the last one."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        """Build batches for this scheduler."""
+        self._scheduler = scheduler
+        self._last: Any = None
+
+    def forget(self) -> None:
+        """Do not use the last batch again: its lengths or requests no longer hold."""
+        self._last = None
+
+    def prepare(self, reqs: list[Any]) -> Any:
+        """A batch over exactly these requests, with KV slots for one more token each.
+
+        Args:
+            reqs: Requests whose prefill is complete, in batch order; none may be finished.
+
+        Returns:
+            A ScheduleBatch in decode mode, ready to run or to be mixed into a prefill batch.
+        """
+        batch = self._last
+        if batch is None or batch.reqs != reqs or _has_penalties(batch):
+            batch = self._build(reqs)
+        _prepare(batch)
+        self._last = batch
+        return batch
+
+    def _build(self, reqs: list[Any]) -> Any:
+        s = self._scheduler
+        batch = ScheduleBatch.init_new(
+            reqs=list(reqs),
+            req_to_token_pool=s.req_to_token_pool,
+            token_to_kv_pool_allocator=s.token_to_kv_pool_allocator,
+            tree_cache=s.tree_cache,
+            model_config=s.model_config,
+            enable_overlap=s.enable_overlap,
+            spec_algorithm=s.spec_algorithm,
+        )
+        slots = [req.req_pool_idx for req in reqs]
+        # KV written or being written: also right while the last token is still on its way.
+        lengths = [req.kv_committed_len for req in reqs]
+        batch.req_pool_indices_cpu = torch.tensor(slots, dtype=torch.int64)
+        batch.req_pool_indices = batch.req_pool_indices_cpu.to(s.device, non_blocking=True)
+        batch.seq_lens_cpu = torch.tensor(lengths, dtype=torch.int64)
+        batch.seq_lens = batch.seq_lens_cpu.to(s.device, non_blocking=True)
+        batch.orig_seq_lens = batch.seq_lens.to(torch.int32)
+        batch.seq_lens_sum = sum(lengths)
+        batch.input_ids = None  # gathered from the relay buffer by request slot
+        batch.multimodal_inputs = [req.multimodal_inputs for req in reqs]
+        if batch.return_logprob:
+            batch.top_logprobs_nums = [req.logprob.top_logprobs_num for req in reqs]
+            batch.token_ids_logprobs = [req.logprob.token_ids_logprob for req in reqs]
+        batch.sampling_info = SamplingBatchInfo.from_schedule_batch(
+            batch, s.model_config.vocab_size
+        )
+        return batch
+
+
+def mix(batch: Any, decode_batch: Any) -> None:
+    """Add decoding requests to a prefill batch as one-token chunks.
+
+    SGLang derives the context of these requests from the length of their output, which is right
+    only for requests that ran in the previous step; a request that was parked has no token on its
+    way.
+    """
+    num_chunks = len(batch.reqs)
+    batch.mix_with_running(decode_batch)
+    batch.decoding_reqs = decode_batch.reqs
+    batch.prefix_lens[num_chunks:] = [req.kv_committed_len - 1 for req in decode_batch.reqs]
+
+
+def _prepare(batch: Any) -> None:
+    """Let SGLang give every request a KV slot; what it has said so far is told the penalties here.
+
+    SGLang adds a request's newest processed token in every step, which with the overlap loop is the
+    one before the newest: a request that skipped a step would be one token ahead of one that did
+    not.
+    """
+    orchestrator = batch.sampling_info.penalizer_orchestrator
+    required, orchestrator.is_required = bool(orchestrator.is_required), False
+    try:
+        batch.prepare_for_decode()
+    finally:
+        orchestrator.is_required = required
+    tell_penalties(batch)
+
+
+def _has_penalties(batch: Any) -> bool:
+    """Such a batch is never used again: its penalties are told from the start in every step."""
+    return bool(batch.sampling_info.penalizer_orchestrator.is_required)
+
+
+def tell_penalties(batch: Any) -> None:
+    """Tell fresh penalizers what the requests have said, whatever steps they ran in.
+
+    As in SGLang that is without the token on its way where there is an overlap loop. A prompt has
+    said nothing, unless it is that of a request that is computed again.
+    """
+    orchestrator = batch.sampling_info.penalizer_orchestrator
+    if not orchestrator.is_required:
+        return
+    prepared = [p for p in orchestrator.penalizers.values() if p.is_prepared()]
+    for i, req in enumerate(batch.reqs):
+        made = max(0, req.kv_committed_len - len(req.origin_input_ids))
+        known = max(0, made - 1) if batch.enable_overlap else made
+        tokens = torch.tensor(list(req.output_ids[:known]), dtype=torch.int64, device=batch.device)
+        for penalizer in prepared:
+            if isinstance(penalizer, BatchedMinNewTokensPenalizer):
+                penalizer.len_output_tokens[i] += made  # a count: no token has to be known
+            elif known:
+                _REPLAY[type(penalizer)](penalizer, i, tokens)
+
+
+def _replay_frequency(penalizer: Any, i: int, tokens: torch.Tensor) -> None:
+    added = penalizer.frequency_penalties[i].expand(tokens.shape[0])
+    penalizer.cumulated_frequency_penalties[i].scatter_add_(0, tokens, added)
+
+
+def _replay_presence(penalizer: Any, i: int, tokens: torch.Tensor) -> None:
+    penalizer.cumulated_presence_penalties[i, tokens] = penalizer.presence_penalties[i]
+
+
+def _replay_repetition(penalizer: Any, i: int, tokens: torch.Tensor) -> None:
+    penalizer.cumulated_repetition_penalties[i, tokens] = penalizer.repetition_penalties[i]
+
+
+_REPLAY = {
+    BatchedFrequencyPenalizer: _replay_frequency,
+    BatchedPresencePenalizer: _replay_presence,
+    BatchedRepetitionPenalizer: _replay_repetition,
+}

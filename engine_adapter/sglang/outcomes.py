@@ -1,0 +1,124 @@
+"""From processed results to outcomes: what steps did, and what their requests got.
+
+SGLang hands results out one step later than it launches them, with the overlap loop.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from sglang.srt.managers.schedule_batch import FINISH_ABORT
+
+from engine_adapter.scheduling.answer_lengths import Asked, LengthPredictor
+from engine_adapter.scheduling.attained import AttainedLatency
+from engine_adapter.scheduling.isolation import Isolation
+from engine_adapter.scheduling.plan import Outcome
+from engine_adapter.sglang.actuate import Actuator
+from engine_adapter.sglang.counters import Counters, RecentSteps
+from engine_adapter.sglang.live_requests import LaunchedStep, LiveRequest
+from engine_adapter.sglang.snapshot import SnapshotTaker
+
+
+class FinishedSteps:
+    """Collects the outcomes of steps whose results were processed.
+
+    Attributes:
+        attained: Newest latencies of online requests.
+        isolation: What online requests get with and without offline work.
+        recent_steps: The newest steps.
+    """
+
+    def __init__(
+        self,
+        actuator: Actuator,
+        snapshots: SnapshotTaker,
+        counters: Counters,
+        lengths: LengthPredictor | None,
+    ) -> None:
+        """Start with no outcome.
+
+        Args:
+            actuator: Forgets requests that are over.
+            snapshots: Has the targets.
+            counters: Counts what was done.
+            lengths: Learns the lengths of answers, for a policy that asks.
+        """
+        self._actuator = actuator
+        self._snapshots = snapshots
+        self._counters = counters
+        self._lengths = lengths
+        self._known: list[Outcome] = []
+        self.attained = AttainedLatency()
+        self.isolation = Isolation()
+        self.recent_steps = RecentSteps()
+
+    def arriving(self, step: LaunchedStep) -> None:
+        """The result of a step is about to be processed."""
+        if step.offline_positions:
+            self.isolation.offline_ran(time.monotonic())
+
+    def delivered(self, step: LaunchedStep) -> None:
+        """SGLang has processed the result: note who got a token, and forget who ended."""
+        now_s, slo = time.monotonic(), self._snapshots.slo
+        for live in [step.lives[i] for i in step.kept_positions]:
+            live.processed()
+            if live.is_online and len(live.req.output_ids) > live.request.output_tokens:
+                times_s = now_s, live.request.arrival_at_s, live.last_token_at_s
+                self.attained.token(*times_s)
+                self.isolation.token(*times_s, slo)
+                if live.last_token_at_s is not None:
+                    step.online_gap_s = max(step.online_gap_s, now_s - live.last_token_at_s)
+                else:
+                    live.request.first_token_at_s = now_s
+                live.last_token_at_s = now_s
+            live.request.output_tokens = len(live.req.output_ids)
+            if live.req.finished():
+                self._learn_length(live)
+                self._actuator.forget(live)
+
+    def finish(self, step: LaunchedStep) -> None:
+        """Nothing more will become known of this step."""
+        step.measured_s = step.measure()
+        counters = self._counters
+        outcome = Outcome(
+            step_id=step.plan.step_id,
+            measured_s=step.measured_s,
+            online_tokens=step.tokens(online=True),
+            offline_tokens=step.tokens(online=False),
+            stopped_at_layer=step.stopped_at_layer,
+            dropped=tuple(step.lives[i].rid for i in sorted(step.dropped)),
+            flag_to_stop_s=step.flag_to_stop_s,
+            online_gap_s=step.online_gap_s,
+            timing_valid=counters.is_warm and step.is_as_planned,
+        )
+        counters.steps += 1
+        counters.online_tokens += outcome.online_tokens
+        counters.offline_tokens += outcome.offline_tokens
+        flex_tokens = step.flex_tokens()
+        counters.flex_tokens += flex_tokens
+        counters.recomputed_tokens += step.recomputed_tokens(online=False)
+        counters.recomputed_online_tokens += step.recomputed_tokens(online=True)
+        counters.step_s += step.measured_s
+        counters.predicted_s += step.plan.predicted_s
+        self.recent_steps.add(step, outcome, flex_tokens)
+        self._known.append(outcome)
+
+    def take(self) -> list[Outcome]:
+        """Outcomes that became known since the last call, oldest first."""
+        known, self._known = self._known, []
+        return known
+
+    def to_plain(self) -> dict[str, Any]:
+        """What online requests attained, and the newest steps."""
+        return {
+            "attained": self.attained.to_plain(self._snapshots.slo),
+            "recent_steps": self.recent_steps.to_plain(time.monotonic()),
+        }
+
+    def _learn_length(self, live: LiveRequest) -> None:
+        """A request ended: its length is known. One that was aborted says nothing."""
+        req = live.req
+        if self._lengths is not None and not isinstance(req.finished_reason, FINISH_ABORT):
+            asked = Asked.about(live.request, req.sampling_params.temperature)
+            self._lengths.learn(asked, len(req.output_ids))
