@@ -139,11 +139,11 @@ async def begin(
         input_file_id=file.id,
         metadata=None,
         output_expires_after_s=None,
+        priority=PRIORITY,
+        response_id=response_id,
     )
     await rows.ingest(session, batch.id, _row(line))
-    values = {
-        "response_id": response_id, "priority": PRIORITY, "num_total": 1, "model": line.model,
-    }  # fmt: skip
+    values = {"num_total": 1, "model": line.model}
     await move(session, batch.id, BatchStatus.IN_PROGRESS, values=values, detail={"num_rows": 1})
 
 

@@ -40,6 +40,10 @@ TASKS: Final = (STAGES, DISPATCH, DELIVER, SWEEP, GC_FILES)
 SEND_LIMIT_S: Final = 1.0
 """A caller waits no longer than this for a broker that does not answer."""
 
+REST_S: Final = 0.05
+"""What is made within so long of a message is in one more message together. A worker takes what is
+due in one go, so that each of them costs it less."""
+
 
 class Queue(Protocol):
     """How a worker is woken. It does not raise when the broker is away."""
@@ -56,7 +60,7 @@ class CeleryQueue:
     own transaction has committed already.
 
     Attributes:
-        sending: What is on its way, by task.
+        sending: What is on its way, or was sent a moment ago, by task.
     """
 
     def __init__(self, app: Any) -> None:
@@ -66,30 +70,36 @@ class CeleryQueue:
         self._threads = Bulkhead("broker", len(TASKS))
 
     async def wake(self, task: str, num: int = 1) -> None:
-        """Send the messages, unless one waits already."""
+        """Send the messages, unless one waits already or was sent a moment ago."""
         if task in self.sending:
             # A worker may have looked already for the message that was on its way when the caller
             # committed: so one is sent again afterwards, for all who came meanwhile.
             self._again.add(task)
             return
-        sending = self.sending[task] = asyncio.ensure_future(self._send(task, num))
+        sent = asyncio.Event()
+        self.sending[task] = asyncio.ensure_future(self._send(task, num, sent))
         # Publishing blocks for about a millisecond, and for seconds where the broker is away: its
         # thread is left to itself then, the only one of this task and of no other kind of work.
-        _, late = await asyncio.wait([sending], timeout=SEND_LIMIT_S)
-        if late:
+        try:
+            async with asyncio.timeout(SEND_LIMIT_S):
+                await sent.wait()
+        except TimeoutError:
             logger.warning("the broker does not answer, %s is left to the sweep", task)
 
-    async def _send(self, task: str, num: int) -> None:
+    async def _send(self, task: str, num: int, sent: asyncio.Event) -> None:
         try:
             while True:
                 self._again.discard(task)
                 await self._threads.run(send, self._app, task, num)
+                sent.set()
+                await asyncio.sleep(REST_S)
                 if task not in self._again:
                     return
         except OperationalError as lost:
             why = type(lost).__name__
             logger.warning("broker unreachable, %s left to the sweep: %s", task, why)
         finally:
+            sent.set()
             del self.sending[task]
 
 

@@ -14,7 +14,7 @@ from api.batch_errors import BatchNotFound
 from api.errors import Conflict, TokensRateLimited
 from batch.intake import quota
 from batch.intake.completion_window import window_s
-from batch.intake.project_limits import check_batch
+from batch.intake.project_limits import add_batch
 from batch.states import BatchStatus, RowStatus
 from batch.transition import move
 from store.models import Batch
@@ -73,11 +73,10 @@ async def retry_failed(
         raise Conflict("Every line of this batch was answered: there is nothing to retry.")
     if await files.get(session, project_id, source.input_file_id, lock=True) is None:
         raise Conflict(f"The input file {source.input_file_id} of this batch is gone.")
-    await check_batch(session, project_id)
     await _check_quota(session, source, enqueued_token_limit)
-    retry = await batches.add(
+    retry = await add_batch(
         session,
-        project_id=project_id,
+        project_id,
         key_id=key_id or source.key_id,
         endpoint=source.endpoint,
         completion_window=source.completion_window,
@@ -85,10 +84,10 @@ async def retry_failed(
         input_file_id=source.input_file_id,
         metadata=source.batch_metadata,
         output_expires_after_s=source.output_expires_after_s,
+        priority=source.priority,
+        webhook_endpoints=source.webhook_endpoints,
+        retry_of=source.id,
     )
-    retry.retry_of = source.id
-    retry.priority = source.priority
-    retry.webhook_endpoints = source.webhook_endpoints
     num_rows = await rows.copy(session, source.id, retry.id, statuses=UNANSWERED)
     moved = await move(
         session,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.batch_shapes import BatchExtension, BatchObject
 from batch.extension import extend
+from batch.states import BatchStatus
 from engine_adapter.client.pool import EnginePool
 from gateway.engines.row_states import at_engines
 from store.models import Batch
@@ -17,6 +19,12 @@ from store.repositories import progress
 
 async def shape(session: AsyncSession, engines: EnginePool, batch: Batch) -> BatchObject:
     return (await shapes(session, engines, [batch]))[0]
+
+
+async def shape_new(session: AsyncSession, engines: EnginePool, batch: Batch) -> BatchObject:
+    """A batch that was just created; asks the database for nothing that is known already."""
+    said = await extensions(session, engines, [batch], now=batch.created_at)
+    return BatchObject.of(batch, said[0])
 
 
 async def shapes(
@@ -35,14 +43,26 @@ async def shapes(
 
 
 async def extensions(
-    session: AsyncSession, engines: EnginePool, batches: Sequence[Batch]
+    session: AsyncSession,
+    engines: EnginePool,
+    batches: Sequence[Batch],
+    *,
+    now: datetime | None = None,
 ) -> list[BatchExtension]:
-    """What is known of some batches beyond the official fields, for the wire and for pages."""
+    """What is known of some batches beyond the official fields, for the wire and for pages.
+
+    Args:
+        session: Of the reads.
+        engines: What engines report of the rows they have.
+        batches: Which.
+        now: The database's clock, where it is known.
+    """
     if not batches:
         return []
-    readings = await progress.read_batches(session, [batch.id for batch in batches])
+    running = [batch.id for batch in batches if batch.status == BatchStatus.IN_PROGRESS]
+    readings = await progress.read_batches(session, running) if running else {}
     service = await progress.recent_service(session)
-    now = await files.now(session)
+    now = now or await files.now(session)
     models_up = {model.id for model in engines.models() if model.up}
     said = [
         extend(batch, readings.get(batch.id), service, now=now, models_up=models_up)

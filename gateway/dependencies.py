@@ -1,4 +1,7 @@
-"""What routes ask for: resources of the app, and who is asking."""
+"""What routes ask for: resources of the app, and who is asking.
+
+All are coroutines: a plain function would be called in a thread, of which all requests share some.
+"""
 
 from __future__ import annotations
 
@@ -31,59 +34,59 @@ from service.loops import Loops
 from store.session import Database
 
 
-def _settings(request: Request) -> GatewaySettings:
+async def _settings(request: Request) -> GatewaySettings:
     return cast(GatewaySettings, request.app.state.settings)
 
 
-def _database(request: Request) -> Database:
+async def _database(request: Request) -> Database:
     return cast(Database, request.app.state.database)
 
 
-def _readings(request: Request) -> Readings:
+async def _readings(request: Request) -> Readings:
     return cast(Readings, request.app.state.readings)
 
 
-def _engines(request: Request) -> EnginePool:
+async def _engines(request: Request) -> EnginePool:
     return cast(EnginePool, request.app.state.engines)
 
 
-def _registry(request: Request) -> EngineRegistry:
+async def _registry(request: Request) -> EngineRegistry:
     return cast(EngineRegistry, request.app.state.registry)
 
 
-def _file_store(request: Request) -> FileStore:
+async def _file_store(request: Request) -> FileStore:
     return cast(FileStore, request.app.state.file_store)
 
 
-def _queue(request: Request) -> Queue:
+async def _queue(request: Request) -> Queue:
     return cast(Queue, request.app.state.queue)
 
 
-def _clock(request: Request) -> Clock:
+async def _clock(request: Request) -> Clock:
     return cast(Clock, request.app.state.clock)
 
 
-def _usage(request: Request) -> UsageRecorder:
+async def _usage(request: Request) -> UsageRecorder:
     return cast(UsageRecorder, request.app.state.usage)
 
 
-def _metrics(request: Request) -> Metrics:
+async def _metrics(request: Request) -> Metrics:
     return cast(Metrics, request.app.state.metrics)
 
 
-def _storage(request: Request) -> StorageWatch:
+async def _storage(request: Request) -> StorageWatch:
     return cast(StorageWatch, request.app.state.storage)
 
 
-def _loops(request: Request) -> Loops:
+async def _loops(request: Request) -> Loops:
     return cast(Loops, request.app.state.loops)
 
 
-def _sender(request: Request) -> Sender:
+async def _sender(request: Request) -> Sender:
     return cast(Sender, request.app.state.sender)
 
 
-def _webhook_probes(request: Request) -> WebhookProbeLimit:
+async def _webhook_probes(request: Request) -> WebhookProbeLimit:
     return cast(WebhookProbeLimit, request.app.state.webhook_probes)
 
 

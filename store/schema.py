@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from store.session import Database
 
-NEEDED: Final = "0031"
+NEEDED: Final = "0032"
 """The newest migration this code knows; tests/architecture/test_migrations.py compares them."""
 
 HOW = "Run `coserve serve migrate` with the same DATABASE_URL, then start again."

@@ -15,12 +15,11 @@ from api.batch_shapes import CreateBatch, may_be_id
 from api.errors import InvalidRequest
 from batch.intake.completion_window import window_s
 from batch.intake.line import ENDPOINTS
-from batch.intake.project_limits import check_batch
+from batch.intake.project_limits import add_batch
 from batch.intake.upload import MAX_BATCH_FILE_BYTES, MAX_EXPIRY_S, MIN_EXPIRY_S
 from batch.steer import check_priority, pause
 from service import tracing
 from store.models import Batch, File
-from store.repositories import batch as batches
 from store.repositories import file as files
 from store.repositories import webhook_endpoint
 
@@ -45,12 +44,11 @@ async def create(
     file = await find_input(session, project_id, request.input_file_id)
     if request.coserve is not None:
         await _check_receivers(session, project_id, request.coserve.webhook_endpoints or ())
+    options, expires_after = request.coserve, request.output_expires_after
     # Last: from here on until the commit the project's creations are one after the other.
-    await check_batch(session, project_id)
-    expires_after = request.output_expires_after
-    batch = await batches.add(
+    batch = await add_batch(
         session,
-        project_id=project_id,
+        project_id,
         key_id=key_id,
         endpoint=request.endpoint,
         completion_window=request.completion_window,
@@ -58,14 +56,13 @@ async def create(
         input_file_id=file.id,
         metadata=request.metadata,
         output_expires_after_s=None if expires_after is None else expires_after.seconds,
+        traceparent=tracing.traceparent(),
+        priority=0 if options is None else options.priority,
+        webhook_endpoints=None if options is None else options.webhook_endpoints,
     )
-    batch.traceparent = tracing.traceparent()
-    if request.coserve is not None:
-        batch.priority = request.coserve.priority
-        batch.webhook_endpoints = request.coserve.webhook_endpoints
-        if request.coserve.paused:
-            await pause(session, project_id, batch.id)
-    await session.flush()
+    if options is not None and options.paused:
+        await pause(session, project_id, batch.id)
+        await session.flush()
     return batch
 
 

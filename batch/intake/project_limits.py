@@ -1,6 +1,6 @@
 """What a project may have at once, however it comes by it: batches, and stored bytes of any kind.
 
-Counted when something is added, under a lock, so that two at once cannot both take the last place.
+Decided when something is added, under a lock, so that two at once cannot both take the last place.
 Nothing is reserved and nothing given back: what has ended, was deleted or has expired does not
 count. Output files and answers count once they are there; they are never refused. Parts of an
 upload count until they are a file.
@@ -8,12 +8,20 @@ upload count until they are a file.
 
 from __future__ import annotations
 
-from typing import Final
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.batch_errors import StorageQuotaExceeded, TooManyBatches
+from store.models import Batch
+from store.repositories import batch as batches
 from store.repositories import quota as quotas
+from store.repositories.batch import NoRoom, Room
+from store.repositories.quota import BatchUse
 
 LIVE_BATCHES: Final = 10_000
 BATCHES_PER_HOUR: Final = 10_000
@@ -21,25 +29,54 @@ BATCHES_PER_HOUR: Final = 10_000
 batches."""
 
 
-async def check_batch(session: AsyncSession, project_id: str) -> None:
-    """Refuse a new batch that the project may not have; add it in the same transaction.
+KEPT_S: Final = 60.0
+"""For so long a count is gone on from. It would be right for ever; this bounds what a batch that
+was added past the count, by a gateway of an older version, can spoil."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    use: BatchUse
+    until_s: float
+
+
+_KEPT: WeakKeyDictionary[object, dict[str, _Kept]] = WeakKeyDictionary()
+
+
+async def add_batch(session: AsyncSession, project_id: str, **columns: Any) -> Batch:
+    """Add a batch that the project may have: see `store.repositories.batch.add`.
+
+    What the project has is counted only where the last count of this process, and all that was
+    made since, leave no room: so a creation costs the same however many batches there are.
 
     Raises:
         TooManyBatches: It has as many live ones, or made as many within an hour.
     """
-    project = await quotas.find_project(session, project_id)
-    await quotas.lock_project(session, project_id)
-    limit = LIVE_BATCHES if project.live_batches is None else project.live_batches
-    number = await quotas.live_batches(session, project_id)
-    if number >= limit:
+    kept = _KEPT.setdefault(session.get_bind(), {})
+    known = kept.get(project_id)
+    use = known.use if known is not None and time.monotonic() < known.until_s else None
+    while True:
+        if use is not None:
+            with suppress(NoRoom):
+                room = Room(use, LIVE_BATCHES, BATCHES_PER_HOUR)
+                return await batches.add(session, project_id=project_id, room=room, **columns)
+        use = await quotas.batch_use(session, project_id)
+        _check(use)
+        kept[project_id] = _Kept(use, time.monotonic() + KEPT_S)
+
+
+def _check(use: BatchUse) -> None:
+    limit = LIVE_BATCHES if use.max_live is None else use.max_live
+    if use.num_live >= limit:
         raise TooManyBatches(
-            f"This project has {number:,} batches that have not ended; the limit is {limit:,}."
+            f"This project has {use.num_live:,} batches that have not ended; the limit is "
+            f"{limit:,}."
         )
-    limit = BATCHES_PER_HOUR if project.batches_per_hour is None else project.batches_per_hour
-    number = await quotas.batches_of_hour(session, project_id)
-    if number >= limit:
+    limit = BATCHES_PER_HOUR if use.max_of_hour is None else use.max_of_hour
+    if use.num_of_hour >= limit:
         raise TooManyBatches(
-            f"This project created {number:,} batches within an hour; the limit is {limit:,}."
+            f"This project created {use.num_of_hour:,} batches within an hour; the limit is "
+            f"{limit:,}."
         )
 
 

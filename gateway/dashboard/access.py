@@ -64,7 +64,7 @@ class Admin:
         )
 
 
-def resources_of(request: Request) -> Resources:
+async def resources_of(request: Request) -> Resources:
     resources: Resources = request.app.state.resources
     return resources
 
@@ -72,7 +72,7 @@ def resources_of(request: Request) -> Resources:
 ResourcesDep = Annotated[Resources, Depends(resources_of)]
 
 
-def current_session(request: Request, resources: ResourcesDep) -> DashboardSession:
+async def current_session(request: Request, resources: ResourcesDep) -> DashboardSession:
     """The session of the cookie; a new anonymous one where there is none."""
     now = resources.clock.now()
     cookie = request.cookies.get(COOKIE_NAME, "")

@@ -114,7 +114,7 @@ async def _refused(request: Request, error: Exception) -> Response:
         status = error.status_code
         said = "There is no such page." if status == 404 else str(error.detail)
     resources: Resources = request.app.state.resources
-    session = current_session(request, resources)
+    session = await current_session(request, resources)
     response: HTMLResponse = pages.page(
         request, resources, session, "error.html", status=status, said=said
     )

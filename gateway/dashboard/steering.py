@@ -81,7 +81,7 @@ class Helm:
         return True
 
 
-def _helm(request: Request, resources: ResourcesDep, admin: AdminDep, batch_id: str) -> Helm:
+async def _helm(request: Request, resources: ResourcesDep, admin: AdminDep, batch_id: str) -> Helm:
     return Helm(resources.database, admin.actor(request), batch_id[:64])
 
 

@@ -14,7 +14,7 @@ from batch.finish import cancel
 from batch.intake import idempotency
 from batch.queue import STAGES
 from batch.states import BatchStatus
-from gateway.batch_shapes import shape, shapes
+from gateway.batch_shapes import shape, shape_new, shapes
 from gateway.dependencies import (
     ActorDep,
     DatabaseDep,
@@ -61,7 +61,7 @@ async def create_batch(
         await queue.wake(STAGES)
     # After the commit: the project's next creation does not wait for what this one is told.
     async with database.snapshot() as session:
-        return await shape(session, engines, batch)
+        return await (shape_new if is_new else shape)(session, engines, batch)
 
 
 @router.get("/batches", response_model=BatchList)

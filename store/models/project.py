@@ -48,6 +48,8 @@ class Project(Base):
     """Batches that have not ended."""
     batches_per_hour: Mapped[int | None]
     """Batches created within the last hour."""
+    batches_made: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    """Batches ever created, each counted in the transaction that adds it."""
     stored_bytes: Mapped[int | None] = mapped_column(BigInteger)
     """Bytes of files that are not deleted and have not expired."""
     models: Mapped[list[str] | None] = mapped_column(ARRAY(Text))

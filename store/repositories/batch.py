@@ -9,16 +9,30 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import ARRAY, ColumnElement, Text, any_, literal, select, text, tuple_
+from sqlalchemy import (
+    ARRAY,
+    ColumnElement,
+    Executable,
+    Text,
+    any_,
+    bindparam,
+    literal,
+    select,
+    text,
+    tuple_,
+)
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import defer
 
 from store.models import Batch
 from store.models.batch import OPEN, ROWS_DUE_AT, ROWS_MODEL
 from store.repositories import event
+from store.repositories.quota import BatchUse
 from store.repositories.row import READY
+from store.session import ACTOR
 from store.types import new_id
 
 ID_PREFIX = "batch_"
@@ -55,6 +69,28 @@ class LiveBatch:
     traceparent: str | None = None
 
 
+@dataclass(frozen=True)
+class Room:
+    """How many batches a project may add: as many as keep both sums below their limits.
+
+    What was counted at one instant and what was made since are together at least what there is
+    now: batches end, and grow older than an hour. So nothing is counted where that leaves room.
+
+    Attributes:
+        counted: What was counted.
+        live_batches: The limit of a project without one of its own.
+        batches_per_hour: The same.
+    """
+
+    counted: BatchUse
+    live_batches: int
+    batches_per_hour: int
+
+
+class NoRoom(Exception):
+    """The project may have no more batches, as far as its `Room` says."""
+
+
 async def add(  # noqa: PLR0913
     session: AsyncSession,
     *,
@@ -66,32 +102,92 @@ async def add(  # noqa: PLR0913
     input_file_id: str,
     metadata: Mapping[str, str] | None,
     output_expires_after_s: int | None,
+    traceparent: str | None = None,
+    priority: int = 0,
+    webhook_endpoints: Sequence[str] | None = None,
+    retry_of: str | None = None,
+    response_id: str | None = None,
+    room: Room | None = None,
 ) -> Batch:
-    """A new batch in `validating`, with its first event; its window by the database's clock."""
-    batch_id = new_id(ID_PREFIX)
-    row = await session.execute(
-        text("SELECT statement_timestamp(), statement_timestamp() + make_interval(secs => :s)"),
-        {"s": window_s},
-    )
-    created_at, expires_at = row.one()
-    batch = Batch(
-        id=batch_id,
-        project_id=project_id,
-        key_id=key_id,
-        endpoint=endpoint,
-        completion_window=completion_window,
-        input_file_id=input_file_id,
-        batch_metadata=dict(metadata) if metadata is not None else None,
-        output_expires_after_s=output_expires_after_s,
-        created_at=created_at,
-        stage_at=created_at,
-        expires_at=expires_at,
-    )
-    session.add(batch)
-    await session.flush()
-    await session.refresh(batch)
-    await event.append(session, batch_id, "created", to_status=batch.status)
+    """A new batch in `validating`, with its first event; its window by the database's clock.
+
+    One statement, which locks the project's row: its next creation waits for this transaction.
+    What a background response is made by counts as no batch.
+
+    Raises:
+        NoRoom: The project may not have it; nothing was written.
+    """
+    values: dict[str, Any] = {
+        "id": new_id(ID_PREFIX),
+        "project_id": project_id,
+        "key_id": key_id,
+        "endpoint": endpoint,
+        "completion_window": completion_window,
+        "input_file_id": input_file_id,
+        "metadata": dict(metadata) if metadata is not None else None,
+        "output_expires_after_s": output_expires_after_s,
+        "traceparent": traceparent,
+        "priority": priority,
+        "webhook_endpoints": webhook_endpoints,
+        "retry_of": retry_of,
+        "response_id": response_id,
+        "window_s": window_s,
+        "actor": session.info.get(ACTOR),
+    }
+    statement = _ADD if response_id is None else _ADD_UNCOUNTED
+    if room is not None:
+        statement = _ADD_WITHIN
+        values |= {
+            "num_made": room.counted.num_made,
+            "num_live": room.counted.num_live,
+            "num_of_hour": room.counted.num_of_hour,
+            "max_live": room.live_batches,
+            "max_of_hour": room.batches_per_hour,
+        }
+    batch: Batch | None = (await session.execute(statement, values)).scalar_one_or_none()
+    if batch is None:
+        raise NoRoom
     return batch
+
+
+_COLUMNS: Final = (
+    "id, project_id, key_id, endpoint, completion_window, input_file_id, metadata,"
+    " output_expires_after_s, traceparent, priority, webhook_endpoints, retry_of, response_id"
+)
+_COUNT_ONE: Final = (
+    "UPDATE projects SET batches_made = batches_made + 1 WHERE id = :project_id {only}"
+    # Not the statement's: that was before it had the lock, which batches are ordered by.
+    " RETURNING clock_timestamp() AS at"
+)
+_WITHIN: Final = """
+    AND batches_made - :num_made + :num_live < COALESCE(live_batches, :max_live)
+    AND batches_made - :num_made + :num_of_hour < COALESCE(batches_per_hour, :max_of_hour)
+"""
+
+
+def _adding(begun: str) -> Executable:
+    values = ", ".join(f":{name}" for name in _COLUMNS.split(", "))
+    statement = text(
+        f"""
+        WITH begun AS ({begun}), batch AS (
+          INSERT INTO batches ({_COLUMNS}, created_at, stage_at, expires_at)
+          SELECT {values}, at, at, at + make_interval(secs => :window_s) FROM begun RETURNING *
+        ), told AS (
+          INSERT INTO batch_events (batch_id, event, to_status, actor)
+          SELECT id, 'created', status, :actor FROM batch
+        )
+        SELECT * FROM batch
+        """
+    ).bindparams(
+        bindparam("metadata", type_=JSONB(none_as_null=True)),
+        bindparam("webhook_endpoints", type_=ARRAY(Text)),
+    )
+    return select(Batch).from_statement(statement)
+
+
+_ADD: Final = _adding(_COUNT_ONE.format(only=""))
+_ADD_WITHIN: Final = _adding(_COUNT_ONE.format(only=_WITHIN))
+_ADD_UNCOUNTED: Final = _adding("SELECT statement_timestamp() AS at")
 
 
 async def get(session: AsyncSession, project_id: str, batch_id: str) -> Batch | None:

@@ -1,14 +1,15 @@
-"""Queries about the quota on enqueued tokens (row B-31).
+"""Queries about what a project may have: enqueued tokens (row B-31), batches, stored bytes.
 
-The sum is taken over the open rows each time: there is no counter that could drift, and a row's
+Sums are taken over what is there each time: there is no counter that could drift, and a row's
 tokens are free the moment it ends, for whatever reason.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
 
-from sqlalchemy import func, literal, or_, select, text
+from sqlalchemy import Select, func, literal, or_, select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from store.models import (
@@ -46,21 +47,60 @@ async def lock_project(session: AsyncSession, project_id: str) -> None:
 
 async def live_batches(session: AsyncSession, project_id: str) -> int:
     """How many batches of the project have not ended."""
-    query = select(func.count()).where(
-        Batch.project_id == project_id,
-        Batch.response_id.is_(None),
-        Batch.status.in_(LIVE_STATUSES),
-    )
-    return int(await session.scalar(query) or 0)
+    return int(await session.scalar(_num_live(project_id)) or 0)
 
 
 async def batches_of_hour(session: AsyncSession, project_id: str) -> int:
     """How many batches the project created within the last hour."""
+    return int(await session.scalar(_num_of_hour(project_id)) or 0)
+
+
+def _num_live(project_id: str) -> Select[int]:
+    return select(func.count()).where(
+        Batch.project_id == project_id,
+        Batch.response_id.is_(None),
+        Batch.status.in_(LIVE_STATUSES),
+    )
+
+
+def _num_of_hour(project_id: str) -> Select[int]:
     since = func.statement_timestamp() - timedelta(hours=1)
-    query = select(func.count()).where(
+    return select(func.count()).where(
         Batch.project_id == project_id, Batch.response_id.is_(None), Batch.created_at > since
     )
-    return int(await session.scalar(query) or 0)
+
+
+@dataclass(frozen=True)
+class BatchUse:
+    """What a project had of batches at one instant.
+
+    Attributes:
+        num_made: Batches that it ever created.
+        num_live: Those that had not ended.
+        num_of_hour: Those created within an hour.
+        max_live: How many may live; none: no limit of its own.
+        max_of_hour: The same within an hour.
+    """
+
+    num_made: int
+    num_live: int
+    num_of_hour: int
+    max_live: int | None
+    max_of_hour: int | None
+
+
+async def batch_use(session: AsyncSession, project_id: str) -> BatchUse:
+    """Counts the project's live batches and those of an hour: see `batch.add` for what it saves."""
+    found = await session.execute(
+        select(
+            Project.batches_made,
+            _num_live(project_id).scalar_subquery(),
+            _num_of_hour(project_id).scalar_subquery(),
+            Project.live_batches,
+            Project.batches_per_hour,
+        ).where(Project.id == project_id)
+    )
+    return BatchUse(*found.one())
 
 
 async def stored_bytes(session: AsyncSession, project_id: str) -> int:

@@ -308,6 +308,7 @@ CREATE TABLE projects (
   concurrent_requests INTEGER,
   live_batches INTEGER,
   batches_per_hour INTEGER,
+  batches_made BIGINT DEFAULT '0' NOT NULL,
   stored_bytes BIGINT,
   models TEXT[],
   service_tier VARCHAR,

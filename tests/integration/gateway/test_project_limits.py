@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import httpx
@@ -10,7 +12,10 @@ import orjson
 import pytest
 from sqlalchemy import event, text
 
+from api.batch_errors import TooManyBatches
+from api.batch_shapes import CreateBatch
 from batch.intake import project_limits
+from batch.intake.create import create
 from store.session import Database
 from tests.fixtures.live_gateway import Api
 from tests.integration.gateway.conftest import Online
@@ -161,8 +166,9 @@ async def test_a_project_without_limits_of_its_own_has_those_of_all(
         assert "within an hour; the limit is 3" in refused.json()["error"]["message"]
 
 
-async def test_creations_of_a_project_wait_for_each_other_as_briefly_as_they_can(api: Api) -> None:
-    """Counted in what is asked between the lock and the commit: nothing that only readers need."""
+@contextmanager
+def statements_of(api: Api) -> Iterator[list[str]]:
+    """What the gateway asks the database for, commits too."""
     seen: list[str] = []
 
     def on_statement(_: object, __: object, statement: str, *___: object) -> None:
@@ -172,16 +178,91 @@ async def test_creations_of_a_project_wait_for_each_other_as_briefly_as_they_can
         seen.append("COMMIT")
 
     engine = api.app.state.database.engine.sync_engine
+    event.listen(engine, "before_cursor_execute", on_statement)
+    event.listen(engine, "commit", on_commit)
+    try:
+        yield seen
+    finally:
+        event.remove(engine, "before_cursor_execute", on_statement)
+        event.remove(engine, "commit", on_commit)
+
+
+async def test_creations_of_a_project_wait_for_each_other_as_briefly_as_they_can(api: Api) -> None:
+    """Counted in what is asked from the lock to the commit: nothing that only readers need."""
     async with caller(api, api.key) as http:
         file_id = (await upload(http)).json()["id"]
-        event.listen(engine, "before_cursor_execute", on_statement)
-        event.listen(engine, "commit", on_commit)
-        try:
+        with statements_of(api) as seen:
             assert (await new_batch(http, file_id)).status_code == 200
-        finally:
-            event.remove(engine, "before_cursor_execute", on_statement)
-            event.remove(engine, "commit", on_commit)
-    locked = next(place for place, one in enumerate(seen) if "pg_advisory_xact_lock" in one)
-    held = seen[locked + 1 : seen.index("COMMIT", locked)]
-    assert any("INSERT INTO batches" in one for one in held)
-    assert not any("FROM files" in one or "dispatchers" in one for one in held), held
+    locked = next(place for place, one in enumerate(seen) if "UPDATE projects" in one)
+    held = seen[locked : seen.index("COMMIT", locked)]
+    assert "INSERT INTO batches" in held[0], "it has the lock for no question before"
+    assert ["INSERT INTO audit_log" in one for one in held[1:]] == [True]
+
+
+async def test_what_a_creation_asks_does_not_grow_with_the_batches(
+    api: Api, database: Database
+) -> None:
+    async with caller(api, api.key) as http:
+        file_id = (await upload(http)).json()["id"]
+        assert (await new_batch(http, file_id)).status_code == 200
+        with statements_of(api) as seen:
+            for _ in range(20):
+                assert (await new_batch(http, file_id)).status_code == 200
+    asked = [one for one in seen if "files" in one or "batches" in one or "audit_log" in one]
+    asked = [one for one in asked if "backlog_bytes" not in one]  # which all requests share
+    assert [one for one in asked if "UPDATE projects" not in one and "count(" in one] == []
+    assert len(asked) <= 3 * 20 + 5, "the file, the batch and the audit log"
+    async with database.unit_of_work() as session:
+        assert await session.scalar(text("SELECT max(batches_made) FROM projects")) == 21
+
+
+async def test_several_gateways_keep_one_limit(
+    database: Database, database_url: str, api: Api
+) -> None:
+    """Each goes on from a count of its own, which others have long outdated."""
+    async with caller(api, api.key) as http:
+        file_id = (await upload(http)).json()["id"]
+    wanted = CreateBatch(input_file_id=file_id, endpoint=CHAT, completion_window="24h")
+    gateways = [Database(database_url) for _ in range(3)]
+
+    async def create_in(gateway: Database) -> bool:
+        try:
+            async with gateway.unit_of_work() as session:
+                await create(session, "proj_default", wanted)
+        except TooManyBatches:
+            return False
+        return True
+
+    try:
+        await limit(database, live_batches=30)
+        assert all([await create_in(one) for one in gateways])
+        made = await asyncio.gather(*(create_in(one) for one in gateways * 15))
+        assert sum(made) == 30 - len(gateways)
+        # A limit holds from the next creation on, whatever was counted before.
+        async with database.unit_of_work() as session:
+            await session.execute(text("UPDATE batches SET status = 'cancelled'"))
+        assert all([await create_in(one) for one in gateways])
+        await limit(database, live_batches=4)
+        assert sorted([await create_in(one) for one in gateways]) == [False, False, True]
+        await limit(database, live_batches=None, batches_per_hour=30)
+        assert not any([await create_in(one) for one in gateways])
+        await limit(database, batches_per_hour=36)
+        made = await asyncio.gather(*(create_in(one) for one in gateways * 3))
+        assert sum(made) == 36 - 30 - 4
+    finally:
+        for one in gateways:
+            await one.dispose()
+
+
+async def test_what_is_rolled_back_does_not_count(database: Database, api: Api) -> None:
+    async with caller(api, api.key) as http:
+        file_id = (await upload(http)).json()["id"]
+        await limit(database, live_batches=2)
+        wanted = CreateBatch(input_file_id=file_id, endpoint=CHAT, completion_window="24h")
+        for _ in range(5):
+            with suppress(ZeroDivisionError):
+                async with database.unit_of_work() as session:
+                    await create(session, "proj_default", wanted)
+                    raise ZeroDivisionError
+        made = [(await new_batch(http, file_id)).status_code for _ in range(3)]
+        assert made == [200, 200, 429]
