@@ -156,8 +156,7 @@ class ResponseStore:
         if clean:
             holders, size = await responses.holders(session, self._project_id, clean)
             _check_history(size, "input")
-            for holder in await responses.among(session, self._project_id, holders):
-                known = {item["id"]: item for item in items_of(holder)} | known
+            known = items_by_id(await responses.among(session, self._project_id, holders))
         items = []
         for place, item in enumerate(own):
             if not is_reference(item):
@@ -189,6 +188,11 @@ def items_of(response: StoredResponse) -> list[Item]:
     """The items of a response's own input and of its output."""
     given: list[Item] = orjson.loads(response.input_items)
     return given + list(orjson.loads(response.body)["output"])
+
+
+def items_by_id(newest_first: Sequence[StoredResponse]) -> dict[str, Item]:
+    """The items of responses; where several hold one of the same id, the newest response's."""
+    return {item["id"]: item for one in reversed(newest_first) for item in items_of(one)}
 
 
 def _row(own: Sequence[Item], response: Mapping[str, Any]) -> NewResponse:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Text, cast, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, Text, cast, func, or_, select, true, tuple_, union
 from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute, aliased
 
@@ -24,6 +24,8 @@ ORDERS: Final[dict[str, tuple[str, InstrumentedAttribute[Any], bool]]] = {
 """Word -> what it is called, by which column, and whether downwards."""
 NEWEST: Final = "newest"
 MAX_MODELS: Final = 100
+MAX_SEARCHED: Final = 10_000
+"""Batches that a search for a part of a word looks at, the newest ones."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,8 @@ class BatchFilter:
 
     Attributes:
         group: One of `STATUS_GROUPS`, or one status.
-        search: Part of an id, name, model, endpoint or of the metadata, or a whole custom id.
+        search: Part of an id, name, model, endpoint or of the metadata, among the newest
+            `MAX_SEARCHED`; or a whole id or custom id of any batch.
         order: One of `ORDERS`.
     """
 
@@ -65,8 +68,25 @@ class BatchFilter:
         return said
 
 
-def _matches(search: str) -> ColumnElement[bool]:
+def _matches(search: str, organization_id: str) -> ColumnElement[bool]:
+    """Whole ids are found by their indexes; parts of words in the newest batches alone."""
     wanted = search.lower()
+    of_project = (
+        select(Batch.id, Batch.created_at)
+        .where(Batch.project_id == Project.id)
+        .order_by(Batch.created_at.desc(), Batch.id.desc())
+        .limit(MAX_SEARCHED)
+        .lateral()
+    )
+    newest = (
+        select(of_project.c.id)
+        .select_from(Project)
+        .join(of_project, true())
+        .where(Project.organization_id == organization_id)
+        .order_by(of_project.c.created_at.desc(), of_project.c.id.desc())
+        .limit(MAX_SEARCHED)
+        .cte("newest")
+    )
     words = (
         Batch.id,
         Batch.input_file_id,
@@ -79,9 +99,19 @@ def _matches(search: str) -> ColumnElement[bool]:
         ApiKey.name,
         cast(Batch.batch_metadata, Text),
     )
+    like_it = (
+        select(Batch.id)
+        .join(newest, newest.c.id == Batch.id)
+        .join(File, File.id == Batch.input_file_id)
+        .join(Project, Project.id == Batch.project_id)
+        .outerjoin(ApiKey, ApiKey.id == Batch.key_id)
+        .where(or_(*(func.strpos(func.lower(word), wanted) > 0 for word in words)))
+    )
+    files = (Batch.input_file_id, Batch.output_file_id, Batch.error_file_id)
+    whole = [select(Batch.id).where(column == search) for column in (Batch.id, *files)]
+    rows = select(BatchRow.batch_id).where(BatchRow.custom_id == search)
     # Found once for all batches, not by a look into each.
-    has_row = Batch.id.in_(select(BatchRow.batch_id).where(BatchRow.custom_id == search))
-    return or_(*(func.strpos(func.lower(word), wanted) > 0 for word in words), has_row)
+    return Batch.id.in_(union(like_it, *whole, rows))
 
 
 async def page(
@@ -103,7 +133,7 @@ async def page(
     """
     query = overviews(organization_id)
     if wanted.search:
-        query = query.where(_matches(wanted.search))
+        query = query.where(_matches(wanted.search, organization_id))
     if wanted.statuses:
         query = query.where(Batch.status.in_(wanted.statuses))
     for column, word in (

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import orjson
 import pytest
 
 from api.chat_request import check_chat
@@ -21,8 +22,16 @@ from api.responses.request import check_response
 from api.tool_calls import ToolOffer, whole_message
 from engine_adapter.client.base import CHAT_PATH, COMPLETIONS_PATH
 from engine_adapter.client.estimate import prompt_tokens
+from gateway.responses.shelf import items_by_id
+from store.models import StoredResponse
 
 MOST = 9.0
+
+
+def stored(n: int) -> list[StoredResponse]:
+    body = {"output": [{"id": "msg_a"}]}
+    made = (orjson.dumps([{"id": f"msg_{i}"}]) for i in range(n))
+    return [StoredResponse(body=orjson.dumps(body), input_items=given) for given in made]
 
 
 def calls(n: int) -> Iterator[dict[str, Any]]:
@@ -47,6 +56,7 @@ TEXT = {"type": "text", "text": "a"}
 CASES: dict[str, tuple[int, Callable[[int], Any], Callable[[Any], Any]]] = {
     "calls and their outputs": (1500, lambda n: [*calls(n)], of_items),
     "system messages": (1000, lambda n: [{"role": "system", "content": "x" * 2000}] * n, of_items),
+    "items of stored responses": (2000, stored, items_by_id),
     "messages of items": (1000, lambda n: [{"role": "user", "content": "a"}] * n, of_items),
     "thoughts": (
         1000,

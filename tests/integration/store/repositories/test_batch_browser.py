@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
-from sqlalchemy import update
+from sqlalchemy import select, text, update
 
 from store.models import Batch
 from store.repositories import batch_browser
 from store.repositories.batch_browser import ORDERS, BatchFilter
 from store.session import Database
-from tests.fixtures.batches import Bench, add_batch, add_project, add_validating, line
+from tests.fixtures.batches import Bench, add_batch, add_project, add_validating, line, read_batch
 
 
 async def listed(database: Database, wanted: BatchFilter) -> list[str]:
@@ -68,3 +70,42 @@ def test_words_that_mean_nothing_are_as_good_as_none() -> None:
     wanted = BatchFilter(group="nonsense", order="sideways", search="x")
     assert wanted.words() == {"search": "x"}
     assert BatchFilter(group="live", order="due").words() == {"group": "live", "order": "due"}
+
+
+async def test_a_search_looks_at_the_newest_batches_however_many_there_are(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_browser, "MAX_SEARCHED", 50)
+    store = Bench(database).file_store
+    await add_project(database, "proj_other")
+    oldest = await add_batch(database, store, [line("only-this")], model="wanted-model")
+    theirs = await add_batch(database, store, [line("a")], project_id="proj_other")
+    columns = "project_id, endpoint, completion_window, input_file_id, model, status, expires_at"
+    async with database.unit_of_work() as work:
+        for source, begun in ((oldest, 2), (theirs, 2000)):
+            await work.execute(
+                text(
+                    f"INSERT INTO batches (id, created_at, {columns})"
+                    f" SELECT 'batch_copy' || n || project_id, created_at + n * interval '1 s',"
+                    f" {columns} FROM batches, generate_series({begun}, {begun} + 1500) n"
+                    " WHERE id = :id"
+                ),
+                {"id": source},
+            )
+    found = await listed(database, BatchFilter(search="wanted"))
+    assert found == [], "fifty others are newer"
+    assert len(await listed(database, BatchFilter(search="batch_copy"))) == 50
+    file_id = (await read_batch(database, oldest)).input_file_id
+    for whole in (oldest, "only-this", file_id):
+        assert oldest in await listed(database, BatchFilter(search=whole, order="oldest"))
+    looked_at = select(Batch.id).where(batch_browser._matches("nowhere", "org_default"))
+    compiled = looked_at.compile(
+        dialect=database.engine.dialect, compile_kwargs={"literal_binds": True}
+    )
+    async with database.snapshot() as work:
+        plan = "\n".join(
+            (await work.execute(text(f"EXPLAIN ANALYZE {compiled}".replace(":", "\\:")))).scalars()
+        )
+    # Every word of a batch is compared in one place: what is not like it falls out there.
+    (removed,) = re.findall(r"strpos.*\n *Rows Removed by (?:Join )?Filter: (\d+)", plan)
+    assert int(removed) == 50, plan
