@@ -45,6 +45,7 @@ from gateway.responses.followers import Followers
 from gateway.settings import GatewaySettings
 from gateway.storage_watch import POLL_INTERVAL_S as STORAGE_S
 from gateway.storage_watch import StorageWatch
+from gateway.verdict.reading import Verdicts
 from service.clock import SystemClock
 from service.loops import Loops
 from store.bounded_connection import ANSWER_LIMIT_S
@@ -139,7 +140,10 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         storage = app.state.storage = StorageWatch(database, clock)
         database.met_full = partial(storage.note, DATABASE)
 
-        app.state.history = HistoryRecorder(database, metrics.latency, lambda: pool.members, clock)
+        app.state.history = HistoryRecorder(
+            database, metrics.latency, lambda: pool.members, clock, metrics.http_requests
+        )
+        app.state.verdicts = Verdicts(app.state)
         async with Loops(lambda loop, num: metrics.loop_failures.labels(loop).inc(num)) as loops:
             app.state.loops = loops
             pool.watch(loops)

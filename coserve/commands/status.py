@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from coserve.settings import LocalSettings
 
 NOT_RUNNING = 3
+DEGRADED = 4
+COLOURS = {"good": "green", "warn": "yellow", "bad": "red"}
+"""Of the tones of a verdict; without one it is in the terminal's own colour."""
 
 
 def running(settings: LocalSettings) -> Owner:
@@ -41,14 +44,22 @@ def look_now() -> dict[str, Any]:
 
 
 def status(json: AsJson = False) -> None:
-    """Show running components, models, queue depth and SLO attainment.
+    """Show the verdict, its issues, and running components, models, queue and latencies.
 
-    Exits with 3 when nothing is running.
+    Exits with 3 when nothing is running, with 4 when requests or batches suffer.
     """
     seen = look_now()
     if json:
         print_json(seen)
-        return
+    else:
+        _print(seen)
+    if seen["status"] != "ok":
+        raise typer.Exit(DEGRADED)
+
+
+def _print(seen: Mapping[str, Any]) -> None:
+    for tone, line in verdict(seen):
+        typer.secho(line, fg=COLOURS.get(tone))
     for line in words(seen):
         typer.echo(line)
     rows = [
@@ -63,6 +74,19 @@ def status(json: AsJson = False) -> None:
         for part in seen["parts"]
     ]
     show_table(("part", "state", "for", "restarts", "process", "log"), rows)
+
+
+def verdict(seen: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Tone and text of each line of the verdict, then of each issue; all from `/statusz`."""
+    said = seen["verdict"]
+    if said is None:
+        yield "bad", "DEGRADED  the gateway does not answer"
+        return
+    for name in ("chat", "harvest", "batches", "parts"):
+        yield said[name]["tone"], f"{name.upper():8} {said[name]['says']}"
+    for issue in said["issues"]:
+        cause = f". {issue['cause']}" if issue["cause"] else ""
+        yield issue["tone"], f"issue: {issue['what']}{cause}"
 
 
 def words(seen: Mapping[str, Any]) -> Iterator[str]:

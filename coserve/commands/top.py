@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coserve.commands.listing import AsJson, print_json
-from coserve.commands.status import figures, look_now
+from coserve.commands.status import COLOURS, figures, look_now, verdict
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -75,13 +75,11 @@ def drawn(seen: Mapping[str, Any]) -> Group:
         done = f"{one['completed'] + one['failed']:,}/{one['total']:,}"
         batches.add_row(one["id"], one["file"], state, done, str(one["at_engine"]), _finish(one))
     head = f"coserve {seen['version']}  {seen['urls']['api'] or ''}  {seen['status'] or 'away'}"
-    wrong = [
-        Text(f"{name}: {one['why']}", style="red")
-        for name, one in seen["behind"].items()
-        if not one["ok"]
-    ]
+    judged = [Text(line, style=COLOURS.get(tone, "")) for tone, line in verdict(seen)]
     lines = [Text(line) for line in figures(seen)]
-    return Group(Text(head, style="bold"), *wrong, *lines, Text(""), batches, Text(""), parts)
+    return Group(
+        Text(head, style="bold"), *judged, Text(""), *lines, Text(""), batches, Text(""), parts
+    )
 
 
 def _finish(batch: Mapping[str, Any]) -> str:

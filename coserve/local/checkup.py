@@ -87,7 +87,9 @@ def examine(case: Case) -> Iterator[Finding]:
         yield cuda(python)
         yield compilers(python, os.environ)
     yield asyncio.run(_database(case))
-    said = _statusz(case.owner)
+    whole = _statusz(case.owner)
+    said: Mapping[str, Any] = whole.get("parts") or {}
+    yield from _issues(whole.get("verdict") or {})
     yield _broker(case, said)
     yield _engine(case, said)
     yield from asyncio.run(_plugins(case, answers=bool(said) and said["engine"]["ok"]))
@@ -280,10 +282,17 @@ async def _database(case: Case) -> Finding:
 def _statusz(owner: Owner | None) -> Mapping[str, Any]:
     reply = http_get(f"{owner.url}/statusz") if owner and owner.url else None
     try:
-        parts: Mapping[str, Any] = json.loads(reply.body)["parts"] if reply else {}
-    except (ValueError, KeyError, TypeError):
+        said = json.loads(reply.body) if reply else {}
+    except ValueError:
         return {}
-    return parts
+    return said if isinstance(said, Mapping) else {}
+
+
+def _issues(verdict: Mapping[str, Any]) -> Iterator[Finding]:
+    """What the gateway says is wrong, as on the overview of the dashboard."""
+    for issue in verdict.get("issues", ()):
+        found = f"{issue['what']}. {issue['cause']}" if issue["cause"] else issue["what"]
+        yield Finding("verdict", issue["tone"], found, "Open the overview of the dashboard.")
 
 
 def _broker(case: Case, said: Mapping[str, Any]) -> Finding:

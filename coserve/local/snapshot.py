@@ -58,6 +58,7 @@ def look(owner: Owner, home: Path, database_url: str | None) -> dict[str, Any]:
         },
         "home": str(home),
         "status": said.get("status"),
+        "verdict": said.get("verdict"),
         "parts": parts_of(home),
         "behind": {name: {"ok": one["ok"], "why": one["why"]} for name, one in behind.items()},
         "models": models,

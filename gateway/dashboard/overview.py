@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -11,13 +10,9 @@ from typing import Any, Final
 import orjson
 
 from engine_adapter.client.pool import Member
-from gateway.batch_shapes import extensions
-from gateway.dashboard import troubles
 from gateway.dashboard.fragments import Fragments
 from gateway.dashboard.resources import Resources
 from gateway.dashboard.templating import render
-from gateway.dashboard.troubles import Storage, attainment_tone
-from gateway.dashboard.views import BatchView
 from gateway.history.reading import (
     DEFAULT_WINDOW,
     NOW_S,
@@ -30,11 +25,31 @@ from gateway.history.reading import (
 )
 from gateway.history.recorder import PERIOD_S
 from gateway.observability.latency_metrics import targets_of
-from store.repositories import dispatcher, engine, overview, stage_count
-from store.repositories import webhook_overview as webhooks
+from gateway.verdict.judge import FAIR_SHARE, GOOD_SHARE, judge, shortest, tone_of
+from gateway.verdict.reading import facts_of, read_database
 
-MAX_BATCHES: Final = 12
-MAX_ENDPOINTS: Final = 100
+PLACES: Final = {
+    "no_engine": ("/engines", "Engines"),
+    "all_drained": ("/engines", "Engines"),
+    "engine_lost": ("/engines", "Engines"),
+    "engine_drained": ("/engines", "Engines"),
+    "engine_unusable": ("/engines", "Engines"),
+    "policy_errs": ("/scheduler", "Scheduler"),
+    "late_batch_work": ("/isolation", "Isolation"),
+    "late_too_much_chat": ("/usage", "Usage"),
+    "late_fewer_engines": ("/engines", "Engines"),
+    "late_old_profile": ("/scheduler", "Scheduler"),
+    "late_slow_machine": ("/scheduler", "Scheduler"),
+    "late_measuring": ("/engines", "Engines"),
+    "receiver_failing": ("/webhooks", "Webhooks"),
+    "receiver_disabled": ("/webhooks", "Webhooks"),
+    "disk_full": ("/batches?group=done", "Old batches"),
+    "disk_nearly_full": ("/batches?group=done", "Old batches"),
+    "workers_away": ("/batches?group=live", "Live batches"),
+    "broker_away": ("/batches?group=live", "Live batches"),
+    "stages_late": ("/batches?group=live", "Live batches"),
+}
+"""Where to look at an issue of a kind, where a page shows it."""
 SERIES: Final = (
     "engine", "ttft:online", "tbt:online", "beside:ttft", "beside:tbt", "apart:ttft", "apart:tbt",
 )  # fmt: skip
@@ -76,12 +91,12 @@ class LatencyCard:
     @property
     def now_tone(self) -> str:
         """The kind of colour of the last minute."""
-        return attainment_tone(self.now)
+        return tone_of(self.now)
 
     @property
     def window_tone(self) -> str:
         """The kind of colour of the window."""
-        return attainment_tone(self.window)
+        return tone_of(self.window)
 
 
 @dataclass(frozen=True)
@@ -103,32 +118,22 @@ class OverviewView:
         async with resources.readings.snapshot() as work:
             history = await read(work, window, SERIES)
             recent = await read(work, RECENT, SERIES)
-            due = await overview.due(work, self.organization_id, limit=MAX_BATCHES)
-            said = await extensions(work, resources.engine_pool, [row.batch for row in due])
-            receivers = await webhooks.endpoints(work, self.project_id, limit=MAX_ENDPOINTS)
-            stages = await stage_count.totals(work)
-            names = await engine.names(work)
-            heartbeat_age_s = await dispatcher.heartbeat_age_s(work)
+            known = await read_database(
+                work,
+                resources.engine_pool,
+                organization_id=self.organization_id,
+                project_id=self.project_id,
+            )
         members = resources.engine_pool.members
-        batches = [BatchView(row, one) for row, one in zip(due, said, strict=True)]
         now = recent.last(NOW_S)
-        wrong = [
-            *troubles.of_engines(members, names),
-            *troubles.of_targets(now),
-            *troubles.of_batches(batches),
-            *troubles.of_dispatchers(batches, heartbeat_age_s),
-            *troubles.of_receivers(receivers),
-            *troubles.of_storage(_storage(resources)),
-            *troubles.of_full(resources.full_places),
-            *troubles.of_broker(await broker),
-            *troubles.of_workers(
-                next((one.ended_age_s for one in stages if one.stage == "sweep"), None)
-            ),
-        ]
+        verdict = judge(facts_of(resources.state, known, broker_answers=await broker))
+        back = shortest(known.fields["look_backs"], lambda one: one.num_answers)
         cards = [_latency_card(of, history, recent, members) for of in ("ttft", "tbt")]
         whole = history.whole
         values: dict[str, Any] = {
-            "wrong": sorted(wrong, key=lambda one: one.tone != "bad"),
+            "verdict": verdict,
+            "places": PLACES,
+            "answers": back or known.fields["look_backs"][-1],
             "cards": cards,
             "window": window,
             "total": whole.all_engines,
@@ -138,19 +143,20 @@ class OverviewView:
             "harvest": harvested_shares(whole.all_engines),
             "tokens": tokens_chart(history),
             "memory": memory_chart(history),
-            "batches": batches,
+            "batches": known.batches,
             "num_up": sum(member.up for member in members),
             "num_engines": len(members),
             "percentiles": PERCENTILES,
-            "good_share": troubles.GOOD_SHARE,
-            "fair_share": troubles.FAIR_SHARE,
+            "good_share": GOOD_SHARE,
+            "fair_share": FAIR_SHARE,
         }
-        parts = ("wrong", "figures", "latency", "work", "batches")
+        parts = ("verdict", "figures", "latency", "work", "batches")
         return Fragments(
             whole={
                 f"overview-{n}": render(f"fragments/overview_{n}.html", **values) for n in parts
             },
-            statuses={one.what: "wrong now" for one in wrong},
+            statuses={one.what: "is an issue" for one in verdict.issues}
+            | {name: line.says for name, line in verdict.lines.items() if name != "harvest"},
         )
 
 
@@ -238,14 +244,6 @@ def _latency_card(
 def _chart(x: Sequence[int], series: dict[str, Any], **more: Any) -> str:
     lines = [{"label": label, "y": y} for label, y in series.items()]
     return orjson.dumps({"x": [*x], "series": lines, **more}).decode()
-
-
-def _storage(resources: Resources) -> Storage | None:
-    try:
-        usage = shutil.disk_usage(resources.settings.home)
-    except OSError:
-        return None
-    return Storage(usage.total, usage.free)
 
 
 def window_of(word: str) -> tuple[str, Window]:

@@ -127,6 +127,15 @@ def rate(per_s: float | None) -> str:
     return f"{per_s:,.0f}" if per_s >= 10 or per_s == 0 else f"{per_s:.1f}"
 
 
+def amount(value: float) -> str:
+    """A large number in words that are read at a glance: '8.1 M', '12 k', '640'."""
+    for factor, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if value >= factor:
+            figure = value / factor
+            return f"{figure:.1f}{unit}" if figure < 10 else f"{figure:,.0f}{unit}"
+    return f"{value:,.0f}"
+
+
 def figure(key: str, value: float) -> str:
     """A figure by the unit its name ends in: '2.8 µs', '41 ms', '97 %', '0.052'; no exponents."""
     if key.endswith("_s"):

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from engine_adapter.scheduling.distribution import EDGES_S
 from gateway.history.recorder import PERIOD_S
-from gateway.history.series import ENGINE
+from gateway.history.series import ANSWERS, ENGINE
 from store.repositories import history
 from store.repositories.history import Point
 
@@ -103,11 +103,13 @@ class Moment:
         at_s: Its beginning, Unix seconds.
         latencies: By series, over all models or engines.
         engines: By address.
+        answers: Responses to prompts by HTTP status.
     """
 
     at_s: int
     latencies: dict[str, Latencies] = field(default_factory=dict)
     engines: dict[str, EngineTime] = field(default_factory=dict)
+    answers: dict[str, float] = field(default_factory=dict)
 
     def of(self, series: str) -> Latencies:
         """One distribution; an empty one where nothing is known."""
@@ -149,6 +151,10 @@ class History:
         newest = self.moments[-1].at_s if self.moments else 0
         return _merged(0, [one for one in self.moments if one.at_s > newest - seconds])
 
+    def since(self, at_s: float) -> Moment:
+        """The points that began after an instant (Unix seconds), as one."""
+        return _merged(0, [one for one in self.moments if one.at_s > at_s])
+
     def quantiles_ms(self, series: str, share: float) -> list[float | None]:
         found = (moment.of(series).quantile_s(share) for moment in self.moments)
         return [None if one is None else round(1000 * one, 1) for one in found]
@@ -161,7 +167,7 @@ async def read(session: AsyncSession, window: Window, series: Sequence[str]) -> 
         window.step_s,
         window_s=window.window_s,
         series=[*series],
-        together=[one for one in series if one != "engine"],
+        together=[one for one in series if one not in ("engine", ANSWERS)],
     )
     return history_of(points, window.step_s)
 
@@ -173,6 +179,8 @@ def history_of(points: Iterable[Point], step_s: int) -> History:
         moment = moments.setdefault(point.at_s, Moment(point.at_s))
         if point.series == "engine":
             moment.engines[point.subject] = EngineTime(_sum([point.figures], len(ENGINE)))
+        elif point.series == ANSWERS:
+            moment.answers[point.subject] = sum(point.figures)
         else:
             moment.latencies[point.series] = Latencies(point.figures)
     if moments:
@@ -189,6 +197,9 @@ def _merged(at_s: int, moments: Sequence[Moment]) -> Moment:
     for url in {url for one in moments for url in one.engines}:
         shares = [one.engines[url].figures for one in moments if url in one.engines]
         merged.engines[url] = EngineTime(_sum(shares, len(ENGINE)))
+    for one in moments:
+        for status, num in one.answers.items():
+            merged.answers[status] = merged.answers.get(status, 0.0) + num
     return merged
 
 

@@ -1,9 +1,9 @@
 """Writes the history every ten seconds, whether or not anybody looks.
 
-What a gateway alone knows, the latencies of its streams, it adds itself. What all gateways see,
-the engines' reports, is written by one of them: the holder of a lease, taken and checked in the
-transaction that writes. What was seen last is kept beside the lease, so that a takeover or a
-restart neither loses figures nor writes them twice.
+What a gateway alone knows, its responses and the latencies of its streams, it adds itself. What
+all gateways see, the engines' reports, is written by one of them: the holder of a lease, taken and
+checked in the transaction that writes. What was seen last is kept beside the lease, so that a
+takeover or a restart neither loses figures nor writes them twice.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from prometheus_client import Counter
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from engine_adapter.client.pool import Member
 from gateway.history.series import (
     NUM_CUMULATIVE,
+    answer_figures,
     engine_gauges,
     engine_totals,
     gained,
@@ -52,6 +54,7 @@ class HistoryRecorder:
         latency: What this gateway's streams got.
         members: The engines, as the pool knows them.
         clock: For the gap since the last write.
+        requests: What this gateway answered, by route and status.
     """
 
     def __init__(
@@ -60,11 +63,13 @@ class HistoryRecorder:
         latency: LatencyMetrics,
         members: Callable[[], Sequence[Member]],
         clock: Clock,
+        requests: Counter | None = None,
     ) -> None:
         self._database = database
         self._latency = latency
         self._members = members
         self._clock = clock
+        self._requests = requests
         self._owner = new_id("gw_")
         self._written: dict[tuple[str, str], list[float]] = {}
         self._num_writes = 0
@@ -81,6 +86,8 @@ class HistoryRecorder:
 
     async def _write(self, *, last: bool) -> bool:
         now = stream_figures(self._latency.streams)
+        if self._requests is not None:
+            now |= answer_figures(self._requests)
         new = [
             Figures(*key, figures)
             for key, total in now.items()

@@ -3,6 +3,7 @@
 ttft:online  tbt:online  ttft:flex  tbt:flex    a model's streams (`Distribution.figures`)
 beside:ttft  beside:tbt  apart:ttft  apart:tbt  an engine's online requests (likewise)
 engine                                          its counters and sampled gauges (`ENGINE`)
+answers                                         responses to prompts, of each HTTP status how many
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from prometheus_client import Counter
+
 from engine_adapter.client.base import EngineFacts
 from engine_adapter.scheduling.distribution import EDGES_S
+from gateway.http.middleware.body_limit import PROMPT_PATHS
 from gateway.observability.latency_metrics import StreamLatency
 
 NUM_OF_DISTRIBUTION: Final = 3 + len(EDGES_S) + 1
@@ -28,13 +32,16 @@ COUNTERS: Final = {
 """What only grows: its name here -> its place in the report; harvested are flex and offline."""
 
 STOP_S: Final = "stop_s"
-GAUGES: Final = ("asked", "up", "kv_samples", "kv_held", "host_samples", "host_held")
+GAUGES: Final = (
+    "asked", "up", "kv_samples", "kv_held", "host_samples", "host_held", "level_samples", "level",
+)  # fmt: skip
 """Sampled at each write and added up: `kv_held / kv_samples` is the mean share in use."""
 
 ENGINE: Final = (*COUNTERS, STOP_S, *GAUGES)
 """The figures of the series `engine`, in order."""
 
 NUM_CUMULATIVE: Final = len(COUNTERS) + 1
+ANSWERS: Final = "answers"
 ISOLATION: Final = tuple((kind, of) for kind in ("beside", "apart") for of in ("ttft", "tbt"))
 
 
@@ -47,6 +54,23 @@ def stream_figures(
         for (model, word), stream in streams.items()
         for of, one in (("ttft", stream.ttft), ("tbt", stream.tbt))
     }
+
+
+def answer_figures(requests: Counter) -> dict[tuple[str, str], list[float]]:
+    """Responses to prompts of this process so far, by (series, status)."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for metric in requests.collect():
+        for sample in metric.samples:
+            labels = sample.labels
+            if sample.name.endswith("_total") and is_prompt(labels["method"], labels["route"]):
+                total = found.setdefault((ANSWERS, labels["status"]), [0.0])
+                total[0] += sample.value
+    return found
+
+
+def is_prompt(method: str, route: str) -> bool:
+    """Whether requests with these labels ask an engine for an answer."""
+    return method == "POST" and route in PROMPT_PATHS
 
 
 def engine_totals(facts: EngineFacts) -> dict[str, list[float]]:
@@ -64,9 +88,9 @@ def engine_totals(facts: EngineFacts) -> dict[str, list[float]]:
 
 
 def engine_gauges(facts: EngineFacts | None, *, up: bool) -> list[float]:
-    kv = host = None
+    kv = host = level = None
     if up and facts is not None:
-        kv, host = kv_held(facts), host_held(facts)
+        kv, host, level = kv_held(facts), host_held(facts), step_level(facts)
     return [
         1.0,
         float(up),
@@ -74,6 +98,8 @@ def engine_gauges(facts: EngineFacts | None, *, up: bool) -> list[float]:
         kv or 0.0,
         float(host is not None),
         host or 0.0,
+        float(level is not None),
+        level or 0.0,
     ]
 
 
@@ -96,6 +122,12 @@ def host_held(facts: EngineFacts) -> float | None:
     if not isinstance(total, int) or not isinstance(free, int) or total <= 0:
         return None
     return 1.0 - free / total
+
+
+def step_level(facts: EngineFacts) -> float | None:
+    """Step times now over the profiled ones; none where it is not reported."""
+    level = facts.reported("step_level")
+    return float(level) if isinstance(level, int | float) else None
 
 
 def gained(now: Sequence[float], before: Sequence[float] | None) -> list[float]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Iterator
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
@@ -22,6 +23,8 @@ from starlette.responses import RedirectResponse, Response
 from engine_adapter.client.pool import EnginePool
 from gateway.dependencies import DatabaseDep, EnginesDep, LoopsDep, RegistryDep, StorageDep
 from gateway.http.json_response import JsonResponse
+from gateway.verdict.judge import STAGE_LATE_S, judge
+from gateway.verdict.reading import facts_of
 from service.broker import why_refused
 from store.failures import why_away
 from store.repositories import overdue
@@ -32,7 +35,7 @@ router = APIRouter(tags=["health"])
 logger = logging.getLogger(__name__)
 
 _PROBE_S = 3.0
-STAGE_OVERDUE_S = 120.0
+STAGE_OVERDUE_S = STAGE_LATE_S
 """Of a batch that wants a worker. Thousands of small batches of one project may cause it too."""
 
 
@@ -103,8 +106,8 @@ async def statusz(
 ) -> JsonResponse:
     """Whether database, broker and engine answer, each with a reason; 200 if all do, else 503.
 
-    `degraded` with 200: all answer, and batches have waited too long for a worker, a disk is full,
-    an engine is registered at what is no address, or a loop of this gateway is down.
+    `verdict` says what the dashboard's overview says, without the names of tenants. `degraded`
+    with 200: all answer, and requests or batches suffer all the same.
     """
     probes = {
         "database": asyncio.ensure_future(_reason(database.ping())),
@@ -112,9 +115,10 @@ async def statusz(
         "stages": asyncio.ensure_future(_why_stages_wait(database)),
     }
     late = asyncio.ensure_future(_overdue(database))
+    known = asyncio.ensure_future(request.app.state.verdicts.known())
     # One that hangs ends by a limit of its own: whoever waited for its end, or for the end of its
     # cancellation, would answer too late.
-    await asyncio.wait((*probes.values(), late), timeout=_PROBE_S)
+    await asyncio.wait((*probes.values(), late, known), timeout=_PROBE_S)
     parts = {
         name: _part(probe.result() if probe.done() else f"did not answer within {_PROBE_S:.0f} s")
         for name, probe in probes.items()
@@ -126,6 +130,12 @@ async def statusz(
         "versions": _versions(engines),
     }
     answers = all(part["ok"] for name, part in parts.items() if name != "stages")
+    facts = facts_of(
+        request.app.state,
+        known.result() if known.done() else None,
+        broker_answers=parts["broker"]["ok"],
+    )
+    verdict = judge(replace(facts, database_answers=parts["database"]["ok"]))
     troubles: dict[str, Any] = {}
     if down := loops.down:
         troubles["loops_down"] = down
@@ -135,8 +145,10 @@ async def statusz(
     if unusable := registry.unusable:
         # Only how many: what is no address may hold a password.
         troubles["unusable_engines"] = len(unusable)
+    suffers = verdict.degraded or troubles or not parts["stages"]["ok"]
     body: dict[str, Any] = {
-        "status": "ok" if answers and parts["stages"]["ok"] and not troubles else "degraded",
+        "status": "ok" if answers and not suffers else "degraded",
+        "verdict": verdict.unnamed(),
         "parts": parts,
         "models": [
             {"id": model.id, "context_tokens": model.context_tokens, "up": model.up}

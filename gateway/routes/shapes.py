@@ -126,6 +126,7 @@ READINESS: Final = _object({"status": _word("ready", "starting", "stopping")})
 STATUS: Final = _object(
     {
         "status": _word("ok", "degraded"),
+        "verdict": {"type": "object"},
         "parts": {"type": "object"},
         "models": _array({"type": "object"}),
     }

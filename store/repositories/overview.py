@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import ColumnElement, Select, func, select, true
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from store.models import ApiKey, Batch, BatchEvent, BatchRow, File, Project, RowResult
@@ -80,8 +80,10 @@ class FailedRow:
     created_at: datetime
 
 
-def overviews(organization_id: str) -> Select[Batch, str, str | None, str, int, int, datetime]:
-    """What is said about each batch of an organisation; the caller chooses, orders and limits."""
+def overviews(
+    organization_id: str | None,
+) -> Select[Batch, str, str | None, str, int, int, datetime]:
+    """What is said about each batch of an organisation, or of all; the caller limits them."""
     # Few rows are at engines, and an index has them alone: they are counted once for all batches.
     leased = (
         select(BatchRow.batch_id, func.count().label("num"))
@@ -103,16 +105,21 @@ def overviews(organization_id: str) -> Select[Batch, str, str | None, str, int, 
         .join(File, File.id == Batch.input_file_id)
         .outerjoin(ApiKey, ApiKey.id == Batch.key_id)
         .outerjoin(leased, leased.c.batch_id == Batch.id)
-        .where(Project.organization_id == organization_id)
+        .where(_of(organization_id))
         # A reader that keeps a session open sees each tick's state, not its first one.
         .execution_options(populate_existing=True)
     )
 
 
+def _of(organization_id: str | None) -> ColumnElement[bool]:
+    """A project of the organisation; of any where none is named."""
+    return true() if organization_id is None else Project.organization_id == organization_id
+
+
 async def due(
-    session: AsyncSession, organization_id: str, *, limit: int
+    session: AsyncSession, organization_id: str | None, *, limit: int
 ) -> Sequence[BatchOverview]:
-    """Live batches of an organisation, those whose window ends first."""
+    """Live batches of an organisation or of all, those whose window ends first."""
     query = overviews(organization_id).where(Batch.status.in_(LIVE_STATUSES))
     rows = await session.execute(query.order_by(Batch.expires_at, Batch.id).limit(limit))
     return [BatchOverview(*row) for row in rows]
@@ -125,7 +132,7 @@ async def one(session: AsyncSession, organization_id: str, batch_id: str) -> Bat
     return BatchOverview(*row) if row is not None else None
 
 
-async def totals(session: AsyncSession, organization_id: str) -> BatchTotals:
+async def totals(session: AsyncSession, organization_id: str | None) -> BatchTotals:
     """Counts for the head of the list."""
     open_rows = Batch.num_total - Batch.num_completed - Batch.num_failed
     query = (
@@ -135,7 +142,7 @@ async def totals(session: AsyncSession, organization_id: str) -> BatchTotals:
             func.coalesce(func.sum(open_rows).filter(Batch.status.in_(LIVE_STATUSES)), 0),
         )
         .join(Project, Project.id == Batch.project_id)
-        .where(Project.organization_id == organization_id)
+        .where(_of(organization_id))
         .group_by(Batch.status)
     )
     rows = (await session.execute(query)).all()

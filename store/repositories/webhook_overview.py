@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import func, select, text
+from sqlalchemy import func, select, text, true
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from store.models import Project, WebhookDelivery, WebhookEndpoint
@@ -27,9 +27,9 @@ class EndpointOverview:
 
 
 async def endpoints(
-    session: AsyncSession, project_id: str, *, limit: int
+    session: AsyncSession, project_id: str | None, *, limit: int
 ) -> Sequence[EndpointOverview]:
-    """The newest endpoints of the organisation that a project belongs to.
+    """The newest endpoints of the organisation that a project belongs to; of all without one.
 
     Those that are failing or disabled come first.
     """
@@ -45,7 +45,7 @@ async def endpoints(
     query = (
         select(WebhookEndpoint, Project.name, pending, func.statement_timestamp())
         .join(Project, Project.id == WebhookEndpoint.project_id)
-        .where(Project.organization_id == organization)
+        .where(true() if project_id is None else Project.organization_id == organization)
         .order_by(
             WebhookEndpoint.failing_since_at.is_(None),
             WebhookEndpoint.created_at.desc(),

@@ -12,6 +12,7 @@ from sqlalchemy import text
 from batch.files.memory import MemoryFileStore
 from engine_adapter.client.fake_engine import VERSION
 from gateway.routes.health import STAGE_OVERDUE_S
+from store.repositories import engine as engines
 from store.session import Database
 from tests.fixtures.batches import add_validating, line
 from tests.integration.gateway.conftest import MODEL, Online
@@ -24,6 +25,9 @@ async def test_ready_while_everything_answers(online: Online) -> None:
         assert ready.status_code == 200
         body = ready.json()
         assert body["status"] == "ok"
+        lines = {name: body["verdict"][name]["state"] for name in ("chat", "batches", "parts")}
+        assert lines == {"chat": "none", "batches": "none", "parts": "ready"}
+        assert body["verdict"]["issues"] == []
         good = {"ok": True, "why": None}
         assert body["parts"] == {
             "database": good,
@@ -32,6 +36,32 @@ async def test_ready_while_everything_answers(online: Online) -> None:
             "engine": {**good, "profile": None, "policy_errors": 0, "versions": [VERSION]},
         }
         assert body["models"] == [{"id": MODEL, "context_tokens": 2048, "up": True}]
+
+
+async def test_the_verdict_has_requests_that_fail(online: Online, database: Database) -> None:
+    """Counted by this gateway and written by its recorder; a drained engine refuses all."""
+    (member,) = online.app.state.engines.members
+    async with database.unit_of_work() as session:
+        assert await engines.drain(session, member.url)
+    async with asyncio.timeout(10):
+        while not member.draining:
+            await asyncio.sleep(0.02)
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "Hello"}]}
+    headers = {"authorization": f"Bearer {online.key}"}
+    async with httpx.AsyncClient(base_url=online.url) as http:
+        for _ in range(3):
+            reply = await http.post("/v1/chat/completions", json=body, headers=headers)
+            assert reply.status_code == 503
+            assert "being drained" in reply.json()["error"]["message"]
+        assert await online.app.state.history.write()
+        said = (await http.get("/statusz")).json()
+    assert said["status"] == "degraded"
+    assert said["verdict"]["chat"]["says"] == "Chat is refused: no engine takes requests."
+    codes = {issue["code"]: issue["what"] for issue in said["verdict"]["issues"]}
+    assert codes == {
+        "all_drained": f"No engine takes requests for {MODEL}",
+        "requests_fail": "3 of 3 requests failed in the last hour: 3 × 503",
+    }
 
 
 async def test_batches_that_no_worker_takes_are_told(online: Online, database: Database) -> None:

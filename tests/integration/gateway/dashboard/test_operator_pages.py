@@ -11,7 +11,8 @@ from gateway.limits.buckets import Charge, cost_us
 from store.models import Project
 from store.repositories import dispatcher as dispatchers
 from store.repositories import engine as engines
-from store.repositories import usage
+from store.repositories import history, usage
+from store.repositories.history import Figures
 from store.repositories.usage import UsageCount, UsageKey
 from store.session import Database
 from tests.fixtures.dashboard import Site, token_in
@@ -25,7 +26,7 @@ async def page(site: Site, path: str) -> str:
         return " ".join(re.sub(r"<[^>]+>", " ", reply.text).split())
 
 
-async def test_the_first_page_says_that_nothing_is_wrong(database: Database) -> None:
+async def test_the_first_page_says_that_chat_is_in_time(database: Database) -> None:
     async with operator_site(database) as site:
         for window, label in (
             ("", "15 minutes"),
@@ -34,7 +35,10 @@ async def test_the_first_page_says_that_nothing_is_wrong(database: Database) -> 
             ("?window=14d", "14 days"),
         ):
             said = await page(site, f"/admin/{window}")
-            assert "Nothing is wrong." in said
+            assert "Chat is in time: first tokens 9" in said
+            assert "1 of 1 engine get requests." in said
+            assert re.search(r"\d M batch tokens in the last 24 h", said), said
+            assert "No issues." in said
             assert f"in {label}" in said
             assert re.search(r"TTFT in time 9\d(\.\d)? % last minute", said), said
             assert "target 500 ms" in said
@@ -51,20 +55,65 @@ async def test_the_first_page_says_that_nothing_is_wrong(database: Database) -> 
 async def test_the_first_page_names_what_is_wrong(database: Database) -> None:
     async with operator_site(database, troubled=True) as site:
         said = await page(site, "/admin/")
-    assert re.search(r"Wrong now \d", said)
+    assert re.search(r"Issues \d", said)
     assert "is lost The connection was refused." in said
     assert "Gaps between tokens miss their target" in said
-    assert "Nothing is wrong" not in said
+    assert "No issues" not in said
+    assert "Chat is refused: no engine takes requests." in said
+
+
+@pytest.mark.parametrize(("minutes", "ago_s"), [(5, 150), (15, 480), (60, 2400)])
+async def test_late_chat_of_a_quiet_hour_is_told(
+    database: Database, minutes: int, ago_s: int
+) -> None:
+    """The only chat was a while ago and late: no page says that targets are kept."""
+    async with operator_site(database) as site:
+        async with database.unit_of_work() as work:
+            await work.execute(text("DELETE FROM history_points"))
+            # Twice, so that no step's edge decides: 20 are enough.
+            for step_s in (10, 60):
+                await work.execute(
+                    text(
+                        "INSERT INTO history_points (step_s, began_at, series, subject, figures)"
+                        " VALUES (:step_s, to_timestamp(floor(extract(epoch FROM"
+                        " statement_timestamp() - make_interval(secs => :ago_s)) / :step_s)"
+                        " * :step_s), 'tbt:online', 'm', '{9,21,3,30}')"
+                    ),
+                    {"step_s": step_s, "ago_s": ago_s},
+                )
+        said = await page(site, "/admin/")
+    label = "last hour" if minutes == 60 else f"last {minutes} min"
+    assert f"Chat is late: gaps between tokens 30 % ({label}); 95 % should be in time." in said
+    assert "No issues" not in said
+
+
+async def test_the_first_tile_has_rate_and_errors(database: Database) -> None:
+    async with operator_site(database) as site:
+        async with database.unit_of_work() as work:
+            new = [Figures("answers", "200", [50.0]), Figures("answers", "503", [9.0])]
+            await history.add(work, [*new, Figures("answers", "429", [1.0])])
+        said = await page(site, "/admin/")
+    assert "Requests per minute 60 9 errors (9 × 503) · 1 refused (1 × 429) · last minute" in said
+    assert "15 % of requests failed in the last minute: 9 × 503" in said
+
+
+async def test_a_drained_engine_is_told_on_the_first_page(database: Database) -> None:
+    async with operator_site(database) as site:
+        site.app.state.engines.members[0].draining = True
+        said = await page(site, "/admin/")
+    assert "Chat is refused: no engine takes requests." in said
+    assert "No engine takes requests for" in said
+    assert "0 of 1 engine get requests" in said
 
 
 @pytest.mark.parametrize("state", ["down", "hung"])
 async def test_the_first_page_says_that_the_broker_is_away(database: Database, state: str) -> None:
     async with operator_site(database) as site:
-        assert "broker" not in await page(site, "/admin/")
+        assert "The broker" not in await page(site, "/admin/")
         site.app.state.broker.state = state
         assert "The broker does not answer Valkey cannot be reached." in await page(site, "/admin/")
         site.app.state.broker.state = "up"
-        assert "Nothing is wrong." in await page(site, "/admin/")
+        assert "No issues." in await page(site, "/admin/")
 
 
 async def test_the_first_page_says_that_nobody_sends_rows(database: Database) -> None:
@@ -79,7 +128,7 @@ async def test_the_first_page_says_that_nobody_sends_rows(database: Database) ->
         assert "No dispatcher is at work There is none" in await page(site, "/admin/")
         async with database.unit_of_work() as work:
             assert await dispatchers.acquire(work, "d", "fake://engine")
-        assert "Nothing is wrong." in await page(site, "/admin/?window=24h")
+        assert "No issues." in await page(site, "/admin/?window=24h")
 
 
 async def test_without_any_history_the_pages_say_so(site: Site) -> None:
