@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c '' >/dev/null 2>&1 && echo $$p || echo python3)
 BIN := .venv/bin
 
-.PHONY: help run test-all test-rest test-again docs setup setup-dev setup-engine setup-kernels setup-browser setup-pgbouncer setup-proxies setup-promtool setup-helm setup-conformance images test check coverage compatibility conformance chaos fleet soak bench bench-batch reproduce lock lock-engine
+.PHONY: help run test-all test-rest test-again docs setup setup-dev setup-engine setup-kernels setup-browser setup-pgbouncer setup-proxies setup-promtool setup-helm setup-conformance images wheel test check coverage compatibility conformance chaos fleet soak bench bench-batch reproduce lock lock-engine
 
 help:  ## list the verbs, with how long each takes on two cores
 	@awk -F ':.*## ' '/^# ---/ {gsub(/^# -+ | -+$$/, ""); print "\n" $$0} \
@@ -52,7 +52,7 @@ check: setup-dev setup-helm  ## format, lint, types, imports, dependencies, page
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/mypy --no-error-summary api service coserve gateway batch store engine_adapter lab kernels/coserve_kernels migrations bench docs/hooks.py tests
+	$(BIN)/mypy --no-error-summary api service coserve gateway batch store engine_adapter lab kernels/coserve_kernels migrations bench release docs/hooks.py tests
 	$(BIN)/deptry .
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -d $$(mktemp -d)/site
 	$(BIN)/pytest -q -p no:randomly tests/architecture
@@ -100,6 +100,9 @@ fuzz: setup-dev setup-engine  ## generated bodies, valid to hostile, to every ro
 
 fleet: setup-dev setup-engine  ## 3 gateways, 2 worker hosts, 6 engines, restarted and lost under load: promises and what was seen (12 min; MINUTES=)
 	FLEET_MINUTES=$(or $(MINUTES),10) $(BIN)/pytest -q -s -n 0 tests/fleet
+
+wheel: setup-dev  ## build the wheel, with the site in it, and the source distribution into dist/ (1 min)
+	$(BIN)/python -m release.build
 
 images: setup-dev $(if $(filter fake,$(ENGINE)),,setup-engine)  ## build both images and run all of docker-compose.yml with podman, a real SGLang on the CPU; as root (7 to 12 min; ENGINE=fake: none, 6 min; ENGINE=cuda: the GPU's image alone, 9 min and 40 GB)
 	$(BIN)/python -m tests.images --engine $(or $(ENGINE),real)

@@ -13,6 +13,7 @@ from batch.webhooks.targets import TargetPolicy
 from engine_adapter.client.aliases import parse_aliases, parse_tiers
 from engine_adapter.client.engine_address import addresses
 from service.broker import Broker
+from service.data_folder import default_home
 from service.secret_files import ServiceSettings
 
 LEASE_STALE_S = 6.0
@@ -57,7 +58,7 @@ class CommonSettings(ServiceSettings):
     )
     """Comma separated."""
 
-    home: Path = Path(".coserve")
+    home: Path = default_home()
     files_url: str | None = None
     """`file:///...` or `s3://...`; none: `files` below `home`."""
 

@@ -12,6 +12,7 @@ from coserve.commands import (
     backup,
     batch,
     chat,
+    docs,
     doctor,
     engine,
     key,
@@ -63,6 +64,7 @@ app.command("logs")(logs.logs)
 app.command("stop")(running.stop)
 app.command("restart")(running.restart)
 app.command("chat")(chat.chat)
+app.command("docs")(docs.docs)
 app.command("doctor")(doctor.doctor)
 app.command("backup")(backup.backup)
 app.command("restore")(backup.restore)

@@ -11,6 +11,7 @@ from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings
 
 from engine_adapter.client.engine_address import addresses
+from service.data_folder import default_home
 from service.secret_files import SECRET_FILE_NAMES, ServiceSettings, env_name
 
 PREFIX = "COSERVE_"
@@ -55,7 +56,7 @@ OTHER_NAMES = frozenset(
 class LocalSettings(ServiceSettings):
     """What `coserve up` needs to know. A given server is used instead of an embedded one."""
 
-    home: Path = Path(".coserve")
+    home: Path = default_home()
     """State directory: data, files, logs, keys, the default model."""
 
     host: str = "127.0.0.1"

@@ -12,6 +12,7 @@ from typing import Any, Self
 import httpx
 
 from coserve.local.lock import find_owner
+from service.data_folder import default_home
 
 DEFAULT_ROOT_URL = "http://127.0.0.1:8080"
 TIMEOUT_S = 30.0
@@ -200,7 +201,7 @@ def find_base_url(given: str | None) -> str:
 
 
 def _home() -> Path:
-    return Path(os.environ.get("COSERVE_HOME") or ".coserve")
+    return Path(os.environ.get("COSERVE_HOME") or default_home())
 
 
 def find_key(given: str | None) -> str:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import typer
 
 from coserve.commands.listing import AsJson, print_json
 from coserve.commands.table import show_table
 from coserve.commands.up import read_settings
-
-CHECKOUT = Path(__file__).resolve().parents[2]
+from service.data_folder import installs_to
 
 
 def doctor(json: AsJson = False) -> None:
@@ -28,7 +25,7 @@ def doctor(json: AsJson = False) -> None:
     running_url = postgres.running_url(home) if owner else None
     case = Case(
         settings=settings,
-        checkout=CHECKOUT,
+        checkout=installs_to(),
         owner=owner,
         database_url=settings.database_url or running_url,
         broker=BatchSettings().broker if settings.broker_url else None,

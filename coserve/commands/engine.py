@@ -1,4 +1,4 @@
-"""`coserve engine`: the engines that gateway and batches use beside those of ENGINE_URLS.
+"""`coserve engine`: install the one of this machine, and name others beside those of ENGINE_URLS.
 
 Gateways and dispatchers read the registry every second; nothing is restarted.
 """
@@ -6,7 +6,7 @@ Gateways and dispatchers read the registry every second; nothing is restarted.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -18,6 +18,35 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncSession
 
 app = typer.Typer(no_args_is_help=True)
+
+
+@app.command("install")
+def install(
+    sglang: Annotated[str, typer.Option(help="Version; the one that is supported if empty.")] = "",
+    device: Annotated[
+        Literal["", "cpu", "cuda"], typer.Option(help="COSERVE_DEVICE if empty.")
+    ] = "",
+) -> None:
+    """Install the engine and the model now, and not at the first `coserve up`."""
+    import os
+
+    from coserve.commands.up import install_engine, read_settings
+    from coserve.setup.engine_env import listed_sglang
+    from service.data_folder import installs_to
+
+    supported = listed_sglang(installs_to())
+    if sglang not in ("", supported):
+        typer.echo(f"SGLang {sglang} is not supported: this version needs {supported}.", err=True)
+        raise typer.Exit(2)
+    if device:
+        os.environ["COSERVE_DEVICE"] = device
+    settings = read_settings()
+    if settings.engine_urls:
+        typer.echo("ENGINE_URLS is set, so no engine is installed here.", err=True)
+        raise typer.Exit(2)
+    settings.home_path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    install_engine(settings)
+
 
 Url = Annotated[str, typer.Argument(help="The engine's address, as http://host:port.")]
 

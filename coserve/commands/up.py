@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from service.data_folder import installs_to
+
 if TYPE_CHECKING:
     from coserve.local.lock import HomeLock
     from coserve.local.stack import EngineInstall
     from coserve.settings import LocalSettings
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 EXIT_WRONG_SETTING = 2
 
 
@@ -79,9 +80,9 @@ def install_engine(settings: LocalSettings) -> EngineInstall | None:
         _refuse([str(error)])
     if settings.device == "cuda" and not has_cuda():
         _refuse(["COSERVE_DEVICE is cuda, but there is no NVIDIA driver here (nvidia-smi)."])
-    with only_one(CHECKOUT):
-        python = set_up_engine(CHECKOUT)
-        model_dir = own or ensure_default_model(CHECKOUT, settings.home_path, python)
+    with only_one(installs_to()):
+        python = set_up_engine(installs_to())
+        model_dir = own or ensure_default_model(installs_to(), settings.home_path, python)
     try:
         check_architecture(model_dir, python)
     except SetupFailed as error:
@@ -194,7 +195,7 @@ def ready_lines(settings: LocalSettings, key: str, took_s: float, set_up_s: floa
     if set_up_s > ALREADY_SET_UP_S:
         lines = [
             f"Set up in {set_up_s:.0f} s, started in {took_s:.1f} s.",
-            f"On disk: {sizes(CHECKOUT, settings.home_path)}.",
+            f"On disk: {sizes(installs_to(), settings.home_path)}.",
         ]
     return [
         "",

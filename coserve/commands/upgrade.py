@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -10,8 +9,7 @@ import typer
 from coserve.commands.listing import AsJson, print_json
 from coserve.commands.transaction import database_url, in_transaction
 from coserve.commands.up import read_settings
-
-CHECKOUT = Path(__file__).resolve().parents[2]
+from service.data_folder import installs_to
 
 
 def upgrade(
@@ -60,8 +58,8 @@ def _plan() -> dict[str, Any]:
     if not refused:
         by_status = in_transaction(overview.num_by_status)
         live = sum(by_status[status] for status in LIVE_STATUSES)
-    stamp = engine_python(CHECKOUT).parents[1] / "coserve-stamp"
-    wanted = recipe(CHECKOUT, cpu=not has_cuda())
+    stamp = engine_python(installs_to()).parents[1] / "coserve-stamp"
+    wanted = recipe(installs_to(), cpu=not has_cuda())
     installs = not settings.engine_urls and (not stamp.exists() or stamp.read_text() != wanted)
     return {
         "version": version("coserve"),

@@ -187,13 +187,13 @@ def compilers(python: Path, environ: Mapping[str, str]) -> Finding:
     missing = [
         words
         for words, there in (
-            ("ninja (make setup-engine)", shutil.which("ninja", path=path)),
+            ("ninja (coserve engine install)", shutil.which("ninja", path=path)),
             (
                 "a C++ compiler (Debian: apt install g++)",
                 shutil.which(env.get("CXX", "c++"), path=path),
             ),
             (
-                "nvcc (a CUDA 13 toolkit, or make setup-engine)",
+                "nvcc (a CUDA 13 toolkit, or coserve engine install)",
                 (toolkit and Path(toolkit, "bin", "nvcc").exists())
                 or shutil.which("nvcc", path=path),
             ),
@@ -223,10 +223,10 @@ def cuda(python: Path) -> Finding:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Finding("CUDA", "bad", f"torch: {type(error).__name__}", "make setup-engine")
+        return Finding("CUDA", "bad", f"torch: {type(error).__name__}", "coserve engine install")
     if done.returncode != 0:
         said = done.stderr.strip().splitlines() or ["it failed"]
-        return Finding("CUDA", "bad", f"torch: {said[-1]}", "make setup-engine")
+        return Finding("CUDA", "bad", f"torch: {said[-1]}", "coserve engine install")
     needs, _, devices = done.stdout.strip().partition(" ")
     if devices == "0":
         fix = f"Install an NVIDIA driver that serves CUDA {needs}."
@@ -240,14 +240,14 @@ def _engine_environment(case: Case) -> Finding:
     python = engine_python(case.checkout)
     stamp = python.parents[1] / "coserve-stamp"
     if not python.exists():
-        fix = "make run installs them (or make setup-engine)."
+        fix = "coserve up installs them (or coserve engine install)."
         return Finding("engine packages", "bad", "not installed", fix)
     try:
         fresh = stamp.read_text() == recipe(case.checkout, cpu=not has_cuda())
     except OSError:
         fresh = False
     if not fresh:
-        fix = "The next make run installs them anew (or make setup-engine)."
+        fix = "The next coserve up installs them anew (or coserve engine install)."
         return Finding("engine packages", "warn", "of another version than this one", fix)
     return Finding("engine packages", "good", f"as this version wants them ({python.parents[1]})")
 
@@ -258,7 +258,7 @@ async def _database(case: Case) -> Finding:
     from store.session import Database
 
     if case.database_url is None:
-        return Finding("database", "unknown", "nothing runs here; make run starts one")
+        return Finding("database", "unknown", "nothing runs here; coserve up starts one")
     database = Database(case.database_url, pool_size=1, limit_s=ANSWER_LIMIT_S)
     try:
         async with database.unit_of_work() as session:
@@ -299,7 +299,7 @@ def _broker(case: Case, said: Mapping[str, Any]) -> Finding:
     if "broker" in said:
         return _told("broker", said["broker"], "coserve logs valkey", "it answers the gateway")
     if case.broker is None:
-        return Finding("broker", "unknown", "nothing runs here; make run starts one")
+        return Finding("broker", "unknown", "nothing runs here; coserve up starts one")
     if fault := asyncio.run(case.broker.fault(_BROKER_LIMIT_S)):
         return Finding(
             "broker", "bad", f"it does not answer ({fault})", "Start it, or correct BROKER_URL."
@@ -310,7 +310,7 @@ def _broker(case: Case, said: Mapping[str, Any]) -> Finding:
 def _engine(case: Case, said: Mapping[str, Any]) -> Finding:
     if "engine" not in said:
         if case.owner is None:
-            return Finding("engine", "unknown", "nothing runs here; make run starts one")
+            return Finding("engine", "unknown", "nothing runs here; coserve up starts one")
         return Finding("engine", "bad", "the gateway does not answer", "Look at: coserve status")
     return _told("engine", said["engine"], "coserve logs engine", "one answers the gateway")
 

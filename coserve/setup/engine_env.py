@@ -26,6 +26,7 @@ from pathlib import Path
 from coserve.setup.engine_link import is_for_cpu, link_packages
 from coserve.setup.installer import find_uv
 from coserve.setup.progress import SetupFailed, quiet, run, step
+from coserve.setup.sources import listed, packages_of
 
 TORCH = "torch==2.13.0"
 INDEX_SETTING = "COSERVE_TORCH_INDEX"
@@ -44,8 +45,17 @@ def has_cuda() -> bool:
     return shutil.which("nvidia-smi") is not None
 
 
+def listed_sglang(checkout: Path) -> str:
+    """The one version of SGLang that the lists install, which the plugin was written for."""
+    lines = listed(checkout, "engine-cuda.in").read_text().splitlines()
+    return next(line for line in lines if line.startswith("sglang==")).partition("==")[2].strip()
+
+
 def set_up_engine(checkout: Path) -> Path:
-    """Make `.venv-engine` fit this checkout; does nothing when it already does.
+    """Make `.venv-engine` fit this version; does nothing when it already does.
+
+    Args:
+        checkout: A checkout, or the data folder of an installed package.
 
     Returns:
         The environment's interpreter.
@@ -59,7 +69,7 @@ def set_up_engine(checkout: Path) -> Path:
     wanted = recipe(checkout, cpu=cpu)
     stamp = venv / _STAMP
     if python.exists() and stamp.exists() and stamp.read_text() == wanted:
-        link_packages(python, checkout, cpu=cpu)  # the checkout may have moved
+        link_packages(python, packages_of(checkout), cpu=cpu)  # ours may have moved
         print(f"  engine environment: ready ({venv.name})", flush=True)
         return python
     stamp.unlink(missing_ok=True)
@@ -72,9 +82,9 @@ def set_up_engine(checkout: Path) -> Path:
         install_cpu(checkout, venv)
     else:
         with step("SGLang with CUDA (several GB)", grows=venv):
-            _pip(python, "-r", checkout / "requirements" / "engine-cuda.in")
+            _pip(python, "-r", listed(checkout, "engine-cuda.in"))
     with step("engine plugin"):
-        link_packages(python, checkout, cpu=cpu)
+        link_packages(python, packages_of(checkout), cpu=cpu)
     stamp.write_text(wanted)
     return python
 
@@ -89,7 +99,7 @@ def install_cpu(checkout: Path, venv: Path) -> None:
     index = os.environ.get(INDEX_SETTING)
     with step(f"{TORCH} (a CPU build, or 4 GB where the index has none)", grows=venv):
         _pip(python, TORCH, *(["--index-url", index] if index else []))
-    frozen = checkout / "requirements" / "engine-cpu.txt"
+    frozen = listed(checkout, "engine-cpu.txt")
     with step("SGLang and what it imports", grows=venv):
         exact: list[str | Path] = ["--no-deps", "--require-hashes", "-r", frozen]
         uv = find_uv(checkout)
@@ -129,10 +139,12 @@ def _pip(python: Path, *args: str | Path) -> None:
 def recipe(checkout: Path, *, cpu: bool) -> str:
     """A hash of everything that decides what is installed."""
     name = "engine-cpu.txt" if cpu else "engine-cuda.in"
-    listed = (checkout / "requirements" / name).read_bytes()
+    packages = listed(checkout, name).read_bytes()
     python = ".".join(str(part) for part in sys.version_info[:3])
     index = os.environ.get(INDEX_SETTING, "") if cpu else ""
-    return hashlib.sha256(f"{TORCH} {python} {index} {name} ".encode() + listed).hexdigest() + "\n"
+    return (
+        hashlib.sha256(f"{TORCH} {python} {index} {name} ".encode() + packages).hexdigest() + "\n"
+    )
 
 
 __all__ = ["SetupFailed", "engine_python", "has_cuda", "install_cpu", "recipe", "set_up_engine"]

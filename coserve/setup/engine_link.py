@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import version as installed_version
 from pathlib import Path
 
 NAME = "coserve-engine"
@@ -51,7 +52,7 @@ def link_packages(python: Path, checkout: Path, *, cpu: bool) -> Path:
 
     Args:
         python: The engine environment's interpreter.
-        checkout: The root of this repository.
+        checkout: The folder of our packages: a checkout, or where the wheel is installed.
         cpu: Whether the host lacks CUDA: adds the kernel stand-in and the start-up hook.
 
     Returns:
@@ -61,7 +62,9 @@ def link_packages(python: Path, checkout: Path, *, cpu: bool) -> Path:
     research = (checkout / "lab").is_dir()
     wanted = {**LINKS, **(_RESEARCH_LINKS if research else {}), **(_CPU_LINKS if cpu else {})}
     for name, source in wanted.items():
-        _point(site / name, (checkout / source).resolve())
+        found = checkout / source
+        # A wheel has every package beside the others.
+        _point(site / name, (found if found.exists() else checkout / name).resolve())
     if cpu:
         (site / START_UP_HOOK).write_text("import engine_adapter.cpu_compat.startup\n")
     entry_points = ENTRY_POINTS
@@ -72,8 +75,11 @@ def link_packages(python: Path, checkout: Path, *, cpu: bool) -> Path:
 
 
 def version_of(checkout: Path) -> str:
-    """The one version of everything here: what `pyproject.toml` says."""
-    version: str = tomllib.loads((checkout / "pyproject.toml").read_text())["project"]["version"]
+    """The one version of everything here: `pyproject.toml` says it, or the wheel's metadata."""
+    project = checkout / "pyproject.toml"
+    if not project.is_file():
+        return installed_version("coserve")
+    version: str = tomllib.loads(project.read_text())["project"]["version"]
     return version
 
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from coserve.setup.progress import SetupFailed, step
+from coserve.setup.sources import listed
 
 OLDEST_UV = (0, 5)
 
@@ -54,7 +55,7 @@ def get_uv(checkout: Path) -> Path:
     if found is not None:
         return found
     tools = checkout / ".tools"
-    frozen = checkout / "requirements" / "uv.txt"
+    frozen = listed(checkout, "uv.txt")
     link = tools / "bin" / "uv"
     link.parent.mkdir(parents=True, exist_ok=True)
     failures: list[str] = []

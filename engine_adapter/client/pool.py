@@ -396,7 +396,7 @@ def no_plugin(url: str) -> str:
     """Why an engine that answers is not used."""
     return (
         f"The engine at {url} runs without coserve's scheduler plugin: "
-        "set its environment up again (make setup-engine)."
+        "set its environment up again (coserve engine install)."
     )
 
 

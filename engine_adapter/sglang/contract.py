@@ -53,7 +53,7 @@ def broken_promises() -> list[str]:
     if found != PINNED_VERSION:
         return [
             f"SGLang {found} is installed, this plugin was written for {PINNED_VERSION}: "
-            "run `make setup-engine`, which installs it"
+            "run `coserve engine install`, which installs it"
         ]
     return [sentence for symbol in SIGNATURES if (sentence := _difference(symbol))]
 

@@ -53,7 +53,7 @@ def register() -> None:
         refuse(str(error))
     except Exception:  # noqa: BLE001 - SGLang would swallow it and start without us
         traceback.print_exc(file=sys.stderr)
-        refuse("the plugin could not be loaded (above: why); run `make setup-engine`")
+        refuse("the plugin could not be loaded (above: why); run `coserve engine install`")
 
 
 def settings_at_start() -> RuntimeSettings:
@@ -85,7 +85,7 @@ def scheduler_class() -> type[ReportingScheduler]:
     if broken := broken_runtime_promises():
         raise SettingError(
             f"this SGLang is not the one the plugin was written for ({'; '.join(broken)}): "
-            "run `make setup-engine`, which installs that one"
+            "run `coserve engine install`, which installs that one"
         )
     from engine_adapter.sglang.coserving import CoServingScheduler
 
