@@ -46,8 +46,10 @@ def _content(message: Mapping[str, Any]) -> Any:
     return f"{content}\n{refusal}" if content else refusal
 
 
-def _part(part: Mapping[str, Any]) -> dict[str, Any]:
+def _part(part: Mapping[str, Any]) -> Mapping[str, Any]:
     kind = part["type"]
+    if kind == "text" and len(part) == 2:
+        return part
     if kind in ("text", "refusal"):
         return {"type": "text", "text": part[kind]}
     return {"type": kind, kind: {k: v for k, v in part[kind].items() if v is not None}}

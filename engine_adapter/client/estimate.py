@@ -68,7 +68,7 @@ def _content_tokens(content: Any) -> int:
     """Of a text, a list of token ids, or a list of texts, parts or such lists."""
     if isinstance(content, str):
         return text_tokens(content)
-    if isinstance(content, Mapping):
+    if isinstance(content, dict):  # not Mapping: there may be 100,000, and that look is slow
         if content.get("type") == IMAGE_PART:
             return IMAGE_TOKENS
         return text_tokens(str(content.get("text") or content.get("refusal") or ""))

@@ -89,13 +89,12 @@ def prompt_of(path: str, body: Mapping[str, Any]) -> Prompt:
     if path != CHAT_PATH:
         text = orjson.dumps(body.get("prompt"))
         return _prompt(text, head=text[:BLOCK_BYTES])
-    pieces = [orjson.dumps(body["tools"])] if body.get("tools") else []
-    num_head = 0
-    for message in body["messages"]:
-        pieces.append(orjson.dumps(message))
-        if not num_head and message.get("role") == "user":
-            num_head = len(pieces)
-    return _prompt(b"\n".join(pieces), head=b"\n".join(pieces[: num_head or None]))
+    # One call for all messages: their number is the caller's, and this runs beside all streams.
+    messages = body["messages"]
+    tools = orjson.dumps(body.get("tools") or None)
+    users = (i for i, message in enumerate(messages, 1) if message.get("role") == "user")
+    head = orjson.dumps(messages[: next(users, None)])
+    return _prompt(tools + orjson.dumps(messages)[:-1], head=tools + head)
 
 
 def _prompt(text: bytes, head: bytes) -> Prompt:
