@@ -119,6 +119,10 @@ bench: setup-dev  ## the service-side benchmarks: upload, validation, dispatch, 
 reproduce: setup-dev  ## the papers' figures again, simulated; writes docs/reproduction.md (9 min on two free cores, 18 of processor time)
 	$(BIN)/python -m bench.reproduce
 
+.PHONY: isolation
+isolation: setup-dev  ## what one tenant sees while another loads the service in each way its limits allow; the table of docs/security.md (6 min)
+	$(BIN)/python -m bench.isolation
+
 bench-batch: setup-dev  ## 50,000 rows from upload to download, CPU and memory; 20 owners at once (2 min)
 	$(BIN)/python -m bench.batch_load
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Any
@@ -85,7 +86,8 @@ async def events(
                 usage = usage_block(script.prompt_tokens, num_tokens)
             if chat:
                 if token:
-                    delta = {"reasoning_content": None, "content": token}
+                    told = f"{time.monotonic_ns()} " if script.clock else token
+                    delta = {"reasoning_content": None, "content": told}
                     yield _event(head, _chat_choice(delta), usage)
                 finish = reason or finish
             else:

@@ -8,6 +8,7 @@ message (or the prompt) may hold orders, words of the form `fake:NAME=VALUE`:
     fake:tokens=40        the answer's length in tokens
     fake:width=4000       each token's length in characters, at least
     fake:token_ms=20      pause before each token
+    fake:clock=1          each token is the instant at which it was made, in ns (monotonic)
     fake:status=503       answer with this HTTP status
     fake:finish=abort     finish reason of the answer
     fake:die_after=3      break the connection after this many tokens
@@ -43,6 +44,7 @@ class Script:
     die_after: int | None = None
     fail_after: int | None = None
     request_class: str = "online"
+    clock: bool = False
 
     @property
     def text(self) -> str:
@@ -96,6 +98,7 @@ def script_for(path: str, body: Mapping[str, Any], token_s: float) -> Script:
         die_after=int(orders["die_after"]) if "die_after" in orders else None,
         fail_after=int(orders["fail_after"]) if "fail_after" in orders else None,
         request_class=_class_word(body),
+        clock="clock" in orders,
     )
 
 

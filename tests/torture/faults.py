@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 
+import httpx
 import psutil
 
 from tests.chaos.observer import Observer
@@ -19,6 +20,7 @@ from tests.fixtures.clock_jump import jump
 from tests.fixtures.name_server import NameServer
 from tests.fixtures.small_disk import SmallDisk
 from tests.torture.installation import SERVERS, TorturedInstallation
+from tests.torture.stranger import Stranger
 
 GONE_LIMIT_S = 20.0
 BACK_LIMIT_S = 180.0
@@ -93,6 +95,14 @@ STOPS: dict[str, Fault] = {
 POSTGRES_AWAY = Fault("Postgres away", KEYS, frozenset({Spoils.DATABASE}))
 VALKEY_AWAY = Fault("Valkey away", NOTHING)
 LOST_COMMITS = Fault("answers to COMMIT lost", KEYS, frozenset({Spoils.DATABASE}), weight=3)
+HUNG_BROKER = Fault("Valkey accepts and never answers", NOTHING)
+BAD_ENGINES = Fault("engines without an address or that answer other JSON", NOTHING)
+UNDELETABLE = Fault("expired objects that cannot be deleted", NOTHING, weight=1)
+SMALL_BATCHES = Fault("a thousand one-line batches of another project", NOTHING, weight=1)
+FOLLOWERS = Fault("a hundred followers of a background response", NOTHING, weight=1)
+LOADS = (BAD_ENGINES, UNDELETABLE, SMALL_BATCHES, FOLLOWERS)
+COLLECTED_S = 65.0
+"""In which the collection has run at least once."""
 SILENT_NAMES = Fault("name server silent", NOTHING)
 FULL_BROKER = Fault("broker full", NOTHING)
 CLOCKS = {
@@ -126,6 +136,7 @@ class Tormentor:
         observer: Observer,
         names: NameServer,
         disk: SmallDisk | None,
+        stranger: Stranger,
         rng: random.Random,
         *,
         stop_s: float,
@@ -135,13 +146,17 @@ class Tormentor:
         self._observer = observer
         self._names = names
         self._disk = disk
+        self._stranger = stranger
         self._rng = rng
         self._stop_s = stop_s
 
     @property
     def faults(self) -> list[Fault]:
         """Those that can be dealt out here."""
-        others = [POSTGRES_AWAY, VALKEY_AWAY, FULL_BROKER, LOST_COMMITS, SILENT_NAMES, *CLOCKS]
+        others = [POSTGRES_AWAY, VALKEY_AWAY, HUNG_BROKER, FULL_BROKER, LOST_COMMITS, SILENT_NAMES]
+        others += CLOCKS
+        if self._installation.fake is not None:
+            others += LOADS
         stops = [one for part, one in STOPS.items() if self._may_stop(part)]
         full = [FULL_DISK] if self._disk is not None else []
         return [*KILLS.values(), *stops, *others, *full]
@@ -158,8 +173,24 @@ class Tormentor:
             if known is fault:
                 return await self._stop(part, fault)
         async with self._noted(fault):
-            await self._spoil(fault)
+            await (self._load(fault) if fault in LOADS else self._spoil(fault))
         return None
+
+    async def _load(self, fault: Fault) -> None:
+        # Another fault may last as well: what is not answered then is not made.
+        async with asyncio.timeout(BACK_LIMIT_S):
+            if fault is SMALL_BATCHES:
+                with suppress(httpx.HTTPError):
+                    await self._stranger.small_batches()
+            elif fault is FOLLOWERS:
+                with suppress(httpx.HTTPError):
+                    await self._stranger.followers()
+            elif fault is UNDELETABLE:
+                async with self._stranger.undeletable_objects():
+                    await asyncio.sleep(COLLECTED_S)
+            else:
+                async with self._stranger.bad_engines():
+                    await asyncio.sleep(self._rng.uniform(*OUTAGE_S))
 
     @asynccontextmanager
     async def _noted(self, fault: Fault) -> AsyncIterator[Span]:
@@ -178,6 +209,8 @@ class Tormentor:
                 servers.to_postgres.shut()
             elif fault is VALKEY_AWAY:
                 servers.to_valkey.shut()
+            elif fault is HUNG_BROKER:
+                servers.to_valkey.flows.clear()
             elif fault is LOST_COMMITS:
                 servers.to_postgres.kind, servers.to_postgres.share = "torture", 0.3
             elif fault is SILENT_NAMES:
@@ -191,6 +224,7 @@ class Tormentor:
             await asyncio.sleep(pause_s)
         finally:
             servers.to_postgres.open = servers.to_valkey.open = True
+            servers.to_valkey.flows.set()
             servers.to_postgres.share = 0.0
             self._names.silent = False
             await asyncio.to_thread(servers.give_broker_room, some=True)

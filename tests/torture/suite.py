@@ -26,6 +26,7 @@ from tests.torture.faults import KILLS, Fault, Span, Tormentor
 from tests.torture.installation import TorturedInstallation
 from tests.torture.proof import find_faults
 from tests.torture.servers import Servers, servers
+from tests.torture.stranger import Stranger
 from tests.torture.tenants import NAMES, Tenant, new_project
 
 START_LIMIT_S = 120.0
@@ -118,9 +119,11 @@ async def run(setting: Setting) -> Run:
         if setting.real:
             await observer.ask(AUDIT)
         tenants = await _tenants(setting, stage, observer)
+        stranger = await Stranger.new(stage.installation, observer)
         tormentor = Tormentor(
-            stage.installation, observer, stage.names, stage.disk, rng, stop_s=setting.stop_s
-        )
+            stage.installation, observer, stage.names, stage.disk, stranger, rng,
+            stop_s=setting.stop_s,
+        )  # fmt: skip
         stop = asyncio.Event()
         try:
             async with asyncio.TaskGroup() as group:

@@ -1,0 +1,170 @@
+"""`python -m bench.isolation [ATTACK...]`: one tenant attacks, another chats and sends a batch.
+
+The whole service under its own supervisor before a fake engine. Meanwhile another tenant reads one
+open stream, whose tokens say when the engine made them, so a gap is counted only beyond the
+engine's own; and sends one batch of one line after the other. Attackers run at a lower priority:
+they would be on other machines.
+
+Writes `bench/results/isolation.json` and the table of `docs/security.md`, unless attacks are named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import math
+import sys
+from collections import Counter
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from batch.files.local import LocalFileStore
+from bench.batch_load.one_batch import client_of, create, database, upload, watch
+from bench.equal_attainment_page import between
+from bench.isolation.attacker import attacked
+from bench.isolation.attacks import ATTACKS, RESULT_ROWS, SECONDS, Tenant
+from bench.isolation.witness import TOKEN_MS, lines_s, stalls_ms
+from bench.report import run
+from store.repositories import key as keys
+from store.session import Database
+from tests.chaos.engine import FakeEngineProcess
+from tests.chaos.installation import Installation
+
+LATENCY_MS, MAX_RUNNING = 20.0, 1024
+STALL_MS, LINE_S = 50.0, 10.0
+NUM_OBJECTS = 5000
+PAGE = Path(__file__).parents[2] / "docs/security.md"
+BEGIN, END = "<!-- isolation: make isolation -->", "<!-- end of isolation -->"
+TARGETS = {
+    f"{name.replace(' ', '_')}_{figure}": (limit, False)
+    for name in ATTACKS
+    for figure, limit in (("stall_p999_ms", STALL_MS), ("line_worst_s", LINE_S))
+}
+
+
+async def _keys(installation: Installation) -> dict[str, str]:
+    """Keys of three new projects; one of them may ask once a minute."""
+    handle = Database(installation.dsn.replace("postgresql://", "postgresql+psycopg://"))
+    found = {}
+    async with handle.unit_of_work() as session:
+        connection = await session.connection()
+        for name, rate in (("attacker", "NULL"), ("limited", "1"), ("other", "NULL")):
+            await connection.exec_driver_sql(
+                "INSERT INTO projects (id, name, requests_per_minute)"
+                f" VALUES ('proj_{name}', '{name}', {rate})"
+            )
+            _, found[name] = await keys.create(session, f"proj_{name}", "bench")
+    await handle.dispose()
+    return found
+
+
+def _expire_objects(installation: Installation) -> None:
+    """Files of the attacker that have expired and whose bytes cannot be removed."""
+    names = [f"stuck{number:08}" for number in range(NUM_OBJECTS)]
+    store = LocalFileStore(installation.home / "files")
+    for name in names:
+        (store._path(name) / "kept").mkdir(parents=True)
+    with database(installation) as connection, connection.cursor() as cursor:
+        cursor.executemany(
+            "INSERT INTO files (id, project_id, purpose, filename, size_bytes, sha256, storage_key,"
+            " expires_at) VALUES (%s, 'proj_attacker', 'batch', 'x', 1, repeat('0', 64), %s,"
+            " now() - interval '1 hour')",
+            [(f"file-{name}", name) for name in names],
+        )
+
+
+def _prepare(installation: Installation, known: dict[str, str]) -> Tenant:
+    tenant = Tenant(installation.url, known["attacker"], known["limited"])
+    with client_of(installation, tenant.key) as client, database(installation) as connection:
+        tenant.batch_id = create(client, upload(client, RESULT_ROWS))
+        watch(client, connection, tenant.batch_id)
+        made = client.get(f"/v1/batches/{tenant.batch_id}").raise_for_status().json()
+        tenant.output_id = made["output_file_id"]
+    return tenant
+
+
+def measure(folder: Path, names: list[str], seconds: float) -> dict[str, Any]:
+    """What the other tenant saw of each attack."""
+    fake = FakeEngineProcess(folder, latency_ms=LATENCY_MS, max_running=MAX_RUNNING)
+    installation = Installation(folder / "home", fake)
+    figures: dict[str, Any] = {"seconds": seconds, "token_ms": TOKEN_MS}
+    try:
+        installation.start()
+        known = asyncio.run(_keys(installation))
+        tenant = _prepare(installation, known)
+        with client_of(installation, known["other"]) as client:
+            file_id = upload(client, 1)
+        with ProcessPoolExecutor(1) as reader, ThreadPoolExecutor(1) as sender:
+            for name in names:
+                if name == "objects":
+                    _expire_objects(installation)
+                lasts_s = ATTACKS[name].lasts_s or seconds
+                key = known["other"]
+                with attacked(name, tenant) as answers:
+                    lines: Future[list[float]] = sender.submit(
+                        lines_s, installation, key, file_id, lasts_s
+                    )
+                    stalls = reader.submit(stalls_ms, installation.url, key, lasts_s).result()
+                    took = lines.result()
+                told = _told(stalls, took, answers)
+                print(f"  {name}: {told}", flush=True)
+                figures |= {f"{name.replace(' ', '_')}_{what}": told[what] for what in told}
+    finally:
+        installation.stop()
+    return figures
+
+
+def _told(stalls: list[float], took: list[float], answers: Counter[str]) -> dict[str, Any]:
+    ordered = sorted(stalls)
+    return {
+        "stall_p999_ms": round(ordered[math.ceil(0.999 * (len(ordered) - 1))], 1),
+        "stall_worst_ms": round(ordered[-1], 1),
+        "num_gaps": len(ordered),
+        "line_worst_s": round(max(took), 2),
+        "num_lines": len(took),
+        "answers": dict(sorted(answers.items())),
+    }
+
+
+def table(figures: dict[str, Any]) -> str:
+    """What `docs/security.md` shows."""
+    rows = [
+        "| one tenant | P99.9 gap | worst gap | worst one-line batch | its requests |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for name, attack in ATTACKS.items():
+        of = name.replace(" ", "_")
+        answers = figures[f"{of}_answers"]
+        refused = sum(number for status, number in answers.items() if status in ("429", "503"))
+        served = sum(answers.values()) - refused
+        said = f"{served:,}, and {refused:,} refused" if refused else f"{served:,}"
+        rows.append(
+            f"| {attack.does} | {figures[f'{of}_stall_p999_ms']:.0f} ms | "
+            f"{figures[f'{of}_stall_worst_ms']:.0f} ms | {figures[f'{of}_line_worst_s']:.1f} s | "
+            f"{said if answers else ''} |"
+        )
+    return "\n".join(rows) + "\n"
+
+
+def main() -> int:
+    """Run it; with attacks named, only these are printed and nothing is written."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("attacks", nargs="*", metavar="ATTACK", help=", ".join(ATTACKS))
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of each attack (15)")
+    options = parser.parse_args()
+    chosen = options.attacks
+    if unknown := set(chosen) - set(ATTACKS):
+        parser.error(f"no such attack: {', '.join(sorted(unknown))}")
+
+    def measured(folder: Path) -> dict[str, Any]:
+        figures = measure(folder, chosen or list(ATTACKS), options.seconds)
+        if not chosen:
+            PAGE.write_text(between(PAGE.read_text(), BEGIN, END, table(figures)))
+        return figures
+
+    return run("isolation", measured, TARGETS, whole=not chosen)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+"""What the other tenant sees: the gaps of one open stream, and the lives of one-line batches."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import time
+from typing import Final
+
+import orjson
+
+from bench.batch_load.one_batch import client_of, create
+from bench.isolation.attacks import chat
+from engine_adapter.client.base import CHAT_PATH
+from tests.chaos.installation import Installation
+
+TOKEN_MS: Final = 5
+LOOK_S, LINE_LIMIT_S = 0.1, 60.0
+_INSTANT = re.compile(rb'"content":"(\d+) ?"')
+
+
+def stalls_ms(url: str, key: str, lasts_s: float) -> list[float]:
+    """What each gap of a stream has beyond the gap in which the engine made its tokens.
+
+    A stream of no two tokens is one gap of the whole time.
+    """
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=60)
+    order = chat(f"fake:tokens=1000000 fake:token_ms={TOKEN_MS} fake:clock=1", stream=True)
+    headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
+    connection.request("POST", CHAT_PATH, orjson.dumps(order), headers)
+    reply = connection.getresponse()
+    if reply.status != 200:
+        raise RuntimeError(f"the stream was refused: {reply.read()!r}")
+    found: list[float] = []
+    until_ns = time.monotonic_ns() + int(lasts_s * 1e9)
+    last: tuple[int, int] | None = None
+    left = b""
+    while (now_ns := time.monotonic_ns()) < until_ns:
+        raw = reply.read1(65536)
+        if not raw:
+            raise RuntimeError("the stream was cut")
+        now_ns = time.monotonic_ns()
+        whole, _, left = (left + raw).rpartition(b"\n")
+        for made_ns in map(int, _INSTANT.findall(whole)):
+            if last is not None:
+                found.append(max(0.0, (now_ns - last[0] - (made_ns - last[1])) / 1e6))
+            last = now_ns, made_ns
+    connection.close()
+    return found or [lasts_s * 1000]
+
+
+def lines_s(installation: Installation, key: str, file_id: str, lasts_s: float) -> list[float]:
+    """How long each one-line batch took, from its creation until it is complete."""
+    took: list[float] = []
+    until_s = time.monotonic() + lasts_s
+    with client_of(installation, key) as client:
+        while time.monotonic() < until_s or not took:
+            began_s = time.monotonic()
+            path = f"/v1/batches/{create(client, file_id)}"
+            while client.get(path).raise_for_status().json()["status"] != "completed":
+                if time.monotonic() > began_s + LINE_LIMIT_S:
+                    return [*took, LINE_LIMIT_S]
+                time.sleep(LOOK_S)
+            took.append(time.monotonic() - began_s)
+    return took
