@@ -31,7 +31,7 @@ from store.session import Database
 from tests.chaos.engine import FakeEngineProcess
 from tests.chaos.installation import Installation
 
-LATENCY_MS, MAX_RUNNING = 20.0, 1024
+LATENCY_MS, MAX_RUNNING, CONTEXT_TOKENS = 20.0, 1024, 131_072
 STALL_MS, LINE_S = 50.0, 10.0
 NUM_OBJECTS = 5000
 PAGE = Path(__file__).parents[2] / "docs/security.md"
@@ -86,7 +86,9 @@ def _prepare(installation: Installation, known: dict[str, str]) -> Tenant:
 
 def measure(folder: Path, names: list[str], seconds: float) -> dict[str, Any]:
     """What the other tenant saw of each attack."""
-    fake = FakeEngineProcess(folder, latency_ms=LATENCY_MS, max_running=MAX_RUNNING)
+    fake = FakeEngineProcess(
+        folder, latency_ms=LATENCY_MS, max_running=MAX_RUNNING, context_tokens=CONTEXT_TOKENS
+    )
     installation = Installation(folder / "home", fake)
     figures: dict[str, Any] = {"seconds": seconds, "token_ms": TOKEN_MS}
     try:

@@ -140,9 +140,15 @@ async def served_bodies(load: Load) -> None:
 
 
 async def _long_history(load: Load) -> str:
-    items = [{"role": "user", "content": f"{number}"} for number in range(19_000)]
-    body = {"model": MODEL, "input": items, "max_output_tokens": 16}
-    return str((await load.send("POST", "/v1/responses", json=body) or {}).get("id", ""))
+    """The last of four responses of 4,000 items each."""
+    items = [{"role": "user", "content": f"{number}"} for number in range(4000)]
+    body: dict[str, Any] = {"model": MODEL, "input": items, "max_output_tokens": 16}
+    for _ in range(4):
+        made = await load.send("POST", "/v1/responses", json=body)
+        if made is None:
+            raise RuntimeError("a long conversation was refused")
+        body["previous_response_id"] = made["id"]
+    return str(body["previous_response_id"])
 
 
 async def long_conversations(load: Load) -> None:
@@ -275,9 +281,11 @@ ATTACKS: Final = {
     "refused bodies": Attack("sends large bodies that a limit refuses, 7 MiB/s", refused_bodies),
     "served bodies": Attack("has bodies of 1 to 4 MiB served, 4 at a time", served_bodies),
     "long conversations": Attack(
-        "continues a conversation of 19,000 items, 4 at a time", long_conversations
+        "continues a conversation of 16,000 items, 4 at a time", long_conversations
     ),
-    "history reads": Attack("reads a response of 19,000 items, 16 at a time", history_reads),
+    "history reads": Attack(
+        "reads a response of 16,000 items and its input, 16 at a time", history_reads
+    ),
     "followers": Attack("follows one background response, 200 at a time", followers),
     "dry runs": Attack("checks a file of 50,000 lines, 8 at a time", dry_runs),
     "uploads": Attack("uploads files of 50,000 lines and deletes them, 4 at a time", uploads),

@@ -19,13 +19,16 @@ START_LIMIT_S = 30.0
 class FakeEngineProcess:
     """A fake engine behind HTTP, one process; its journal goes on over every restart."""
 
-    def __init__(self, folder: Path, *, latency_ms: float, max_running: int) -> None:
+    def __init__(
+        self, folder: Path, *, latency_ms: float, max_running: int, context_tokens: int = 2048
+    ) -> None:
         self.port = free_port()
         self.journal = folder / "engine-journal.jsonl"
         self._argv = [
             sys.executable, "-m", "engine_adapter.client.fake_server",
             "--port", str(self.port), "--latency-ms", str(latency_ms),
             "--max-running", str(max_running), "--journal", str(self.journal),
+            "--context-tokens", str(context_tokens),
         ]  # fmt: skip
         self.process: subprocess.Popen[bytes] | None = None
 
