@@ -214,6 +214,10 @@ class PlanBuilder(StepBudget):
         """What may be predicted of a step that is to end within the budget."""
         return (budget_s - self.snapshot.overhead_s) / self._quantile
 
+    def budget_for(self, predicted_s: float) -> float:
+        """The budget whose bound is a predicted length."""
+        return self.snapshot.overhead_s + predicted_s * self._quantile
+
     def budget_of(self, slack_s: float, quantile: float) -> float:
         """The budget whose bound is that of a slack with a quantile of its own."""
         if quantile == self._quantile:

@@ -318,6 +318,54 @@ def _root(a: float, b: float, room_s: float) -> float:
     return room_s / b if b > 0.0 else math.inf
 
 
+# --- The shortest step that is long enough for offline work.
+
+# Exact for a step time that is linear in its tokens, and within some per cent for a bent one.
+CHORDS = 3
+
+
+def efficient_step_s(
+    model: LatencyModel, load: StepLoad, bound_s: float, rate_share: float, most_tokens: int
+) -> float:
+    """Length of the shortest step whose offline rate is high enough.
+
+    Args:
+        model: Predicts steps.
+        load: The online decoding requests of the step.
+        bound_s: Length of the full step.
+        rate_share: Share of the full step's rate that is enough.
+        most_tokens: Prompt tokens that a step may have.
+
+    Returns:
+        At most `bound_s`; `bound_s` itself where nothing fits beside the load.
+    """
+    if rate_share >= 1.0 or not load.decode_requests:
+        return bound_s
+    full_tokens = model.max_tokens(load, 0, most_tokens, bound_s)
+    if full_tokens <= 0:
+        return bound_s
+    full_s = _with_tokens_s(model, load, full_tokens)
+    enough = rate_share * full_tokens / full_s
+
+    # The rate is enough where T(n) - n / enough <= 0. That is convex, so the chord from one token
+    # to a step that is long enough crosses zero at a shorter one that is long enough too.
+    low_s, num_tokens, step_s = _with_tokens_s(model, load, 1), full_tokens, full_s
+    above = low_s - 1.0 / enough
+    for _ in range(CHORDS):
+        below = num_tokens / enough - step_s
+        if above <= 0.0 or below <= 0.0:
+            break
+        num_tokens = 1 + math.ceil((num_tokens - 1) * above / (above + below))
+        step_s = _with_tokens_s(model, load, num_tokens)
+    return min(bound_s, step_s)
+
+
+def _with_tokens_s(model: LatencyModel, load: StepLoad, num_tokens: int) -> float:
+    mixed = load.copy()
+    mixed.add_chunk(num_tokens, 0)
+    return model.predict(mixed)
+
+
 # --- Follows how long steps take now, beside what the profile says of them.
 #
 # Two numbers, of all kinds of step together:

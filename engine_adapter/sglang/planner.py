@@ -52,6 +52,7 @@ class Planner:
             checkpoints=settings.checkpoints,
             safepoint_interval_s=settings.safepoint_interval_s,
             first_token_share=settings.first_token_share,
+            level=settings.level,
         )
         chosen = create_policy(settings.policy, model, self._policy_settings)
         self.driver = Driver(chosen)

@@ -19,7 +19,7 @@ from typing import NoReturn
 
 from engine_adapter.refusal import EXIT_REFUSED, sentence
 from engine_adapter.scheduling.isolation import DEFAULT_SHARE, MAX_SHARE
-from engine_adapter.scheduling.policies.settings import FIRST_TOKEN_SHARE
+from engine_adapter.scheduling.policies.settings import DEFAULT_LEVEL, FIRST_TOKEN_SHARE, Level
 from engine_adapter.scheduling.targets import Slo
 
 # --- End this process with one sentence, and have the engine's server end with it too.
@@ -106,6 +106,7 @@ class RuntimeSettings:
         tpot_share: The same for the pace (``COSERVE_TPOT_PERCENTILE``).
         first_token_share: Share of the TTFT target for which first tokens are planned
             (``COSERVE_FIRST_TOKEN_SHARE``).
+        level: How much of chat's pace offline work may take (``COSERVE_LEVEL``).
         reserved_slot_share: Share of request slots offline requests may never hold
             (``COSERVE_RESERVED_SLOT_SHARE``).
         host_kv_tokens: Size of the host checkpoint pool in tokens (``COSERVE_HOST_KV_TOKENS``);
@@ -128,6 +129,7 @@ class RuntimeSettings:
     tbt_share: float = 0.98
     tpot_share: float = 0.98
     first_token_share: float = FIRST_TOKEN_SHARE
+    level: Level = DEFAULT_LEVEL
     reserved_slot_share: float = 0.25
     host_kv_tokens: int | None = None
     safepoint_interval_s: float = 0.0
@@ -185,6 +187,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> RuntimeSettings:
         tbt_share=_percentile(env, "COSERVE_TBT_PERCENTILE"),
         tpot_share=_percentile(env, "COSERVE_TPOT_PERCENTILE"),
         first_token_share=first_token_share,
+        level=_level(env),
         reserved_slot_share=share,
         host_kv_tokens=None if tokens is None else int(tokens),
         safepoint_interval_s=(_milliseconds(env, "COSERVE_SAFEPOINT_MS") or 0.0),
@@ -230,6 +233,13 @@ def _percentile(env: Mapping[str, str], name: str) -> float:
     if not 50.0 <= percentile < 100.0:
         raise SettingError(f"{name} is {percentile}; give at least 50, and less than 100")
     return percentile / 100.0
+
+
+def _level(env: Mapping[str, str]) -> Level:
+    name = env.get("COSERVE_LEVEL") or DEFAULT_LEVEL
+    if name not in tuple(Level):
+        raise SettingError(f"COSERVE_LEVEL is {name!r}; give one of {', '.join(Level)}")
+    return Level(name)
 
 
 def _isolation_share(env: Mapping[str, str]) -> float:

@@ -10,7 +10,10 @@ from typing import Any
 
 from engine_adapter.host_cpu import cpu_name
 from engine_adapter.scheduling.derive import default_slo
+from engine_adapter.scheduling.latency import LatencyModel
+from engine_adapter.scheduling.policies.base import SchedulingPolicy
 from engine_adapter.scheduling.policies.registry import create_policy
+from engine_adapter.scheduling.policies.settings import Level, PolicySettings
 from engine_adapter.scheduling.targets import Slo
 from lab.policies.registry import TWO_POOLS
 from lab.simulator.device import SimulatedDevice, engine_for, find_device
@@ -92,7 +95,7 @@ class Experiment:
         """
         for repeat in range(self.options.repeats):
             for name in self.options.policies:
-                done = self._run(name, repeat, progress)
+                done = replace(self._run(name, repeat, progress), system=name)
                 self.runs.append(done)
                 if name == REFERENCE:
                     self._take_targets(done)
@@ -142,7 +145,7 @@ class Experiment:
         if name in TWO_POOLS:
             return TwoPools(
                 device,
-                lambda: create_policy(name, device.model),
+                lambda: policy_of(name, device.model),
                 load,
                 slo,
                 engines=options.fleet,
@@ -153,7 +156,7 @@ class Experiment:
         if options.fleet > 1:
             return replay_fleet(
                 device,
-                lambda: create_policy(name, device.model),
+                lambda: policy_of(name, device.model),
                 load,
                 slo,
                 engines=options.fleet,
@@ -167,7 +170,7 @@ class Experiment:
         noise = Noise(options.noise, options.noise_memory, f"{seed}/{name}")
         return replay(
             device,
-            create_policy(name, device.model),
+            policy_of(name, device.model),
             load,
             slo,
             noise=noise,
@@ -245,6 +248,12 @@ class Experiment:
                     "engine's context; --clip shortens them"
                 )
         return pairs
+
+
+def policy_of(name: str, model: LatencyModel) -> SchedulingPolicy:
+    """A policy by its name, which may say its level: `conserve_v2:balanced`."""
+    policy, _, level = name.partition(":")
+    return create_policy(policy, model, PolicySettings(level=Level(level or Level.MAX)))
 
 
 def _plain(options: Options) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine_adapter.gpu_tables.gpu_table import CUDA_GRAPH_BATCH_SIZES, gpu_table_names
-from engine_adapter.scheduling.policies.registry import COMPARED
+from engine_adapter.scheduling.policies.registry import COMPARED, LEVELLED
+from engine_adapter.scheduling.policies.settings import Level
 from lab.policies.registry import NAMES, TWO_POOLS
 from lab.prediction.registry import SIMULATED, simulated_predictor
 from lab.simulator.device import EngineSize
@@ -122,6 +123,7 @@ def _run(group: argparse._ArgumentGroup) -> None:
     add("--router", default="least-load", help="who gets a request: " + ", ".join(ROUTERS))
     add("--predictor", default="history", help="lengths of answers: " + ", ".join(SIMULATED))
     add("--policies", default=",".join(COMPARED), help="comma-separated; online_only comes first")
+    add("--level", default="max", help="of conserve_v2, comma-separated: " + ", ".join(Level))
     add("--repeats", type=int, default=1, help="each with arrivals and noise of its own")
     add("--duration", type=float, default=300.0, help="simulated seconds of each window")
     add("--lead", type=float, default=30.0, help="seconds of offline load before the window")
@@ -148,6 +150,12 @@ def parse_options(argv: list[str] | None = None) -> Options:
             raise ValueError(f"unknown policy {name!r}; choose among {known}")
         if name in TWO_POOLS and args.fleet < 2:
             raise ValueError(f"{name} has two pools of engines: --fleet has to be 2 or more")
+    levels = tuple(level.strip() for level in args.level.split(","))
+    for level in levels:
+        if level not in tuple(Level):
+            raise ValueError(f"unknown level {level!r}; choose among {', '.join(Level)}")
+    if levels != (Level.MAX,):
+        policies = tuple(one for name in policies for one in _at_levels(name, levels))
     size = EngineSize(
         kv_tokens=args.kv_tokens,
         slots=args.slots,
@@ -192,6 +200,13 @@ def parse_options(argv: list[str] | None = None) -> Options:
         seed=args.seed,
         out=args.out.absolute(),
     )
+
+
+def _at_levels(name: str, levels: tuple[str, ...]) -> tuple[str, ...]:
+    """A policy once for each level, if it has levels."""
+    if name != LEVELLED:
+        return (name,)
+    return tuple(f"{name}:{level}" for level in levels)
 
 
 _POSITIVE = (

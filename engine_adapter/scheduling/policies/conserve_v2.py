@@ -17,9 +17,11 @@ their own in turn, as online prompts have.
 
 from __future__ import annotations
 
-from engine_adapter.scheduling.builder import UNARMED, PlanBuilder
+import math
+
+from engine_adapter.scheduling.builder import UNARMED, PlanBuilder, with_requests
 from engine_adapter.scheduling.harvest import Harvester
-from engine_adapter.scheduling.latency import LatencyModel
+from engine_adapter.scheduling.latency import LatencyModel, StepLoad, efficient_step_s
 from engine_adapter.scheduling.memory import VictimPool, fetch_online, order_checkpoints
 from engine_adapter.scheduling.online import (
     OnlineArrivals,
@@ -36,7 +38,7 @@ from engine_adapter.scheduling.plan import (
     StepPlan,
 )
 from engine_adapter.scheduling.policies.base import PolicyBase, online_cannot_wait
-from engine_adapter.scheduling.policies.settings import PolicySettings
+from engine_adapter.scheduling.policies.settings import LEVEL_RULES, PolicySettings
 from engine_adapter.scheduling.queue import OfflineOrder, RequestsByPhase, StepAlternation
 from engine_adapter.scheduling.snapshot import Snapshot
 
@@ -97,7 +99,9 @@ class ConserveV2(PolicyBase):
         """Steps 1 to 3; returns the bound and the predicted time of the online requests alone."""
         online = self._online
         bound_s = next_token_slack_s(builder, requests.online_decode)
-        if online.may_leave_out(requests) and harvester.fill_turn(bound_s):
+        rule = LEVEL_RULES[self.settings.level]
+        may_wait = rule.own_steps and online.may_leave_out(requests)
+        if may_wait and harvester.fill_turn(bound_s):
             online.leave_out()
             online.close(builder.predicted_s())
             return bound_s, 0.0
@@ -110,9 +114,33 @@ class ConserveV2(PolicyBase):
             share = self.settings.first_token_share
             budget_s = min(budget_s, first_token_slack_s(builder, filling, share))
         online_s = builder.predicted_s()
-        harvester.fill_beside_online(budget_s)
+        harvester.fill_beside_online(
+            min(budget_s, self._level_budget_s(builder, requests, budget_s))
+        )
         online.close(builder.predicted_s())
         return budget_s, online_s
+
+    def _level_budget_s(
+        self, builder: PlanBuilder, requests: RequestsByPhase, budget_s: float
+    ) -> float:
+        """What the level leaves of a budget for the step."""
+        rule = LEVEL_RULES[self.settings.level]
+        if not rule.beside_prompts and builder.has_chunks:
+            return 0.0
+        if rule.longest < math.inf:
+            return builder.budget_for(rule.longest * builder.predicted_s())
+        if rule.rate_share >= 1.0:
+            return budget_s
+        ready = requests.online_decode
+        decode = with_requests(StepLoad(), ready, len(ready.requests))
+        efficient_s = efficient_step_s(
+            builder.model,
+            decode,
+            builder.bounded_s(budget_s),
+            rule.rate_share,
+            builder.snapshot.limits.max_chunk_tokens,
+        )
+        return builder.budget_for(efficient_s)
 
     def at_arrival(self, arrival: Arrival, step: RunningStep) -> Decision:
         """Algorithm 2."""

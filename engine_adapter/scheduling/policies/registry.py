@@ -21,6 +21,8 @@ from engine_adapter.scheduling.policies.sarathi_p import SarathiP
 from engine_adapter.scheduling.policies.settings import PolicySettings
 
 DEFAULT_POLICY = "conserve_v2"
+LEVELLED = ConserveV2.name
+"""The policy that has levels (`PolicySettings.level`)."""
 # Runs while nothing is known about how long steps take.
 UNPROFILED_POLICY = "sarathi_p"
 

@@ -2,7 +2,63 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+# --- How much of chat's pace offline work may take: three levels.
+#
+# A step beside online requests may last until the earliest deadline, but the last part of it buys
+# little: its fixed cost is spread over more work the longer it is, ever more slowly. With ``n``
+# offline tokens beside the online decoding requests a step takes ``T(n)``, and offline work goes on
+# at the rate
+#
+#     r(n) = n / T(n)
+#
+# which rises towards the rate of an endless step. The *efficient step* is the shortest one whose
+# rate reaches a share of that of a step filled to its deadline.
+#
+#     invisible   a step may last 1.05 times the online requests alone, and has nothing beside an
+#                 online prompt: what one step delays, every prompt behind it waits for
+#     balanced    the efficient step, at 0.95 of the full rate
+#     max         the deadline
+
+
+class Level(StrEnum):
+    """What an operator asks for."""
+
+    INVISIBLE = "invisible"
+    BALANCED = "balanced"
+    MAX = "max"
+
+
+DEFAULT_LEVEL: Final = Level.BALANCED
+"""Of an engine; a policy by itself fills steps to their deadline."""
+
+
+@dataclass(frozen=True, slots=True)
+class LevelRule:
+    """What a level means for one step.
+
+    Attributes:
+        longest: Most of a step beside online requests, in times of those alone.
+        rate_share: Share of the full rate of offline work at which a step is long enough.
+        own_steps: Whether offline prompts may have a step of their own beside online requests.
+        beside_prompts: Whether a step that computes online prompts may hold offline work.
+    """
+
+    longest: float = math.inf
+    rate_share: float = 1.0
+    own_steps: bool = True
+    beside_prompts: bool = True
+
+
+LEVEL_RULES: Final = {
+    Level.INVISIBLE: LevelRule(longest=1.05, own_steps=False, beside_prompts=False),
+    Level.BALANCED: LevelRule(rate_share=0.95),
+    Level.MAX: LevelRule(),
+}
 
 RULES = ("level", "quantile", "first_token")
 """What an ablation can leave out, beside the switches below; docs/scheduler.md has them."""
@@ -33,6 +89,7 @@ class PolicySettings:
         batch_min_share: Share of offline admissions that goes to the batch served least, so that
             no batch starves behind earlier deadlines.
         flex_max_share: Most of the slots open to offline work that flex requests may hold.
+        level: How much of chat's pace offline work may take.
         token_budget: Tokens per step of the policy that counts tokens instead of time.
         without: Rules left out, of :data:`RULES` (ablations).
     """
@@ -49,6 +106,7 @@ class PolicySettings:
     checkpoint_online_share: float = 0.1
     batch_min_share: float = 0.5
     flex_max_share: float = 0.5
+    level: Level = Level.MAX
     token_budget: int = 256
     without: frozenset[str] = frozenset()
 
