@@ -17,7 +17,17 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from store.session import Database
 
-NEEDED: Final = "0032"
+FIRST: Final = "0100"
+"""The migration that makes the tables of release 0.2."""
+
+LAST_BEFORE: Final = ("0031", "0032")
+"""The last of the migrations that led to the same tables step by step. What the second added, 0102
+adds where it is missing."""
+
+LAST_COMMIT_BEFORE: Final = "a3878576"
+"""A commit that has those steps."""
+
+NEEDED: Final = "0102"
 """The newest migration this code knows; tests/architecture/test_migrations.py compares them."""
 
 HOW = "Run `coserve serve migrate` with the same DATABASE_URL, then start again."
@@ -41,6 +51,23 @@ def is_newer(found: str) -> bool:
             "migrations ran here. Name coserve's own database in DATABASE_URL."
         )
     return found > NEEDED
+
+
+def reached(found: str) -> str:
+    """The migration a database is at, in this version's numbers.
+
+    Raises:
+        WrongDatabase: It is older than what this version can migrate, or another program's.
+    """
+    if found in LAST_BEFORE:
+        return FIRST
+    if not is_newer(found) and found < FIRST:
+        raise WrongDatabase(
+            f"The database is at schema {found}, older than this version can migrate. Check out "
+            f"commit {LAST_COMMIT_BEFORE} of coserve, run `coserve serve migrate` there with the "
+            "same DATABASE_URL, then start this version again."
+        )
+    return found
 
 
 def newer(found: str) -> str:
@@ -75,7 +102,7 @@ async def check_schema(database: Database) -> None:
         raise WrongDatabase(f"The database has no tables of coserve. {HOW}")
     if is_newer(found):
         logger.warning(newer(found))
-    elif found < NEEDED:
+    elif reached(found) < NEEDED:
         raise WrongDatabase(
             f"The database is at schema {found}, this version needs {NEEDED}. {HOW}"
         )

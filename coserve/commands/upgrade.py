@@ -42,18 +42,21 @@ def _plan() -> dict[str, Any]:
     from coserve.setup.engine_env import engine_python, has_cuda, recipe
     from store.models.batch import LIVE_STATUSES
     from store.repositories import overview
-    from store.schema import NEEDED, WrongDatabase, is_newer, stored_schema
+    from store.schema import NEEDED, WrongDatabase, is_newer, reached, stored_schema
 
     settings = read_settings()
     database_url()  # ends the command where there is none
     found = in_transaction(stored_schema)
     refused = "The database has no tables of coserve." if found is None else None
     newer = False
+    pending = []
     try:
-        newer = found is not None and is_newer(found)
+        if found is not None:
+            newer = is_newer(found)
+            at = reached(found)
+            pending = [one for one in _migrations() if one["schema"] > at]
     except WrongDatabase as error:
         refused = str(error)
-    pending = [] if refused else [one for one in _migrations() if one["schema"] > str(found)]
     live = 0
     if not refused:
         by_status = in_transaction(overview.num_by_status)

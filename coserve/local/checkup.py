@@ -254,7 +254,7 @@ def _engine_environment(case: Case) -> Finding:
 
 async def _database(case: Case) -> Finding:
     from store.bounded_connection import ANSWER_LIMIT_S
-    from store.schema import HOW, NEEDED, WrongDatabase, is_newer, stored_schema
+    from store.schema import HOW, NEEDED, WrongDatabase, is_newer, reached, stored_schema
     from store.session import Database
 
     if case.database_url is None:
@@ -272,10 +272,10 @@ async def _database(case: Case) -> Finding:
     if found is None:
         return Finding("database", "bad", "it has no tables of coserve", HOW)
     try:
-        if not is_newer(found) and found < NEEDED:
+        if not is_newer(found) and reached(found) < NEEDED:
             return Finding("database", "bad", f"at schema {found}, {NEEDED} is needed", HOW)
     except WrongDatabase as error:
-        return Finding("database", "bad", str(error), "Correct DATABASE_URL.")
+        return Finding("database", "bad", "not this version's", str(error))
     return Finding("database", "good", f"it answers, at schema {found}")
 
 

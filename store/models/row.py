@@ -63,5 +63,7 @@ class BatchRow(Base):
     """Not claimed before this instant (back-off after a failed attempt)."""
     dispatcher_id: Mapped[str | None]
     rid: Mapped[str | None]
+    """What the version before called `claim_id`; goes with the next release."""
+    claim_id: Mapped[str | None]
     """Which claim of its dispatcher leased it: one that got no answer is taken back by this."""
     last_error: Mapped[dict[str, Any] | None] = mapped_column(JSONB(none_as_null=True))

@@ -67,7 +67,7 @@ _WRITE = text(
                            reasoning, place)
     ), fenced AS (
       UPDATE batch_rows r
-      SET status = i.status, dispatcher_id = NULL, rid = NULL, available_at = NULL
+      SET status = i.status, dispatcher_id = NULL, claim_id = NULL, available_at = NULL
       FROM incoming i
       WHERE r.id = i.row_id AND r.status = :held
         AND r.dispatcher_id IS NOT DISTINCT FROM :dispatcher_id

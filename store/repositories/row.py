@@ -180,7 +180,7 @@ _CLAIM = text(
       SELECT id FROM summed
       WHERE NOT large AND before + (SELECT COALESCE(sum(length_bytes), 0) FROM large) < :room
     ), leased AS (
-      UPDATE batch_rows r SET status = 'leased', dispatcher_id = :dispatcher_id, rid = :claim
+      UPDATE batch_rows r SET status = 'leased', dispatcher_id = :dispatcher_id, claim_id = :claim
       FROM picked
       WHERE r.id = picked.id
         AND EXISTS (SELECT 1 FROM dispatchers d WHERE d.id = :dispatcher_id)
@@ -207,7 +207,7 @@ _CLAIM_SUSPECTS = text(
         FROM locked) l
       WHERE before < :room
     )
-    UPDATE batch_rows r SET status = 'leased', dispatcher_id = :dispatcher_id, rid = :claim
+    UPDATE batch_rows r SET status = 'leased', dispatcher_id = :dispatcher_id, claim_id = :claim
     FROM picked
     WHERE r.id = picked.id
       AND EXISTS (SELECT 1 FROM dispatchers d WHERE d.id = :dispatcher_id)
@@ -307,8 +307,8 @@ async def undo_claims(session: AsyncSession, dispatcher_id: str, claim_ids: Coll
     done = await session.execute(
         text(
             """
-            UPDATE batch_rows SET status = 'pending', dispatcher_id = NULL, rid = NULL
-            WHERE status = 'leased' AND dispatcher_id = :dispatcher_id AND rid = ANY(:claims)
+            UPDATE batch_rows SET status = 'pending', dispatcher_id = NULL, claim_id = NULL
+            WHERE status = 'leased' AND dispatcher_id = :dispatcher_id AND claim_id = ANY(:claims)
             """
         ),
         {"dispatcher_id": dispatcher_id, "claims": list(claim_ids)},
@@ -344,7 +344,7 @@ async def put_back(session: AsyncSession, dispatcher_id: str, rows: Sequence[Put
         text(
             """
             UPDATE batch_rows r
-            SET status = 'pending', dispatcher_id = NULL, rid = NULL,
+            SET status = 'pending', dispatcher_id = NULL, claim_id = NULL,
                 attempt = r.attempt + t.counts,
                 num_losses = LEAST(r.num_losses + t.lost, 32767),
                 num_refusals = LEAST(r.num_refusals + t.refused, 32767),
@@ -377,7 +377,7 @@ async def release_all(session: AsyncSession, dispatcher_id: str) -> int:
     done = await session.execute(
         text(
             """
-            UPDATE batch_rows SET status = 'pending', dispatcher_id = NULL, rid = NULL
+            UPDATE batch_rows SET status = 'pending', dispatcher_id = NULL, claim_id = NULL
             WHERE status = 'leased' AND dispatcher_id = :dispatcher_id
             """
         ),
@@ -428,7 +428,7 @@ async def reap(session: AsyncSession, died: Collection[str] = ()) -> list[Reaped
                 num_losses = LEAST(r.num_losses + (r.dispatcher_id = ANY(:died))::int, 32767),
                 available_at = CASE WHEN r.dispatcher_id = ANY(:died)
                   THEN statement_timestamp() END,
-                dispatcher_id = NULL, rid = NULL
+                dispatcher_id = NULL, claim_id = NULL
               WHERE {orphaned} AND r.batch_id = ANY(:batches)
               RETURNING r.id, r.batch_id, r.custom_id, r.num_losses)
             SELECT id, batch_id, custom_id, num_losses FROM reaped ORDER BY batch_id, id

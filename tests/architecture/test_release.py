@@ -94,5 +94,5 @@ def test_a_built_wheel_has_licences_assets_and_typing_marks(tmp_path: Path) -> N
         for path in VENDOR.rglob("*")
         if path.is_file()
     ]
-    wanted += ["migrations/alembic.ini", "gateway/py.typed"]
+    wanted += ["migrations/alembic.ini", "migrations/release_0_2.sql", "gateway/py.typed"]
     assert sorted(set(wanted) - set(names)) == []

@@ -81,6 +81,7 @@ CREATE TABLE batch_rows (
   available_at TIMESTAMP WITH TIME ZONE,
   dispatcher_id VARCHAR,
   rid VARCHAR,
+  claim_id VARCHAR,
   last_error JSONB,
   CONSTRAINT pk_batch_rows PRIMARY KEY (id),
   CONSTRAINT ck_batch_rows_status CHECK (status IN ('pending', 'leased', 'succeeded', 'errored', 'cancelled', 'expired')),

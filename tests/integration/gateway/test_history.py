@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import re
 from collections import defaultdict
@@ -12,7 +11,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from alembic import command
 from sqlalchemy import text
 
 from engine_adapter.client.base import EngineFacts
@@ -26,7 +24,6 @@ from store.repositories import history
 from store.repositories.history import STEPS, Figures
 from store.session import Database
 from tests.integration.gateway.conftest import MODEL, Online
-from tests.integration.store.test_online_migrations import alembic_config
 
 SERIES = ("ttft:online", "tbt:online", "engine", "beside:tbt", "apart:tbt")
 URL = "http://engine:1"
@@ -229,18 +226,3 @@ async def test_the_database_adds_up_models_and_leaves_engines_apart(database: Da
             parts = [p.figures for p in single if (p.at_s, p.series) == (one.at_s, one.series)]
             together = [sum(column) for column in zip(*parts, strict=True)]
             assert moment.of(one.series).figures == pytest.approx(together)
-
-
-async def test_an_upgrade_makes_the_long_steps_of_those_that_are_there(
-    database: Database, database_url: str
-) -> None:
-    config = alembic_config(database_url)
-    await asyncio.to_thread(command.downgrade, config, "0026")
-    await add_steps(database, {"engine": len(ENGINE), "tbt:online": 7})
-    await asyncio.to_thread(command.upgrade, config, "head")
-    async with database.unit_of_work() as session:
-        long = await history.points(session, 7200, window_s=14 * 86_400, series=SERIES)
-    assert {one.at_s % 7200 for one in long} == {0}
-    assert len({one.at_s for one in long}) in (4, 5)
-    short = await sums(database, 600)
-    assert await sums(database, 7200) == {k: pytest.approx(v) for k, v in short.items()}

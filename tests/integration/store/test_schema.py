@@ -14,7 +14,7 @@ from sqlalchemy import text
 
 from batch.settings import BatchSettings
 from batch.worker.commands import worker_commands
-from store.schema import NEEDED, WrongDatabase, check_schema
+from store.schema import FIRST, NEEDED, WrongDatabase, check_schema
 from store.session import Database
 from tests.fixtures.supervised import COSERVE, clean_environment
 from tests.integration.store.test_online_migrations import alembic_config
@@ -27,8 +27,8 @@ async def test_the_tables_of_this_version_are_right(database: Database) -> None:
 
 
 async def test_older_tables_are_refused(database: Database, database_url: str) -> None:
-    await asyncio.to_thread(command.downgrade, alembic_config(database_url), "0013")
-    with pytest.raises(WrongDatabase, match=f"schema 0013, this version needs {NEEDED}. Run `cos"):
+    await asyncio.to_thread(command.downgrade, alembic_config(database_url), FIRST)
+    with pytest.raises(WrongDatabase, match=f"schema {FIRST}, this version needs {NEEDED}. Run `c"):
         await check_schema(database)
 
 

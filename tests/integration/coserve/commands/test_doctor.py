@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from coserve.cli import app
 from coserve.local.checkup import engines_in_use
 from store.repositories import engine as engines
-from store.schema import NEEDED
+from store.schema import FIRST, LAST_BEFORE, LAST_COMMIT_BEFORE, NEEDED
 from store.session import Database
 from tests.integration.coserve.commands.test_shapes import documented
 
@@ -65,7 +65,7 @@ def set_schema(url: str, number: str) -> None:
 def test_each_fault_has_its_fix(
     cli: CliRunner, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_schema(database_url, "0001")
+    set_schema(database_url, FIRST)
     monkeypatch.setenv("BROKER_URL", "redis://127.0.0.1:1/0")
     found = findings(cli)
     assert (found["database"]["state"], found["broker"]["state"]) == ("bad", "bad")
@@ -84,15 +84,24 @@ def test_an_upgrade_is_told_before_it_happens(cli: CliRunner, database_url: str)
     plan = json.loads(done.stdout)
     assert set(plan) == documented()["upgrade --check"]
     assert (plan["schema"], plan["migrations"], plan["live_batches"]) == (NEEDED, [], 0)
-    set_schema(database_url, "0010")
+    set_schema(database_url, LAST_BEFORE[0])
     plan = json.loads(cli.invoke(app, ["upgrade", "--check", "--json"]).stdout)
-    assert [one["schema"] for one in plan["migrations"]][:2] == ["0011", "0012"]
+    assert plan["migrations"][0]["schema"] == "0101"
     assert all(one["title"] for one in plan["migrations"])
-    assert "would run migration 0011: " in cli.invoke(app, ["upgrade", "--check"]).stdout
+    assert "would run migration 0101: " in cli.invoke(app, ["upgrade", "--check"]).stdout
     assert cli.invoke(app, ["upgrade"]).exit_code == 2
     set_schema(database_url, "9999")
     plan = json.loads(cli.invoke(app, ["upgrade", "--check", "--json"]).stdout)
     assert (plan["newer_database"], plan["migrations"], plan["refused"]) == (True, [], None)
+
+
+def test_a_database_that_is_too_old_is_told(cli: CliRunner, database_url: str) -> None:
+    set_schema(database_url, "0016")
+    done = cli.invoke(app, ["upgrade", "--check", "--json"])
+    assert done.exit_code == 1
+    assert LAST_COMMIT_BEFORE in json.loads(done.stdout)["refused"]
+    database = findings(cli)["database"]
+    assert (database["state"], LAST_COMMIT_BEFORE in database["fix"]) == ("bad", True)
 
 
 def test_another_programs_database_is_told(cli: CliRunner, database_url: str) -> None:
