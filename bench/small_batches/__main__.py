@@ -5,7 +5,7 @@ HTTP, that answers after 20 ms. One tenant makes batches of one line as fast as 
 can, while another sends one line at a time and waits for its answer. Then the workers are away for
 a while in which as many batches are made, and come back.
 
-Writes `bench/results/small_batches.json` unless `--batches` says otherwise.
+Writes `bench/results/small_batches.json` unless `--batches` or `--away` says otherwise.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from tests.chaos.installation import Installation
 
 NUM_BATCHES = 10_000
 NUM_CLIENTS = 8
-AWAY_S = 60.0
-"""How long the workers are away: more than any message, lease or back-off lives."""
+AWAY_S = 600.0
+"""How long the workers are away: as for an upgrade, and longer than a lease or back-off lives."""
 
 BETWEEN_PROBES_S = 1.0
 POLL_INTERVAL_S = 0.1
@@ -157,7 +157,7 @@ def _workers_away(installation: Installation) -> Iterator[None]:
             psutil.Process(pid).send_signal(signal.SIGCONT)
 
 
-def measure(folder: Path, num: int) -> dict[str, Any]:
+def measure(folder: Path, num: int, away_s: float) -> dict[str, Any]:
     """Both floods, one after the other."""
     fake = FakeEngineProcess(folder, latency_ms=LATENCY_MS, max_running=MAX_RUNNING)
     installation = Installation(folder / "home", fake)
@@ -173,7 +173,7 @@ def measure(folder: Path, num: int) -> dict[str, Any]:
                 _wait_until_drained(connection)
             drained_per_s = num / (time.perf_counter() - began_s)
             with _workers_away(installation):
-                away_until_s = time.perf_counter() + AWAY_S
+                away_until_s = time.perf_counter() + away_s
                 _make(installation, known[TENANT], num)
                 time.sleep(max(0.0, away_until_s - time.perf_counter()))
             began_s = time.perf_counter()
@@ -188,22 +188,24 @@ def measure(folder: Path, num: int) -> dict[str, Any]:
         "made_per_s": round(made_per_s, 1),
         "drained_per_s": round(drained_per_s, 1),
         **beside.figures(),
-        "away_s": AWAY_S,
+        "away_s": away_s,
         "after_absence_drained_per_s": round(after_per_s, 1),
         **{f"after_absence_{name}": value for name, value in after.figures().items()},
     }
 
 
 def main() -> int:
-    """Run it; another number of batches prints and writes nothing."""
+    """Run it; another number of batches or seconds prints and writes nothing."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batches", type=int, default=NUM_BATCHES)
+    parser.add_argument("--away", type=float, default=AWAY_S, metavar="SECONDS")
     options = parser.parse_args()
 
     def measured(folder: Path) -> dict[str, Any]:
-        return measure(folder, options.batches)
+        return measure(folder, options.batches, options.away)
 
-    return run("small_batches", measured, TARGETS, whole=options.batches == NUM_BATCHES)
+    whole = (options.batches, options.away) == (NUM_BATCHES, AWAY_S)
+    return run("small_batches", measured, TARGETS, whole=whole)
 
 
 if __name__ == "__main__":
