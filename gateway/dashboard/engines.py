@@ -12,6 +12,7 @@ import orjson
 
 from api.errors import EngineUnavailable
 from engine_adapter.client.base import EngineClient, EngineFacts
+from engine_adapter.client.pool import Member
 from gateway.dashboard import wording
 from gateway.history.reading import EngineTime, History
 from gateway.history.recorder import PERIOD_S
@@ -206,6 +207,17 @@ def day_chart(history: History, url: str) -> str:
         {"label": "harvested", "y": harvested},
     ]
     return orjson.dumps({"x": history.x, "series": series, "unit": "tok/s"}).decode()
+
+
+def what_draining_means(members: Sequence[Member], url: str) -> str:
+    """Who is served no more when an engine is drained, and who takes its requests."""
+    model = next((m.facts.model for m in members if m.url == url and m.facts), "")
+    others = [m for m in members if m.open and m.url != url and m.facts and m.facts.model == model]
+    if not others:
+        of = f" of {model}" if model else ""
+        return f"This is the last engine{of}: chat with it will be refused, and its batches wait."
+    engines = "1 other engine" if len(others) == 1 else f"{len(others)} other engines"
+    return f"New requests for {model} go to {engines}. What runs here may finish."
 
 
 async def read_engine(client: EngineClient) -> EngineReading:

@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 from api.errors import NotFound
 from batch.steer import MAX_PRIORITY, MIN_PRIORITY
 from gateway.batch_shapes import extensions
-from gateway.dashboard.engines import day_chart, read_engines
+from gateway.dashboard.engines import day_chart, read_engines, what_draining_means
 from gateway.dashboard.resources import Resources
 from gateway.dashboard.templating import render
 from gateway.dashboard.views import BatchView, EventView, FailedRowView, progress_chart
@@ -194,7 +194,14 @@ class EnginesView:
             listed=items,
             list_id="engines-list",
             list_html=render("fragments/engines_list.html", items=items),
-            facts={"names": called},
+            facts={
+                "names": called,
+                "drains": [
+                    (number, r.url, what_draining_means(resources.engine_pool.members, r.url))
+                    for number, r in enumerate(readings)
+                    if r.url in known
+                ],
+            },
             statuses={called.get(r.url, r.url): r.state[0] for r in readings},
         )
 

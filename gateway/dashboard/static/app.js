@@ -28,7 +28,10 @@
     if (!button) return;
     if (button.dataset.dialog) {
       event.preventDefault();
-      document.getElementById(button.dataset.dialog).showModal();
+      // What came after the page was loaded has its dialog in a newer one.
+      const dialog = document.getElementById(button.dataset.dialog);
+      if (dialog) dialog.showModal();
+      else location.reload();
     } else if ("close" in button.dataset) {
       button.closest("dialog").close();
     } else if (button.dataset.copy) {

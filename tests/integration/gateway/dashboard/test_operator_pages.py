@@ -167,8 +167,10 @@ async def test_an_engine_is_drained_and_used_again(database: Database) -> None:
         (member,) = site.app.state.engines.members
         async with database.unit_of_work() as work:
             await engines.add(work, member.url)
-        token = token_in((await client.get("/admin/engines")).text)
-        fields = {"csrf_token": token, "url": member.url}
+        asking = (await client.get("/admin/engines")).text
+        assert 'data-dialog="drain-dialog-0"' in asking
+        assert f"This is the last engine of {member.facts.model}: chat with it will be" in asking
+        fields = {"csrf_token": token_in(asking), "url": member.url}
         assert (await client.post("/admin/engines/drain", data=fields)).status_code == 303
         page = (await client.get("/admin/engines")).text
         assert "Nothing new is sent here" in page

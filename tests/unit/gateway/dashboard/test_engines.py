@@ -5,10 +5,12 @@ import re
 from typing import Any
 
 import orjson
+import pytest
 
 from engine_adapter.client.base import EngineFacts
 from engine_adapter.client.fake import FakeEngineClient
 from engine_adapter.client.fake_engine import FakeEngine
+from engine_adapter.client.pool import Member
 from gateway.dashboard.engines import (
     HISTORY_S,
     MAX_SAMPLES,
@@ -16,6 +18,7 @@ from gateway.dashboard.engines import (
     EngineReading,
     day_chart,
     read_engines,
+    what_draining_means,
 )
 from gateway.dashboard.templating import render
 from gateway.history.reading import EngineTime, History, Moment
@@ -170,3 +173,27 @@ def test_a_day_of_an_engine_is_drawn_with_its_gaps() -> None:
         [round(50 / covered_s, 1), None],
         [round(200 / covered_s, 1), None],
     ]
+
+
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        ([], "This is the last engine of m: chat with it will be refused"),
+        ([("m", True, True)], "This is the last engine of m"),
+        ([("m", False, False)], "This is the last engine of m"),
+        ([("other", True, False)], "This is the last engine of m"),
+        ([("m", True, False)], "New requests for m go to 1 other engine."),
+        ([("m", True, False)] * 2, "New requests for m go to 2 other engines."),
+    ],
+)
+def test_draining_says_what_it_refuses(others: list[tuple[str, bool, bool]], said: str) -> None:
+    members = [
+        Member(
+            FakeEngineClient(url=f"http://e:{n}"),
+            facts=EngineFacts(model, 2048),
+            up=up,
+            draining=draining,
+        )
+        for n, (model, up, draining) in enumerate([("m", True, False), *others])
+    ]
+    assert what_draining_means(members, "http://e:0").startswith(said)
