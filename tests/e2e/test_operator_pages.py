@@ -101,7 +101,7 @@ async def test_troubles_are_first(chromium: Browser, database: Database) -> None
         for width in (390, 1600):
             assert await overflows(page, width) == []
             await screenshot(page, f"troubles-{width}")
-        wrong = page.locator("#overview-wrong li")
+        wrong = page.locator("#overview-verdict .wrong li")
         await expect(wrong.first).to_contain_text("is lost")
         await wrong.first.get_by_role("link", name="Engines").click()
         await page.wait_for_url("**/admin/engines")
