@@ -104,12 +104,12 @@ def measure(folder: Path, names: list[str], seconds: float) -> dict[str, Any]:
                 lasts_s = ATTACKS[name].lasts_s or seconds
                 key = known["other"]
                 with attacked(name, tenant) as answers:
-                    lines: Future[list[float]] = sender.submit(
+                    lines: Future[tuple[list[float], Counter[str]]] = sender.submit(
                         lines_s, installation, key, file_id, lasts_s
                     )
                     stalls = reader.submit(stalls_ms, installation.url, key, lasts_s).result()
-                    took = lines.result()
-                told = _told(stalls, took, answers)
+                    took, errors = lines.result()
+                told = _told(stalls, took, answers) | {"line_errors": dict(errors)}
                 print(f"  {name}: {told}", flush=True)
                 figures |= {f"{name.replace(' ', '_')}_{what}": told[what] for what in told}
     finally:

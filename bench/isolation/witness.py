@@ -5,11 +5,12 @@ from __future__ import annotations
 import http.client
 import re
 import time
+from collections import Counter
 from typing import Final
 
 import orjson
 
-from bench.batch_load.one_batch import client_of, create
+from bench.batch_load.one_batch import client_of
 from bench.isolation.attacks import chat
 from engine_adapter.client.base import CHAT_PATH
 from tests.chaos.installation import Installation
@@ -49,17 +50,29 @@ def stalls_ms(url: str, key: str, lasts_s: float) -> list[float]:
     return found or [lasts_s * 1000]
 
 
-def lines_s(installation: Installation, key: str, file_id: str, lasts_s: float) -> list[float]:
-    """How long each one-line batch took, from its creation until it is complete."""
+def lines_s(
+    installation: Installation, key: str, file_id: str, lasts_s: float
+) -> tuple[list[float], Counter[str]]:
+    """How long each one-line batch took from its creation, and the errors that were met.
+
+    A request that fails is repeated, as clients do; its batch goes on ageing.
+    """
     took: list[float] = []
+    errors: Counter[str] = Counter()
     until_s = time.monotonic() + lasts_s
+    wanted = {"input_file_id": file_id, "endpoint": CHAT_PATH, "completion_window": "24h"}
     with client_of(installation, key) as client:
         while time.monotonic() < until_s or not took:
-            began_s = time.monotonic()
-            path = f"/v1/batches/{create(client, file_id)}"
-            while client.get(path).raise_for_status().json()["status"] != "completed":
-                if time.monotonic() > began_s + LINE_LIMIT_S:
-                    return [*took, LINE_LIMIT_S]
+            began_s, path = time.monotonic(), ""
+            while time.monotonic() < began_s + LINE_LIMIT_S:
+                reply = client.get(path) if path else client.post("/v1/batches", json=wanted)
+                told = reply.json()
+                if not reply.is_success:
+                    errors[f"{reply.status_code} {told['error']['code']}"] += 1
+                elif told["status"] == "completed":
+                    break
+                else:
+                    path = f"/v1/batches/{told['id']}"
                 time.sleep(LOOK_S)
             took.append(time.monotonic() - began_s)
-    return took
+    return took, errors
