@@ -110,7 +110,7 @@ images: setup-dev $(if $(filter fake,$(ENGINE)),,setup-engine)  ## build both im
 soak: setup-dev setup-engine  ## a batch under waves of online streams: every answer as without them (15 min)
 	$(BIN)/python -m tests.soak $(if $(SEED),--seed $(SEED)) --save
 
-conformance: setup-dev setup-conformance  ## official clients and validators against a live stack (5 min; ENGINE=real: with SGLang, 6 min)
+conformance: setup-dev setup-conformance  ## official clients, agents and validators against a live stack (8 min; ENGINE=real: with SGLang, 6 min)
 	$(BIN)/python -m tests.conformance $(if $(filter real,$(ENGINE)),--engine real)
 
 bench: setup-dev  ## the service-side benchmarks: upload, validation, dispatch, slow clients (5 min)
@@ -128,7 +128,7 @@ bench-batch: setup-dev  ## 50,000 rows from upload to download, CPU and memory; 
 
 lock: setup-dev  ## pin requirements/*.in with hashes again (20 s)
 	@uv=$$($(PYTHON) -c 'from pathlib import Path; from coserve.setup.installer import get_uv; print(get_uv(Path.cwd()))' | tail -1); \
-	for name in service dev conformance autobatcher; do \
+	for name in service dev conformance $$(cd requirements && ls conformance/*.in | sed 's/\.in$$//'); do \
 	  $$uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	    --no-header --custom-compile-command "make lock" requirements/$$name.in -o requirements/$$name.txt; done
 

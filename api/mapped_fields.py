@@ -7,6 +7,7 @@
     reasoning.effort                        → reasoning_effort (a response's own is left)
     enable_thinking, thinking.type          → both switches of chat_template_kwargs
     functions, function_call                → tools and tool_choice (`api.legacy_functions`)
+    what an assistant thought               → reasoning_content of its message (`api.thoughts`)
 
 Values are checked here, under the names that were sent; a second word for what is already said is
 refused. Parts of such a field that have no equal are refused by name. It runs before the checks of
@@ -25,6 +26,7 @@ from api.errors import InvalidRequest
 from api.legacy_functions import with_functions_as_tools
 from api.responses.tools import with_additional_tools
 from api.shared_rules import MAX_GRAMMAR_CHARS, MAX_PATTERN_CHARS
+from api.thoughts import with_thoughts
 
 Body = dict[str, Any]
 Put = Callable[[Body, str, Any], None]
@@ -51,7 +53,7 @@ def mapped(path: str, body: Body) -> Body:
     if path == _RESPONSES:
         body = with_additional_tools(body)
     elif path == _CHAT:
-        body = with_functions_as_tools(body)
+        body = with_thoughts(with_functions_as_tools(body))
     names = _MAPPED.get(path, {})
     if names.keys().isdisjoint(body):
         return body

@@ -1,11 +1,13 @@
 """What `make conformance` needs: official clients, their tests and validators, none of it ours.
 
     .venv-conformance       the Python client, agents, schemathesis, Node (conformance.txt)
-    .venv-autobatcher       autobatcher (requirements/autobatcher.txt)
     .tools/conformance/     the Node client and Prism (tests/conformance/node); the tests of the
                             Python client, out of its source distribution (openai-sdist.txt)
+    .tools/clients/NAME     each client with an environment of its own: of Python by
+                            requirements/conformance/NAME.txt, of Node by the folder of that name
 
-Everything is pinned by hash; where it comes from is the installers' own setting.
+Everything is pinned by hash; where it comes from is the installers' own setting. Each is installed
+anew when its own lock has changed.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from coserve.setup.installer import get_uv
@@ -24,16 +28,12 @@ from coserve.setup.progress import SetupFailed, run, step
 from coserve.setup.service_env import installer_env
 
 _STAMP = "coserve-stamp"
+_NODE_LOCK = "package-lock.json"
 
 
 def conformance_python(checkout: Path) -> Path:
     """The interpreter of the clients and validators."""
     return checkout / ".venv-conformance" / "bin" / "python"
-
-
-def autobatcher_python(checkout: Path) -> Path:
-    """The interpreter of autobatcher, which wants an older official client."""
-    return checkout / ".venv-autobatcher" / "bin" / "python"
 
 
 def conformance_tools(checkout: Path) -> Path:
@@ -47,54 +47,84 @@ def conformance_node(checkout: Path) -> Path:
     return Path(found)
 
 
+def client_locks(checkout: Path) -> dict[str, Path]:
+    """The clients with an environment of their own: name and lock."""
+    listed = checkout / "requirements" / "conformance"
+    node = {lock.parent.name: lock for lock in listed.glob(f"*/{_NODE_LOCK}")}
+    return dict(sorted({**{lock.stem: lock for lock in listed.glob("*.txt")}, **node}.items()))
+
+
+def client_environment(checkout: Path, name: str) -> Path:
+    """A client's own environment: with `bin/python`, or with `node_modules`."""
+    return checkout / ".tools" / "clients" / name
+
+
 def set_up_conformance(checkout: Path) -> None:
     """Install what is missing; does nothing when the locks are as they were.
 
     Raises:
         SetupFailed: A download or installation failed.
     """
-    locks = [
-        checkout / "requirements" / "conformance.txt",
-        checkout / "requirements" / "openai-sdist.txt",
-        checkout / "tests" / "conformance" / "node" / "package-lock.json",
-        checkout / "requirements" / "autobatcher.txt",
-    ]
+    requirements, tools = checkout / "requirements", conformance_tools(checkout)
+    python, sdist = requirements / "conformance.txt", requirements / "openai-sdist.txt"
+    node = checkout / "tests" / "conformance" / "node" / _NODE_LOCK
+
+    with _installing(tools, [python, sdist, node], conformance_python(checkout)) as is_missing:
+        if is_missing:
+            venv = conformance_python(checkout).parents[1]
+            _python_side("clients and validators, Python", venv, python, checkout)
+            _node_side("clients and validators, Node", tools, node, checkout)
+            _client_tests(sdist, tools)
+    for name, lock in client_locks(checkout).items():
+        own = client_environment(checkout, name)
+        install = _node_side if lock.name == _NODE_LOCK else _python_side
+        with _installing(own, [lock], own) as is_missing:
+            if is_missing:
+                install(name, own, lock, checkout)
+    print("  conformance tools: ready (.venv-conformance, .tools)", flush=True)
+
+
+@contextmanager
+def _installing(folder: Path, locks: list[Path], needed: Path) -> Iterator[bool]:
+    """Whether a folder is not as its locks say; it is empty then, and its stamp is written last."""
     wanted = hashlib.sha256(b"".join(lock.read_bytes() for lock in locks)).hexdigest()
-    tools = conformance_tools(checkout)
-    stamp = tools / _STAMP
-    if stamp.exists() and stamp.read_text() == wanted and conformance_python(checkout).exists():
-        print("  conformance tools: ready (.venv-conformance, .tools/conformance)", flush=True)
-        return
-    shutil.rmtree(tools, ignore_errors=True)
-    tools.mkdir(parents=True)
-    _python_side("clients and validators, Python", conformance_python(checkout), locks[0], checkout)
-    _python_side("autobatcher", autobatcher_python(checkout), locks[3], checkout)
-    _node_side(checkout, locks[2].parent, tools)
-    _client_tests(locks[1], tools)
+    stamp = folder / _STAMP
+    is_missing = not (stamp.exists() and stamp.read_text() == wanted and needed.exists())
+    if is_missing:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+    yield is_missing
     stamp.write_text(wanted)
 
 
-def _python_side(name: str, python: Path, lock: Path, checkout: Path) -> None:
-    uv, env, venv = get_uv(checkout), installer_env(), python.parents[1]
-    with step(name, grows=venv):
+def _python_side(name: str, folder: Path, lock: Path, checkout: Path) -> None:
+    uv, env = get_uv(checkout), installer_env()
+    with step(name, grows=folder):
         made: list[str | Path] = [uv, "venv", "--quiet", "--clear", "--python", sys.executable]
-        run([*made, venv], "The environment could not be made", env=env)
-        argv: list[str | Path] = [uv, "pip", "sync", "--quiet", "--python", python]
+        run([*made, folder], "The environment could not be made", env=env)
+        argv: list[str | Path] = [
+            uv,
+            "pip",
+            "sync",
+            "--quiet",
+            "--python",
+            folder / "bin" / "python",
+        ]
         run([*argv, "--require-hashes", lock], "The packages could not be installed", env=env)
 
 
-def _node_side(checkout: Path, listed: Path, tools: Path) -> None:
+def _node_side(name: str, folder: Path, lock: Path, checkout: Path) -> None:
     node = conformance_node(checkout)
-    for name in ("package.json", "package-lock.json"):
-        shutil.copy(listed / name, tools / name)
+    for file in (lock.with_name("package.json"), lock):
+        shutil.copy(file, folder / file.name)
     npm = node / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
     env = {**os.environ, "PATH": f"{node / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}"}
-    with step("clients and validators, Node", grows=tools):
+    with step(name, grows=folder):
         argv: list[str | Path] = [
-            node / "bin" / "node", npm, "ci", "--prefix", tools, "--ignore-scripts", "--no-audit",
-            "--no-fund", "--loglevel", "error",
+            node / "bin" / "node", npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund",
+            "--loglevel", "error",
         ]  # fmt: skip
-        run(argv, "The Node packages could not be installed", env=env)
+        run(argv, "The Node packages could not be installed", env=env, cwd=folder)
 
 
 def _client_tests(listed: Path, tools: Path) -> None:

@@ -5,6 +5,7 @@ message (or the prompt) may hold orders, words of the form `fake:NAME=VALUE`:
 
     fake:text=Paris       the answer (underscores are blanks)
     fake:call=NAME        the answer is a call of that function, as the prompt for tools asks for
+    fake:arguments={...}  the arguments of that call, as JSON (underscores are blanks)
     fake:tokens=40        the answer's length in tokens
     fake:width=4000       each token's length in characters, at least
     fake:token_ms=20      pause before each token
@@ -29,6 +30,8 @@ from typing import Any
 from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH
 
 DEFAULT_TOKENS = 8
+_USUAL_ARGUMENTS = '{"city": "a }] b"}'
+"""They hold what could end a call."""
 _WORD = re.compile(r"[^ \t\r\n]+")  # other blanks belong to a word: answers may hold any
 
 
@@ -79,8 +82,9 @@ def script_for(path: str, body: Mapping[str, Any], token_s: float) -> Script:
     if "text" in orders:
         answer = _tokens_of(orders["text"].replace("_", " "))
     elif "call" in orders:
-        answer = _tokens_of(_offered_call(orders["call"], alone=_has_form(body)))
-    elif path == CHAT_PATH and body.get("tool_choice") not in (None, "none", "auto"):
+        arguments = orders.get("arguments", _USUAL_ARGUMENTS).replace("_", " ")
+        answer = _tokens_of(_ordered_call(orders["call"], arguments, body))
+    elif path == CHAT_PATH and _is_forced(body):
         answer = _tokens_of(_forced_calls(body))
     else:
         usual = 1 if path == EMBEDDINGS_PATH else DEFAULT_TOKENS
@@ -138,10 +142,16 @@ def _has_form(body: Mapping[str, Any]) -> bool:
     return bool(grammar.get("type") == "or")
 
 
-def _offered_call(name: str, *, alone: bool) -> str:
-    """A call, of arguments that hold what could end it; words before it unless it stands alone."""
-    call = json.dumps({"name": name, "arguments": {"city": "a }] b"}})
-    return f"{'' if alone else 'I look. '}<tool_call>\n{call}\n</tool_call>"
+def _is_forced(body: Mapping[str, Any]) -> bool:
+    return body.get("tool_choice") not in (None, "none", "auto")
+
+
+def _ordered_call(name: str, arguments: str, body: Mapping[str, Any]) -> str:
+    """A call; words before it unless it stands alone."""
+    if _is_forced(body):
+        return f'[{{"name": {json.dumps(name)}, "parameters": {arguments}}}]'
+    call = f'{{"name": {json.dumps(name)}, "arguments": {arguments}}}'
+    return f"{'' if _has_form(body) else 'I look. '}<tool_call>\n{call}\n</tool_call>"
 
 
 def _tokens_of(text: str) -> tuple[str, ...]:

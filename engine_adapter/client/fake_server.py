@@ -139,6 +139,7 @@ def main() -> None:
     parser.add_argument("--token-ms", type=float, default=0.0)
     parser.add_argument("--context-tokens", type=int, default=defaults.context_tokens)
     parser.add_argument("--max-running", type=int, default=defaults.max_running)
+    parser.add_argument("--sampling-backend", default=defaults.sampling_backend)
     parser.add_argument("--journal", type=Path, help="append every call to this file")
     parser.add_argument("--embeds", action="store_true", help="make embeddings, and no text")
     options = parser.parse_args()
@@ -149,6 +150,7 @@ def main() -> None:
         token_s=options.token_ms / 1000,
         max_running=options.max_running,
         embeds=options.embeds,
+        sampling_backend=options.sampling_backend,
     )
     with suppress(KeyboardInterrupt):
         asyncio.run(_serve(settings, options.port, Journal(options.journal)))

@@ -18,6 +18,7 @@ from api.responses.items import Item, check_item, is_reference, listed, packed
 from batch.intake.project_limits import check_storage
 from engine_adapter.client.rid import new_rid
 from gateway.dependencies import DatabaseDep, PrincipalDep
+from gateway.http.query import Included
 from gateway.prompts.admission import json_body
 from gateway.prompts.serving import parts_of
 from gateway.responses.lists import listing, no_item_after, page_of
@@ -89,7 +90,11 @@ async def delete_conversation(
     openapi_extra=json_request(CONVERSATION_ITEMS_REQUEST),
 )
 async def create_conversation_items(
-    conversation_id: str, request: Request, principal: PrincipalDep, database: DatabaseDep
+    conversation_id: str,
+    request: Request,
+    principal: PrincipalDep,
+    database: DatabaseDep,
+    include: Included = None,
 ) -> dict[str, Any]:
     """Add items at its end."""
     body = await json_body(request)
@@ -111,6 +116,7 @@ async def list_conversation_items(
     after: str | None = None,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     order: Literal["asc", "desc"] = "desc",
+    include: Included = None,
 ) -> dict[str, Any]:
     """A page of its items; shorter than `limit` where they are long."""
     oldest_first = order == "asc"
@@ -132,7 +138,11 @@ async def list_conversation_items(
 
 @router.get("/conversations/{conversation_id}/items/{item_id}")
 async def get_conversation_item(
-    conversation_id: str, item_id: str, principal: PrincipalDep, database: DatabaseDep
+    conversation_id: str,
+    item_id: str,
+    principal: PrincipalDep,
+    database: DatabaseDep,
+    include: Included = None,
 ) -> dict[str, Any]:
     """One item."""
     async with database.snapshot() as session:

@@ -13,6 +13,7 @@ from api.errors import NotFound
 from batch.background import cancel, stop
 from batch.queue import STAGES
 from gateway.dependencies import DatabaseDep, PrincipalDep, QueueDep
+from gateway.http.query import Included
 from gateway.prompts.answering import JSON
 from gateway.responses import background
 from gateway.responses.lists import page_of
@@ -31,6 +32,7 @@ async def get_response(
     database: DatabaseDep,
     stream: bool = False,
     starting_after: Annotated[int | None, Query(ge=0)] = None,
+    include: Included = None,
 ) -> Response:
     """A stored response, or its events from a number on; those still to come too."""
     seen = None
@@ -91,6 +93,7 @@ async def list_input_items(
     after: str | None = None,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     order: Literal["asc", "desc"] = "desc",
+    include: Included = None,
 ) -> dict[str, Any]:
     """A page of the items that were this response's own input."""
     stored = await _find(database, principal.project_id, response_id)

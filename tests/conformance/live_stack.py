@@ -16,7 +16,7 @@ from coserve.local.ports import free_port
 from tests.fixtures.stack import DEFAULT_MODEL
 from tests.fixtures.supervised import ROOT, Up, end_with_parent
 
-FAKE_MODEL, FAKE_EMBEDDER = "fake-model", "fake-embedder"
+FAKE_MODEL, FAKE_EMBEDDER, FAKE_GPU = "fake-model", "fake-embedder", "fake-gpu"
 FAKE_START_S, REAL_START_S = 120.0, 400.0
 
 
@@ -29,6 +29,8 @@ class Live:
         key: An ordinary key of the default project: generated requests must not end the stack's.
         model: Generates text.
         embedder: Makes embeddings; empty where no such engine is there.
+        gpu: Generates text as an engine on a GPU does: with a long context, and a sampler that
+            takes no seeds. The same as `model` where no such engine is there.
         real: A model answers, and not what it is told to.
     """
 
@@ -36,6 +38,7 @@ class Live:
     key: str
     model: str
     embedder: str
+    gpu: str
     real: bool
 
     def environment(self) -> dict[str, str]:
@@ -45,6 +48,7 @@ class Live:
             "CONFORMANCE_KEY": self.key,
             "CONFORMANCE_MODEL": self.model,
             "CONFORMANCE_EMBEDDER": self.embedder,
+            "CONFORMANCE_GPU": self.gpu,
             "CONFORMANCE_REAL": "1" if self.real else "",
         }
 
@@ -82,20 +86,31 @@ def live_stack(*, real: bool) -> Iterator[Live]:
     """One stack while the block runs.
 
     Args:
-        real: With SGLang and the default model; else with two fake engines, which say what they
-            are told to and one of which makes embeddings.
+        real: With SGLang and the default model; else with three fake engines, which say what they
+            are told to. One makes embeddings, and one is as on a GPU.
     """
     with ExitStack() as stack:
         # Short: unix sockets lie in it.
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cs-")))
         if real:
             settings = {"COSERVE_MODEL": str(DEFAULT_MODEL)}
-            model, embedder = DEFAULT_MODEL.name, ""
+            model, embedder, gpu = DEFAULT_MODEL.name, "", DEFAULT_MODEL.name
         else:
-            text = stack.enter_context(_fake_engine("--model", FAKE_MODEL))
-            vectors = stack.enter_context(_fake_engine("--model", FAKE_EMBEDDER, "--embeds"))
-            settings = {"ENGINE_URLS": f"{text},{vectors}"}
-            model, embedder = FAKE_MODEL, FAKE_EMBEDDER
+            model, embedder, gpu = FAKE_MODEL, FAKE_EMBEDDER, FAKE_GPU
+            engines = (
+                ("--model", FAKE_MODEL),
+                ("--model", FAKE_EMBEDDER, "--embeds"),
+                (
+                    "--model",
+                    FAKE_GPU,
+                    "--context-tokens",
+                    "65536",
+                    "--sampling-backend",
+                    "flashinfer",
+                ),
+            )
+            urls = [stack.enter_context(_fake_engine(*options)) for options in engines]
+            settings = {"ENGINE_URLS": ",".join(urls)}
         settings["COSERVE_WEBHOOK_NETWORKS"] = "127.0.0.0/8"
         up = _BoundUp(folder / "home", free_port(), **settings)
         stack.callback(_end, up)
@@ -103,4 +118,4 @@ def live_stack(*, real: bool) -> Iterator[Live]:
         made = up.run("key", "create", "conformance")
         key = re.search(r"sk-coserve-\S+", made.stdout)
         assert key is not None, made.stderr
-        yield Live(up.url, key[0], model, embedder, real)
+        yield Live(up.url, key[0], model, embedder, gpu, real)

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -14,12 +15,13 @@ import httpx
 
 from coserve.local.ports import free_port
 from coserve.setup.conformance import (
-    autobatcher_python,
+    client_environment,
     conformance_node,
     conformance_python,
     conformance_tools,
 )
 from tests.conformance.arranger import arranged
+from tests.conformance.clients import CLIENTS, SUITES, Client
 from tests.conformance.live_stack import Live
 from tests.conformance.results import Result, read_junit
 from tests.conformance.suites import node_sdk_selection
@@ -27,8 +29,6 @@ from tests.conformance.suites.sdk_selection import DESELECTED, SELECTED
 from tests.fixtures.response_events import ORDER
 from tests.fixtures.supervised import ROOT, end_with_parent, wait_until
 
-HERE: Final = Path(__file__).parent
-SUITES: Final = HERE / "suites"
 PYTHON: Final = conformance_python(ROOT)
 TOOLS: Final = conformance_tools(ROOT)
 SUITE_LIMIT_S: Final = 900.0
@@ -114,14 +114,6 @@ def agents(live: Live, folder: Path) -> Result:
     return _run("agents", argv, report, _environment(live))
 
 
-def autobatcher(live: Live, folder: Path) -> Result:
-    """The same with autobatcher, which answers by background responses."""
-    report = folder / "autobatcher.xml"
-    argv = [*_pytest(SUITES / "pytest.ini", report), SUITES / "autobatcher_scenario.py"]
-    argv[0] = autobatcher_python(ROOT)
-    return _run("autobatcher", argv, report, _environment(live))
-
-
 def agents_node(live: Live, folder: Path) -> Result:
     """The same with the AI SDK."""
     report = folder / "agents_node.xml"
@@ -130,6 +122,20 @@ def agents_node(live: Live, folder: Path) -> Result:
         SUITES / "agent_scenarios.mjs",
     ]  # fmt: skip
     return _run("agents, Node", argv, report, _environment(live, CONFORMANCE_TOOLS=str(TOOLS)))
+
+
+def own_client(client: Client, live: Live, folder: Path) -> Result:
+    """A client in an environment of its own."""
+    if live.real and not client.real:
+        return Result(client.name, skipped=1, notes={"skipped": "with fake engines alone"})
+    tools = client_environment(ROOT, client.name)
+    report = folder / f"{client.name}.xml"
+    argv = [*_pytest(SUITES / "pytest.ini", report), client.scenario]
+    own = tools / "bin" / "python"
+    if own.exists():
+        argv[0] = own
+    more = {"CONFORMANCE_TOOLS": str(tools), "CONFORMANCE_NODE": str(_node())}
+    return _run(client.name, argv, report, _environment(live, **more))
 
 
 def sdk_tests(live: Live, folder: Path) -> Result:
@@ -259,8 +265,8 @@ PARTS: Final[dict[str, Part]] = {
     "node": node_client,
     "agents": agents,
     "agents-node": agents_node,
-    "autobatcher": autobatcher,
     "sdk": sdk_tests,
     "prism": validating_proxy,
     "schemathesis": schemathesis,
+    **{client.name: partial(own_client, client) for client in CLIENTS},
 }

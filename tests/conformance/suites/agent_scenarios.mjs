@@ -9,13 +9,29 @@ const { CONFORMANCE_TOOLS, CONFORMANCE_URL, CONFORMANCE_KEY, CONFORMANCE_MODEL }
 const real = Boolean(process.env.CONFORMANCE_REAL);
 const require = createRequire(`${CONFORMANCE_TOOLS}/`);
 const load = (name) => import(pathToFileURL(require.resolve(name)).href);
-const { generateText, isStepCount, stepCountIs, streamText, tool } = await load("ai");
+const { generateText, isStepCount, Output, stepCountIs, streamText, tool } = await load("ai");
 const { createOpenAI } = await load("@ai-sdk/openai");
+const { createOpenAICompatible } = await load("@ai-sdk/openai-compatible");
 const { z } = await load("zod");
 
-const openai = createOpenAI({ baseURL: `${CONFORMANCE_URL}/v1`, apiKey: CONFORMANCE_KEY });
+const there = { baseURL: `${CONFORMANCE_URL}/v1`, apiKey: CONFORMANCE_KEY };
+const PROVIDERS = {
+  openai: createOpenAI(there),
+  "openai-compatible": createOpenAICompatible({
+    name: "coserve",
+    supportsStructuredOutputs: true,
+    includeUsage: true,
+    ...there,
+  }),
+};
+const OPTIONS = { openai: "openai", "openai-compatible": "coserve" };
+const ONE_CALL = {
+  openai: { parallelToolCalls: false },
+  "openai-compatible": { parallel_tool_calls: false },
+};
+const DEGREES = z.object({ degrees: z.number() });
 
-function job(forced) {
+function job(provider, forced) {
   const cities = [];
   const getWeather = tool({
     description: "The weather in a city.",
@@ -26,14 +42,14 @@ function job(forced) {
     },
   });
   const asked = {
-    model: openai(CONFORMANCE_MODEL),
+    model: PROVIDERS[provider](CONFORMANCE_MODEL),
     prompt: `What is the weather in Paris?${real ? "" : " fake:call=get_weather"}`,
     tools: { get_weather: getWeather },
     stopWhen: (stepCountIs ?? isStepCount)(3),
   };
   if (real) asked.maxOutputTokens = 128;
   if (forced) {
-    asked.providerOptions = { openai: { parallelToolCalls: false } };
+    asked.providerOptions = { [OPTIONS[provider]]: ONE_CALL[provider] };
     asked.prepareStep = ({ stepNumber }) => ({ toolChoice: stepNumber ? "auto" : "required" });
   }
   return { asked, cities };
@@ -49,19 +65,32 @@ function check(cities, text, forced) {
   }
 }
 
-for (const forced of real ? [false, true] : [false]) {
-  const how = forced ? ", forced" : "";
+for (const provider of Object.keys(PROVIDERS)) {
+  for (const forced of real ? [false, true] : [false]) {
+    const how = `${provider}${forced ? ", forced" : ""}`;
 
-  test(`the AI SDK, whole${how}`, async () => {
-    const { asked, cities } = job(forced);
-    const { text } = await generateText(asked);
-    check(cities, text, forced);
-  });
+    test(`the AI SDK, whole, ${how}`, async () => {
+      const { asked, cities } = job(provider, forced);
+      const { text } = await generateText(asked);
+      check(cities, text, forced);
+    });
 
-  test(`the AI SDK, streamed${how}`, async () => {
-    const { asked, cities } = job(forced);
-    let text = "";
-    for await (const piece of streamText(asked).textStream) text += piece;
-    check(cities, text, forced);
+    test(`the AI SDK, streamed, ${how}`, async () => {
+      const { asked, cities } = job(provider, forced);
+      let text = "";
+      for await (const piece of streamText(asked).textStream) text += piece;
+      check(cities, text, forced);
+    });
+  }
+
+  // A small model does not choose between a call and a form.
+  test(`the AI SDK, a call and then an object, ${provider}`, { skip: real }, async () => {
+    const { asked } = job(provider, false);
+    asked.tools.get_weather.execute = async () => 'fake:text={"degrees":18}';
+    const { output } = await generateText({ ...asked, output: Output.object({ schema: DEGREES }) });
+    assert.deepEqual(output, { degrees: 18 });
+    const streamed = streamText({ ...asked, output: Output.object({ schema: DEGREES }) });
+    for await (const _ of streamed.textStream);
+    assert.deepEqual(await streamed.output, { degrees: 18 });
   });
 }

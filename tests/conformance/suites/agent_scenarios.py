@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from pydantic import BaseModel
 
 URL: Final = f"{os.environ['CONFORMANCE_URL']}/v1"
 KEY: Final = os.environ["CONFORMANCE_KEY"]
@@ -91,6 +92,47 @@ async def test_openai_agents_streamed(forced: bool) -> None:
     kinds = [event.type async for event in result.stream_events()]
     assert "raw_response_event" in kinds
     check(cities, result.final_output, forced=forced)
+
+
+class Weather(BaseModel):
+    degrees: int
+
+
+FORM: Final = 'fake:text={"degrees":18}'
+"""What the fake engine is told by a tool: so the agent's answer has its form."""
+
+
+@pytest.mark.skipif(REAL, reason="a small model does not choose between a call and a form")
+@one_loop
+async def test_openai_agents_with_a_form() -> None:
+    from agents import Agent, Runner, function_tool
+
+    @function_tool
+    def get_weather(city: str) -> str:
+        """The weather in a city."""
+        return FORM
+
+    agent = Agent(name="weather", model=MODEL, tools=[get_weather], output_type=Weather)
+    assert (await Runner.run(agent, JOB)).final_output == Weather(degrees=18)
+    streamed = Runner.run_streamed(agent, JOB)
+    async for _event in streamed.stream_events():
+        pass
+    assert streamed.final_output == Weather(degrees=18)
+
+
+@pytest.mark.skipif(REAL, reason="a small model does not choose between a call and a form")
+@one_loop
+async def test_pydantic_ai_with_a_form() -> None:
+    from pydantic_ai import Agent, NativeOutput
+
+    agent = Agent(f"openai:{MODEL}", output_type=NativeOutput(Weather))
+
+    @agent.tool_plain
+    def get_weather(city: str) -> str:
+        """The weather in a city."""
+        return FORM
+
+    assert (await agent.run(JOB)).output == Weather(degrees=18)
 
 
 async def _read(_: Any, events: AsyncIterable[Any]) -> None:

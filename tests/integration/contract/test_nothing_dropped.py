@@ -13,6 +13,8 @@ from gateway.http.app import API_ROUTERS
 from tests.integration.contract.conftest import CHAT, Live, error_of
 
 IDS = {"{batch_id}": "batch_1", "{file_id}": "file-1", "{model_id}": "m"}
+INCLUDED = "message.output_text.logprobs"
+MESSAGE = {"role": "user", "content": "x"}
 FORM = {"purpose": "user_data"}
 FILE = {"file": ("a.txt", b"x")}
 
@@ -82,6 +84,28 @@ def test_queries_that_are_read_or_say_nothing(live: Live) -> None:
         assert "Did you mean 'limit'?" in near["message"]
         asked = http.post(f"{CHAT}?api-version=2024-10-21", json=live.chat("hi"))
         assert asked.status_code == 200
+
+
+@pytest.mark.parametrize("written", ["include", "include[]", "include[0]"])
+def test_lists_in_query_strings_as_clients_write_them(live: Live, written: str) -> None:
+    with live.http() as http:
+        made = http.post("/v1/conversations", json={"items": [{"role": "user", "content": "x"}]})
+        items = f"/v1/conversations/{made.json()['id']}/items"
+        item = http.get(items).json()["data"][0]["id"]
+        asked = {"model": live.chat("hi")["model"], "input": "hi"}
+        response = f"/v1/responses/{http.post('/v1/responses', json=asked).json()['id']}"
+        for path in (items, f"{items}/{item}", response, f"{response}/input_items"):
+            plain, more = http.get(path), http.get(path, params={written: INCLUDED})
+            assert (more.status_code, more.content) == (200, plain.content), path
+            wrong = error_of(http.get(path, params={written: "nobody_knows"}), 400)
+            assert (wrong["code"], wrong["param"]) == ("invalid_value", "include")
+        added = http.post(items, params={written: INCLUDED}, json={"items": [MESSAGE]})
+        assert added.status_code == 200
+        elsewhere = error_of(http.get("/v1/files", params={written: INCLUDED}), 400)
+        assert elsewhere["code"] == "unknown_parameter"
+        assert http.get(response, params={"include_obfuscation": "true"}).status_code == 200
+        odd = error_of(http.get(response, params={"stream[]": "true"}), 400)
+        assert odd["param"] == "stream[]"
 
 
 @pytest.mark.parametrize(
