@@ -14,11 +14,11 @@ answers by the grammar and compares them with a validator.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from api import integer_ranges
 from api.errors import InvalidRequest
 
 Schema = dict[str, Any]
@@ -41,10 +41,11 @@ KEYWORDS: Final[Mapping[str, tuple[str, str]]] = {
     "pattern": (PARTLY, "without lookaround, backreferences and word boundaries; it is matched "
                 "whole, by text that needs no escapes"),
     "format": (PARTLY, "date-time, date, time, duration, email, hostname, ipv4, ipv6, uuid, uri"),
-    "minimum": (PARTLY, "of integers alone: a lower bound, or both at most 1,000 apart"),
-    "maximum": (PARTLY, "of integers alone: both bounds at most 1,000 apart"),
+    "minimum": (PARTLY, "of integers alone; not where over 10,000 of them have as many digits and "
+                "the same first one, but for all that have"),
+    "maximum": (PARTLY, "as `minimum`"),
     "exclusiveMinimum": (PARTLY, "as `minimum`"),
-    "exclusiveMaximum": (PARTLY, "as `maximum`"),
+    "exclusiveMaximum": (PARTLY, "as `minimum`"),
     "enum": (PARTLY, "with one value at least; of its neighbours only `type`"),
     "const": (PARTLY, "of its neighbours only `type`"),
     "anyOf": (PARTLY, "of its neighbours none"),
@@ -91,8 +92,6 @@ _OTHER_FORMATS: Final = frozenset({
     "json-pointer", "relative-json-pointer", "regex",
 })  # fmt: skip
 """Those of JSON Schema; any other format is a note."""
-_MAX_SPAN: Final = 1000
-_MAX_SAFE: Final = (1 << 53) - 1
 _BAD_NAME: Final = re.compile(r'["\\\x00-\x1f]')
 
 
@@ -277,24 +276,16 @@ class _Walk:
         bounds = {name: made[name] for name in named}
         if not named or not all(type(one) in (int, float) for one in bounds.values()):
             return made
-        low = max(
-            math.ceil(bounds.get("minimum", -math.inf)) if "minimum" in bounds else -math.inf,
-            math.floor(bounds["exclusiveMinimum"]) + 1
-            if "exclusiveMinimum" in bounds
-            else -math.inf,
-        )
-        high = min(
-            math.floor(bounds["maximum"]) if "maximum" in bounds else math.inf,
-            math.ceil(bounds["exclusiveMaximum"]) - 1 if "exclusiveMaximum" in bounds else math.inf,
-        )
         rest = {name: value for name, value in made.items() if name not in named}
-        if low <= high and high - low <= _MAX_SPAN:
-            del rest["type"]
-            return {**rest, "enum": [*range(int(low), int(high) + 1)]}
-        if high == math.inf and abs(low) < _MAX_SAFE:
-            return {**rest, "minimum": int(low), "maximum": _MAX_SAFE}
-        self.miss(at, *named)
-        return rest
+        ranges = integer_ranges.parts(*integer_ranges.bounds(bounds))
+        if ranges is None:
+            self.miss(at, *named)
+            return rest
+        each = [{"type": "integer", "minimum": low, "maximum": high} for low, high in ranges]
+        if len(each) == 1:
+            return {**rest, **each[0]}
+        del rest["type"]
+        return {**rest, "anyOf": each}
 
     def ref(self, made: Schema, at: str) -> Schema:
         target = made["$ref"]

@@ -66,8 +66,8 @@ NOT_HELD: list[tuple[dict[str, Any], list[str]]] = [
     ({"enum": []}, ["enum"]),
     ({"type": "object", "anyOf": [{"required": ["a"]}]}, ["anyOf"]),
     ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, ["oneOf"]),
-    ({"type": "integer", "maximum": 128}, ["maximum"]),
-    ({"type": "integer", "minimum": 100, "maximum": 9999}, ["minimum", "maximum"]),
+    ({"type": "integer", "minimum": 100000, "maximum": 150000}, ["minimum", "maximum"]),
+    ({"type": "integer", "minimum": 2, "exclusiveMaximum": 2}, ["minimum", "exclusiveMaximum"]),
     ({"type": "object", "minProperties": 1}, ["minProperties"]),
     ({"allOf": [{"type": "integer"}, {"minimum": 3}]}, ["allOf"]),
     ({"type": "string", "const": 1}, ["const"]),
@@ -81,15 +81,28 @@ NOT_HELD: list[tuple[dict[str, Any], list[str]]] = [
 @pytest.fixture(scope="module")
 def judged(engine_python: Path) -> list[dict[str, Any]]:
     schemas = [*HELD, *(schema for schema, _ in NOT_HELD)]
-    script = Path(__file__).with_name("schema_cases.py")
+    lines = "".join(json.dumps(schema) + "\n" for schema in schemas)
+    return [json.loads(line) for line in printed(engine_python, "schema_cases.py", lines)]
+
+
+def printed(engine_python: Path, name: str, lines: str = "") -> list[str]:
+    """What a script prints where xgrammar is."""
+    script = Path(__file__).with_name(name)
     done = subprocess.run(
         [engine_python, script],
-        input="".join(json.dumps(schema) + "\n" for schema in schemas),
+        input=lines,
         env={**os.environ, "PYTHONPATH": str(script.parents[2]), "OMP_NUM_THREADS": "1"},
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return done.stdout.splitlines()
+
+
+def test_bounds_of_integers_are_exact(engine_python: Path) -> None:
+    (line,) = printed(engine_python, "integer_cases.py")
+    num_held, wrong = json.loads(line)
+    assert num_held > 200
+    assert wrong == []
 
 
 def test_what_is_held_is_held(judged: list[dict[str, Any]]) -> None:
