@@ -126,8 +126,6 @@ def agents_node(live: Live, folder: Path) -> Result:
 
 def own_client(client: Client, live: Live, folder: Path) -> Result:
     """A client in an environment of its own."""
-    if live.real and not client.real:
-        return Result(client.name, skipped=1, notes={"skipped": "with fake engines alone"})
     tools = client_environment(ROOT, client.name)
     report = folder / f"{client.name}.xml"
     argv = [*_pytest(SUITES / "pytest.ini", report), client.scenario]
@@ -270,3 +268,5 @@ PARTS: Final[dict[str, Part]] = {
     "schemathesis": schemathesis,
     **{client.name: partial(own_client, client) for client in CLIENTS},
 }
+NOT_REAL: Final = frozenset(client.name for client in CLIENTS if not client.real)
+"""Parts that a whole run with a real model leaves out."""

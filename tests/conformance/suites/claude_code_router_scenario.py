@@ -20,7 +20,7 @@ CLI: Final = (
 )
 MODEL: Final = os.environ["CONFORMANCE_GPU"]
 HEADERS: Final = {"x-api-key": "any", "anthropic-version": "2023-06-01"}
-START_S: Final = 60
+START_S: Final = 110
 TOOL: Final[dict[str, Any]] = {
     "name": "get_weather",
     "description": "The weather in a city.",
