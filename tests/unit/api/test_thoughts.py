@@ -46,7 +46,12 @@ def test_each_name_is_one_thought(said: dict[str, Any]) -> None:
 
 
 def test_a_name_that_says_nothing_is_none() -> None:
-    empty = {"thinking": None, "thinking_blocks": [], "reasoning": "", "reasoning_details": None}
+    empty: dict[str, Any] = {
+        "thinking": None,
+        "thinking_blocks": [],
+        "reasoning": "",
+        "reasoning_details": None,
+    }
     made = mapped(CHAT, body(**empty))
     assert made == body()
 
