@@ -20,6 +20,7 @@ from api.errors import (
     ModelNotFound,
     Overloaded,
     PayloadTooLarge,
+    RequestFailedAlone,
 )
 from api.tool_calls import offer_of
 
@@ -67,6 +68,8 @@ PROMPT_SHARE: Final = 0.75
 
 ENGINE_LOST = "The engine that served this request went away. Please try again."
 ENGINE_FAILED = "The engine failed to process this request."
+FAILED_ALONE: Final = "The engine failed on this request, and on no other that ran with it."
+"""What our plugin says of it; sending it again would end the same way."""
 
 
 def from_engine(
@@ -91,6 +94,8 @@ def from_engine(
         not_compiled = _NOT_COMPILED.match(message)
         if not_compiled is not None:
             return _bad_schema(not_compiled[1], schema_param)
+        if FAILED_ALONE in message:
+            return RequestFailedAlone(FAILED_ALONE)
         if message.startswith(_TOO_LONG_TO_COMPILE):
             return _bad_schema("it takes too long", schema_param)
         return _bad_request(message, prompt_param, length)

@@ -12,6 +12,7 @@
     ├─ TargetTooLong 414
     ├─ UnsupportedMediaType 415
     ├─ RequestQuarantined 422
+    ├─ RequestFailedAlone 422
     ├─ HeadTooLarge 431
     ├─ RateLimited 429 ┬─ TokensRateLimited
     │                  ├─ QuotaExceeded
@@ -181,6 +182,15 @@ class RequestQuarantined(ApiError):
     status = 422
     type = "invalid_request_error"
     default_code = "engine_failure"
+    default_headers: ClassVar[Mapping[str, str]] = {"x-should-retry": "false"}
+
+
+class RequestFailedAlone(ApiError):
+    """The engine raised an exception for this request, and for no other that ran with it."""
+
+    status = 422
+    type = "invalid_request_error"
+    default_code = "engine_request_failed"
     default_headers: ClassVar[Mapping[str, str]] = {"x-should-retry": "false"}
 
 

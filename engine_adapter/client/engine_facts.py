@@ -265,7 +265,8 @@ _TIMES: Final = {"beside": _Each(_is_number), "apart": _Each(_is_number)}
 _REPORT: Final[dict[str, Any]] = {
     **dict.fromkeys(
         ("aborts", "arrivals_misjudged", "arrivals_seen", "checkpointed_pages", "drops",
-         "evictable_pages", "flex_tokens", "free_pages", "host_free_pages", "host_total_pages",
+         "evictable_pages", "failed_requests", "flex_tokens", "free_pages", "host_free_pages",
+         "host_total_pages",
          "offline_tokens", "online_tokens", "page_tokens", "parks", "policy_errors",
          "reaped_requests",
          "recomputed_online_tokens", "recomputed_tokens", "rejected_plans", "restored_tokens",

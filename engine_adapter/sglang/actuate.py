@@ -136,25 +136,39 @@ class Actuator:
                 self._scheduler.stash_chunked_request(req)
 
     def _compose(self, plan: StepPlan) -> LaunchedStep | None:
-        grown: list[Request] = []
-        taken = [self._take_chunk(chunk, grown) for chunk in plan.prefill]
-        for (
-            request
-        ) in grown:  # only now: what is expected of a request must not change under its plan
-            self._expect_hits_again(request)
-        chunks = [span for span in taken if span is not None]
-        decodes, ends = self._take_decodes(plan)
-        if not chunks and not decodes:
+        """The step with its batch; what raises on the way is kept in it, and all of it undone."""
+        batch: Any = None
+        failure: Exception | None = None
+        chunks: list[ChunkSpan] = []
+        decodes: list[LiveRequest] = []
+        ends: list[int] = []
+        try:
+            self._take_chunks(plan, chunks)
+            decodes, ends = self._take_decodes(plan)
+            if decodes:
+                batch = self.decode_requests.prepare([live.req for live in decodes])
+            if chunks:
+                prefill = self._prefill_batch(chunks)
+                if decodes:
+                    mix(prefill, batch)
+                batch = prefill
+        except Exception as error:  # noqa: BLE001 - whose it is will be seen (`confine`)
+            failure = error
+        if batch is None and failure is None:
             return None
-        decode_batch = (
-            self.decode_requests.prepare([live.req for live in decodes]) if decodes else None
-        )
-        batch = decode_batch
-        if chunks:
-            batch = self._prefill_batch(chunks)
-            if decode_batch is not None:
-                mix(batch, decode_batch)
-        return LaunchedStep(plan, batch, chunks, decodes, ends)
+        step = LaunchedStep(plan, batch, chunks, decodes, ends, failure=failure)
+        if failure is not None:
+            self.undo(step, list(range(len(step.lives))))
+            self.decode_requests.forget()
+        return step
+
+    def _take_chunks(self, plan: StepPlan, chunks: list[ChunkSpan]) -> None:
+        grown: list[Request] = []
+        for chunk in plan.prefill:
+            if (span := self._take_chunk(chunk, grown)) is not None:
+                chunks.append(span)  # noqa: PERF401 - if the next one raises, these are undone
+        for request in grown:  # only now: what is expected of one must not change under its plan
+            self._expect_hits_again(request)
 
     def _take_decodes(self, plan: StepPlan) -> tuple[list[LiveRequest], list[int]]:
         """The decoding requests not ended since the snapshot, and their KV lengths with this step.
@@ -278,35 +292,46 @@ class Actuator:
     # again only by later work on the same stream; copies on other streams wait for an event.
 
     def undo(self, step: LaunchedStep, positions: list[int]) -> None:
-        """Undo the requests at these batch positions of ``step``."""
-        requeued: list[LiveRequest] = []
+        """Undo the requests at these batch positions of ``step``.
+
+        A step that raised while it was composed may have come to any point: what was reserved is
+        read off the requests.
+        """
+        s, requeued = self._scheduler, []
         for i in positions:
             span = step.spans[i]
             step.dropped.add(i)
-            span.live.processed()  # no result will come for it
+            if step.is_launched:
+                span.live.processed()  # no result will come for it
             req = span.live.req
-            if req.kv is None:  # finished by an older result in between
-                continue
-            self._free_tail(req, span.start, span.end)
+            if req.kv is None and (step.is_launched or not span.fresh):
+                continue  # finished by an older result in between
+            is_counted = req.kv_committed_len > span.start
+            self._free_tail(req, span.start)
             if isinstance(span, ChunkSpan):
-                _undo_chunk(req, span)
+                _undo_chunk(req, span, is_counted=is_counted)
                 if span.fresh:
                     self._release_slot(req)
                     phase = Phase.RETRACTED if req.retracted_stain else Phase.WAITING
                     self._requests.undo_start(span.live, phase)
                     span.live.request.cached_tokens = span.start
-                    requeued.append(span.live)
+                    requeued.append(req)
                     continue
                 span.live.request.phase = Phase.PREFILL
             else:
-                req.decode_batch_idx -= 1
+                req.decode_batch_idx -= is_counted
             span.live.request.computed_tokens = span.start
-            span.live.request.device_pages = -(-span.start // self._scheduler.page_size)
-        self._scheduler.waiting_queue[:0] = [live.req for live in requeued]
+            span.live.request.device_pages = -(-span.start // s.page_size)
+        if requeued and not step.is_launched:  # some may not have left the queue yet
+            again = {id(req) for req in requeued}
+            s.waiting_queue = [req for req in s.waiting_queue if id(req) not in again]
+        s.waiting_queue[:0] = requeued
 
-    def _free_tail(self, req: Any, start: int, end: int) -> None:
-        """Give back the KV slots ``[start, end)``; a page shared with older tokens stays."""
-        page = self._scheduler.page_size
+    def _free_tail(self, req: Any, start: int) -> None:
+        """Give back the KV slots from ``start`` on; a page shared with older tokens stays."""
+        if req.kv is None:
+            return
+        page, end = self._scheduler.page_size, req.kv.kv_allocated_len
         first_free = -(-start // page) * page
         if first_free < end:
             slots = self._scheduler.req_to_token_pool.req_to_token[req.req_pool_idx, first_free:end]
@@ -317,7 +342,8 @@ class Actuator:
     def _release_slot(self, req: Any) -> None:
         """The request started in this step: unlock its prefix and give the slot back."""
         self._scheduler.tree_cache.dec_lock_ref(req.last_node)
-        self._scheduler.req_to_token_pool.free(req)
+        if req.req_pool_idx is not None:
+            self._scheduler.req_to_token_pool.free(req)
         req.kv = None
         req.kv_committed_len = 0
         req.prefix_indices = req.prefix_indices[:0]
@@ -326,12 +352,12 @@ class Actuator:
         req.extend_range = None
 
 
-def _undo_chunk(req: Any, span: ChunkSpan) -> None:
+def _undo_chunk(req: Any, span: ChunkSpan, *, is_counted: bool) -> None:
     if span.middle:
         req.inflight_middle_chunks -= 1
     # "nothing new since the last cached chunk": SGLang's own form of a parked chunk
     req.set_extend_range(span.start, span.start)
-    req.extend_batch_idx -= 1
+    req.extend_batch_idx -= is_counted
     req.cached_tokens = span.cached_tokens
     req.already_computed = span.already_computed
     req._cache_breakdown_computed = span.breakdown_computed

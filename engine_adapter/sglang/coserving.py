@@ -27,6 +27,7 @@ from sglang.srt.managers.schedule_batch import NextBatchPlan
 from engine_adapter.scheduling.isolation import Pauses
 from engine_adapter.scheduling.plan import SafepointMode
 from engine_adapter.scheduling.request import Phase
+from engine_adapter.sglang.confine import Confinement
 from engine_adapter.sglang.contract import refuse_unsupported_modes, refuse_unsupported_pools
 from engine_adapter.sglang.launch import StoppedResult, leave_out
 from engine_adapter.sglang.live_requests import LaunchedStep
@@ -81,6 +82,7 @@ class CoServingScheduler(ReportingScheduler):
                 self.process_pending_results,
             )
             self._queue = WaitingQueue(self, port)
+            self._confinement = Confinement(self, port.requests, port.counters)
             self._holding_view = show_requests(self, port.requests)
             self._pauses = Pauses(on=settings.isolation_pauses, share=settings.isolation_share)
             self.profiler = Profiler(self, settings, agreement, port.safepoints.num_layers)
@@ -98,6 +100,9 @@ class CoServingScheduler(ReportingScheduler):
         port = self.execution
         if self.profiler.is_measuring:
             self._measure()
+        if self._confinement.conclude():
+            self.process_pending_results()
+            self._queue.touched = True
         started_s, copied_s = time.thread_time(), port.copies_cpu_s
         self._abort_on_waiting_timeout()
         self._abort_on_running_timeout(self._holding_view)
@@ -118,8 +123,16 @@ class CoServingScheduler(ReportingScheduler):
         plan = None
         if self._agreement.rank == 0:
             snapshot = self._pauses.apply(self.execution.snapshot())
-            plan = self.planner.begin(snapshot, make_room=self.profiler.wants_room)
-        return self.execution.compose(self._agreement.share(plan))
+            if self._confinement.is_searching:
+                plan = self._confinement.next_part(snapshot)
+            else:
+                plan = self.planner.begin(snapshot, make_room=self.profiler.wants_room)
+        step = self.execution.compose(self._agreement.share(plan))
+        if step is not None and step.failure is not None:
+            self._confinement.failed(step)
+            return None
+        self._confinement.ran(step)
+        return step
 
     def _measure(self) -> None:
         """Run a cell of the profile unless a first token waits; switch when the last one is done.
@@ -178,10 +191,26 @@ class CoServingScheduler(ReportingScheduler):
         self._next_step = None
         self.execution.launch(step)
         self._launched[batch.forward_iter] = step
+        if step.failure is not None:
+            self._confinement.failed(step)
         return step.result
+
+    def launch_batch_sample_if_needed(self, batch_result: Any, cur_batch: Any) -> Any:
+        """Sample where that waits for the result of the step before."""
+        try:
+            return super().launch_batch_sample_if_needed(batch_result, cur_batch)
+        except Exception as error:
+            step = self._launched.get(cur_batch.forward_iter)
+            if step is None:
+                raise
+            self.execution.launcher.throw_away(step, error)
+            self.result_queue[-1] = (self.result_queue[-1][0], step.result)
+            self._confinement.failed(step)
+            return step.result
 
     def _relay_forward_payload(self, future_indices: Any, batch_result: Any) -> None:
         """Relay sampled tokens by request slot, but not those of requests that were cut out."""
+        self.execution.launcher.relaying()
         kept = self.execution.launcher.kept_positions(future_indices.device)
         if kept is None:
             super()._relay_forward_payload(future_indices, batch_result)
@@ -210,6 +239,7 @@ class CoServingScheduler(ReportingScheduler):
             with self.output_streamer.leaving_out(step.unfinished_prompts):
                 super().process_batch_result(batch, result)
             finished.delivered(step)
+            self._confinement.passed()
         finished.finish(step)
         for outcome in self.execution.outcomes():
             if self._agreement.rank == 0:

@@ -47,6 +47,7 @@ class Counters:
         policy_errors: Steps at which the policy raised an error, in plans or reports.
         last_policy_error: The newest of them in words; empty without one.
         reaped_requests: Aborted requests ended without a forward pass.
+        failed_requests: Requests ended because they alone made a step raise an exception.
         plan_cpu_s: Thread CPU time in snapshot, plan, check and actuate, copies of pages apart.
         step_s: Time in forward passes.
         step_cpu_s: Thread CPU time of the same passes; where a device computes, of their launches.
@@ -72,6 +73,7 @@ class Counters:
     policy_errors: int = 0
     last_policy_error: str = ""
     reaped_requests: int = 0
+    failed_requests: int = 0
     plan_cpu_s: float = 0.0
     step_s: float = 0.0
     step_cpu_s: float = 0.0

@@ -62,6 +62,7 @@ class Launcher:
         self._actuator = actuator
         self._counters = counters
         self._monitor = monitor
+        self._newest: LaunchedStep | None = None
         self._host_computes = host_computes(scheduler)
         self.device_clock = device_clock(scheduler)
         self.pass_gap = PassGap()
@@ -73,6 +74,7 @@ class Launcher:
             step: Composed and not launched yet; its result is put there.
             run: SGLang's launch of a batch.
         """
+        self._newest, step.is_launched = step, True
         for live in step.lives:
             live.launched()
         self._arm(step)
@@ -89,6 +91,10 @@ class Launcher:
             self._counters.aborts += 1
             self._undo(step, list(range(len(step.lives))))
             step.result = StoppedResult()
+        except Exception as error:  # noqa: BLE001 - whose it is will be seen (`confine`)
+            # Ended in between: the prefix tree has the slot that this pass was to write.
+            step.is_final |= any(live.req.kv is None for live in step.lives)
+            self.throw_away(step, error)
         else:
             if self._safepoints.dropped_at_layer is not None:
                 self._note_stop(step, self._safepoints.dropped_at_layer)
@@ -104,6 +110,17 @@ class Launcher:
             self.pass_gap.ended(time.monotonic())
             self._snapshots.overhead_s = self.pass_gap.mean_s
         return running
+
+    def throw_away(self, step: LaunchedStep, error: Exception) -> None:
+        """Undo a launched step that raised, in its pass or when its tokens were sampled."""
+        step.failure = error
+        self._undo(step, list(range(len(step.lives))))
+        step.result = StoppedResult()
+
+    def relaying(self) -> None:
+        """Tokens of the newest step are about to become the input of the next."""
+        if self._newest is not None:
+            self._newest.is_final = True
 
     def kept_positions(self, device: Any) -> torch.Tensor | None:
         """Batch positions whose sampled tokens are relayed; None if that is all of them.

@@ -293,6 +293,10 @@ class LaunchedStep:
         online_gap_s: Longest gap between two tokens of an online request that it gave one.
         dropped: Batch positions whose work was undone.
         result: What SGLang gave for the launched pass.
+        is_launched: Its requests wait for a result.
+        failure: What it raised; everything it reserved is given back then.
+        is_final: Something of it cannot be taken back: a token was relayed, or the prefix tree has
+            a slot that its pass was to write.
         lives: All requests, in batch order.
     """
 
@@ -309,6 +313,9 @@ class LaunchedStep:
     online_gap_s: float = 0.0
     dropped: set[int] = field(default_factory=set)
     result: Any = None
+    is_launched: bool = False
+    failure: Exception | None = None
+    is_final: bool = False
     lives: list[LiveRequest] = field(init=False)
     _spans: list[DecodeSpan | ChunkSpan] | None = None
     _offline_positions: list[int] | None = None

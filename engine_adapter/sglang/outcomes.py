@@ -90,7 +90,7 @@ class FinishedSteps:
             dropped=tuple(step.lives[i].rid for i in sorted(step.dropped)),
             flag_to_stop_s=step.flag_to_stop_s,
             online_gap_s=step.online_gap_s,
-            timing_valid=counters.is_warm and step.is_as_planned,
+            timing_valid=counters.is_warm and step.is_as_planned and step.failure is None,
         )
         counters.steps += 1
         counters.online_tokens += outcome.online_tokens

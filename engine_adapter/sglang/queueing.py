@@ -13,6 +13,7 @@ from sglang.srt.mem_cache.common import release_kv_cache
 
 from engine_adapter.scheduling.answer_lengths import Asked
 from engine_adapter.scheduling.request import Request
+from engine_adapter.sglang.confine import fail_alone
 from engine_adapter.sglang.live_requests import LiveRequest, classify
 from engine_adapter.sglang.port import EnginePort
 
@@ -61,7 +62,12 @@ class WaitingQueue:
             if req.to_finish is not None:
                 refused.append(req)
             elif req.rid not in self._requests:
-                self._requests.add(LiveRequest(req, self._request_of(req)))
+                try:
+                    self._requests.add(LiveRequest(req, self._request_of(req)))
+                except Exception as error:  # noqa: BLE001 - nothing is held for it yet
+                    fail_alone(req, error)
+                    self._counters.failed_requests += 1
+                    refused.append(req)
         if refused:
             self._answer_refused(refused)
 

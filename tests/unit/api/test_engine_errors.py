@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from api.engine_errors import from_engine, from_stream_error, is_retryable, length_of
+from api.engine_errors import FAILED_ALONE, from_engine, from_stream_error, is_retryable, length_of
 from api.errors import error_body
 
 
@@ -146,3 +146,10 @@ def test_a_grammar_that_nothing_satisfies_is_the_requests_fault() -> None:
             assert (error.status, error.param, error.code) == (400, "ebnf", "invalid_value")
             assert words in error.message
             assert "secret" not in error.message
+
+
+def test_a_request_that_the_engine_failed_on_alone_is_not_sent_again() -> None:
+    for error in (from_engine(400, flat(FAILED_ALONE)), from_stream_error(flat(FAILED_ALONE))):
+        assert (error.status, error.code) == (422, "engine_request_failed")
+        assert error.headers["x-should-retry"] == "false"
+        assert not is_retryable(error)
