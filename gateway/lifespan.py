@@ -34,8 +34,7 @@ from gateway.limits.limiter import RateLimiter
 from gateway.limits.reached import WebhookProbeLimit
 from gateway.limits.valkey import ValkeyBuckets
 from gateway.observability.metrics import Metrics
-from gateway.prompts.admission import Admission
-from gateway.prompts.entry import Entrance
+from gateway.prompts.admission import AdmissionControl
 from gateway.prompts.quarantine import POLL_INTERVAL_S as QUARANTINE_S
 from gateway.prompts.quarantine import Quarantine
 from gateway.prompts.serving import PromptParts
@@ -115,7 +114,6 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
             stale_s=settings.stale_keys_s,
         )
         stack.push_async_callback(keys.close)
-        admission = Admission(pool, metrics, settings.max_in_flight)
         app.state.file_store = make_file_store(settings)
         app.state.queue = CeleryQueue(celery)
         clock = app.state.clock = SystemClock()
@@ -127,14 +125,22 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.sender = Sender(settings.webhook_targets, clock, names)
         app.state.limiter, app.state.at_once = limiter, at_once
         quarantine = Quarantine(database)
-        entrance = Entrance(limiter, at_once, settings.project_bytes_per_minute)
+        admission = AdmissionControl(
+            pool,
+            metrics,
+            usage,
+            limiter,
+            at_once,
+            max_in_flight=settings.max_in_flight,
+            bytes_per_minute=settings.project_bytes_per_minute,
+        )
         parsing = Parsing()
         app.state.endpoint_rates = EndpointRates(limiter, settings.endpoint_rates)
         stack.callback(parsing.close)
         app.state.webhook_probes = WebhookProbeLimit(limiter)
         app.state.prompt_parts = PromptParts(
-            settings, admission, metrics, clock, pool, limiter, entrance, parsing, usage, keys,
-            quarantine, settings.alias_tiers,
+            settings, admission, metrics, clock, pool, parsing, keys, quarantine,
+            settings.alias_tiers,
         )  # fmt: skip
 
         storage = app.state.storage = StorageWatch(database, clock)

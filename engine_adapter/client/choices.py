@@ -7,8 +7,8 @@ of `k` prompts are `k * n` calls, and one body is made of their replies.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from api.completion_request import DEFAULT_MAX_TOKENS, prompts_of
@@ -25,17 +25,24 @@ from engine_adapter.client.base import (
 from engine_adapter.client.rid import new_rid
 
 MAX_AT_ONCE: Final = 8
-"""Choices of one request that are with the engine at the same time."""
+"""Choices of one row that are with the engine at the same time: a row is one place there."""
 
 _MAX_SEED: Final = 2**63 - 1
 
 
-class _Refused(Exception):
-    """The engine refused one choice; ends the others, for half a reply is no reply."""
+@dataclass(frozen=True)
+class Choice:
+    """One choice of a reply and the call that makes it.
 
-    def __init__(self, reply: EngineReply) -> None:
-        super().__init__(reply.status_code)
-        self.reply = reply
+    Attributes:
+        index: Place in the reply: prompt number times `n` plus choice number.
+        call: The engine call.
+        counts_prompt: The prompt's tokens are counted with this choice (the first of its prompt).
+    """
+
+    index: int
+    call: EngineCall
+    counts_prompt: bool
 
 
 def single_choice_bodies(path: str, body: Mapping[str, Any]) -> list[tuple[dict[str, Any], bool]]:
@@ -53,70 +60,120 @@ def single_choice_bodies(path: str, body: Mapping[str, Any]) -> list[tuple[dict[
     return bodies
 
 
+def choices_of(call: EngineCall) -> tuple[Choice, ...]:
+    """A call for one or more choices, as one call each; the first keeps its id."""
+    bodies = single_choice_bodies(call.path, call.body)
+    if len(bodies) == 1:
+        ((body, _),) = bodies
+        return (Choice(0, replace(call, body=body), True),)
+    return tuple(
+        Choice(
+            index,
+            replace(call, rid=new_rid() if index else call.rid, body=body, served=Served()),
+            counts_prompt,
+        )
+        for index, (body, counts_prompt) in enumerate(bodies)
+    )
+
+
+def served_of(choices: Sequence[Choice]) -> TokenUsage:
+    """Of calls that may have been cut: a prompt counts with the first that has served it."""
+    total = TokenUsage()
+    owed = False
+    for choice in choices:
+        served = choice.call.served.usage
+        owed = owed or choice.counts_prompt
+        total += served if owed else served.without_prompt()
+        owed = owed and not served.prompt_tokens
+    return total
+
+
 async def complete(client: EngineClient, call: EngineCall) -> EngineReply:
     """Run a chat or completions call with one or more choices to its end.
-
-    The first choice that is refused ends the others, and its error is the reply. A prompt counts
-    once for all its choices.
 
     Raises:
         EngineUnavailable: The engine was lost.
     """
     if call.path == CHAT_PATH and (call.body.get("n") or 1) == 1:
         return await client.call(call)
-    bodies = single_choice_bodies(call.path, call.body)
-    if len(bodies) == 1:
-        return await client.call(replace(call, body=bodies[0][0]))
-    calls = [
-        replace(call, rid=new_rid() if index else call.rid, body=body, served=Served())
-        for index, (body, _) in enumerate(bodies)
-    ]
-    counts_prompt = [counts for _, counts in bodies]
-    room = asyncio.Semaphore(MAX_AT_ONCE)
+    choices = choices_of(call)
+    try:
+        return await complete_choices(client, choices, MAX_AT_ONCE)
+    finally:
+        if len(choices) > 1:  # one alone shares what the call has served
+            call.served.add(served_of(choices))
 
-    async def one(part: EngineCall) -> EngineReply:
+
+async def complete_choices(
+    client: EngineClient, choices: Sequence[Choice], at_once: int
+) -> EngineReply:
+    """Run the calls of one reply to their end; a prompt counts once for all its choices.
+
+    The first choice that is refused ends the others, and its error is the reply.
+
+    Raises:
+        EngineUnavailable: The engine was lost.
+    """
+    first = choices[0].call
+    replies = await fan_out(client, [choice.call for choice in choices], at_once)
+    if len(choices) == 1 or not replies[0].ok:
+        return replies[0]
+    usage = TokenUsage()
+    made: list[dict[str, Any]] = []
+    for choice, reply in zip(choices, replies, strict=True):
+        part = reply.usage or TokenUsage()
+        usage += part if choice.counts_prompt else part.without_prompt()
+        made += [{**one, "index": choice.index} for one in reply.body["choices"]]
+    created = int(replies[0].body["created"])
+    model = str(first.body.get("model", ""))
+    body = reply_body(first.path, first.rid, created, model, made, usage)
+    return EngineReply(200, body, usage=usage, request_id=first.request_id)
+
+
+async def fan_out(
+    client: EngineClient, calls: Sequence[EngineCall], at_once: int
+) -> list[EngineReply]:
+    """The replies to the calls of one request, in order; or one alone: the first refusal.
+
+    A refusal ends the other calls, for half a reply is no reply.
+
+    Args:
+        client: The engine.
+        calls: The calls.
+        at_once: How many of them are with the engine at the same time.
+
+    Raises:
+        EngineUnavailable: The engine was lost.
+    """
+    if len(calls) == 1:
+        return [await client.call(calls[0])]
+    room = asyncio.Semaphore(at_once)
+
+    async def one(call: EngineCall) -> EngineReply:
         async with room:
-            reply = await client.call(part)
+            reply = await client.call(call)
         if not reply.ok:
             raise _Refused(reply)
         return reply
 
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(part)) for part in calls]
+            tasks = [group.create_task(one(call)) for call in calls]
     except BaseExceptionGroup as errors:
-        first = errors.exceptions[0]
-        if isinstance(first, _Refused):
-            return first.reply
-        raise first from first.__cause__
-    finally:
-        call.served.add(_served(calls, counts_prompt))
-    return _merged(call, [task.result() for task in tasks], counts_prompt)
+        for error in errors.exceptions:
+            if isinstance(error, _Refused):
+                return [error.reply]
+        lost = errors.exceptions[0]
+        raise lost from lost.__cause__
+    return [task.result() for task in tasks]
 
 
-def _served(calls: list[EngineCall], counts_prompt: list[bool]) -> TokenUsage:
-    """Of calls that may have been cut: a prompt counts with the first that has served it."""
-    total = TokenUsage()
-    owed = False
-    for call, counts in zip(calls, counts_prompt, strict=True):
-        served = call.served.usage
-        owed = owed or counts
-        total += served if owed else served.without_prompt()
-        owed = owed and not served.prompt_tokens
-    return total
+class _Refused(Exception):
+    """Ends the group of calls."""
 
-
-def _merged(call: EngineCall, replies: list[EngineReply], counts_prompt: list[bool]) -> EngineReply:
-    usage = TokenUsage()
-    choices: list[dict[str, Any]] = []
-    for index, (reply, counts) in enumerate(zip(replies, counts_prompt, strict=True)):
-        part = reply.usage or TokenUsage()
-        usage += part if counts else part.without_prompt()
-        choices += [{**made, "index": index} for made in reply.body["choices"]]
-    created = int(replies[0].body["created"])
-    model = str(call.body.get("model", ""))
-    body = reply_body(call.path, call.rid, created, model, choices, usage)
-    return EngineReply(200, body, usage=usage, request_id=call.request_id)
+    def __init__(self, reply: EngineReply) -> None:
+        super().__init__(reply.status_code)
+        self.reply = reply
 
 
 def _next_seed(seed: int, k: int) -> int:

@@ -6,25 +6,17 @@ SGLang wants an id of its own for every input, and drops requests by id: a call 
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from typing import Any, Final
 
 from api.embedding_reply import embedding_body
 from api.embedding_request import inputs_of
 from engine_adapter.client.base import EngineCall, EngineClient, EngineReply, TokenUsage
+from engine_adapter.client.choices import fan_out
 from engine_adapter.client.rid import new_rid
 
 MAX_AT_ONCE: Final = 32
 """Inputs of one request that are with the engine at the same time."""
-
-
-class _Refused(Exception):
-    """The engine refused one input; ends the others, for half a reply is no reply."""
-
-    def __init__(self, reply: EngineReply) -> None:
-        super().__init__(reply.status_code)
-        self.reply = reply
 
 
 async def embed(client: EngineClient, call: EngineCall) -> EngineReply:
@@ -38,27 +30,12 @@ async def embed(client: EngineClient, call: EngineCall) -> EngineReply:
     inputs = inputs_of(call.body)
     if len(inputs) == 1:
         return await client.call(call)
-    room = asyncio.Semaphore(MAX_AT_ONCE)
-
-    async def one(index: int) -> EngineReply:
-        rid = new_rid() if index else call.rid
-        async with room:
-            reply = await client.call(
-                replace(call, rid=rid, body={**call.body, "input": inputs[index]})
-            )
-        if not reply.ok:
-            raise _Refused(reply)
-        return reply
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(index)) for index in range(len(inputs))]
-    except BaseExceptionGroup as errors:
-        first = errors.exceptions[0]
-        if isinstance(first, _Refused):
-            return first.reply
-        raise first from first.__cause__
-    return _merged(call, [task.result() for task in tasks])
+    calls = [
+        replace(call, rid=new_rid() if index else call.rid, body={**call.body, "input": one})
+        for index, one in enumerate(inputs)
+    ]
+    replies = await fan_out(client, calls, MAX_AT_ONCE)
+    return _merged(call, replies) if replies[0].ok else replies[0]
 
 
 def _merged(call: EngineCall, replies: list[EngineReply]) -> EngineReply:

@@ -5,8 +5,11 @@ It is asked under the operator's own key: its limits, its usage, its project.
 
 from __future__ import annotations
 
+from functools import partial
+
 from fastapi import APIRouter, Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from api.errors import ApiError
 from engine_adapter.client.base import CHAT_PATH
@@ -14,8 +17,7 @@ from gateway.auth.principal import Principal
 from gateway.dashboard.access import CheckedForm, OperatorDep, ResourcesDep
 from gateway.dashboard.pages import page
 from gateway.http.error_handlers import error_response
-from gateway.prompts.admission import checked_body, raw_body
-from gateway.prompts.serving import COMPLETIONS, deliver
+from gateway.prompts.serving import Answer, asked
 
 router = APIRouter()
 
@@ -32,13 +34,18 @@ async def playground_page(
 @router.post("/playground", dependencies=[CheckedForm])
 async def ask(request: Request, resources: ResourcesDep, admin: OperatorDep) -> Response:
     """The answer, as the API gives it; errors have the API's form, too."""
-    parts = resources.prompt_parts
-    try:
-        entry = await parts.entrance.enter(request, Principal.of(admin.key, admin.project))
+
+    async def caller(_: Request) -> Principal:
+        return Principal.of(admin.key, admin.project)
+
+    return _Played(request, partial(asked, CHAT_PATH), resources.prompt_parts, caller)
+
+
+class _Played(Answer):
+    """An answer whose refusal is no page of the dashboard."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
-            body = checked_body(await raw_body(request), CHAT_PATH)
-            return await deliver(request, entry, CHAT_PATH, body, COMPLETIONS, parts)
-        finally:
-            await entry.give_back()
-    except ApiError as refused:
-        return error_response(refused)
+            await super().__call__(scope, receive, send)
+        except ApiError as refused:
+            await error_response(refused)(scope, receive, send)

@@ -26,7 +26,7 @@ from gateway.http.query import only_known
 from gateway.lifespan import lifespan
 from gateway.metrics_access import may_read_metrics
 from gateway.observability.metrics import Metrics
-from gateway.prompts.admission import NOT_HELD_HEADER
+from gateway.prompts.prompt import NOT_HELD_HEADER
 from gateway.routes import (
     batch_check,
     batch_events,

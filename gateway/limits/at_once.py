@@ -2,8 +2,8 @@
 
 Each is a member of a sorted set in Valkey, with the instant at which it is forgotten. Gateways put
 that instant off for those they still serve, so what a killed gateway had comes free `HOLD_S` later.
-While Valkey cannot be reached, each process keeps the limit alone (`FairRoom`), and once it is
-back, those that began meanwhile are told to it.
+While Valkey cannot be reached, each process keeps the limit alone, and once it is back, those that
+began meanwhile are told to it.
 """
 
 from __future__ import annotations
@@ -97,7 +97,11 @@ class RequestsAtOnce:
         if most is None:
             return Place()
         name = new_id("")
-        if not await self._is_free(project_id, most, name):
+        is_free = await self._is_free(project_id, most, name)
+        # Those that began while Valkey was away are counted here alone until they are told to it.
+        if not is_free or len(self._held.get(project_id, ())) >= most:
+            if is_free:
+                self._tell_left(project_id, name)
             raise RateLimited(
                 f"This project has {most:,} requests in flight, which is its limit. "
                 "Please try again when one has ended."
@@ -154,6 +158,9 @@ class RequestsAtOnce:
         held.discard(name)
         if not held:
             del self._held[project_id]
+        self._tell_left(project_id, name)
+
+    def _tell_left(self, project_id: str, name: str) -> None:
         self._left.setdefault(project_id, set()).add(name)
         self.due.set()
 

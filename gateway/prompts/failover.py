@@ -10,11 +10,16 @@ timed out                    nowhere: the engine may be slow everywhere
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 from api.errors import EngineNotReached, EngineUnavailable
+from engine_adapter.client.base import EngineClient
 from engine_adapter.client.pool import EnginePool, Route
-from gateway.prompts.admission import Admitted
+from gateway.prompts.prompt import Prompt
 from gateway.prompts.quarantine import Quarantine, is_loss
+
+T = TypeVar("T")
 
 
 class Failover:
@@ -26,18 +31,33 @@ class Failover:
     """
 
     def __init__(
-        self, engines: EnginePool, admitted: Admitted, quarantine: Quarantine, *, retry_lost: bool
+        self, engines: EnginePool, prompt: Prompt, quarantine: Quarantine, *, retry_lost: bool
     ) -> None:
-        self.route: Route = admitted.route
+        self.route: Route = prompt.route
         self.begun = False
         self._engines = engines
-        self._admitted = admitted
+        self._prompt = prompt
         self._quarantine = quarantine
         self._may_retry = retry_lost
         self._sent_at_s = time.monotonic()
 
+    async def run(self, attempt: Callable[[EngineClient], Awaitable[T]]) -> T:
+        """Make the attempt with one engine after another until one does not lose it.
+
+        Raises:
+            EngineUnavailable: See `go_on`, as for the other.
+            RequestQuarantined: The same.
+        """
+        while True:
+            try:
+                with self._engines.using(self.route) as client:
+                    return await attempt(client)
+            except EngineUnavailable as error:
+                await self.go_on(error)
+
     async def end(self) -> None:
-        await self._quarantine.note_answered(self._admitted)
+        """An engine has answered."""
+        await self._quarantine.note_answered(self._prompt)
 
     async def go_on(self, error: EngineUnavailable) -> None:
         """Choose another route after an error.
@@ -49,17 +69,17 @@ class Failover:
         gone = not self.route.member.open  # it may be back before the loss is written
         if is_loss(error):
             url = self.route.member.url
-            await self._quarantine.note_lost(self._admitted, url, self._sent_at_s)
+            await self._quarantine.note_lost(self._prompt, url, self._sent_at_s)
         if self.begun or not gone or isinstance(error.__cause__, TimeoutError):
             raise error
         if not isinstance(error, EngineNotReached):
             if not self._may_retry or error.__cause__ is None:
                 raise error
             self._may_retry = False
-        admitted = self._admitted
+        prompt = self._prompt
         try:
-            body = admitted.choices[0].call.body
-            self.route = self._engines.pick(admitted.model, admitted.path, body)
+            body = prompt.choices[0].call.body
+            self.route = self._engines.pick(prompt.model, prompt.path, body)
         except EngineUnavailable:
             raise error from error.__cause__
         self._sent_at_s = time.monotonic()

@@ -34,7 +34,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from api.errors import EngineNotReached, EngineUnavailable, RequestQuarantined
 from engine_adapter.client.encoding import digest_of
-from gateway.prompts.admission import Admitted
+from gateway.prompts.prompt import Prompt
 from store.failures import AWAY
 from store.repositories import suspect as suspects
 from store.repositories.suspect import FORGET_S, MAX_SUSPECTS, Loss
@@ -108,7 +108,7 @@ class Quarantine:
         for later in self._unwritten:
             self._count(later)
 
-    async def check(self, admitted: Admitted) -> None:
+    async def check(self, prompt: Prompt) -> None:
         """Let a request in, unless its like was there when engines were lost.
 
         Raises:
@@ -116,25 +116,25 @@ class Quarantine:
         """
         if not self._known:
             return
-        suspected = [one for one in _digests(admitted) if self._losses(one) >= TRIAL_LOSSES]
+        suspected = [one for one in _digests(prompt) if self._losses(one) >= TRIAL_LOSSES]
         if not suspected:
             return
         num = max(map(self._losses, suspected))
         if num >= FINAL_LOSSES or not await self._may_try(suspected):
             raise self._refusal(num, suspected)
 
-    async def note_lost(self, admitted: Admitted, engine_url: str, sent_at_s: float) -> None:
+    async def note_lost(self, prompt: Prompt, engine_url: str, sent_at_s: float) -> None:
         """The engine was lost while a request was there.
 
         Args:
-            admitted: The request.
+            prompt: The request.
             engine_url: The engine.
             sent_at_s: When it was sent there.
 
         Raises:
             RequestQuarantined: It may not be tried again.
         """
-        digests = _digests(admitted)
+        digests = _digests(prompt)
         now_s = time.monotonic()
         for digest in digests:
             noted = _Noted(digest, engine_url, sent_at_s, now_s)
@@ -150,11 +150,11 @@ class Quarantine:
         if num >= TRIAL_LOSSES:
             raise self._refusal(num, digests)
 
-    async def note_answered(self, admitted: Admitted) -> None:
+    async def note_answered(self, prompt: Prompt) -> None:
         """An engine has answered a request."""
         if not self._known:
             return
-        found = [one for one in _digests(admitted) if one in self._known]
+        found = [one for one in _digests(prompt) if one in self._known]
         if not found:
             return
         for digest in found:
@@ -215,7 +215,7 @@ def is_loss(error: EngineUnavailable) -> bool:
     )
 
 
-def _digests(admitted: Admitted) -> list[bytes]:
+def _digests(prompt: Prompt) -> list[bytes]:
     """What engines saw of a request: one for each choice that differs."""
-    calls = [choice.call for choice in admitted.choices]
+    calls = [choice.call for choice in prompt.choices]
     return list({digest_of(call.path, call.body): None for call in calls})

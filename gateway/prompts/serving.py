@@ -1,23 +1,39 @@
-"""One request for an answer from its body to its response."""
+"""A request for an answer, from its head to its last byte.
+
+who asks, and may it                            `caller_of`
+  ▼
+enter ── limits that the head tells             `AdmissionControl`; held from here on
+  ▼
+the body: read, parsed, checked                 `read_body`
+  ▼
+its class, its engine, its calls                `prompt_of`
+  ▼
+begin ── room for the calls, tokens             `Admission`
+  ▼
+one engine, another if it is lost               `Failover`
+  ▼
+whole or streamed, in the endpoint's form       `AnswerForm`, `StreamedAnswer`
+  ▼
+what it used is billed, all else given back     the end of the `Admission`
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Final, Protocol, cast
+from typing import Any, cast
 
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
-from api.errors import ApiError, EngineUnavailable
-from engine_adapter.client.base import EngineClient
+from api.errors import ApiError
 from engine_adapter.client.pool import EnginePool
 from gateway.auth.keys import KeyRing
 from gateway.auth.principal import Principal
-from gateway.auth.usage import UsageRecorder
 from gateway.dependencies import principal_of
 from gateway.http.disconnect import ClientGone, when_gone_of, while_connected
 from gateway.http.error_handlers import error_response
@@ -25,16 +41,14 @@ from gateway.http.middleware.body_limit import CountedBody
 from gateway.http.parsing import Parsing
 from gateway.http.query import only_known
 from gateway.http.refusal import LingeringResponse
-from gateway.limits.limiter import RateLimiter
 from gateway.observability.metrics import Metrics
-from gateway.prompts.admission import Admission, Admitted, checked_body, raw_body
-from gateway.prompts.answering import answer
-from gateway.prompts.bill import Bill
-from gateway.prompts.entry import SMALL_BYTES, Entrance, Entry, announced
+from gateway.prompts.admission import Admission, AdmissionControl
+from gateway.prompts.body import SMALL_BYTES, announced, checked_body, raw_body
 from gateway.prompts.failover import Failover
+from gateway.prompts.forms import COMPLETIONS, AnswerForm
+from gateway.prompts.prompt import Prompt, prompt_of
 from gateway.prompts.quarantine import Quarantine
-from gateway.prompts.stream_form import ChunkForm, StreamForm
-from gateway.prompts.streaming import StreamedReply
+from gateway.prompts.streaming import StreamedAnswer
 from gateway.prompts.tiers import with_tier
 from gateway.settings import GatewaySettings
 from service.clock import Clock
@@ -47,91 +61,168 @@ class PromptParts:
     """What a prompt is served with; `app.state.prompt_parts`, one look for all of it."""
 
     settings: GatewaySettings
-    admission: Admission
+    admission: AdmissionControl
     metrics: Metrics
     clock: Clock
     engines: EnginePool
-    limiter: RateLimiter
-    entrance: Entrance
     parsing: Parsing
-    usage: UsageRecorder
     keys: KeyRing
     quarantine: Quarantine
     alias_tiers: Mapping[str, str]
 
 
-class AnswerForm(Protocol):
-    """What the endpoint makes of an engine's answers."""
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What an endpoint asks engines.
 
-    @property
-    def truncates(self) -> bool:
-        """Whether a conversation that is too long is sent without its beginning."""
-        ...
+    Attributes:
+        path: Of the engine.
+        body: What was checked for that path.
+        form: What is made of the answer.
+    """
 
-    async def whole(self, admitted: Admitted, client: EngineClient, created: int) -> Response:
-        """The response to a request that is not streamed."""
-        ...
-
-    def streamed(self, admitted: Admitted, created: int) -> StreamForm:
-        """The form of the response to one that is."""
-        ...
+    path: str
+    body: dict[str, Any]
+    form: AnswerForm
 
 
-class CompletionForm:
-    """Chat completions, completions and embeddings."""
+Ask = Callable[[Request, PromptParts, Admission], Awaitable[Question | Response]]
+"""Reads a request that was let in; a response ends it here."""
 
-    truncates: Final = False
-
-    async def whole(self, admitted: Admitted, client: EngineClient, created: int) -> Response:
-        """One body of all choices."""
-        return await answer(admitted, client, created)
-
-    def streamed(self, admitted: Admitted, created: int) -> StreamForm:
-        return ChunkForm(admitted, created)
-
-
-COMPLETIONS: Final = CompletionForm()
+Caller = Callable[[Request], Awaitable[Principal]]
 
 
 def parts_of(request: Request) -> PromptParts:
     return cast(PromptParts, request.app.state.prompt_parts)
 
 
-async def serve(request: Request, path: str) -> Response:
-    """Serve a request with the app's parts."""
-
-    async def answered(entry: Entry) -> Response:
-        body = await read_body(request, entry.principal, path)
-        return await deliver(request, entry, path, body, COMPLETIONS)
-
-    return await entered(request, answered)
+def answer(request: Request, path: str) -> Response:
+    """The answer to a chat completion, a completion or embeddings."""
+    return Answer(request, partial(asked, path), parts_of(request))
 
 
-async def entered(request: Request, answered: Callable[[Entry], Awaitable[Response]]) -> Response:
-    """Let a request in and answer it; nothing is read before its caller is known and may ask."""
-    parts = parts_of(request)
-    try:
-        principal = await principal_of(request)
-        await only_known(request)
-        entry = await parts.entrance.enter(request, principal)
-    except ApiError as refused:
-        length = announced(request)
-        if length is not None and length <= SMALL_BYTES:
-            raise  # the connection goes on: the server drops so little by itself
-        cast(CountedBody, request.scope["state"]["body"]).forget()
-        return LingeringResponse(error_response(refused), request)
-    try:
-        return await answered(entry)
-    except ClientDisconnect:
-        parts.metrics.disconnects.inc()
-        await entry.give_back()
-        return Response(status_code=CLIENT_CLOSED_REQUEST)
-    except BaseException:
-        await entry.give_back()
-        raise
+async def asked(path: str, request: Request, parts: PromptParts, admission: Admission) -> Question:
+    """What the body of a request for one of these paths asks."""
+    return Question(path, await read_body(request, parts, admission.principal, path), COMPLETIONS)
 
 
-async def read_body(request: Request, principal: Principal, path: str) -> dict[str, Any]:
+async def caller_of(request: Request) -> Principal:
+    """Who asks.
+
+    Raises:
+        ApiError: The request may not be made, whatever its body says.
+    """
+    principal = await principal_of(request)
+    await only_known(request)
+    return principal
+
+
+class Answer(Response):
+    """The answer to one request; it is made while it is sent, so that one block holds everything.
+
+    Args:
+        request: The request; its body was not read.
+        ask: What reads it.
+        parts: What it is served with.
+        caller: Who asks.
+    """
+
+    background = None
+
+    def __init__(
+        self, request: Request, ask: Ask, parts: PromptParts, caller: Caller = caller_of
+    ) -> None:
+        self._request = request
+        self._ask = ask
+        self._parts = parts
+        self._caller = caller
+        self._stream: StreamedAnswer | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the request in, and answer it; a whole answer leaves when nothing is held any more.
+
+        Raises:
+            ApiError: It was refused; nothing was sent.
+        """
+        response: Response | None
+        try:
+            response = await self._served(send)
+        except (ClientDisconnect, ClientGone):
+            self._parts.metrics.disconnects.inc()
+            if self._stream is not None and self._stream.started:
+                return
+            response = Response(status_code=CLIENT_CLOSED_REQUEST)
+        if response is not None:
+            await response(scope, receive, send)
+
+    async def _served(self, send: Send) -> Response | None:
+        """The response, or none where it was streamed."""
+        request, parts = self._request, self._parts
+        try:
+            principal = await self._caller(request)
+            admission = await parts.admission.enter(principal, announced(request))
+        except ApiError as refused:
+            return _unread(request, refused)
+        async with admission:
+            question = await self._ask(request, parts, admission)
+            if isinstance(question, Response):
+                return question
+            try:
+                return await self._answered(question, admission, send)
+            except ApiError as error:
+                raise question.form.refusal(error) from None
+
+    async def _answered(
+        self, question: Question, admission: Admission, send: Send
+    ) -> Response | None:
+        request, parts, form = self._request, self._parts, question.form
+        prompt = prompt_of(
+            parts.engines,
+            question.path,
+            question.body,
+            admission.principal,
+            request_id=request.scope["state"]["request_id"],
+            timeout_s=parts.settings.request_timeout_s,
+            truncates=form.truncates,
+        )
+        await parts.quarantine.check(prompt)
+        prompt = await admission.begin(prompt)
+        created = int(parts.clock.now().timestamp())
+        failover = Failover(
+            parts.engines, prompt, parts.quarantine, retry_lost=parts.settings.retry_lost
+        )
+        work: Coroutine[Any, Any, Response | None]
+        if prompt.stream:
+            self._stream = StreamedAnswer(
+                prompt, form.streamed(prompt, created), failover, parts.metrics, parts.settings
+            )
+            work = self._stream.run(
+                request.scope, send, admission.headers,
+                partial(parts.keys.while_usable, admission.principal),
+            )  # fmt: skip
+        else:
+            work = self._whole(prompt, form, failover, admission, created)
+        return await while_connected(request.receive, work, when_gone_of(request.scope))
+
+    async def _whole(
+        self,
+        prompt: Prompt,
+        form: AnswerForm,
+        failover: Failover,
+        admission: Admission,
+        created: int,
+    ) -> Response:
+        attempt = failover.run(lambda client: form.whole(prompt, client, created))
+        response = await self._parts.keys.while_usable(admission.principal, attempt)
+        if response.status_code < HTTPStatus.BAD_REQUEST:
+            await failover.end()
+        response.headers.update({**admission.headers, **prompt.told_headers})
+        return response
+
+
+async def read_body(
+    request: Request, parts: PromptParts, principal: Principal, path: str
+) -> dict[str, Any]:
     """The request's body, checked for its path and given its tier; a large one is parsed aside.
 
     Raises:
@@ -139,89 +230,18 @@ async def read_body(request: Request, principal: Principal, path: str) -> dict[s
         ClientDisconnect: The caller has gone away.
     """
     raw = await raw_body(request)
-    parts = parts_of(request)
     if len(raw) <= SMALL_BYTES:
         return with_tier(checked_body(raw, path), principal, parts.alias_tiers)
     if announced(request) is None:
-        await parts.entrance.count_bytes(principal, len(raw))
+        await parts.admission.count_bytes(principal, len(raw))
     body = await parts.parsing.run(principal.project_id, partial(checked_body, raw, path))
     return with_tier(body, principal, parts.alias_tiers)
 
 
-async def deliver(
-    request: Request,
-    entry: Entry,
-    path: str,
-    body: dict[str, Any],
-    form: AnswerForm,
-    parts: PromptParts | None = None,
-) -> Response:
-    """Admit a checked body, have engines answer it, and give the answer its form.
-
-    Args:
-        request: Whose answer it is.
-        entry: What it took; taken over by the bill once it has its tokens.
-        path: Of the engine.
-        body: What was checked for that path.
-        form: What is made of the answer.
-        parts: By default the app's.
-    """
-    parts = parts or parts_of(request)
-    principal = entry.principal
-    settings, engines, keys = parts.settings, parts.engines, parts.keys
-    admitted = parts.admission.admit(
-        path,
-        body,
-        request_id=request.scope["state"]["request_id"],
-        timeout_s=settings.request_timeout_s,
-        principal=principal,
-        truncates=form.truncates,
-    )
-    await parts.quarantine.check(admitted)
-    created = int(parts.clock.now().timestamp())
-    bill = Bill(
-        admitted,
-        principal,
-        await entry.reserve(admitted.tokens),
-        entry.hand_over(),
-        usage=parts.usage,
-        limiter=parts.limiter,
-    )
-    failover = Failover(engines, admitted, parts.quarantine, retry_lost=settings.retry_lost)
-    if admitted.stream:
-        return StreamedReply(
-            admitted,
-            form.streamed(admitted, created),
-            engines=engines,
-            failover=failover,
-            admission=parts.admission,
-            bill=bill,
-            metrics=parts.metrics,
-            keys=keys,
-            principal=principal,
-            keep_alive_s=settings.keep_alive_s,
-            idle_timeout_s=settings.request_timeout_s,
-        )
-
-    async def work() -> Response:
-        while True:
-            try:
-                with engines.using(failover.route) as client:
-                    made = await keys.while_usable(principal, form.whole(admitted, client, created))
-            except EngineUnavailable as error:
-                await failover.go_on(error)
-                continue
-            if made.status_code < HTTPStatus.BAD_REQUEST:
-                await failover.end()
-            return made
-
-    try:
-        with parts.admission.room(admitted):
-            response = await while_connected(request.receive, work(), when_gone_of(request.scope))
-    except ClientGone:
-        parts.metrics.disconnects.inc()
-        response = Response(status_code=CLIENT_CLOSED_REQUEST)
-    finally:
-        bill.settle()
-    response.headers.update({**bill.headers, **admitted.told_headers})
-    return response
+def _unread(request: Request, refused: ApiError) -> Response:
+    """The refusal of a request whose body was not read; raised where little of it is to come."""
+    length = announced(request)
+    if length is not None and length <= SMALL_BYTES:
+        raise refused  # the connection goes on: the server drops so little by itself
+    cast(CountedBody, request.scope["state"]["body"]).forget()
+    return LingeringResponse(error_response(refused), request)

@@ -13,29 +13,25 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from http import HTTPStatus
 
-from starlette.responses import Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Message, Scope, Send
 
 from api.chunks import KEEP_ALIVE, StreamFailed
 from api.engine_errors import ENGINE_LOST, aborted
 from api.errors import ApiError, EngineUnavailable
 from api.usage import TokenUsage
 from engine_adapter.client.base import EngineClient
-from engine_adapter.client.pool import EnginePool
+from engine_adapter.client.choices import Choice
 from engine_adapter.client.request_class import class_label
 from engine_adapter.client.shortening import streamed
-from gateway.auth.keys import KeyRing
-from gateway.auth.principal import Principal
-from gateway.http.disconnect import ClientGone, when_gone_of, while_connected
-from gateway.http.error_handlers import error_response
 from gateway.observability.latency_metrics import targets_of
 from gateway.observability.metrics import Metrics
-from gateway.prompts.admission import Admission, Admitted, Choice
-from gateway.prompts.bill import Bill
 from gateway.prompts.failover import Failover
-from gateway.prompts.stream_form import StreamForm, StreamWriter
+from gateway.prompts.forms import StreamForm, StreamWriter
+from gateway.prompts.prompt import Prompt
+from gateway.settings import GatewaySettings
 
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -44,114 +40,98 @@ _HEADERS = [
 ]
 
 
-class StreamedReply(Response):
-    """The response to one streamed request.
+class StreamedAnswer:
+    """The answer to one streamed request.
 
-    Invariants: `_started` is set before the first byte leaves; the bill is settled exactly once,
-    however the stream ends; every engine call has ended or was aborted when the response ends.
+    Invariant: every engine call has ended or was aborted when `run` returns.
+
+    Attributes:
+        started: A byte has left, or is about to.
     """
 
-    def __init__(  # noqa: PLR0913
+    def __init__(
         self,
-        admitted: Admitted,
+        prompt: Prompt,
         form: StreamForm,
-        *,
-        engines: EnginePool,
         failover: Failover,
-        admission: Admission,
-        bill: Bill,
         metrics: Metrics,
-        keys: KeyRing,
-        principal: Principal,
-        keep_alive_s: float,
-        idle_timeout_s: float,
+        settings: GatewaySettings,
     ) -> None:
-        self.status_code = 200
-        self.background = None
-        self.body = b""
-        self.raw_headers = [
-            *_HEADERS,
-            *_raw(bill.headers),
-        ]
-        self._admitted = admitted
-        self._failover = failover
-        self._engines = engines
-        self._admission = admission
-        self._bill = bill
-        self._metrics = metrics
-        self._keys = keys
-        self._principal = principal
-        self._keep_alive_s = keep_alive_s
-        self._idle_timeout_s = idle_timeout_s
+        self.started = False
+        self._prompt = prompt
         self._form = form
-        self._writers = form.writers
-        self._latency = metrics.latency.of(admitted.model, class_label(admitted.request_class))
-        self._ttft_target_s, self._tbt_target_s = targets_of(admitted.route.member.facts)
-        self._started = False
+        self._failover = failover
+        self._keep_alive_s = settings.keep_alive_s
+        self._idle_timeout_s = settings.request_timeout_s
+        self._latency = metrics.latency.of(prompt.model, class_label(prompt.request_class))
+        self._ttft_target_s, self._tbt_target_s = targets_of(prompt.route.member.facts)
         self._heard_at = self._sent_at = time.monotonic()
-        self._received_at = time.perf_counter()
         self._first_sent = False
-        self._server_send: Send
+        self._received_at: float
+        self._headers: Mapping[str, str]
+        self._send_start: Send
+        self._send_body: Send
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def run(
+        self,
+        scope: Scope,
+        send: Send,
+        headers: Mapping[str, str],
+        guarded: Callable[[Awaitable[bytes]], Awaitable[bytes]],
+    ) -> None:
+        """Relay the engine's answer to its end.
+
+        Args:
+            scope: The request's.
+            send: Of the response.
+            headers: Of the response, beside those of every stream.
+            guarded: Ends the relay when its key ends.
+
+        Raises:
+            ApiError: The engine refused the request or was lost before anything was sent.
+        """
         self._received_at = scope["state"]["started_at"]
-        self._server_send = scope["state"]["server_send"]
+        self._headers = headers
+        self._send_start = send
+        # The start goes through every middleware; none has a word to say about the rest.
+        self._send_body = scope["state"]["server_send"]
         try:
-            with self._admission.room(self._admitted):
-                work = self._respond(scope, receive, send)
-                await while_connected(receive, work, when_gone_of(scope))
-        except ClientGone:
-            self._metrics.disconnects.inc()
-        finally:
-            self._bill.settle()
-
-    async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            last = await self._keys.while_usable(self._principal, self._relay(send))
+            last = await guarded(self._failover.run(self._relay_from))
         except ApiError as error:
-            if not self._started:
-                await error_response(self._form.refusal(error))(scope, receive, send)
-                return
+            if not self.started:
+                raise
             last = await self._form.fail(error)
-        await self._send(send, last, more=False)
+        await self._send(last, more=False)
 
-    async def _relay(self, send: Send) -> bytes:
+    async def _relay_from(self, client: EngineClient) -> bytes:
         """Send everything but the stream's last bytes, which are returned.
 
         Raises:
             ApiError: The engine refused the request, failed at it, or was lost.
         """
-        while True:
-            try:
-                return await self._relay_from(send)
-            except EngineUnavailable as error:
-                await self._failover.go_on(error)
-                self._heard_at = time.monotonic()
-
-    async def _relay_from(self, send: Send) -> bytes:
-        with self._engines.using(self._failover.route) as client:
-            async with asyncio.TaskGroup() as group:
-                pumping = group.create_task(self._pump_all(client, send))
-                beat = group.create_task(self._beat(send, pumping))
-                pumping.add_done_callback(lambda _: beat.cancel())
-            # Had we ourselves been cancelled, the group would have said so.
-            if pumping.cancelled():
-                raise EngineUnavailable("The engine did not answer in time.") from TimeoutError()
-            last = pumping.result()
-            if isinstance(last, ApiError):
-                raise last
+        self._heard_at = time.monotonic()
+        async with asyncio.TaskGroup() as group:
+            pumping = group.create_task(self._pump_all(client))
+            beat = group.create_task(self._beat(pumping))
+            pumping.add_done_callback(lambda _: beat.cancel())
+        # Had we ourselves been cancelled, the group would have said so.
+        if pumping.cancelled():
+            raise EngineUnavailable("The engine did not answer in time.") from TimeoutError()
+        last = pumping.result()
+        if isinstance(last, ApiError):
+            raise last
         await self._failover.end()
         return last + await self._form.end()
 
-    async def _pump_all(self, client: EngineClient, send: Send) -> bytes | ApiError:
+    async def _pump_all(self, client: EngineClient) -> bytes | ApiError:
         """Run every choice to its end; an error as a value, since groups wrap what is raised."""
-        pairs = [*zip(self._admitted.choices, self._writers, strict=True)]
+        pairs = [*zip(self._prompt.choices, self._form.writers, strict=True)]
         try:
             if len(pairs) == 1:
-                return await self._pump(client, *pairs[0], send)
+                return await self._pump(client, *pairs[0])
             async with asyncio.TaskGroup() as group:
                 for choice, writer in pairs:
-                    group.create_task(self._pump_and_send(client, choice, writer, send))
+                    group.create_task(self._pump_and_send(client, choice, writer))
         except StreamFailed as failed:
             return failed.error
         except ApiError as error:
@@ -161,15 +141,13 @@ class StreamedReply(Response):
         return b""
 
     async def _pump_and_send(
-        self, client: EngineClient, choice: Choice, writer: StreamWriter, send: Send
+        self, client: EngineClient, choice: Choice, writer: StreamWriter
     ) -> None:
-        last = await self._pump(client, choice, writer, send)
+        last = await self._pump(client, choice, writer)
         if last:
-            await self._send(send, last)
+            await self._send(last)
 
-    async def _pump(
-        self, client: EngineClient, choice: Choice, writer: StreamWriter, send: Send
-    ) -> bytes:
+    async def _pump(self, client: EngineClient, choice: Choice, writer: StreamWriter) -> bytes:
         """Send one choice's chunks; its last bytes are returned, to leave with what follows."""
         stream = await streamed(client, choice.call)
         feed, tbt, target_s = writer.feed, self._latency.tbt, self._tbt_target_s
@@ -179,7 +157,7 @@ class StreamedReply(Response):
                 self._failover.begun = True
                 self._heard_at = now = time.monotonic()
                 events = frame.events
-                out = feed(events[0]) if len(events) == 1 else await self._fed(feed, events, send)
+                out = feed(events[0]) if len(events) == 1 else await self._fed(feed, events)
                 if out and not self._first_sent:
                     self._note_first()
                 if writer.num_texts > num_texts:
@@ -191,7 +169,7 @@ class StreamedReply(Response):
                         raise StreamFailed(aborted())
                     return out
                 if out:
-                    await self._send(send, out)
+                    await self._send(out)
         finally:
             last = None
             try:
@@ -200,20 +178,18 @@ class StreamedReply(Response):
                 choice.call.served.add(_later(writer.usage, last))
         raise EngineUnavailable(ENGINE_LOST)
 
-    async def _fed(
-        self, feed: Callable[[bytes], bytes], events: Sequence[bytes], send: Send
-    ) -> bytes:
+    async def _fed(self, feed: Callable[[bytes], bytes], events: Sequence[bytes]) -> bytes:
         """What several events become; what those before a failure became is sent."""
         made: list[bytes] = []
         try:
             made.extend(map(feed, events))
         except StreamFailed:
-            if self._started:
-                await self._send(send, b"".join(made))
+            if self.started:
+                await self._send(b"".join(made))
             raise
         return b"".join(made)
 
-    async def _beat(self, send: Send, pumping: asyncio.Task[bytes | ApiError]) -> None:
+    async def _beat(self, pumping: asyncio.Task[bytes | ApiError]) -> None:
         """A comment whenever nothing was sent for a while; gives up on an engine that is silent."""
         while True:
             now = time.monotonic()
@@ -221,21 +197,20 @@ class StreamedReply(Response):
                 pumping.cancel()
                 return
             if now >= self._sent_at + self._keep_alive_s:
-                await self._send(send, KEEP_ALIVE)
+                await self._send(KEEP_ALIVE)
             next_at = min(self._sent_at + self._keep_alive_s, self._heard_at + self._idle_timeout_s)
             await asyncio.sleep(max(0.001, next_at - time.monotonic()))
 
-    async def _send(self, send: Send, data: bytes, *, more: bool = True) -> None:
-        if not self._started:
-            self._started = True
+    async def _send(self, data: bytes, *, more: bool = True) -> None:
+        if not self.started:
+            self.started = True
             start: Message = {
                 "type": "http.response.start",
-                "status": self.status_code,
-                "headers": [*self.raw_headers, *_raw(self._admitted.told_headers)],
+                "status": HTTPStatus.OK.value,
+                "headers": [*_HEADERS, *_raw(self._headers), *_raw(self._prompt.told_headers)],
             }
-            await send(start)
-        # The start went through every middleware; none has a word to say about the rest.
-        await self._server_send({"type": "http.response.body", "body": data, "more_body": more})
+            await self._send_start(start)
+        await self._send_body({"type": "http.response.body", "body": data, "more_body": more})
         self._sent_at = time.monotonic()
 
     def _note_first(self) -> None:

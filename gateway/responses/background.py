@@ -30,8 +30,8 @@ from engine_adapter.client.estimate import answer_tokens
 from engine_adapter.client.rid import new_rid
 from gateway.auth.keys import KeyRing
 from gateway.auth.principal import Principal
-from gateway.prompts.answering import JSON
-from gateway.prompts.entry import Entry
+from gateway.prompts.admission import Admission
+from gateway.prompts.forms import JSON
 from gateway.prompts.serving import parts_of
 from gateway.responses.followers import POLL_INTERVAL_S, Followers
 from gateway.responses.form import now
@@ -42,13 +42,13 @@ from store.session import Database
 
 
 async def begin(
-    request: Request, entry: Entry, body: dict[str, Any], shelf: ResponseStore
+    request: Request, admission: Admission, body: dict[str, Any], shelf: ResponseStore
 ) -> Response:
     """Store a response that is to be made, and ask for it; or follow it, if that is wanted.
 
     Nothing of an engine is needed but that one serves the model: it may be away for a while.
     """
-    parts, state, principal = parts_of(request), request.app.state, entry.principal
+    parts, state, principal = parts_of(request), request.app.state, admission.principal
     if body.get("stream"):
         cast(Followers[Seen | None], state.followers).check(principal.project_id)
     context = await shelf.context(body)
@@ -67,15 +67,15 @@ async def begin(
     line = background.Line.of(body, items, model)
     tokens = line.num_tokens + answer_tokens(CHAT_PATH, chat)
     # Not settled: what the row will use is counted with the batches'.
-    reservation = await entry.reserve(tokens)
+    await admission.reserve(tokens)
     draft = ResponseDraft(body, new_rid(), now(parts.clock))
     made = draft.at("queued")
-    entry.hand_over().leave()
     await _store(request, principal, line, context, shelf, made)
+    admission.keep()
     await cast(Queue, state.queue).wake(DISPATCH)
     if body.get("stream"):
-        return followed(request, principal, draft.id, first=0, headers=reservation.headers)
-    return Response(dump(made), media_type=JSON, headers=reservation.headers)
+        return followed(request, principal, draft.id, first=0, headers=admission.headers)
+    return Response(dump(made), media_type=JSON, headers=admission.headers)
 
 
 async def _store(

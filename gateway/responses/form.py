@@ -18,9 +18,8 @@ from api.tool_calls import ToolOffer, offer_of
 from engine_adapter.client.base import EngineClient
 from engine_adapter.client.responding import response_body
 from engine_adapter.client.shortening import answered
-from gateway.prompts.admission import Admitted
-from gateway.prompts.answering import JSON, failed
-from gateway.prompts.stream_form import StreamForm, StreamWriter
+from gateway.prompts.forms import JSON, StreamForm, StreamWriter, failed
+from gateway.prompts.prompt import Prompt
 from service.clock import Clock
 
 Keep = Callable[[Mapping[str, Any]], Awaitable[None]]
@@ -36,8 +35,8 @@ class ResponseForm:
         self._clock = clock
         self._keep = keep
 
-    async def whole(self, admitted: Admitted, client: EngineClient, created: int) -> Response:
-        (choice,) = admitted.choices
+    async def whole(self, prompt: Prompt, client: EngineClient, created: int) -> Response:
+        (choice,) = prompt.choices
         reply = await answered(client, choice.call)
         draft = ResponseDraft(self._body, choice.call.rid, created)
         response = response_body(draft, reply, now(self._clock))
@@ -46,10 +45,14 @@ class ResponseForm:
         await self._keep(response)
         return Response(dump(response), media_type=JSON)
 
-    def streamed(self, admitted: Admitted, created: int) -> StreamForm:
-        (choice,) = admitted.choices
+    def streamed(self, prompt: Prompt, created: int) -> StreamForm:
+        (choice,) = prompt.choices
         draft = ResponseDraft(self._body, choice.call.rid, created)
         return EventForm(draft, offer_of(choice.call.body), self._clock, self._keep)
+
+    def refusal(self, error: ApiError) -> ApiError:
+        """The error, naming fields as they are called here."""
+        return renamed(error)
 
 
 class EventForm:
@@ -74,10 +77,6 @@ class EventForm:
         with suppress(Overloaded):
             await self._keep(response)
         return last
-
-    def refusal(self, error: ApiError) -> ApiError:
-        """The error, naming fields as they are called here."""
-        return renamed(error)
 
 
 def now(clock: Clock) -> int:

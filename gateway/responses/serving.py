@@ -1,4 +1,4 @@
-"""One request for a response from its body to its answer."""
+"""`POST /responses`: the same way as a chat completion, in other shapes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from api.responses.items import messages_of
 from api.responses.request import chat_body, renamed
 from engine_adapter.client.base import CHAT_PATH, RESPONSES_PATH
 from gateway.auth.principal import Principal
-from gateway.prompts.entry import Entry
-from gateway.prompts.serving import deliver, entered, parts_of, read_body
+from gateway.prompts.admission import Admission
+from gateway.prompts.serving import Answer, PromptParts, Question, parts_of, read_body
 from gateway.responses import background
 from gateway.responses.form import ResponseForm
 from gateway.responses.shelf import ResponseStore
@@ -32,17 +32,17 @@ def shelf_of(request: Request, principal: Principal) -> ResponseStore:
     return ResponseStore(cast(Database, request.app.state.database), principal.project_id, lifetime)
 
 
-async def serve_response(request: Request) -> Response:
-    """Serve a request as a chat call: the same admission, class, bill and limits."""
-    return await entered(request, partial(_answered, request))
+def answer_response(request: Request) -> Response:
+    """The answer to a request for a response, asked for as a chat completion."""
+    return Answer(request, _asked, parts_of(request))
 
 
-async def _answered(request: Request, entry: Entry) -> Response:
-    parts, principal = parts_of(request), entry.principal
-    body = await read_body(request, principal, RESPONSES_PATH)
+async def _asked(request: Request, parts: PromptParts, admission: Admission) -> Question | Response:
+    principal = admission.principal
+    body = await read_body(request, parts, principal, RESPONSES_PATH)
     shelf = shelf_of(request, principal)
     if body.get("background"):
-        return await background.begin(request, entry, body, shelf)
+        return await background.begin(request, admission, body, shelf)
     context = await shelf.context(body)
     items = (*context.earlier, *context.own)
 
@@ -51,12 +51,12 @@ async def _answered(request: Request, entry: Entry) -> Response:
         check_chat(chat)
         return chat
 
-    form = ResponseForm(body, parts.clock, partial(shelf.keep, body, context))
     try:
         if len(items) <= FEW_ITEMS:
             chat = made()
         else:
             chat = await parts.parsing.run(principal.project_id, made)
-        return await deliver(request, entry, CHAT_PATH, chat, form)
     except ApiError as error:
         raise renamed(error) from None
+    form = ResponseForm(body, parts.clock, partial(shelf.keep, body, context))
+    return Question(CHAT_PATH, chat, form)

@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from engine_adapter.client.base import CHAT_PATH
 from gateway.http.direct_route import DirectRoute
-from gateway.prompts.serving import serve
+from gateway.prompts.serving import answer
 from gateway.routes.openapi import json_request
 from gateway.routes.shapes import CHAT_REQUEST
 
@@ -17,4 +17,4 @@ router = APIRouter(tags=["chat"], route_class=DirectRoute)
 @router.post("/chat/completions", openapi_extra=json_request(CHAT_REQUEST))
 async def create_chat_completion(request: Request) -> Response:
     """Answer a conversation, whole or as a stream."""
-    return await serve(request, CHAT_PATH)
+    return answer(request, CHAT_PATH)

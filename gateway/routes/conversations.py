@@ -19,7 +19,7 @@ from batch.intake.project_limits import check_storage
 from engine_adapter.client.rid import new_rid
 from gateway.dependencies import DatabaseDep, PrincipalDep
 from gateway.http.query import Included
-from gateway.prompts.admission import json_body
+from gateway.prompts.body import json_body
 from gateway.prompts.serving import parts_of
 from gateway.responses.lists import listing, no_item_after, page_of
 from gateway.routes.openapi import json_request

@@ -14,7 +14,7 @@ from batch.background import cancel, stop
 from batch.queue import STAGES
 from gateway.dependencies import DatabaseDep, PrincipalDep, QueueDep
 from gateway.http.query import Included
-from gateway.prompts.answering import JSON
+from gateway.prompts.forms import JSON
 from gateway.responses import background
 from gateway.responses.lists import page_of
 from store.models import StoredResponse

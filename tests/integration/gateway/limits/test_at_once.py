@@ -81,10 +81,14 @@ async def test_what_is_served_on_stays_counted(broker_url: str, project: Princip
 async def test_without_valkey_everybody_counts_alone(project: Principal) -> None:
     metrics = Metrics()
     away = RequestsAtOnce(Broker(f"redis://127.0.0.1:{free_port()}/0"), metrics)
-    for place in [await away.enter(project) for _ in range(3)]:
-        place.leave()
+    for _ in range(3):
+        places = [await away.enter(project) for _ in range(2)]
+        with pytest.raises(RateLimited, match="2 requests in flight"):
+            await away.enter(project)
+        for place in places:
+            place.leave()
     await away.flush()
-    assert b"coserve_rate_limit_fallbacks_total 3.0" in metrics.exposition()
+    assert b"coserve_rate_limit_fallbacks_total 9.0" in metrics.exposition()
     await away.close()
 
 
@@ -94,8 +98,14 @@ async def test_what_began_without_valkey_is_told_when_it_is_back(
     once = replace(project, concurrent_requests=1)
     async with gateway(broker_url) as one, gateway(broker_url) as other:
         one._retry_at_s = float("inf")  # as if Valkey had not answered a moment ago
-        await one.enter(once)
+        held = await one.enter(once)
         one._retry_at_s = 0
+        with pytest.raises(RateLimited):
+            await one.enter(once)  # Valkey knows of none yet, but this gateway does
+        await one.flush()
         await one.beat()
         with pytest.raises(RateLimited):
             await other.enter(once)
+        held.leave()
+        await one.flush()
+        await other.enter(once)

@@ -9,9 +9,8 @@ from engine_adapter.client.base import CHAT_PATH
 from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
 from engine_adapter.client.pool import EnginePool
 from gateway.auth.principal import Principal
-from gateway.observability.metrics import Metrics
-from gateway.prompts.admission import Admission
 from gateway.prompts.failover import Failover
+from gateway.prompts.prompt import prompt_of
 from gateway.prompts.quarantine import Quarantine
 from store.session import Database
 
@@ -28,10 +27,10 @@ async def failover(num_engines: int = 3, *, retry_lost: bool = True) -> Failover
     ]
     pool = EnginePool(clients)
     await pool.probe()
-    admitted = Admission(pool, Metrics(), max_in_flight=4).admit(
-        CHAT_PATH, CHAT, request_id="r", timeout_s=9.0, principal=Principal("proj", "key")
+    prompt = prompt_of(
+        pool, CHAT_PATH, CHAT, Principal("proj", "key"), request_id="r", timeout_s=9.0
     )
-    return Failover(pool, admitted, Quarantine(AWAY), retry_lost=retry_lost)
+    return Failover(pool, prompt, Quarantine(AWAY), retry_lost=retry_lost)
 
 
 async def lose(one: Failover, error: EngineUnavailable, cause: BaseException | None) -> None:

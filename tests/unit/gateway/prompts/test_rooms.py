@@ -1,12 +1,56 @@
+"""No project takes the whole room, one alone has half of it; flex takes what engines report."""
+
 from __future__ import annotations
 
 import pytest
 
-from api.errors import NoFlexRoom
+from api.errors import NoFlexRoom, Overloaded
 from engine_adapter.client.base import EngineFacts
 from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
-from engine_adapter.client.pool import EnginePool, Member
-from gateway.prompts.flex_room import FlexRoom
+from engine_adapter.client.pool import EnginePool, Member, Route
+from gateway.prompts.rooms import FLOOR, FairRoom, FlexRoom
+
+SIZE = 1024
+
+
+def fill(room: FairRoom, project: str) -> int:
+    """Enter one call after the other until one is refused; how many there were."""
+    number = 0
+    while True:
+        try:
+            room.enter(project, 1)
+        except Overloaded:
+            return number
+        number += 1
+
+
+def test_one_alone_has_half() -> None:
+    assert fill(FairRoom(SIZE), "a") == SIZE // 2
+
+
+def test_whoever_comes_finds_room_however_many_have_filled_theirs() -> None:
+    room = FairRoom(SIZE)
+    for project in range(6):
+        assert fill(room, f"p{project}") >= FLOOR, "each of them was let in"
+
+
+def test_who_leaves_makes_room_at_once() -> None:
+    room = FairRoom(SIZE)
+    num_first, num_second = fill(room, "a"), fill(room, "b")
+    assert num_second < num_first
+    for n in range(num_first):
+        assert not room.leave("a", 1), n
+    assert fill(room, "b") + num_second == SIZE // 2
+
+
+def test_all_of_a_small_room_can_be_used() -> None:
+    room = FairRoom(4)
+    with pytest.raises(Overloaded):
+        room.enter("a", 5)
+    assert fill(room, "a") == 4
+    with pytest.raises(Overloaded):
+        room.enter("b", 1)
+    assert [room.leave("a", 1) for _ in range(4)] == [False, False, False, True]
 
 
 def engine(url: str, flex_room: int | None) -> Member:
@@ -49,9 +93,9 @@ def test_another_engine_with_room_is_taken() -> None:
     full, free, other_model = engine("a", 0), engine("b", 1), engine("c", 9)
     other_model.facts = EngineFacts("x", 100, flex_room=9)
     room, pool = FlexRoom(), pool_of(full, other_model, free)
-    assert room.choose(pool, full, "m", 1) is free
+    assert room.choose(pool, Route(full), "m", 1).member is free
     free.up = False
     with pytest.raises(NoFlexRoom) as refused:
-        room.choose(pool, full, "m", 1)
+        room.choose(pool, Route(full), "m", 1)
     assert (refused.value.status, refused.value.code) == (429, "resource_unavailable")
     assert refused.value.headers["retry-after"]
