@@ -21,7 +21,6 @@ from gateway.auth.roles import Permission, check_role
 from gateway.auth.scopes import check_scope
 from gateway.auth.usage import UsageRecorder
 from gateway.engines.registry import EngineRegistry
-from gateway.http.middleware.body_limit import PROMPT_PATHS
 from gateway.limits.endpoints import EndpointRates
 from gateway.limits.reached import WebhookProbeLimit
 from gateway.observability.metrics import Metrics
@@ -95,7 +94,7 @@ async def principal_of(request: Request) -> Principal:
 
     Raises:
         AuthenticationFailed: No usable key.
-        RateLimited: Too many came without one from its address, or of its project.
+        RateLimited: Too many came without one from its address.
         PermissionDenied: The key is not for this route.
     """
     keys = cast(KeyRing, request.app.state.keys)
@@ -105,15 +104,23 @@ async def principal_of(request: Request) -> Principal:
     state["key_id"] = principal.key_id
     state["organization_id"] = principal.organization_id
     state["project_id"] = principal.project_id
-    path = request.scope["route"].path
-    check_scope(principal, request.method, path)
-    if path not in PROMPT_PATHS or request.method != "POST":
-        rates = cast(EndpointRates, request.app.state.endpoint_rates)
-        await rates.count(principal.project_id, path)
+    check_scope(principal, request.method, request.scope["route"].path)
     return principal
 
 
-PrincipalDep = Annotated[Principal, Depends(principal_of)]
+async def _counted(request: Request) -> Principal:
+    """Who asks for what is no prompt, which has limits of its own (`gateway.prompts`).
+
+    Raises:
+        RateLimited: Too many requests of its project.
+    """
+    principal = await principal_of(request)
+    rates = cast(EndpointRates, request.app.state.endpoint_rates)
+    await rates.count(principal.project_id, request.scope["route"].path)
+    return principal
+
+
+PrincipalDep = Annotated[Principal, Depends(_counted)]
 
 
 async def _actor(request: Request, principal: PrincipalDep) -> Actor:

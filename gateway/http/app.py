@@ -1,27 +1,23 @@
-"""The gateway's app: routes, middleware and error handlers put together."""
+"""The gateway's app: routes behind the pipeline, and what becomes of errors."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.metadata import version
+from typing import Any, Final
 
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
-from starlette.middleware.cors import CORSMiddleware
-from starlette.middleware.exceptions import ExceptionMiddleware
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from batch.intake.dry_run import DryRuns
 from gateway.dashboard.app import make_dashboard
+from gateway.http.access_log import AccessLog
+from gateway.http.body_limit import BodyLimits
 from gateway.http.direct_route import DirectRoute
 from gateway.http.error_handlers import install_error_handlers
 from gateway.http.json_response import JsonResponse
-from gateway.http.middleware.access_log import AccessLog, AccessLogMiddleware
-from gateway.http.middleware.body_limit import BodyLimitMiddleware, BodyLimits
-from gateway.http.middleware.boundary import BoundaryMiddleware
-from gateway.http.middleware.request_id import RequestIdMiddleware
-from gateway.http.middleware.tracing import TracingMiddleware
-from gateway.http.middleware.trailing_slash import TrailingSlashMiddleware
-from gateway.http.prompt_door import PromptDoor
+from gateway.http.pipeline import Pipeline
 from gateway.http.query import only_known
 from gateway.lifespan import lifespan
 from gateway.metrics_access import may_read_metrics
@@ -53,7 +49,6 @@ from gateway.routes import (
 )
 from gateway.routes.openapi import describe
 from gateway.settings import GatewaySettings
-from service import tracing
 
 PROMPT_ROUTERS: tuple[APIRouter, ...] = (
     chat.router,
@@ -79,38 +74,72 @@ API_ROUTERS: tuple[APIRouter, ...] = (
     organization_usage.router,
     webhook_endpoints.router,
 )
+EXPOSED_HEADERS: Final = [
+    "x-request-id",
+    "openai-processing-ms",
+    "retry-after",
+    "retry-after-ms",
+    *(
+        f"x-ratelimit-{what}-{kind}"
+        for what in ("limit", "remaining", "reset")
+        for kind in ("requests", "tokens")
+    ),
+    "x-next-offset",
+    "x-complete",
+    "x-batch-status",
+    NOT_HELD_HEADER,
+]
+"""What pages of other origins may read."""
+
 PLAIN_ROUTERS: tuple[APIRouter, ...] = (health.router, engine_registration.router)
 
 
 class Gateway(FastAPI):
-    """FastAPI behind our own middleware alone.
+    """FastAPI behind our own pipeline alone.
 
-    What the framework puts around it, a last resort for errors, telemetry and a limit of bodies,
-    is `BoundaryMiddleware`'s work, not wanted, and `BodyLimitMiddleware`'s.
+    What the framework puts around the routes, and ours does too or nobody wants, is left out: a
+    last resort for errors, telemetry, a limit of bodies.
+
+    Args:
+        bodies: Limits of bodies.
+        log: Where requests are noted.
+        origins: Whose pages may call.
+        options: FastAPI's.
     """
 
-    prompt_door: PromptDoor
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI: prompts go by a door of their own."""
-        if self.prompt_door.is_for(scope):
-            await self.prompt_door(scope, receive, send)
-        else:
-            await super().__call__(scope, receive, send)
+    def __init__(
+        self, bodies: BodyLimits, log: AccessLog, origins: Sequence[str] = (), **options: Any
+    ) -> None:
+        super().__init__(**options)
+        self.bodies = bodies
+        self._log = log
+        self._origins = origins
 
     def build_middleware_stack(self) -> ASGIApp:
-        """From the inside to the outside, once, before the first request."""
-        app: ASGIApp = AsyncExitStackMiddleware(self.router)
-        app = ExceptionMiddleware(app, handlers=self.exception_handlers, debug=False)
-        for middleware in reversed(self.user_middleware):
-            app = middleware.cls(app, *middleware.args, **middleware.kwargs)
-        return app
+        """Once, before the first request."""
+        cors = {
+            "allow_origins": self._origins,
+            "allow_methods": ["GET", "POST", "DELETE"],
+            "allow_headers": ["*"],
+            "expose_headers": EXPOSED_HEADERS,
+        }
+        routes = AsyncExitStackMiddleware(self.router)
+        return Pipeline(routes, self.exception_handlers, self.bodies, self._log, cors)
 
 
 def create_app(settings: GatewaySettings | None = None) -> FastAPI:
     """The app; it connects to nothing before its lifespan begins."""
     settings = settings or GatewaySettings()
+    measured = Metrics(settings.home)
+    prompts = _prompt_routes()
     app = Gateway(
+        BodyLimits(
+            settings.body_limit_bytes,
+            settings.bodies_limit_bytes,
+            {route.path for route in prompts},
+        ),
+        AccessLog(measured),
+        settings.origins,
         title="coserve",
         version=version("coserve"),
         lifespan=lifespan,
@@ -122,10 +151,9 @@ def create_app(settings: GatewaySettings | None = None) -> FastAPI:
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.settings = settings
-    app.state.metrics = Metrics(settings.home)
+    app.state.metrics = measured
     app.state.dry_runs = DryRuns()
     install_error_handlers(app)
-    prompts = _prompt_routes()
     app.router.routes += prompts
     checked = [Depends(only_known)]
     for router in API_ROUTERS[len(PROMPT_ROUTERS) :]:
@@ -137,10 +165,6 @@ def create_app(settings: GatewaySettings | None = None) -> FastAPI:
     app.include_router(metrics.router, dependencies=[Depends(may_read_metrics)])
     describe(app)
     app.mount("/admin", make_dashboard(app.state, secret=settings.secret or None))
-    bodies = BodyLimits(settings.body_limit_bytes, settings.bodies_limit_bytes)
-    log = AccessLog(app.state.metrics)
-    app.prompt_door = PromptDoor(app, prompts, bodies, log)
-    _add_middleware(app, settings, bodies, log)
     return app
 
 
@@ -160,37 +184,3 @@ def _prompt_routes() -> list[DirectRoute]:
         if isinstance(route, DirectRoute)
         for prefix in ("/v1", "")
     ]
-
-
-def _add_middleware(
-    app: FastAPI, settings: GatewaySettings, bodies: BodyLimits, log: AccessLog
-) -> None:
-    """From the inside to the outside."""
-    app.add_middleware(BodyLimitMiddleware, limits=bodies)
-    app.add_middleware(TrailingSlashMiddleware)
-    app.add_middleware(
-        CORSMiddleware,
-        allow_origins=settings.origins,
-        allow_methods=["GET", "POST", "DELETE"],
-        allow_headers=["*"],
-        expose_headers=[
-            "x-request-id",
-            "openai-processing-ms",
-            "retry-after",
-            "retry-after-ms",
-            *(
-                f"x-ratelimit-{what}-{kind}"
-                for what in ("limit", "remaining", "reset")
-                for kind in ("requests", "tokens")
-            ),
-            "x-next-offset",
-            "x-complete",
-            "x-batch-status",
-            NOT_HELD_HEADER,
-        ],
-    )
-    app.add_middleware(BoundaryMiddleware)
-    app.add_middleware(AccessLogMiddleware, log=log)
-    if tracing.is_on():
-        app.add_middleware(TracingMiddleware)
-    app.add_middleware(RequestIdMiddleware)

@@ -22,16 +22,11 @@ import socket
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from http import HTTPStatus
 from math import inf
 from typing import Any, ClassVar, Final, cast
 
-from uvicorn.protocols.http.httptools_impl import (
-    STATUS_LINE,
-    HttpToolsProtocol,
-    RequestResponseCycle,
-)
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from api.errors import (
     ApiError,
@@ -45,7 +40,7 @@ from api.errors import (
 from api.json_output import dump
 from gateway.http.disconnect import WHEN_GONE
 from gateway.http.per_address_limits import ConnectionCount
-from gateway.http.transport import ANSWER, HeadWithBody, RawHeaders
+from gateway.http.transport import HeadWithBody
 
 MAX_HEAD_BYTES: Final = 32 * 1024
 MAX_HEADERS: Final = 100
@@ -97,8 +92,8 @@ class GuardedProtocol(HttpToolsProtocol):
     limits: ClassVar[ConnectionLimits] = ConnectionLimits()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        self._whole = HeadWithBody(transport, self.loop)
-        super().connection_made(cast(asyncio.Transport, self._whole))
+        whole = HeadWithBody(transport, self.loop)
+        super().connection_made(cast(asyncio.Transport, whole))
         self._head_due = self.loop.time() + self.limits.head_s
         self._num_raw = self._num_head = 0
         self._begun = self._in_body = self._has_host = False
@@ -179,7 +174,6 @@ class GuardedProtocol(HttpToolsProtocol):
         self._body_from = self._heard_at = self._looked_at = self.loop.time()
         self.scope["state"][WHEN_GONE] = self.when_gone
         super().on_headers_complete()
-        self.scope["state"][ANSWER] = partial(self._answer, self.cycle)
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body."""
@@ -203,30 +197,6 @@ class GuardedProtocol(HttpToolsProtocol):
             )
         else:
             self._refuse(refusal, "malformed" if refusal is _HOST_UNCLEAR else "head")
-
-    def _answer(
-        self, cycle: RequestResponseCycle, status: int, headers: RawHeaders, body: bytes
-    ) -> bool:
-        """See `gateway.http.transport.Answer`: what the cycle's `send` does in two messages."""
-        if cycle.disconnected or cycle.response_started or self.flow.write_paused:
-            return False
-        lines = [STATUS_LINE[status]]
-        for name, value in (*cycle.default_headers, *headers):
-            if b"\n" in value or b"\r" in value:
-                raise RuntimeError("a header's value has more than one line")
-            if name == b"connection":  # we say nothing there but `close`
-                cycle.keep_alive = False
-            else:
-                lines += (name, b": ", value, b"\r\n")
-        lines += (b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n", body)
-        cycle.response_started = cycle.response_complete = True
-        cycle.waiting_for_100_continue = False
-        self._whole.write_whole(b"".join(lines))
-        cycle.message_event.set()
-        if not cycle.keep_alive:
-            self.transport.close()
-        cycle.on_response()
-        return True
 
     def pause_writing(self) -> None:
         """The client does not read as fast as we write."""

@@ -105,7 +105,7 @@ async def _on_database_lost(_: Request, error: Exception) -> Response:
 def install_error_handlers(app: FastAPI) -> None:
     """Make every error of `app` leave in the one envelope.
 
-    What no handler knows is met by `middleware.boundary`.
+    What no handler knows is met by `gateway.http.pipeline`.
     """
     app.add_exception_handler(ApiError, _on_api_error)
     app.add_exception_handler(HTTPException, _on_http_error)

@@ -3,31 +3,15 @@
 uvicorn writes the head by itself, and the event loop sends what is written at once where nothing
 else is to be done: two system calls and two packets for each answer, and a client that is woken
 twice. Here a head waits for the body that follows in the same turn of the event loop; one that is
-followed by nothing leaves at the turn's end. Who has both at once says so (`Answer`).
+followed by nothing leaves at the turn's end.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from starlette.types import Scope
-
-RawHeaders = Sequence[tuple[bytes, bytes]]
-Answer = Callable[[int, RawHeaders, bytes], bool]
-"""Sends a whole response: status, headers with its length, body; false where it cannot."""
-
-ANSWER: Final = "answer"
-"""Its name in a scope's state."""
-
 _STATUS_LINE: Final = b"HTTP/1."
-
-
-def answer_of(scope: Scope) -> Answer | None:
-    """The connection's short way for a whole response, where the server is ours."""
-    found: Answer | None = scope["state"].get(ANSWER)
-    return found
 
 
 class HeadWithBody:
@@ -54,11 +38,6 @@ class HeadWithBody:
             return
         if self._head:
             data, self._head = self._head + data, b""
-        self._transport.write(data)
-
-    def write_whole(self, data: bytes) -> None:
-        """Send it: it is a head with its body."""
-        self._flush()
         self._transport.write(data)
 
     def write_eof(self) -> None:

@@ -1,7 +1,7 @@
 """How often a project may ask for what is not a prompt: one table, by the first part of the path.
 
-Prompts have limits of their own (`gateway.prompts.entry`). The limits here keep scripts that poll
-without a pause from filling the event loop and the database; they are asked once the key is known.
+Prompts have limits of their own (`gateway.prompts`). The limits here keep scripts that poll without
+a pause from filling the event loop and the database; they are asked once the key is known.
 """
 
 from __future__ import annotations

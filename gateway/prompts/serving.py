@@ -35,9 +35,9 @@ from engine_adapter.client.pool import EnginePool
 from gateway.auth.keys import KeyRing
 from gateway.auth.principal import Principal
 from gateway.dependencies import principal_of
+from gateway.http.body_limit import CountedBody
 from gateway.http.disconnect import ClientGone, when_gone_of, while_connected
 from gateway.http.error_handlers import error_response
-from gateway.http.middleware.body_limit import CountedBody
 from gateway.http.parsing import Parsing
 from gateway.http.query import only_known
 from gateway.http.refusal import LingeringResponse

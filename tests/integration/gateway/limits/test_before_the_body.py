@@ -68,7 +68,7 @@ async def test_a_large_refused_body_holds_no_memory_of_others(
         for _ in range(3):
             reply = await http.post(PROMPT_PATHS[0], content=body, headers=headers)
             assert reply.status_code == 429
-    assert cast(Gateway, online.app).prompt_door._bodies.held_bytes == 0
+    assert cast(Gateway, online.app).bodies.held_bytes == 0
 
 
 async def test_large_wrong_bodies_count_as_requests(online: Online, database: Database) -> None:

@@ -5,13 +5,15 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
-from fastapi import FastAPI, Query
+from fastapi import Query
 from pydantic import BaseModel
 from sqlalchemy.exc import OperationalError
 
+from gateway.http.access_log import AccessLog
+from gateway.http.app import Gateway
+from gateway.http.body_limit import BodyLimits
 from gateway.http.error_handlers import install_error_handlers
-from gateway.http.middleware.boundary import BoundaryMiddleware
-from gateway.http.middleware.request_id import RequestIdMiddleware
+from gateway.observability.metrics import Metrics
 
 
 class Thing(BaseModel):
@@ -21,7 +23,7 @@ class Thing(BaseModel):
 
 @pytest.fixture
 async def client() -> AsyncIterator[httpx.AsyncClient]:
-    app = FastAPI()
+    app = Gateway(BodyLimits(1000, 1000, ()), AccessLog(Metrics()))
     install_error_handlers(app)
 
     @app.post("/things")
@@ -36,8 +38,6 @@ async def client() -> AsyncIterator[httpx.AsyncClient]:
     async def no_database() -> str:
         raise OperationalError("SELECT secret", {}, Exception("host db.internal"))
 
-    app.add_middleware(BoundaryMiddleware)
-    app.add_middleware(RequestIdMiddleware)
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://t") as made:
         yield made

@@ -8,7 +8,7 @@ from typing import Any
 
 from prometheus_client import Counter, Histogram
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Scope
 
 from gateway.observability.access_lines import AccessLines, logger
 from gateway.observability.metrics import Metrics
@@ -75,29 +75,3 @@ class AccessLog:
                 self._metrics.http_seconds.labels(route),
             )
         return known
-
-
-class AccessLogMiddleware:
-    """Notes every request that passes."""
-
-    def __init__(self, app: ASGIApp, log: AccessLog) -> None:
-        self._app = app
-        self._log = log
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            self._log.write()  # the lifespan has ended
-            return
-        status = 0
-
-        async def send_and_note(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        try:
-            await self._app(scope, receive, send_and_note)
-        finally:
-            self._log.note(scope, status)

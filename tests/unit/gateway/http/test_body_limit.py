@@ -5,15 +5,15 @@ from collections.abc import AsyncIterator
 
 import httpx
 import pytest
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from api.errors import ApiError
-from gateway.http.error_handlers import error_response
-from gateway.http.middleware.body_limit import SMALL_BODY_BYTES, BodyLimitMiddleware, BodyLimits
-from gateway.http.middleware.request_id import RequestIdMiddleware
+from gateway.http.access_log import AccessLog
+from gateway.http.app import Gateway
+from gateway.http.body_limit import SMALL_BODY_BYTES, BodyLimits
+from gateway.http.error_handlers import install_error_handlers
+from gateway.observability.metrics import Metrics
 
 LIMIT = SMALL_BODY_BYTES * 2
 PROMPT = "/chat/completions"
@@ -25,12 +25,11 @@ async def length(request: Request) -> PlainTextResponse:
 
 @pytest.fixture
 async def client() -> AsyncIterator[httpx.AsyncClient]:
-    app = Starlette(
-        routes=[Route(path, length, methods=["POST"]) for path in (PROMPT, "/x", "/v1/files")],
-        exception_handlers={ApiError: lambda _, error: error_response(error)},
-    )
-    app.add_middleware(BodyLimitMiddleware, limits=BodyLimits(LIMIT, 2 * LIMIT))
-    app.add_middleware(RequestIdMiddleware)
+    app = Gateway(BodyLimits(LIMIT, 2 * LIMIT, {PROMPT}), AccessLog(Metrics()))
+    install_error_handlers(app)
+    app.router.routes += [
+        Route(path, length, methods=["POST"]) for path in (PROMPT, "/x", "/v1/files")
+    ]
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://t") as made:
         yield made

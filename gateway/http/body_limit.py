@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Collection
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope
 
 from api.errors import (
     ApiError,
@@ -23,12 +24,6 @@ from api.errors import (
     PayloadTooLarge,
     UnsupportedMediaType,
 )
-from engine_adapter.client.base import (
-    CHAT_PATH,
-    COMPLETIONS_PATH,
-    EMBEDDINGS_PATH,
-    RESPONSES_PATH,
-)
 from gateway.http.content_coding import Decoder, coding_of
 from gateway.http.error_handlers import error_response
 from gateway.http.refusal import LingeringResponse
@@ -36,32 +31,36 @@ from gateway.http.refusal import LingeringResponse
 # These read their body as it comes and enforce limits of their own, by purpose.
 UPLOAD_PATHS = frozenset({"/files", "/v1/files", "/admin/batches"})
 _PART_PATH = re.compile(r"(/v1)?/uploads/[^/]+/parts")
-PROMPT_PATHS = frozenset(
-    prefix + path.removeprefix("/v1")
-    for path in (CHAT_PATH, COMPLETIONS_PATH, EMBEDDINGS_PATH, RESPONSES_PATH)
-    for prefix in ("", "/v1")
-)
 SMALL_BODY_BYTES = 128 * 1024
 
 
 class BodyLimits:
     """What one body may have, and all bodies of prompts together.
 
-    Invariant: `held_bytes` is what the requests in progress have sent to `PROMPT_PATHS`.
+    Args:
+        limit_bytes: Of one body; of less where no prompt is expected.
+        total_limit_bytes: Of all prompts together.
+        prompt_paths: Where prompts are expected.
+
+    Invariant: `held_bytes` is what the requests in progress have sent to `prompt_paths`.
     """
 
-    def __init__(self, limit_bytes: int, total_limit_bytes: int) -> None:
+    def __init__(
+        self, limit_bytes: int, total_limit_bytes: int, prompt_paths: Collection[str]
+    ) -> None:
         self._limit_bytes = limit_bytes
         self.total_limit_bytes = total_limit_bytes
         self.held_bytes = 0
+        self._prompt_paths = frozenset(prompt_paths)
 
-    def of(self, scope: Scope, receive: Receive) -> CountedBody:
-        """The body of one request."""
-        with_prompt = scope["path"] in PROMPT_PATHS
+    def of(self, scope: Scope, receive: Receive) -> CountedBody | UploadedBody:
+        """The body of one request; the request's state has it as `body`."""
+        path = scope["path"]
+        if path in UPLOAD_PATHS or _PART_PATH.fullmatch(path):
+            return UploadedBody(receive)
+        with_prompt = path in self._prompt_paths
         limit = self._limit_bytes if with_prompt else min(self._limit_bytes, SMALL_BODY_BYTES)
-        body = scope.setdefault("state", {})["body"] = CountedBody(
-            self, receive, limit, is_held=with_prompt
-        )
+        body = scope["state"]["body"] = CountedBody(self, receive, limit, is_held=with_prompt)
         return body
 
 
@@ -145,45 +144,24 @@ class CountedBody:
         return PayloadTooLarge(f"The request body is larger than {self._limit_bytes:,} bytes.")
 
 
-class BodyLimitMiddleware:
-    """Refuses by the announced length, or as soon as more has come than is allowed."""
+class UploadedBody:
+    """The form of an upload: its route reads it as it comes, and has limits of its own."""
 
-    def __init__(self, app: ASGIApp, limits: BodyLimits) -> None:
-        self._app = app
-        self._limits = limits
+    def __init__(self, receive: Receive) -> None:
+        self.receive = receive
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        if _reads_by_itself(scope["path"]):
-            refused = _compressed_form(scope, receive)
-            await (refused or self._app)(scope, receive, send)
-            return
-        body = self._limits.of(scope, receive)
-        refusal = body.refusal(scope)
-        if refusal is not None:
-            await refusal(scope, receive, send)
-            return
+    def refusal(self, scope: Scope) -> Response | None:
+        """The response to a form that says it is compressed: files are kept as they come."""
         try:
-            await self._app(scope, body.receive, send)
-        finally:
-            body.release()
+            if not coding_of(scope):
+                return None
+        except UnsupportedMediaType:
+            pass
+        error = UnsupportedMediaType("The form of an upload must not be compressed.")
+        return LingeringResponse(error_response(error), Request(scope, self.receive))
 
-
-def _reads_by_itself(path: str) -> bool:
-    return path in UPLOAD_PATHS or _PART_PATH.fullmatch(path) is not None
-
-
-def _compressed_form(scope: Scope, receive: Receive) -> Response | None:
-    """Files are kept as they come: the response to a form that says it is compressed."""
-    try:
-        if not coding_of(scope):
-            return None
-    except UnsupportedMediaType:
-        pass
-    error = UnsupportedMediaType("The form of an upload must not be compressed.")
-    return LingeringResponse(error_response(error), Request(scope, receive))
+    def release(self) -> None:
+        """Nothing of it is counted here."""
 
 
 def _content_length(scope: Scope) -> int | None:
