@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from batch.intake.dry_run import DryRuns
 from gateway.dashboard.app import make_dashboard
@@ -114,6 +114,13 @@ class Gateway(FastAPI):
         self.bodies = bodies
         self._log = log
         self._origins = origins
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI: straight to the pipeline, which two classes of the framework would do by turns."""
+        scope["app"] = self
+        if self.middleware_stack is None:
+            self.middleware_stack = self.build_middleware_stack()
+        await self.middleware_stack(scope, receive, send)
 
     def build_middleware_stack(self) -> ASGIApp:
         """Once, before the first request."""
