@@ -13,10 +13,21 @@ from typing import Any, Final
 
 from prometheus_client import Counter
 
-from engine_adapter.client.base import EngineFacts
+from engine_adapter.client.base import (
+    CHAT_PATH,
+    COMPLETIONS_PATH,
+    EMBEDDINGS_PATH,
+    RESPONSES_PATH,
+    EngineFacts,
+)
 from engine_adapter.scheduling.distribution import EDGES_S
-from gateway.http.middleware.body_limit import PROMPT_PATHS
 from gateway.observability.latency_metrics import StreamLatency
+
+PROMPT_ROUTES: Final = frozenset(
+    prefix + path.removeprefix("/v1")
+    for path in (CHAT_PATH, COMPLETIONS_PATH, EMBEDDINGS_PATH, RESPONSES_PATH)
+    for prefix in ("", "/v1")
+)
 
 NUM_OF_DISTRIBUTION: Final = 3 + len(EDGES_S) + 1
 
@@ -70,7 +81,7 @@ def answer_figures(requests: Counter) -> dict[tuple[str, str], list[float]]:
 
 def is_prompt(method: str, route: str) -> bool:
     """Whether requests with these labels ask an engine for an answer."""
-    return method == "POST" and route in PROMPT_PATHS
+    return method == "POST" and route in PROMPT_ROUTES
 
 
 def engine_totals(facts: EngineFacts) -> dict[str, list[float]]:

@@ -24,6 +24,8 @@ def faults(status: int, content_type: str, content: bytes) -> list[str]:
     if content_type.startswith("text/event-stream") and status == 200:
         events = [line[6:] for line in content.split(b"\n") if line.startswith(b"data: {")]
         return [fault for event in events for fault in _of_text(200, event)]
+    if status < 400 and content_type.startswith("application/jsonl"):
+        return [fault for line in content.splitlines() for fault in _of_text(status, line)]
     if status < 400 and not content_type.startswith("application/json"):
         return []
     return _of_text(status, content)

@@ -95,3 +95,9 @@ def test_a_body_without_one_part_after_the_other() -> None:
         {"c": 3}, {"a": [{"b": 2}], "c": 3}, {"a": [1], "c": 3}, {"a": [1, {}], "c": 3},
         {"a": [1, {"b": 2}]}, None,
     ]  # fmt: skip
+
+
+def test_lines_of_json_are_looked_at_one_by_one() -> None:
+    """A batch's results with several lines are no JSON as a whole."""
+    assert not faults(200, "application/jsonl", b'{"a": 1}\n{"b": 2}\n')
+    assert faults(200, "application/jsonl", b'{"a": 1}\n{"b": \n') == ["200: not JSON"]

@@ -21,7 +21,7 @@ from engine_adapter.client.engine_facts import (
     read_live,
 )
 from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
-from engine_adapter.client.pool import EnginePool, Member
+from engine_adapter.client.pool import EnginePool, Member, Route
 from gateway.dashboard.engines import EngineReading
 from gateway.dashboard.isolation import _pauses
 from gateway.dashboard.scheduler import draw, steps_of
@@ -29,7 +29,7 @@ from gateway.engines.row_states import at_engines
 from gateway.history.series import engine_gauges, engine_totals
 from gateway.observability.latency_metrics import targets_of
 from gateway.observability.runtime_metrics import RuntimeMetrics
-from gateway.prompts.flex_room import FlexRoom
+from gateway.prompts.rooms import FlexRoom
 
 REPORT = orjson.loads((Path(__file__).parents[3] / "data" / "engine_report.json").read_bytes())
 INFO = {
@@ -76,7 +76,7 @@ def use(facts: EngineFacts) -> None:
     targets_of(facts)
     at_engines([member], "batch_1")
     _pauses([member])
-    FlexRoom().choose(pool, member, facts.model, 1)
+    FlexRoom().choose(pool, Route(member), facts.model, 1)
     start(256, facts.max_running)
     TokenCosts.reported(
         facts.reported("token_costs.prompt_s"), facts.reported("token_costs.answer_s")
