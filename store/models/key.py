@@ -55,7 +55,7 @@ class ApiKey(Base):
     requests_per_minute: Mapped[int | None]
     """Of this key alone; null: the default of the settings, 0: none at all. So is the next one."""
     tokens_per_minute: Mapped[int | None] = mapped_column(BigInteger)
-    service_tier: Mapped[str | None]
+    service_tier: Mapped[str | None] = mapped_column(Text)
     """Of requests that name none; null: the project's."""
     may_raise_tier: Mapped[bool] = mapped_column(server_default=false())
     """Whether a request may name a better tier than its default."""

@@ -54,7 +54,7 @@ class Project(Base):
     """Bytes of files that are not deleted and have not expired."""
     models: Mapped[list[str] | None] = mapped_column(ARRAY(Text))
     """Names of the models that it may ask for; null: all that are served."""
-    service_tier: Mapped[str | None]
+    service_tier: Mapped[str | None] = mapped_column(Text)
     """Of requests that name none, unless their key says otherwise; null: `default`."""
     flex_wait_seconds: Mapped[int | None]
     """How long flex requests wait for room before they are refused; null: not at all."""
