@@ -549,3 +549,5 @@ FOR EACH STATEMENT EXECUTE FUNCTION refuse_change_of_audit_log();
 INSERT INTO organizations (id, name) VALUES ('org_default', 'Default');
 
 INSERT INTO projects (id, name) VALUES ('proj_default', 'Default');
+
+INSERT INTO full_stores (store) VALUES ('database'), ('files');

@@ -95,7 +95,9 @@ class Experiment:
         """
         for repeat in range(self.options.repeats):
             for name in self.options.policies:
-                done = replace(self._run(name, repeat, progress), system=name)
+                done = self._run(name, repeat, progress)
+                if ":" in name:
+                    done = replace(done, system=f"{done.system}:{name.partition(':')[2]}")
                 self.runs.append(done)
                 if name == REFERENCE:
                     self._take_targets(done)

@@ -92,3 +92,37 @@ async def test_an_older_one_is_told_what_to_go_through(
     assert len(done.stderr.splitlines()) == 1
     async with database.unit_of_work() as session:
         assert await session.scalar(text("SELECT version_num FROM alembic_version")) == number
+
+
+async def rows_of(database: Database) -> dict[str, list[str]]:
+    """The rows of every table that has few, without instants."""
+    async with database.unit_of_work() as session:
+        tables = await session.scalars(
+            text("SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1")
+        )
+        return {
+            table: sorted(
+                await session.scalars(
+                    text(f"SELECT (to_jsonb(t) - 'created_at')::text FROM {table} t")
+                )
+            )
+            for table in tables
+            if table != "alembic_version"
+        }
+
+
+async def test_new_tables_hold_the_rows_that_those_steps_made(
+    steps: Path, database: Database, database_url: str, tmp_path: Path
+) -> None:
+    async with database.unit_of_work() as session:
+        await session.execute(text("DROP SCHEMA public CASCADE"))
+        await session.execute(text("CREATE SCHEMA public"))
+    await database.dispose()
+    done = await asyncio.to_thread(of_image, database_url, tmp_path)
+    assert done.returncode == 0, done.stderr
+    new = await rows_of(database)
+    assert {table for table, rows in new.items() if rows} >= {"full_stores", "projects"}
+    await made_by(steps, database, database_url)
+    done = await asyncio.to_thread(of_image, database_url, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert await rows_of(database) == new

@@ -21,7 +21,7 @@ def python_that(tmp_path: Path, does: str) -> Path:
     [
         ("echo '13.0 2'", "good", "torch has CUDA 13.0 and finds 2 device(s)", ""),
         ("echo '13.0 0'", "bad", "torch wants CUDA 13.0 and finds no device", "driver"),
-        ("echo 'No module named torch' >&2; exit 1", "bad", "No module named torch", "setup"),
+        ("echo 'No module named torch' >&2; exit 1", "bad", "No module named torch", "install"),
     ],
 )
 def test_what_torch_says(tmp_path: Path, does: str, state: str, found: str, fix: str) -> None:
