@@ -58,7 +58,8 @@ def test_it_holds_the_lists_that_the_product_installs_and_no_other(installed: Pa
 def test_it_holds_migrations_and_kernels_and_nothing_of_a_checkout(installed: Path) -> None:
     migrations = {found.name for found in (ROOT / "migrations/versions").glob("*.py")}
     assert {found.name for found in (installed / "migrations/versions").glob("*.py")} == migrations
-    assert (installed / "migrations/alembic.ini").is_file()
+    for read in (ROOT / "migrations").glob("*.*"):
+        assert (installed / "migrations" / read.name).is_file(), read.name
     kernels = {found.name for found in (ROOT / "kernels/coserve_kernels").glob("*.py")}
     assert {found.name for found in (installed / "coserve_kernels").glob("*.py")} == kernels
     folders = {found.name for found in installed.iterdir()}
