@@ -14,9 +14,10 @@ A refused body gives its request back only if it was small: parsing a large one 
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from api.errors import NoFlexRoom, RateLimited
 from engine_adapter.client.base import RequestClass
@@ -30,6 +31,9 @@ from gateway.observability.metrics import Metrics
 from gateway.prompts.body import SMALL_BYTES
 from gateway.prompts.prompt import Prompt
 from gateway.prompts.rooms import FairRoom, FlexRoom
+
+FLEX_POLL_S: Final = 0.1
+"""How often the first in line looks for room: engines report it every few seconds."""
 
 
 class AdmissionControl:
@@ -62,6 +66,7 @@ class AdmissionControl:
         self.limiter = limiter
         self.room = FairRoom(max_in_flight)
         self.flex_room = FlexRoom()
+        self.flex_line = asyncio.Lock()
         self.idle = asyncio.Event()
         self.idle.set()
         self._at_once = at_once
@@ -153,12 +158,12 @@ class Admission:
 
         Raises:
             Overloaded: Too many calls are in flight, of its project or of all.
-            NoFlexRoom: It asks for flex, and no engine has spare capacity.
+            NoFlexRoom: It asks for flex, and no engine had spare capacity for as long as it waits.
             TokensRateLimited: There are too few tokens now.
         """
         control, num_calls = self._control, len(prompt.choices)
         if prompt.request_class is RequestClass.FLEX:
-            prompt = self._with_flex_room(prompt)
+            prompt = await self._with_flex_room(prompt)
         control.room.enter(prompt.principal.project_id, prompt.num_places)
         if prompt.request_class is RequestClass.FLEX:
             control.flex_room.enter(prompt.route.member, num_calls)
@@ -209,15 +214,28 @@ class Admission:
     ) -> None:
         await self.leave()
 
-    def _with_flex_room(self, prompt: Prompt) -> Prompt:
+    async def _with_flex_room(self, prompt: Prompt) -> Prompt:
+        """Wait in line for an engine with room, for as long as the key or its project allows."""
         control = self._control
         try:
-            route = control.flex_room.choose(
-                control.engines, prompt.route, prompt.model, len(prompt.choices)
-            )
+            async with asyncio.timeout(self.principal.flex_wait_s), control.flex_line:
+                while True:
+                    with suppress(NoFlexRoom):
+                        return self._at_flex_room(prompt)
+                    await asyncio.sleep(FLEX_POLL_S)
+        except TimeoutError:
+            pass
+        try:
+            return self._at_flex_room(prompt)
         except NoFlexRoom:
             control.metrics.flex_refused.inc()
             raise
+
+    def _at_flex_room(self, prompt: Prompt) -> Prompt:
+        control = self._control
+        route = control.flex_room.choose(
+            control.engines, prompt.route, prompt.model, len(prompt.choices)
+        )
         return prompt if route is prompt.route else replace(prompt, route=route)
 
     def _leave_room(self, prompt: Prompt) -> None:

@@ -60,6 +60,11 @@ class Prompt:
         return {NOT_HELD_HEADER: ", ".join(told[:MAX_NAMES])}
 
     @property
+    def may_wait(self) -> bool:
+        """Whether it stands in line where no engine has room for it."""
+        return self.request_class is RequestClass.FLEX and self.principal.flex_wait_s > 0
+
+    @property
     def chat(self) -> bool:
         """Whether this is a chat completion."""
         return self.path == CHAT_PATH

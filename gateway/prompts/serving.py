@@ -186,7 +186,11 @@ class Answer(Response):
             truncates=form.truncates,
         )
         await parts.quarantine.check(prompt)
-        prompt = await admission.begin(prompt)
+        if prompt.may_wait:
+            begun = parts.keys.while_usable(admission.principal, admission.begin(prompt))
+            prompt = await while_connected(request.receive, begun, when_gone_of(request.scope))
+        else:
+            prompt = await admission.begin(prompt)
         created = int(parts.clock.now().timestamp())
         failover = Failover(
             parts.engines, prompt, parts.quarantine, retry_lost=parts.settings.retry_lost

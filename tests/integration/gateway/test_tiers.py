@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -62,6 +64,51 @@ async def test_default_tiers(
         for body in online.engine.received
     }
     assert classes == ({"flex"} if "flex" in served else {None})
+
+
+async def test_flex_that_waits_is_served_when_there_is_room(
+    online: Online, database: Database
+) -> None:
+    await set_of(database, "projects", "flex_wait_seconds", 30)
+    online.engine.settings = replace(online.engine.settings, flex_slots=1)
+    await online.app.state.engines.probe()
+    long = {**online.chat("fake:tokens=40 fake:token_ms=10"), "service_tier": "flex"}
+    async with online.http() as http:
+        answers = await asyncio.gather(
+            *(http.post("/v1/chat/completions", json=long) for _ in range(3))
+        )
+    assert [one.status_code for one in answers] == [200, 200, 200]
+    assert {one.json()["service_tier"] for one in answers} == {"flex"}
+
+
+async def test_the_wait_ends_with_its_time_or_its_client(
+    online: Online, database: Database
+) -> None:
+    await set_of(database, "api_keys", "flex_wait_seconds", 1)
+    online.engine.settings = replace(online.engine.settings, flex_slots=1)
+    await online.app.state.engines.probe()
+    body = {**online.chat("fake:tokens=2000 fake:token_ms=10"), "service_tier": "flex"}
+    async with online.http() as http:
+        holding = asyncio.ensure_future(http.post("/v1/chat/completions", json=body))
+        await online.until_engine_is_busy()
+        refused = await http.post("/v1/chat/completions", json=body)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (
+            429,
+            "resource_unavailable",
+        )
+        waiting = asyncio.ensure_future(http.post("/v1/chat/completions", json=body))
+        line = online.app.state.prompt_parts.admission.flex_line
+        async with asyncio.timeout(5):
+            while not line.locked():
+                await asyncio.sleep(0.01)
+        for task in (waiting, holding):
+            task.cancel()
+        await asyncio.gather(waiting, holding, return_exceptions=True)
+    async with asyncio.timeout(5):
+        while line.locked():
+            await asyncio.sleep(0.01)
+    await online.until_engine_is_free()
+    assert len(online.engine.received) == 1
 
 
 class TestAlias:
