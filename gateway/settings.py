@@ -40,7 +40,8 @@ class GatewaySettings(CommonSettings):
     max_connections: int = Field(default=4096, ge=1)
     """Clients' connections at once; further ones get 503 (COSERVE_MAX_CONNECTIONS)."""
     max_connections_per_address: int = Field(default=1024, ge=1)
-    """The same of one address (COSERVE_MAX_CONNECTIONS_PER_ADDRESS)."""
+    """The same of one address, and never more than are free
+    (COSERVE_MAX_CONNECTIONS_PER_ADDRESS)."""
     unknown_keys_per_minute: int = Field(default=300, ge=1)
     """Requests of one address whose key is missing or unknown; further ones get 429
     (COSERVE_UNKNOWN_KEYS_PER_MINUTE)."""

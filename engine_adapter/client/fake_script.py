@@ -23,9 +23,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH
 
@@ -36,10 +36,39 @@ _WORD = re.compile(r"[^ \t\r\n]+")  # other blanks belong to a word: answers may
 
 
 @dataclass(frozen=True)
+class Numbers(Sequence[str]):
+    """The tokens "1", " 2", " 3"…, each made when it is asked for: a long answer costs no memory.
+
+    Attributes:
+        num: How many there are.
+        width: Characters that each has at least.
+    """
+
+    num: int
+    width: int = 0
+
+    def __len__(self) -> int:
+        return self.num
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[str, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
+        found = range(1, self.num + 1)[index]
+        return tuple(map(self._token, found)) if isinstance(found, range) else self._token(found)
+
+    def _token(self, number: int) -> str:
+        return f"{'' if number == 1 else ' '}{number:>{self.width}}"
+
+
+@dataclass(frozen=True)
 class Script:
     """One answer of the fake engine, token by token."""
 
-    tokens: tuple[str, ...]
+    tokens: Sequence[str]
     finish: str
     prompt_tokens: int
     token_s: float
@@ -79,6 +108,7 @@ def script_for(path: str, body: Mapping[str, Any], token_s: float) -> Script:
         if word.startswith("fake:") and "=" in word
     )
     limit = body.get("max_completion_tokens") or body.get("max_tokens")
+    answer: Sequence[str]
     if "text" in orders:
         answer = _tokens_of(orders["text"].replace("_", " "))
     elif "call" in orders:
@@ -89,8 +119,7 @@ def script_for(path: str, body: Mapping[str, Any], token_s: float) -> Script:
     else:
         usual = 1 if path == EMBEDDINGS_PATH else DEFAULT_TOKENS
         wanted = int(orders.get("tokens", limit or usual))
-        width = int(orders.get("width", 0))
-        answer = tuple(f"{'' if i == 1 else ' '}{i:>{width}}" for i in range(1, wanted + 1))
+        answer = Numbers(wanted, int(orders.get("width", 0)))
     cut = limit is not None and len(answer) > limit
     finish = "length" if cut or (limit is not None and len(answer) == limit) else "stop"
     return Script(

@@ -106,8 +106,9 @@ class GuardedProtocol(HttpToolsProtocol):
         _set_options(transport.get_extra_info("socket"), self.limits)
         peer = transport.get_extra_info("peername")
         self._address = str(peer[0]) if peer else ""
-        may_have = self.limits.per_address.opened(self._address)
-        if not may_have or len(self.connections) > self.limits.max_connections:
+        num_free = self.limits.max_connections - len(self.connections)
+        may_have = self.limits.per_address.opened(self._address, num_free)
+        if not may_have or num_free < 0:
             self._refuse(Overloaded("Too many connections are open."), "crowded")
 
     def connection_lost(self, exc: Exception | None) -> None:

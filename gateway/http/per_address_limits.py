@@ -3,8 +3,10 @@
 Behind a proxy every connection comes from the proxy, which says for whom it asks. It is believed
 only if its own address lies in the trusted networks; else anybody could name any address, and so
 escape what is counted or put it on others. A proxy's connections are not counted, since they are
-many clients'. Requests without a known key are, under the address that the proxy names, whatever
-network that is in, or else under the sender's own: also where sender or client is on this host.
+many clients'. Of the others, an address may have as many as there are free (`FairRoom` does the
+same for engine calls): a few addresses cannot take them all. Requests without a known key are
+counted, under the address that the proxy names, whatever network that is in, or else under the
+sender's own: also where sender or client is on this host.
 """
 
 from __future__ import annotations
@@ -17,6 +19,9 @@ from api.errors import RateLimited
 from gateway.limits.buckets import Charge, MemoryBuckets, cost_us, wait_us
 
 LOOPBACK: Final = "127.0.0.0/8,::1/128"
+FLOOR: Final = 16
+"""Connections that an address may have however few are free."""
+
 _V6_PREFIX: Final = 64
 """What one customer of a provider has: its addresses are one stranger's."""
 
@@ -73,13 +78,13 @@ class ConnectionCount:
     trusted: TrustedProxies = field(default_factory=TrustedProxies)
     _open: dict[str, int] = field(default_factory=dict)
 
-    def opened(self, address: str) -> bool:
-        """Count a connection; whether its address may have it."""
+    def opened(self, address: str, num_free: int) -> bool:
+        """Count a connection; whether its address may have it beside those of others."""
         if address in self.trusted:
             return True
         stranger = stranger_of(address)
         number = self._open[stranger] = self._open.get(stranger, 0) + 1
-        return number <= self.most
+        return number <= min(self.most, max(FLOOR, num_free))
 
     def closed(self, address: str) -> None:
         """Forget a connection that was counted."""

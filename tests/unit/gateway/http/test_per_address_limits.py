@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from api.errors import RateLimited
 from gateway.http.per_address_limits import (
+    FLOOR,
     ConnectionCount,
     TrustedProxies,
     UnknownKeyLimiter,
@@ -41,16 +42,24 @@ def test_one_customer_of_a_provider_is_one_stranger() -> None:
 
 def test_connections_are_counted_per_address() -> None:
     count = ConnectionCount(2, INSIDE)
-    assert [count.opened("192.0.2.1") for _ in range(3)] == [True, True, False]
-    assert count.opened("192.0.2.2")
-    assert all(count.opened("10.0.0.1") for _ in range(9))
+    assert [count.opened("192.0.2.1", 99) for _ in range(3)] == [True, True, False]
+    assert count.opened("192.0.2.2", 99)
+    assert all(count.opened("10.0.0.1", 99) for _ in range(9))
     count.closed("10.0.0.1")
     for _ in range(2):
         count.closed("192.0.2.1")
-    assert count.opened("192.0.2.1")
+    assert count.opened("192.0.2.1", 99)
     for address in ("192.0.2.1", "192.0.2.1", "192.0.2.2"):
         count.closed(address)
     assert count == ConnectionCount(2, INSIDE), "nothing is kept of those that are gone"
+
+
+def test_a_few_addresses_do_not_take_all_connections() -> None:
+    count, size, num_open = ConnectionCount(1024), 4096, 0
+    for customer in range(8):
+        while num_open < size and count.opened(f"192.0.2.{customer}", size - num_open - 1):
+            num_open += 1
+    assert all(count.opened("192.0.2.99", size - num_open - had) for had in range(1, FLOOR + 1))
 
 
 async def test_unknown_keys_are_counted_per_address() -> None:
