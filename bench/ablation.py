@@ -256,7 +256,7 @@ def policy_systems() -> dict[str, tuple[str, PolicySettings]]:
     made = {name: (name, PolicySettings()) for name in names}
     paces = ("", *(f" {pace}" for pace in PACES))
     for share in PLANNED_SHARES:
-        made[f"{PLANNED} {share}"] = ("conserve_v2", PolicySettings(first_token_share=share))
+        made[f"{PLANNED} {share}"] = ("conserve_v2", PolicySettings(ttft_planning_share=share))
     return {
         **made,
         **{f"conserve_v2{WITH_PACE}{pace}": ("conserve_v2", PolicySettings()) for pace in paces},

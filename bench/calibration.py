@@ -54,7 +54,7 @@ POLICIES = {
     "conserve-v2": "conserve_v2",
     **dict.fromkeys(SHARES, "conserve_v2"),
 }
-SETTINGS = {name: PolicySettings(first_token_share=share) for name, share in SHARES.items()}
+SETTINGS = {name: PolicySettings(ttft_planning_share=share) for name, share in SHARES.items()}
 STOCK = ("online-only", "non-preemptive", "sglang-priority")
 LATENCY_LIMIT, OFFLINE_LIMIT = 0.15, 0.10
 

@@ -25,7 +25,8 @@ from typing import Any
 from bench.report import report
 from engine_adapter.scheduling.driver import Driver
 from engine_adapter.scheduling.latency import Coefficients, PolynomialModel
-from engine_adapter.scheduling.policies.registry import DEFAULT_POLICY, create_policy
+from engine_adapter.scheduling.policies.registry import create_policy
+from engine_adapter.scheduling.policies.settings import DEFAULT_POLICY
 from engine_adapter.scheduling.request import Phase, Request, RequestClass, pages_for
 from engine_adapter.scheduling.roster import Roster
 from engine_adapter.scheduling.snapshot import EngineLimits, Resources

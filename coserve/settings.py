@@ -11,45 +11,30 @@ from pydantic import Field, SecretStr, field_validator
 from pydantic_settings import BaseSettings
 
 from engine_adapter.client.engine_address import addresses
+from engine_adapter.runtime_settings import NAMES
 from service.data_folder import default_home
+from service.renamed_settings import old_names
 from service.secret_files import SECRET_FILE_NAMES, ServiceSettings, env_name
 
 PREFIX = "COSERVE_"
 
-# Read by the set-up stage (which has no packages yet), by the engine's process (which has other
-# packages), by clients and by the tests: no settings class of the service declares these.
+# Read by the set-up stage (which has no packages yet), by an engine's container, by the emulated
+# device, by clients and by the tests: nothing declares these.
 OTHER_NAMES = frozenset(
     {
         "COSERVE_API_KEY",
         "COSERVE_BASE_URL",
-        "COSERVE_CHECKPOINTS",
         "COSERVE_EMULATED",
         "COSERVE_EMULATED_CLOCK",
         "COSERVE_EMULATED_REPORT",
         "COSERVE_ENGINE_DRAIN_S",
         "COSERVE_ENGINE_PORT",
         "COSERVE_ENGINE_URL",
-        "COSERVE_FIRST_TOKEN_SHARE",
-        "COSERVE_LEVEL",
-        "COSERVE_HOST_KV_TOKENS",
-        "COSERVE_ISOLATION_PAUSES",
-        "COSERVE_ISOLATION_SHARE",
-        "COSERVE_POLICY",
-        "COSERVE_PROFILE_DIR",
         "COSERVE_PUBLISH",
         "COSERVE_REGISTER_URLS",
         "COSERVE_REQUIRE_BROWSER",
-        "COSERVE_RESERVED_SLOT_SHARE",
-        "COSERVE_SAFEPOINTS",
-        "COSERVE_SAFEPOINT_MS",
         "COSERVE_STOP_GRACE_PERIOD",
-        "COSERVE_TBT_MS",
-        "COSERVE_TBT_PERCENTILE",
         "COSERVE_TORCH_INDEX",
-        "COSERVE_TPOT_MS",
-        "COSERVE_TPOT_PERCENTILE",
-        "COSERVE_TTFT_MS",
-        "COSERVE_TTFT_PERCENTILE",
     }
 )
 
@@ -113,15 +98,19 @@ def known_names() -> frozenset[str]:
     from gateway.settings import GatewaySettings
 
     classes: tuple[type[BaseSettings], ...] = (LocalSettings, GatewaySettings, BatchSettings)
-    return OTHER_NAMES.union(SECRET_FILE_NAMES, *(names_of(each) for each in classes))
+    return OTHER_NAMES.union(NAMES, SECRET_FILE_NAMES, *(names_of(each) for each in classes))
 
 
 def unknown_names(environ: Mapping[str, str], known: Iterable[str]) -> list[str]:
     """One sentence for each COSERVE_ name nothing reads: a misspelt setting must not be silent."""
     known = sorted(known)
+    renamed = old_names(environ)
     sentences = []
     for name in sorted(environ):
         if not name.startswith(PREFIX) or name in known:
+            continue
+        if name in renamed:
+            sentences.append(renamed[name])
             continue
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
         hint = f" Did you mean {near[0]}?" if near else " docs/settings.md lists them all."

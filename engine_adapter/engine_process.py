@@ -10,23 +10,17 @@ from pathlib import Path
 from engine_adapter.host_cpu import matmul_dtype
 from engine_adapter.host_gpu import compute_capability, cuda_environment, page_tokens_of
 from engine_adapter.model_family import parsers_of
+from engine_adapter.runtime_settings import PASSED_ON
 
 PLUGINS = "coserve"
 CPU_PLUGINS = "coserve,coserve_cpu,coserve_emulated"  # the last: in a checkout, when asked
 
 # Of the caller's environment only what these name or begin with reaches the engine: no database
 # address, no key and no interpreter setting of the service.
-_PASSED_ON = frozenset(
-    {
-        "PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER", "LD_LIBRARY_PATH", "XDG_CACHE_HOME",
-        "CC", "CXX", "COSERVE_HOME", "COSERVE_POLICY", "COSERVE_TTFT_MS", "COSERVE_TBT_MS",
-        "COSERVE_TPOT_MS", "COSERVE_TTFT_PERCENTILE", "COSERVE_TBT_PERCENTILE",
-        "COSERVE_TPOT_PERCENTILE", "COSERVE_FIRST_TOKEN_SHARE", "COSERVE_LEVEL",
-        "COSERVE_RESERVED_SLOT_SHARE", "COSERVE_HOST_KV_TOKENS", "COSERVE_SAFEPOINT_MS",
-        "COSERVE_PROFILE_DIR", "COSERVE_SAFEPOINTS", "COSERVE_CHECKPOINTS",
-        "COSERVE_ISOLATION_PAUSES", "COSERVE_ISOLATION_SHARE",
-    }
-)  # fmt: skip
+_PASSED_ON = PASSED_ON | {
+    "PATH", "HOME", "LANG", "TZ", "TMPDIR", "USER", "LD_LIBRARY_PATH", "XDG_CACHE_HOME",
+    "CC", "CXX",
+}  # fmt: skip
 _PASSED_ON_PREFIXES = (
     "LC_", "GLOO_", "NCCL_", "SGLANG_", "HF_", "TORCH", "PYTORCH_", "TRITON_", "CUDA_", "NVIDIA_",
     "FLASHINFER_", "TVM_FFI_", "DG_",

@@ -111,7 +111,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         keys = app.state.keys = KeyRing(
             database,
             unknown=UnknownKeyLimiter(settings.unknown_keys_per_minute),
-            stale_s=settings.stale_keys_s,
+            stale_s=settings.key_grace_s,
         )
         stack.push_async_callback(keys.close)
         app.state.file_store = make_file_store(settings)

@@ -31,9 +31,9 @@ class GatewaySettings(CommonSettings):
     request_timeout_s: float = Field(default=590.0, gt=0)
     """A request without a word from its engine for this long is given up
     (COSERVE_REQUEST_TIMEOUT_S): just before the official client does so."""
-    retry_lost: bool = True
+    retry_on_engine_loss: bool = True
     """A request whose engine is lost before its first token is tried once on another one
-    (COSERVE_RETRY_LOST)."""
+    (COSERVE_RETRY_ON_ENGINE_LOSS)."""
     chat_router_url: str = ""
     """A router before the engines, through which chat and completions go
     (COSERVE_CHAT_ROUTER_URL); flex, embeddings and batches go straight to engines."""
@@ -48,8 +48,8 @@ class GatewaySettings(CommonSettings):
     trusted_proxies: str = LOOPBACK
     """Networks of the proxies that say who the client is, comma separated
     (COSERVE_TRUSTED_PROXIES)."""
-    bodies_limit_bytes: int = Field(default=512 * 1024 * 1024, ge=1024)
-    """JSON bodies in memory at once; further ones get 503 (COSERVE_BODIES_LIMIT_BYTES)."""
+    body_memory_bytes: int = Field(default=512 * 1024 * 1024, ge=1024)
+    """JSON bodies in memory at once; further ones get 503 (COSERVE_BODY_MEMORY_BYTES)."""
     head_timeout_s: float = Field(default=10.0, gt=0)
     """A request's head must be complete within this time (COSERVE_HEAD_TIMEOUT_S)."""
     body_timeout_s: float = Field(default=30.0, gt=0)
@@ -89,9 +89,9 @@ class GatewaySettings(CommonSettings):
     endpoint_requests_per_minute: str = ""
     """Requests of a project for what is not a prompt, `files=600,batches=1200`
     (COSERVE_ENDPOINT_REQUESTS_PER_MINUTE); groups that are not named keep their defaults."""
-    stale_keys_s: float = Field(default=300.0, ge=0)
+    key_grace_s: float = Field(default=300.0, ge=0)
     """How long a key that was usable opens chat while the database is away
-    (COSERVE_STALE_KEYS_S)."""
+    (COSERVE_KEY_GRACE_S)."""
     cors_origins: str = "*"
     """Origins that browsers may call from, comma separated (COSERVE_CORS_ORIGINS)."""
     log_level: str = "info"

@@ -64,7 +64,7 @@ SYSTEMS = {
         _coserve("conserve-v1", "conserve_v1"),
         _coserve("conserve-v2", "conserve_v2"),
         *(
-            _coserve(name, "conserve_v2", COSERVE_FIRST_TOKEN_SHARE=str(share))
+            _coserve(name, "conserve_v2", COSERVE_TTFT_PLANNING_SHARE=str(share))
             for name, share in SHARES.items()
         ),
         _coserve(

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from engine_adapter.sglang.settings import OFF, SettingError
+from engine_adapter.runtime_settings import OFF, SettingError
 from engine_adapter.source_digests import changed_sources
 
 # --- What every mode needs.

@@ -24,6 +24,7 @@ import torch
 import zmq
 from sglang.srt.managers.schedule_batch import NextBatchPlan
 
+from engine_adapter.runtime_settings import read_settings
 from engine_adapter.scheduling.isolation import Pauses
 from engine_adapter.scheduling.plan import SafepointMode
 from engine_adapter.scheduling.request import Phase
@@ -39,7 +40,7 @@ from engine_adapter.sglang.queueing import WaitingQueue
 from engine_adapter.sglang.report import Reporter
 from engine_adapter.sglang.safepoints import RankAgreement
 from engine_adapter.sglang.scheduler import GRAMMAR_POLL_S, ReportingScheduler
-from engine_adapter.sglang.settings import ending_in_one_sentence, read_settings
+from engine_adapter.sglang.settings import ending_in_one_sentence
 from engine_adapter.sglang.views import show_requests
 
 logger = logging.getLogger(__name__)

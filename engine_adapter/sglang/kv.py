@@ -14,13 +14,14 @@ from sglang.srt.mem_cache.common import evict_from_tree_cache
 from sglang.srt.mem_cache.radix_cache import RadixKey
 
 from coserve_kernels.launch import page_mover
+from engine_adapter.runtime_settings import RuntimeSettings, SettingError
 from engine_adapter.scheduling.host_ledger import HostLedger
 from engine_adapter.scheduling.plan import Checkpoint, Restore
 from engine_adapter.scheduling.request import Phase
 from engine_adapter.sglang.cuda_pass import pass_stream
 from engine_adapter.sglang.live_requests import LiveRequest, LiveRequests
 from engine_adapter.sglang.safepoints import RankAgreement
-from engine_adapter.sglang.settings import RuntimeSettings, SettingError, free_bytes, most_bytes
+from engine_adapter.sglang.settings import free_bytes, most_bytes
 
 if TYPE_CHECKING:
     from sglang.srt.managers.scheduler import Scheduler

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
+from engine_adapter.runtime_settings import RuntimeSettings
 from engine_adapter.scheduling.driver import Driver, PlanRejected
 from engine_adapter.scheduling.latency import Coefficients, LatencyModel, PolynomialModel
 from engine_adapter.scheduling.plan import Arrival, Decision, Outcome, RunningStep, StepPlan
@@ -14,7 +15,6 @@ from engine_adapter.scheduling.policies.settings import PolicySettings
 from engine_adapter.scheduling.snapshot import Snapshot
 from engine_adapter.scheduling.targets import Slo
 from engine_adapter.sglang.counters import Counters
-from engine_adapter.sglang.settings import RuntimeSettings
 
 logger = logging.getLogger(__name__)
 # Until steps can be predicted, they are short and of one kind: prompt chunks of this size at most,
@@ -51,7 +51,7 @@ class Planner:
             safepoints=settings.safepoints,
             checkpoints=settings.checkpoints,
             safepoint_interval_s=settings.safepoint_interval_s,
-            first_token_share=settings.first_token_share,
+            ttft_planning_share=settings.ttft_planning_share,
             level=settings.level,
         )
         chosen = create_policy(settings.policy, model, self._policy_settings)

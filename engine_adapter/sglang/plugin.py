@@ -12,15 +12,9 @@ import sys
 import traceback
 from typing import TYPE_CHECKING
 
+from engine_adapter.runtime_settings import OFF, RuntimeSettings, SettingError, read_settings
 from engine_adapter.scheduling.policies.registry import POLICIES, find_policy
-from engine_adapter.sglang.settings import (
-    OFF,
-    RuntimeSettings,
-    SettingError,
-    read_settings,
-    refuse,
-    repeat_at_the_end,
-)
+from engine_adapter.sglang.settings import refuse, repeat_at_the_end
 
 if TYPE_CHECKING:
     from engine_adapter.sglang.scheduler import ReportingScheduler

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from engine_adapter.runtime_settings import RuntimeSettings
 from engine_adapter.scheduling.answer_lengths import History
 from engine_adapter.scheduling.driver import ExecutionPort
 from engine_adapter.scheduling.plan import Outcome, RunningStep, StepPlan
@@ -30,7 +31,6 @@ from engine_adapter.sglang.monitor import Monitor
 from engine_adapter.sglang.outcomes import FinishedSteps
 from engine_adapter.sglang.prefix_tree import PrefixTree
 from engine_adapter.sglang.safepoints import RankAgreement, Safepoints
-from engine_adapter.sglang.settings import RuntimeSettings
 from engine_adapter.sglang.snapshot import SnapshotTaker
 
 if TYPE_CHECKING:

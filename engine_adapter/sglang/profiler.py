@@ -21,6 +21,7 @@ from sglang.srt.mem_cache.common import evict_from_tree_cache
 from sglang.srt.sampling.sampling_params import SamplingParams
 
 from engine_adapter.host_cpu import cpu_name
+from engine_adapter.runtime_settings import RuntimeSettings
 from engine_adapter.scheduling.derive import default_slo, token_costs
 from engine_adapter.scheduling.fit import Cell, Fit, Sample, fit_with_holdout, make_grid
 from engine_adapter.scheduling.profile import Profile, ProfileKey, find_profile, save_profile
@@ -29,7 +30,6 @@ from engine_adapter.scheduling.targets import Slo
 from engine_adapter.sglang.cuda_pass import captured_batch_sizes, emulated_pass, host_computes
 from engine_adapter.sglang.decode_batch import DecodeBatchBuilder, mix
 from engine_adapter.sglang.safepoints import RankAgreement
-from engine_adapter.sglang.settings import RuntimeSettings
 
 if TYPE_CHECKING:
     from sglang.srt.managers.scheduler import Scheduler

@@ -25,9 +25,9 @@ from urllib.parse import urlsplit
 import torch
 from sglang.srt.utils import broadcast_pyobj
 
+from engine_adapter.runtime_settings import SettingError
 from engine_adapter.scheduling.plan import SafepointMode, StepPlan
 from engine_adapter.sglang.cuda_pass import eager_when_armed, guard_segments, run_ahead
-from engine_adapter.sglang.settings import SettingError
 from engine_adapter.sglang.stop_broadcast import (
     Listener,
     SharedStops,

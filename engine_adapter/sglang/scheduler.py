@@ -12,10 +12,10 @@ from typing import Any
 
 from sglang.srt.managers.scheduler import Scheduler
 
+from engine_adapter.runtime_settings import OFF
 from engine_adapter.sglang.contract import PINNED_VERSION
 from engine_adapter.sglang.live_ids import live_ids
 from engine_adapter.sglang.numbers import end_alone
-from engine_adapter.sglang.settings import OFF
 
 GRAMMAR_POLL_S = 0.002
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from engine_adapter.runtime_settings import RuntimeSettings
 from engine_adapter.scheduling.request import Phase
 from engine_adapter.scheduling.snapshot import EngineLimits, Resources, Snapshot, reserved_slots
 from engine_adapter.scheduling.targets import Slo
@@ -16,7 +17,6 @@ from engine_adapter.sglang.cuda_pass import captured_batch_sizes
 from engine_adapter.sglang.kv import HOST_PAGE_TOKENS, Checkpointer
 from engine_adapter.sglang.live_requests import LiveRequests
 from engine_adapter.sglang.prefix_tree import PrefixTree
-from engine_adapter.sglang.settings import RuntimeSettings
 
 if TYPE_CHECKING:
     from sglang.srt.managers.scheduler import Scheduler

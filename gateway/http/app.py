@@ -142,7 +142,7 @@ def create_app(settings: GatewaySettings | None = None) -> FastAPI:
     app = Gateway(
         BodyLimits(
             settings.body_limit_bytes,
-            settings.bodies_limit_bytes,
+            settings.body_memory_bytes,
             {route.path for route in prompts},
         ),
         AccessLog(measured),

@@ -102,10 +102,10 @@ def share_of(settings: GatewaySettings) -> GatewaySettings:
             "max_connections",
             "max_connections_per_address",
             "unknown_keys_per_minute",
-            "bodies_limit_bytes",
+            "body_memory_bytes",
         )
     }
-    divided["bodies_limit_bytes"] = max(divided["bodies_limit_bytes"], settings.body_limit_bytes)
+    divided["body_memory_bytes"] = max(divided["body_memory_bytes"], settings.body_limit_bytes)
     return settings.model_copy(update=divided)
 
 

@@ -1,7 +1,7 @@
 """Where a request goes when the engine it was sent to is gone.
 
 never reached its engine     elsewhere, as long as there is one
-lost before its first token  elsewhere once, if `COSERVE_RETRY_LOST`
+lost before its first token  elsewhere once, if `COSERVE_RETRY_ON_ENGINE_LOSS`
 lost after it                nowhere: the caller has a part of one answer
 lost, as its like before     nowhere: it may be what ends engines (gateway/prompts/quarantine.py)
 timed out                    nowhere: the engine may be slow everywhere
@@ -31,14 +31,19 @@ class Failover:
     """
 
     def __init__(
-        self, engines: EnginePool, prompt: Prompt, quarantine: Quarantine, *, retry_lost: bool
+        self,
+        engines: EnginePool,
+        prompt: Prompt,
+        quarantine: Quarantine,
+        *,
+        may_retry: bool,
     ) -> None:
         self.route: Route = prompt.route
         self.begun = False
         self._engines = engines
         self._prompt = prompt
         self._quarantine = quarantine
-        self._may_retry = retry_lost
+        self._may_retry = may_retry
         self._sent_at_s = time.monotonic()
 
     async def run(self, attempt: Callable[[EngineClient], Awaitable[T]]) -> T:

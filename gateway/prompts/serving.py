@@ -193,7 +193,10 @@ class Answer(Response):
             prompt = await admission.begin(prompt)
         created = int(parts.clock.now().timestamp())
         failover = Failover(
-            parts.engines, prompt, parts.quarantine, retry_lost=parts.settings.retry_lost
+            parts.engines,
+            prompt,
+            parts.quarantine,
+            may_retry=parts.settings.retry_on_engine_loss,
         )
         work: Coroutine[Any, Any, Response | None]
         if prompt.stream:

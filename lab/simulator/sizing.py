@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine_adapter.gpu_tables.gpu_table import gpu_table_names
-from engine_adapter.scheduling.policies.registry import DEFAULT_POLICY, create_policy
+from engine_adapter.scheduling.policies.registry import create_policy
+from engine_adapter.scheduling.policies.settings import DEFAULT_POLICY
 from engine_adapter.scheduling.targets import Slo
 from lab.policies.registry import NAMES
 from lab.simulator.device import EngineSize, SimulatedDevice, find_device

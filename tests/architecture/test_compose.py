@@ -101,7 +101,7 @@ def test_every_container_has_a_limit_of_memory(name: str) -> None:
 
 def test_a_gateway_fits_into_its_memory() -> None:
     settings = GatewaySettings()
-    worst = settings.max_connections * 0.4 * 2**20 + settings.bodies_limit_bytes
+    worst = settings.max_connections * 0.4 * 2**20 + settings.body_memory_bytes
     assert worst + 2**30 < 4 * 2**30
 
 

@@ -68,11 +68,11 @@ def _service(kind: type[BaseSettings]) -> Iterator[str]:
 
 
 def _engine() -> Iterator[str]:
-    from engine_adapter.sglang.settings import RuntimeSettings
+    from engine_adapter.runtime_settings import DECLARED, RuntimeSettings
 
     for field in fields(RuntimeSettings):
         assert field.default is not MISSING
-        yield f"  {field.name}: {field.type} = {_plain(field.default)}"
+        yield f"  {DECLARED[field.name].name}: {field.type} = {_plain(field.default)}"
 
 
 def test_settings(oracle: Oracle) -> None:

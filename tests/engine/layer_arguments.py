@@ -16,8 +16,8 @@ from sglang.srt.models.phimoe import PhiMoEDecoderLayer
 from sglang.srt.models.qwen2 import Qwen2DecoderLayer
 from sglang.srt.models.qwen3 import Qwen3DecoderLayer
 
+from engine_adapter.runtime_settings import SettingError
 from engine_adapter.sglang.safepoints import Safepoints
-from engine_adapter.sglang.settings import SettingError
 
 
 def refused(layer_class: Any) -> str:

@@ -9,7 +9,7 @@ from tests.chaos.installation import Installation
 from tests.fixtures.receiver import LOOPBACK
 from tests.torture.servers import Servers
 
-STALE_KEYS_S = 3600.0
+KEY_GRACE_S = 3600.0
 SERVERS = ("postgres", "valkey")
 
 
@@ -27,7 +27,7 @@ class TorturedInstallation(Installation):
             BROKER_URL=servers.broker_url,
             COSERVE_WEBHOOK_NETWORKS=LOOPBACK,
             COSERVE_WEBHOOK_NAMESERVERS=name_server,
-            COSERVE_STALE_KEYS_S=str(STALE_KEYS_S),
+            COSERVE_KEY_GRACE_S=str(KEY_GRACE_S),
             **settings,
         )
         self.servers = servers

@@ -111,7 +111,7 @@ class ConserveV2(PolicyBase):
         budget_s = bound_s - gap_s
         if self.has("first_token"):
             filling = requests.online_filling(fetches=True)
-            share = self.settings.first_token_share
+            share = self.settings.ttft_planning_share
             budget_s = min(budget_s, first_token_slack_s(builder, filling, share))
         online_s = builder.predicted_s()
         harvester.fill_beside_online(
@@ -144,7 +144,7 @@ class ConserveV2(PolicyBase):
 
     def at_arrival(self, arrival: Arrival, step: RunningStep) -> Decision:
         """Algorithm 2."""
-        share = self.settings.first_token_share
+        share = self.settings.ttft_planning_share
         if online_cannot_wait(self.model, self.steps, arrival, step, share):
             return Decision.STOP_AT_NEXT_SAFEPOINT
         return Decision.CONTINUE

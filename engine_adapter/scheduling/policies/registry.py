@@ -20,7 +20,6 @@ from engine_adapter.scheduling.policies.online_only import OnlineOnly
 from engine_adapter.scheduling.policies.sarathi_p import SarathiP
 from engine_adapter.scheduling.policies.settings import PolicySettings
 
-DEFAULT_POLICY = "conserve_v2"
 LEVELLED = ConserveV2.name
 """The policy that has levels (`PolicySettings.level`)."""
 # Runs while nothing is known about how long steps take.

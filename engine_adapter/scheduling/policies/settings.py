@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+DEFAULT_POLICY: Final = "conserve_v2"
+
 # --- How much of chat's pace offline work may take: three levels.
 #
 # A step beside online requests may last until the earliest deadline, but the last part of it buys
@@ -63,7 +65,7 @@ LEVEL_RULES: Final = {
 RULES = ("level", "quantile", "first_token")
 """What an ablation can leave out, beside the switches below; docs/scheduler.md has them."""
 
-FIRST_TOKEN_SHARE = 0.5
+TTFT_PLANNING_SHARE = 0.5
 """Costs one to three points of the offline work; 0.3 leaves less than is asked (decision 0154)."""
 
 
@@ -82,8 +84,8 @@ class PolicySettings:
             been seen.
         growth_tokens: Output tokens per running request for which pages are kept back when another
             offline request is admitted.
-        first_token_share: Share of the TTFT target for which first tokens are planned; the rest is
-            for prompts that come meanwhile. 1 is just in time.
+        ttft_planning_share: Share of the TTFT target for which first tokens are planned; the rest
+            is for prompts that come meanwhile. 1 is just in time.
         checkpoint_free_share: Share of free KV above which nothing is copied (ConServe v1: half).
         checkpoint_online_share: Share of free KV below which online requests are copied too.
         batch_min_share: Share of offline admissions that goes to the batch served least, so that
@@ -101,7 +103,7 @@ class PolicySettings:
     offline_step_factor: float = 2.0
     typical_online_tokens: int = 256
     growth_tokens: int = 64
-    first_token_share: float = FIRST_TOKEN_SHARE
+    ttft_planning_share: float = TTFT_PLANNING_SHARE
     checkpoint_free_share: float = 0.5
     checkpoint_online_share: float = 0.1
     batch_min_share: float = 0.5
@@ -119,7 +121,7 @@ class PolicySettings:
         for name in (
             "checkpoint_free_share",
             "checkpoint_online_share",
-            "first_token_share",
+            "ttft_planning_share",
             "batch_min_share",
             "flex_max_share",
         ):

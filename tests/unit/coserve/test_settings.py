@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from coserve.settings import LocalSettings, known_names, unknown_names
+from service.renamed_settings import RENAMED
 
 ROOT = Path(__file__).parents[3]
 
@@ -40,6 +43,12 @@ def test_a_name_like_no_other_points_to_the_page() -> None:
     assert sentences == [
         "COSERVE_QQQQQQQQQQQQQQQQ is not a setting. docs/settings.md lists them all."
     ]
+
+
+@pytest.mark.parametrize(("old", "new"), RENAMED.items())
+def test_an_old_name_is_answered_with_the_new_one(old: str, new: str) -> None:
+    assert new in known_names()
+    assert unknown_names({old: "1"}, known_names()) == [f"{old} is now called {new}."]
 
 
 def test_a_gateway_for_everyone_is_shown_by_an_address_that_works() -> None:

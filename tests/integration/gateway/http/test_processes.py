@@ -248,5 +248,5 @@ def test_what_a_gateway_may_have_is_shared() -> None:
     whole = GatewaySettings(gateway_processes=3, max_connections=100, max_in_flight=1)
     part = share_of(whole)
     assert (part.max_connections, part.max_in_flight) == (34, 1)
-    assert part.bodies_limit_bytes >= part.body_limit_bytes
+    assert part.body_memory_bytes >= part.body_limit_bytes
     assert part.port == whole.port

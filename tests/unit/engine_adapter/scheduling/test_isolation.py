@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from engine_adapter.runtime_settings import RuntimeSettings
 from engine_adapter.scheduling.distribution import EDGES_S
 from engine_adapter.scheduling.isolation import DEFAULT_EVERY_S, PAUSE_S, Isolation, Pauses
 from engine_adapter.scheduling.latency import PolynomialModel
@@ -14,7 +15,6 @@ from engine_adapter.scheduling.request import Phase
 from engine_adapter.scheduling.targets import Slo
 from engine_adapter.sglang.counters import Counters
 from engine_adapter.sglang.planner import Planner
-from engine_adapter.sglang.settings import RuntimeSettings
 
 if TYPE_CHECKING:
     from tests.unit.engine_adapter.conftest import World

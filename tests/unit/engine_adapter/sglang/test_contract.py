@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from engine_adapter.runtime_settings import SettingError
 from engine_adapter.sglang.contract import (
     INSTEAD,
     PINNED_VERSION,
@@ -15,7 +16,6 @@ from engine_adapter.sglang.contract import (
     refuse_unsupported_modes,
     refuse_unsupported_pools,
 )
-from engine_adapter.sglang.settings import SettingError
 
 
 @pytest.mark.skipif(find_spec("sglang") is not None, reason="the engine's environment")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from engine_adapter.runtime_settings import RuntimeSettings
 from engine_adapter.scheduling.latency import PolynomialModel
 from engine_adapter.scheduling.plan import FinishedStep, Outcome, StepKind, StepPlan
 from engine_adapter.scheduling.policies.base import PolicyBase
@@ -19,7 +20,6 @@ from engine_adapter.sglang.planner import (
     TOKENS_WHILE_MEASURING,
     Planner,
 )
-from engine_adapter.sglang.settings import RuntimeSettings
 
 if TYPE_CHECKING:
     from tests.unit.engine_adapter.conftest import World

@@ -20,7 +20,7 @@ AWAY = Database("postgresql+psycopg://nobody@127.0.0.1:1/none")
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
 
-async def failover(num_engines: int = 3, *, retry_lost: bool = True) -> Failover:
+async def failover(num_engines: int = 3, *, may_retry: bool = True) -> Failover:
     settings = FakeSettings(model="m")
     clients = [
         FakeEngineClient(FakeEngine(settings), url=f"fake://{i}") for i in range(num_engines)
@@ -30,7 +30,7 @@ async def failover(num_engines: int = 3, *, retry_lost: bool = True) -> Failover
     prompt = prompt_of(
         pool, CHAT_PATH, CHAT, Principal("proj", "key"), request_id="r", timeout_s=9.0
     )
-    return Failover(pool, prompt, Quarantine(AWAY), retry_lost=retry_lost)
+    return Failover(pool, prompt, Quarantine(AWAY), may_retry=may_retry)
 
 
 async def lose(one: Failover, error: EngineUnavailable, cause: BaseException | None) -> None:
@@ -63,7 +63,7 @@ async def test_what_was_lost_goes_elsewhere_once() -> None:
 
 
 async def test_what_was_lost_ends_where_it_is_set_so() -> None:
-    one = await failover(retry_lost=False)
+    one = await failover(may_retry=False)
     with pytest.raises(EngineUnavailable, match="lost"):
         await lose(one, EngineUnavailable("lost"), ConnectionResetError())
 

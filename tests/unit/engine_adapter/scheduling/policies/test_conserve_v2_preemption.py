@@ -179,7 +179,7 @@ class TestAtArrival:
             slo=Slo(ttft_s=1.0, tbt_s=0.05),
         )
         arrival = Arrival(request_class, prompt, 100.0 + at_s, earlier)
-        policy = ConserveV2(model, PolicySettings(first_token_share=share))
+        policy = ConserveV2(model, PolicySettings(ttft_planning_share=share))
         return policy.at_arrival(arrival, step)
 
     def test_a_step_that_leaves_time_goes_on(self, model: PolynomialModel) -> None:
@@ -218,7 +218,7 @@ class TestAtArrival:
         assert self.decide(model, at_s=2.1) is Decision.STOP_AT_NEXT_SAFEPOINT  # 0.9 s and 0.2 s
 
     def test_a_machine_slower_than_its_profile_stops_earlier(self, model: PolynomialModel) -> None:
-        settings = PolicySettings(first_token_share=1.0)
+        settings = PolicySettings(ttft_planning_share=1.0)
         policy = ConserveV2(model, settings)
         slow = StepPlan(1, prefill=(Chunk("b", 9),), predicted_s=0.1)
         for _ in range(30):

@@ -5,10 +5,10 @@ import pytest
 from engine_adapter.scheduling.latency import PolynomialModel
 from engine_adapter.scheduling.policies.registry import (
     COMPARED,
-    DEFAULT_POLICY,
     UNPROFILED_POLICY,
     create_policy,
 )
+from engine_adapter.scheduling.policies.settings import DEFAULT_POLICY
 from lab.policies.registry import POLICIES, TEST_POLICIES
 
 

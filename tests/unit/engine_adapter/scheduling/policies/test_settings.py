@@ -10,7 +10,7 @@ from engine_adapter.scheduling.policies.settings import PolicySettings
     [
         "checkpoint_free_share",
         "checkpoint_online_share",
-        "first_token_share",
+        "ttft_planning_share",
         "batch_min_share",
         "flex_max_share",
     ],
