@@ -12,6 +12,7 @@ from batch.webhooks.names import checked_servers
 from batch.webhooks.targets import TargetPolicy
 from engine_adapter.client.aliases import parse_aliases, parse_tiers
 from engine_adapter.client.engine_address import addresses
+from engine_adapter.client.foreign_facts import ForeignTerms
 from service.broker import Broker
 from service.data_folder import default_home
 from service.secret_files import ServiceSettings
@@ -58,6 +59,16 @@ class CommonSettings(ServiceSettings):
     )
     """Comma separated."""
 
+    foreign_engines: Annotated[str, NoDecode] = ""
+    """Addresses of stock SGLang servers, comma separated, that are meant to run without our plugin
+    (COSERVE_FOREIGN_ENGINES). Other servers than SGLang are told apart by themselves."""
+
+    ttft_ms: float = Field(default=1000.0, gt=0, allow_inf_nan=False)
+    """Target of chat's first tokens at engines that are not ours (COSERVE_TTFT_MS)."""
+
+    tbt_ms: float = Field(default=100.0, gt=0, allow_inf_nan=False)
+    """Target of the gaps between chat's tokens there (COSERVE_TBT_MS)."""
+
     home: Path = default_home()
     files_url: str | None = None
     """`file:///...` or `s3://...`; none: `files` below `home`."""
@@ -91,7 +102,7 @@ class CommonSettings(ServiceSettings):
         Broker(url).check()
         return url
 
-    @field_validator("engine_urls")
+    @field_validator("engine_urls", "foreign_engines")
     @classmethod
     def _are_engines(cls, urls: str) -> str:
         addresses(urls)
@@ -140,6 +151,12 @@ class CommonSettings(ServiceSettings):
     def webhook_servers(self) -> tuple[str, ...]:
         """Name servers for webhooks' hosts."""
         return checked_servers(self.webhook_nameservers)
+
+    @property
+    def foreign(self) -> ForeignTerms:
+        """What holds for engines that are not ours."""
+        urls = frozenset(addresses(self.foreign_engines))
+        return ForeignTerms(urls, self.ttft_ms / 1000, self.tbt_ms / 1000)
 
     @property
     def engines(self) -> tuple[str, ...]:

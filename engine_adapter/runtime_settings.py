@@ -144,7 +144,7 @@ class RuntimeSettings:
             "COSERVE_TTFT_MS",
             _milliseconds,
             "target for the first token of online requests",
-            "from the profile",
+            "from the profile; 1,000 at [other engines](other-engines.md)",
         ),
     )
     tbt_s: float | None = field(
@@ -153,7 +153,7 @@ class RuntimeSettings:
             "COSERVE_TBT_MS",
             _milliseconds,
             "target for each gap between tokens of online requests",
-            "from the profile",
+            "from the profile; 100 at other engines",
         ),
     )
     tpot_s: float | None = field(

@@ -200,5 +200,5 @@ class EngineWatch:
                 facts = await self._engine.facts() if await self._engine.healthy() else None
         except (ApiError, TimeoutError):
             return None
-        # Without our scheduler rows would run before chat.
-        return facts if facts is not None and facts.plugin_is_live else None
+        # One of ours that has lost its scheduler would run rows before chat.
+        return facts if facts is not None and facts.usable else None

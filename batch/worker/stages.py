@@ -168,7 +168,7 @@ class Stages:
         if held is None:
             return None
         async with self._stage("dispatch", ask_first=False) as database:
-            engine = HttpEngineClient(held.engine_url)
+            engine = HttpEngineClient(held.engine_url, settings.foreign)
             limits = DispatchLimits(
                 max_in_flight=settings.batch_max_in_flight,
                 max_bytes=settings.batch_max_bytes,

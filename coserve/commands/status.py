@@ -98,7 +98,10 @@ def words(seen: Mapping[str, Any]) -> Iterator[str]:
         yield f"API: {urls['api']}   dashboard: {urls['dashboard']}"
     for model in seen["models"]:
         state = "up" if model["up"] else "down"
-        yield f"model: {model['id']}, {model['context_tokens']:,} tokens, {state}"
+        context = f"{model['context_tokens']:,} tokens" if model["context_tokens"] else "any length"
+        yield f"model: {model['id']}, {context}, {state}, level {model['coserving_level']}"
+        for why, levels in _by_reason(model["coserving_reasons"]).items():
+            yield f"  not level {levels}: {why}"
     for name, part in seen["behind"].items():
         if not part["ok"]:
             yield f"{name}: {part['why']}"
@@ -139,8 +142,17 @@ def share(value: float | None) -> str:
     return "–" if value is None else f"{value:.1%}"
 
 
+def _by_reason(reasons: Mapping[str, str]) -> dict[str, str]:
+    """The missing levels by why they are missing, those of one reason together."""
+    found: dict[str, str] = {}
+    for level, why in sorted(reasons.items()):
+        found[why] = f"{found[why]}, {level}" if why in found else level
+    return found
+
+
 def _versions(found: Mapping[str, Any]) -> str:
-    engines = [f"SGLang {one}" for one in found["engines"]]
+    # An engine that is not ours is told with its name.
+    engines = [f"SGLang {one}" if one[:1].isdigit() else one for one in found["engines"]]
     schema = [] if found["schema"] is None else [f"database schema {found['schema']}"]
     return ", ".join([f"Python {found['python']}", *schema, *engines])
 

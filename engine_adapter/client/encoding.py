@@ -21,11 +21,12 @@ from engine_adapter.client.base import (
     EngineCall,
     EngineFacts,
 )
+from engine_adapter.client.dialects import DIALECTS, Dialect, foreign_body
+from engine_adapter.client.engine_facts import SGLANG
 from engine_adapter.client.fields import (
     CHAT_FIELDS,
     COMPLETION_FIELDS,
     EMBEDDING_FIELDS,
-    STREAM_OPTIONS,
     engine_fields,
     private_fields,
 )
@@ -85,6 +86,8 @@ def engine_body(
         InvalidRequest: This engine cannot do it.
     """
     call.served.not_held.clear()  # another engine may hold what the one before did not
+    if facts is not None and facts.foreign:
+        return _whole(call, foreign_body(call, facts), stream, DIALECTS[facts.server])
     if facts is not None and not facts.reads_images and call.path == CHAT_PATH:
         text_only(call.body)
     if call.path == CHAT_PATH:
@@ -112,19 +115,21 @@ def engine_body(
         del body["seed"]
         call.served.not_held.add("seed")
     body.update(private_fields(call.rid, call.request_class, deadline_in_s, call.batch_id))
+    return _whole(call, body, stream, DIALECTS[SGLANG])
+
+
+def _whole(
+    call: EngineCall, body: dict[str, Any], stream: bool, dialect: Dialect
+) -> dict[str, Any]:
+    """A body with what is sent of every answer: one choice, and `top_p` as engines take it."""
     if call.path == EMBEDDINGS_PATH:
         return body
-    return body | _generating(body, stream=stream)
-
-
-def _generating(body: Mapping[str, Any], *, stream: bool) -> dict[str, Any]:
-    """What is sent of every answer: one choice, and `top_p` as engines take it."""
     fields: dict[str, Any] = {"n": 1, "stream": stream}
     if body.get("top_p", 1) < LEAST_TOP_P:
         fields["top_p"] = LEAST_TOP_P
     if stream:
-        fields["stream_options"] = STREAM_OPTIONS
-    return fields
+        fields["stream_options"] = dialect.stream_options
+    return body | fields
 
 
 def _hold_to_context(body: dict[str, Any], context_tokens: int) -> None:

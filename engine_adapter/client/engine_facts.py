@@ -21,6 +21,12 @@ MAX_COUNT: Final = 2**31 - 1
 """The database keeps counts in four bytes."""
 MAX_DEPTH: Final = 8
 
+OURS, VLLM, SGLANG, OTHER = "coserve", "vllm", "sglang", "openai"
+"""Kinds of servers: SGLang with our plugin, and those that are not ours."""
+
+FULL_LEVEL: Final = 3
+NOT_OURS: Final = "{} runs without coserve's scheduler: its steps are its own."
+
 
 class NotAnEngine(ValueError):
     """What answers is no engine; its text says why."""
@@ -32,6 +38,8 @@ class LiveRids:
 
     waiting: frozenset[str] = frozenset()
     running: frozenset[str] = frozenset()
+    queue: int | None = None
+    """Requests of everybody that wait, where an engine that is not ours counts them."""
 
     def __contains__(self, rid: str) -> bool:
         return rid in self.waiting or rid in self.running
@@ -57,6 +65,11 @@ class EngineFacts:
         reads_images: Its model reads images beside text.
         vocab_size: Token ids are below it; 0 where it does not say.
         hidden_size: Numbers of a vector that the model can make; 0 where it does not say.
+        server: What kind of server it is: `OURS`, `VLLM`, `SGLANG` or `OTHER`.
+        priority_sign: 1 where requests of higher priority go first, -1 where those of lower do, 0
+            where it takes no priority.
+        targets_s: Of TTFT and TBT, for an engine that is not ours and reports none.
+        queue: Requests that wait there, and that run, where an engine that is not ours counts them.
         raw: Everything else it reported, for the dashboard.
     """
 
@@ -72,6 +85,10 @@ class EngineFacts:
     reads_images: bool = False
     vocab_size: int = 0
     hidden_size: int = 0
+    server: str = OURS
+    priority_sign: int = 1
+    targets_s: tuple[float, float] | None = None
+    queue: tuple[int, int] | None = None
     raw: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -94,8 +111,42 @@ class EngineFacts:
 
     @property
     def plugin_is_live(self) -> bool:
-        """Whether our scheduler runs there; a stock one would put batches before chat."""
+        """Whether our scheduler runs there."""
         return self.runtime.get("plugin") == "live"
+
+    @property
+    def foreign(self) -> bool:
+        """Whether it is an engine that is not ours, and is used as such."""
+        return self.server != OURS
+
+    @property
+    def usable(self) -> bool:
+        """Whether it may serve: one of ours that lost its plugin would put batches before chat."""
+        return self.plugin_is_live or self.foreign
+
+    @property
+    def level(self) -> int:
+        """How chat and batches share it, 3 at most (docs/other-engines.md)."""
+        if self.foreign:
+            return 0
+        said = self.reported("coserving_level")
+        return min(said, FULL_LEVEL) if isinstance(said, int) else FULL_LEVEL
+
+    @property
+    def level_reasons(self) -> dict[int, str]:
+        """Why it has no higher level: a sentence for each that is missing."""
+        missing = range(self.level + 1, FULL_LEVEL + 1)
+        if self.foreign:
+            return dict.fromkeys(missing, NOT_OURS.format(self.server_label))
+        said = self.reported("coserving_reasons")
+        told = said if isinstance(said, Mapping) else {}
+        return {level: told[str(level)] for level in missing if str(level) in told}
+
+    @property
+    def server_label(self) -> str:
+        """Its kind for people, with its version where it says one."""
+        label = {OURS: "SGLang", VLLM: "vLLM", SGLANG: "SGLang"}.get(self.server, "This server")
+        return f"{label} {self.version}" if self.version and self.server != OTHER else label
 
 
 def read_facts(info: Any, models: Any = None, model_info: Any = None) -> EngineFacts:
@@ -280,6 +331,8 @@ _REPORT: Final[dict[str, Any]] = {
     ),
     "attained": {"ttft": _LATENCY, "tbt": _LATENCY},
     "by_batch": _Each(_Each(_is_count)),
+    "coserving_level": _is_count,
+    "coserving_reasons": _Each(_is_text),
     "flex_room": _is_count,
     "isolation": {
         "ttft": _TIMES,

@@ -12,6 +12,7 @@ from typing import Any
 
 from api.usage import TokenUsage
 from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH
+from engine_adapter.client.engine_facts import OURS
 from engine_adapter.client.fake_script import Script, script_for
 
 VERSION = "fake"
@@ -34,6 +35,7 @@ class FakeSettings:
         sampling_backend: The one it says it has; the real ones but `pytorch` follow no seeds.
         tool_call_parser: The one it says it has; it makes no calls with it.
         reads_images: It says that its model does.
+        server: What kind of server it is (`engine_facts.OURS` and the others).
     """
 
     model: str = "fake-model"
@@ -47,6 +49,7 @@ class FakeSettings:
     tool_call_parser: str = ""
     sampling_backend: str = "pytorch"
     reads_images: bool = False
+    server: str = OURS
 
 
 class Refused(Exception):

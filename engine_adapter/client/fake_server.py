@@ -16,8 +16,10 @@ import orjson
 from aiohttp import web
 
 from engine_adapter.client.base import CHAT_PATH, COMPLETIONS_PATH, EMBEDDINGS_PATH
+from engine_adapter.client.engine_facts import OURS
 from engine_adapter.client.fake_dialect import answer, events
 from engine_adapter.client.fake_engine import ConnectionBroken, FakeEngine, FakeSettings, Refused
+from engine_adapter.client.fake_foreign import foreign_app
 from engine_adapter.client.fake_journal import BEGUN, SERVED, Journal
 
 _ENGINE = web.AppKey("engine", FakeEngine)
@@ -112,8 +114,10 @@ async def serving(
 ) -> AsyncIterator[str]:
     """Serve `engine` while the block runs; yields its URL."""
     # SGLang drops a request whose client is gone only seconds later: neither does the fake.
+    is_foreign = engine.settings.server != OURS
+    app = foreign_app(engine) if is_foreign else make_app(engine, journal)
     runner = web.AppRunner(
-        make_app(engine, journal), handler_cancellation=False, access_log=None, shutdown_timeout=0.5
+        app, handler_cancellation=is_foreign, access_log=None, shutdown_timeout=0.5
     )
     await runner.setup()
     site = web.TCPSite(runner, host, port)
@@ -140,6 +144,7 @@ def main() -> None:
     parser.add_argument("--context-tokens", type=int, default=defaults.context_tokens)
     parser.add_argument("--max-running", type=int, default=defaults.max_running)
     parser.add_argument("--sampling-backend", default=defaults.sampling_backend)
+    parser.add_argument("--server", default=OURS, help="coserve, vllm, sglang or openai")
     parser.add_argument("--journal", type=Path, help="append every call to this file")
     parser.add_argument("--embeds", action="store_true", help="make embeddings, and no text")
     options = parser.parse_args()
@@ -151,6 +156,7 @@ def main() -> None:
         max_running=options.max_running,
         embeds=options.embeds,
         sampling_backend=options.sampling_backend,
+        server=options.server,
     )
     with suppress(KeyboardInterrupt):
         asyncio.run(_serve(settings, options.port, Journal(options.journal)))

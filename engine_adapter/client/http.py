@@ -1,7 +1,11 @@
 """`EngineClient` over HTTP: the one way the service talks to a real engine.
 
 Connections of our own for answers, whole and streamed: a general client's bookkeeping took more
-than half of a dispatcher's CPU. Control requests use aiohttp.
+than half of a dispatcher's CPU. Control requests use aiohttp (`control`).
+
+An engine that is not ours is told apart by what it says of itself (`foreign_facts`), and spoken to
+in its own dialect (`dialects`). It has no list of live ids and is not asked to abort: a request is
+dropped by closing its connection, and the live ids are those of this client.
 """
 
 from __future__ import annotations
@@ -18,44 +22,51 @@ import aiohttp
 import orjson
 from opentelemetry.trace import Span, SpanKind
 
-from api.engine_errors import ENGINE_LOST
-from api.errors import EngineBusy, EngineNotReached, EngineUnavailable, InternalError
+from api.engine_errors import ENGINE_LOST, aborted
+from api.errors import EngineNotReached, EngineUnavailable, InternalError
 from api.usage import TokenUsage
-from engine_adapter.client.addresses import EngineResolver
-from engine_adapter.client.base import EngineCall, EngineFacts, EngineReply, LiveRids, StreamFrame
+from engine_adapter.client.base import (
+    EngineCall,
+    EngineFacts,
+    EngineReply,
+    LiveRids,
+    StreamFrame,
+)
 from engine_adapter.client.connections import (
-    CONNECT_TIMEOUT_S,
-    KEEP_ALIVE_S,
     Connection,
     Connections,
     NotConnected,
 )
+from engine_adapter.client.control import NOT_REACHED, ControlRequests
 from engine_adapter.client.decoding import (
-    NO_ENGINE,
     decode_facts,
     decode_live,
     decode_reply,
     error_of,
+    error_reply,
     last_served,
 )
+from engine_adapter.client.dialects import DIALECTS
 from engine_adapter.client.encoding import depends_on_engine, encode
+from engine_adapter.client.engine_facts import OTHER, VLLM
 from engine_adapter.client.exchange import LAST_WORD_S, GivenUp, exchange
+from engine_adapter.client.foreign_facts import (
+    ForeignTerms,
+    foreign_facts,
+    kind_of,
+    queue_of,
+)
 from engine_adapter.client.rid import is_rid
 from engine_adapter.client.shared_look import SharedLook
 from engine_adapter.client.sse import DONE, EventParser, EventTooLong
 from service import tracing
 
-CONTROL_TIMEOUT_S = 10.0
-MAX_CONTROL_BYTES = 4 << 20
-"""A control answer is parsed on the loop that all share."""
-NOT_REACHED = "The engine cannot be reached."
-BUSY = "The engine is busy: it answers too late, or turns requests away."
 ABORT_PATIENCE_S = 2.0
 _ABORT_POLL_INTERVAL_S = 0.05
 GATHER_S = 0.001
 """A stream that is read twice within this time is read once in this time."""
 
-_HEADERS = {"content-type": "application/json"}
+FOREIGN = ForeignTerms()
 _LOST = (aiohttp.ClientError, OSError, TimeoutError)
 T = TypeVar("T")
 
@@ -63,26 +74,17 @@ T = TypeVar("T")
 class HttpEngineClient:
     """One engine at an HTTP address. Create it inside the event loop that uses it."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, terms: ForeignTerms = FOREIGN) -> None:
         self._url = url
         self._root = url.rstrip("/")
+        self._terms = terms
         self._facts: EngineFacts | None = None
+        # Calls under way at an engine that is not ours, which are dropped by closing these.
+        self._open: dict[str, Connection] = {}
+        self._aborted: set[str] = set()
         self.connections = Connections(url)
-        self._server_info: SharedLook[Any] = SharedLook(
-            partial(self._control, "GET", "/server_info")
-        )
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=0,
-                keepalive_timeout=KEEP_ALIVE_S,
-                use_dns_cache=False,
-                resolver=EngineResolver(self.connections.addresses),
-            ),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
-            auto_decompress=False,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            skip_auto_headers=("User-Agent", "Accept-Encoding"),
-        )
+        self._control = ControlRequests(url, self.connections.addresses)
+        self._server_info: SharedLook[Any] = SharedLook(partial(self._control.get, "/server_info"))
 
     @property
     def url(self) -> str:
@@ -98,9 +100,15 @@ class HttpEngineClient:
             except NotConnected as error:
                 raise EngineNotReached(NOT_REACHED) from error
             heard = partial(_note_served, call)
+            self._note_open(call.rid, connection)
             try:
                 status, raw = await self._exchange(call, connection.answer, heard)
+            except EngineUnavailable:
+                if call.rid not in self._aborted:
+                    raise
+                return error_reply(call, aborted())
             finally:
+                self._note_end(call.rid)
                 self.connections.release(connection)
             return decode_reply(call, status, raw)
 
@@ -135,6 +143,7 @@ class HttpEngineClient:
         except NotConnected as error:
             raise EngineNotReached(NOT_REACHED) from error
         assert connection.incoming is not None
+        self._note_open(call.rid, connection)
         stream = HttpEngineStream(self, call.rid, connection, span)
 
         async def note_served(_: int) -> None:
@@ -148,9 +157,9 @@ class HttpEngineClient:
                 return stream
             raw = await self._exchange(call, asyncio.ensure_future(stream.rest()), _nothing)
         except BaseException:
-            self.connections.release(connection)
+            self._let_go(call.rid, connection)
             raise
-        self.connections.release(connection)
+        self._let_go(call.rid, connection)
         raise error_of(call, status, raw)
 
     async def abort(self, rid: str) -> bool:
@@ -161,12 +170,17 @@ class HttpEngineClient:
         """
         if not is_rid(rid):
             raise InternalError("an engine request id has the wrong form")
+        if self._is_foreign:
+            if rid in self._open:
+                self._aborted.add(rid)
+            await self._close_foreign(rid)
+            return True
         body = orjson.dumps({"rid": rid})
         absent = 0
         loop = asyncio.get_running_loop()
         until = loop.time() + ABORT_PATIENCE_S
         while loop.time() < until:
-            await self._control("POST", "/abort_request", body)
+            await self._control.post("/abort_request", body)
             absent = absent + 1 if rid not in await self.live_rids() else 0
             if absent == 2:
                 return True
@@ -174,25 +188,42 @@ class HttpEngineClient:
         return False
 
     async def live_rids(self) -> LiveRids:
+        """See `EngineClient.live_rids`; of an engine that is not ours, those of this client."""
+        if self._is_foreign:
+            queue = await self._foreign_queue()
+            return LiveRids(running=frozenset(self._open), queue=queue[0] if queue else None)
         return decode_live(await self._server_info())
 
     async def facts(self) -> EngineFacts:
-        info = await self._control("GET", "/server_info")
-        models = await self._control("GET", "/v1/models")
-        facts = decode_facts(info, models, await self._control("GET", "/model_info"))
+        info = await self._control.told("/server_info")
+        models = await self._control.get("/v1/models")
+        if self._may_be_ours(info, models):
+            model_info = await self._control.get("/model_info")
+            facts = decode_facts({} if info is None else info, models, model_info)
+        else:
+            facts = await foreign_facts(self._control, info, models, self._terms)
         self._facts = facts
         return facts
 
+    def _may_be_ours(self, info: Any, models: Any) -> bool:
+        """Whether it is one of ours, or looks like one that has lost its plugin."""
+        kind = kind_of(info, models)
+        if kind == VLLM or (kind == OTHER and info is None):
+            return False
+        if self._url not in self._terms.urls:
+            return True
+        return info is not None and decode_facts(info, models, None).plugin_is_live
+
     async def healthy(self) -> bool:
         try:
-            await self._control("GET", "/health")
+            await self._control.get("/health")
         except EngineUnavailable:
             return False
         return True
 
     async def close(self) -> None:
         self.connections.close()
-        await self._session.close()
+        await self._control.close()
 
     async def _encoded(self, call: EngineCall, *, stream: bool) -> bytes:
         """The call's bytes for this engine; it is asked about itself if they depend on that.
@@ -201,7 +232,8 @@ class HttpEngineClient:
             InvalidRequest: This engine cannot do it.
             EngineNotReached: It does not say what it can do: nothing was sent.
         """
-        if not depends_on_engine(call):
+        known = self._facts is not None and not self._facts.foreign
+        if known and not depends_on_engine(call):
             return encode(call, stream=stream)
         try:
             facts = self._facts or await self.facts()
@@ -226,56 +258,51 @@ class HttpEngineClient:
             await self._drop(call.rid)
             raise EngineUnavailable(ENGINE_LOST) from error
 
-    async def _control(self, method: str, path: str, body: bytes | None = None) -> Any:
-        """One short request beside the answers; its parsed JSON, or nothing where there is none.
+    @property
+    def _is_foreign(self) -> bool:
+        return self._facts is not None and self._facts.foreign
+
+    def _note_open(self, rid: str, connection: Connection) -> None:
+        if self._is_foreign:
+            self._open[rid] = connection
+
+    def _note_end(self, rid: str) -> None:
+        self._open.pop(rid, None)
+        self._aborted.discard(rid)
+
+    def _let_go(self, rid: str, connection: Connection) -> None:
+        self._note_end(rid)
+        self.connections.release(connection)
+
+    async def _close_foreign(self, rid: str) -> None:
+        """Close the connection, and say the id where that is heard: SGLang notices late."""
+        connection = self._open.get(rid)
+        if connection is None:
+            return
+        assert self._facts is not None
+        if DIALECTS[self._facts.server].aborts:
+            with suppress(EngineUnavailable):
+                await self._control.post("/abort_request", orjson.dumps({"rid": rid}))
+        if self._open.pop(rid, None) is not None:
+            connection.close()
+
+    async def _foreign_queue(self) -> tuple[int, int] | None:
+        """Requests that wait and that run there, if it counts them.
 
         Raises:
-            EngineBusy: It answered too late, or that it has no room.
-            EngineUnavailable: No good answer.
+            EngineUnavailable: It does not answer.
         """
-        try:
-            async with (
-                asyncio.timeout(CONTROL_TIMEOUT_S),
-                self._session.request(
-                    method,
-                    self._root + path,
-                    data=body,
-                    headers=_HEADERS if body else None,
-                    allow_redirects=False,
-                ) as response,
-            ):
-                if response.status in (429, 503):
-                    raise EngineBusy(BUSY)
-                if response.status >= 300:
-                    raise EngineUnavailable("The engine does not answer its control requests.")
-                raw = await _read_bounded(response)
-                return orjson.loads(raw) if raw else {}
-        except orjson.JSONDecodeError as error:
-            raise EngineUnavailable(f"{NO_ENGINE} It does not speak JSON.") from error
-        except _LOST as error:
-            self.connections.addresses.ask_again()  # it may have moved
-            if isinstance(error, TimeoutError) and not isinstance(
-                error, aiohttp.ServerConnectionError
-            ):
-                raise EngineBusy(BUSY) from error
-            raise EngineUnavailable(NOT_REACHED) from error
+        assert self._facts is not None
+        names = DIALECTS[self._facts.server].metrics
+        if names is None or self._facts.queue is None:
+            await self._control.get("/v1/models")
+            return None
+        return queue_of(await self._control.text("/metrics"), names)
 
     async def _drop(self, rid: str) -> None:
         """Abort a request nobody waits for any more; an engine that is gone has dropped it."""
-        try:
-            await self.abort(rid)
-        except EngineUnavailable:
-            return
-
-
-async def _read_bounded(response: aiohttp.ClientResponse) -> bytes:
-    """A control answer, which is read whole and parsed at once, so it may not be long."""
-    raw = bytearray()
-    async for part in response.content.iter_any():
-        raw += part
-        if len(raw) > MAX_CONTROL_BYTES:
-            raise EngineUnavailable(f"{NO_ENGINE} It answers with more than 4 MiB.")
-    return bytes(raw)
+        with suppress(EngineUnavailable):
+            await (self._close_foreign(rid) if self._is_foreign else self.abort(rid))
 
 
 class HttpEngineStream:
@@ -320,9 +347,15 @@ class HttpEngineStream:
         self._span.end()
         connections = self._client.connections
         if self._done:
+            self._client._note_end(self._rid)
             connections.release_at_end(self._connection)
             return None
         self._done = True
+        if self._client._is_foreign:
+            # Closing the connection is the abort, and no last word follows.
+            await self._client._drop(self._rid)
+            self._client._let_go(self._rid, self._connection)
+            return None
         # Read on meanwhile: an engine that cannot send what it has made may not come to the abort.
         usage: TokenUsage | None = None
         try:

@@ -24,6 +24,7 @@ from api.model_errors import unknown_model, unsuited_model
 from api.numbers import UNKNOWN, ModelSizes
 from engine_adapter.client.absence import Absence
 from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH, EngineClient, EngineFacts
+from engine_adapter.client.engine_facts import FULL_LEVEL
 from engine_adapter.client.request_class import RequestClass, class_label
 from engine_adapter.client.routing import PrefixRouting, prompt_of
 from service.loops import Loops
@@ -102,12 +103,24 @@ class Route:
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """One served model."""
+    """One served model.
+
+    Attributes:
+        level: How chat and batches share its engines (`EngineFacts.level`); of several, the lowest.
+        level_reasons: Why there is no higher one.
+    """
 
     id: str
     context_tokens: int
     up: bool
     embeds: bool = False
+    level: int = FULL_LEVEL
+    level_reasons: Mapping[int, str] = field(default_factory=dict)
+
+    def told(self) -> dict[str, Any]:
+        """Its level, as answers have it."""
+        reasons = {str(level): why for level, why in self.level_reasons.items()}
+        return {"coserving_level": self.level, "coserving_reasons": reasons}
 
 
 class EnginePool:
@@ -192,7 +205,15 @@ class EnginePool:
                 continue
             known = found.get(facts.model)
             up = member.open or (known is not None and known.up)
-            found[facts.model] = ModelInfo(facts.model, facts.context_tokens, up, facts.embeds)
+            least = facts if known is None or facts.level <= known.level else known
+            found[facts.model] = ModelInfo(
+                facts.model,
+                facts.context_tokens,
+                up,
+                facts.embeds,
+                least.level,
+                least.level_reasons,
+            )
         for alias, wanted in self._aliases.items():
             if known := _preferred(found, wanted):
                 found[alias] = replace(known, id=alias)
@@ -360,7 +381,7 @@ class EnginePool:
                 self._eject(member, error)
             return
         member.asked = True
-        if not facts.plugin_is_live:
+        if not facts.usable:
             self._eject(member, EngineUnavailable(no_plugin(member.url)))
             return
         known = member.facts
@@ -396,7 +417,8 @@ def no_plugin(url: str) -> str:
     """Why an engine that answers is not used."""
     return (
         f"The engine at {url} runs without coserve's scheduler plugin: "
-        "set its environment up again (coserve engine install)."
+        "set its environment up again (coserve engine install). "
+        "If it is meant to, name it in COSERVE_FOREIGN_ENGINES."
     )
 
 

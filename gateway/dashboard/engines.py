@@ -83,12 +83,14 @@ class EngineReading:
     @property
     def num_waiting(self) -> int:
         """Requests in the engine's queue."""
-        return self._num_live("waiting")
+        queue = self.facts.queue if self.facts else None
+        return queue[0] if queue else self._num_live("waiting")
 
     @property
     def num_running(self) -> int:
         """Requests being computed."""
-        return self._num_live("running")
+        queue = self.facts.queue if self.facts else None
+        return queue[1] if queue else self._num_live("running")
 
     @property
     def num_parked(self) -> int | None:

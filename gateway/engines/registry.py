@@ -12,13 +12,15 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 
 from sqlalchemy.exc import SQLAlchemyError
 
 from engine_adapter.client.base import EngineFacts
 from engine_adapter.client.engine_address import shown, why_unusable
 from engine_adapter.client.engine_facts import remembered_facts
-from engine_adapter.client.http import HttpEngineClient
+from engine_adapter.client.foreign_facts import ForeignTerms
+from engine_adapter.client.http import FOREIGN, HttpEngineClient
 from engine_adapter.client.pool import EnginePool
 from store.failures import AWAY, is_refused
 from store.repositories import engine as engines
@@ -37,8 +39,11 @@ class EngineRegistry:
         unusable: Addresses of rows that are left out, because nothing can be sent there.
     """
 
-    def __init__(self, database: Database, static: Sequence[str]) -> None:
+    def __init__(
+        self, database: Database, static: Sequence[str], terms: ForeignTerms = FOREIGN
+    ) -> None:
         self._database = database
+        self._make_client = partial(HttpEngineClient, terms=terms)
         self._static = static
         self._noted: dict[str, EngineFacts] = {}
         self.unusable: frozenset[str] = frozenset()
@@ -54,7 +59,7 @@ class EngineRegistry:
                 return
             # The gateway starts without its database and serves what its settings name.
             wanted = dict.fromkeys(self._static, False)
-        await pool.follow(self._without_unusable(wanted), HttpEngineClient)
+        await pool.follow(self._without_unusable(wanted), self._make_client)
 
     def _without_unusable(self, wanted: dict[str, bool]) -> dict[str, bool]:
         reasons = {url: why for url in wanted if (why := why_unusable(url))}
@@ -119,6 +124,7 @@ class EngineRegistry:
             "embeds": facts.embeds,
             "vocab_size": facts.vocab_size,
             "hidden_size": facts.hidden_size,
+            "server": facts.server,
         }
         async with self._database.unit_of_work() as session:
             await engines.saw(session, url, facts.model, facts.context_tokens, more)

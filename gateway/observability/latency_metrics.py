@@ -80,9 +80,11 @@ def buckets_of(counts: Sequence[float]) -> list[tuple[str, float]]:
 
 
 def targets_of(facts: EngineFacts | None) -> tuple[float | None, float | None]:
-    """The targets of TTFT and TBT that an engine reports; none where it says none."""
+    """The targets of TTFT and TBT that hold at an engine; none where it says none."""
     if facts is None:
         return None, None
+    if facts.targets_s is not None:
+        return facts.targets_s
     ttft_s, tbt_s = facts.reported("slo.ttft_s"), facts.reported("slo.tbt_s")
     return (
         float(ttft_s) if isinstance(ttft_s, int | float) else None,

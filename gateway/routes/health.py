@@ -151,7 +151,7 @@ async def statusz(
         "verdict": verdict.unnamed(),
         "parts": parts,
         "models": [
-            {"id": model.id, "context_tokens": model.context_tokens, "up": model.up}
+            {"id": model.id, "context_tokens": model.context_tokens, "up": model.up} | model.told()
             for model in engines.models()
         ],
         **troubles,
@@ -207,7 +207,8 @@ def _policy_errors(engines: EnginePool) -> int:
 
 def _versions(engines: EnginePool) -> list[str]:
     """Of the software of engines that are up, each once; as far as they tell."""
-    told = {one.facts.version for one in engines.members if one.up and one.facts is not None}
+    all_facts = [one.facts for one in engines.members if one.up and one.facts is not None]
+    told = {facts.server_label if facts.foreign else facts.version for facts in all_facts}
     return sorted(told - {""})
 
 

@@ -20,7 +20,8 @@ _CREATED = 1_700_000_000
 
 
 def _wire(model: ModelInfo) -> dict[str, Any]:
-    return {"id": model.id, "object": "model", "created": _CREATED, "owned_by": OWNER}
+    head = {"id": model.id, "object": "model", "created": _CREATED, "owned_by": OWNER}
+    return head | model.told()
 
 
 @router.get("/models")

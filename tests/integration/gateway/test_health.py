@@ -35,7 +35,15 @@ async def test_ready_while_everything_answers(online: Online) -> None:
             "stages": good,
             "engine": {**good, "profile": None, "policy_errors": 0, "versions": [VERSION]},
         }
-        assert body["models"] == [{"id": MODEL, "context_tokens": 2048, "up": True}]
+        assert body["models"] == [
+            {
+                "id": MODEL,
+                "context_tokens": 2048,
+                "up": True,
+                "coserving_level": 3,
+                "coserving_reasons": {},
+            }
+        ]
 
 
 async def test_the_verdict_has_requests_that_fail(online: Online, database: Database) -> None:

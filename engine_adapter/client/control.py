@@ -1,0 +1,117 @@
+"""Short requests to an engine beside the answers: what it says of itself, and aborts."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+import aiohttp
+import orjson
+
+from api.errors import EngineBusy, EngineUnavailable
+from engine_adapter.client.addresses import Addresses, EngineResolver
+from engine_adapter.client.connections import CONNECT_TIMEOUT_S, KEEP_ALIVE_S
+from engine_adapter.client.decoding import NO_ENGINE
+
+CONTROL_TIMEOUT_S: Final = 10.0
+MAX_CONTROL_BYTES: Final = 4 << 20
+"""A control answer is parsed on the loop that all share."""
+NOT_REACHED: Final = "The engine cannot be reached."
+BUSY: Final = "The engine is busy: it answers too late, or turns requests away."
+
+_HEADERS: Final = {"content-type": "application/json"}
+_LOST: Final = (aiohttp.ClientError, OSError, TimeoutError)
+_NO_ROUTE: Final = 404
+
+
+class ControlRequests:
+    """To one engine. Create it inside the event loop that uses it.
+
+    Every method raises `EngineBusy` where it answers too late or has no room, and
+    `EngineUnavailable` where it gives no good answer.
+    """
+
+    def __init__(self, url: str, addresses: Addresses) -> None:
+        self._root = url.rstrip("/")
+        self._addresses = addresses
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                limit=0,
+                keepalive_timeout=KEEP_ALIVE_S,
+                use_dns_cache=False,
+                resolver=EngineResolver(addresses),
+            ),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S),
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            skip_auto_headers=("User-Agent", "Accept-Encoding"),
+        )
+
+    async def get(self, path: str) -> Any:
+        """The parsed JSON of a route, or an empty object where there is none."""
+        return _parsed(*await self._ask("GET", path))
+
+    async def post(self, path: str, body: bytes) -> Any:
+        """The same of a route that is told something."""
+        return _parsed(*await self._ask("POST", path, body))
+
+    async def told(self, path: str) -> Any:
+        """What a route says that only some servers have; none where it is not there."""
+        status, raw = await self._ask("GET", path)
+        return None if status == _NO_ROUTE else _parsed(status, raw)
+
+    async def text(self, path: str) -> str:
+        """The text of a route that only some servers have; empty where it is not there."""
+        status, raw = await self._ask("GET", path)
+        return raw.decode("utf-8", "replace") if status < 300 else ""
+
+    async def has(self, path: str) -> bool:
+        """Whether a route is there; one for POST alone says so."""
+        status, _ = await self._ask("GET", path)
+        return status != _NO_ROUTE
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._session.close()
+
+    async def _ask(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+        try:
+            async with (
+                asyncio.timeout(CONTROL_TIMEOUT_S),
+                self._session.request(
+                    method,
+                    self._root + path,
+                    data=body,
+                    headers=_HEADERS if body else None,
+                    allow_redirects=False,
+                ) as response,
+            ):
+                if response.status in (429, 503):
+                    raise EngineBusy(BUSY)
+                return response.status, await _read_bounded(response)
+        except _LOST as error:
+            self._addresses.ask_again()  # it may have moved
+            if isinstance(error, TimeoutError) and not isinstance(
+                error, aiohttp.ServerConnectionError
+            ):
+                raise EngineBusy(BUSY) from error
+            raise EngineUnavailable(NOT_REACHED) from error
+
+
+def _parsed(status: int, raw: bytes) -> Any:
+    if status >= 300:
+        raise EngineUnavailable("The engine does not answer its control requests.")
+    try:
+        return orjson.loads(raw) if raw else {}
+    except orjson.JSONDecodeError as error:
+        raise EngineUnavailable(f"{NO_ENGINE} It does not speak JSON.") from error
+
+
+async def _read_bounded(response: aiohttp.ClientResponse) -> bytes:
+    """A control answer, which is read whole and parsed at once, so it may not be long."""
+    raw = bytearray()
+    async for part in response.content.iter_any():
+        raw += part
+        if len(raw) > MAX_CONTROL_BYTES:
+            raise EngineUnavailable(f"{NO_ENGINE} It answers with more than 4 MiB.")
+    return bytes(raw)

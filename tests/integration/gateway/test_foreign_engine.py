@@ -1,0 +1,131 @@
+"""A gateway and a dispatcher before engines that are not ours: every endpoint, at level 0."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from engine_adapter.client.engine_facts import OTHER, SGLANG, VLLM
+from engine_adapter.client.fake import FakeEngine, FakeSettings
+from engine_adapter.client.fake_server import serving
+from gateway.settings import GatewaySettings
+from store.session import Database
+from tests.fixtures.online import running_gateway
+from tests.integration.gateway.conftest import MODEL, Online
+
+
+@asynccontextmanager
+async def before(
+    server: str, database: Database, url: str, broker: str, home: Path, *, embeds: bool = False
+) -> AsyncIterator[Online]:
+    engine = FakeEngine(FakeSettings(model=MODEL, server=server, plugin=False, embeds=embeds))
+    async with serving(engine) as engine_url:
+        settings = GatewaySettings(
+            database_url=url,
+            broker_url=broker,
+            engine_urls=engine_url,
+            foreign_engines=engine_url if server == SGLANG else "",
+            home=home,
+        )
+        async with running_gateway(database, settings, MODEL) as gateway:
+            yield Online(**vars(gateway), engine=engine)
+
+
+@pytest.mark.parametrize("server", [VLLM, SGLANG, OTHER])
+async def test_every_endpoint_of_text_at_any_server(
+    server: str, database: Database, database_url: str, broker_url: str, tmp_path: Path
+) -> None:
+    async with (
+        before(server, database, database_url, broker_url, tmp_path) as online,
+        online.client() as client,
+    ):
+        listed = await client.models.list()
+        (model,) = [one for one in listed.data if one.id == MODEL]
+        extra = model.model_extra or {}
+        assert extra["coserving_level"] == 0
+        assert set(extra["coserving_reasons"]) == {"1", "2", "3"}
+        chat = await client.chat.completions.create(
+            model=MODEL, messages=[{"role": "user", "content": "fake:text=Paris_it_is"}]
+        )
+        assert chat.choices[0].message.content == "Paris it is"
+        assert chat.usage is not None
+        assert chat.usage.completion_tokens == 3
+        stream = await client.chat.completions.create(
+            model=MODEL,
+            messages=[{"role": "user", "content": "fake:text=Paris_it_is"}],
+            stream=True,
+        )
+        pieces = [piece.choices[0].delta.content async for piece in stream if piece.choices]
+        assert "".join(filter(None, pieces)) == "Paris it is"
+        whole = await client.completions.create(model=MODEL, prompt="fake:text=yes")
+        assert whole.choices[0].text == "yes"
+        made = await client.responses.create(model=MODEL, input="fake:text=said", store=False)
+        assert made.output_text == "said"
+        assert not online.engine.running
+
+
+async def test_embeddings(
+    database: Database, database_url: str, broker_url: str, tmp_path: Path
+) -> None:
+    async with before(VLLM, database, database_url, broker_url, tmp_path, embeds=True) as online:
+        async with online.client() as client:
+            made = await client.embeddings.create(model=MODEL, input=["a", "b"])
+        assert len(made.data) == 2
+
+
+async def test_a_field_that_the_engine_does_not_know_is_refused_by_name(
+    database: Database, database_url: str, broker_url: str, tmp_path: Path
+) -> None:
+    async with (
+        before(OTHER, database, database_url, broker_url, tmp_path) as online,
+        online.http() as http,
+    ):
+        refused = await http.post("/v1/chat/completions", json=online.chat("a", top_k=3))
+        assert refused.status_code == 400
+        assert refused.json()["error"]["param"] == "top_k"
+
+
+async def test_a_caller_that_goes_away_frees_the_engine(
+    database: Database, database_url: str, broker_url: str, tmp_path: Path
+) -> None:
+    async with (
+        before(VLLM, database, database_url, broker_url, tmp_path) as online,
+        online.http() as http,
+    ):
+        body = online.chat("fake:token_ms=50 fake:tokens=500", stream=True)
+        async with http.stream("POST", "/v1/chat/completions", json=body) as answer:
+            async for _ in answer.aiter_lines():
+                break
+        await online.until_engine_is_free()
+        with pytest.raises(httpx.ReadTimeout):
+            await http.post(
+                "/v1/chat/completions",
+                json=online.chat("fake:token_ms=5000"),
+                timeout=httpx.Timeout(0.3),
+            )
+        await online.until_engine_is_free()
+
+
+async def test_an_engine_that_comes_back_is_used_again(
+    database: Database, database_url: str, broker_url: str, tmp_path: Path
+) -> None:
+    async with (
+        before(VLLM, database, database_url, broker_url, tmp_path) as online,
+        online.client() as client,
+    ):
+        with pytest.raises(Exception, match=r"went away|cannot be reached"):
+            await client.chat.completions.create(
+                model=MODEL, messages=[{"role": "user", "content": "fake:die_after=2"}]
+            )
+        async with asyncio.timeout(10):
+            while not online.app.state.engines.members[0].up:
+                await asyncio.sleep(0.05)
+        again = await client.chat.completions.create(
+            model=MODEL, messages=[{"role": "user", "content": "fake:text=yes"}]
+        )
+        assert again.choices[0].message.content == "yes"
