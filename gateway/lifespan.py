@@ -154,6 +154,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
             app.state.loops = loops
             pool.watch(loops)
             loops.forever("engine_list", partial(registry.apply, pool), every_s=FOLLOW_S)
+            loops.forever("engine_levels", partial(registry.set_levels, pool), every_s=FOLLOW_S)
             loops.forever("quarantine", quarantine.look, every_s=QUARANTINE_S)
             _begin_loops(loops, app.state)
             if replica is not None:

@@ -6,7 +6,7 @@ import argparse
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.coserve_bench.systems import DEFAULT_SYSTEMS
+from bench.coserve_bench.systems import DEFAULT_SYSTEMS, at_levels
 from engine_adapter.gpu_tables.gpu_table import load_gpu_table
 from engine_adapter.host_cpu import matmul_dtype
 from lab.emulated.model_dir import write_model_dir
@@ -79,6 +79,7 @@ def parse_options(argv: list[str] | None = None) -> Options:
     )
     add("--dtype", help="weights and KV; what this host multiplies fastest if left out")
     add("--systems", default=",".join(DEFAULT_SYSTEMS), help="comma-separated, in running order")
+    add("--level", default="", help="of conserve-v2, comma-separated; the engine's own if empty")
     add("--repeats", type=int, default=2, help="every system runs once per repeat, interleaved")
     add("--duration", type=float, default=100.0, help="seconds of each window")
     add("--lead", type=float, default=10.0, help="seconds of offline load before the window")
@@ -128,7 +129,7 @@ def parse_options(argv: list[str] | None = None) -> Options:
         clock=args.clock,
         # Said here and not left to the engine, so that every result names it.
         dtype=args.dtype or _dtype(args.device),
-        systems=tuple(args.systems.split(",")),
+        systems=at_levels(args.systems.split(","), [one for one in args.level.split(",") if one]),
         repeats=args.repeats,
         duration_s=args.duration,
         lead_s=args.lead,

@@ -6,7 +6,11 @@ flatter the others.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+
+from engine_adapter.scheduling.policies.registry import LEVELLED
+from engine_adapter.scheduling.policies.settings import Level
 
 # SGLang's CPU engine needs our start-up fixes; no scheduler
 STOCK_PLUGINS_CPU = "coserve_cpu,coserve_emulated"
@@ -98,12 +102,28 @@ def priority_candidates() -> list[System]:
     ]
 
 
+def at_levels(names: Sequence[str], levels: Sequence[str]) -> tuple[str, ...]:
+    """These systems, those that have levels once for each of them."""
+    found: list[str] = []
+    for name in names:
+        system = SYSTEMS.get(name)
+        has_levels = system is not None and system.env.get("COSERVE_POLICY") == LEVELLED
+        found += [f"{name}:{level}" for level in levels] if has_levels and levels else [name]
+    return tuple(found)
+
+
 def find_system(name: str) -> System:
-    """The system of that name; those of stock SGLang also with a setting, ``NAME@CHUNK[+mixed]``.
+    """The system of that name: stock ones also as ``NAME@CHUNK[+mixed]``, ours as ``NAME:LEVEL``.
 
     Raises:
         ValueError: If there is none; the message lists those there are.
     """
+    known, _, level = name.partition(":")
+    if ":" in name:
+        ours = find_system(known)
+        if level not in tuple(Level) or ours.env.get("COSERVE_POLICY") != LEVELLED:
+            raise ValueError(f"{name!r}: only {LEVELLED} has levels: {', '.join(Level)}")
+        return replace(ours, name=name, env={**ours.env, "COSERVE_LEVEL": level})
     base, _, setting = name.partition("@")
     chunk, _, mixed = setting.partition("+")
     system = SYSTEMS.get(base)

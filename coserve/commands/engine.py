@@ -101,6 +101,7 @@ def list_(json: AsJson = False, limit: Limit = 1000, filters: Filters = None) ->
             "model": one.model,
             "from": "registered" if one.added else "ENGINE_URLS",
             "state": state(one),
+            "level": one.level,
             "batch_rows": one.num_rows,
         }
         for one in in_transaction(engines.states)
@@ -111,6 +112,7 @@ def list_(json: AsJson = False, limit: Limit = 1000, filters: Filters = None) ->
         "model": lambda one: one["model"] or "not known yet",
         "from": text("from"),
         "state": text("state"),
+        "level": lambda one: one["level"] or "its own",
         "batch rows there": text("batch_rows"),
     }
     show_list(columns, records, json=json, limit=limit, filters=filters)
@@ -150,6 +152,30 @@ def name(
         raise typer.Exit(2)
     _need(_act("named", address, lambda session: engines.name(session, address, name)), address)
     typer.echo(f"{address} is called {engines.called(address, name)}.")
+
+
+@app.command()
+def level(
+    url: Url,
+    level: Annotated[
+        Literal["invisible", "balanced", "max", "own"],
+        typer.Argument(help="How much of chat's pace batches may take; own: COSERVE_LEVEL again."),
+    ],
+) -> None:
+    """Set the level of an engine at work, and of what starts at its address later."""
+    from store.repositories import engine as engines
+
+    address = _known(url)
+    wanted = None if level == "own" else level
+    _need(
+        _act("level_set", address, lambda session: engines.set_level(session, address, wanted)),
+        address,
+    )
+    typer.echo(
+        f"{address} plans at {wanted} from its next step on."
+        if wanted
+        else f"{address} plans at its own COSERVE_LEVEL from its next start on."
+    )
 
 
 @app.command()

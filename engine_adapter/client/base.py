@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from api.usage import TokenUsage
 from engine_adapter.client.engine_facts import EngineFacts, LiveRids
+from engine_adapter.scheduling.policies.settings import Level
 from engine_adapter.scheduling.request import RequestClass
 
 CHAT_PATH = "/v1/chat/completions"
@@ -191,6 +192,13 @@ class EngineClient(Protocol):
 
     async def healthy(self) -> bool:
         """Whether the engine answers its health check; never raises."""
+        ...
+
+    async def set_level(self, level: Level) -> bool:
+        """Have it plan at another level from the next step on; whether it took it.
+
+        An engine without our scheduler, or of a version that has no levels, does not.
+        """
         ...
 
     async def close(self) -> None:

@@ -341,6 +341,7 @@ _REPORT: Final[dict[str, Any]] = {
                    "every_s": _is_number},
     },
     "last_policy_error": _is_text,
+    "level": _is_text,
     "live": _LIVE,
     "model": {"vocab_size": _is_count, "hidden_size": _is_count},
     "parked_requests": _is_count,

@@ -24,6 +24,7 @@ from engine_adapter.client.encoding import engine_body
 from engine_adapter.client.exchange import exchange
 from engine_adapter.client.fake_dialect import answer, events
 from engine_adapter.client.fake_engine import ConnectionBroken, FakeEngine, FakeSettings, Refused
+from engine_adapter.scheduling.policies.settings import LEVEL_KNOB, Level
 
 __all__ = ["FakeEngine", "FakeEngineClient", "FakeSettings"]
 
@@ -94,6 +95,10 @@ class FakeEngineClient:
 
     async def healthy(self) -> bool:
         return not self.engine.down
+
+    async def set_level(self, level: Level) -> bool:
+        self._reach()
+        return all(self.engine.set_internal_state({LEVEL_KNOB: list(Level).index(level)}))
 
     async def close(self) -> None:
         """Nothing to close."""

@@ -14,6 +14,7 @@ from api.usage import TokenUsage
 from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH
 from engine_adapter.client.engine_facts import OURS
 from engine_adapter.client.fake_script import Script, script_for
+from engine_adapter.scheduling.policies.settings import LEVEL_KNOB, Level
 
 VERSION = "fake"
 """Of one answer: its tokens are made up before the first is given."""
@@ -117,6 +118,14 @@ class FakeEngine:
             "tool_call_parser": self.settings.tool_call_parser or None,
             "internal_states": [{"coserve": ours}],
         }
+
+    def set_internal_state(self, knobs: Mapping[str, Any]) -> list[bool]:
+        """Take a new level, as an engine with our scheduler does that says it has levels."""
+        levels, wanted = list(Level), knobs.get(LEVEL_KNOB, -1)
+        if "level" not in self.report or wanted not in range(len(levels)):
+            return [False]
+        self.report["level"] = levels[wanted].value
+        return [True]
 
     def _flex_room(self) -> dict[str, int]:
         slots = self.settings.flex_slots

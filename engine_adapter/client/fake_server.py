@@ -80,6 +80,11 @@ async def _model_info(request: web.Request) -> web.Response:
     return _json(request.app[_ENGINE].model_info())
 
 
+async def _set_internal_state(request: web.Request) -> web.Response:
+    knobs = orjson.loads(await request.read())["server_args"]
+    return _json(request.app[_ENGINE].set_internal_state(knobs))
+
+
 async def _health(request: web.Request) -> web.Response:
     return web.Response(status=503 if request.app[_ENGINE].down else 200)
 
@@ -98,6 +103,7 @@ def make_app(engine: FakeEngine, journal: Journal | None = None) -> web.Applicat
             web.get("/server_info", _server_info),
             web.get("/v1/models", _models),
             web.get("/model_info", _model_info),
+            web.post("/set_internal_state", _set_internal_state),
             web.get("/health", _health),
         ]
     )

@@ -59,6 +59,7 @@ from engine_adapter.client.foreign_facts import (
 from engine_adapter.client.rid import is_rid
 from engine_adapter.client.shared_look import SharedLook
 from engine_adapter.client.sse import DONE, EventParser, EventTooLong
+from engine_adapter.scheduling.policies.settings import LEVEL_KNOB, Level
 from service import tracing
 
 ABORT_PATIENCE_S = 2.0
@@ -220,6 +221,12 @@ class HttpEngineClient:
         except EngineUnavailable:
             return False
         return True
+
+    async def set_level(self, level: Level) -> bool:
+        knobs = {LEVEL_KNOB: list(Level).index(level)}
+        body = orjson.dumps({"server_args": knobs})
+        took = await self._control("POST", "/set_internal_state", body)
+        return isinstance(took, list) and bool(took) and all(one is True for one in took)
 
     async def close(self) -> None:
         self.connections.close()

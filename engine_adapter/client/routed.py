@@ -13,6 +13,7 @@ from api.errors import EngineUnavailable
 from engine_adapter.client.base import EngineCall, EngineClient, EngineFacts, LiveRids
 from engine_adapter.client.encoding import depends_on_engine, encode
 from engine_adapter.client.http import HttpEngineClient
+from engine_adapter.scheduling.policies.settings import Level
 
 
 class RoutedEngineClient(HttpEngineClient):
@@ -51,6 +52,10 @@ class RoutedEngineClient(HttpEngineClient):
             frozenset().union(*(live.waiting for live in lives)),
             frozenset().union(*(live.running for live in lives)),
         )
+
+    async def set_level(self, level: Level) -> bool:
+        """No level of its own: its engines are told themselves."""
+        return False
 
     async def _encoded(self, call: EngineCall, *, stream: bool) -> bytes:
         facts = None

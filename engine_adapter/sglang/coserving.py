@@ -22,11 +22,13 @@ from typing import Any
 
 import torch
 import zmq
+from sglang.srt.managers.io_struct import SetInternalStateReqOutput
 from sglang.srt.managers.schedule_batch import NextBatchPlan
 
 from engine_adapter.runtime_settings import read_settings
 from engine_adapter.scheduling.isolation import Pauses
 from engine_adapter.scheduling.plan import SafepointMode
+from engine_adapter.scheduling.policies.settings import LEVEL_KNOB, Level
 from engine_adapter.scheduling.request import Phase
 from engine_adapter.sglang.confine import Confinement
 from engine_adapter.sglang.contract import refuse_unsupported_modes, refuse_unsupported_pools
@@ -326,6 +328,18 @@ class CoServingScheduler(ReportingScheduler):
     def init_idle_sleeper(self) -> None:
         """No poller of SGLang's: see :meth:`maybe_sleep_on_idle`."""
         self.idle_sleeper = None
+
+    def set_internal_state(self, recv_req: Any) -> Any:
+        """SGLang's knobs, and the level by its place in `Level`: SGLang takes numbers alone."""
+        wanted = recv_req.server_args.pop(LEVEL_KNOB, None)
+        if wanted is None:
+            return super().set_internal_state(recv_req)
+        levels = list(Level)
+        if self.planner.level is None or wanted not in range(len(levels)):
+            return SetInternalStateReqOutput(updated=False)
+        self.planner.use_level(levels[int(wanted)])
+        logger.info("the level is %s from the next step on", self.planner.level)
+        return SetInternalStateReqOutput(updated=True)
 
     def coserve_state(self) -> dict[str, Any]:
         """Counters and gauges as plain data."""

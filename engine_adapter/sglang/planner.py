@@ -9,9 +9,9 @@ from engine_adapter.runtime_settings import RuntimeSettings
 from engine_adapter.scheduling.driver import Driver, PlanRejected
 from engine_adapter.scheduling.latency import Coefficients, LatencyModel, PolynomialModel
 from engine_adapter.scheduling.plan import Arrival, Decision, Outcome, RunningStep, StepPlan
-from engine_adapter.scheduling.policies.base import SchedulingPolicy
-from engine_adapter.scheduling.policies.registry import UNPROFILED_POLICY, create_policy
-from engine_adapter.scheduling.policies.settings import PolicySettings
+from engine_adapter.scheduling.policies.base import PolicyBase, SchedulingPolicy
+from engine_adapter.scheduling.policies.registry import LEVELLED, UNPROFILED_POLICY, create_policy
+from engine_adapter.scheduling.policies.settings import Level, PolicySettings
 from engine_adapter.scheduling.snapshot import Snapshot
 from engine_adapter.scheduling.targets import Slo
 from engine_adapter.sglang.counters import Counters
@@ -66,6 +66,18 @@ class Planner:
     def policy_name(self) -> str:
         """Policy that plans at the moment."""
         return self.driver.policy.name
+
+    @property
+    def level(self) -> Level | None:
+        """How much of chat's pace offline work may take; none: the chosen policy has no levels."""
+        return self._policy_settings.level if self._settings.policy == LEVELLED else None
+
+    def use_level(self, level: Level) -> None:
+        """Plan at another level from the next step on; what the policy has learned stays."""
+        self._policy_settings = replace(self._policy_settings, level=level)
+        policy = self.driver.policy
+        if isinstance(policy, PolicyBase):
+            policy.use_level(level)
 
     @property
     def tbt_share(self) -> float:

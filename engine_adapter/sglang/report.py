@@ -65,6 +65,7 @@ class Reporter:
         return {
             **counters.to_plain(),
             "policy": planner.policy_name,
+            "level": planner.level,
             "tbt_share": planner.tbt_share,
             "step_level": planner.step_level,
             "step_times": planner.driver.step_log.to_plain(),

@@ -1,4 +1,4 @@
-"""What an operator can do with an engine: name it, let it run empty, and use it again."""
+"""What an operator can do with an engine: name it, set its level, drain it, use it again."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from starlette.responses import RedirectResponse, Response
 
 from api.errors import InvalidRequest, NotFound
 from batch.queue import DISPATCH
+from engine_adapter.scheduling.policies.settings import Level
 from gateway.dashboard.access import CheckedForm, ManagerDep, ResourcesDep
 from gateway.tenants.actor import Action
 from store.repositories import engine as engines
@@ -45,6 +46,24 @@ async def name_engine(
             raise NotFound("There is no such engine.")
         await admin.actor(request).record(
             work, Action.ENGINE_NAMED, url, detail={"changes_requested": {"name": name}}
+        )
+    return RedirectResponse(f"{request.scope['root_path']}/engines", 303)
+
+
+@router.post("/level")
+async def set_level(
+    request: Request,
+    resources: ResourcesDep,
+    admin: ManagerDep,
+    url: Annotated[str, Form()],
+    level: Annotated[Level, Form()],
+) -> Response:
+    """Have it plan at another level from its next step on."""
+    async with resources.database.unit_of_work() as work:
+        if not await engines.set_level(work, url, level):
+            raise NotFound("There is no such engine.")
+        await admin.actor(request).record(
+            work, Action.ENGINE_LEVEL_SET, url, detail={"changes_requested": {"level": level}}
         )
     return RedirectResponse(f"{request.scope['root_path']}/engines", 303)
 

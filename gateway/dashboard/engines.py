@@ -28,6 +28,7 @@ MAX_GAP_S = 6.0
 # Where a figure stands in the report, and what it is called here.
 _AIMS = {
     "policy": "Policy",
+    "level": "Level",
     "slo.ttft_s": "TTFT target",
     "slo.tbt_s": "TBT target",
 }

@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 
 from api.errors import NotFound
 from batch.steer import MAX_PRIORITY, MIN_PRIORITY
+from engine_adapter.scheduling.policies.settings import Level
 from gateway.batch_shapes import extensions
 from gateway.dashboard.engines import day_chart, read_engines, what_draining_means
 from gateway.dashboard.resources import Resources
@@ -196,6 +197,12 @@ class EnginesView:
             list_html=render("fragments/engines_list.html", items=items),
             facts={
                 "names": called,
+                "levels": list(Level),
+                "levelled": {
+                    r.url: called[r.url]
+                    for r in readings
+                    if r.url in known and r.facts and r.facts.reported("level")
+                },
                 "drains": [
                     (number, r.url, what_draining_means(resources.engine_pool.members, r.url))
                     for number, r in enumerate(readings)

@@ -16,12 +16,14 @@ from functools import partial
 
 from sqlalchemy.exc import SQLAlchemyError
 
+from api.errors import EngineUnavailable
 from engine_adapter.client.base import EngineFacts
 from engine_adapter.client.engine_address import shown, why_unusable
 from engine_adapter.client.engine_facts import remembered_facts
 from engine_adapter.client.foreign_facts import ForeignTerms
 from engine_adapter.client.http import FOREIGN, HttpEngineClient
 from engine_adapter.client.pool import EnginePool
+from engine_adapter.scheduling.policies.settings import Level
 from store.failures import AWAY, is_refused
 from store.repositories import engine as engines
 from store.session import Database
@@ -46,6 +48,7 @@ class EngineRegistry:
         self._make_client = partial(HttpEngineClient, terms=terms)
         self._static = static
         self._noted: dict[str, EngineFacts] = {}
+        self._levels: dict[str, Level] = {}
         self.unusable: frozenset[str] = frozenset()
 
     async def apply(self, pool: EnginePool) -> None:
@@ -54,12 +57,27 @@ class EngineRegistry:
             async with self._database.unit_of_work() as session:
                 found = await engines.in_use(session, self._static)
             wanted = {one.url: one.draining for one in found}
+            self._levels = {one.url: Level(one.level) for one in found if one.level in set(Level)}
         except AWAY:
             if pool.members:
                 return
             # The gateway starts without its database and serves what its settings name.
             wanted = dict.fromkeys(self._static, False)
         await pool.follow(self._without_unusable(wanted), self._make_client)
+
+    async def set_levels(self, pool: EnginePool) -> None:
+        """Tell each engine that plans at another level than is wanted of it.
+
+        One that starts anew begins with its own level, and is told again when it says so.
+        """
+        for member in pool.members:
+            wanted = self._levels.get(member.url)
+            told = member.facts.reported("level") if member.facts else None
+            if wanted is None or not member.up or told in (None, wanted):
+                continue
+            with suppress(EngineUnavailable):  # it is asked again as soon as it answers
+                if not await member.client.set_level(wanted):
+                    logger.warning("the engine %s does not take a level", shown(member.url))
 
     def _without_unusable(self, wanted: dict[str, bool]) -> dict[str, bool]:
         reasons = {url: why for url in wanted if (why := why_unusable(url))}

@@ -46,6 +46,7 @@ class Action(StrEnum):
     ENGINE_REMOVED = "engine.removed"
     ENGINE_DRAINED = "engine.drained"
     ENGINE_RESUMED = "engine.resumed"
+    ENGINE_LEVEL_SET = "engine.level_set"
     LOGIN = "login.succeeded"
 
 

@@ -32,5 +32,7 @@ class Engine(Base):
     """Since when it is registered: by an operator, by itself, or found."""
     draining_at: Mapped[Instant | None]
     """Since when nothing new is sent there."""
+    level: Mapped[str | None]
+    """How much of chat's pace batches may take there; null: what it was started with."""
     beat_at: Mapped[Instant | None]
     """When it last said itself that it is there, or was found; none where an operator added it."""

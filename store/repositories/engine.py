@@ -28,10 +28,12 @@ class EngineEntry:
 
     Attributes:
         draining: Nothing new is sent there.
+        level: What it shall plan at; none: what it was started with.
     """
 
     url: str
     draining: bool
+    level: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,7 @@ class EngineState:
     """An engine as an operator sees it.
 
     Attributes:
+        level: What an operator has set; none: what it was started with.
         added: Registered, not only named in ENGINE_URLS.
         num_rows: Rows of batches that its dispatcher holds; none where it has no dispatcher.
     """
@@ -46,6 +49,7 @@ class EngineState:
     url: str
     name: str | None
     model: str | None
+    level: str | None
     added: bool
     draining: bool
     num_rows: int | None
@@ -83,7 +87,7 @@ async def in_use(session: AsyncSession, static: Sequence[str]) -> list[EngineEnt
     found = await session.execute(
         text(
             """
-            SELECT url, added_at IS NOT NULL AS added, draining_at IS NOT NULL AS draining
+            SELECT url, level, added_at IS NOT NULL AS added, draining_at IS NOT NULL AS draining
             FROM engines
             WHERE url = ANY(:static) OR (added_at IS NOT NULL AND (beat_at IS NULL
               OR beat_at > statement_timestamp() - make_interval(secs => :silent_s)))
@@ -93,8 +97,15 @@ async def in_use(session: AsyncSession, static: Sequence[str]) -> list[EngineEnt
         {"static": list(static), "silent_s": SILENT_S},
     )
     known = {row.url: row for row in found}
-    entries = [EngineEntry(url, url in known and known[url].draining) for url in static]
-    entries += [EngineEntry(row.url, row.draining) for row in known.values() if row.added]
+    entries = [
+        EngineEntry(url, known[url].draining, known[url].level)
+        if url in known
+        else EngineEntry(url, draining=False)
+        for url in static
+    ]
+    entries += [
+        EngineEntry(row.url, row.draining, row.level) for row in known.values() if row.added
+    ]
     return list({entry.url: entry for entry in entries}.values())
 
 
@@ -162,6 +173,11 @@ async def resume(session: AsyncSession, url: str) -> bool:
     return await _change(session, url, draining_at=None)
 
 
+async def set_level(session: AsyncSession, url: str, level: str | None) -> bool:
+    """Have an engine plan at a level, also after it starts anew; whether it is known."""
+    return await _change(session, url, level=level)
+
+
 def is_name(text: str) -> bool:
     """Whether an engine may be called so."""
     return len(text) <= MAX_NAME_CHARS and (text.isprintable() and text == text.strip())
@@ -201,7 +217,7 @@ async def states(session: AsyncSession) -> list[EngineState]:
     found = await session.execute(
         text(
             """
-            SELECT e.url, e.name, e.model, e.added_at IS NOT NULL AS added,
+            SELECT e.url, e.name, e.model, e.level, e.added_at IS NOT NULL AS added,
                    e.draining_at IS NOT NULL AS draining,
                    CASE WHEN d.id IS NOT NULL THEN
                      (SELECT count(*) FROM batch_rows r

@@ -12,6 +12,7 @@ import openai
 import pytest
 
 from engine_adapter.client.http import HttpEngineClient
+from engine_adapter.scheduling.policies.settings import Level
 from tests.fixtures.engine import TOKENIZER, RunningEngine
 from tests.fixtures.online import Gateway
 
@@ -263,3 +264,21 @@ async def test_log_probabilities_tell_the_tokens_own_bytes(gateway: Gateway) -> 
             for token in (choice.logprobs and choice.logprobs.content) or ()
         ]
     assert set(streamed) == wanted
+
+
+async def test_the_level_changes_while_the_engine_answers(gateway: Gateway) -> None:
+    """One setting, changed without a restart: SGLang's own call for knobs carries it."""
+    (member,) = gateway.app.state.engines.members
+    begun_with = (await member.client.facts()).reported("level")
+    async with gateway.client() as client:
+        chat = gateway.chat("Count to fifty.", max_tokens=48, stream=True)
+        stream = await client.chat.completions.create(**chat)
+        num_chunks = 0
+        async for _ in stream:
+            num_chunks += 1
+            if num_chunks == 5:
+                assert await member.client.set_level(Level.INVISIBLE)
+    assert num_chunks > 5
+    assert (await member.client.facts()).reported("level") == "invisible"
+    assert await member.client.set_level(Level(begun_with))
+    assert (await member.client.facts()).reported("level") == begun_with

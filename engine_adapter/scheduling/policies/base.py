@@ -7,6 +7,7 @@ thread while a step runs, so it touches only its arguments and the latency model
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Protocol
 
 from engine_adapter.scheduling.builder import PlanBuilder
@@ -19,7 +20,7 @@ from engine_adapter.scheduling.plan import (
     SafepointMode,
     StepPlan,
 )
-from engine_adapter.scheduling.policies.settings import PolicySettings
+from engine_adapter.scheduling.policies.settings import Level, PolicySettings
 from engine_adapter.scheduling.request import RequestClass
 from engine_adapter.scheduling.snapshot import Snapshot
 
@@ -54,6 +55,10 @@ class PolicyBase:
         self.settings = settings or PolicySettings()
         self.steps = StepLevel(level=self.has("level"), quantile=self.has("quantile"))
         self.model: LatencyModel = CalibratedModel(model, self.steps)
+
+    def use_level(self, level: Level) -> None:
+        """Plan at another level from the next step on; what was learned of steps stays."""
+        self.settings = replace(self.settings, level=level)
 
     def has(self, rule: str) -> bool:
         """Whether a rule that can be left out for an ablation is there."""

@@ -35,6 +35,9 @@ class Level(StrEnum):
     MAX = "max"
 
 
+LEVEL_KNOB: Final = "coserve_level"
+"""Tells an engine at work a new level: by its place in `Level`, since SGLang takes numbers."""
+
 DEFAULT_LEVEL: Final = Level.BALANCED
 """Of an engine; a policy by itself fills steps to their deadline."""
 

@@ -222,6 +222,7 @@ CREATE TABLE engines (
   seen_at TIMESTAMP WITH TIME ZONE,
   added_at TIMESTAMP WITH TIME ZONE,
   draining_at TIMESTAMP WITH TIME ZONE,
+  level VARCHAR,
   beat_at TIMESTAMP WITH TIME ZONE,
   CONSTRAINT pk_engines PRIMARY KEY (url)
 )

@@ -132,3 +132,15 @@ def test_one_that_is_in_the_database_is_shown_and_can_be_removed(
     assert states[url] == wanted
     assert cli.invoke(app, ["engine", "remove", url]).exit_code == 0
     assert in_use(database_url) == [EngineEntry(STATIC, draining=False)]
+
+
+def test_a_level_is_set_and_given_back(cli: CliRunner, database_url: str) -> None:
+    assert cli.invoke(app, ["engine", "add", URL]).exit_code == 0
+    assert cli.invoke(app, ["engine", "level", URL, "invisible"]).exit_code == 0
+    assert in_use(database_url)[1].level == "invisible"
+    assert "invisible" in cli.invoke(app, ["engine", "list"]).stdout
+    assert cli.invoke(app, ["engine", "level", URL, "own"]).exit_code == 0
+    assert in_use(database_url)[1].level is None
+    assert cli.invoke(app, ["engine", "level", URL, "most"]).exit_code == 2
+    assert cli.invoke(app, ["engine", "level", "http://nowhere:1", "max"]).exit_code == 1
+    assert ("engine.level_set", "cli") in audited(cli)

@@ -257,3 +257,27 @@ async def test_usage_has_shares_and_limits_beside_use(database: Database) -> Non
     assert 0 < int(found[1]) <= 60, "what was taken flows back in a minute"
     assert 'Tokens a minute</dt><dd>0 <span class="sub-inline">of 0</span>' in limits
     assert "Stored bytes" not in limits, "it has no limit"
+
+
+async def test_the_level_of_an_engine_is_set_on_its_page(database: Database) -> None:
+    async with operator_site(database) as site, site.admin() as client:
+        (member,) = site.app.state.engines.members
+        async with database.unit_of_work() as work:
+            await engines.add(work, member.url)
+        page = (await client.get("/admin/engines")).text
+        assert "level-dialog" not in page, "an engine that reports no level takes none"
+        member.client.engine.report["level"] = "balanced"
+        page = (await client.get("/admin/engines")).text
+        assert 'id="level-confirm"' in page
+        fields = {"csrf_token": token_in(page), "url": member.url, "level": "max"}
+        assert (await client.post("/admin/engines/level", data=fields)).status_code == 303
+        async with database.unit_of_work() as work:
+            (one,) = [one for one in await engines.states(work) if one.url == member.url]
+        assert one.level == "max"
+        wrong = await client.post("/admin/engines/level", data={**fields, "level": "most"})
+        unknown = await client.post(
+            "/admin/engines/level", data={**fields, "url": "http://nowhere:1"}
+        )
+        log = (await client.get("/admin/audit?action=engine.level_set")).text
+    assert (wrong.status_code, unknown.status_code) == (400, 404)
+    assert "level: max" in log

@@ -7,6 +7,7 @@ from bench.coserve_bench.systems import (
     DEFAULT_SYSTEMS,
     REFERENCE,
     SYSTEMS,
+    at_levels,
     find_system,
     priority_candidates,
 )
@@ -55,3 +56,17 @@ def test_stock_sglang_takes_a_setting() -> None:
 def test_other_settings_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match=name.replace("+", r"\+")):
         find_system(name)
+
+
+def test_systems_with_levels_run_once_for_each() -> None:
+    names = at_levels(["online-only", "conserve-v2"], ["invisible", "max"])
+    assert names == ("online-only", "conserve-v2:invisible", "conserve-v2:max")
+    assert [find_system(name).env.get("COSERVE_LEVEL") for name in names] == [
+        None,
+        "invisible",
+        "max",
+    ]
+    assert at_levels(["conserve-v2"], []) == ("conserve-v2",)
+    for wrong in ("conserve-v2:most", "sarathi-p:max", "online-only:max"):
+        with pytest.raises(ValueError, match="levels"):
+            find_system(wrong)

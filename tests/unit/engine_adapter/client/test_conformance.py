@@ -23,6 +23,7 @@ from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSetting
 from engine_adapter.client.fake_server import serving
 from engine_adapter.client.http import HttpEngineClient
 from engine_adapter.client.rid import new_rid
+from engine_adapter.scheduling.policies.settings import Level
 
 
 @dataclass
@@ -218,3 +219,10 @@ async def test_no_engine_at_all() -> None:
         assert not await client.healthy()
     finally:
         await client.close()
+
+
+async def test_a_level_is_taken_where_there_are_levels(seat: Seat) -> None:
+    assert not await seat.client.set_level(Level.MAX), "it reports no level"
+    seat.engine.report["level"] = "balanced"
+    assert await seat.client.set_level(Level.INVISIBLE)
+    assert (await seat.client.facts()).reported("level") == "invisible"

@@ -10,7 +10,7 @@ from engine_adapter.runtime_settings import RuntimeSettings
 from engine_adapter.scheduling.latency import PolynomialModel
 from engine_adapter.scheduling.plan import FinishedStep, Outcome, StepKind, StepPlan
 from engine_adapter.scheduling.policies.base import PolicyBase
-from engine_adapter.scheduling.policies.settings import PolicySettings
+from engine_adapter.scheduling.policies.settings import Level, PolicySettings
 from engine_adapter.scheduling.request import Phase
 from engine_adapter.scheduling.snapshot import Snapshot
 from engine_adapter.sglang.counters import Counters
@@ -131,3 +131,30 @@ def test_an_error_in_a_report_does_not_end_the_engine(world: World, model: Polyn
     now.end(Outcome(step_id=plan.step_id, measured_s=0.01, online_tokens=1, offline_tokens=0))
     assert now._counters.policy_errors == 1
     assert "KeyError" in now._counters.last_policy_error
+
+
+def test_the_level_changes_while_it_plans(world: World, model: PolynomialModel) -> None:
+    for i in range(4):
+        world.online(f"chat{i}", phase=Phase.DECODE)
+        world.offline(f"document{i}", prompt=400)
+    now = planner(model, measuring=False)
+    tokens = {}
+    for level in (Level.MAX, Level.INVISIBLE, Level.MAX):
+        now.use_level(level)
+        assert now.level is level
+        tokens[level] = now.begin(world.snapshot()).num_tokens
+    assert tokens[Level.INVISIBLE] < tokens[Level.MAX]
+
+
+def test_a_level_set_before_the_profile_is_there_stays(model: PolynomialModel) -> None:
+    now = planner(model, measuring=True)
+    now.use_level(Level.INVISIBLE)
+    now.use_model(model)
+    policy = now.driver.policy
+    assert isinstance(policy, PolicyBase)
+    assert policy.settings.level is Level.INVISIBLE
+
+
+def test_a_policy_without_levels_reports_none(model: PolynomialModel) -> None:
+    plain = Planner(RuntimeSettings(policy="sarathi_p"), Counters(), model, measuring=False)
+    assert plain.level is None
