@@ -225,7 +225,7 @@ class HttpEngineClient:
     async def set_level(self, level: Level) -> bool:
         knobs = {LEVEL_KNOB: list(Level).index(level)}
         body = orjson.dumps({"server_args": knobs})
-        took = await self._control("POST", "/set_internal_state", body)
+        took = await self._control.post("/set_internal_state", body)
         return isinstance(took, list) and bool(took) and all(one is True for one in took)
 
     async def close(self) -> None:
