@@ -21,6 +21,7 @@ from gateway.auth.roles import Permission, check_role
 from gateway.auth.scopes import check_scope
 from gateway.auth.usage import UsageRecorder
 from gateway.engines.registry import EngineRegistry
+from gateway.limits.database_shares import asks_for
 from gateway.limits.endpoints import EndpointRates
 from gateway.limits.reached import WebhookProbeLimit
 from gateway.observability.metrics import Metrics
@@ -104,6 +105,7 @@ async def principal_of(request: Request) -> Principal:
     state["key_id"] = principal.key_id
     state["organization_id"] = principal.organization_id
     state["project_id"] = principal.project_id
+    asks_for(principal.project_id)
     check_scope(principal, request.method, request.scope["route"].path)
     return principal
 

@@ -28,6 +28,7 @@ from gateway.http.parsing import Parsing
 from gateway.http.per_address_limits import UnknownKeyLimiter
 from gateway.limits.assembly import make_limiter
 from gateway.limits.at_once import RequestsAtOnce
+from gateway.limits.database_shares import DatabaseShares
 from gateway.limits.endpoints import EndpointRates
 from gateway.limits.leases import LeasedBuckets
 from gateway.limits.limiter import RateLimiter
@@ -57,13 +58,16 @@ FLUSH_S = 1.0
 
 
 def _database(url: str, settings: GatewaySettings) -> Database:
-    return Database(
+    database = Database(
         url,
         pool_size=settings.database_pool,
         max_overflow=settings.database_overflow,
         prepares=settings.database_prepares,
         limit_s=ANSWER_LIMIT_S,
     )
+    num_connections = settings.database_pool + settings.database_overflow
+    database.place = DatabaseShares(num_connections, ANSWER_LIMIT_S).place
+    return database
 
 
 @asynccontextmanager

@@ -10,9 +10,10 @@ place for each owner beside it.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from math import inf
 
 
 class TooManyWait(Exception):
@@ -22,16 +23,20 @@ class TooManyWait(Exception):
 class Turns:
     """A number of places.
 
-    Invariant: somebody waits only while every place is taken, and an owner without one that waits
-    has no queue.
+    Invariant: an owner's waits only while it may not have a place, and an owner without one that
+    waits has no queue.
 
     Args:
         num_places: How many have one at once.
         max_waiting: How many of one owner may wait.
+        leaves_room: An owner may have as many as are free, and one in any case: one alone comes to
+            half of them, two to a third each, and there is some left for the next.
     """
 
-    def __init__(self, num_places: int, *, max_waiting: int) -> None:
+    def __init__(self, num_places: int, *, max_waiting: int, leaves_room: bool = False) -> None:
         self._num_free = num_places
+        self._leaves_room = leaves_room
+        self._held: Counter[str] = Counter()
         self._max_waiting = max_waiting
         self._queues: dict[str, deque[asyncio.Future[None]]] = {}
 
@@ -42,14 +47,35 @@ class Turns:
         Raises:
             TooManyWait: As many of the owner wait as may.
         """
-        if self._num_free:
-            self._num_free -= 1
+        if self._may_have(owner):
+            self._take(owner)
         else:
             await self._wait(owner)
         try:
             yield
         finally:
-            self._pass_on()
+            self._leave(owner)
+
+    def _may_have(self, owner: str) -> bool:
+        most = max(1, self._num_free) if self._leaves_room else inf
+        return self._num_free > 0 and self._held.get(owner, 0) < most
+
+    def _take(self, owner: str) -> None:
+        self._num_free -= 1
+        self._held[owner] += 1
+
+    def _leave(self, owner: str) -> None:
+        """Give a place back, and all that are free to those whose turn it is."""
+        self._num_free += 1
+        self._held[owner] -= 1
+        if not self._held[owner]:
+            del self._held[owner]
+        while (first := next(filter(self._may_have, self._queues), None)) is not None:
+            queue = self._queues.pop(first)
+            queue.popleft().set_result(None)
+            self._take(first)
+            if queue:
+                self._queues[first] = queue  # its next turn comes after all others'
 
     async def _wait(self, owner: str) -> None:
         queue = self._queues.get(owner, deque())
@@ -62,7 +88,7 @@ class Turns:
             await mine
         except asyncio.CancelledError:
             if mine.done() and not mine.cancelled():
-                self._pass_on()  # it was given a place in the same moment
+                self._leave(owner)  # it was given a place in the same moment
             else:
                 self._forget(owner, mine)
             raise
@@ -72,14 +98,3 @@ class Turns:
         queue.remove(gone)
         if not queue:
             del self._queues[owner]
-
-    def _pass_on(self) -> None:
-        """Give a place to the owner whose turn it is, which has its next turn after all others."""
-        if not self._queues:
-            self._num_free += 1
-            return
-        owner = next(iter(self._queues))
-        queue = self._queues.pop(owner)
-        queue.popleft().set_result(None)
-        if queue:
-            self._queues[owner] = queue

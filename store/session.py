@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any, Final
 
 from sqlalchemy import event, text
@@ -43,6 +43,7 @@ class Database:
 
     Attributes:
         met_full: Called when the server has no room for a write, whoever meets it.
+        place: Around each transaction: what it has to wait for before it takes a connection.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Database:
             **limits,
         )
         self.met_full: Callable[[], None] | None = None
+        self.place: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
         event.listen(self.engine.sync_engine, "handle_error", self._on_error)
         self._sessions = async_sessionmaker(self.engine, expire_on_commit=False)
         steady = self.engine.execution_options(
@@ -89,14 +91,14 @@ class Database:
         Args:
             actor: For whom, in words for a batch's timeline; none: for the service itself.
         """
-        async with _heard_cancellation(), self._sessions.begin() as session:
+        async with self.place(), _heard_cancellation(), self._sessions.begin() as session:
             session.info[ACTOR] = actor
             yield session
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[AsyncSession]:
         """Only reads, all as of one instant: for answers made of several queries."""
-        async with _heard_cancellation(), self._snapshots.begin() as session:
+        async with self.place(), _heard_cancellation(), self._snapshots.begin() as session:
             yield session
 
     async def ping(self) -> None:

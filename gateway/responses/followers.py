@@ -18,6 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.errors import RateLimited
+from gateway.limits.database_shares import asks_for
 from service.clock import Clock
 from service.turns import Turns
 from store.repositories import response as responses
@@ -122,6 +123,7 @@ class Followers(Generic[Seen]):
                 del self._num_by_project[project_id]
 
     async def _look(self) -> None:
+        asks_for("")  # for all projects, whoever's request began it
         try:
             await self._look_while_followed()
         finally:

@@ -93,3 +93,24 @@ async def test_who_gives_up_costs_no_place(given: bool) -> None:
     await room.end("b1")
     async with room.turns.place("c"):
         pass
+
+
+async def test_an_owner_leaves_room_for_the_next() -> None:
+    room = _Room(Turns(8, max_waiting=8, leaves_room=True))
+    for number in range(6):
+        await room.ask("a", f"a{number}")
+    assert room.began == ["a0", "a1", "a2", "a3"]
+    for name in ("b0", "c0", "d0"):
+        await room.ask(name[0], name)
+    assert room.began[4:] == ["b0", "c0", "d0"]
+    for name in ("b0", "c0", "d0"):
+        await room.end(name)
+    await room.end("a0")
+    assert room.began[7:] == ["a4"]
+    for number in range(1, 6):
+        await room.end(f"a{number}")
+    for owner in "abcdefgh":
+        await room.ask(owner, f"{owner}9")
+    assert [name for name in room.began if name.endswith("9")] == [f"{o}9" for o in "abcdefgh"]
+    for owner in "abcdefgh":
+        await room.end(f"{owner}9")
