@@ -26,13 +26,8 @@ from api.chunk_shape import TextShape
 from api.engine_errors import aborted, from_stream_error
 from api.errors import ApiError, EngineUnavailable, error_body
 from api.json_output import dump
-from api.replies import (
-    EngineAborted,
-    chat_logprobs,
-    completion_logprobs,
-    finish_reason_of,
-    usage_of,
-)
+from api.logprobs import CompletionLogprobs, chat_logprobs
+from api.replies import EngineAborted, finish_reason_of, usage_of
 from api.tool_calls import StreamedCalls, ToolOffer
 from api.usage import TokenUsage
 
@@ -62,10 +57,14 @@ def error_event(error: ApiError) -> bytes:
 class StreamHead:
     """What all chunks of one reply share (row S-04).
 
-    `offer` is what the caller said of its tools (`tool_calls.offer_of`).
+    `offer` is what the caller said of its tools (`tool_calls.offer_of`); `only_sampled`, that a
+    completion was asked for the log probabilities of no other tokens.
     """
 
-    __slots__ = ("chat", "choices", "end", "include_usage", "offer", "schema_param", "usage_head")
+    __slots__ = (
+        "chat", "choices", "end", "include_usage", "offer",
+        "only_sampled", "schema_param", "usage_head",
+    )  # fmt: skip
 
     def __init__(  # noqa: PLR0913
         self,
@@ -78,6 +77,7 @@ class StreamHead:
         service_tier: str | None = None,
         offer: ToolOffer | None = None,
         schema_param: str = "response_format",
+        only_sampled: bool = False,
     ) -> None:
         head: dict[str, Any] = {
             "id": public_id,
@@ -91,6 +91,7 @@ class StreamHead:
         self.chat = chat
         self.offer = offer
         self.schema_param = schema_param
+        self.only_sampled = only_sampled
         self.include_usage = include_usage
         self.choices = opened + b',"choices":[{"index":'
         # Every chunk but the last says `usage: null` if the caller asked for usage (row S-09),
@@ -112,14 +113,14 @@ class ChunkWriter:
     """
 
     __slots__ = (
-        "_begin", "_calls", "_end", "_head", "_num_chars",
+        "_begin", "_calls", "_end", "_head", "_logprobs",
         "_shape", "_started", "_text", "_usage", "finished", "num_texts",
     )  # fmt: skip
 
     def __init__(self, head: StreamHead, index: int) -> None:
         self._head = head
         self._started = False
-        self._num_chars = 0
+        self._logprobs = CompletionLogprobs(only_sampled=head.only_sampled)
         self._usage: Mapping[str, Any] | None = None
         self.finished = False
         self.num_texts = 0
@@ -197,7 +198,8 @@ class ChunkWriter:
                     self._shape.learn(event, text)
         else:
             self.num_texts += 1
-            out += self._chunk(_delta_of(delta), chat_logprobs(logprobs))
+            # Tokens without a text of their own have their log probabilities beside no text.
+            out += self._chunk(_delta_of(delta) or {"content": ""}, chat_logprobs(logprobs))
         if finish is not None:
             self.finished = True
             out += self._chunk({}, None, finish)
@@ -214,10 +216,8 @@ class ChunkWriter:
             self._shape.learn(event, text)
             return self._text + dump(text) + self._end
         self.finished = finish is not None
-        numbered = completion_logprobs(logprobs, self._num_chars)
-        if numbered is not None:
-            self._num_chars += sum(map(len, numbered["tokens"]))
-        rest = {"text": text, "logprobs": numbered, "finish_reason": finish}
+        said = self._logprobs.of(logprobs)
+        rest = {"text": text, "logprobs": said, "finish_reason": finish}
         return self._begin + b"," + dump(rest)[1:-1] + self._head.end
 
     def _chunk(self, delta: Any, logprobs: Any = None, finish: str | None = None) -> bytes:

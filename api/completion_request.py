@@ -45,6 +45,11 @@ def only_scores(body: Mapping[str, Any]) -> bool:
     return body.get("max_tokens") == 0
 
 
+def only_sampled(body: Mapping[str, Any]) -> bool:
+    """Whether a checked body asks for the log probabilities of no tokens but its own."""
+    return body.get("logprobs") == 0
+
+
 def prompts_of(body: Mapping[str, Any]) -> list[str | list[int]]:
     """The single prompts of a checked body: one string or one list of token ids each."""
     prompt = body["prompt"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import accumulate, zip_longest
 from typing import Any, Final
 
+from api.logprobs import CompletionLogprobs, chat_logprobs, token_bytes
 from api.tool_calls import ToolOffer, whole_message
 from api.usage import TokenUsage
 
@@ -94,8 +94,15 @@ def chat_choice(
     }
 
 
-def completion_choice(choice: Mapping[str, Any], index: int) -> dict[str, Any]:
+def completion_choice(
+    choice: Mapping[str, Any], index: int, *, only_sampled: bool = False
+) -> dict[str, Any]:
     """One conforming choice of a completion (row L-02).
+
+    Args:
+        choice: The engine's.
+        index: Its place in the reply.
+        only_sampled: Log probabilities of no other tokens were asked for.
 
     Raises:
         EngineAborted: The engine dropped the request.
@@ -103,7 +110,7 @@ def completion_choice(choice: Mapping[str, Any], index: int) -> dict[str, Any]:
     return {
         "text": choice.get("text") or "",
         "index": index,
-        "logprobs": completion_logprobs(choice.get("logprobs"), 0),
+        "logprobs": CompletionLogprobs(only_sampled=only_sampled).of(choice.get("logprobs")),
         "finish_reason": finish_reason_of(choice.get("finish_reason")) or "stop",
     }
 
@@ -116,57 +123,12 @@ def scored(answer: Mapping[str, Any]) -> dict[str, Any]:
     """
     choice = answer["choices"][0]
     logprobs = choice["logprobs"]
-    made = logprobs["tokens"][-1]
+    made = token_bytes(logprobs["tokens"][-1]).decode("utf-8", "replace")
     prompt_only = {name: items[:-1] for name, items in logprobs.items() if items}
     text = choice.get("text") or ""
     kept = {**choice, "text": text.removesuffix(made), "logprobs": prompt_only}
     usage = {**(answer.get("usage") or {}), "completion_tokens": 0}
     return {**answer, "choices": [{**kept, "finish_reason": "length"}], "usage": usage}
-
-
-def completion_logprobs(logprobs: Any, offset: int) -> dict[str, Any] | None:
-    """Log probabilities of a completion, one entry a token in each of the four lists (row L-06).
-
-    The engine leaves the offsets out (-1): they are counted here, in characters from the start of
-    the choice's text. The token itself is among the alternatives, where there are any; the first
-    token of an echoed prompt has no probability, and null in their place.
-
-    Args:
-        logprobs: The engine's, if any.
-        offset: Where the first of these tokens begins.
-    """
-    if not isinstance(logprobs, Mapping):
-        return None
-    tokens = logprobs.get("tokens") or []
-    top = logprobs.get("top_logprobs") or []
-    each = logprobs.get("token_logprobs") or []
-    offsets = list(accumulate(map(len, tokens), initial=offset))[: len(tokens)]
-    return {
-        "text_offset": offsets,
-        "token_logprobs": each,
-        "tokens": tokens,
-        "top_logprobs": [
-            _alternatives(token, logprob, listed)
-            for token, logprob, listed in zip_longest(
-                tokens, each[: len(tokens)], top[: len(tokens)]
-            )
-        ],
-    }
-
-
-def _alternatives(
-    token: str, logprob: float | None, listed: Mapping[str, float] | None
-) -> dict[str, float] | None:
-    if logprob is None:
-        return None
-    return {**listed, token: logprob} if listed else {}
-
-
-def chat_logprobs(logprobs: Any) -> dict[str, Any] | None:
-    """Log probabilities with both keys a strict client reads (row C-17)."""
-    if not isinstance(logprobs, Mapping):
-        return None
-    return {"content": logprobs.get("content"), "refusal": None}
 
 
 def public_id(path: str, rid: str) -> str:
@@ -196,6 +158,7 @@ def conforming_reply(
     body: Mapping[str, Any],
     index: int = 0,
     offer: ToolOffer | None = None,
+    only_sampled: bool = False,
 ) -> tuple[dict[str, Any], TokenUsage]:
     """An engine's single-choice answer as a conforming body, and its usage.
 
@@ -207,7 +170,7 @@ def conforming_reply(
     if path.endswith("/chat/completions"):
         choice = chat_choice(engine_choice, index, offer)
     else:
-        choice = completion_choice(engine_choice, index)
+        choice = completion_choice(engine_choice, index, only_sampled=only_sampled)
     usage = usage_of(body.get("usage"))
     created = int(body.get("created") or 0)
     return reply_body(path, rid, created, model, [choice], usage), usage

@@ -70,6 +70,11 @@ class ResponseTeller:
         self._tokens += tokens
         yield self._of_part("response.output_text.delta", delta=delta, logprobs=tokens)
 
+    def end_tokens(self, tokens: list[Item]) -> None:
+        """Tokens after the last text: the end of it tells their log probabilities."""
+        if self.nothing_yet or (self._item is not None and self._item["type"] == "message"):
+            self._tokens += tokens
+
     def thought(self, delta: str) -> Iterator[Event]:
         """More of the model's thoughts."""
         yield from self._in("reasoning")

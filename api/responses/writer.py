@@ -10,7 +10,8 @@ import orjson
 from api.chunks import StreamFailed
 from api.engine_errors import aborted, from_stream_error
 from api.errors import ApiError, EngineUnavailable
-from api.replies import EngineAborted, chat_logprobs, finish_reason_of, usage_of
+from api.logprobs import chat_logprobs
+from api.replies import EngineAborted, finish_reason_of, usage_of
 from api.responses.events import Event, ResponseTeller, event_bytes
 from api.responses.output import logprobs
 from api.responses.resource import Ending, ResponseDraft
@@ -34,6 +35,7 @@ class ResponseWriter:
         self._usage: Mapping[str, Any] | None = None
         self._begun = False
         self._finish = ""
+        self._tokens: list[Mapping[str, Any]] = []  # whose text is still to come
         self.num_texts = 0
 
     @property
@@ -95,11 +97,13 @@ class ResponseWriter:
             self.num_texts += 1
         if delta.get("reasoning_content"):
             yield from self._teller.thought(delta["reasoning_content"])
+        if self._draft.logprobs:
+            self._tokens += (chat_logprobs(said) or {}).get("content") or ()
         if delta.get("content"):
-            tokens = None
-            if self._draft.logprobs:
-                tokens = (chat_logprobs(said) or {}).get("content")
+            tokens, self._tokens = self._tokens, []
             yield from self._teller.text(delta["content"], logprobs(tokens))
+        elif finish is not None:
+            self._teller.end_tokens(logprobs(self._tokens))
         for call in delta.get("tool_calls") or ():
             function = call["function"]
             if function.get("name"):

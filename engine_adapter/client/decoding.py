@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import orjson
 
-from api.completion_request import only_scores
+from api.completion_request import only_sampled, only_scores
 from api.embedding_reply import conforming_embedding
 from api.engine_errors import (
     aborted,
@@ -103,7 +103,10 @@ def decode_reply(call: EngineCall, status: int, raw: bytes) -> EngineReply:
             scores = call.path != CHAT_PATH and only_scores(call.body)
             answer = scored(answer) if scores else answer
             offer = offer_of(call.body) if call.path == CHAT_PATH else None
-            body, usage = conforming_reply(call.path, call.rid, model, answer, offer=offer)
+            sampled = only_sampled(call.body)
+            body, usage = conforming_reply(
+                call.path, call.rid, model, answer, offer=offer, only_sampled=sampled
+            )
     except EngineAborted:
         call.served.add(usage_of(answer.get("usage")))
         return error_reply(call, aborted())

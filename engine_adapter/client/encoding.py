@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from api.completion_request import only_scores
+from api.completion_request import only_sampled, only_scores
 from api.history import told
 from api.images import has_images, text_only
 from api.json_schemas import held
@@ -106,8 +106,10 @@ def engine_body(
     else:
         body = engine_fields(call.body, COMPLETION_FIELDS)
         _hold_schema(body, call.served.not_held)
+        if body.get("echo") and only_sampled(body):
+            body["logprobs"] = 1  # with 0 the engine says nothing of the prompt's tokens
         if only_scores(call.body):
-            body |= {"max_tokens": 1, "logprobs": max(1, body["logprobs"])}
+            body["max_tokens"] = 1
     deadline_in_s = None
     if call.deadline_at is not None:
         deadline_in_s = max(0.0, call.deadline_at.timestamp() - wall_s())

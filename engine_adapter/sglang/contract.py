@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import pkgutil
+import sys
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -42,6 +43,27 @@ SIGNATURES: Mapping[str, tuple[str, ...]] = {
     "sglang.srt.managers.tokenizer_manager.TokenizerManager.auto_create_handle_loop": ("self",),
     "sglang.srt.managers.tokenizer_manager.TokenizerManager.freeze_gc": ("self",),
 }  # fmt: skip
+# Of the process that has them alone: others would have to import them first.
+_HTTP = "sglang.srt.entrypoints.openai."
+HTTP_SIGNATURES: Mapping[str, tuple[str, ...]] = {
+    _HTTP + "serving_chat.OpenAIServingChat._process_logprobs_tokens": (
+        "self", "logprobs", "use_token_index",
+    ),
+    _HTTP + "serving_chat.OpenAIServingChat._generate_stream_content": (
+        "self", "content", "index", "request", "stream_offsets", "reasoning_parser_dict",
+        "parser_dict", "has_tool_calls", "choice_logprobs", "finish_reason_type",
+        "continuous_usage_stats", "prompt_tokens", "reasoning_tokens", "completion_tokens",
+    ),
+    _HTTP + "serving_completions.to_openai_style_logprobs": (
+        "input_token_logprobs", "output_token_logprobs",
+        "input_top_logprobs", "output_top_logprobs",
+    ),
+}  # fmt: skip
+
+
+def answers_http() -> bool:
+    """Whether this is the process of an engine that answers HTTP requests."""
+    return "sglang.srt.entrypoints.http_server" in sys.modules
 
 
 def broken_promises() -> list[str]:
@@ -55,15 +77,15 @@ def broken_promises() -> list[str]:
             f"SGLang {found} is installed, this plugin was written for {PINNED_VERSION}: "
             "run `coserve engine install`, which installs it"
         ]
-    return [sentence for symbol in SIGNATURES if (sentence := _difference(symbol))]
+    signatures = {**SIGNATURES, **(HTTP_SIGNATURES if answers_http() else {})}
+    return [text for symbol, wanted in signatures.items() if (text := _difference(symbol, wanted))]
 
 
-def _difference(symbol: str) -> str:
+def _difference(symbol: str, wanted: tuple[str, ...]) -> str:
     try:
         parameters = tuple(inspect.signature(pkgutil.resolve_name(symbol)).parameters)
     except (ImportError, AttributeError) as error:
         return f"{symbol} is not there ({error})"
-    wanted = SIGNATURES[symbol]
     return "" if parameters == wanted else f"{symbol} takes {parameters}, expected {wanted}"
 
 

@@ -11,7 +11,7 @@ import json
 import re
 import struct
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from typing import Any, Final
@@ -337,17 +337,24 @@ def seeded_number(seed: int, position: int) -> float:
 #
 # SGLang tells a token's text, and as its `bytes` the UTF-8 of that text. Of a token that holds part
 # of a character the text is the replacement character, and its three bytes say nothing. OpenAI's
-# `bytes` are the token's own, so that a reader may join them (row E-12).
+# `bytes` are the token's own, so that a reader may join them (row E-12). Alternatives are kept by
+# their texts, so those with the same one were taken for one token, with the last one's value.
 
 TOKEN_TEXTS: Final = (
     "sglang.srt.managers.tokenizer_manager.TokenizerManager.detokenize_logprob_tokens"
 )
+_CHAT: Final = "sglang.srt.entrypoints.openai.serving_chat.OpenAIServingChat."
+CHAT_LOGPROBS: Final = _CHAT + "_process_logprobs_tokens"
+CHAT_STEP: Final = _CHAT + "_generate_stream_content"
 REPLACEMENT: Final = "\ufffd"
 _FALLBACK: Final = re.compile(r"<0x([0-9A-F]{2})>")
 
 
 class PartialText(str):
-    """The text of a token, encoded as the token's own bytes."""
+    """A token's text that is not its own, encoded as the token's bytes.
+
+    No other token's text is equal to it, so both may be names in one table.
+    """
 
     __slots__ = ("raw",)
 
@@ -364,22 +371,103 @@ class PartialText(str):
         """The token's bytes, which is what SGLang asks for."""
         return self.raw if encoding == "utf-8" else super().encode(encoding, errors)
 
+    def __eq__(self, other: object) -> bool:
+        if self is other or isinstance(other, PartialText):
+            return self is other
+        return REPLACEMENT in self and str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
 
 def with_bytes(
     found: Sequence[tuple[float, int, str | None]], manager: Any, *_: Any, **__: Any
 ) -> list[tuple[float, int, str | None]]:
-    """What SGLang found of some tokens, with the texts that are not whole told apart."""
+    """What SGLang found of some tokens, with the texts that are not a token's own told apart."""
+    owners: dict[str, int] = {}
     return [
-        (value, token_id, _told(manager.tokenizer, token_id, text))
+        (value, token_id, _told(manager.tokenizer, token_id, text, owners))
         for value, token_id, text in found
     ]
 
 
-def _told(tokenizer: Any, token_id: int, text: str | None) -> str | None:
-    if text is None or REPLACEMENT not in text:
-        return text
+def _told(tokenizer: Any, token_id: int, text: str | None, owners: dict[str, int]) -> str | None:
+    if text is None:
+        return None
+    if REPLACEMENT not in text:
+        is_own = owners.setdefault(text, token_id) == token_id
+        return text if is_own else PartialText.of(text, text.encode())
     raw = raw_bytes(tokenizer.convert_ids_to_tokens(token_id), byte_of_char())
-    return text if raw is None else PartialText.of(text, raw)
+    return PartialText.of(text, text.encode() if raw is None else raw)
+
+
+def each_its_own(
+    process: Callable[..., Any], server: Any, logprobs: Any, *_: Any, **__: Any
+) -> Any:
+    """Around SGLang's log probabilities of a chat: each token has its own alternatives.
+
+    In a stream SGLang gives those of an event's first token to all its tokens.
+    """
+    return process(server, logprobs, use_token_index=True)
+
+
+async def with_all_logprobs(
+    generate: Callable[..., AsyncIterator[str]], server: Any, **step: Any
+) -> AsyncIterator[str]:
+    """Around a step of a streamed chat: its log probabilities leave though it has no text yet.
+
+    SGLang drops them, unless the engine has a parser: those of most parts of a character.
+    """
+    nothing_sent = True
+    async for chunk in generate(server, **step):
+        nothing_sent = False
+        yield chunk
+    if nothing_sent and step["choice_logprobs"] is not None:
+        from sglang.srt.entrypoints.openai.sse_utils import build_sse_content
+
+        yield build_sse_content(
+            chunk_id=step["content"]["meta_info"]["id"],
+            created=0,  # the service has its own
+            model=step["request"].model,
+            index=step["index"],
+            content="",
+            logprobs=step["choice_logprobs"],
+        )
+
+
+def name_parts() -> None:
+    """Have SGLang name the tokens of completions as OpenAI does, where their text is not theirs.
+
+    Alternatives are a JSON object there, in which every name may be but once.
+    """
+    from sglang.srt.entrypoints.openai import serving_completions
+
+    made: Any = serving_completions
+    made.to_openai_style_logprobs = _named(made.to_openai_style_logprobs)
+
+
+def _named(convert: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(convert)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        logprobs = convert(*args, **kwargs)
+        logprobs.tokens = [token_name(text) for text in logprobs.tokens]
+        logprobs.top_logprobs = [listed and _once(listed) for listed in logprobs.top_logprobs]
+        return logprobs
+
+    return wrapped
+
+
+def _once(listed: Mapping[str, float]) -> dict[str, float]:
+    named: dict[str, float] = {}
+    for text, logprob in listed.items():
+        named.setdefault(token_name(text), logprob)  # the likeliest comes first
+    return named
+
+
+def token_name(text: str) -> str:
+    """What a completion calls a token: its text, or `bytes:` and its bytes if it is a part."""
+    if isinstance(text, PartialText) and REPLACEMENT in text:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in text.raw)
+    return str(text)
 
 
 def raw_bytes(token: str | None, byte_of: Mapping[str, int]) -> bytes | None:

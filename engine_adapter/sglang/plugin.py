@@ -26,7 +26,7 @@ def register() -> None:
     """Hook the scheduler class; ends the process when this SGLang is not the one we know."""
     repeat_at_the_end()
     try:
-        from engine_adapter.sglang.contract import broken_promises
+        from engine_adapter.sglang.contract import answers_http, broken_promises
 
         broken = broken_promises()
         if broken:
@@ -43,6 +43,10 @@ def register() -> None:
         HookRegistry.register(numbers.VALIDATE, numbers.refuse_alone, HookType.AFTER)
         HookRegistry.register(finish.UPDATE, finish.stop_first, HookType.AROUND)
         HookRegistry.register(garbage.FIRST_REQUEST, garbage.freezing, HookType.AROUND)
+        if answers_http():
+            guards.name_parts()
+            HookRegistry.register(guards.CHAT_LOGPROBS, guards.each_its_own, HookType.AROUND)
+            HookRegistry.register(guards.CHAT_STEP, guards.with_all_logprobs, HookType.AROUND)
     except SettingError as error:
         refuse(str(error))
     except Exception:  # noqa: BLE001 - SGLang would swallow it and start without us

@@ -8,6 +8,7 @@ from typing import Final, Protocol
 from starlette.responses import Response
 
 from api.chunks import DONE_EVENT, ChunkWriter, StreamHead, error_event
+from api.completion_request import only_sampled
 from api.engine_errors import schema_param
 from api.errors import ApiError
 from api.json_output import dump
@@ -132,6 +133,7 @@ class ChunkForm:
             service_tier=prompt.service_tier,
             offer=offer_of(prompt.choices[0].call.body) if prompt.chat else None,
             schema_param=schema_param(prompt.choices[0].call.body),
+            only_sampled=not prompt.chat and only_sampled(prompt.choices[0].call.body),
         )
         self.writers: Sequence[StreamWriter] = [
             ChunkWriter(self._head, choice.index) for choice in prompt.choices

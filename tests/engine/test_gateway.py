@@ -282,3 +282,45 @@ async def test_the_level_changes_while_the_engine_answers(gateway: Gateway) -> N
     assert (await member.client.facts()).reported("level") == "invisible"
     assert await member.client.set_level(Level(begun_with))
     assert (await member.client.facts()).reported("level") == begun_with
+
+
+@pytest.mark.contract("E-12")
+async def test_alternatives_that_are_parts_of_characters_are_all_listed(gateway: Gateway) -> None:
+    """Their texts are one and the same, so they were one entry, with the value of the last."""
+    parts = [128 + place for place in range(8)]  # single bytes of the vocabulary
+    asked: dict[str, Any] = {"logit_bias": {str(part): 100 for part in parts}, "seed": 3}
+    chat = short(gateway, **asked, logprobs=True, top_logprobs=5)
+    prompt: dict[str, Any] = {"model": gateway.model, "prompt": "Count.", "max_tokens": 6, **asked}
+    async with gateway.client() as client:
+        whole = (await client.chat.completions.create(**chat)).choices[0].logprobs
+        streamed = [
+            token
+            async for chunk in await client.chat.completions.create(**chat, stream=True)
+            for choice in chunk.choices
+            for token in (choice.logprobs and choice.logprobs.content) or ()
+        ]
+        assert whole is not None
+        assert len(whole.content or ()) == len(streamed) == 6
+        for token in [*(whole.content or ()), *streamed]:
+            others = token.top_logprobs
+            assert len({tuple(other.bytes or ()) for other in others}) == 5
+            assert [other.logprob for other in others] == sorted(
+                (other.logprob for other in others), reverse=True
+            )
+            assert token.logprob in [other.logprob for other in others]
+        for listed in (0, 5):
+            reply = await client.completions.create(**prompt, logprobs=listed, echo=True)
+            logprobs = reply.choices[0].logprobs
+            assert logprobs is not None
+            tokens, tops = logprobs.tokens or [], list(logprobs.top_logprobs or [])
+            each = logprobs.token_logprobs or []
+            num_prompt = len(tokens) - 6
+            assert (each[0], tops[0]) == (None, None)
+            for token, logprob, top in list(zip(tokens, each, tops, strict=True))[1:]:
+                assert top[token] == logprob
+                assert len(top) == 1 if listed == 0 else len(top) in (5, 6)
+            assert all(token.startswith("bytes:") for token in tokens[num_prompt:])
+            offsets = logprobs.text_offset or []
+            assert offsets == sorted(offsets)
+            assert offsets[num_prompt] == len("Count.")
+            assert offsets[-1] <= len(reply.choices[0].text)

@@ -115,6 +115,26 @@ def test_a_completion_stream() -> None:
     assert writer.feed(text_event("late")) == b""
 
 
+@pytest.mark.contract("S-14")
+def test_a_token_without_text_has_its_log_probability_beside_no_text() -> None:
+    part = {"token": "\ufffd", "logprob": -1.0, "bytes": [240], "top_logprobs": []}
+    writer = ChunkWriter(head(), 0)
+    _, logged = parse(writer.feed(chat_event({"content": ""}, logprobs={"content": [part]})))
+    assert logged["choices"][0]["delta"] == {"content": ""}
+    assert logged["choices"][0]["logprobs"]["content"] == [part]
+
+
+@pytest.mark.contract("L-06")
+def test_only_the_sampled_tokens_are_listed_in_chunks_too() -> None:
+    head = StreamHead(
+        chat=False, public_id="i", created=1, model="m", include_usage=False, only_sampled=True
+    )
+    listed = {"token_logprobs": [-2.0], "tokens": ["a"], "top_logprobs": [{"b": -0.1}]}
+    choice = {"index": 0, "text": "a", "logprobs": listed, "finish_reason": "length"}
+    (chunk,) = parse(ChunkWriter(head, 0).feed(orjson.dumps({"choices": [choice]})))
+    assert chunk["choices"][0]["logprobs"]["top_logprobs"] == [{"a": -2.0}]
+
+
 @pytest.mark.contract("L-06")
 def test_offsets_go_on_from_chunk_to_chunk() -> None:
     writer = ChunkWriter(head(chat=False), 0)

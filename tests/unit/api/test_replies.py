@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from api.replies import EngineAborted, completion_logprobs, conforming_reply, usage_of
+from api.replies import EngineAborted, conforming_reply, usage_of
 from api.usage import TokenUsage
 from engine_adapter.client.base import CHAT_PATH, COMPLETIONS_PATH
 
@@ -109,33 +109,6 @@ def test_unknown_finish_reasons_become_known_ones(engine: str | None, ours: str)
 @pytest.mark.parametrize("usage", [None, {}, [], {"prompt_tokens": None}])
 def test_missing_usage_is_zero(usage: Any) -> None:
     assert usage_of(usage) == TokenUsage()
-
-
-@pytest.mark.contract("L-06")
-def test_log_probabilities_of_a_completion_have_offsets() -> None:
-    """SGLang's lists: its offsets are all -1, `top_logprobs` is empty for `logprobs: 0`."""
-    engine = {
-        "text_offset": [-1, -1, -1],
-        "token_logprobs": [-0.5, -1.0, -2.0],
-        "tokens": ["Ca", " é", "!"],
-        "top_logprobs": [{"Ca": -0.5}, None, {"!": -2.0, "?": -3.0}],
-    }
-    assert completion_logprobs(engine, 0) == {
-        "text_offset": [0, 2, 4],
-        "token_logprobs": [-0.5, -1.0, -2.0],
-        "tokens": ["Ca", " é", "!"],
-        "top_logprobs": [{"Ca": -0.5}, {}, {"!": -2.0, "?": -3.0}],
-    }
-    # The token itself is listed though others are likelier; an echoed prompt's first has none.
-    echoed = {**engine, "token_logprobs": [None, -1.0, -2.0], "top_logprobs": [None, {"x": -0.1}]}
-    listed = completion_logprobs(echoed, 0)
-    assert listed is not None
-    assert listed["top_logprobs"] == [None, {"x": -0.1, " é": -1.0}, {}]
-    without_top = completion_logprobs({**engine, "top_logprobs": []}, 7)
-    assert without_top is not None
-    assert without_top["text_offset"] == [7, 9, 11]
-    assert without_top["top_logprobs"] == [{}, {}, {}]
-    assert completion_logprobs(None, 0) is None
 
 
 @pytest.mark.parametrize("count", [10**30, 2**63, -1, 1e400, 7.5, "7", True, [7], {"a": 7}, None])

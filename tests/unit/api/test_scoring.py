@@ -39,6 +39,7 @@ def test_the_made_token_is_taken_off() -> None:
     assert (made["text"], made["finish_reason"]) == ("a b", "length")
     assert made["logprobs"]["token_logprobs"] == [None, -1.0]
     assert made["logprobs"]["text_offset"] == [0, 1]
+    assert made["logprobs"]["top_logprobs"] == [None, {" b": -1.0}]
     assert reply.body["usage"]["completion_tokens"] == 0
 
 

@@ -133,6 +133,24 @@ def test_log_probabilities_come_with_their_text_if_they_are_wanted() -> None:
         assert response["output"][0]["content"][0]["logprobs"] == tokens
 
 
+def test_log_probabilities_of_tokens_without_text_are_kept() -> None:
+    """Of parts of a character until it is whole, and of the end."""
+
+    def token(*of: int) -> dict[str, Any]:
+        return {"token": "x", "bytes": [*of], "logprob": -0.5, "top_logprobs": []}
+
+    writer = ResponseWriter(draft(include=["message.output_text.logprobs"]), None)
+    steps = [("", token(240, 159), None), ("\U0001f600", token(152, 128), None)]
+    raw = b""
+    for text, one, finish in [*steps, ("", token(3), "stop")]:
+        raw += writer.feed(chunk({"content": text}, finish, {"content": [one]}))
+    last, response = writer.end(1_700_000_001)
+    read_stream(raw + last)
+    (part,) = response["output"][0]["content"]
+    assert part["text"] == "\U0001f600"
+    assert [one["bytes"] for one in part["logprobs"]] == [[240, 159], [152, 128], [3]]
+
+
 def test_forced_calls_of_an_engine_without_a_parser() -> None:
     writer = ResponseWriter(draft(), ToolOffer(forced="tool_calls"))
     text = '[{"name": "f", "parameters": {"a": 1}}, {"name": "g", "parameters": {}}]'

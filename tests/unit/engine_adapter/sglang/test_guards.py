@@ -170,5 +170,24 @@ def test_only_what_is_no_whole_text_is_changed(monkeypatch: pytest.MonkeyPatch) 
     assert json.dumps(texts[1]) == '"\\ufffd"'
 
 
+def test_tokens_with_one_text_are_kept_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """SGLang keeps a token's alternatives by their texts: each stays, the likeliest first."""
+    monkeypatch.setattr(guards, "byte_of_char", lambda: BYTE_OF)
+    names = {7: "ðŁ", 8: "ð", 9: "Ł"}
+    manager = SimpleNamespace(tokenizer=SimpleNamespace(convert_ids_to_tokens=names.__getitem__))
+    texts = {7: "\ufffd", 1: "a", 8: "\ufffd", 2: "a", 9: "\ufffd"}
+    found = [
+        (-float(place), token_id, text) for place, (token_id, text) in enumerate(texts.items())
+    ]
+    table = {text: value for value, _, text in with_bytes(found, manager)}
+    assert [text.encode() for text in table if text] == [b"\xf0\x9f", b"a", b"\xf0", b"a", b"\x9f"]
+    assert list(table.values()) == [0.0, -1.0, -2.0, -3.0, -4.0]
+    assert guards._once({text: value for text, value in table.items() if text}) == {
+        r"bytes:\xf0\x9f": 0.0, "a": -1.0, r"bytes:\xf0": -2.0, r"bytes:\x9f": -4.0,
+    }  # fmt: skip
+    again = with_bytes([(-1.0, 1, "a"), (-1.0, 1, "a")], manager)
+    assert {type(text) for _, _, text in again} == {str}
+
+
 def test_other_encodings_are_the_texts() -> None:
     assert PartialText.of("\ufffd", b"\xf0").encode("utf-16-le") == "\ufffd".encode("utf-16-le")
