@@ -18,6 +18,7 @@ from typing import Any, Final
 import orjson
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from api import not_held
 from api.batch_errors import TooManyResponses
 from api.errors import InvalidRequest, RateLimited
 from api.json_output import dump
@@ -195,7 +196,8 @@ async def deliver(session: AsyncSession, batch: Batch, target: BatchStatus) -> b
     stored = await responses.get(session, batch.project_id, str(batch.response_id), lock=True)
     if stored is None or target is BatchStatus.CANCELLED:
         return True
-    body = orjson.loads(stored.body) | _ending(orjson.loads(found[0].line), stored.id)
+    queued, line = orjson.loads(stored.body), orjson.loads(found[0].line)
+    body = queued | _ending(line, stored.id, queued.get("warnings", ()))
     stored.body = dump(body)
     stored.item_ids = [*stored.item_ids, *(item["id"] for item in body["output"])]
     await session.flush()
@@ -211,8 +213,10 @@ async def deliver(session: AsyncSession, batch: Batch, target: BatchStatus) -> b
     return True
 
 
-def _ending(line: Mapping[str, Any], response_id: str) -> dict[str, Any]:
-    """What the row's line says of its response."""
+def _ending(
+    line: Mapping[str, Any], response_id: str, warnings: Sequence[Mapping[str, str]]
+) -> dict[str, Any]:
+    """What the row's line says of its response, which has warnings from its creation."""
     answer = line["response"]
     if answer is None:
         error = {"code": "server_error", "message": line["error"]["message"]}
@@ -225,7 +229,8 @@ def _ending(line: Mapping[str, Any], response_id: str) -> dict[str, Any]:
     for place, item in enumerate(made["output"]):
         item["id"] = item_id(item["type"], own, f"o{place}")
     names = ("status", "output", "usage", "incomplete_details", "completed_at")
-    return {name: made[name] for name in names}
+    warned = [*warnings, *not_held.warnings(answer.get("not_held", ()))]
+    return {name: made[name] for name in names} | ({"warnings": warned} if warned else {})
 
 
 async def _once(data: bytes) -> AsyncIterator[bytes]:

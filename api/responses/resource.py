@@ -5,10 +5,11 @@ queued → in_progress → completed | incomplete | failed | cancelled
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from api import not_held
 from api.errors import ApiError, InvalidRequest, RateLimited
 from api.responses.items import Item, item_id
 from api.responses.request import conversation_id, wants_logprobs
@@ -64,12 +65,14 @@ class ResponseDraft:
         rid: Hex digits that its id and those of its items are made of.
         created_at: Seconds since the epoch.
         output: The items that are finished.
+        not_held: Fields that the engine could not follow; known once it answers.
     """
 
     body: Mapping[str, Any]
     rid: str
     created_at: int
     output: list[Item] = field(default_factory=list)
+    not_held: Collection[str] = ()
 
     @property
     def id(self) -> str:
@@ -106,6 +109,7 @@ class ResponseDraft:
     def _head(self, status: str) -> dict[str, Any]:
         body = self.body
         named = conversation_id(body)
+        warned = [*warnings_of(body), *not_held.warnings(self.not_held)]
         reasoning = body.get("reasoning") or {}
         text = body.get("text") or {}
         verbosity = {"verbosity": text["verbosity"]} if text.get("verbosity") else {}
@@ -131,7 +135,7 @@ class ResponseDraft:
             "tools": [_tool(tool) for tool in body.get("tools") or ()],
             "top_logprobs": body.get("top_logprobs") or 0,
             "truncation": body.get("truncation") or "disabled",
-            **({"warnings": warnings} if (warnings := warnings_of(body)) else {}),
+            **({"warnings": warned} if warned else {}),
         }
 
 

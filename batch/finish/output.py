@@ -6,10 +6,11 @@ everything else to the error file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from api.json_output import dump
+from api.not_held import listed
 
 EXPIRED_CODE: Final = "batch_expired"
 EXPIRED_MESSAGE: Final = "This request could not be executed before the completion window expired."
@@ -31,6 +32,7 @@ def http_line(
     status_code: int,
     request_id: str,
     body: Mapping[str, Any],
+    not_held: Collection[str] = (),
 ) -> bytes:
     """The line of a row that an engine answered, with a success or with an error envelope.
 
@@ -40,6 +42,7 @@ def http_line(
         status_code: HTTP status, 200 to 599.
         request_id: Public id of the call, `req_...`.
         body: The reply as the online endpoint would have given it: an object, never a string.
+        not_held: Fields that the engine could not follow.
 
     Returns:
         One JSON object, UTF-8, without the final newline.
@@ -50,6 +53,8 @@ def http_line(
     if not 200 <= status_code <= 599:
         raise ValueError(f"not the status of an answer: {status_code}")
     response = {"status_code": status_code, "request_id": request_id, "body": body}
+    if told := listed(not_held):
+        response["not_held"] = told
     return _line(row_id, custom_id, response, None)
 
 

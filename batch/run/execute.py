@@ -143,7 +143,8 @@ async def execute(  # noqa: PLR0913
         reply = _reply_of(InternalError("The request could not be executed."), call)
     if broken and quarantine.is_final(row.num_losses + 1):
         return Outcome(result=given_up(row), engine_lost=True, given_up=True)
-    outcome = _judge(row, reply, engine_lost=engine_lost, limits=limits, jitter=jitter)
+    told = served.not_held if reply.ok else set[str]()
+    outcome = _judge(row, reply, told, engine_lost=engine_lost, limits=limits, jitter=jitter)
     if broken and outcome.put_back is not None:
         return replace(outcome, put_back=replace(outcome.put_back, lost=True))
     return outcome
@@ -180,7 +181,13 @@ def _is_refusal(reply: EngineReply) -> bool:
 
 
 def _judge(
-    row: ClaimedRow, reply: EngineReply, *, engine_lost: bool, limits: AttemptLimits, jitter: float
+    row: ClaimedRow,
+    reply: EngineReply,
+    not_held: set[str],
+    *,
+    engine_lost: bool,
+    limits: AttemptLimits,
+    jitter: float,
 ) -> Outcome:
     if _is_refusal(reply):
         put_back = PutBack(
@@ -206,6 +213,7 @@ def _judge(
         status_code=reply.status_code,
         request_id=reply.request_id,
         body=reply.body,
+        not_held=not_held,
     )
     usage = reply.usage or TokenUsage()
     result = NewResult(

@@ -88,6 +88,11 @@ def served_of(choices: Sequence[Choice]) -> TokenUsage:
     return total
 
 
+def not_held_of(choices: Sequence[Choice]) -> set[str]:
+    """Fields that an engine could not follow in one of the calls."""
+    return {name for choice in choices for name in choice.call.served.not_held}
+
+
 async def complete(client: EngineClient, call: EngineCall) -> EngineReply:
     """Run a chat or completions call with one or more choices to its end.
 
@@ -102,6 +107,7 @@ async def complete(client: EngineClient, call: EngineCall) -> EngineReply:
     finally:
         if len(choices) > 1:  # one alone shares what the call has served
             call.served.add(served_of(choices))
+            call.served.not_held |= not_held_of(choices)
 
 
 async def complete_choices(

@@ -29,7 +29,8 @@ async def respond(client: EngineClient, call: EngineCall) -> EngineReply:
     except ApiError as error:
         renamed(error)
         raise
-    draft = ResponseDraft({**call.body, "store": False}, call.rid, created_at)
+    body = {**call.body, "store": False}
+    draft = ResponseDraft(body, call.rid, created_at, not_held=call.served.not_held)
     return replace(reply, body=response_body(draft, reply, int(wall_s())))
 
 

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Depends, FastAPI
 from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from api import not_held
 from batch.intake.dry_run import DryRuns
 from gateway.dashboard.app import make_dashboard
 from gateway.http.access_log import AccessLog
@@ -22,7 +23,6 @@ from gateway.http.query import only_known
 from gateway.lifespan import lifespan
 from gateway.metrics_access import may_read_metrics
 from gateway.observability.metrics import Metrics
-from gateway.prompts.prompt import NOT_HELD_HEADER
 from gateway.routes import (
     batch_check,
     batch_events,
@@ -87,7 +87,7 @@ EXPOSED_HEADERS: Final = [
     "x-next-offset",
     "x-complete",
     "x-batch-status",
-    NOT_HELD_HEADER,
+    not_held.HEADER,
 ]
 """What pages of other origins may read."""
 

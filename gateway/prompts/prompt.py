@@ -5,24 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import quote
 
+from api import not_held
 from api.embedding_request import inputs_of
 from api.model_errors import unknown_model
 from api.numbers import check_numbers
 from api.usage import TokenUsage
 from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH, EngineCall, RequestClass
-from engine_adapter.client.choices import Choice, choices_of, served_of
+from engine_adapter.client.choices import Choice, choices_of, not_held_of, served_of
 from engine_adapter.client.estimate import answer_tokens, prompt_tokens
 from engine_adapter.client.pool import EnginePool, Route
 from engine_adapter.client.rid import new_rid
 from gateway.auth.principal import Principal
 
 INPUTS_PER_PLACE: Final = 16
-NOT_HELD_HEADER: Final = "x-not-held"
-"""Names the fields that this reply does not follow, though they were taken."""
-MAX_NAMES: Final = 16
-MAX_NAME_CHARS: Final = 128
 
 
 @dataclass(frozen=True)
@@ -53,11 +49,7 @@ class Prompt:
     @property
     def told_headers(self) -> dict[str, str]:
         """What a reply says of fields that its engine could not follow, once it has answered."""
-        names = {name for choice in self.choices for name in choice.call.served.not_held}
-        if not names:
-            return {}
-        told = [quote(name[:MAX_NAME_CHARS], safe="[].$") for name in sorted(names)]
-        return {NOT_HELD_HEADER: ", ".join(told[:MAX_NAMES])}
+        return not_held.header(not_held_of(self.choices))
 
     @property
     def may_wait(self) -> bool:

@@ -15,7 +15,7 @@ from api.responses.request import renamed, truncates
 from api.responses.resource import ResponseDraft
 from api.responses.writer import ResponseWriter
 from api.tool_calls import ToolOffer, offer_of
-from engine_adapter.client.base import EngineClient
+from engine_adapter.client.base import EngineCall, EngineClient
 from engine_adapter.client.responding import response_body
 from engine_adapter.client.shortening import answered
 from gateway.prompts.forms import JSON, StreamForm, StreamWriter, failed
@@ -38,7 +38,7 @@ class ResponseForm:
     async def whole(self, prompt: Prompt, client: EngineClient, created: int) -> Response:
         (choice,) = prompt.choices
         reply = await answered(client, choice.call)
-        draft = ResponseDraft(self._body, choice.call.rid, created)
+        draft = self._draft(choice.call, created)
         response = response_body(draft, reply, now(self._clock))
         if not reply.ok:
             return failed(replace(reply, body=response))
@@ -47,8 +47,11 @@ class ResponseForm:
 
     def streamed(self, prompt: Prompt, created: int) -> StreamForm:
         (choice,) = prompt.choices
-        draft = ResponseDraft(self._body, choice.call.rid, created)
+        draft = self._draft(choice.call, created)
         return EventForm(draft, offer_of(choice.call.body), self._clock, self._keep)
+
+    def _draft(self, call: EngineCall, created: int) -> ResponseDraft:
+        return ResponseDraft(self._body, call.rid, created, not_held=call.served.not_held)
 
     def refusal(self, error: ApiError) -> ApiError:
         """The error, naming fields as they are called here."""
