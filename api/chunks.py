@@ -23,7 +23,7 @@ from typing import Any
 import orjson
 
 from api.chunk_shape import TextShape
-from api.engine_errors import aborted, from_stream_error
+from api.engine_errors import NO_TOOLS, aborted, from_stream_error
 from api.errors import ApiError, EngineUnavailable, error_body
 from api.json_output import dump
 from api.logprobs import CompletionLogprobs, chat_logprobs
@@ -63,7 +63,7 @@ class StreamHead:
 
     __slots__ = (
         "chat", "choices", "end", "include_usage", "offer",
-        "only_sampled", "schema_param", "usage_head",
+        "only_sampled", "schema_param", "tool_params", "usage_head",
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0913
@@ -77,6 +77,7 @@ class StreamHead:
         service_tier: str | None = None,
         offer: ToolOffer | None = None,
         schema_param: str = "response_format",
+        tool_params: Mapping[str, str] = NO_TOOLS,
         only_sampled: bool = False,
     ) -> None:
         head: dict[str, Any] = {
@@ -91,6 +92,7 @@ class StreamHead:
         self.chat = chat
         self.offer = offer
         self.schema_param = schema_param
+        self.tool_params = tool_params
         self.only_sampled = only_sampled
         self.include_usage = include_usage
         self.choices = opened + b',"choices":[{"index":'
@@ -161,6 +163,7 @@ class ChunkWriter:
                             parsed["error"],
                             prompt_param=self._prompt_param(),
                             schema_param=self._head.schema_param,
+                            tool_params=self._head.tool_params,
                         )
                     )
                 return b""

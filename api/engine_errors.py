@@ -33,7 +33,12 @@ _TOO_LONG = re.compile(
 _TOO_MANY_NEW = re.compile(r"^max_(completion|new)_tokens is too large", re.IGNORECASE)
 _OTHER_DIMENSIONS = re.compile(r"matryoshka|dimensions", re.IGNORECASE)
 _INTERNAL = re.compile(r"Traceback|File \"|/[\w.-]+/[\w./-]+|'input'|validation error|\n")
-_NOT_COMPILED = re.compile(r"^Failed to compile \w+ grammar: *(.*)", re.DOTALL)
+_NOT_COMPILED = re.compile(
+    r"^Failed to compile \w+ grammar: *(?:function '(?P<function>[\w.-]+)': )?(?P<why>.*)",
+    re.DOTALL,
+)
+"""The compiler's words; before them our plugin's, where a function's arguments are at fault."""
+NO_TOOLS: Final[Mapping[str, str]] = {}
 _TOO_LONG_TO_COMPILE = "Grammar preprocessing timed out"
 _NAMED = re.compile(r"^Invalid (?:value|type) for '(\w+)': [^'\n]+$")
 """What our plugin says of one request."""
@@ -78,6 +83,7 @@ def from_engine(
     *,
     prompt_param: str = "messages",
     schema_param: str = "response_format",
+    tool_params: Mapping[str, str] = NO_TOOLS,
     length: tuple[str, int] = ("max_tokens", 0),
 ) -> ApiError:
     """The error to give the caller for an engine's error answer.
@@ -87,13 +93,15 @@ def from_engine(
         body: Parsed JSON, or text.
         prompt_param: Name of the field that holds the prompt: `messages`, `prompt` or `input`.
         schema_param: Name of the field that holds what the answer must look like.
+        tool_params: Names of the fields that hold the arguments of functions, by function.
         length: Name and value of the field that says the answer's longest length.
     """
     message = message_of(body)
     if status in (400, 422):
         not_compiled = _NOT_COMPILED.match(message)
         if not_compiled is not None:
-            return _bad_schema(not_compiled[1], schema_param)
+            function, why = not_compiled["function"], not_compiled["why"]
+            return _bad_schema(why, tool_params.get(function or "", schema_param))
         if FAILED_ALONE in message:
             return RequestFailedAlone(FAILED_ALONE)
         if message.startswith(_TOO_LONG_TO_COMPILE):
@@ -111,23 +119,43 @@ def from_engine(
 
 
 def from_stream_error(
-    error: Any, *, prompt_param: str = "messages", schema_param: str = "response_format"
+    error: Any,
+    *,
+    prompt_param: str = "messages",
+    schema_param: str = "response_format",
+    tool_params: Mapping[str, str] = NO_TOOLS,
 ) -> ApiError:
     """The error for an error event in the middle of a stream (row S-16)."""
     code = error.get("code") if isinstance(error, Mapping) else None
     status = code if isinstance(code, int) else 500
-    return from_engine(status, error, prompt_param=prompt_param, schema_param=schema_param)
+    return from_engine(
+        status,
+        error,
+        prompt_param=prompt_param,
+        schema_param=schema_param,
+        tool_params=tool_params,
+    )
 
 
 def schema_param(body: Mapping[str, Any]) -> str:
     """The field whose schema the engine compiled: a form of the answer, or the tools' own."""
-    asked = (body.get("response_format") or {}).get("type", "text")
-    for name in ("regex", "ebnf"):
-        if body.get(name):
-            return name
-    if asked != "text" or offer_of(body) is None:
-        return "response_format"
+    offer = offer_of(body)
+    if offer is None or offer.formed:
+        return next((name for name in ("regex", "ebnf") if body.get(name)), "response_format")
+    fields = tool_params(body)
+    choice = body.get("tool_choice")
+    if isinstance(choice, Mapping) and choice.get("type") == "function":
+        return fields.get(choice["function"]["name"], "tools")
+    if len(fields) == 1:
+        return next(iter(fields.values()))
     return "functions" if body.get("functions") else "tools"
+
+
+def tool_params(body: Mapping[str, Any]) -> dict[str, str]:
+    """Names of the fields that hold the arguments of a checked body's functions, by function."""
+    path = "functions[{}].parameters" if body.get("functions") else "tools[{}].function.parameters"
+    tools = body.get("tools") or ()
+    return {tool["function"]["name"]: path.format(place) for place, tool in enumerate(tools)}
 
 
 def length_of(body: Mapping[str, Any]) -> tuple[str, int]:

@@ -18,7 +18,7 @@ out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
 
@@ -85,7 +85,11 @@ def with_tools(
         as_json = form is not None and form["type"] == "json_schema"
         body["messages"] = _told(body["messages"], tools, "with JSON" if as_json else "in words")
     if offer.forced is not None:
-        return {**body, "tools": held_tools}
+        rooted = [_rooted(tool) for tool in held_tools]
+        if rooted != held_tools:
+            # SGLang lifts definitions for this choice alone; only tools that it names are left.
+            body["tool_choice"] = "required"
+        return {**body, "tools": rooted}
     for name in _ABOUT_TOOLS:
         body.pop(name, None)
     return {**body, "response_format": _call_grammar(held_tools, form, single=offer.single)}
@@ -116,6 +120,41 @@ def _held(tool: dict[str, Any], not_held: set[str]) -> dict[str, Any]:
     schema, missing = held(function["parameters"])
     not_held.update(f"tools.{function['name']}.{path}" for path in missing)
     return {**tool, "function": {**function, "parameters": schema}}
+
+
+def _rooted(tool: dict[str, Any]) -> dict[str, Any]:
+    """The tool, its references true in the one schema that SGLang makes of forced calls.
+
+    There the definitions of all tools are side by side: a whole schema is one, by the tool's name.
+    """
+    function = tool["function"]
+    schema = function.get("parameters") or {}
+    if not any("$ref" in part for part in _objects_in(schema)):
+        return tool
+    root = f"#/$defs/{function['name']}"
+    made = _moved(schema, root)
+    rooted = {"type": "object", "$ref": root, "$defs": {function["name"]: made}}
+    return {**tool, "function": {**function, "parameters": rooted}}
+
+
+def _objects_in(value: Any) -> Iterator[Mapping[str, Any]]:
+    if isinstance(value, Mapping):
+        yield value
+    for inner in value.values() if isinstance(value, Mapping) else value:
+        if isinstance(inner, Mapping | list):
+            yield from _objects_in(inner)
+
+
+def _moved(value: Any, root: str) -> Any:
+    if isinstance(value, list):
+        return [_moved(inner, root) for inner in value]
+    if not isinstance(value, Mapping):
+        return value
+    made = {name: _moved(inner, root) for name, inner in value.items()}
+    target = made.get("$ref")
+    if isinstance(target, str) and target.startswith("#"):
+        made["$ref"] = root + target.removeprefix("#").rstrip("/")
+    return made
 
 
 def _call_grammar(

@@ -39,7 +39,7 @@ def check_alone(body: Mapping[str, Any]) -> None:
     try:
         check_chat(chat_call(body))
     except InvalidRequest as refused:
-        raise renamed(refused) from None
+        raise renamed(refused, body) from None
 
 
 def chat_call(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from api.json_schemas import check_strict
 from api.objects import only
 from api.refused_fields import refuse_fields
 from api.responses.items import Item, check_input
-from api.responses.tools import NAMESPACE, SKIPPED_TOOLS, flat_name, functions
+from api.responses.tools import NAMESPACE, SKIPPED_TOOLS, flat_name, function_paths, functions
 from api.rules import Rule
 from api.shared_rules import SHARED
 
@@ -55,6 +55,7 @@ _CHAT_NAMES: Final = {
     "verbosity": "text.verbosity",
     "logprobs": "include",
 }
+_TOOL: Final = re.compile(r"\btools\[(\d+)\](?:\.function)?")
 _QUOTED: Final = re.compile(rf"'({'|'.join(_CHAT_NAMES)})[\w.\[\]]*'")
 
 
@@ -128,19 +129,32 @@ def truncates(body: Mapping[str, Any]) -> bool:
     return body.get("truncation") == "auto"
 
 
-def renamed(error: ApiError) -> ApiError:
+def renamed(error: ApiError, body: Mapping[str, Any]) -> ApiError:
     """An error about the chat call behind a response, naming the fields that were sent."""
-    error.message, error.param = renamed_words(error.message, error.param)
+    error.message, error.param = renamed_words(error.message, error.param, body)
     return error
 
 
-def renamed_words(message: str, param: str | None) -> tuple[str, str | None]:
+def renamed_words(
+    message: str, param: str | None, body: Mapping[str, Any]
+) -> tuple[str, str | None]:
     """The words and the param of such an error: a quoted name of a chat call's is this API's."""
-    said = _QUOTED.sub(lambda name: f"'{_CHAT_NAMES[name[1]]}'", message)
+    said = _QUOTED.sub(lambda name: f"'{_CHAT_NAMES[name[1]]}'", _tools_renamed(message, body))
     if param is None:
         return said, None
     bare = param.partition(".")[0].partition("[")[0]
-    return said, _CHAT_NAMES.get(bare, param)
+    return said, _CHAT_NAMES.get(bare) or _tools_renamed(param, body)
+
+
+def _tools_renamed(text: str, body: Mapping[str, Any]) -> str:
+    """A text about tools of the chat call, by their places in the body."""
+
+    def place(named: re.Match[str]) -> str:
+        offered, paths = _offered(body), function_paths(body)
+        at = int(named[1])
+        return paths[offered[at]] if at < len(offered) else named[0]
+
+    return _TOOL.sub(place, text)
 
 
 def conversation_id(body: Mapping[str, Any]) -> str | None:
@@ -160,21 +174,30 @@ def _response_format(chosen: Mapping[str, Any]) -> dict[str, Any]:
 def _tools(body: Mapping[str, Any]) -> tuple[list[Item], Any]:
     """The functions and the choice among them, as a chat call has them."""
     choice = body.get("tool_choice") or "auto"
-    allowed: set[str] | None = None
     if isinstance(choice, dict):
         if choice["type"] == "allowed_tools":
-            allowed = {flat_name(t["name"], t.get("namespace")) for t in choice["tools"]}
             choice = choice["mode"]
         else:
             name = flat_name(choice["name"], choice.get("namespace"))
             choice = {"type": "function", "function": {"name": name}}
     kept = ("description", "parameters", "strict")
     tools: list[Item] = []
+    offered = _offered(body)
     for flat, tool, _ in functions(body):
-        if allowed is None or flat in allowed:
+        if flat in offered:
             said = {key: tool[key] for key in kept if tool.get(key) is not None}
             tools.append({"type": "function", "function": {"name": flat, **said}})
     return tools, choice
+
+
+def _offered(body: Mapping[str, Any]) -> list[str]:
+    """The functions that the chat call has, by the names that a model gets."""
+    names = [flat for flat, _, _ in functions(body)]
+    choice = body.get("tool_choice")
+    if not isinstance(choice, dict) or choice["type"] != "allowed_tools":
+        return names
+    allowed = {flat_name(tool["name"], tool.get("namespace")) for tool in choice["tools"]}
+    return [name for name in names if name in allowed]
 
 
 def _check_tool_choice(body: Mapping[str, Any]) -> None:

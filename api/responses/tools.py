@@ -74,6 +74,20 @@ def functions(body: Mapping[str, Any]) -> Iterator[tuple[str, Tool, str | None]]
                     yield flat_name(one["name"], tool["name"]), one, tool["name"]
 
 
+def function_paths(body: Mapping[str, Any]) -> dict[str, str]:
+    """Where each function lies in a checked body, by the name that a model gets."""
+    found: dict[str, str] = {}
+    for place, tool in enumerate(body.get("tools") or ()):
+        if tool["type"] == "function":
+            found[tool["name"]] = f"tools[{place}]"
+        elif tool["type"] == NAMESPACE:
+            for inner, one in enumerate(tool["tools"]):
+                if one["type"] == "function":
+                    flat = flat_name(one["name"], tool["name"])
+                    found[flat] = f"tools[{place}].tools[{inner}]"
+    return found
+
+
 def flat_name(name: str, namespace: str | None) -> str:
     """The name a model gets for a function; one that is too long ends with digits of its own."""
     if not namespace:

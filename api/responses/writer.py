@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
 from api.chunks import StreamFailed
-from api.engine_errors import aborted, from_stream_error
+from api.engine_errors import aborted, from_stream_error, schema_param, tool_params
 from api.errors import ApiError, EngineUnavailable
 from api.logprobs import chat_logprobs
 from api.replies import EngineAborted, finish_reason_of, usage_of
@@ -19,6 +19,8 @@ from api.responses.tools import called
 from api.tool_calls import StreamedCalls, ToolOffer
 from api.usage import TokenUsage
 
+NO_CHAT: Final[Mapping[str, Any]] = {}
+
 
 class ResponseWriter:
     """Rewrites the events of the one chat call that makes a response.
@@ -28,8 +30,12 @@ class ResponseWriter:
         num_texts: Engine events so far that brought something of the answer.
     """
 
-    def __init__(self, draft: ResponseDraft, offer: ToolOffer | None) -> None:
+    def __init__(
+        self, draft: ResponseDraft, offer: ToolOffer | None, chat: Mapping[str, Any] = NO_CHAT
+    ) -> None:
+        """`chat` is the body of the chat call, and `offer` what it says of tools."""
         self._draft = draft
+        self._chat = chat
         self._teller = ResponseTeller(draft)
         self._calls = StreamedCalls(offer) if offer is not None else None
         self._usage: Mapping[str, Any] | None = None
@@ -60,13 +66,17 @@ class ResponseWriter:
             choices = parsed.get("choices")
             if not choices:
                 if "error" in parsed:
-                    raise StreamFailed(from_stream_error(parsed["error"], prompt_param="input"))
+                    raise StreamFailed(self._error(parsed["error"]))
                 return b""
             return b"" if self._finish else event_bytes(self._events(choices[0]))
         except EngineAborted:
             raise StreamFailed(aborted()) from None
         except (orjson.JSONDecodeError, LookupError, TypeError, AttributeError) as error:
             raise StreamFailed(EngineUnavailable("The engine's answer is unreadable.")) from error
+
+    def _error(self, said: Any) -> ApiError:
+        schema, tools = schema_param(self._chat), tool_params(self._chat)
+        return from_stream_error(said, prompt_param="input", schema_param=schema, tool_params=tools)
 
     def end(self, completed_at: int) -> tuple[bytes, dict[str, Any]]:
         """The last events, and the response they tell of."""

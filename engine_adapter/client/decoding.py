@@ -17,6 +17,7 @@ from api.engine_errors import (
     length_of,
     message_of,
     schema_param,
+    tool_params,
 )
 from api.errors import ApiError, EngineUnavailable, error_body
 from api.images import unreadable
@@ -72,6 +73,7 @@ def error_of(call: EngineCall, status: int, raw: bytes) -> ApiError:
         answer,
         prompt_param=prompt_param(call.path),
         schema_param=schema_param(call.body),
+        tool_params=tool_params(call.body),
         length=length_of(call.body),
     )
 

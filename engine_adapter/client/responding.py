@@ -27,7 +27,7 @@ async def respond(client: EngineClient, call: EngineCall) -> EngineReply:
     try:
         reply = await answered(client, chat)
     except ApiError as error:
-        renamed(error)
+        renamed(error, call.body)
         raise
     body = {**call.body, "store": False}
     draft = ResponseDraft(body, call.rid, created_at, not_held=call.served.not_held)
@@ -38,7 +38,7 @@ def response_body(draft: ResponseDraft, reply: EngineReply, completed_at: int) -
     """The Response object of a chat reply, or its error under the names of the body's fields."""
     if not reply.ok:
         error = reply.body["error"]
-        message, param = renamed_words(error["message"], error["param"])
+        message, param = renamed_words(error["message"], error["param"], draft.body)
         return {"error": {**error, "message": message, "param": param}}
     (choice,) = reply.body["choices"]
     return whole_response(draft, choice, reply.usage or TokenUsage(), completed_at)

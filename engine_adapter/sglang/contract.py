@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import pkgutil
-import sys
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -43,27 +42,22 @@ SIGNATURES: Mapping[str, tuple[str, ...]] = {
     "sglang.srt.managers.tokenizer_manager.TokenizerManager.auto_create_handle_loop": ("self",),
     "sglang.srt.managers.tokenizer_manager.TokenizerManager.freeze_gc": ("self",),
 }  # fmt: skip
-# Of the process that has them alone: others would have to import them first.
-_HTTP = "sglang.srt.entrypoints.openai."
-HTTP_SIGNATURES: Mapping[str, tuple[str, ...]] = {
-    _HTTP + "serving_chat.OpenAIServingChat._process_logprobs_tokens": (
+# Of the process that answers alone: others would have to import them first.
+_OPENAI = "sglang.srt.entrypoints.openai."
+ANSWERING: Mapping[str, tuple[str, ...]] = {
+    _OPENAI + "serving_chat.OpenAIServingChat._process_logprobs_tokens": (
         "self", "logprobs", "use_token_index",
     ),
-    _HTTP + "serving_chat.OpenAIServingChat._generate_stream_content": (
+    _OPENAI + "serving_chat.OpenAIServingChat._generate_stream_content": (
         "self", "content", "index", "request", "stream_offsets", "reasoning_parser_dict",
         "parser_dict", "has_tool_calls", "choice_logprobs", "finish_reason_type",
         "continuous_usage_stats", "prompt_tokens", "reasoning_tokens", "completion_tokens",
     ),
-    _HTTP + "serving_completions.to_openai_style_logprobs": (
+    _OPENAI + "serving_completions.to_openai_style_logprobs": (
         "input_token_logprobs", "output_token_logprobs",
         "input_top_logprobs", "output_top_logprobs",
     ),
 }  # fmt: skip
-
-
-def answers_http() -> bool:
-    """Whether this is the process of an engine that answers HTTP requests."""
-    return "sglang.srt.entrypoints.http_server" in sys.modules
 
 
 def broken_promises() -> list[str]:
@@ -77,7 +71,11 @@ def broken_promises() -> list[str]:
             f"SGLang {found} is installed, this plugin was written for {PINNED_VERSION}: "
             "run `coserve engine install`, which installs it"
         ]
-    signatures = {**SIGNATURES, **(HTTP_SIGNATURES if answers_http() else {})}
+    return differences(SIGNATURES)
+
+
+def differences(signatures: Mapping[str, tuple[str, ...]]) -> list[str]:
+    """One sentence for each symbol whose parameters are not these."""
     return [text for symbol, wanted in signatures.items() if (text := _difference(symbol, wanted))]
 
 

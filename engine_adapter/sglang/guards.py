@@ -11,7 +11,7 @@ import json
 import re
 import struct
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from typing import Any, Final
@@ -163,8 +163,10 @@ def guard_grammars() -> None:
     kind = backend.XGrammarGrammarBackend
     kind.__init__ = _with_few_threads(kind.__init__)
     invalid = backend.InvalidGrammarObject
-    kind.dispatch_json = _limited(kind.dispatch_json, schema_refusal, invalid)
-    kind.dispatch_structural_tag = _limited(kind.dispatch_structural_tag, schema_refusal, invalid)
+    json_alone = _limited(kind.dispatch_json, schema_refusal, invalid)
+    tags = _limited(kind.dispatch_structural_tag, schema_refusal, invalid)
+    kind.dispatch_json = _naming(json_alone, json_alone, invalid)
+    kind.dispatch_structural_tag = _naming(tags, json_alone, invalid)
     kind.dispatch_regex = _limited(kind.dispatch_regex, pattern_refusal, invalid)
     kind.dispatch_ebnf = _limited(kind.dispatch_ebnf, grammar_refusal, invalid)
     waiting = grammar_manager.GrammarManager
@@ -220,6 +222,56 @@ def _limited(
         return invalid(refused) if refused else dispatch(self, key_string)
 
     return wrapped
+
+
+def _naming(
+    dispatch: Callable[[Any, str], Any], dispatch_json: Callable[[Any, str], Any], invalid: Any
+) -> Callable[[Any, str], Any]:
+    """Say whose arguments cannot be compiled, where a grammar holds calls of functions."""
+
+    @functools.wraps(dispatch)
+    def wrapped(self: Any, key_string: str) -> Any:
+        made = dispatch(self, key_string)
+        if isinstance(made, invalid):
+            for name, schema in functions_in(key_string):
+                alone = dispatch_json(self, schema)
+                if isinstance(alone, invalid):
+                    return invalid(f"function '{name}': {alone.error_message}")
+        return made
+
+    return wrapped
+
+
+def functions_in(text: str) -> Iterator[tuple[str, str]]:
+    """Functions that a schema or a structural tag has calls of, and their arguments' schemas.
+
+    As `api.tool_prompt` writes them, and as SGLang does where a call is forced.
+    """
+    try:
+        whole = json.loads(text)
+    except (RecursionError, json.JSONDecodeError):
+        return
+    if not isinstance(whole, dict):
+        return
+    form = whole.get("format")
+    listed = (form.get("elements") or [form])[0] if isinstance(form, dict) else {}
+    for tag in listed.get("tags") or ():
+        named = _NAMED.search(tag["begin"])
+        if named is not None:
+            yield named[1], json.dumps(tag["content"]["json_schema"])
+    items = whole.get("items")
+    each = items.get("anyOf", [items]) if isinstance(items, dict) else ()
+    for one in each:
+        parts = one.get("properties") if isinstance(one, dict) else None
+        if isinstance(parts, dict) and parts.keys() == {"name", "parameters"}:
+            schema = parts["parameters"]
+            defs = {name: whole[name] for name in ("$defs",) if name in whole}
+            name = (parts["name"].get("enum") or [""])[0] if type(parts["name"]) is dict else ""
+            if type(schema) is dict:
+                yield name, json.dumps({**schema, **defs})
+
+
+_NAMED: Final = re.compile(r'"name": ?"([\w.-]+)"')
 
 
 def _never_empty(fill: Callable[[Any, Any, int], None]) -> Callable[[Any, Any, int], None]:
@@ -343,9 +395,6 @@ def seeded_number(seed: int, position: int) -> float:
 TOKEN_TEXTS: Final = (
     "sglang.srt.managers.tokenizer_manager.TokenizerManager.detokenize_logprob_tokens"
 )
-_CHAT: Final = "sglang.srt.entrypoints.openai.serving_chat.OpenAIServingChat."
-CHAT_LOGPROBS: Final = _CHAT + "_process_logprobs_tokens"
-CHAT_STEP: Final = _CHAT + "_generate_stream_content"
 REPLACEMENT: Final = "\ufffd"
 _FALLBACK: Final = re.compile(r"<0x([0-9A-F]{2})>")
 
@@ -398,76 +447,6 @@ def _told(tokenizer: Any, token_id: int, text: str | None, owners: dict[str, int
         return text if is_own else PartialText.of(text, text.encode())
     raw = raw_bytes(tokenizer.convert_ids_to_tokens(token_id), byte_of_char())
     return PartialText.of(text, text.encode() if raw is None else raw)
-
-
-def each_its_own(
-    process: Callable[..., Any], server: Any, logprobs: Any, *_: Any, **__: Any
-) -> Any:
-    """Around SGLang's log probabilities of a chat: each token has its own alternatives.
-
-    In a stream SGLang gives those of an event's first token to all its tokens.
-    """
-    return process(server, logprobs, use_token_index=True)
-
-
-async def with_all_logprobs(
-    generate: Callable[..., AsyncIterator[str]], server: Any, **step: Any
-) -> AsyncIterator[str]:
-    """Around a step of a streamed chat: its log probabilities leave though it has no text yet.
-
-    SGLang drops them, unless the engine has a parser: those of most parts of a character.
-    """
-    nothing_sent = True
-    async for chunk in generate(server, **step):
-        nothing_sent = False
-        yield chunk
-    if nothing_sent and step["choice_logprobs"] is not None:
-        from sglang.srt.entrypoints.openai.sse_utils import build_sse_content
-
-        yield build_sse_content(
-            chunk_id=step["content"]["meta_info"]["id"],
-            created=0,  # the service has its own
-            model=step["request"].model,
-            index=step["index"],
-            content="",
-            logprobs=step["choice_logprobs"],
-        )
-
-
-def name_parts() -> None:
-    """Have SGLang name the tokens of completions as OpenAI does, where their text is not theirs.
-
-    Alternatives are a JSON object there, in which every name may be but once.
-    """
-    from sglang.srt.entrypoints.openai import serving_completions
-
-    made: Any = serving_completions
-    made.to_openai_style_logprobs = _named(made.to_openai_style_logprobs)
-
-
-def _named(convert: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(convert)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        logprobs = convert(*args, **kwargs)
-        logprobs.tokens = [token_name(text) for text in logprobs.tokens]
-        logprobs.top_logprobs = [listed and _once(listed) for listed in logprobs.top_logprobs]
-        return logprobs
-
-    return wrapped
-
-
-def _once(listed: Mapping[str, float]) -> dict[str, float]:
-    named: dict[str, float] = {}
-    for text, logprob in listed.items():
-        named.setdefault(token_name(text), logprob)  # the likeliest comes first
-    return named
-
-
-def token_name(text: str) -> str:
-    """What a completion calls a token: its text, or `bytes:` and its bytes if it is a part."""
-    if isinstance(text, PartialText) and REPLACEMENT in text:
-        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in text.raw)
-    return str(text)
 
 
 def raw_bytes(token: str | None, byte_of: Mapping[str, int]) -> bytes | None:

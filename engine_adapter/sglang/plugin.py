@@ -26,14 +26,14 @@ def register() -> None:
     """Hook the scheduler class; ends the process when this SGLang is not the one we know."""
     repeat_at_the_end()
     try:
-        from engine_adapter.sglang.contract import answers_http, broken_promises
+        from engine_adapter.sglang.contract import broken_promises
 
         broken = broken_promises()
         if broken:
             refuse("; ".join(broken))
         from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
-        from engine_adapter.sglang import finish, garbage, guards, numbers
+        from engine_adapter.sglang import finish, garbage, guards, logprobs, numbers
 
         guards.guard_grammars()
         guards.honour_seeds()
@@ -43,10 +43,7 @@ def register() -> None:
         HookRegistry.register(numbers.VALIDATE, numbers.refuse_alone, HookType.AFTER)
         HookRegistry.register(finish.UPDATE, finish.stop_first, HookType.AROUND)
         HookRegistry.register(garbage.FIRST_REQUEST, garbage.freezing, HookType.AROUND)
-        if answers_http():
-            guards.name_parts()
-            HookRegistry.register(guards.CHAT_LOGPROBS, guards.each_its_own, HookType.AROUND)
-            HookRegistry.register(guards.CHAT_STEP, guards.with_all_logprobs, HookType.AROUND)
+        HookRegistry.register(logprobs.MANAGER, logprobs.tell_all, HookType.AFTER)
     except SettingError as error:
         refuse(str(error))
     except Exception:  # noqa: BLE001 - SGLang would swallow it and start without us

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from api.chunks import DONE_EVENT, ChunkWriter, StreamHead, error_event
 from api.completion_request import only_sampled
-from api.engine_errors import schema_param
+from api.engine_errors import schema_param, tool_params
 from api.errors import ApiError
 from api.json_output import dump
 from api.replies import public_id
@@ -133,6 +133,7 @@ class ChunkForm:
             service_tier=prompt.service_tier,
             offer=offer_of(prompt.choices[0].call.body) if prompt.chat else None,
             schema_param=schema_param(prompt.choices[0].call.body),
+            tool_params=tool_params(prompt.choices[0].call.body),
             only_sampled=not prompt.chat and only_sampled(prompt.choices[0].call.body),
         )
         self.writers: Sequence[StreamWriter] = [

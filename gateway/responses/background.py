@@ -63,7 +63,7 @@ async def begin(
         with suppress(EngineUnavailable):
             parts.engines.pick(model, CHAT_PATH)
     except ApiError as error:
-        raise renamed(error) from None
+        raise renamed(error, body) from None
     line = background.Line.of(body, items, model)
     tokens = line.num_tokens + answer_tokens(CHAT_PATH, chat)
     # Not settled: what the row will use is counted with the batches'.

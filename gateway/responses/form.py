@@ -14,7 +14,7 @@ from api.json_output import dump
 from api.responses.request import renamed, truncates
 from api.responses.resource import ResponseDraft
 from api.responses.writer import ResponseWriter
-from api.tool_calls import ToolOffer, offer_of
+from api.tool_calls import offer_of
 from engine_adapter.client.base import EngineCall, EngineClient
 from engine_adapter.client.responding import response_body
 from engine_adapter.client.shortening import answered
@@ -48,25 +48,27 @@ class ResponseForm:
     def streamed(self, prompt: Prompt, created: int) -> StreamForm:
         (choice,) = prompt.choices
         draft = self._draft(choice.call, created)
-        return EventForm(draft, offer_of(choice.call.body), self._clock, self._keep)
+        writer = ResponseWriter(draft, offer_of(choice.call.body), choice.call.body)
+        return EventForm(draft, writer, self._clock, self._keep)
 
     def _draft(self, call: EngineCall, created: int) -> ResponseDraft:
         return ResponseDraft(self._body, call.rid, created, not_held=call.served.not_held)
 
     def refusal(self, error: ApiError) -> ApiError:
         """The error, naming fields as they are called here."""
-        return renamed(error)
+        return renamed(error, self._body)
 
 
 class EventForm:
     """Typed events of one response; the last holds the whole of it."""
 
     def __init__(
-        self, draft: ResponseDraft, offer: ToolOffer | None, clock: Clock, keep: Keep
+        self, draft: ResponseDraft, writer: ResponseWriter, clock: Clock, keep: Keep
     ) -> None:
+        self._body = draft.body
         self._clock = clock
         self._keep = keep
-        self._writer = ResponseWriter(draft, offer)
+        self._writer = writer
         self.writers: Sequence[StreamWriter] = [self._writer]
 
     async def end(self) -> bytes:
@@ -76,7 +78,7 @@ class EventForm:
         return last
 
     async def fail(self, error: ApiError) -> bytes:
-        last, response = self._writer.fail(error)
+        last, response = self._writer.fail(renamed(error, self._body))
         with suppress(Overloaded):
             await self._keep(response)
         return last

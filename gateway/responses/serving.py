@@ -57,6 +57,6 @@ async def _asked(request: Request, parts: PromptParts, admission: Admission) -> 
         else:
             chat = await parts.parsing.run(principal.project_id, made)
     except ApiError as error:
-        raise renamed(error) from None
+        raise renamed(error, body) from None
     form = ResponseForm(body, parts.clock, partial(shelf.keep, body, context))
     return Question(CHAT_PATH, chat, form)

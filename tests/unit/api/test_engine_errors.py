@@ -4,7 +4,15 @@ from typing import Any
 
 import pytest
 
-from api.engine_errors import FAILED_ALONE, from_engine, from_stream_error, is_retryable, length_of
+from api.engine_errors import (
+    FAILED_ALONE,
+    from_engine,
+    from_stream_error,
+    is_retryable,
+    length_of,
+    schema_param,
+    tool_params,
+)
 from api.errors import error_body
 
 
@@ -66,6 +74,42 @@ def test_nothing_of_the_engines_inside_gets_out(body: Any) -> None:
 def test_a_field_in_a_validation_error_becomes_the_param() -> None:
     message = "[{'type': 'int_parsing', 'loc': ('body', 'logprobs'), 'input': 'x'}]"
     assert from_engine(400, flat(message)).param == "logprobs"
+
+
+def function(name: str) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, "parameters": {"type": "object"}}}
+
+
+TWO: dict[str, Any] = {"tools": [function("get-time"), function("f")]}
+OBJECT = {"response_format": {"type": "json_object"}}
+FIRST = {"type": "function", "function": {"name": "f"}}
+
+
+@pytest.mark.parametrize(
+    ("body", "named", "param"),
+    [
+        ({**TWO, **OBJECT}, "f", "tools[1].function.parameters"),
+        ({**TWO, **OBJECT}, "get-time", "tools[0].function.parameters"),
+        ({**TWO, **OBJECT}, None, "response_format"),
+        ({**TWO, "regex": "a"}, None, "regex"),
+        ({**TWO, **OBJECT, "tool_choice": "required"}, None, "tools"),
+        ({**TWO, **OBJECT, "tool_choice": FIRST}, None, "tools[1].function.parameters"),
+        ({"tools": [function("f")]}, None, "tools[0].function.parameters"),
+        ({**TWO, "functions": [{}, {}]}, "f", "functions[1].parameters"),
+        ({**TWO, "tool_choice": "none"}, None, "response_format"),
+        (OBJECT, "f", "response_format"),
+    ],
+)
+def test_whose_schema_cannot_be_compiled(
+    body: dict[str, Any], named: str | None, param: str
+) -> None:
+    where = "" if named is None else f"function '{named}': "
+    said = f"Failed to compile structural_tag grammar: {where}it is too large"
+    error = from_engine(
+        400, flat(said), schema_param=schema_param(body), tool_params=tool_params(body)
+    )
+    assert error.param == param
+    assert error.message == f"The engine cannot compile the schema in '{param}': it is too large."
 
 
 @pytest.mark.parametrize("param", ["response_format", "tools"])

@@ -145,3 +145,27 @@ def test_a_form_and_calls_of_earlier_turns_are_told_in_words() -> None:
     body = {**BODY, "messages": messages, "response_format": {"type": "json_object"}}
     sent = with_tools(body, parses=True)["messages"]
     assert [one["role"] for one in sent] == ["system", "user", "assistant", "user"]
+
+
+def test_references_are_true_in_the_one_schema_of_forced_calls() -> None:
+    """SGLang puts the definitions of all tools side by side, and drops those of a named one."""
+    node = {
+        "type": "object",
+        "properties": {"next": {"$ref": "#"}, "at": {"$ref": "#/$defs/place"}},
+        "$defs": {"place": {"type": "string"}},
+    }
+    tools = [
+        {"type": "function", "function": {"name": name, "parameters": node}} for name in ("a", "b")
+    ]
+    for choice in ("required", function("a")):
+        sent = with_tools({**BODY, "tools": tools, "tool_choice": choice}, parses=False)
+        assert sent["tool_choice"] == "required"
+        for tool in sent["tools"]:
+            name, rooted = tool["function"]["name"], tool["function"]["parameters"]
+            assert rooted["$ref"] == f"#/$defs/{name}"
+            (whole,) = rooted["$defs"].values()
+            assert whole["properties"] == {
+                "next": {"$ref": f"#/$defs/{name}"},
+                "at": {"$ref": f"#/$defs/{name}/$defs/place"},
+            }
+    assert [tool["function"]["name"] for tool in sent["tools"]] == ["a"]

@@ -204,7 +204,7 @@ def test_the_other_fields_under_their_chat_names() -> None:
 )
 def test_errors_name_the_field_that_was_sent(chat_name: str | None, name: str | None) -> None:
     said = f"Invalid value for '{chat_name}': cannot be combined with 'response_format'."
-    error = renamed(InvalidRequest(said, param=chat_name))
+    error = renamed(InvalidRequest(said, param=chat_name), {})
     assert error.param == name
     assert error.message == f"Invalid value for '{name}': cannot be combined with 'text.format'."
 
@@ -271,3 +271,20 @@ def kinds_of(shape: Any) -> set[str]:
         ]
     )
     return set(found)
+
+
+def test_errors_name_a_tool_by_its_own_place() -> None:
+    """The chat call has only the tools that are served and allowed, one after the other."""
+    body = {"tools": [{"type": "web_search"}, SPACE, OTHER]}
+    said = "The engine cannot compile the schema in 'tools[1].function.parameters'."
+    error = renamed(InvalidRequest(said, param="tools[1].function.parameters"), body)
+    assert error.param == "tools[2].parameters"
+    assert error.message == "The engine cannot compile the schema in 'tools[2].parameters'."
+    assert renamed(InvalidRequest("", param="tools[0].function.parameters.x"), body).param == (
+        "tools[1].tools[0].parameters.x"
+    )
+    chosen = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "g"}]}
+    only = {**body, "tool_choice": chosen}
+    assert renamed(InvalidRequest("", param="tools[0].function.parameters"), only).param == (
+        "tools[2].parameters"
+    )

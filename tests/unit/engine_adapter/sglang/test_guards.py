@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from engine_adapter.sglang import guards
+from api.tool_prompt import with_tools
+from engine_adapter.sglang import guards, logprobs
 from engine_adapter.sglang.guards import (
     PartialText,
     pattern_refusal,
@@ -99,6 +100,47 @@ def test_patterns_refused(pattern: str) -> None:
     assert pattern_refusal(pattern) is not None
 
 
+def test_the_function_at_fault_is_named() -> None:
+    """The whole of them does not compile, and only one does not when it is alone."""
+
+    class Invalid:
+        def __init__(self, error_message: str) -> None:
+            self.error_message = error_message
+
+    def compiled(_: object, text: str) -> Any:
+        return Invalid("no such reference") if "#/nope" in text else "a grammar"
+
+    wrong, right = {"$ref": "#/nope"}, {"type": "object"}
+    bodies = [
+        with_tools(
+            {
+                "messages": [{"role": "user", "content": "hi"}],
+                "tools": [
+                    {"type": "function", "function": {"name": "fine", "parameters": right}},
+                    {"type": "function", "function": {"name": "get-it", "parameters": wrong}},
+                ],
+                **form,
+            },
+            parses=False,
+        )
+        for form in ({}, {"regex": "a"})
+    ]
+    texts = [json.dumps(body["response_format"]) for body in bodies]
+    calls = [
+        {"properties": {"name": {"enum": [name]}, "parameters": schema}}
+        for name, schema in (("fine", right), ("get-it", wrong))
+    ]
+    texts += [json.dumps({"type": "array", "items": {"anyOf": calls}})]
+    texts += [json.dumps({"type": "array", "items": calls[1]})]
+    naming = guards._naming(compiled, compiled, Invalid)
+    for text in texts:
+        assert naming(None, text).error_message == "function 'get-it': no such reference"
+    assert naming(None, json.dumps(right)) == "a grammar"
+    assert naming(None, json.dumps(wrong)).error_message == "no such reference"
+    for odd in ('"#/nope"', '["#/nope"]', '{"items": {"anyOf": "#/nope"}}', '{"format": "#/nope"}'):
+        assert naming(None, odd).error_message == "no such reference"
+
+
 # --- A grammar that takes too long is given up, and others are compiled.
 
 
@@ -182,7 +224,7 @@ def test_tokens_with_one_text_are_kept_apart(monkeypatch: pytest.MonkeyPatch) ->
     table = {text: value for value, _, text in with_bytes(found, manager)}
     assert [text.encode() for text in table if text] == [b"\xf0\x9f", b"a", b"\xf0", b"a", b"\x9f"]
     assert list(table.values()) == [0.0, -1.0, -2.0, -3.0, -4.0]
-    assert guards._once({text: value for text, value in table.items() if text}) == {
+    assert logprobs.once({text: value for text, value in table.items() if text}) == {
         r"bytes:\xf0\x9f": 0.0, "a": -1.0, r"bytes:\xf0": -2.0, r"bytes:\x9f": -4.0,
     }  # fmt: skip
     again = with_bytes([(-1.0, 1, "a"), (-1.0, 1, "a")], manager)
