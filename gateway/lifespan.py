@@ -20,6 +20,7 @@ from engine_adapter.client.pool import EnginePool
 from engine_adapter.client.routed import RoutedEngineClient
 from gateway.auth.keys import KeyRing
 from gateway.auth.usage import UsageRecorder
+from gateway.engines.chat_pressure import REPORT_S, ChatPressure
 from gateway.engines.discovery import POLL_INTERVAL_S as DISCOVERY_S
 from gateway.engines.discovery import EngineDiscovery, KubernetesApi
 from gateway.engines.registry import FOLLOW_S, EngineRegistry
@@ -186,6 +187,11 @@ def _begin_loops(loops: Loops, state: State) -> None:
     at_once: RequestsAtOnce = state.at_once
     storage: StorageWatch = state.storage
     history: HistoryRecorder = state.history
+
+    chat: ChatPressure = state.metrics.chat
+    loops.until(
+        "chat_reports", partial(chat.report, state.database), every_s=REPORT_S, due=chat.due
+    )
 
     async def write_history() -> None:
         await history.write(last=loops.stopping.is_set())

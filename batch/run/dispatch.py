@@ -28,6 +28,8 @@ from batch.run.quarantine import COHORTS, POLL_INTERVAL_S, Cohort
 from batch.run.results import ResultWriter
 from engine_adapter.client.base import EngineClient
 from service.clock import Clock
+from store.repositories import chat_report
+from store.repositories.chat_report import ChatNow
 from store.repositories.dispatch_count import DispatchCounts
 from store.repositories.row import ByteRoom
 from store.session import Database
@@ -44,6 +46,7 @@ faster than the claims."""
 IDLE_POLL_INTERVAL_S = 0.25
 STOPPED_POLL_INTERVAL_S = 0.5
 BALANCE_S = 0.5
+GIVE_WAY_S = 0.1
 LINGER_S = 1.0
 """How long a dispatcher with nothing to do stays, so that bursts do not start a new one each."""
 
@@ -102,13 +105,18 @@ class Dispatcher:
         watchdog: bool = False,
     ) -> None:
         self._lease = lease
+        self._database = database
         self._clock = clock
         self._drain = drain
         self._watchdog = watchdog
         self._wake = asyncio.Event()
         self.results = ResultWriter(lease.id, database, queue, clock)
         self._watch = EngineWatch(
-            engine, clock, max_in_flight=limits.max_in_flight, changed=self._wake
+            engine,
+            clock,
+            max_in_flight=limits.max_in_flight,
+            changed=self._wake,
+            chat=self._chat_now,
         )
         attempt = AttemptLimits(limits.max_attempts, limits.row_timeout_s)
         self._in_flight = InFlight(
@@ -134,6 +142,7 @@ class Dispatcher:
                     group.create_task(self._watch.run()),
                     group.create_task(self._stop_ended_batches()),
                     group.create_task(self._balance()),
+                    group.create_task(self._give_way()),
                     group.create_task(self._wake_on(self._drain)),
                     group.create_task(self._wake_on(self._lease.engine_draining)),
                     group.create_task(self._report.run()),
@@ -199,6 +208,8 @@ class Dispatcher:
     async def _take(self) -> Intake:
         """What may be sent now; suspects only where the engine is empty (`quarantine`)."""
         model = self._watch.model
+        if self._watch.size <= 0:
+            return Intake()
         held_bytes = self._in_flight.num_bytes + self.results.num_bytes
         room = ByteRoom.left(self._max_bytes, held_bytes)
         if room.num_bytes <= 0:
@@ -297,6 +308,18 @@ class Dispatcher:
                 await self._in_flight.hand_back(num_by_batch)
             finally:
                 self._num_leaving = 0
+
+    async def _chat_now(self) -> ChatNow:
+        async with self._database.unit_of_work() as session:
+            return await chat_report.read(session, self._lease.engine_url)
+
+    async def _give_way(self) -> None:
+        """Take rows off an engine that is not ours as soon as chat bears fewer of them."""
+        while True:
+            await self._clock.sleep(GIVE_WAY_S)
+            num_over = len(self._in_flight) - self._watch.size
+            if self._watch.foreign and self._watch.up and num_over > 0:
+                await self._in_flight.give_way(num_over)
 
     async def _stop_ended_batches(self) -> None:
         """Watch the batches in flight: a cancelled or expired one is taken off the engine."""

@@ -6,14 +6,19 @@ import asyncio
 import contextlib
 import logging
 import math
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+from sqlalchemy.exc import InterfaceError, OperationalError
+
 from api.errors import ApiError
-from batch.run import window
+from batch.run import chat_room, window
+from batch.run.chat_room import ChatRoom, Look
 from batch.run.pace import TokenCosts
 from batch.run.window import EngineSignals
 from engine_adapter.client.base import EngineClient, EngineFacts, LiveRids
 from service.clock import Clock
+from store.repositories.chat_report import ChatNow
 
 logger = logging.getLogger(__name__)
 
@@ -25,8 +30,13 @@ class RowsThere(Protocol):
         """How many of them it has begun, and how many like them it does in a second."""
         ...
 
+    def __len__(self) -> int: ...
+
 
 POLL_INTERVAL_S = 1.0
+CHAT_LOOKS = 4
+"""How often meanwhile rows at an engine that is not ours are fitted to what chat gets."""
+
 ANSWER_LIMIT_S = 5.0
 """An engine that answers no question for this long counts as gone, even if it is connected."""
 
@@ -45,6 +55,7 @@ class EngineWatch:
         suspect: A call was lost, and the engine has not answered since.
         model: The id of the model it serves, while it was last up.
         size: How many rows to keep there.
+        foreign: It is not ours: how many rows it may have follows what chat gets (`chat_room`).
         costs: What its profile predicts for a token.
         rows: Our rows there, once somebody has them.
         num_refused: Calls that it turned away so far.
@@ -52,15 +63,25 @@ class EngineWatch:
     """
 
     def __init__(
-        self, engine: EngineClient, clock: Clock, *, max_in_flight: int, changed: asyncio.Event
+        self,
+        engine: EngineClient,
+        clock: Clock,
+        *,
+        max_in_flight: int,
+        changed: asyncio.Event,
+        chat: Callable[[], Awaitable[ChatNow]] | None = None,
     ) -> None:
         self.up = False
         self.suspect = False
         self.model = ""
         self.size = 0
+        self.foreign = False
         self.costs = TokenCosts()
         self.rows: RowsThere | None = None
         self._changed = changed
+        self._chat = chat
+        self._room = ChatRoom()
+        self._queue: int | None = None
         self._engine = engine
         self._clock = clock
         self._max_in_flight = max_in_flight
@@ -128,7 +149,11 @@ class EngineWatch:
                 pause_s = min(MAX_PAUSE_S, 2 * pause_s)
                 continue
             self.model = facts.model
-            self.size = window.start(self._max_in_flight, facts.max_running)
+            self.foreign = facts.foreign
+            if self.foreign:
+                self.size = min(self._room.size, self._max_in_flight)
+            else:
+                self.size = window.start(self._max_in_flight, facts.max_running)
             self.costs = TokenCosts.reported(
                 facts.reported("token_costs.prompt_s"), facts.reported("token_costs.answer_s")
             )
@@ -153,12 +178,29 @@ class EngineWatch:
         self.up = self.suspect = False
         self._changed.set()
 
+    async def _make_room(self) -> None:
+        """Let rows at an engine that is not ours follow what chat gets there."""
+        try:
+            chat = ChatNow() if self._chat is None else await self._chat()
+        except (OperationalError, InterfaceError):
+            return  # nothing is claimed either
+        num_rows = 0 if self.rows is None else len(self.rows)
+        look = Look(chat.num_open, chat.pressure, num_rows, self._queue)
+        now_s = self._clock.monotonic()
+        self._room = chat_room.after(self._room, look, now_s, self._max_in_flight)
+        before, self.size = self.size, self._room.size
+        if self.size != before:
+            self._changed.set()
+
     def _adjust(self, live: LiveRids) -> None:
         now_s = self._clock.monotonic()
         before = self.size
         may_grow = now_s >= self._grow_at_s and not self._accepts_nothing
         wary = self._trial_s > 0.0
         num_begun, rows_per_s = (0, None) if self.rows is None else self.rows.look(live)
+        if self.foreign:
+            self._queue = live.queue
+            return
         signals = EngineSignals(
             len(live.waiting), len(live.running), num_begun, rows_per_s, may_grow, wary
         )
@@ -169,13 +211,17 @@ class EngineWatch:
             self._trial_s = self._trial_s / 1.5 if self._trial_s > POLL_INTERVAL_S else 0.0
 
     async def _pause(self) -> None:
-        """Wait `POLL_INTERVAL_S`, or until the engine is suspect."""
+        """Wait for the next look, or until the engine is suspect."""
         if self.suspect:
             return
         self._asked.clear()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(POLL_INTERVAL_S):
-                await self._asked.wait()
+        for _ in range(CHAT_LOOKS if self.foreign else 1):
+            if self.foreign:
+                await self._make_room()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(POLL_INTERVAL_S / (CHAT_LOOKS if self.foreign else 1)):
+                    await self._asked.wait()
+                    return
 
     async def _answers(self) -> bool:
         """Whether the engine is there: one that answers late once is busy, not gone."""

@@ -66,7 +66,7 @@ class InFlight:
 
     Attributes:
         num_retries: Attempts so far that failed in a way worth repeating.
-        num_handed_back: Rows so far that were taken off the engine before it had begun them.
+        num_handed_back: Rows so far that were taken off the engine for others, or for chat.
         num_bytes: Length of the lines of the rows in flight.
         suspects: Digests of requests that run nowhere (`quarantine`).
     """
@@ -219,6 +219,18 @@ class InFlight:
                 left[attempt.batch.id] -= 1
                 chosen.append(attempt)
         recalled = await self._recall(chosen, limit_s=STOP_LIMIT_S)
+        self.num_handed_back += len(recalled)
+        for attempt in recalled:
+            self._hand_over(attempt, PutBack(attempt.row.id))
+
+    async def give_way(self, num: int) -> None:
+        """Take rows off the engine for chat: pending again, and the attempt does not count.
+
+        Args:
+            num: How many; those sent last go first, and have the least to lose.
+        """
+        last = list(self._attempts.values())[-num:]
+        recalled = await self._recall(last, limit_s=STOP_LIMIT_S)
         self.num_handed_back += len(recalled)
         for attempt in recalled:
             self._hand_over(attempt, PutBack(attempt.row.id))

@@ -15,6 +15,7 @@ from prometheus_client import (
     generate_latest,
 )
 
+from gateway.engines.chat_pressure import ChatPressure
 from gateway.observability.batch_metrics import BatchMetrics
 from gateway.observability.dispatch_metrics import DispatchMetrics
 from gateway.observability.host_metrics import HostMetrics
@@ -53,6 +54,7 @@ class Metrics:
             registry=self.seen_by_all,
         ).labels(version("coserve")).set(1)
         self.latency = LatencyMetrics()
+        self.chat = ChatPressure()
         self.registry.register(self.latency)
         self.workers = WorkerMetrics()
         self.seen_by_all.register(self.workers)

@@ -10,12 +10,15 @@ timed out                    nowhere: the engine may be slow everywhere
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from api.errors import EngineNotReached, EngineUnavailable
 from engine_adapter.client.base import EngineClient
 from engine_adapter.client.pool import EnginePool, Route
+from engine_adapter.scheduling.request import RequestClass
+from gateway.engines.chat_pressure import ChatPressure, OpenChat
 from gateway.prompts.prompt import Prompt
 from gateway.prompts.quarantine import Quarantine, is_loss
 
@@ -27,6 +30,7 @@ class Failover:
 
     Attributes:
         route: The current one.
+        chat: Where chat at an engine that is not ours is measured; none at one of ours.
         begun: Set by who relays: something of an answer has come.
     """
 
@@ -35,11 +39,14 @@ class Failover:
         engines: EnginePool,
         prompt: Prompt,
         quarantine: Quarantine,
+        pressure: ChatPressure,
         *,
         may_retry: bool,
     ) -> None:
         self.route: Route = prompt.route
         self.begun = False
+        self.chat: OpenChat | None = None
+        self._pressure = pressure
         self._engines = engines
         self._prompt = prompt
         self._quarantine = quarantine
@@ -55,10 +62,29 @@ class Failover:
         """
         while True:
             try:
-                with self._engines.using(self.route) as client:
+                with self._engines.using(self.route) as client, self._open_chat():
                     return await attempt(client)
             except EngineUnavailable as error:
                 await self.go_on(error)
+
+    @contextmanager
+    def _open_chat(self) -> Iterator[None]:
+        """Measure what chat gets, where rows of batches have no other measure."""
+        facts = self.route.member.facts
+        self.chat = None
+        if (
+            facts is None
+            or facts.targets_s is None
+            or self._prompt.request_class is not RequestClass.ONLINE
+        ):
+            yield
+            return
+        url = self.route.member.url
+        self.chat = self._pressure.begin(url, facts.targets_s, stream=self._prompt.stream)
+        try:
+            yield
+        finally:
+            self.chat.end()
 
     async def end(self) -> None:
         """An engine has answered."""

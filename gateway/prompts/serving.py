@@ -19,6 +19,7 @@ what it used is billed, all else given back     the end of the `Admission`
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -196,6 +197,7 @@ class Answer(Response):
             parts.engines,
             prompt,
             parts.quarantine,
+            parts.metrics.chat,
             may_retry=parts.settings.retry_on_engine_loss,
         )
         work: Coroutine[Any, Any, Response | None]
@@ -222,6 +224,8 @@ class Answer(Response):
         attempt = failover.run(lambda client: form.whole(prompt, client, created))
         response = await self._parts.keys.while_usable(admission.principal, attempt)
         if response.status_code < HTTPStatus.BAD_REQUEST:
+            if failover.chat is not None:
+                failover.chat.note_whole(time.monotonic(), prompt.used().completion_tokens)
             await failover.end()
         response.headers.update({**admission.headers, **prompt.told_headers})
         return response

@@ -152,6 +152,7 @@ class StreamedAnswer:
         stream = await streamed(client, choice.call)
         feed, tbt, target_s = writer.feed, self._latency.tbt, self._tbt_target_s
         num_texts, text_at = 0, 0.0
+        chat, asked_at = self._failover.chat, time.monotonic()
         try:
             async for frame in stream:
                 self._failover.begun = True
@@ -163,6 +164,8 @@ class StreamedAnswer:
                 if writer.num_texts > num_texts:
                     if num_texts:
                         tbt.add(now - text_at, target_s)
+                        if chat is not None:  # not the time that a slow client took
+                            chat.note_gap(now, now - max(text_at, asked_at))
                     num_texts, text_at = writer.num_texts, now
                 if frame.done:
                     if not writer.finished:
@@ -170,6 +173,7 @@ class StreamedAnswer:
                     return out
                 if out:
                     await self._send(out)
+                asked_at = time.monotonic()
         finally:
             last = None
             try:
@@ -216,6 +220,8 @@ class StreamedAnswer:
     def _note_first(self) -> None:
         self._first_sent = True
         self._failover.route.note_token()
+        if self._failover.chat is not None:
+            self._failover.chat.note_first(time.monotonic())
         took_s = time.perf_counter() - self._received_at
         self._latency.ttft.add(took_s, self._ttft_target_s)
 

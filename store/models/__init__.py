@@ -4,6 +4,7 @@ from store.models.arrival import Arrival
 from store.models.audit import AuditEntry
 from store.models.base import Base
 from store.models.batch import Batch
+from store.models.chat_report import ChatReport
 from store.models.dispatch_count import DispatchCount
 from store.models.dispatcher import Dispatcher
 from store.models.ended_session import EndedSession
@@ -37,6 +38,7 @@ __all__ = [
     "Batch",
     "BatchEvent",
     "BatchRow",
+    "ChatReport",
     "Conversation",
     "ConversationItem",
     "DispatchCount",

@@ -36,7 +36,7 @@ class DispatchCount(Base):
     num_losses: Mapped[int] = _counter()
     """Calls that ended with the engine's connection."""
     num_handed_back: Mapped[int] = _counter()
-    """Rows taken off the engine for others before it had begun them."""
+    """Rows taken off the engine for others before it had begun them, or for chat."""
     num_in_flight: Mapped[int] = mapped_column(server_default="0")
     num_unwritten: Mapped[int] = mapped_column(server_default="0")
     """Outcomes that wait to be written."""

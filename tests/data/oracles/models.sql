@@ -161,6 +161,14 @@ CASE
     WHEN status = 'in_progress' AND (paused_at IS NOT NULL OR (num_completed + num_failed) < num_total) THEN GREATEST(stage_at, expires_at)
     ELSE stage_at
 END)) WHERE status IN ('validating', 'in_progress', 'finalizing', 'cancelling')
+CREATE TABLE chat_reports (
+  engine_url TEXT NOT NULL,
+  gateway TEXT NOT NULL,
+  num_open INTEGER NOT NULL,
+  pressure DOUBLE PRECISION NOT NULL,
+  updated_at TIMESTAMP WITH TIME ZONE DEFAULT statement_timestamp() NOT NULL,
+  CONSTRAINT pk_chat_reports PRIMARY KEY (engine_url, gateway)
+)
 CREATE TABLE conversation_items (
   place BIGINT GENERATED ALWAYS AS IDENTITY,
   conversation_id TEXT NOT NULL,

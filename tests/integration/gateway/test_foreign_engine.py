@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -14,6 +14,8 @@ from engine_adapter.client.engine_facts import OTHER, SGLANG, VLLM
 from engine_adapter.client.fake import FakeEngine, FakeSettings
 from engine_adapter.client.fake_server import serving
 from gateway.settings import GatewaySettings
+from store.repositories import chat_report
+from store.repositories.chat_report import ChatNow
 from store.session import Database
 from tests.fixtures.online import running_gateway
 from tests.integration.gateway.conftest import MODEL, Online
@@ -129,3 +131,28 @@ async def test_an_engine_that_comes_back_is_used_again(
             model=MODEL, messages=[{"role": "user", "content": "fake:text=yes"}]
         )
         assert again.choices[0].message.content == "yes"
+
+
+async def test_dispatchers_are_told_what_chat_gets_there(
+    database: Database, database_url: str, broker_url: str, tmp_path: Path
+) -> None:
+    async with (
+        before(VLLM, database, database_url, broker_url, tmp_path) as online,
+        online.http() as http,
+    ):
+        url = online.app.state.engines.members[0].url
+
+        async def until(is_so: Callable[[ChatNow], bool]) -> None:
+            async with asyncio.timeout(10):
+                while True:
+                    async with database.unit_of_work() as session:
+                        if is_so(await chat_report.read(session, url)):
+                            return
+                    await asyncio.sleep(0.05)
+
+        body = online.chat("fake:token_ms=300 fake:tokens=20", stream=True)
+        async with http.stream("POST", "/v1/chat/completions", json=body) as answer:
+            lines = answer.aiter_lines()
+            await anext(lines)
+            await until(lambda chat: chat.num_open == 1 and chat.pressure > 2)
+        await until(lambda chat: chat == ChatNow())

@@ -9,6 +9,7 @@ from engine_adapter.client.base import CHAT_PATH
 from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
 from engine_adapter.client.pool import EnginePool
 from gateway.auth.principal import Principal
+from gateway.engines.chat_pressure import ChatPressure
 from gateway.prompts.failover import Failover
 from gateway.prompts.prompt import prompt_of
 from gateway.prompts.quarantine import Quarantine
@@ -30,7 +31,7 @@ async def failover(num_engines: int = 3, *, may_retry: bool = True) -> Failover:
     prompt = prompt_of(
         pool, CHAT_PATH, CHAT, Principal("proj", "key"), request_id="r", timeout_s=9.0
     )
-    return Failover(pool, prompt, Quarantine(AWAY), may_retry=may_retry)
+    return Failover(pool, prompt, Quarantine(AWAY), ChatPressure(), may_retry=may_retry)
 
 
 async def lose(one: Failover, error: EngineUnavailable, cause: BaseException | None) -> None:

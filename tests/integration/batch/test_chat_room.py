@@ -1,0 +1,58 @@
+"""Rows at an engine that is not ours give way to chat, as gateways tell of it in the database."""
+
+from __future__ import annotations
+
+import asyncio
+
+from engine_adapter.client.engine_facts import VLLM
+from engine_adapter.client.fake_engine import FakeEngine, FakeSettings
+from engine_adapter.client.fake_server import serving
+from engine_adapter.client.http import HttpEngineClient
+from store.repositories import chat_report
+from store.repositories.chat_report import ChatNow
+from store.session import Database
+from tests.fixtures.batches import Bench, add_batch, line, read_batch
+
+
+async def told(database: Database, url: str, num_open: int, pressure: float) -> None:
+    async with database.unit_of_work() as session:
+        await chat_report.write(session, "gw_1", {url: ChatNow(num_open, pressure)})
+
+
+async def test_reports_of_gateways_are_one(database: Database) -> None:
+    async with database.unit_of_work() as session:
+        await chat_report.write(session, "gw_1", {"http://a": ChatNow(2, 0.5)})
+        await chat_report.write(session, "gw_2", {"http://a": ChatNow(1, 1.5)})
+        await chat_report.write(session, "gw_1", {"http://a": ChatNow(3, 0.25)})
+        assert await chat_report.read(session, "http://a") == ChatNow(4, 1.5)
+        assert await chat_report.read(session, "http://b") == ChatNow()
+
+
+async def test_late_chat_has_the_engine_alone_and_the_batch_ends_all_the_same(
+    bench: Bench, database: Database
+) -> None:
+    engine = FakeEngine(FakeSettings(server=VLLM, plugin=False, token_s=0.2))
+    async with serving(engine) as url:
+        client = HttpEngineClient(url)
+        lines = [line(f"r{n}", prompt="fake:tokens=8") for n in range(12)]
+        batch_id = await add_batch(database, bench.file_store, lines)
+        running = asyncio.ensure_future(bench.dispatch(client))
+        try:
+            async with asyncio.timeout(20):
+                while not engine.running:
+                    await asyncio.sleep(0.02)
+                while engine.running:
+                    await told(database, url, 1, 2.0)
+                    await asyncio.sleep(0.1)
+            for _ in range(10):
+                await told(database, url, 1, 2.0)
+                await asyncio.sleep(0.1)
+                assert not engine.running
+            async with asyncio.timeout(60):
+                ending = await running
+        finally:
+            running.cancel()
+            await client.close()
+    assert ending.num_written == 12
+    batch = await read_batch(database, batch_id)
+    assert batch.num_failed == 0
