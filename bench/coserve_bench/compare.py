@@ -335,7 +335,7 @@ GAUGES = frozenset(
     {
         "waiting", "holding", "decoding", "prefilling", "restoring", "free_slots", "free_pages",
         "evictable_pages", "host_free_pages", "host_total_pages", "safepoint_cpu_share",
-        "parked_requests", "flex_room", "tbt_share", "step_level", "harvested_share", "pass_gap_s",
+        "parked_requests", "flex_room", "tbt_share", "slowdown", "harvested_share", "pass_gap_s",
         "page_tokens",
     }
 )  # fmt: skip

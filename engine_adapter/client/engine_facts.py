@@ -326,7 +326,7 @@ _REPORT: Final[dict[str, Any]] = {
     ),
     **dict.fromkeys(
         ("checkpoint_cpu_s", "harvested_share", "plan_cpu_s", "predicted_s", "restore_cpu_s",
-         "safepoint_cpu_s", "step_cpu_s", "step_level", "step_s", "tbt_share"),
+         "safepoint_cpu_s", "slowdown", "step_cpu_s", "step_s", "tbt_share"),
         _is_number,
     ),
     "attained": {"ttft": _LATENCY, "tbt": _LATENCY},

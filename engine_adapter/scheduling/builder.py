@@ -413,7 +413,7 @@ class PlanBuilder(StepBudget):
             safepoints=safepoints,
             predicted_s=self.predicted_s(),
             budget_s=budget_s,
-            calibration=self.model.level,
+            calibration=self.model.slowdown,
         )
 
     def untaken(self, ready: DecodeReady) -> DecodeReady:

@@ -123,7 +123,7 @@ class LatencyModel(Protocol):
     """Predicts step durations and inverts the prediction."""
 
     @property
-    def level(self) -> float:
+    def slowdown(self) -> float:
         """What the profile's predictions are multiplied with now; 1 as profiled."""
         ...
 
@@ -201,7 +201,7 @@ class PolynomialModel:
         self.decode_row_steps = tuple(sorted(decode_row_steps))
 
     @property
-    def level(self) -> float:
+    def slowdown(self) -> float:
         """As profiled: 1."""
         return 1.0
 
@@ -370,7 +370,7 @@ def _with_tokens_s(model: LatencyModel, load: StepLoad, num_tokens: int) -> floa
 #
 # Two numbers, of all kinds of step together:
 #
-# - the *level*, an exponentially weighted mean of measured over profiled time, by which every
+# - the *slowdown*, an exponentially weighted mean of measured over profiled time, by which every
 #   prediction is multiplied: a busy machine is slower at everything;
 # - the *quantile* of measured over predicted time, by which every budget is divided: what is
 #   planned to end in time then does so in as many steps as the operator asks for. It moves after
@@ -382,31 +382,31 @@ def _with_tokens_s(model: LatencyModel, load: StepLoad, num_tokens: int) -> floa
 #   and rests where SHARE of the steps are shorter (Robbins and Monro, Annals of Mathematical
 #   Statistics 22:3, 1951). It counts every step, so it comes back from wherever it was.
 
-LEVEL_WEIGHT = 0.2
-"""Of the newest step in the level: a machine's speed changes within seconds."""
+SLOWDOWN_WEIGHT = 0.2
+"""Of the newest step in the slowdown: a machine's speed changes within seconds."""
 
-LOWEST_LEVEL, HIGHEST_LEVEL = 0.5, 2.0
-"""Bounds of the level, and of what one step may contribute: a single stall does not rule."""
+LOWEST_SLOWDOWN, HIGHEST_SLOWDOWN = 0.5, 2.0
+"""Bounds of the slowdown, and of what one step may contribute: a single stall does not rule."""
 
 QUANTILE_PACE = 0.02
 MOST_QUANTILE = 2.0
 
 
-class StepLevel:
-    """Level and quantile of step times.
+class StepTimes:
+    """Slowdown and quantile of step times.
 
     Args:
-        level: Follow the level; otherwise it stays 1.
+        slowdown: Follow the slowdown; otherwise it stays 1.
         quantile: Follow the quantile; otherwise it stays 1.
 
     Attributes:
-        level: What the profile's predictions are multiplied with.
+        slowdown: What the profile's predictions are multiplied with.
     """
 
-    def __init__(self, *, level: bool = True, quantile: bool = True) -> None:
-        self.level = 1.0
+    def __init__(self, *, slowdown: bool = True, quantile: bool = True) -> None:
+        self.slowdown = 1.0
         self._quantiles = {DEFAULT_SHARE: 1.0}
-        self._follows = (level, quantile)
+        self._follows = (slowdown, quantile)
 
     def quantile(self, share: float) -> float:
         """Measured over predicted time that this share of the steps keeps below; at least 1.
@@ -422,8 +422,8 @@ class StepLevel:
         measured_s, predicted_s = step.outcome.measured_s, step.plan.predicted_s
         if self._follows[0]:
             ratio = measured_s * step.plan.calibration / predicted_s
-            ratio = min(HIGHEST_LEVEL, max(LOWEST_LEVEL, ratio))
-            self.level += LEVEL_WEIGHT * (ratio - self.level)
+            ratio = min(HIGHEST_SLOWDOWN, max(LOWEST_SLOWDOWN, ratio))
+            self.slowdown += SLOWDOWN_WEIGHT * (ratio - self.slowdown)
         if self._follows[1]:
             for share, quantile in list(self._quantiles.items()):
                 is_longer = measured_s > quantile * predicted_s
@@ -432,30 +432,30 @@ class StepLevel:
 
 
 class CalibratedModel:
-    """The profile's predictions times the level.
+    """The profile's predictions times the slowdown.
 
     Args:
         profiled: The model as it was measured.
-        steps: Follows finished steps; its level moves between plans, never during one.
+        steps: Follows finished steps; its slowdown moves between plans, never during one.
     """
 
-    def __init__(self, profiled: LatencyModel, steps: StepLevel) -> None:
+    def __init__(self, profiled: LatencyModel, steps: StepTimes) -> None:
         self._profiled = profiled
         self._steps = steps
 
     @property
-    def level(self) -> float:
-        """See :attr:`LatencyModel.level`."""
-        return self._steps.level
+    def slowdown(self) -> float:
+        """See :attr:`LatencyModel.slowdown`."""
+        return self._steps.slowdown
 
     def predict(self, load: StepLoad) -> float:
-        return self._profiled.predict(load) * self._steps.level
+        return self._profiled.predict(load) * self._steps.slowdown
 
     def predict_with_decode(self, load: StepLoad, context_tokens: int) -> float:
-        return self._profiled.predict_with_decode(load, context_tokens) * self._steps.level
+        return self._profiled.predict_with_decode(load, context_tokens) * self._steps.slowdown
 
     def max_tokens(
         self, load: StepLoad, context_tokens: int, limit_tokens: int, budget_s: float
     ) -> int:
-        bound_s = budget_s / self._steps.level
+        bound_s = budget_s / self._steps.slowdown
         return self._profiled.max_tokens(load, context_tokens, limit_tokens, bound_s)

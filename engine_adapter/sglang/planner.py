@@ -87,10 +87,10 @@ class Planner:
         return 1.0 if steps is None else 1.0 / float(steps.quantile(share))
 
     @property
-    def step_level(self) -> float:
+    def slowdown(self) -> float:
         """What steps take now, over what the profile says of them; 1 if it is not followed."""
         steps = getattr(self.driver.policy, "steps", None)
-        return 1.0 if steps is None else float(steps.level)
+        return 1.0 if steps is None else float(steps.slowdown)
 
     def use(self, policy: SchedulingPolicy) -> None:
         """Plan with another policy from the next step on."""

@@ -67,7 +67,7 @@ class Reporter:
             "policy": planner.policy_name,
             "level": planner.level,
             "tbt_share": planner.tbt_share,
-            "step_level": planner.step_level,
+            "slowdown": planner.slowdown,
             "step_times": planner.driver.step_log.to_plain(),
             "profile": profiler.progress(),
             "token_costs": profiler.token_costs(resources),

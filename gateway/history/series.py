@@ -44,7 +44,8 @@ COUNTERS: Final = {
 
 STOP_S: Final = "stop_s"
 GAUGES: Final = (
-    "asked", "up", "kv_samples", "kv_held", "host_samples", "host_held", "level_samples", "level",
+    "asked", "up", "kv_samples", "kv_held", "host_samples", "host_held", "slowdown_samples",
+    "slowdown",
 )  # fmt: skip
 """Sampled at each write and added up: `kv_held / kv_samples` is the mean share in use."""
 
@@ -99,9 +100,9 @@ def engine_totals(facts: EngineFacts) -> dict[str, list[float]]:
 
 
 def engine_gauges(facts: EngineFacts | None, *, up: bool) -> list[float]:
-    kv = host = level = None
+    kv = host = ratio = None
     if up and facts is not None:
-        kv, host, level = kv_held(facts), host_held(facts), step_level(facts)
+        kv, host, ratio = kv_held(facts), host_held(facts), slowdown(facts)
     return [
         1.0,
         float(up),
@@ -109,8 +110,8 @@ def engine_gauges(facts: EngineFacts | None, *, up: bool) -> list[float]:
         kv or 0.0,
         float(host is not None),
         host or 0.0,
-        float(level is not None),
-        level or 0.0,
+        float(ratio is not None),
+        ratio or 0.0,
     ]
 
 
@@ -135,10 +136,10 @@ def host_held(facts: EngineFacts) -> float | None:
     return 1.0 - free / total
 
 
-def step_level(facts: EngineFacts) -> float | None:
+def slowdown(facts: EngineFacts) -> float | None:
     """Step times now over the profiled ones; none where it is not reported."""
-    level = facts.reported("step_level")
-    return float(level) if isinstance(level, int | float) else None
+    ratio = facts.reported("slowdown")
+    return float(ratio) if isinstance(ratio, int | float) else None
 
 
 def gained(now: Sequence[float], before: Sequence[float] | None) -> list[float]:

@@ -144,7 +144,7 @@ FAMILIES: Sequence[Family] = (
         "tbt_share",
         grows=False,
     ),
-    _one("slowdown_ratio", "Current step times over the profiled ones.", "step_level", grows=False),
+    _one("slowdown_ratio", "Current step times over the profiled ones.", "slowdown", grows=False),
     _by(
         "attained_p90_seconds",
         "P90 of the newest thousand online latencies.",

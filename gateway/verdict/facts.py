@@ -84,8 +84,8 @@ class Engine:
         draining: It gets no new request, by somebody's wish.
         num_policy_errors: Steps that a plainer policy had to plan.
         policy_error: The newest reason for that.
-        level: Step times now over the profiled ones; none where it is not reported.
-        usual_level: The same over the last day.
+        slowdown: Step times now over the profiled ones; none where it is not reported.
+        usual_slowdown: The same over the last day.
         profile: `measuring` while it still measures its steps.
     """
 
@@ -96,8 +96,8 @@ class Engine:
     draining: bool = False
     num_policy_errors: int = 0
     policy_error: str = ""
-    level: float | None = None
-    usual_level: float | None = None
+    slowdown: float | None = None
+    usual_slowdown: float | None = None
     profile: str = ""
 
     @property

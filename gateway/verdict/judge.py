@@ -31,7 +31,7 @@ FAILED_SHARE: Final = 0.05
 """Of responses with 5xx, as in the alert CoserveErrors."""
 REFUSED_SHARE: Final = 0.5
 """Of responses with 4xx: clients err all the time, most of them at once seldom."""
-SLOW_LEVEL: Final = 1.25
+SLOW_RATIO: Final = 1.25
 """Step times over profiled ones from which on the machine is slower than its profile."""
 NEARLY_FULL_SHARE, FULL_SHARE = 0.90, 0.97
 """As in the alerts CoserveDiskNearlyFull and CoserveDiskFull."""
@@ -230,8 +230,8 @@ def _why_late(facts: Facts, back: LookBack, of: str, share: float) -> tuple[str,
     at_work = [one for one in facts.engines if one.open]
     if any(one.profile == "measuring" for one in at_work):
         return "late_measuring", f"An engine still measures how long its steps take.{told}"
-    slowest = max(at_work, key=lambda one: one.level or 0.0, default=None)
-    if slowest is not None and slowest.level is not None and slowest.level >= SLOW_LEVEL:
+    slowest = max(at_work, key=lambda one: one.slowdown or 0.0, default=None)
+    if slowest is not None and slowest.slowdown is not None and slowest.slowdown >= SLOW_RATIO:
         return _why_slow(slowest, told)
     if missing := [one for one in facts.engines if not one.open]:
         states = [
@@ -253,11 +253,11 @@ def _why_late(facts: Facts, back: LookBack, of: str, share: float) -> tuple[str,
 
 
 def _why_slow(engine: Engine, told: str) -> tuple[str, str]:
-    said = f"Steps take {engine.level:.1f} times as long as profiled"
-    if engine.usual_level is None:
+    said = f"Steps take {engine.slowdown:.1f} times as long as profiled"
+    if engine.usual_slowdown is None:
         why = "another program uses the machine, or the profile is old"
         return "late_slow_machine", f"{said}: {why}.{told}"
-    if engine.usual_level >= SLOW_LEVEL:
+    if engine.usual_slowdown >= SLOW_RATIO:
         return "late_old_profile", f"{said}, as all day: the profile is old.{told}"
     return "late_slow_machine", f"{said}: another program uses the machine.{told}"
 

@@ -18,7 +18,7 @@ from gateway.batch_shapes import extensions
 from gateway.dashboard.views import BatchView
 from gateway.history.reading import EngineTime, History, Latencies, Moment, Window, read
 from gateway.history.recorder import PERIOD_S
-from gateway.history.series import ANSWERS, step_level
+from gateway.history.series import ANSWERS, slowdown
 from gateway.observability.latency_metrics import targets_of
 from gateway.verdict.facts import (
     LOOK_BACKS,
@@ -46,7 +46,7 @@ LATENCIES: Final = (
 MINUTE: Final = Window("last minute", 120, 10)
 HOUR: Final = Window("last hour", 3720, 60)
 DAY: Final = Window("last day", 86_400, 7200)
-MIN_LEVEL_SAMPLES: Final = 360
+MIN_SLOWDOWN_SAMPLES: Final = 360
 """An hour of them: what is usual for an engine is not known sooner."""
 
 
@@ -172,7 +172,7 @@ def _kept(seen: Latencies) -> Kept:
 
 def _engine(member: Member, names: Mapping[str, str], day: EngineTime | None) -> Engine:
     facts = member.facts
-    known = day is not None and day.level_samples >= MIN_LEVEL_SAMPLES
+    known = day is not None and day.slowdown_samples >= MIN_SLOWDOWN_SAMPLES
     errors = facts.reported("policy_errors") if facts else None
     profile = facts.reported("profile.state") if facts else None
     return Engine(
@@ -183,8 +183,8 @@ def _engine(member: Member, names: Mapping[str, str], day: EngineTime | None) ->
         draining=member.draining,
         num_policy_errors=errors if isinstance(errors, int) else 0,
         policy_error=str(facts.reported("last_policy_error") or "") if facts else "",
-        level=step_level(facts) if facts else None,
-        usual_level=day.level / day.level_samples if known and day is not None else None,
+        slowdown=slowdown(facts) if facts else None,
+        usual_slowdown=day.slowdown / day.slowdown_samples if known and day is not None else None,
         profile=profile if isinstance(profile, str) else "",
     )
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from engine_adapter.scheduling.builder import PlanBuilder
-from engine_adapter.scheduling.latency import CalibratedModel, LatencyModel, StepLevel, StepLoad
+from engine_adapter.scheduling.latency import CalibratedModel, LatencyModel, StepLoad, StepTimes
 from engine_adapter.scheduling.plan import (
     Arrival,
     Decision,
@@ -44,7 +44,7 @@ class SchedulingPolicy(Protocol):
 
 
 class PolicyBase:
-    """Settings, model, level and the arrival rule shared by the policies of this package."""
+    """Settings, model, step times and the arrival rule shared by the policies of this package."""
 
     name = "base"
     expects_lengths = False
@@ -53,7 +53,7 @@ class PolicyBase:
     def __init__(self, model: LatencyModel, settings: PolicySettings | None = None) -> None:
         """Bind the latency model and the knobs."""
         self.settings = settings or PolicySettings()
-        self.steps = StepLevel(level=self.has("level"), quantile=self.has("quantile"))
+        self.steps = StepTimes(slowdown=self.has("slowdown"), quantile=self.has("quantile"))
         self.model: LatencyModel = CalibratedModel(model, self.steps)
 
     def use_level(self, level: Level) -> None:
@@ -89,7 +89,7 @@ class PolicyBase:
 
 def online_cannot_wait(
     model: LatencyModel,
-    steps: StepLevel,
+    steps: StepTimes,
     arrival: Arrival,
     step: RunningStep,
     share: float = 1.0,

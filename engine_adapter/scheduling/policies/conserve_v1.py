@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from engine_adapter.scheduling.builder import UNARMED, PlanBuilder
 from engine_adapter.scheduling.harvest import Harvester
-from engine_adapter.scheduling.latency import LatencyModel, StepLevel
+from engine_adapter.scheduling.latency import LatencyModel, StepTimes
 from engine_adapter.scheduling.memory import VictimPool, fetch_online, order_checkpoints
 from engine_adapter.scheduling.online import OnlineArrivals, OnlineFiller
 from engine_adapter.scheduling.plan import (
@@ -52,7 +52,7 @@ class ConserveV1(PolicyBase):
         """Bind the latency model and the knobs."""
         super().__init__(model, settings)
         # As printed: budgets and arrivals are judged by the profile as it was measured.
-        self.steps = StepLevel(level=False, quantile=False)
+        self.steps = StepTimes(slowdown=False, quantile=False)
         self.model = model
         self._order = OfflineOrder(self.settings.batch_min_share)
         self._turns = StepAlternation()

@@ -65,7 +65,7 @@ LEVEL_RULES: Final = {
     Level.MAX: LevelRule(),
 }
 
-RULES = ("level", "quantile", "first_token")
+RULES = ("slowdown", "quantile", "first_token")
 """What an ablation can leave out, beside the switches below; docs/scheduler.md has them."""
 
 TTFT_PLANNING_SHARE = 0.5

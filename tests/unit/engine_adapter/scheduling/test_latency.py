@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine_adapter.scheduling.latency import (
-    HIGHEST_LEVEL,
+    HIGHEST_SLOWDOWN,
     MOST_QUANTILE,
     CalibratedModel,
     Coefficients,
     PolynomialModel,
-    StepLevel,
     StepLoad,
+    StepTimes,
 )
 from engine_adapter.scheduling.plan import Chunk, FinishedStep, Outcome, StepPlan
 
@@ -125,58 +125,58 @@ K = Coefficients(0.01, 0, 1e-5, 0, 0, 0.07)
 
 
 def step(
-    measured_s: float, level: float = 1.0, stopped: int | None = None, *, mixed: bool = False
+    measured_s: float, slowdown: float = 1.0, stopped: int | None = None, *, mixed: bool = False
 ) -> FinishedStep:
     """A step of 100 ms as profiled."""
     plan = StepPlan(
         step_id=1,
         decode=("a",),
         prefill=(Chunk("b", 8),) if mixed else (),
-        predicted_s=0.1 * level,
-        calibration=level,
+        predicted_s=0.1 * slowdown,
+        calibration=slowdown,
     )
     return FinishedStep(plan, Outcome(1, measured_s, stopped_at_layer=stopped))
 
 
-def follow(steps: StepLevel, *measured_s: float) -> StepLevel:
+def follow(steps: StepTimes, *measured_s: float) -> StepTimes:
     steps.quantile(SHARE)
     for seconds in measured_s:
-        steps.observe(step(seconds, steps.level))
+        steps.observe(step(seconds, steps.slowdown))
     return steps
 
 
 def test_steps_as_predicted_change_nothing() -> None:
-    steps = follow(StepLevel(), *[0.1] * 50)
-    assert steps.level == pytest.approx(1.0)
+    steps = follow(StepTimes(), *[0.1] * 50)
+    assert steps.slowdown == pytest.approx(1.0)
     assert steps.quantile(SHARE) == 1.0
 
 
-def test_a_slower_machine_raises_the_level_of_every_kind() -> None:
-    steps = StepLevel()
+def test_a_slower_machine_raises_the_slowdown_of_every_kind() -> None:
+    steps = StepTimes()
     for _ in range(40):
-        steps.observe(step(0.15, steps.level, mixed=True))
-    assert steps.level == pytest.approx(1.5, abs=0.01)
+        steps.observe(step(0.15, steps.slowdown, mixed=True))
+    assert steps.slowdown == pytest.approx(1.5, abs=0.01)
     profiled = PolynomialModel(K, K, K)
     model = CalibratedModel(profiled, steps)
     load = StepLoad()
     load.add_decode(100)
-    assert model.predict(load) == pytest.approx(steps.level * profiled.predict(load))
-    assert model.level == steps.level
+    assert model.predict(load) == pytest.approx(steps.slowdown * profiled.predict(load))
+    assert model.slowdown == steps.slowdown
 
 
-def test_the_level_goes_below_one_on_a_faster_machine() -> None:
-    assert follow(StepLevel(), *[0.08] * 40).level == pytest.approx(0.8, abs=0.01)
+def test_the_slowdown_goes_below_one_on_a_faster_machine() -> None:
+    assert follow(StepTimes(), *[0.08] * 40).slowdown == pytest.approx(0.8, abs=0.01)
 
 
 def test_one_stall_does_not_rule() -> None:
-    steps = follow(StepLevel(), *[0.1] * 30, 60.0)
-    assert steps.level <= 1.0 + 0.2 * (HIGHEST_LEVEL - 1.0) + 1e-9
+    steps = follow(StepTimes(), *[0.1] * 30, 60.0)
+    assert steps.slowdown <= 1.0 + 0.2 * (HIGHEST_SLOWDOWN - 1.0) + 1e-9
     assert steps.quantile(SHARE) < 1.03
 
 
 def test_the_quantile_rests_where_one_step_in_twenty_is_longer() -> None:
     dice = random.Random(7)
-    steps = StepLevel(level=False)
+    steps = StepTimes(slowdown=False)
     for share in (0.5, 0.95):  # each is followed for itself
         assert steps.quantile(share) == 1.0
     for _ in range(4000):
@@ -192,7 +192,7 @@ def test_the_quantile_rests_where_one_step_in_twenty_is_longer() -> None:
 
 def test_the_quantile_comes_back_from_anywhere() -> None:
     """The guard before it froze at its bound: it never counted steps without offline tokens."""
-    steps = StepLevel(level=False)
+    steps = StepTimes(slowdown=False)
     steps.quantile(SHARE)
     for _ in range(200):
         steps.observe(step(0.5))
@@ -203,18 +203,18 @@ def test_the_quantile_comes_back_from_anywhere() -> None:
 
 
 def test_a_stopped_step_says_nothing() -> None:
-    steps = StepLevel()
+    steps = StepTimes()
     steps.observe(step(0.9, stopped=4))
-    assert (steps.level, steps.quantile(SHARE)) == (1.0, 1.0)
+    assert (steps.slowdown, steps.quantile(SHARE)) == (1.0, 1.0)
 
 
 def test_either_can_be_left_out() -> None:
-    steps = follow(StepLevel(level=False, quantile=False), *[0.3] * 20)
-    assert (steps.level, steps.quantile(SHARE)) == (1.0, 1.0)
+    steps = follow(StepTimes(slowdown=False, quantile=False), *[0.3] * 20)
+    assert (steps.slowdown, steps.quantile(SHARE)) == (1.0, 1.0)
 
 
-def test_what_fits_a_budget_follows_the_level() -> None:
-    steps = follow(StepLevel(), *[0.2] * 60)
+def test_what_fits_a_budget_follows_the_slowdown() -> None:
+    steps = follow(StepTimes(), *[0.2] * 60)
     model = CalibratedModel(PolynomialModel(K, K, K), steps)
     num_tokens = model.max_tokens(StepLoad(), 0, 4096, 1.0)
     load = StepLoad()
@@ -225,8 +225,8 @@ def test_what_fits_a_budget_follows_the_level() -> None:
     assert model.predict(load) > 1.0
 
 
-def test_a_decoding_request_joins_at_the_level() -> None:
-    steps = follow(StepLevel(), *[0.13] * 60)
+def test_a_decoding_request_joins_at_the_slowdown() -> None:
+    steps = follow(StepTimes(), *[0.13] * 60)
     model = CalibratedModel(PolynomialModel(K, K, K), steps)
     load = StepLoad()
     joined = model.predict_with_decode(load, 50)

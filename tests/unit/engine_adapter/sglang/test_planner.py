@@ -55,10 +55,10 @@ def test_beside_an_answer_being_written_prompts_of_offline_requests_wait(
 
 def test_the_level_is_that_of_the_policy_in_use(model: PolynomialModel) -> None:
     now = planner(model, measuring=True)
-    assert now.step_level == 1.0  # counts tokens, follows nothing
+    assert now.slowdown == 1.0  # counts tokens, follows nothing
     now.use_model(model)
-    now.driver.policy.steps.level = 1.25  # type: ignore[attr-defined]
-    assert now.step_level == 1.25
+    now.driver.policy.steps.slowdown = 1.25  # type: ignore[attr-defined]
+    assert now.slowdown == 1.25
 
 
 def test_with_a_profile_the_chosen_policy_plans_and_may_mix(

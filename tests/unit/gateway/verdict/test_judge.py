@@ -22,7 +22,7 @@ from gateway.verdict.facts import (
 )
 from gateway.verdict.judge import MIN_JUDGED, Verdict, judge, tone_of
 
-ENGINE = Engine("rack 2", "m", level=1.0, usual_level=1.0)
+ENGINE = Engine("rack 2", "m", slowdown=1.0, usual_slowdown=1.0)
 TARGETS = {"ttft": 0.5, "tbt": 0.1}
 
 
@@ -69,7 +69,7 @@ SITUATIONS: dict[str, tuple[Facts, list[str], str, bool]] = {
     ),
     "slower machine": (
         service(
-            engines=[replace(ENGINE, level=1.87)],
+            engines=[replace(ENGINE, slowdown=1.87)],
             look_backs=looks(tbt_online=LATE, beside_tbt=LATE, apart_tbt=LATE),
         ),
         ["late_slow_machine"],
@@ -78,7 +78,7 @@ SITUATIONS: dict[str, tuple[Facts, list[str], str, bool]] = {
     ),
     "old profile": (
         service(
-            engines=[replace(ENGINE, level=1.87, usual_level=1.8)],
+            engines=[replace(ENGINE, slowdown=1.87, usual_slowdown=1.8)],
             look_backs=looks(tbt_online=LATE, beside_tbt=LATE, apart_tbt=LATE),
         ),
         ["late_old_profile"],
@@ -105,7 +105,7 @@ SITUATIONS: dict[str, tuple[Facts, list[str], str, bool]] = {
     ),
     "the way to the engines": (
         service(
-            engines=[replace(ENGINE, level=1.87)],
+            engines=[replace(ENGINE, slowdown=1.87)],
             look_backs=looks(tbt_online=LATE, beside_tbt=(97, 3), apart_tbt=(99, 1)),
         ),
         ["late_outside"],
