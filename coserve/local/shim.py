@@ -20,7 +20,6 @@ Standard library only, started without site-packages: about 10 MB and 30 ms each
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import select
@@ -33,16 +32,14 @@ from typing import Any, NoReturn
 
 from coserve.local.leftovers import Leftovers
 from coserve.local.rotate import RotatingLog
+from service.process_ties import adopt_orphans, end_with_parent
 
-_PR_SET_PDEATHSIG = 1
-_PR_SET_CHILD_SUBREAPER = 36
 _ORPHAN_GRACE_S = 1.0
 _KILL_LIMIT_S = 5.0
 _CHUNK_BYTES = 65536
 _HIGHEST_FD = 4096
 _ALONE_GRACE_S = 3.0
 _POLL_INTERVAL_S = 2.0
-_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def descendants(root: int) -> list[int]:
@@ -87,7 +84,7 @@ class Shim:
 
     def run(self) -> int:
         """Start the process, watch it to its end; its exit code (128 + signal when killed)."""
-        _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+        adopt_orphans()
         for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
             signal.signal(ignored, signal.SIG_IGN)
         signal.set_wakeup_fd(self._wake_write.fileno(), warn_on_full_buffer=False)
@@ -120,8 +117,7 @@ class Shim:
                 os.setgroups([])
                 os.setgid(spec["gid"])
                 os.setuid(spec["uid"])
-            _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            if os.getppid() != shim_pid:
+            if not end_with_parent(shim_pid):
                 os._exit(1)
             for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGTERM):
                 signal.signal(number, signal.SIG_DFL)

@@ -9,7 +9,6 @@ refused.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import logging
 import math
 import os
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from gateway.settings import GatewaySettings
+from service.process_ties import end_with_parent
 
 PAUSE_S: Final = 1.0
 """Between a process' end and its next start."""
@@ -34,7 +34,6 @@ HUNG_LOOKS: Final = 20
 the whole host stood still, none of them was missed."""
 
 _BACKLOG: Final = 2048
-_PR_SET_PDEATHSIG: Final = 1
 
 logger = logging.getLogger(__name__)
 
@@ -87,8 +86,7 @@ class Process:
 
     def bind_life(self) -> None:
         """End with the parent, however that ends."""
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != self.parent:
+        if not end_with_parent(self.parent):
             sys.exit(1)
 
 
