@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from gateway.dependencies import DatabaseDep, EnginesDep, MetricsDep, StorageDep
-from store.models.full_store import STORES
+from store.models.file import STORES
 
 router = APIRouter(tags=["metrics"])
 

@@ -1,10 +1,10 @@
-"""Batches: one row per `/v1/batches` object. Transitions are in batch/states.py."""
+"""Batches, what happened to them, and the keys under which they were created."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ARRAY, BigInteger, CheckConstraint, ForeignKey, Index, Text, text
+from sqlalchemy import ARRAY, BigInteger, CheckConstraint, ForeignKey, Identity, Index, Text, text
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
@@ -160,3 +160,45 @@ class Batch(Base):
     expired_at: Mapped[Instant | None]
     cancelling_at: Mapped[Instant | None]
     cancelled_at: Mapped[Instant | None]
+
+
+# --- Events: every transition of a batch leaves one.
+
+
+class BatchEvent(Base):
+    """What happened to a batch, in order."""
+
+    __tablename__ = "batch_events"
+    __table_args__ = (Index("ix_batch_events_batch", "batch_id", "id"),)
+
+    id: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
+    batch_id: Mapped[str] = mapped_column(ForeignKey("batches.id", ondelete="CASCADE"))
+    event: Mapped[str]
+    from_status: Mapped[str | None]
+    to_status: Mapped[str | None]
+    actor: Mapped[str | None]
+    """Whose key did it, and through which door; null where the service did it by itself."""
+    detail: Mapped[dict[str, Any] | None] = mapped_column(JSONB(none_as_null=True))
+    created_at: Mapped[CreatedAt]
+
+
+# --- Idempotency keys: a creation that is repeated under its key finds what it made.
+
+
+class IdempotencyKey(Base):
+    """One creation of a project under a key of the caller's.
+
+    Invariant: written in the transaction that made the object.
+    """
+
+    __tablename__ = "idempotency_keys"
+    __table_args__ = (Index("ix_idempotency_keys_created_at", "created_at"),)
+
+    project_id: Mapped[str] = mapped_column(ForeignKey("projects.id"), primary_key=True)
+    kind: Mapped[str] = mapped_column(primary_key=True)
+    """What was created: `file` or `batch`."""
+    key: Mapped[str] = mapped_column(primary_key=True)
+    fingerprint: Mapped[str]
+    """sha256 of what was asked for."""
+    object_id: Mapped[str]
+    created_at: Mapped[CreatedAt]

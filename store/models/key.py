@@ -1,8 +1,8 @@
-"""API keys: only a hash is kept, the plain text is shown once."""
+"""Keys, and the dashboard's sessions that were ended."""
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, LargeBinary, Text, false
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, LargeBinary, Text, false
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Mapped, mapped_column
 
@@ -61,3 +61,17 @@ class ApiKey(Base):
     """Whether a request may name a better tier than its default."""
     flex_wait_seconds: Mapped[int | None]
     """How long a flex request waits for room before it is refused; null: as the project says."""
+
+
+# --- Sessions of the dashboard that were ended before their time.
+
+
+class EndedSession(Base):
+    """One session whose owner has logged out. Kept as long as its cookie could still be shown."""
+
+    __tablename__ = "ended_sessions"
+    __table_args__ = (Index("ix_ended_sessions_ended_at", "ended_at"),)
+
+    id: Mapped[str] = mapped_column(primary_key=True)
+    """A digest of the session's random number: nothing that opens anything."""
+    ended_at: Mapped[CreatedAt]

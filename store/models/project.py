@@ -1,8 +1,12 @@
-"""Who owns things: every file, batch, key and usage row carries a project."""
+"""Projects, what they have used, and the audit log."""
 
 from __future__ import annotations
 
-from sqlalchemy import ARRAY, BigInteger, CheckConstraint, ForeignKey, Text
+from datetime import date
+from typing import Any
+
+from sqlalchemy import ARRAY, BigInteger, CheckConstraint, ForeignKey, Identity, Index, Text
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
 from store.models.base import Base, one_of
@@ -61,3 +65,67 @@ class Project(Base):
 
 
 DEFAULT_PROJECT_ID = "proj_default"
+
+
+# --- Usage: tokens per key, model, class and day.
+
+
+REQUEST_CLASSES = ("online", "flex", "offline")
+
+
+class Usage(Base):
+    """Counters of one (project, key, model, class, day); only ever added to."""
+
+    __tablename__ = "usage"
+    __table_args__ = (CheckConstraint(one_of("request_class", REQUEST_CLASSES), name="class"),)
+
+    project_id: Mapped[str] = mapped_column(ForeignKey("projects.id"), primary_key=True)
+    key_id: Mapped[str] = mapped_column(primary_key=True)
+    """`""` where no key is known."""
+    model: Mapped[str] = mapped_column(primary_key=True)
+    request_class: Mapped[str] = mapped_column(primary_key=True)
+    day: Mapped[date] = mapped_column(primary_key=True)
+    num_requests: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    prompt_tokens: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    cached_tokens: Mapped[int] = mapped_column(BigInteger, server_default="0")
+    completion_tokens: Mapped[int] = mapped_column(BigInteger, server_default="0")
+
+
+# --- The audit log: what was done to organisations, projects and keys, and by whom.
+
+
+AUDIT_SOURCES = ("cli", "api", "dashboard", "system")
+
+
+class AuditEntry(Base):
+    """One act of an operator.
+
+    Invariant: only ever inserted, in the transaction of the act; a trigger of the database refuses
+    every update, delete and truncation. Holds no secret.
+    """
+
+    __tablename__ = "audit_log"
+    __table_args__ = (
+        CheckConstraint(one_of("source", AUDIT_SOURCES), name="source"),
+        Index("ix_audit_log_organization", "organization_id", "seq"),
+    )
+
+    seq: Mapped[int] = mapped_column(BigInteger, Identity(), primary_key=True)
+    id: Mapped[str] = mapped_column(unique=True)
+    organization_id: Mapped[str] = mapped_column(ForeignKey("organizations.id"))
+    project_id: Mapped[str | None] = mapped_column(ForeignKey("projects.id"))
+    """The project it was about, if it was about one."""
+    action: Mapped[str]
+    """Noun and verb, as in `api_key.created`."""
+    target_id: Mapped[str]
+    source: Mapped[str]
+    """Through which door."""
+    actor_key_id: Mapped[str | None]
+    """The key of whoever did it; null on the command line of the host."""
+    actor_name: Mapped[str]
+    """The key's name then, or the host's user."""
+    address: Mapped[str | None]
+    """Network address it came from, where there was one."""
+    request_id: Mapped[str | None]
+    detail: Mapped[dict[str, Any] | None] = mapped_column(JSONB(none_as_null=True))
+    created_at: Mapped[CreatedAt]

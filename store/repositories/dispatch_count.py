@@ -24,7 +24,7 @@ _COUNTERS = (
 
 @dataclass(frozen=True, slots=True)
 class DispatchCounts:
-    """Counts of one dispatcher; what each means: `store.models.dispatch_count`."""
+    """Counts of one dispatcher; what each means: `store.models.dispatcher`."""
 
     num_claimed: int = 0
     num_results: int = 0

@@ -31,7 +31,7 @@ class StageRuns:
 
 @dataclass(frozen=True, slots=True)
 class StageTotals:
-    """All runs of a stage; what each figure means: `store.models.stage_count`.
+    """All runs of a stage; what each figure means: `store.models.dispatcher`.
 
     Attributes:
         ended_age_s: Since the newest end.
