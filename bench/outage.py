@@ -22,7 +22,7 @@ from bench.history import gateway
 from bench.report import report
 from bench.servers import postgres_url, valkey_url
 from coserve.local import postgres
-from coserve.local.process import ManagedProcess
+from coserve.local.part import ManagedProcess
 from engine_adapter.client.fake_engine import FakeEngine, FakeSettings
 from engine_adapter.client.fake_server import serving
 from store.models import DEFAULT_PROJECT_ID

@@ -12,7 +12,7 @@ from alembic import command
 from alembic.config import Config
 
 from coserve.local import postgres, valkey
-from coserve.local.process import ManagedProcess
+from coserve.local.part import ManagedProcess
 
 ROOT = Path(__file__).parents[1]
 START_LIMIT_S = 60.0

@@ -27,14 +27,13 @@ from gateway.engines.registry import FOLLOW_S, EngineRegistry
 from gateway.history.recorder import PERIOD_S, HistoryRecorder
 from gateway.http.parsing import Parsing
 from gateway.http.per_address_limits import UnknownKeyLimiter
-from gateway.limits.assembly import make_limiter
 from gateway.limits.at_once import RequestsAtOnce
 from gateway.limits.database_shares import DatabaseShares
 from gateway.limits.endpoints import EndpointRates
 from gateway.limits.leases import LeasedBuckets
 from gateway.limits.limiter import RateLimiter
 from gateway.limits.reached import WebhookProbeLimit
-from gateway.limits.valkey import ValkeyBuckets
+from gateway.limits.valkey import ValkeyBuckets, make_limiter
 from gateway.observability.metrics import Metrics
 from gateway.prompts.admission import AdmissionControl
 from gateway.prompts.quarantine import POLL_INTERVAL_S as QUARANTINE_S

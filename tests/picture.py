@@ -18,7 +18,7 @@ import openai
 import orjson
 from playwright.async_api import Page, async_playwright
 
-from coserve.setup.browser import find_browser
+from coserve.setup.tools import find_browser
 from tests.fixtures.browser import FLAGS
 
 ROOT: Final = Path(__file__).parents[1]

@@ -1,7 +1,8 @@
-"""A batch is cancelled (rows R-17 to R-21).
+"""A batch is cancelled, or its completion window ends.
 
-At once: the status. Then, by others: the dispatcher takes its rows off the engine within a
-second, and finalization closes the rows that never ran and delivers what was finished.
+Cancelled (rows R-17 to R-21): at once, the status. Then, by others: the dispatcher takes its rows
+off the engine within a second, and finalization closes the rows that never ran and delivers what
+was finished.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from batch.states import CANCELLABLE_BATCH, BatchStatus
 from batch.transition import move
 from store.models import Batch
 from store.repositories import batch as batches
+from store.session import Database
 
 
 async def cancel(session: AsyncSession, project_id: str, batch_id: str) -> Batch:
@@ -39,3 +41,19 @@ async def cancel(session: AsyncSession, project_id: str, batch_id: str) -> Batch
         current=batch.status,
         expected=tuple(sorted(CANCELLABLE_BATCH)),
     )
+
+
+# --- The completion window ends (rows R-22, R-23).
+#
+# A batch whose window has ended is claimed from no more (the claim itself looks at the clock), its
+# rows in flight are taken off the engine by the dispatcher, and its finalization closes what is
+# left and moves it to `expired`. One still validating has nothing to deliver and expires here.
+
+
+async def expire(database: Database, batch_id: str) -> bool:
+    """Expire a batch whose window ended before it was validated; whether it was one."""
+    async with database.unit_of_work() as session:
+        batch = await batches.lock(session, batch_id)
+        if batch is None or batch.status != BatchStatus.VALIDATING:
+            return False
+        return await move(session, batch_id, BatchStatus.EXPIRED) is not None

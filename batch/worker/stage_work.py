@@ -45,7 +45,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.batch_errors import StorageFull
 from batch.files import FileStore
-from batch.finish.expire import expire
+from batch.finish.cancel import expire
 from batch.finish.finalize import finalize
 from batch.finish.finalize_small import finalize_small
 from batch.intake.validate import validate

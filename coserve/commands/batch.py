@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coserve.commands import batch_reading, batch_steering
+from coserve.commands import batch_reading
 from coserve.commands.batch_terminal import (
     ApiKey,
     BaseUrl,
@@ -26,9 +26,55 @@ if TYPE_CHECKING:
     from batch.intake.check import CheckReport
     from coserve.commands.batch_client import BatchClient
 
+
 app = typer.Typer(no_args_is_help=True, help="Submit, check and follow batches.")
 batch_reading.register(app)
-batch_steering.register(app)
+
+
+# --- Steer.
+
+
+@app.command()
+def pause(batch_id: BatchId, base_url: BaseUrl = None, api_key: ApiKey = None) -> None:
+    """Take a batch's rows off the engine for now; none is lost, and its window goes on."""
+    console = make_console()
+    with make_client(base_url, api_key) as client, Refusals():
+        print_batch(console, client.pause(batch_id))
+
+
+@app.command()
+def resume(batch_id: BatchId, base_url: BaseUrl = None, api_key: ApiKey = None) -> None:
+    """Let a paused batch go on."""
+    console = make_console()
+    with make_client(base_url, api_key) as client, Refusals():
+        print_batch(console, client.resume(batch_id))
+
+
+@app.command()
+def retry(batch_id: BatchId, base_url: BaseUrl = None, api_key: ApiKey = None) -> None:
+    """Run the rows that failed, expired or were cancelled again, as a new batch."""
+    console = make_console()
+    with make_client(base_url, api_key) as client, Refusals():
+        again = client.retry(batch_id)
+        console.print(f"{again['id']}: runs what {batch_id} left unanswered", highlight=False)
+        print_batch(console, again)
+
+
+# `priority ID -10`: a negative number is no option.
+@app.command(context_settings={"ignore_unknown_options": True})
+def priority(
+    batch_id: BatchId,
+    value: Annotated[int, typer.Argument(min=-100, max=100, help="Higher goes first.")],
+    base_url: BaseUrl = None,
+    api_key: ApiKey = None,
+) -> None:
+    """Change a live batch's place among the batches of its project."""
+    console = make_console()
+    with make_client(base_url, api_key) as client, Refusals():
+        print_batch(console, client.prioritize(batch_id, value))
+
+
+# --- Submit, check and follow.
 
 InputFile = Annotated[
     Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="A JSONL input file.")

@@ -14,19 +14,54 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    track,
+)
 
-from coserve.commands.profile_import import import_tables
 from coserve.commands.up import EXIT_WRONG_SETTING, install_engine, read_settings
 
 if TYPE_CHECKING:
     from coserve.local.part import PartPlan
     from coserve.local.stack import EngineInstall
     from coserve.settings import LocalSettings
+
+
+# --- `coserve profile import`: GPU step tables out of measured kernels, without a GPU.
+
+
+def import_tables(
+    out: Annotated[Path, typer.Option(help="Folder for the tables.")] = Path("gpu-tables"),
+    gpu: Annotated[str, typer.Option(help="GPU system, for example b200_sxm.")] = "",
+    model: Annotated[str, typer.Option(help="Model, for example Qwen/Qwen3-32B.")] = "",
+    tp: Annotated[int, typer.Option(min=1, help="GPUs that share the model.")] = 1,
+) -> None:
+    """Make GPU step tables from aiconfigurator-core: those that ship, or of --gpu and --model."""
+    from engine_adapter.gpu_tables.gpu_import import SHIPPED, ImportRefusedError, Wanted, make_table
+    from engine_adapter.gpu_tables.gpu_table import GpuTableError, to_json
+
+    if bool(gpu) != bool(model):
+        typer.echo("Give both --gpu and --model, or neither for the tables that ship.", err=True)
+        raise typer.Exit(2)
+    wanted = [Wanted(gpu, model, tp)] if gpu else list(SHIPPED)
+    out.mkdir(parents=True, exist_ok=True)
+    for one in track(wanted, description="reading kernels", disable=len(wanted) == 1):
+        try:
+            text = to_json(make_table(one))
+        except (ImportRefusedError, GpuTableError) as error:
+            typer.echo(str(error), err=True)
+            raise typer.Exit(1) from None
+        (out / f"{one.name}.json").write_text(text)
+    typer.echo(f"Tables made: {len(wanted)}, in {out}")
+
 
 POLL_S = 0.5
 SILENT_LIMIT_S = 120.0

@@ -46,8 +46,7 @@ def read_settings(*, all_parts: bool = False) -> LocalSettings:
     from pydantic_settings import SettingsError
 
     from batch.settings import BatchSettings
-    from coserve.settings import LocalSettings, known_names, unknown_names
-    from coserve.wrong_settings import wrong_values
+    from coserve.settings import LocalSettings, known_names, unknown_names, wrong_values
     from gateway.settings import GatewaySettings
 
     unknown = unknown_names(os.environ, known_names())
@@ -69,8 +68,7 @@ def install_engine(settings: LocalSettings) -> EngineInstall | None:
         return None
     from coserve.local.stack import EngineInstall
     from coserve.setup.engine_env import has_cuda, set_up_engine
-    from coserve.setup.model import ensure_default_model
-    from coserve.setup.own_model import check_architecture, find_model
+    from coserve.setup.model import check_architecture, ensure_default_model, find_model
     from coserve.setup.progress import SetupFailed
     from coserve.setup.verbs import only_one
 

@@ -27,12 +27,102 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-from coserve.local.leftovers import Leftovers
-from coserve.local.rotate import RotatingLog
 from service.process_ties import adopt_orphans, end_with_parent
+
+# --- A log file that cannot fill the disk.
+
+
+class RotatingLog:
+    """Append bytes; past `max_bytes` the file becomes `NAME.1`, the old `.1` becomes `.2`, ….
+
+    A write that fails (disk full) is dropped: a full disk must not stop the process that logs.
+    """
+
+    def __init__(self, path: Path, *, max_bytes: int, keep: int) -> None:
+        self._path = path
+        self._max_bytes = max_bytes
+        self._keep = keep
+        self._fd = -1
+        self._size_bytes = 0
+        self._open()
+
+    def _open(self) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        self._fd = os.open(self._path, flags, 0o600)
+        self._size_bytes = os.fstat(self._fd).st_size
+
+    def _numbered(self, number: int) -> Path:
+        return self._path.with_name(f"{self._path.name}.{number}")
+
+    def _rotate(self) -> None:
+        os.close(self._fd)
+        for number in range(self._keep, 0, -1):
+            older = self._numbered(number - 1) if number > 1 else self._path
+            if older.exists():
+                older.replace(self._numbered(number))
+        if self._keep == 0:
+            self._path.unlink(missing_ok=True)
+        self._open()
+
+    def write(self, data: bytes) -> None:
+        """Append `data`, rotating first when the file would grow past its limit."""
+        try:
+            if self._size_bytes and self._size_bytes + len(data) > self._max_bytes:
+                self._rotate()
+            self._size_bytes += os.write(self._fd, data)
+        except OSError:
+            return
+
+    def close(self) -> None:
+        """Close the file; nothing may be written after."""
+        os.close(self._fd)
+
+
+# --- Files that a process makes outside its folder and never removes.
+#
+# Which of them are its own is read from what its processes hold open: another engine on this host
+# has files of the same form. Standard library only, for the shim.
+
+
+class Leftovers:
+    """The files whose names begin in one way, as far as they were seen open.
+
+    Args:
+        prefix: Of their whole path; empty for none.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._seen: set[Path] = set()
+
+    @property
+    def sought(self) -> bool:
+        """Whether there are such files, and none has been seen yet."""
+        return bool(self._prefix) and not self._seen
+
+    def note(self, pids: Iterable[int]) -> None:
+        """See what these processes hold open; what they have closed by then is not seen."""
+        if not self._prefix:
+            return
+        for pid in pids:
+            with suppress(OSError):  # it has ended
+                for link in Path(f"/proc/{pid}/fd").iterdir():
+                    with suppress(OSError):
+                        target = str(link.readlink())
+                        if target.startswith(self._prefix):
+                            self._seen.add(Path(target))
+
+    def remove(self) -> None:
+        """Remove what was seen; its processes have ended."""
+        for path in self._seen:
+            with suppress(OSError):
+                path.unlink()
+
 
 _ORPHAN_GRACE_S = 1.0
 _KILL_LIMIT_S = 5.0

@@ -11,17 +11,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from coserve.setup.browser import set_up_browser
 from coserve.setup.conformance import set_up_conformance
 from coserve.setup.engine_env import set_up_engine
-from coserve.setup.helm import set_up_helm
-from coserve.setup.kernel_tests import set_up_triton
 from coserve.setup.model import ensure_default_model
-from coserve.setup.pgbouncer import set_up_pgbouncer
 from coserve.setup.progress import folder_bytes
-from coserve.setup.promtool import set_up_promtool
-from coserve.setup.proxies import set_up_proxies
 from coserve.setup.service_env import set_up_service
+from coserve.setup.tools import (
+    set_up_browser,
+    set_up_helm,
+    set_up_pgbouncer,
+    set_up_promtool,
+    set_up_proxies,
+    set_up_triton,
+)
 
 ALREADY_SET_UP_S = 3.0
 FROM_DEBIAN: dict[str, Callable[[], object]] = {

@@ -15,8 +15,7 @@ from batch.webhooks.sender import Sender
 from engine_adapter.client.base import EngineClient
 from engine_adapter.client.pool import EnginePool
 from gateway.dashboard.engines import EngineHistory
-from gateway.dashboard.session import SessionSigner
-from gateway.dashboard.throttle import LoginThrottle
+from gateway.dashboard.session import LoginThrottle, SessionSigner
 from gateway.limits.at_once import RequestsAtOnce
 from gateway.limits.endpoints import EndpointRates
 from gateway.limits.limiter import RateLimiter

@@ -29,10 +29,7 @@ from gateway.routes import (
     batch_results,
     batch_steering,
     batches,
-    chat,
-    completions,
     conversations,
-    embeddings,
     engine_registration,
     files,
     health,
@@ -42,7 +39,7 @@ from gateway.routes import (
     organization_keys,
     organization_projects,
     organization_usage,
-    responses,
+    prompts,
     stored_responses,
     uploads,
     webhook_endpoints,
@@ -50,14 +47,8 @@ from gateway.routes import (
 from gateway.routes.openapi import describe
 from gateway.settings import GatewaySettings
 
-PROMPT_ROUTERS: tuple[APIRouter, ...] = (
-    chat.router,
-    completions.router,
-    embeddings.router,
-    responses.router,
-)
 API_ROUTERS: tuple[APIRouter, ...] = (
-    *PROMPT_ROUTERS,
+    prompts.router,
     models.router,
     stored_responses.router,
     conversations.router,
@@ -138,12 +129,12 @@ def create_app(settings: GatewaySettings | None = None) -> FastAPI:
     """The app; it connects to nothing before its lifespan begins."""
     settings = settings or GatewaySettings()
     measured = Metrics(settings.home)
-    prompts = _prompt_routes()
+    hot = _prompt_routes()
     app = Gateway(
         BodyLimits(
             settings.body_limit_bytes,
             settings.body_memory_bytes,
-            {route.path for route in prompts},
+            {route.path for route in hot},
         ),
         AccessLog(measured),
         settings.origins,
@@ -161,9 +152,9 @@ def create_app(settings: GatewaySettings | None = None) -> FastAPI:
     app.state.metrics = measured
     app.state.dry_runs = DryRuns()
     install_error_handlers(app)
-    app.router.routes += prompts
+    app.router.routes += hot
     checked = [Depends(only_known)]
-    for router in API_ROUTERS[len(PROMPT_ROUTERS) :]:
+    for router in API_ROUTERS[1:]:
         app.include_router(router, prefix="/v1", dependencies=checked)
         # Clients whose base URL lacks /v1 (row T-01).
         app.include_router(router, include_in_schema=False, dependencies=checked)
@@ -186,8 +177,7 @@ def _prompt_routes() -> list[DirectRoute]:
             openapi_extra=route.openapi_extra,
             include_in_schema=bool(prefix),
         )
-        for router in PROMPT_ROUTERS
-        for route in router.routes
+        for route in prompts.router.routes
         if isinstance(route, DirectRoute)
         for prefix in ("/v1", "")
     ]

@@ -11,8 +11,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from gateway.limits.buckets import LOST_BACKLOG_US, MAX_BACKLOG_US, PERIOD_US, Charge, Taken
+from gateway.limits.buckets import (
+    LOST_BACKLOG_US,
+    MAX_BACKLOG_US,
+    PERIOD_US,
+    Buckets,
+    Charge,
+    Taken,
+)
+from gateway.limits.limiter import RateLimiter
+from gateway.limits.rates import Rates
 from gateway.limits.script import TIMEOUT_S, Script
+from gateway.observability.metrics import Metrics
+from gateway.settings import GatewaySettings
 from service.broker import Broker
 
 SINCE_KEY: Final = "coserve:rate:since"
@@ -80,3 +91,18 @@ class ValkeyBuckets:
             keys, [word, *(charge.cost_us for charge in charges)]
         )
         return found
+
+
+# --- The limiter of a gateway, made of its settings.
+
+
+def make_limiter(buckets: Buckets, settings: GatewaySettings, metrics: Metrics) -> RateLimiter:
+    """The limiter over buckets that all gateways share."""
+    return RateLimiter(
+        buckets,
+        metrics,
+        key_default=Rates(settings.key_requests_per_minute, settings.key_tokens_per_minute),
+        project_default=Rates(
+            settings.project_requests_per_minute, settings.project_tokens_per_minute
+        ),
+    )

@@ -16,14 +16,16 @@ from prometheus_client import (
 )
 
 from gateway.engines.chat_pressure import ChatPressure
-from gateway.observability.batch_metrics import BatchMetrics
-from gateway.observability.dispatch_metrics import DispatchMetrics
-from gateway.observability.host_metrics import HostMetrics
 from gateway.observability.latency_metrics import LatencyMetrics
 from gateway.observability.runtime_metrics import RuntimeMetrics
+from gateway.observability.service_metrics import (
+    BatchMetrics,
+    DispatchMetrics,
+    HostMetrics,
+    WebhookMetrics,
+    WorkerMetrics,
+)
 from gateway.observability.siblings import OfProcess, PeerMetrics
-from gateway.observability.webhook_metrics import WebhookMetrics
-from gateway.observability.worker_metrics import WorkerMetrics
 
 # A second series for every counter, with its time of birth, which nobody reads.
 disable_created_metrics()  # type: ignore[no-untyped-call]

@@ -14,7 +14,7 @@ import yaml
 
 from coserve.commands.serve import ServedPart
 from coserve.settings import known_names
-from coserve.setup.helm import helm_program
+from coserve.setup.tools import helm_program
 from engine_adapter.host_gpu import CACHES, cuda_environment
 from service.secret_files import SECRET_FILE_NAMES
 

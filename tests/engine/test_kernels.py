@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from coserve.setup.engine_env import has_cuda
-from coserve.setup.kernel_tests import triton_dir
+from coserve.setup.tools import triton_dir
 from tests.engine.engine_scripts import ENGINE_PYTHON, ROOT
 
 

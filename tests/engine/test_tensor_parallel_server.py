@@ -26,10 +26,9 @@ import pytest
 import pytest_asyncio
 
 from coserve.local.command import Command
-from coserve.local.part import Part, PartPlan
+from coserve.local.part import ManagedProcess, Part, PartPlan
 from coserve.local.ports import free_port
 from coserve.local.probes import answers_200
-from coserve.local.process import ManagedProcess
 from engine_adapter.client.rid import new_rid
 from engine_adapter.engine_process import engine_command
 from tests.fixtures.engine import TOKENIZER, tiny_settings

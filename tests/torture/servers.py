@@ -12,7 +12,7 @@ import psutil
 import redis
 
 from coserve.local import postgres, valkey
-from coserve.local.process import ManagedProcess
+from coserve.local.part import ManagedProcess
 from tests.fixtures.commit_proxy import CommitProxy, commit_proxy
 from tests.fixtures.servers import wait_for
 from tests.fixtures.tcp_gate import TcpGate, tcp_gate

@@ -27,8 +27,7 @@ from sqlalchemy import text
 
 from api.errors import Conflict
 from batch.files.memory import MemoryFileStore
-from batch.finish.cancel import cancel
-from batch.finish.expire import expire
+from batch.finish.cancel import cancel, expire
 from batch.finish.finalize import finalize
 from batch.finish.output import line_id
 from batch.queue import MemoryQueue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from batch.worker.counted import counted
+from batch.worker.stages import counted
 from store.repositories import stage_count
 from store.session import Database
 

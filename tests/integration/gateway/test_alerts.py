@@ -13,7 +13,7 @@ import pytest
 import yaml
 from prometheus_client import CollectorRegistry
 
-from coserve.setup.promtool import find_promtool
+from coserve.setup.tools import find_promtool
 from gateway.observability.metrics import Metrics
 from tests.integration.gateway.conftest import MODEL, Online
 

@@ -17,7 +17,7 @@ import pytest_asyncio
 from sqlalchemy.exc import OperationalError
 
 from coserve.local import postgres
-from coserve.local.process import ManagedProcess
+from coserve.local.part import ManagedProcess
 from engine_adapter.client.fake_engine import FakeEngine
 from engine_adapter.client.fake_server import serving
 from gateway.settings import GatewaySettings

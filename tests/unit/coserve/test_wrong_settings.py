@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from batch.settings import BatchSettings
-from coserve.settings import LocalSettings
-from coserve.wrong_settings import wrong_values
+from coserve.settings import LocalSettings, wrong_values
 from gateway.settings import GatewaySettings
 
 

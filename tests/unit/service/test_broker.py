@@ -10,7 +10,7 @@ from redis.exceptions import RedisError
 
 from batch.settings import BatchSettings
 from batch.worker.app import make_app
-from coserve.wrong_settings import sentence
+from coserve.settings import sentence
 from service.broker import Broker, why_refused
 
 GROUP = "redis+sentinel://me:p%40ss@a:1001,b/coserve/3?sentinel_password=s3"

@@ -18,10 +18,9 @@ from pathlib import Path
 import pytest
 
 from coserve.local import postgres
-from coserve.local.part import Part, PartState
-from coserve.local.placement import can_pass, reachable_directory, server_account
+from coserve.local.part import ManagedProcess, Part, PartState
 from coserve.local.plans import postgres_plan
-from coserve.local.process import ManagedProcess
+from coserve.local.postgres import can_pass, reachable_directory, server_account
 
 ROOT = Path(__file__).parents[4]
 only_root = pytest.mark.skipif(os.geteuid() != 0, reason="about running as root")
@@ -158,7 +157,7 @@ def test_an_ordinary_user_needs_no_rights(home: Path) -> None:
         import os, sys, time
         from pathlib import Path
         from coserve.local import postgres
-        from coserve.local.process import ManagedProcess
+        from coserve.local.part import ManagedProcess
         home = Path(sys.argv[1])
         files = postgres.prepare(home, durable=False)
         process = ManagedProcess(postgres.command(files, home / "log", durable=False))

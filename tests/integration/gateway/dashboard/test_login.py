@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import httpx
 
-from gateway.dashboard.session import COOKIE_NAME
-from gateway.dashboard.throttle import FREE_ATTEMPTS
+from gateway.dashboard.session import COOKIE_NAME, FREE_ATTEMPTS
 from store.repositories import key as keys
 from tests.fixtures.dashboard import Site, log_in, token_in
 

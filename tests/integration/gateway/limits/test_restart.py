@@ -10,7 +10,7 @@ import pytest
 
 from api.errors import RateLimited
 from coserve.local import valkey
-from coserve.local.process import ManagedProcess
+from coserve.local.part import ManagedProcess
 from gateway.auth.principal import Principal
 from gateway.limits.buckets import MAX_BACKLOG_US, Charge
 from gateway.limits.limiter import RETRY_S, RateLimiter

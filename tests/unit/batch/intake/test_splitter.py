@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batch.intake.splitter import LineSplitter, PhysicalLine
+from batch.intake.check import LineSplitter, PhysicalLine
 
 
 def split(*chunks: bytes, max_line_bytes: int = 1000) -> list[PhysicalLine]:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batch.webhooks.schedule import RetrySchedule
+from batch.webhooks.deliver import RetrySchedule
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

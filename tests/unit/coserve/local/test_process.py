@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from coserve.local.command import Command, LogLimits
-from coserve.local.process import ManagedProcess
+from coserve.local.part import ManagedProcess
 
 LIMIT_S = 15.0
 # A grandchild in a session of its own that ignores SIGTERM: the worst guest.
@@ -137,7 +137,7 @@ def test_nothing_outlives_a_supervisor_that_is_killed(log: Path) -> None:
         import os, sys, time
         from pathlib import Path
         from coserve.local.command import Command
-        from coserve.local.process import ManagedProcess
+        from coserve.local.part import ManagedProcess
         argv = (sys.executable, "-c", {PARENT_OF_STUBBORN!r})
         ManagedProcess(Command("child", argv, Path({str(log)!r}), env=dict(os.environ)))
         time.sleep(600)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from coserve.local.rotate import RotatingLog
+from coserve.local.shim import RotatingLog
 
 
 def test_what_is_written_is_there(tmp_path: Path) -> None:

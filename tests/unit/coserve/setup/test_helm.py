@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from coserve.setup.helm import helm_program, set_up_helm
+from coserve.setup.tools import helm_program, set_up_helm
 
 ROOT = Path(__file__).parents[4]
 FROZEN = ROOT / "requirements" / "helm.txt"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from coserve.setup.kernel_tests import set_up_triton, triton_dir
+from coserve.setup.tools import set_up_triton, triton_dir
 
 ROOT = Path(__file__).parents[4]
 FROZEN = ROOT / "requirements" / "kernels-test.txt"

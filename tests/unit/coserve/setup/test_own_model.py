@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from coserve.setup.own_model import check_architecture, find_model
+from coserve.setup.model import check_architecture, find_model
 from coserve.setup.progress import SetupFailed
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from gateway.dashboard.throttle import (
+from gateway.dashboard.session import (
     FIRST_WAIT_S,
     FREE_ATTEMPTS,
     MAX_ADDRESSES,
