@@ -140,7 +140,7 @@ def test_images_copy_only_what_is_in_the_repository() -> None:
 def test_the_commands_exist() -> None:
     from coserve.commands.serve import ServedPart
 
-    ours = [s for s in SERVICES.values() if s.get("image") == "coserve/service:0.1.0"]
+    ours = [s for s in SERVICES.values() if s.get("image") == "coserve/service:0.2.0"]
     assert {service["command"][0] for service in ours} <= {str(part) for part in ServedPart}
 
 

@@ -35,11 +35,11 @@ class Image:
     arguments: tuple[str, ...]
 
 
-SERVICE = Image("coserve/service:0.1.0", "docker/service.Dockerfile", (f"PYTHON={BASE}",))
+SERVICE = Image("coserve/service:0.2.0", "docker/service.Dockerfile", (f"PYTHON={BASE}",))
 ENGINE_CPU = Image(
-    "coserve/engine:0.1.0", "docker/engine.Dockerfile", (f"CUDA={BASE}", "DEVICE=cpu")
+    "coserve/engine:0.2.0", "docker/engine.Dockerfile", (f"CUDA={BASE}", "DEVICE=cpu")
 )
-ENGINE_CUDA = Image("coserve/engine:0.1.0-cuda", "docker/engine.Dockerfile", (f"CUDA={BASE}",))
+ENGINE_CUDA = Image("coserve/engine:0.2.0-cuda", "docker/engine.Dockerfile", (f"CUDA={BASE}",))
 
 
 class Store:
