@@ -7,7 +7,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c '' >/dev/null 2>&1 && echo $$p || echo python3)
 BIN := .venv/bin
 
-.PHONY: help run test-all test-rest test-again docs setup setup-dev setup-engine setup-kernels setup-browser setup-pgbouncer setup-proxies setup-promtool setup-helm setup-conformance images wheel test check coverage compatibility conformance chaos fleet soak bench bench-batch reproduce lock lock-engine
+.PHONY: help run test-all test-rest test-again docs setup setup-dev setup-engine setup-kernels setup-browser setup-pgbouncer setup-proxies setup-promtool setup-helm setup-vllm setup-conformance images wheel test check coverage compatibility conformance chaos fleet soak bench bench-batch reproduce lock lock-engine
 
 help:  ## list the verbs, with how long each takes on two cores
 	@awk -F ':.*## ' '/^# ---/ {gsub(/^# -+ | -+$$/, ""); print "\n" $$0} \
@@ -46,6 +46,9 @@ setup-proxies:  ## install nginx and Caddy for the tests behind them; as root (2
 
 setup-promtool:  ## promtool for the tests of the alerts, out of Debian's package (20 s)
 	@$(PYTHON) -m coserve.setup promtool
+
+setup-vllm:  ## a real vLLM for a CPU, for the tests and the benchmark before one (5 min, 3 GB)
+	@$(PYTHON) -m coserve.setup vllm
 
 # --- look after the code -------------------------------------------------------------------
 check: setup-dev setup-helm  ## format, lint, types, imports, dependencies, pages, the site (2 min)

@@ -4,7 +4,8 @@ Verbs: service (.venv), dev (.venv with the tests' tools), engine (.venv-engine 
 model), kernels (Triton for the kernels' tests), run (service, then `coserve up`), browser (Chromium
 for the browser tests), pgbouncer (for the tests behind a pooler), proxies (nginx and Caddy, for the
 tests behind them), conformance (official clients and validators for `make conformance`), helm (for
-the checks of the chart), promtool (for the tests of the alerts).
+the checks of the chart), promtool (for the tests of the alerts), vllm (a real vLLM for the tests
+before one).
 """
 
 import sys
@@ -24,6 +25,7 @@ VERBS = (
     "conformance",
     "helm",
     "promtool",
+    "vllm",
 )
 
 

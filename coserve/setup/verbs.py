@@ -24,6 +24,7 @@ from coserve.setup.tools import (
     set_up_proxies,
     set_up_triton,
 )
+from coserve.setup.vllm_env import set_up_vllm
 
 ALREADY_SET_UP_S = 3.0
 FROM_DEBIAN: dict[str, Callable[[], object]] = {
@@ -100,6 +101,8 @@ def run_verb(verb: str, checkout: Path) -> None:
             set_up_helm(checkout)
         elif verb == "promtool":
             set_up_promtool(checkout)
+        elif verb == "vllm":
+            set_up_vllm(checkout)
         else:
             set_up_service(checkout, dev=verb == "dev")
     if verb == "run":

@@ -1,0 +1,272 @@
+"""Chat beside a batch at an engine that is not ours: a real vLLM on the CPU.
+
+Chat comes through the gateway at random, twice in three seconds or so, always at the same instants.
+Beside it are rows of a batch: none, all that there is at once, always eight, and by coserve's
+dispatcher, whose targets are 1.5 times the P99 of chat alone. vLLM schedules by priority in all of
+them; rows that are sent raw have none.
+
+    make setup-vllm
+    python -m bench.foreign_engine [--seconds 60]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+import orjson
+
+from batch.files.local import LocalFileStore
+from batch.queue import MemoryQueue
+from batch.run.dispatch import Dispatcher, DispatchLimits
+from batch.run.lease import acquire
+from bench.prefix_order import add_batch
+from bench.report import report
+from bench.servers import postgres_url, valkey_url
+from engine_adapter.client.base import CHAT_PATH
+from engine_adapter.client.http import HttpEngineClient
+from gateway.settings import GatewaySettings
+from service.clock import SystemClock
+from store.session import Database
+from tests.fixtures.online import Gateway, running_gateway
+from tests.fixtures.vllm import MODEL, Vllm, running_vllm
+
+CHAT_EVERY_S: Final = 1.5
+CHAT_TOKENS: Final = 16
+ROW_TOKENS: Final = 24
+RAW: Final = 64
+FIXED: Final = 8
+NUM_ROWS: Final = 5000
+WARM_S: Final = 5.0
+MARGIN: Final = 1.5
+TARGETS: dict[str, tuple[float, bool]] = {
+    "ours_ttft_p99_over_alone": (1.5, False),
+    "ours_gap_p99_over_alone": (1.5, False),
+    "ours_rows_over_raw": (0.6, True),
+}
+
+
+@dataclass
+class Got:
+    """What chat got, and how many rows were answered meanwhile."""
+
+    ttft_s: list[float] = field(default_factory=list)
+    gaps_s: list[float] = field(default_factory=list)
+    rows_per_min: float = 0.0
+    num_failed: int = 0
+
+
+def p99(values: list[float]) -> float:
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]
+
+
+def body_of(prompt: str, tokens: int) -> dict[str, Any]:
+    """A request whose answer has exactly so many tokens."""
+    messages = [{"role": "user", "content": prompt}]
+    return {"model": MODEL, "messages": messages, "max_tokens": tokens, "ignore_eos": True}
+
+
+def row(number: int) -> dict[str, Any]:
+    words = " ".join(f"{(number * 7919 + k) % 9973}" for k in range(24))
+    return body_of(f"Row {number}: sort these numbers: {words}.", ROW_TOKENS)
+
+
+async def one_chat(http: httpx.AsyncClient, number: int, got: Got) -> None:
+    """One streamed chat request, its first token and its gaps."""
+    body = body_of(f"Question {number}: what is {number} and why?", CHAT_TOKENS) | {"stream": True}
+    last_s = time.monotonic()
+    num_texts = 0
+    async with http.stream("POST", CHAT_PATH, json=body) as answer:
+        if answer.status_code != 200:
+            got.num_failed += 1
+            return
+        async for line in answer.aiter_lines():
+            if not line.startswith("data: {"):
+                continue
+            choices = orjson.loads(line[6:])["choices"]
+            if not choices or not choices[0]["delta"].get("content"):
+                continue
+            now_s = time.monotonic()
+            (got.gaps_s if num_texts else got.ttft_s).append(now_s - last_s)
+            num_texts, last_s = num_texts + 1, now_s
+
+
+async def chat(online: Gateway, seconds: float, got: Got) -> None:
+    """Chat at random instants, the same in each run."""
+    draw = random.Random(1)
+    async with online.http() as http, asyncio.TaskGroup() as group:
+        until_s, number = time.monotonic() + seconds, 0
+        while time.monotonic() < until_s:
+            number += 1
+            group.create_task(one_chat(http, number, got))
+            await asyncio.sleep(draw.expovariate(1 / CHAT_EVERY_S))
+
+
+@dataclass
+class Rows:
+    """Rows that are answered."""
+
+    num: int = 0
+
+
+@asynccontextmanager
+async def sent_raw(url: str, at_once: int, rows: Rows) -> AsyncIterator[None]:
+    """Rows straight to vLLM, always so many at once."""
+    numbers = iter(range(NUM_ROWS))
+
+    async def sender(http: httpx.AsyncClient) -> None:
+        for number in numbers:
+            answer = await http.post(url + CHAT_PATH, json=row(number))
+            rows.num += answer.status_code == 200
+
+    limits = httpx.Limits(max_connections=at_once + 1)
+    async with httpx.AsyncClient(timeout=600, limits=limits) as http:
+        tasks = [asyncio.ensure_future(sender(http)) for _ in range(at_once)]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def dispatched(database: Database, store: LocalFileStore, url: str) -> AsyncIterator[None]:
+    """A batch of as many rows, by our dispatcher."""
+    shapes = [
+        {"custom_id": f"r{n}", "method": "POST", "url": CHAT_PATH, "body": row(n)}
+        for n in range(NUM_ROWS)
+    ]
+    await add_batch(database, store, b"".join(orjson.dumps(one) + b"\n" for one in shapes), 1)
+    client, clock, drain = HttpEngineClient(url), SystemClock(), asyncio.Event()
+    lease = await acquire(url, database, clock)
+    assert lease is not None
+    dispatcher = Dispatcher(
+        lease, client, database, store, MemoryQueue(), clock, DispatchLimits(), drain=drain
+    )
+    task = asyncio.ensure_future(dispatcher.run())
+    sizes: list[tuple[int, int]] = []
+
+    async def watch() -> None:
+        while True:
+            counts = dispatcher.counts()
+            sizes.append((counts.window_rows, counts.num_in_flight))
+            await asyncio.sleep(1.0)
+
+    watching = asyncio.ensure_future(watch())
+    try:
+        yield
+    finally:
+        watching.cancel()
+        print("  bound and rows there, each second:", sizes, flush=True)
+        print(f"  taken off for chat: {dispatcher.counts().num_handed_back}", flush=True)
+        drain.set()
+        await task
+        await client.close()
+
+
+async def num_results(database: Database) -> int:
+    from sqlalchemy import text
+
+    async with database.unit_of_work() as session:
+        return int(await session.scalar(text("SELECT count(*) FROM row_results")) or 0)
+
+
+async def measure(vllm: Vllm, database_url: str, broker: str, folder: Path, seconds: float) -> Any:
+    """All runs, one after the other, at one vLLM."""
+    database, store = Database(database_url, pool_size=6), LocalFileStore(folder / "files")
+    targets: dict[str, Any] = {}
+
+    async def run(name: str, at_once: int = 0, *, ours: bool = False) -> Got:
+        settings = GatewaySettings(
+            database_url=database_url,
+            broker_url=broker,
+            engine_urls=vllm.url,
+            home=folder,
+            **targets,
+        )
+        got, rows = Got(), Rows()
+        async with running_gateway(database, settings, MODEL) as online:
+            if ours:
+                work = dispatched(database, store, vllm.url)
+            else:
+                work = sent_raw(vllm.url, at_once, rows)
+            async with work:
+                await chat(online, WARM_S, Got())
+                before = await num_results(database) if ours else rows.num
+                began_s = time.monotonic()
+                await chat(online, seconds, got)
+                after = await num_results(database) if ours else rows.num
+                got.rows_per_min = 60 * (after - before) / (time.monotonic() - began_s)
+        shown = [1000 * one for one in (statistics.median(got.ttft_s), p99(got.ttft_s))]
+        shown += [1000 * one for one in (statistics.median(got.gaps_s), p99(got.gaps_s))]
+        print(
+            f"  {name:8} first token P50 {shown[0]:.0f} ms, P99 {shown[1]:.0f}; "
+            f"gap P50 {shown[2]:.0f}, P99 {shown[3]:.0f}; {got.rows_per_min:.0f} rows a minute; "
+            f"{len(got.ttft_s)} chats, {got.num_failed} failed",
+            flush=True,
+        )
+        return got
+
+    try:
+        found = {"alone": await run("alone")}
+        alone = found["alone"]
+        targets["ttft_ms"] = 1000 * MARGIN * p99(alone.ttft_s)
+        targets["tbt_ms"] = 1000 * MARGIN * p99(alone.gaps_s)
+        found["ours"] = await run("ours", ours=True)
+        found["raw"] = await run("raw", RAW)
+        found["fixed"] = await run("fixed", FIXED)
+    finally:
+        await database.dispose()
+    measured: dict[str, Any] = {}
+    for name, got in found.items():
+        measured |= {
+            f"{name}_ttft_p50_s": round(statistics.median(got.ttft_s), 4),
+            f"{name}_ttft_p99_s": round(p99(got.ttft_s), 4),
+            f"{name}_gap_p50_s": round(statistics.median(got.gaps_s), 4),
+            f"{name}_gap_p99_s": round(p99(got.gaps_s), 4),
+            f"{name}_rows_per_min": round(got.rows_per_min, 1),
+            f"{name}_chats": len(got.ttft_s),
+        }
+        if name != "alone":
+            measured[f"{name}_ttft_p99_over_alone"] = round(p99(got.ttft_s) / p99(alone.ttft_s), 3)
+            measured[f"{name}_gap_p99_over_alone"] = round(p99(got.gaps_s) / p99(alone.gaps_s), 3)
+    raw = found["raw"].rows_per_min
+    measured["ours_rows_over_raw"] = round(found["ours"].rows_per_min / max(1.0, raw), 3)
+    measured["fixed_rows_over_raw"] = round(found["fixed"].rows_per_min / max(1.0, raw), 3)
+    return measured
+
+
+def run() -> int:
+    """Start everything, measure, report."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    options = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="csb-"))
+    try:
+        with (
+            postgres_url(folder) as url,
+            valkey_url(folder) as broker,
+            running_vllm(folder / "vllm.log", "--no-enable-prefix-caching") as vllm,
+        ):
+            measured = asyncio.run(measure(vllm, url, broker, folder, options.seconds))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return 0 if report("foreign_engine", measured, TARGETS) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(run())
