@@ -308,6 +308,7 @@ class BatchExtension(BaseModel):
     """The `coserve` object of a batch; every key is always there.
 
     Attributes:
+        input_filename: What its input file was called when it was uploaded.
         predicted_finish_at: Unix seconds.
         predicted_finish_range: Earliest and latest of what its pace over longer and shorter
             stretches comes to, with a margin; null where it has no pace of its own.
@@ -332,6 +333,7 @@ class BatchExtension(BaseModel):
     retry_of: str | None
     webhook_endpoints: list[str] | None = None
     at_engine: RowsAtEngines | None = None
+    input_filename: str | None = None
 
 
 class BatchObject(BaseModel):

@@ -15,6 +15,7 @@ from coserve.commands import (
     docs,
     doctor,
     engine,
+    file,
     key,
     logs,
     org,
@@ -57,31 +58,47 @@ def coserve(
     del told
 
 
-app.command("up")(up.up)
-app.command("status")(status.status)
-app.command("top")(top.top)
-app.command("logs")(logs.logs)
-app.command("stop")(running.stop)
-app.command("restart")(running.restart)
-app.command("chat")(chat.chat)
-app.command("docs")(docs.docs)
-app.command("doctor")(doctor.doctor)
-app.command("backup")(backup.backup)
-app.command("restore")(backup.restore)
-app.command("upgrade")(upgrade.upgrade)
-app.add_typer(profile.app, name="profile")
-app.add_typer(org.app, name="org", help="Organisations.")
-app.add_typer(project.app, name="project", help="Projects and their limits.")
-app.add_typer(key.app, name="key", help="API keys.")
-app.add_typer(user.app, name="user", help="Operators of the dashboard, and their roles.")
-app.command("audit")(audit.audit)
-app.command("usage")(usage.usage)
-app.add_typer(engine.app, name="engine", help="The engines in use.")
-app.add_typer(batch.app, name="batch", help="Batches from the command line.")
-app.add_typer(research.bench, name="bench", help="Benchmarks.")
-app.command("plan", context_settings=research.CONTEXT)(research.plan)
-app.command("simulate", context_settings=research.CONTEXT)(research.simulate)
-app.command("serve")(serve.serve)
+# The groups of `--help`, in its order.
+HERE = "This machine"
+USE = "Chat and batches"
+TENANTS = "Tenants and engines"
+RESEARCH = "Plan and measure, without a service"
+
+app.command("up", rich_help_panel=HERE)(up.up)
+app.command("status", rich_help_panel=HERE)(status.status)
+app.command("top", rich_help_panel=HERE)(top.top)
+app.command("logs", rich_help_panel=HERE)(logs.logs)
+app.command("stop", rich_help_panel=HERE)(running.stop)
+app.command("restart", rich_help_panel=HERE)(running.restart)
+app.command("doctor", rich_help_panel=HERE)(doctor.doctor)
+app.command("docs", rich_help_panel=HERE)(docs.docs)
+app.command("backup", rich_help_panel=HERE)(backup.backup)
+app.command("restore", rich_help_panel=HERE)(backup.restore)
+app.command("upgrade", rich_help_panel=HERE)(upgrade.upgrade)
+app.command("serve", rich_help_panel=HERE)(serve.serve)
+app.command("chat", rich_help_panel=USE)(chat.chat)
+app.add_typer(batch.app, name="batch", help="Batches from the command line.", rich_help_panel=USE)
+app.add_typer(file.app, name="file", help="The files of a project.", rich_help_panel=USE)
+app.add_typer(org.app, name="org", help="Organisations.", rich_help_panel=TENANTS)
+app.add_typer(
+    project.app, name="project", help="Projects and their limits.", rich_help_panel=TENANTS
+)
+app.add_typer(key.app, name="key", help="API keys.", rich_help_panel=TENANTS)
+app.add_typer(
+    user.app,
+    name="user",
+    help="Operators of the dashboard, and their roles.",
+    rich_help_panel=TENANTS,
+)
+app.add_typer(engine.app, name="engine", help="The engines in use.", rich_help_panel=TENANTS)
+app.command("audit", rich_help_panel=TENANTS)(audit.audit)
+app.command("usage", rich_help_panel=TENANTS)(usage.usage)
+app.add_typer(profile.app, name="profile", rich_help_panel=RESEARCH)
+app.command("plan", context_settings=research.CONTEXT, rich_help_panel=RESEARCH)(research.plan)
+app.command("simulate", context_settings=research.CONTEXT, rich_help_panel=RESEARCH)(
+    research.simulate
+)
+app.add_typer(research.bench, name="bench", help="Benchmarks.", rich_help_panel=RESEARCH)
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ import typer
 
 from coserve.commands import batch_reading
 from coserve.commands.batch_terminal import (
+    TERMINAL,
     ApiKey,
     BaseUrl,
     BatchId,
@@ -76,6 +77,9 @@ def priority(
 
 # --- Submit, check and follow.
 
+SHOWN_FAULTS = 20
+"""A file of the wrong kind has an error in each of its lines."""
+
 InputFile = Annotated[
     Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="A JSONL input file.")
 ]
@@ -97,6 +101,16 @@ def submit(  # noqa: PLR0913
         list[str] | None, typer.Option(help="KEY=VALUE, echoed with the batch; repeatable.")
     ] = None,
     check: Annotated[bool, typer.Option(help="Check the file here before it is sent.")] = True,
+    priority: Annotated[
+        int, typer.Option(min=-100, max=100, help="Higher goes first within the project.")
+    ] = 0,
+    paused: Annotated[
+        bool, typer.Option("--paused", help="Do not begin before `coserve batch resume`.")
+    ] = False,
+    webhook: Annotated[
+        list[str] | None,
+        typer.Option(help="Id of an endpoint to notify of its end; repeatable. All if left out."),
+    ] = None,
     directory: Folder = None,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="Print the id of the batch alone.")
@@ -108,33 +122,30 @@ def submit(  # noqa: PLR0913
 
     The results are written beside FILE (or to --dir), as NAME.output.jsonl and NAME.errors.jsonl.
     """
-    from coserve.commands.batch_progress import wait as follow
-
     console = make_console(quiet=quiet)
     called = endpoint or _first_url(file)
     if check:
         report = _check_file(file, called, None)
         if not report.ok:
-            _print_faults(make_console(), file, report)
+            _print_faults(make_console(), file, report, whole=False)
             console.print("Nothing was sent.")
             raise typer.Exit(1)
     pairs = _pairs(metadata or [])
     with make_client(base_url, api_key) as client, Refusals():
         uploaded = client.upload(file)
-        batch = client.create(uploaded["id"], endpoint=called, window=window, metadata=pairs)
+        options = _options(priority, webhook, paused=paused)
+        batch = client.create(
+            uploaded["id"], endpoint=called, window=window, metadata=pairs, options=options
+        )
         if quiet:
             typer.echo(batch["id"])
         console.print(f"{batch['id']}: created over {file.name}", highlight=False)
         if warning := (batch.get("coserve") or {}).get("warning"):
             console.print(warning, highlight=False)
         if not wait:
-            console.print(f"Follow it with: coserve batch get {batch['id']}", highlight=False)
+            console.print(f"Follow it with: coserve batch wait {batch['id']}", highlight=False)
             return
-        try:
-            batch = follow(client, batch, console)
-        except KeyboardInterrupt:
-            console.print(f"\nThe batch goes on. coserve batch get {batch['id']}", highlight=False)
-            raise typer.Exit(130) from None
+        batch = batch_reading.follow(client, batch, console)
         print_batch(console, batch)
         _download(console, client, batch, directory or file.parent, file.stem)
     if batch["status"] != "completed":
@@ -148,16 +159,19 @@ def check(
     model: Annotated[
         str | None, typer.Option(help="The model the lines must name; by default any one model.")
     ] = None,
+    whole: Annotated[
+        bool, typer.Option("--all", help=f"Print more than {SHOWN_FAULTS} errors.")
+    ] = False,
     json: AsJson = False,
 ) -> None:
-    """Check FILE here, without a service: every error with its line; exit status 1 if any."""
+    """Check FILE here, without a service: its errors with their lines; exit status 1 if any."""
     console = make_console()
     report = _check_file(file, endpoint or _first_url(file), model)
     if json:
         print_json(_report(report))
         raise typer.Exit(0 if report.ok else 1)
     if not report.ok:
-        _print_faults(console, file, report)
+        _print_faults(console, file, report, whole=whole)
         raise typer.Exit(1)
     console.print(
         f"{file.name}: {report.num_lines:,} requests for model {report.model}, no errors",
@@ -185,8 +199,23 @@ def download(
     with make_client(base_url, api_key) as client, Refusals():
         batch = client.get(batch_id)
         if not _download(console, client, batch, directory or Path(), batch_id):
-            console.print(f"Nothing to download: the batch is {batch['status']}.")
+            console.print(_nothing_to_download(batch), highlight=False)
             raise typer.Exit(1)
+
+
+def _nothing_to_download(batch: dict[str, Any]) -> str:
+    """Why, and where to look instead."""
+    if batch["status"] == "failed":
+        return f"It failed in validation: coserve batch get {batch['id']} lists the errors."
+    if batch["status"] in TERMINAL:
+        return f"Nothing to download: no row of the batch has a result ({batch['status']})."
+    return f"It is {batch['status']}. The results so far: coserve batch results {batch['id']}"
+
+
+def _options(priority: int, webhook: list[str] | None, *, paused: bool) -> dict[str, Any]:
+    """What was asked for beyond the official fields."""
+    asked = {"priority": priority, "paused": paused, "webhook_endpoints": webhook}
+    return {name: value for name, value in asked.items() if value}
 
 
 def _pairs(metadata: list[str]) -> dict[str, str]:
@@ -241,10 +270,13 @@ def _report(report: CheckReport) -> dict[str, Any]:
     }
 
 
-def _print_faults(console: Console, file: Path, report: CheckReport) -> None:
-    for fault in sorted(report.faults, key=lambda fault: fault.line or 0):
+def _print_faults(console: Console, file: Path, report: CheckReport, *, whole: bool = True) -> None:
+    faults = sorted(report.faults, key=lambda fault: fault.line or 0)
+    for fault in faults if whole else faults[:SHOWN_FAULTS]:
         where = file.name if fault.line is None else f"{file.name}:{fault.line}"
         console.print(f"{where}: {fault.code}: {fault.message}", highlight=False, markup=False)
+    if not whole and len(faults) > SHOWN_FAULTS:
+        console.print(f"and {len(faults) - SHOWN_FAULTS:,} more", highlight=False)
     errors = "error" if report.num_faults == 1 else "errors"
     console.print(f"{report.num_faults:,} {errors}", highlight=False)
 

@@ -76,14 +76,21 @@ class BatchClient:
             )
 
     def create(
-        self, input_file_id: str, *, endpoint: str, window: str, metadata: dict[str, str]
+        self,
+        input_file_id: str,
+        *,
+        endpoint: str,
+        window: str,
+        metadata: dict[str, str],
+        options: dict[str, Any],
     ) -> dict[str, Any]:
-        """Create a batch over an uploaded file."""
+        """Create a batch over an uploaded file; `options` are those under `coserve`."""
         body = {
             "input_file_id": input_file_id,
             "endpoint": endpoint,
             "completion_window": window,
             "metadata": metadata or None,
+            **({"coserve": options} if options else {}),
         }
         return self._call("POST", "/batches", json=body)
 
@@ -111,6 +118,14 @@ class BatchClient:
     def events(self, batch_id: str) -> Iterator[dict[str, Any]]:
         """What happened to a batch, oldest first, read page by page as far as it is wanted."""
         yield from self._every(f"/batches/{batch_id}/events")
+
+    def files(self) -> Iterator[dict[str, Any]]:
+        """Every file of the project, newest first, read page by page as far as it is wanted."""
+        yield from self._every("/files")
+
+    def delete_file(self, file_id: str) -> None:
+        """Delete a file that no live batch reads."""
+        self._call("DELETE", f"/files/{file_id}")
 
     def newest(self) -> Iterator[dict[str, Any]]:
         """Every batch, newest first, read page by page as far as it is wanted."""

@@ -16,9 +16,8 @@ from rich.progress import (
 )
 
 from coserve.commands.batch_client import BatchClient, ServiceError
-from coserve.commands.batch_terminal import state_words
+from coserve.commands.batch_terminal import TERMINAL, state_words
 
-TERMINAL: Final = frozenset({"completed", "failed", "expired", "cancelled"})
 POLL_S: Final = 1.0
 MAX_POLL_FAILURES: Final = 60
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from coserve.commands.batch_terminal import (
+    TERMINAL,
     ApiKey,
     BaseUrl,
     BatchId,
@@ -33,6 +34,8 @@ from coserve.commands.listing import (
 )
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from coserve.commands.batch_client import BatchClient
 
 POLL_S: Final = 1.0
@@ -46,10 +49,22 @@ class Kind(StrEnum):
     ERROR = "error"
 
 
+def follow(client: BatchClient, batch: dict[str, Any], console: Console) -> dict[str, Any]:
+    """Show a batch's progress to its end; Ctrl-C leaves it alone and exits with 130."""
+    from coserve.commands import batch_progress
+
+    try:
+        return batch_progress.wait(client, batch, console)
+    except KeyboardInterrupt:
+        console.print(f"\nThe batch goes on: coserve batch wait {batch['id']}", highlight=False)
+        raise typer.Exit(130) from None
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands to `coserve batch`."""
     app.command(name="list")(list_batches)
     app.command()(get)
+    app.command()(wait)
     app.command()(events)
     app.command()(results)
 
@@ -58,14 +73,29 @@ def _count(name: str) -> Callable[[Any], str]:
     return lambda batch: str(batch["request_counts"][name])
 
 
+def _status(batch: Any) -> str:
+    """The status as people mean it: a paused batch is not at work."""
+    ours = batch.get("coserve") or {}
+    if ours.get("paused") and batch["status"] not in TERMINAL:
+        return "paused"
+    return str(batch["status"])
+
+
+def _expected(batch: Any) -> str:
+    at = (batch.get("coserve") or {}).get("predicted_finish_at")
+    return "-" if at is None else instant("at")({"at": at})
+
+
 _COLUMNS: Columns = {
     "id": text("id"),
-    "status": text("status"),
+    "file": lambda batch: (batch.get("coserve") or {}).get("input_filename") or "-",
+    "status": _status,
     "completed": _count("completed"),
     "failed": _count("failed"),
     "total": _count("total"),
+    "expected end": _expected,
     "model": text("model"),
-    "made": instant("created_at"),
+    "created": instant("created_at"),
 }
 
 
@@ -104,6 +134,20 @@ def get(
         print_json(batch)
     else:
         print_batch(make_console(), batch, whole=True)
+
+
+def wait(
+    batch_id: BatchId,
+    base_url: BaseUrl = None,
+    api_key: ApiKey = None,
+) -> None:
+    """Follow a batch to its end; 1 if it did not complete. Ctrl-C leaves the batch alone."""
+    console = make_console()
+    with make_client(base_url, api_key) as client, Refusals():
+        batch = follow(client, client.get(batch_id), console)
+        print_batch(console, batch)
+    if batch["status"] != "completed":
+        raise typer.Exit(1)
 
 
 def events(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from coserve.commands.batch_client import BatchClient
+
+TERMINAL: Final = frozenset({"completed", "failed", "expired", "cancelled"})
 
 BaseUrl = Annotated[
     str | None,

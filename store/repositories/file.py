@@ -42,6 +42,12 @@ async def now(session: AsyncSession) -> datetime:
     return instant
 
 
+async def names(session: AsyncSession, file_ids: Collection[str]) -> dict[str, str]:
+    """What files were called when they were uploaded, by id, deleted ones too."""
+    found = await session.execute(select(File.id, File.filename).where(File.id.in_(file_ids)))
+    return {row.id: row.filename for row in found}
+
+
 async def add(session: AsyncSession, file: File) -> File:
     """Insert a file and read back what the database set."""
     session.add(file)

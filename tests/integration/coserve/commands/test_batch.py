@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from batch.intake.validate import validate
 from batch.states import BatchStatus
 from batch.transition import move
 from coserve.commands.batch import app
+from coserve.commands.file import app as file_app
 from store.models import DEFAULT_PROJECT_ID
 from store.repositories import arrival as arrivals
 from store.session import Database
@@ -33,6 +35,11 @@ async def coserve_batch(api: Api, *arguments: str) -> Result:
     """Run the command in a thread: the gateway it talks to runs in this one."""
     where = ["--base-url", api.base_url, "--api-key", api.key]
     return await asyncio.to_thread(CliRunner().invoke, app, [*arguments, *where])
+
+
+async def coserve_file(api: Api, *arguments: str) -> Result:
+    where = ["--base-url", api.base_url, "--api-key", api.key]
+    return await asyncio.to_thread(CliRunner().invoke, file_app, [*arguments, *where])
 
 
 async def result_file(api: Api, database: Database, content: bytes) -> str:
@@ -105,7 +112,7 @@ async def test_a_file_that_the_service_refuses(
     assert "line 2: invalid_json_line" in result.output
     result = await coserve_batch(api, "download", batch_id)
     assert result.exit_code == 1
-    assert "Nothing to download" in result.output
+    assert f"It failed in validation: coserve batch get {batch_id}" in result.output
     result = await coserve_batch(api, "cancel", batch_id)
     assert result.exit_code == 1
     assert "409: Cannot cancel a batch with status 'failed'." in result.output
@@ -125,3 +132,50 @@ async def test_list_and_cancel(api: Api, tmp_path: Path, monkeypatch: pytest.Mon
     result = await coserve_batch(api, "get", "batch_unknown")
     assert result.exit_code == 1
     assert "404: No batch found" in result.output
+
+
+async def test_how_a_batch_begins_is_said_on_the_command_line(
+    api: Api, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    path = tmp_path / "nightly.jsonl"
+    path.write_bytes(line("a"))
+    options = ["--priority", "-5", "--paused"]
+    submitted = await coserve_batch(api, "submit", str(path), *options)
+    assert submitted.exit_code == 0, submitted.output
+    batch_id = submitted.output.partition(":")[0]
+    assert f"coserve batch wait {batch_id}" in submitted.output
+    (row,) = [
+        one for one in (await coserve_batch(api, "list")).output.splitlines() if batch_id in one
+    ]
+    assert "nightly.jsonl" in row
+    assert "paused" in row
+    async with api.client() as client:
+        ours = (await client.batches.retrieve(batch_id)).model_extra or {}
+        assert (ours["coserve"]["priority"], ours["coserve"]["paused"]) == (-5, True)
+        assert ours["coserve"]["input_filename"] == "nightly.jsonl"
+    unknown = await coserve_batch(api, "submit", str(path), "--webhook", "we_nobody")
+    assert unknown.exit_code == 1
+    assert "No webhook endpoint found" in unknown.output
+    early = await coserve_batch(api, "download", batch_id)
+    assert f"coserve batch results {batch_id}" in early.output
+    cancelled = await coserve_batch(api, "cancel", batch_id)
+    assert cancelled.exit_code == 0
+    async with database.unit_of_work() as session:
+        await move(session, batch_id, BatchStatus.CANCELLED)
+    waited = await coserve_batch(api, "wait", batch_id)
+    assert (waited.exit_code, f"{batch_id}: cancelled" in waited.output) == (1, True)
+
+
+async def test_files_are_listed_and_deleted(api: Api, tmp_path: Path) -> None:
+    path = tmp_path / "in.jsonl"
+    path.write_bytes(line("a"))
+    async with api.client() as client:
+        made = await client.files.create(file=("in.jsonl", path.read_bytes()), purpose="batch")
+    listed = await coserve_file(api, "list", "--json")
+    assert json.loads(listed.output)["filename"] == "in.jsonl"
+    gone = await coserve_file(api, "delete", made.id)
+    assert (gone.exit_code, f"{made.id} is deleted." in gone.output) == (0, True)
+    again = await coserve_file(api, "delete", made.id)
+    assert (again.exit_code, "404" in again.output) == (1, True)
+    assert (await coserve_file(api, "list", "--json")).output == ""

@@ -43,12 +43,23 @@ def test_the_endpoint_is_that_of_the_first_line(runner: CliRunner, tmp_path: Pat
     assert "in.jsonl:1: invalid_url" in result.output
 
 
+def test_a_file_of_the_wrong_kind_does_not_fill_the_screen(
+    runner: CliRunner, tmp_path: Path
+) -> None:
+    path = tmp_path / "README.md"
+    path.write_bytes(b"no JSON\n" * 210)
+    for verb in ("check", "submit"):
+        lines = runner.invoke(app, [verb, str(path)]).output.splitlines()
+        assert lines[19].startswith("README.md:20: invalid_json_line: ")
+        assert lines[20:22] == ["and 190 more", "210 errors"]
+
+
 def test_every_error_is_shown_even_beyond_the_cap_of_the_service(
     runner: CliRunner, tmp_path: Path
 ) -> None:
     path = tmp_path / "in.jsonl"
     path.write_bytes(b"{\n" * 1500 + line("a") + b"\n" + line("a"))
-    result = runner.invoke(app, ["check", str(path)])
+    result = runner.invoke(app, ["check", str(path), "--all"])
     assert result.exit_code == 1
     lines = result.output.splitlines()
     assert lines[0].startswith("in.jsonl:1: invalid_json_line: ")
