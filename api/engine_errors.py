@@ -2,15 +2,16 @@
 
 SGLang answers flat `{"object": "error", "message", "type", "param", "code": 400}`, sometimes
 nested under `error`, sometimes `{"detail": …}` or plain text (row T-12). Its messages may
-quote the request or its own internals, so only messages of known form are passed on.
+quote the request or its own internals: none is passed on (`api.engine_words`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from api.engine_words import in_our_words
 from api.errors import (
     ApiError,
     ContextLengthExceeded,
@@ -23,6 +24,7 @@ from api.errors import (
     RequestFailedAlone,
 )
 from api.tool_calls import offer_of
+from api.tool_prompt import may_call
 
 _MAX_MESSAGE_CHARS = 300
 _NUMBER = re.compile(r"\d+")
@@ -42,31 +44,6 @@ NO_TOOLS: Final[Mapping[str, str]] = {}
 _TOO_LONG_TO_COMPILE = "Grammar preprocessing timed out"
 _NAMED = re.compile(r"^Invalid (?:value|type) for '(\w+)': [^'\n]+$")
 """What our plugin says of one request."""
-_WORD = re.compile(r"\w+")
-_CALLERS: Final = {
-    "min_new_tokens": "min_tokens",
-    "max_new_tokens": "max_tokens",
-    "sampling_seed": "seed",
-    **{
-        name: name
-        for name in (
-            "temperature", "top_p", "top_k", "min_p", "frequency_penalty", "presence_penalty",
-            "repetition_penalty", "logit_bias", "stop_token_ids", "min_tokens", "logprobs",
-            "tool_choice", "tools", "response_format", "regex", "ebnf", "stop",
-        )
-    },
-}  # fmt: skip
-"""Names in an engine's words, and what callers set them with."""
-_TEMPLATES: Final = {
-    re.compile(r"alternate", re.IGNORECASE): (
-        "The model's template wants the roles 'user' and 'assistant' to take turns."
-    ),
-    re.compile(r"system (role|message|prompt)", re.IGNORECASE): (
-        "The model's template takes no system message here."
-    ),
-}
-"""What templates of models say of messages, and what is said of it."""
-_FIELD = re.compile(r"'loc': \(([^)]*)\)")
 
 PROMPT_SHARE: Final = 0.75
 """Of the context, for a prompt that was shortened."""
@@ -106,7 +83,7 @@ def from_engine(
             return RequestFailedAlone(FAILED_ALONE)
         if message.startswith(_TOO_LONG_TO_COMPILE):
             return _bad_schema("it takes too long", schema_param)
-        return _bad_request(message, prompt_param, length)
+        return _bad_request(message, prompt_param, length, [*tool_params.values()])
     if status == 404:
         return ModelNotFound("The engine does not serve this model.", param="model")
     if status == 413:
@@ -152,10 +129,11 @@ def schema_param(body: Mapping[str, Any]) -> str:
 
 
 def tool_params(body: Mapping[str, Any]) -> dict[str, str]:
-    """Names of the fields that hold the arguments of a checked body's functions, by function."""
+    """Names of the fields that hold the arguments of functions that may be called, by function."""
+    offered = {tool["function"]["name"] for tool in may_call(body)}
     path = "functions[{}].parameters" if body.get("functions") else "tools[{}].function.parameters"
-    tools = body.get("tools") or ()
-    return {tool["function"]["name"]: path.format(place) for place, tool in enumerate(tools)}
+    names = [tool["function"]["name"] for tool in body.get("tools") or ()]
+    return {name: path.format(place) for place, name in enumerate(names) if name in offered}
 
 
 def length_of(body: Mapping[str, Any]) -> tuple[str, int]:
@@ -198,7 +176,9 @@ def message_of(body: Any) -> str:
     return body if isinstance(body, str) else ""
 
 
-def _bad_request(message: str, prompt_param: str, length: tuple[str, int]) -> InvalidRequest:
+def _bad_request(
+    message: str, prompt_param: str, length: tuple[str, int], tools: Sequence[str]
+) -> InvalidRequest:
     named = _NAMED.match(message)
     if named is not None:
         param = prompt_param if named[1] == "prompt" else named[1]
@@ -210,6 +190,7 @@ def _bad_request(message: str, prompt_param: str, length: tuple[str, int]) -> In
         return InvalidRequest(
             f"The requested answer is longer than the model's context.{limit}",
             param="max_completion_tokens" if prompt_param == "messages" else "max_tokens",
+            code="invalid_value",
         )
     if message.startswith("Requested token count") and len(_NUMBER.findall(message)) >= 4:
         return _no_room(message, *length)
@@ -217,28 +198,11 @@ def _bad_request(message: str, prompt_param: str, length: tuple[str, int]) -> In
         return ContextLengthExceeded(_context_message(message), param=prompt_param)
     if prompt_param == "input" and _OTHER_DIMENSIONS.search(message):
         return InvalidRequest(
-            "This model cannot make vectors of so many dimensions.", param="dimensions"
-        )
-    field = _FIELD.search(message)
-    if field is not None:
-        path = [part.strip(" '") for part in field.group(1).split(",")]
-        name = ".".join(part for part in path if part and part != "body")
-        return InvalidRequest(
-            f"Invalid value for '{name}'.", param=name or None, code="invalid_value"
-        )
-    param = next((_CALLERS[word] for word in _WORD.findall(message) if word in _CALLERS), None)
-    if param is not None:
-        return InvalidRequest(
-            f"Invalid value for '{param}': the engine does not take it.",
-            param=param,
+            "This model cannot make vectors of so many dimensions.",
+            param="dimensions",
             code="invalid_value",
         )
-    said = next((ours for known, ours in _TEMPLATES.items() if known.search(message)), None)
-    if said is not None:
-        return InvalidRequest(said, param=prompt_param, code="invalid_value")
-    if not message or _INTERNAL.search(message):
-        message = "The engine cannot process this request."
-    return InvalidRequest(message[:_MAX_MESSAGE_CHARS], code="invalid_value")
+    return in_our_words(message, prompt_param, tools)
 
 
 def _bad_schema(why: str, param: str) -> InvalidRequest:

@@ -12,6 +12,7 @@ from typing import Any, Final
 from api.errors import InvalidRequest
 from api.json_schemas import check_strict
 from api.objects import only
+from api.schema_shape import check_shape
 
 Rule = Callable[[str, Any], None]
 
@@ -218,7 +219,7 @@ def _check_patterns(name: str, schema: Mapping[str, Any]) -> None:
 
 
 def bounded(name: str, value: Any) -> None:
-    """A JSON value that is neither deep nor large: a grammar is built from it in the engine."""
+    """A schema that is neither deep nor large: a grammar is built from it in the engine."""
     level: list[Any] = [value]
     nodes = depth = 0
     while level:
@@ -236,6 +237,7 @@ def bounded(name: str, value: Any) -> None:
             elif type(node) is list:
                 below.extend(node)
         level = below
+    check_shape(name, value)
 
 
 def response_format(name: str, value: Any) -> None:

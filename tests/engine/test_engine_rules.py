@@ -8,6 +8,9 @@ from tests.engine.engine_scripts import run_code
 
 _LOOK = """
 import json
+from types import SimpleNamespace
+from api.json_schemas import KEYWORDS
+from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
 from sglang.srt.entrypoints.openai.protocol import ChatCompletionRequest, CompletionRequest
 from sglang.srt.sampling.sampling_params import SamplingParams
 from api.chat_request import _FIELDS as CHAT, check_chat
@@ -29,6 +32,26 @@ VALUES = [
 ]
 FUNCTION = {"name": "f", "parameters": {"type": "object"}}
 TOOLS = [{"type": "function", "function": {**FUNCTION, "strict": None, "description": None}}]
+SCHEMAS = [
+    value for keyword in KEYWORDS for value in (
+        *({keyword: one} for one in VALUES), {"properties": {"a": {keyword: ["a"]}}},
+        {"$defs": {"a": {keyword: {"a": ["b"]}}}}, {"items": {keyword: [{}]}},
+    )
+]
+FUNCTIONS = [{"name": "f", "parameters": schema} for schema in SCHEMAS]
+FUNCTIONS += [{"name": name} for name in VALUES] + VALUES
+MORE = {
+    "tools": [[{"type": "function", "function": one}] for one in FUNCTIONS],
+    "functions": [[one] for one in FUNCTIONS],
+    "response_format": [
+        *VALUES,
+        *({"type": "json_schema", "json_schema": {"name": "n", "schema": one}} for one in SCHEMAS),
+    ],
+}
+SERVER = SimpleNamespace(tokenizer_manager=SimpleNamespace(
+    server_args=SimpleNamespace(allow_auto_truncate=False, context_length=2048),
+    model_config=SimpleNamespace(context_len=2048),
+))
 BODIES = [
     (CHAT_PATH, CHAT, check_chat, ChatCompletionRequest,
      [{}, {"max_tokens": 4}, {"tools": TOOLS}, {"tools": TOOLS, "tool_choice": "required"}],
@@ -42,9 +65,9 @@ passed, looser = 0, []
 for path, fields, check, kind, more, base in BODIES:
     for extra in more:
         for name in fields:
-            if name in ("messages", "prompt", "tools", "functions"):
+            if name in ("messages", "prompt"):
                 continue
-            for value in VALUES:
+            for value in MORE.get(name, VALUES):
                 body = {"model": "m", **base, **extra, name: value}
                 try:
                     check(body)
@@ -55,6 +78,9 @@ for path, fields, check, kind, more, base in BODIES:
                 call = EngineCall(path, body, new_rid(), RequestClass.ONLINE)
                 try:
                     asked = kind(**engine_body(call, stream=False))
+                    if kind is ChatCompletionRequest:
+                        refused = OpenAIServingChat._validate_request(SERVER, asked)
+                        assert not refused, refused
                     params = {
                         "temperature": asked.temperature, "top_p": asked.top_p,
                         "min_p": asked.min_p, "top_k": asked.top_k,

@@ -141,9 +141,11 @@ def test_what_an_engine_says_of_a_field_is_said_in_our_words(said: str, param: s
     assert said not in error.message
 
 
-def test_a_short_plain_message_is_passed_on() -> None:
-    error = from_engine(400, flat("Tools cannot be empty if tool choice is set to required."))
-    assert error.message == "Tools cannot be empty if tool choice is set to required."
+def test_what_is_not_known_is_about_the_prompt() -> None:
+    for param in ("messages", "prompt", "input"):
+        error = from_engine(400, flat("Only user and assistant roles!"), prompt_param=param)
+        assert (error.param, error.code) == (param, "invalid_value")
+        assert error.message == f"The engine cannot process this '{param}'."
 
 
 @pytest.mark.parametrize(
