@@ -33,7 +33,9 @@ _SENTENCES: Final = (
      "The engine cannot hold an answer to this 'response_format'."),
     (r"\blora\b", "model", "The engine does not serve this model."),
 )  # fmt: skip
-_KNOWN: Final = [(re.compile(words, re.IGNORECASE), *rest) for words, *rest in _SENTENCES]
+_KNOWN: Final = [
+    (re.compile(words, re.IGNORECASE), field, ours) for words, field, ours in _SENTENCES
+]
 
 _FIELDS: Final = {
     "min_new_tokens": "min_tokens",

@@ -223,7 +223,8 @@ class _Walk:
 
     def array(self, made: Schema, at: str) -> Schema:
         if type(made.get("items")) is list:
-            made["prefixItems"] = made.pop("items")
+            if prefixed := made.pop("items"):
+                made["prefixItems"] = prefixed
             if "additionalItems" in made:
                 made["items"] = made.pop("additionalItems")
         made.pop("additionalItems", None)
