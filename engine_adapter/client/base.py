@@ -72,6 +72,7 @@ class EngineCall:
         request_id: The public id of the caller's request, for logs.
         batch_id: The batch the row belongs to, or empty: engines share fairly between batches.
         truncates: A conversation that is too long may be cut at its beginning (`shortening`).
+        is_large: Encoding it is work of milliseconds, which is done beside the event loop.
         served: Written by the client: what was served, also when the call is cut or fails.
     """
 
@@ -84,6 +85,7 @@ class EngineCall:
     request_id: str = ""
     batch_id: str = ""
     truncates: bool = False
+    is_large: bool = False
     served: Served = field(default_factory=Served, compare=False)
 
 

@@ -61,11 +61,15 @@ from engine_adapter.client.shared_look import SharedLook
 from engine_adapter.client.sse import DONE, EventParser, EventTooLong
 from engine_adapter.scheduling.policies.settings import LEVEL_KNOB, Level
 from service import tracing
+from service.bulkhead import Bulkhead
 
 ABORT_PATIENCE_S = 2.0
 _ABORT_POLL_INTERVAL_S = 0.05
 GATHER_S = 0.001
 """A stream that is read twice within this time is read once in this time."""
+
+_ENCODING = Bulkhead("encoding", 1)
+"""More threads would only queue for the interpreter's lock, and the event loop with them."""
 
 FOREIGN = ForeignTerms()
 _LOST = (aiohttp.ClientError, OSError, TimeoutError)
@@ -240,12 +244,14 @@ class HttpEngineClient:
             EngineNotReached: It does not say what it can do: nothing was sent.
         """
         known = self._facts is not None and not self._facts.foreign
-        if known and not depends_on_engine(call):
-            return encode(call, stream=stream)
-        try:
-            facts = self._facts or await self.facts()
-        except EngineUnavailable as error:
-            raise EngineNotReached(error.message) from error.__cause__
+        facts = None
+        if call.is_large or not known or depends_on_engine(call):
+            try:
+                facts = self._facts or await self.facts()
+            except EngineUnavailable as error:
+                raise EngineNotReached(error.message) from error.__cause__
+        if call.is_large:
+            return await _ENCODING.run(encode, call, stream=stream, facts=facts)
         return encode(call, stream=stream, facts=facts)
 
     async def _exchange(

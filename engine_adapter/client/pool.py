@@ -26,7 +26,7 @@ from engine_adapter.client.absence import Absence
 from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH, EngineClient, EngineFacts
 from engine_adapter.client.engine_facts import FULL_LEVEL
 from engine_adapter.client.request_class import RequestClass, class_label
-from engine_adapter.client.routing import PrefixRouting, prompt_of
+from engine_adapter.client.routing import PrefixRouting, Prompt
 from service.loops import Loops
 
 PROBE_UP_S = 5.0
@@ -196,6 +196,11 @@ class EnginePool:
             if member.facts is None:
                 member.facts = known.get(member.url)
 
+    @property
+    def looks_at_prompts(self) -> bool:
+        """Whether there is a choice of engines, so that `pick` looks at prompts."""
+        return len(self.members) > 1
+
     def models(self) -> list[ModelInfo]:
         """Every model known to be served, in the engines' order, then the aliases of such."""
         found: dict[str, ModelInfo] = {}
@@ -256,7 +261,7 @@ class EnginePool:
         self,
         model_id: str,
         path: str = CHAT_PATH,
-        body: Mapping[str, Any] | None = None,
+        prompt: Prompt | None = None,
         *,
         online: bool = False,
     ) -> Route:
@@ -264,6 +269,12 @@ class EnginePool:
 
         Generation goes by what is cached and by load (`client.routing`), all else to the least
         busy engine.
+
+        Args:
+            model_id: The model.
+            path: Of the request.
+            prompt: What routing looks at; none: load alone decides.
+            online: It may go through a router.
 
         Raises:
             ModelNotFound: No engine is known to serve it.
@@ -283,8 +294,8 @@ class EnginePool:
             return Route(self._router)
         if len(able) == 1:
             return Route(able[0])
-        if body is not None and path != EMBEDDINGS_PATH:
-            return Route(*self._routing.choose(able, prompt_of(path, body)))
+        if prompt is not None and path != EMBEDDINGS_PATH:
+            return Route(*self._routing.choose(able, prompt))
         # A call counts from when it begins: those picked in one moment must not all meet.
         chosen = min(able, key=lambda member: (member.in_flight, member.last_pick))
         self._num_picks += 1

@@ -28,8 +28,10 @@ class Parsing:
         self._thread = ThreadPoolExecutor(1, "parsing")
         self._turns: dict[str, tuple[asyncio.Lock, int]] = {}
 
-    async def run(self, project_id: str, work: Callable[[], T]) -> T:
-        """Do work in the thread, after what the same project has there."""
+    async def run(self, project_id: str, work: Callable[[], T], *, is_large: bool = True) -> T:
+        """Do work in the thread, after what the same project has there; little of it at once."""
+        if not is_large:
+            return work()
         sys.setswitchinterval(SWITCH_S)
         turn, number = self._turns.get(project_id) or (asyncio.Lock(), 0)
         self._turns[project_id] = turn, number + 1

@@ -16,9 +16,41 @@ from engine_adapter.client.choices import Choice, choices_of, not_held_of, serve
 from engine_adapter.client.estimate import answer_tokens, prompt_tokens
 from engine_adapter.client.pool import EnginePool, Route
 from engine_adapter.client.rid import new_rid
+from engine_adapter.client.routing import Prompt as Beginning
+from engine_adapter.client.routing import prompt_of as beginning_of
 from gateway.auth.principal import Principal
 
 INPUTS_PER_PLACE: Final = 16
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """A checked body, and what is counted of it part by part: of a large one aside (`Parsing`).
+
+    Attributes:
+        path: What it was checked for.
+        body: The body.
+        tokens: About how many its prompts have.
+        beginning: What routing looks at; none where there is no choice of engines.
+        is_large: The body is; so is whatever is made of it.
+    """
+
+    path: str
+    body: Mapping[str, Any]
+    tokens: int
+    beginning: Beginning | None
+    is_large: bool
+
+
+def weigh(engines: EnginePool, path: str, body: Mapping[str, Any], *, is_large: bool) -> Weighed:
+    """Weigh a checked body. May run in a thread."""
+    return Weighed(
+        path,
+        body,
+        tokens=prompt_tokens(path, body),
+        beginning=beginning_of(path, body) if engines.looks_at_prompts else None,
+        is_large=is_large,
+    )
 
 
 @dataclass(frozen=True)
@@ -41,6 +73,7 @@ class Prompt:
     principal: Principal
     num_places: int
     tokens: int
+    weighed: Weighed
 
     def used(self) -> TokenUsage:
         """What engines have served of it so far."""
@@ -64,8 +97,7 @@ class Prompt:
 
 def prompt_of(
     engines: EnginePool,
-    path: str,
-    body: dict[str, Any],
+    weighed: Weighed,
     principal: Principal,
     *,
     request_id: str,
@@ -79,6 +111,7 @@ def prompt_of(
         ModelNotFound: No engine serves the model, or not to this project.
         EngineUnavailable: The engine that serves it does not answer.
     """
+    path, body = weighed.path, weighed.body
     if not principal.may_use(body["model"]):
         raise unknown_model(body["model"])
     if (model := engines.resolve(body["model"])) != body["model"]:
@@ -86,7 +119,7 @@ def prompt_of(
     request_class, tier = class_of_tier(body.get("service_tier"))
     check_numbers(body, engines.sizes_of(model))
     online = request_class is RequestClass.ONLINE
-    route = engines.pick(model, path, body, online=online)
+    route = engines.pick(model, path, weighed.beginning, online=online)
     call = EngineCall(
         path=path,
         body=body,
@@ -95,6 +128,7 @@ def prompt_of(
         timeout_s=timeout_s,
         request_id=request_id,
         truncates=truncates,
+        is_large=weighed.is_large,
     )
     choices = choices_of(call)
     options = body.get("stream_options") or {}
@@ -109,7 +143,8 @@ def prompt_of(
         service_tier=tier,
         principal=principal,
         num_places=_num_places(path, body, len(choices)),
-        tokens=prompt_tokens(path, body) + len(choices) * answer_tokens(path, body),
+        tokens=weighed.tokens + len(choices) * answer_tokens(path, body),
+        weighed=weighed,
     )
 
 

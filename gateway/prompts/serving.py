@@ -47,7 +47,7 @@ from gateway.prompts.admission import Admission, AdmissionControl
 from gateway.prompts.body import SMALL_BYTES, announced, checked_body, raw_body
 from gateway.prompts.failover import Failover
 from gateway.prompts.forms import COMPLETIONS, AnswerForm
-from gateway.prompts.prompt import Prompt, prompt_of
+from gateway.prompts.prompt import Prompt, prompt_of, weigh
 from gateway.prompts.quarantine import Quarantine
 from gateway.prompts.streaming import StreamedAnswer
 from gateway.prompts.tiers import with_tier
@@ -80,11 +80,13 @@ class Question:
         path: Of the engine.
         body: What was checked for that path.
         form: What is made of the answer.
+        is_large: The body is: what is counted part by part is so beside the event loop.
     """
 
     path: str
     body: dict[str, Any]
     form: AnswerForm
+    is_large: bool
 
 
 Ask = Callable[[Request, PromptParts, Admission], Awaitable[Question | Response]]
@@ -104,7 +106,8 @@ def answer(request: Request, path: str) -> Response:
 
 async def asked(path: str, request: Request, parts: PromptParts, admission: Admission) -> Question:
     """What the body of a request for one of these paths asks."""
-    return Question(path, await read_body(request, parts, admission.principal, path), COMPLETIONS)
+    body = await read_body(request, parts, admission.principal, path)
+    return Question(path, body, COMPLETIONS, admission.is_large)
 
 
 async def caller_of(request: Request) -> Principal:
@@ -177,11 +180,16 @@ class Answer(Response):
         self, question: Question, admission: Admission, send: Send
     ) -> Response | None:
         request, parts, form = self._request, self._parts, question.form
+        principal, is_large = admission.principal, question.is_large
+        weighed = await parts.parsing.run(
+            principal.project_id,
+            partial(weigh, parts.engines, question.path, question.body, is_large=is_large),
+            is_large=is_large,
+        )
         prompt = prompt_of(
             parts.engines,
-            question.path,
-            question.body,
-            admission.principal,
+            weighed,
+            principal,
             request_id=request.scope["state"]["request_id"],
             timeout_s=parts.settings.request_timeout_s,
             truncates=form.truncates,

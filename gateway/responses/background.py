@@ -53,10 +53,15 @@ async def begin(
         cast(Followers[Seen | None], state.followers).check(principal.project_id)
     context = await shelf.context(body)
     items = (*context.earlier, *context.own)
-    chat = chat_body(body, messages_of(items, body.get("instructions")))
-    try:
+    model = parts.engines.resolve(body["model"])
+
+    def asked() -> tuple[dict[str, Any], background.Line]:
+        chat = chat_body(body, messages_of(items, body.get("instructions")))
         check_chat(chat)
-        model = parts.engines.resolve(body["model"])
+        return chat, background.Line.of(body, items, model)
+
+    try:
+        chat, line = await parts.parsing.run(principal.project_id, asked, is_large=context.is_large)
         sizes = parts.engines.sizes_of(model)
         check_numbers(chat, sizes)
         check_lengths(chat, sizes)
@@ -64,7 +69,6 @@ async def begin(
             parts.engines.pick(model, CHAT_PATH)
     except ApiError as error:
         raise renamed(error, body) from None
-    line = background.Line.of(body, items, model)
     tokens = line.num_tokens + answer_tokens(CHAT_PATH, chat)
     # Not settled: what the row will use is counted with the batches'.
     await admission.reserve(tokens)

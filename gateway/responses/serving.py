@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from fastapi import Request
 from starlette.responses import Response
@@ -22,14 +22,12 @@ from gateway.responses.form import ResponseForm
 from gateway.responses.shelf import ResponseStore
 from store.session import Database
 
-FEW_ITEMS: Final = 200
-"""So many are made messages of where they are; more beside the event loop."""
-
 
 def shelf_of(request: Request, principal: Principal) -> ResponseStore:
     """What is stored of the caller's project."""
-    lifetime = timedelta(days=parts_of(request).settings.response_days)
-    return ResponseStore(cast(Database, request.app.state.database), principal.project_id, lifetime)
+    parts, database = parts_of(request), cast(Database, request.app.state.database)
+    lifetime = timedelta(days=parts.settings.response_days)
+    return ResponseStore(database, parts.parsing, principal.project_id, lifetime)
 
 
 def answer_response(request: Request) -> Response:
@@ -44,7 +42,7 @@ async def _asked(request: Request, parts: PromptParts, admission: Admission) -> 
     if body.get("background"):
         return await background.begin(request, admission, body, shelf)
     context = await shelf.context(body)
-    items = (*context.earlier, *context.own)
+    items, is_large = (*context.earlier, *context.own), context.is_large
 
     def made() -> dict[str, Any]:
         chat = chat_body(body, messages_of(items, body.get("instructions")))
@@ -52,11 +50,8 @@ async def _asked(request: Request, parts: PromptParts, admission: Admission) -> 
         return chat
 
     try:
-        if len(items) <= FEW_ITEMS:
-            chat = made()
-        else:
-            chat = await parts.parsing.run(principal.project_id, made)
+        chat = await parts.parsing.run(principal.project_id, made, is_large=is_large)
     except ApiError as error:
         raise renamed(error, body) from None
     form = ResponseForm(body, parts.clock, partial(shelf.keep, body, context))
-    return Question(CHAT_PATH, chat, form)
+    return Question(CHAT_PATH, chat, form, is_large)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import orjson
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -18,15 +19,22 @@ from api.responses.request import conversation_id
 from api.responses.resource import TERMINAL
 from batch.intake.project_limits import check_storage
 from engine_adapter.client.rid import new_rid
+from gateway.http.parsing import Parsing
+from gateway.prompts.body import SMALL_BYTES
 from store.failures import AWAY, why_away
 from store.models import StoredResponse
 from store.repositories import conversation as conversations
 from store.repositories import response as responses
-from store.repositories.response import NewResponse, Size
+from store.repositories.response import NewResponse, Size, Turn
 from store.session import Database
 
 MAX_HISTORY: Final = Size(num_items=20_000, num_bytes=16 * 1024 * 1024)
 """What a request may go on from: asked of the database before anything is read."""
+
+FEW_ITEMS: Final = 200
+"""So many are read, and made messages, where they are; more beside the event loop."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -36,17 +44,31 @@ class Context:
     Attributes:
         earlier: Items of the conversation or of the responses it goes on from, the oldest first.
         own: Items of its own input, references replaced by what they name.
+        is_large: They are many, or long.
     """
 
     earlier: Sequence[Item]
     own: Sequence[Item]
+    is_large: bool = False
+
+
+@dataclass(frozen=True)
+class _Own:
+    """Items of an input, and the bytes that storing them takes."""
+
+    items: Sequence[Item]
+    num_bytes: int
+    has_references: bool
 
 
 class ResponseStore:
-    """The stored responses and conversations of one project."""
+    """The stored responses and conversations of one project; large ones are read aside."""
 
-    def __init__(self, database: Database, project_id: str, lifetime: timedelta) -> None:
+    def __init__(
+        self, database: Database, parsing: Parsing, project_id: str, lifetime: timedelta
+    ) -> None:
         self._database = database
+        self._parsing = parsing
         self._project_id = project_id
         self._lifetime = lifetime
 
@@ -58,21 +80,31 @@ class ResponseStore:
             InvalidRequest: That is more than `MAX_HISTORY`.
             StorageQuotaExceeded: It wants to be stored, and the project may store no more.
         """
-        own = listed(body.get("input") or [], new_rid())
+        given = body.get("input") or []
+        has_many = type(given) is list and len(given) > FEW_ITEMS
+        own = await self._aside(partial(_own_of, given), is_large=has_many)
+        size = Size(len(own.items), own.num_bytes)
         previous, named = body.get("previous_response_id"), conversation_id(body)
         if body.get("store") is not False or named is not None:
             # The answer to come is never refused, whatever its size: only a next one is.
             async with self._database.unit_of_work() as session:
-                await check_storage(session, self._project_id, len(dump(own)))
-        if previous is None and named is None and not any(map(is_reference, own)):
-            return Context((), own)
+                await check_storage(session, self._project_id, own.num_bytes)
+        if previous is None and named is None and not own.has_references:
+            return Context((), own.items, is_large(size))
         async with self._database.snapshot() as session:
             earlier: list[Item] = []
             if previous is not None:
-                earlier = await self._chain(session, previous)
+                earlier, before = await self._chain(session, previous)
+                size += before
             elif named is not None:
-                earlier = await self._conversation(session, named)
-            return Context(earlier, await self._resolved(session, own, earlier))
+                earlier, before = await self._conversation(session, named)
+                size += before
+            items = own.items
+            if own.has_references:
+                items = await self._resolved(session, items, earlier)
+            if not items and not earlier:
+                raise InvalidRequest("The input has no items.", param="input")
+            return Context(earlier, items, is_large(size))
 
     async def keep(
         self, body: Mapping[str, Any], context: Context, response: Mapping[str, Any]
@@ -95,7 +127,10 @@ class ResponseStore:
                         session, self._project_id, named, lock=True
                     )
                     if conversation is not None:  # else it was deleted while this was made
-                        kept = packed([*context.own, *response["output"]])
+                        kept = await self._aside(
+                            partial(packed, [*context.own, *response["output"]]),
+                            is_large=len(context.own) > FEW_ITEMS,
+                        )
                         await conversations.append(session, conversation, kept, self._lifetime)
         except AWAY as error:
             raise Overloaded(
@@ -107,11 +142,17 @@ class ResponseStore:
         self, session: AsyncSession, context: Context, response: Mapping[str, Any]
     ) -> None:
         """Store a response alone, in the caller's transaction."""
-        row = _row(context.own, response)
+        row = await self._aside(
+            partial(_row, context.own, response), is_large=len(context.own) > FEW_ITEMS
+        )
         await responses.add(session, self._project_id, row, self._lifetime)
 
-    async def _chain(self, session: AsyncSession, response_id: str) -> list[Item]:
-        turns = []
+    async def _aside(self, work: Callable[[], T], *, is_large: bool) -> T:
+        return await self._parsing.run(self._project_id, work, is_large=is_large)
+
+    async def _chain(self, session: AsyncSession, response_id: str) -> tuple[list[Item], Size]:
+        turns: Sequence[Turn] = []
+        size = Size(0, 0)
         if may_be_id(response_id):
             size = await responses.chain_size(session, self._project_id, response_id)
             _check_history(size, "previous_response_id")
@@ -123,27 +164,19 @@ class ResponseStore:
                 param="previous_response_id",
                 code="previous_response_not_found",
             )
-        earlier: list[Item] = []
-        for turn in turns:
-            body = orjson.loads(turn.body)
-            if body["status"] not in TERMINAL:
-                raise InvalidRequest(
-                    f"The response '{turn.id}' has not ended yet.",
-                    param="previous_response_id",
-                    code="previous_response_not_completed",
-                )
-            earlier += orjson.loads(turn.input_items)
-            earlier += body["output"]
-        return earlier
+        return await self._aside(partial(_items_of, turns), is_large=is_large(size)), size
 
-    async def _conversation(self, session: AsyncSession, named: str) -> list[Item]:
+    async def _conversation(self, session: AsyncSession, named: str) -> tuple[list[Item], Size]:
         found = None
         if may_be_id(named):
             found = await conversations.get(session, self._project_id, named)
         if found is None:
             raise NotFound(f"Conversation with id '{named[:64]}' not found.", param="conversation")
-        _check_history(await conversations.size(session, found), "conversation")
-        return [orjson.loads(item) for item in await conversations.items(session, found)]
+        size = await conversations.size(session, found)
+        _check_history(size, "conversation")
+        kept = await conversations.items(session, found)
+        items = await self._aside(lambda: [*map(orjson.loads, kept)], is_large=is_large(size))
+        return items, size
 
     async def _resolved(
         self, session: AsyncSession, own: Sequence[Item], earlier: Sequence[Item]
@@ -156,7 +189,8 @@ class ResponseStore:
         if clean:
             holders, size = await responses.holders(session, self._project_id, clean)
             _check_history(size, "input")
-            known = items_by_id(await responses.among(session, self._project_id, holders))
+            newest_first = await responses.among(session, self._project_id, holders)
+            known = await self._aside(partial(items_by_id, newest_first), is_large=is_large(size))
         items = []
         for place, item in enumerate(own):
             if not is_reference(item):
@@ -167,9 +201,38 @@ class ResponseStore:
                         f"Item with id '{item['id'][:64]}' not found.", param=f"input[{place}].id"
                     )
                 items.append(known[item["id"]])
-        if not items and not earlier:
-            raise InvalidRequest("The input has no items.", param="input")
         return items
+
+
+def is_large(size: Size) -> bool:
+    """Whether reading so much, or making messages of it, is done beside the event loop."""
+    return size.num_items > FEW_ITEMS or size.num_bytes > SMALL_BYTES
+
+
+def _own_of(given: str | Sequence[Item]) -> _Own:
+    """The items of an input."""
+    own = listed(given, new_rid())
+    return _Own(own, len(dump(own)), any(map(is_reference, own)))
+
+
+def _items_of(turns: Sequence[Turn]) -> list[Item]:
+    """The items of responses that follow each other, the oldest first.
+
+    Raises:
+        InvalidRequest: One of them has not ended.
+    """
+    earlier: list[Item] = []
+    for turn in turns:
+        body = orjson.loads(turn.body)
+        if body["status"] not in TERMINAL:
+            raise InvalidRequest(
+                f"The response '{turn.id}' has not ended yet.",
+                param="previous_response_id",
+                code="previous_response_not_completed",
+            )
+        earlier += orjson.loads(turn.input_items)
+        earlier += body["output"]
+    return earlier
 
 
 def _check_history(size: Size, param: str) -> None:

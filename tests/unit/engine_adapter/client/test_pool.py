@@ -18,6 +18,7 @@ from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSetting
 from engine_adapter.client.fake_server import make_app
 from engine_adapter.client.http import HttpEngineClient
 from engine_adapter.client.pool import SLOW_PROBES, EnginePool
+from engine_adapter.client.routing import prompt_of
 from service.loops import DOWN_AFTER, Loops
 
 
@@ -302,11 +303,11 @@ async def test_a_conversation_goes_on_where_it_began() -> None:
     await pool.probe()
     for number in range(8):
         turns = [f"question {number} " * 200]
-        first = pool.pick("m", CHAT_PATH, said(*turns))
+        first = pool.pick("m", CHAT_PATH, prompt_of(CHAT_PATH, said(*turns)))
         with pool.using(first):
             first.note_token()
         turns += ["an answer", "and then?"]
-        again = pool.pick("m", CHAT_PATH, said(*turns))
+        again = pool.pick("m", CHAT_PATH, prompt_of(CHAT_PATH, said(*turns)))
         assert again.member is first.member
         assert again.new_tokens < first.new_tokens / 2 or not first.new_tokens
 
@@ -315,10 +316,10 @@ async def test_prompts_that_wait_send_the_next_one_elsewhere() -> None:
     pool = EnginePool([member("a"), member("b")])
     await pool.probe()
     body = said("the same long document " * 400)
-    first = pool.pick("m", CHAT_PATH, body)
+    first = pool.pick("m", CHAT_PATH, prompt_of(CHAT_PATH, body))
     first.new_tokens = 100_000
     with pool.using(first):
-        assert pool.pick("m", CHAT_PATH, body).member is not first.member
+        assert pool.pick("m", CHAT_PATH, prompt_of(CHAT_PATH, body)).member is not first.member
     assert first.member.waiting_tokens == 0
 
 
@@ -335,11 +336,11 @@ async def test_an_engine_that_was_lost_comes_back_with_an_empty_cache() -> None:
     pool = EnginePool([member("a"), member("b")])
     await pool.probe()
     body = said("a long question " * 300)
-    first = pool.pick("m", CHAT_PATH, body)
+    first = pool.pick("m", CHAT_PATH, prompt_of(CHAT_PATH, body))
     with pytest.raises(EngineUnavailable), pool.using(first):
         raise EngineUnavailable("lost") from ConnectionResetError()
     await pool.probe()
-    assert pool.pick("m", CHAT_PATH, body).new_tokens > 1000
+    assert pool.pick("m", CHAT_PATH, prompt_of(CHAT_PATH, body)).new_tokens > 1000
 
 
 @pytest.mark.parametrize("status", [429, 503])

@@ -31,7 +31,7 @@ from gateway.limits.limiter import RateLimiter
 from gateway.limits.rates import UNSET, Rates
 from gateway.observability.metrics import Metrics
 from gateway.prompts.admission import AdmissionControl
-from gateway.prompts.prompt import Prompt, prompt_of
+from gateway.prompts.prompt import Prompt, prompt_of, weigh
 from service.broker import Broker
 from store.session import Database
 
@@ -58,7 +58,13 @@ class Gate:
     def prompt(
         self, body: dict[str, Any] = CHAT, path: str = CHAT_PATH, who: Principal = MINE
     ) -> Prompt:
-        return prompt_of(self.engines, path, body, who, request_id="req_1", timeout_s=9.0)
+        return prompt_of(
+            self.engines,
+            weigh(self.engines, path, body, is_large=False),
+            who,
+            request_id="req_1",
+            timeout_s=9.0,
+        )
 
     async def left(self, who: Principal) -> tuple[int, int]:
         """How many requests and tokens of a minute are taken."""

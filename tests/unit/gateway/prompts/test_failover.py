@@ -11,7 +11,7 @@ from engine_adapter.client.pool import EnginePool
 from gateway.auth.principal import Principal
 from gateway.engines.chat_pressure import ChatPressure
 from gateway.prompts.failover import Failover
-from gateway.prompts.prompt import prompt_of
+from gateway.prompts.prompt import prompt_of, weigh
 from gateway.prompts.quarantine import Quarantine
 from store.session import Database
 
@@ -29,7 +29,11 @@ async def failover(num_engines: int = 3, *, may_retry: bool = True) -> Failover:
     pool = EnginePool(clients)
     await pool.probe()
     prompt = prompt_of(
-        pool, CHAT_PATH, CHAT, Principal("proj", "key"), request_id="r", timeout_s=9.0
+        pool,
+        weigh(pool, CHAT_PATH, CHAT, is_large=False),
+        Principal("proj", "key"),
+        request_id="r",
+        timeout_s=9.0,
     )
     return Failover(pool, prompt, Quarantine(AWAY), ChatPressure(), may_retry=may_retry)
 

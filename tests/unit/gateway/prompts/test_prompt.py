@@ -15,7 +15,7 @@ from engine_adapter.client.choices import single_choice_bodies
 from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
 from engine_adapter.client.pool import EnginePool
 from gateway.auth.principal import Principal
-from gateway.prompts.prompt import Prompt, class_of_tier, prompt_of
+from gateway.prompts.prompt import Prompt, class_of_tier, prompt_of, weigh
 
 MINE = Principal("proj_mine", "key_1")
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
@@ -29,7 +29,13 @@ async def engines() -> EnginePool:
 
 
 def made(engines: EnginePool, body: dict[str, Any], path: str = CHAT_PATH) -> Prompt:
-    return prompt_of(engines, path, body, MINE, request_id="req_1", timeout_s=9.0)
+    return prompt_of(
+        engines,
+        weigh(engines, path, body, is_large=False),
+        MINE,
+        request_id="req_1",
+        timeout_s=9.0,
+    )
 
 
 def test_one_call_per_choice_each_with_its_own_id(engines: EnginePool) -> None:
