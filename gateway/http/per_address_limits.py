@@ -11,6 +11,7 @@ sender's own: also where sender or client is on this host.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Final
@@ -21,6 +22,8 @@ from gateway.limits.buckets import Charge, MemoryBuckets, cost_us, wait_us
 LOOPBACK: Final = "127.0.0.0/8,::1/128"
 FLOOR: Final = 16
 """Connections that an address may have however few are free."""
+
+REFUSAL_S: Final = 1.0
 
 _V6_PREFIX: Final = 64
 """What one customer of a provider has: its addresses are one stranger's."""
@@ -99,12 +102,17 @@ class ConnectionCount:
 class UnknownKeyLimiter:
     """Requests without a key that we know, per stranger: a bucket of one minute's worth each.
 
+    Who has none left waits for the refusal: as fast as it can be made, refusals to one who never
+    pauses would be most of what the event loop does.
+
     Args:
         per_minute: How many one may make.
+        refusal_s: How long a refusal takes.
     """
 
-    def __init__(self, per_minute: int) -> None:
+    def __init__(self, per_minute: int, *, refusal_s: float = REFUSAL_S) -> None:
         self._cost_us = cost_us(1, per_minute)
+        self._refusal_s = refusal_s
         self._buckets = MemoryBuckets()
 
     async def count(self, address: str | None) -> None:
@@ -118,6 +126,7 @@ class UnknownKeyLimiter:
         taken = await self._buckets.take([Charge(stranger_of(address), self._cost_us)])
         if not taken.allowed:
             wait_s = -(-wait_us(taken.backlogs_us[0], self._cost_us) // 1_000_000)
+            await asyncio.sleep(self._refusal_s)
             raise RateLimited(
                 "Too many requests without a known API key came from your address.",
                 headers={"retry-after": str(max(1, wait_s))},

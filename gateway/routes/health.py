@@ -2,8 +2,14 @@
 
 /healthz   is the process up?               no: it should be started again
 /readyz    should this gateway get traffic? no: it is starting, stopping, or a loop of it is down
+           ?chat=true: no as well while no engine can be used
 /statusz   does what stands behind answer?  no: somebody should look, and sending requests to
            another gateway would not help, which has the same database, broker and engines
+
+Where every engine is drained or away, /readyz says so and is 200 all the same: a balancer that took
+all gateways out would cut off files, batches and the dashboard, by which the drain can be ended,
+and leave clients without the error that says when to try again. Who has another installation to
+send chat to asks with `?chat=true`.
 """
 
 from __future__ import annotations
@@ -73,22 +79,32 @@ async def service_version(request: Request) -> dict[str, str]:
 
 @router.get("/readyz")
 async def readyz(
-    request: Request, engines: EnginesDep, storage: StorageDep, loops: LoopsDep
+    request: Request,
+    engines: EnginesDep,
+    storage: StorageDep,
+    loops: LoopsDep,
+    chat: bool = False,
 ) -> JsonResponse:
     """Whether this gateway should get requests.
 
-    Not while it stops, before it asked around, or while a loop of its own is down.
+    Not while it stops, before it asked around, or while a loop of its own is down; with
+    `chat=true` not while no engine can be used, either.
     """
     status = "ready"
+    no_engine = _why_no_engine(engines)
     if getattr(request.app.state, "stopping", False):
         status = "stopping"
     elif not engines.asked:
         status = "starting"
     elif loops.down:
         status = "failing"
+    elif chat and no_engine:
+        status = "no_engine"
     body: dict[str, Any] = {"status": status}
     if status == "failing":
         body["loops_down"] = loops.down
+    if no_engine and status != "starting":
+        body["no_engine"] = no_engine
     if full := storage.full:
         # Said, and no reason to stay away: chat needs no room, and every gateway has the same.
         body["storage_full"] = full

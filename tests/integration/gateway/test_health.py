@@ -14,7 +14,7 @@ from engine_adapter.client.fake_engine import VERSION
 from gateway.routes.health import STAGE_OVERDUE_S
 from store.repositories import engine as engines
 from store.session import Database
-from tests.fixtures.batches import add_validating, line
+from tests.fixtures.batches import PATIENCE_S, add_validating, line
 from tests.integration.gateway.conftest import MODEL, Online
 
 
@@ -155,14 +155,35 @@ async def test_what_stands_behind_takes_no_gateway_out_of_rotation(online: Onlin
     async with httpx.AsyncClient(base_url=online.url) as http:
         assert (await http.get("/statusz")).json()["status"] == "degraded"
         ready = await http.get("/readyz")
-        assert (ready.status_code, ready.json()) == (200, {"status": "ready"})
+        assert (ready.status_code, ready.json()["status"]) == (200, "ready")
+        assert "without coserve's scheduler plugin" in ready.json()["no_engine"]
         online.app.state.stopping = True
         ready = await http.get("/readyz")
-        assert (ready.status_code, ready.json()) == (503, {"status": "stopping"})
+        assert (ready.status_code, ready.json()["status"]) == (503, "stopping")
         assert ready.headers["connection"] == "close"
         online.app.state.stopping = False
         engines.members[0].asked = engines.members[0].up = False
         assert (await http.get("/readyz")).json() == {"status": "starting"}
+
+
+async def test_who_can_send_chat_elsewhere_is_told_that_no_engine_takes_it(
+    online: Online, database: Database
+) -> None:
+    (member,) = online.app.state.engines.members
+    async with httpx.AsyncClient(base_url=online.url) as http:
+        for path in ("/readyz", "/readyz?chat=true"):
+            ready = await http.get(path)
+            assert (ready.status_code, ready.json()) == (200, {"status": "ready"})
+        async with database.unit_of_work() as session:
+            assert await engines.drain(session, member.url)
+        async with asyncio.timeout(PATIENCE_S):
+            while member.open:
+                await asyncio.sleep(0.05)
+        why = {"no_engine": "every engine is draining"}
+        ready = await http.get("/readyz")
+        assert (ready.status_code, ready.json()) == (200, {"status": "ready", **why})
+        ready = await http.get("/readyz?chat=true")
+        assert (ready.status_code, ready.json()) == (503, {"status": "no_engine", **why})
 
 
 async def test_metrics_tell_pages_from_api_routes(online: Online) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from pydantic import ValidationError
 
@@ -62,8 +64,19 @@ def test_a_few_addresses_do_not_take_all_connections() -> None:
     assert all(count.opened("192.0.2.99", size - num_open - had) for had in range(1, FLOOR + 1))
 
 
+async def test_who_sends_unknown_keys_without_end_is_refused_at_leisure() -> None:
+    unknown = UnknownKeyLimiter(1, refusal_s=0.01)
+    await unknown.count("192.0.2.1")
+    refusals = [asyncio.ensure_future(unknown.count("192.0.2.1")) for _ in range(3)]
+    await asyncio.sleep(0)
+    assert not any(one.done() for one in refusals)
+    await unknown.count("192.0.2.2")
+    refused = await asyncio.gather(*refusals, return_exceptions=True)
+    assert {type(error) for error in refused} == {RateLimited}
+
+
 async def test_unknown_keys_are_counted_per_address() -> None:
-    unknown = UnknownKeyLimiter(3)
+    unknown = UnknownKeyLimiter(3, refusal_s=0.01)
     for _ in range(3):
         await unknown.count("192.0.2.1")
     with pytest.raises(RateLimited) as refused:
