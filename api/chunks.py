@@ -27,7 +27,7 @@ from api.engine_errors import NO_TOOLS, aborted, from_stream_error
 from api.errors import ApiError, EngineUnavailable, error_body
 from api.json_output import dump
 from api.logprobs import CompletionLogprobs, chat_logprobs
-from api.replies import EngineAborted, finish_reason_of, usage_of
+from api.replies import EngineAborted, finish_reason_of, thoughts_of, usage_of
 from api.tool_calls import StreamedCalls, ToolOffer
 from api.usage import TokenUsage
 
@@ -181,6 +181,8 @@ class ChunkWriter:
 
     def _chat(self, choice: dict[str, Any], event: bytes) -> bytes:
         delta = choice["delta"]
+        if delta.get("reasoning"):
+            delta = {**delta, "reasoning_content": thoughts_of(delta)}
         finish = finish_reason_of(choice.get("finish_reason"))
         out = b""
         if not self._started:

@@ -32,6 +32,11 @@ _TOO_LONG = re.compile(
     r"longer than the model's context|exceeds? the model's|maximum allowed length|context length",
     re.IGNORECASE,
 )
+_VLLMS_LENGTHS = re.compile(
+    r"maximum context length is (\d+) tokens.*?"
+    r"contains (?:at least )?(\d+) (input tokens|characters)"
+)
+"""vLLM names the limit first; of a very long prompt it counts only the characters."""
 _TOO_MANY_NEW = re.compile(r"^max_(completion|new)_tokens is too large", re.IGNORECASE)
 _OTHER_DIMENSIONS = re.compile(r"matryoshka|dimensions", re.IGNORECASE)
 _INTERNAL = re.compile(r"Traceback|File \"|/[\w.-]+/[\w./-]+|'input'|validation error|\n")
@@ -231,6 +236,14 @@ def _no_room(message: str, name: str, asked: int) -> ContextLengthExceeded:
 def _context_message(message: str) -> str:
     """A message with limit and size, as far as the engine's has them (row T-25)."""
     numbers = [int(number) for number in _NUMBER.findall(message)]
+    vllms = _VLLMS_LENGTHS.search(message)
+    if vllms is not None:
+        if vllms[3] == "characters":
+            return (
+                f"The prompt is longer than the model's context of {vllms[1]} tokens. "
+                "Please reduce its length."
+            )
+        numbers = [int(vllms[2]), int(vllms[1])]
     if len(numbers) >= 2:
         return (
             f"This model's maximum context length is {numbers[1]} tokens. However, "

@@ -54,6 +54,11 @@ def _token_count(found: Any) -> int:
     return found if is_count else 0
 
 
+def thoughts_of(said: Mapping[str, Any]) -> Any:
+    """What a model thought: SGLang's name for it is ours, vLLM has another one."""
+    return said.get("reasoning_content") or said.get("reasoning")
+
+
 def chat_choice(
     choice: Mapping[str, Any], index: int, offer: ToolOffer | None = None
 ) -> dict[str, Any]:
@@ -84,8 +89,8 @@ def chat_choice(
             message["function_call"] = call
         if calls or call:
             logprobs = None  # they are those of a notation that nobody sees
-    if engine_message.get("reasoning_content"):
-        message["reasoning_content"] = engine_message["reasoning_content"]
+    if thoughts := thoughts_of(engine_message):
+        message["reasoning_content"] = thoughts
     return {
         "index": index,
         "message": message,

@@ -87,7 +87,9 @@ def engine_body(
     """
     call.served.not_held.clear()  # another engine may hold what the one before did not
     if facts is not None and facts.foreign:
-        return _whole(call, foreign_body(call, facts), stream, DIALECTS[facts.server])
+        body = foreign_body(call, facts)
+        _hold_to_context(body, facts.context_tokens)
+        return _whole(call, body, stream, DIALECTS[facts.server])
     if facts is not None and not facts.reads_images and call.path == CHAT_PATH:
         text_only(call.body)
     if call.path == CHAT_PATH:

@@ -7,6 +7,7 @@ connection is closed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from contextlib import aclosing
 from typing import Any, Final
@@ -88,12 +89,25 @@ async def _generate(request: web.Request) -> web.StreamResponse:
                 await response.write(b"data: " + event + b"\n\n")
         await response.write(b"data: [DONE]\n\n")
     except Refused as refused:
-        return _json(_error(refused.status, refused.body["message"]), refused.status)
+        message = _said_by(engine, refused.body["message"])
+        return _json(_error(refused.status, message), refused.status)
     except ConnectionBroken:
         if request.transport is not None:
             request.transport.abort()
         return web.Response()
     return response
+
+
+def _said_by(engine: FakeEngine, message: str) -> str:
+    """VLLM's words of a prompt that is too long."""
+    numbers = re.findall(r"\d+", message)
+    if engine.settings.server != VLLM or not message.startswith("The input ("):
+        return message
+    return (
+        f"This model's maximum context length is {numbers[1]} tokens. However, your prompt "
+        f"contains at least {numbers[0]} input tokens, which exceeds this limit even without any "
+        f"output tokens. Please reduce the length of the input prompt."
+    )
 
 
 async def _models(request: web.Request) -> web.Response:

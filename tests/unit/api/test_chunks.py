@@ -104,6 +104,13 @@ def test_tool_calls_reasoning_and_log_probabilities() -> None:
     assert logged["delta"] == {"content": "a"}
 
 
+def test_thoughts_under_vllms_name_are_ours() -> None:
+    writer = ChunkWriter(head(), 0)
+    writer.feed(chat_event({"role": "assistant", "content": ""}))
+    (chunk,) = parse(writer.feed(chat_event({"reasoning": "hm"})))
+    assert chunk["choices"][0]["delta"] == {"reasoning_content": "hm"}
+
+
 def test_a_completion_stream() -> None:
     writer = ChunkWriter(head(chat=False), 1)
     chunks = parse(writer.feed(text_event("a")) + writer.feed(text_event("b", "length")))

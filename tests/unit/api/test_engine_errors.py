@@ -11,6 +11,7 @@ from api.engine_errors import (
     is_retryable,
     length_of,
     schema_param,
+    share_that_fits,
     tool_params,
 )
 from api.errors import error_body
@@ -27,6 +28,30 @@ def test_a_long_prompt_names_limit_and_size() -> None:
     assert (error.status, error.code, error.param) == (400, "context_length_exceeded", "messages")
     assert "8192" in error.message
     assert "9000" in error.message
+
+
+def test_vllms_words_of_a_long_prompt() -> None:
+    """As vLLM 0.32 says them: the limit first, and of a very long prompt only its characters."""
+    head = "This model's maximum context length is 2048 tokens. However, your prompt contains "
+    error = from_engine(
+        400,
+        {"error": {"message": f"{head}at least 2049 input tokens, which exceeds this limit even "
+                   "without any output tokens. Please reduce the length of the input prompt.",
+                   "type": "BadRequestError", "param": "input_tokens", "code": 400}},
+    )  # fmt: skip
+    assert error.code == "context_length_exceeded"
+    assert "is 2048 tokens" in error.message
+    assert "resulted in 2049 tokens" in error.message
+    assert 0.7 < share_that_fits(error.message) < 0.8
+    error = from_engine(
+        400,
+        {"error": {"message": f"{head}15000 characters (more than 10240 characters, which is the "
+                   "upper bound for 2048 input tokens). Please reduce the length of the input "
+                   "prompt.", "code": 400}},
+    )  # fmt: skip
+    assert error.code == "context_length_exceeded"
+    assert "context of 2048 tokens" in error.message
+    assert share_that_fits(error.message) == 0.5
 
 
 def test_prompt_and_answer_together_may_be_too_long() -> None:

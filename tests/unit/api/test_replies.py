@@ -54,6 +54,12 @@ def test_a_chat_reply_has_what_the_contract_says_and_nothing_of_the_engine() -> 
 
 
 @pytest.mark.contract("C-06")
+def test_thoughts_under_vllms_name_are_ours() -> None:
+    message = {"role": "assistant", "content": "hi", "reasoning": "hm"}
+    body, _ = conforming_reply(CHAT_PATH, RID, "m", chat(message=message))
+    assert body["choices"][0]["message"]["reasoning_content"] == "hm"
+
+
 def test_tool_calls_have_no_content_and_no_nulls() -> None:
     call = {
         "id": "call_1", "index": 0, "type": "function",
