@@ -10,6 +10,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from gateway.dashboard import wording
+from gateway.dashboard.navigation import menu
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
@@ -49,6 +50,7 @@ def make_environment() -> Environment:
     environment.globals |= {
         "ago": wording.ago,
         "asset_version": asset_version,
+        "menu": menu,
         "root_path": ROOT_PATH,
     }
     return environment

@@ -79,7 +79,7 @@ async def test_every_error_is_counted_by_code_and_leads_to_its_rows(site: Site) 
         )
     path = f"/admin/batches/{batch_id}/rows"
     said = await words(site, f"{path}?group=failed")
-    codes = re.findall(r"(\d+) (\S+) ordered by the prompt", said)
+    codes = re.findall(r"(\d+) (\S+) The engine cannot process", said)
     assert sorted(int(num) for num, _ in codes) == [3, 70], said
     found = await words(site, f"{path}?error=rare")
     assert "other-0" in found
@@ -113,7 +113,7 @@ async def test_from_one_failed_row_to_the_next(site: Site) -> None:
     assert seen == [10, 40]
     assert 'id="failed-row"' not in last
     assert "400" in last
-    assert "ordered by the prompt" in last
+    assert "The engine cannot process" in last
 
 
 async def test_texts_are_for_operators_and_other_organisations_see_nothing(site: Site) -> None:
