@@ -16,6 +16,8 @@ MAX_GRAMMAR_CHARS = 16_384
 """Of `regex` and `ebnf`: a grammar is compiled on the engine's own cores."""
 
 SERVICE_TIERS = ("auto", "default", "flex", "scale", "priority", "fast")
+SERVED_TIERS = ("default", "flex")
+"""Those that differ here, the first to be served first: what a default tier may be."""
 
 SHARED: dict[str, Rule] = {
     "model": rules.string(256),

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final
 
 from api.numbers import ModelSizes
+from api.shared_rules import SERVED_TIERS
 
 Aliases = Mapping[str, Sequence[str]]
-ALIAS_TIERS: Final = ("default", "flex")
 
 
 def parse_aliases(text: str) -> dict[str, tuple[str, ...]]:
@@ -37,8 +36,8 @@ def _parsed(text: str) -> dict[str, tuple[tuple[str, ...], str]]:
         wanted = tuple(model.strip() for model in models.split("|"))
         if not name.strip() or not all(wanted):
             raise ValueError(f"{part!r} is not of the form name=model or name=model|fallback@tier")
-        if at and tier not in ALIAS_TIERS:
-            raise ValueError(f"the tier of {part!r} is none of {', '.join(ALIAS_TIERS)}")
+        if at and tier not in SERVED_TIERS:
+            raise ValueError(f"the tier of {part!r} is none of {', '.join(SERVED_TIERS)}")
         if name.strip() in found:
             raise ValueError(f"the alias {name.strip()!r} is there twice")
         found[name.strip()] = wanted, tier

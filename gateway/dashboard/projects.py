@@ -8,6 +8,7 @@ from fastapi import APIRouter, Form, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from api.errors import ApiError, InvalidRequest
+from api.shared_rules import SERVED_TIERS
 from gateway.auth.roles import ROLES
 from gateway.auth.scopes import SCOPES
 from gateway.dashboard.access import Admin, AdminDep, CheckedForm, ManagerDep, ResourcesDep
@@ -15,7 +16,7 @@ from gateway.dashboard.pages import page
 from gateway.dashboard.resources import Resources
 from gateway.dashboard.use import limited_use, use_of
 from gateway.tenants import projects as acts
-from store.models.key import DEFAULT_TIERS, WRITE_SCOPES
+from store.models.key import WRITE_SCOPES
 from store.repositories import key as keys
 from store.repositories import project as projects
 from store.repositories.project import Limit
@@ -169,7 +170,7 @@ async def project_page(
         usable=[one for one in every if one not in ended],
         ended=ended,
         limits=LIMITS,
-        tiers=DEFAULT_TIERS,
+        tiers=SERVED_TIERS,
         used=used,
         scopes=SCOPES,
         chosen_scopes=WRITE_SCOPES,

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from api.shared_rules import SERVED_TIERS
 from gateway.auth.principal import Principal
-from store.models.key import DEFAULT_TIERS
 
-LOWEST_LAST: Final = {tier: place for place, tier in enumerate(DEFAULT_TIERS)}
+LOWEST_LAST: Final = {tier: place for place, tier in enumerate(SERVED_TIERS)}
 
 
 def with_tier(

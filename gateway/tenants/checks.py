@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from api.errors import InvalidRequest
-from store.models.key import DEFAULT_TIERS
+from api.shared_rules import SERVED_TIERS
 from store.repositories.project import Limit
 
 MAX_NAME_CHARS: Final = 100
@@ -83,9 +83,9 @@ def _check_models(models: Limit) -> None:
 
 
 def _check_tier(tier: Limit) -> None:
-    if tier is not None and tier not in DEFAULT_TIERS:
+    if tier is not None and tier not in SERVED_TIERS:
         raise InvalidRequest(
-            f"service_tier must be one of {', '.join(DEFAULT_TIERS)}.", param="coserve.service_tier"
+            f"service_tier must be one of {', '.join(SERVED_TIERS)}.", param="coserve.service_tier"
         )
 
 

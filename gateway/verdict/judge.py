@@ -242,8 +242,8 @@ def _why_late(facts: Facts, back: LookBack, of: str, share: float) -> tuple[str,
             )
             if some
         ]
-        left = f"{len(at_work)} of {_counted(len(facts.engines), 'engine')}"
-        return "late_fewer_engines", f"{left} get requests: {', '.join(states)}.{told}"
+        left = _get_requests(len(at_work), len(facts.engines))
+        return "late_fewer_engines", f"{left}: {', '.join(states)}.{told}"
     apart = known.get("without")
     if apart is None or apart.share is None:
         return "late", told
@@ -379,10 +379,16 @@ def _parts(facts: Facts) -> Iterator[Issue]:
         yield Issue("loop_down", "bad", "Background work of a gateway keeps failing", cause)
 
 
+def _get_requests(num: int, num_all: int) -> str:
+    """So many engines of all, as a sentence whose verb agrees."""
+    verb = "gets" if 1 in (num, num_all) else "get"
+    return f"{num} of {_counted(num_all, 'engine')} {verb} requests"
+
+
 def _parts_line(facts: Facts, issues: Sequence[Issue]) -> Line:
     """How many engines get requests, and what of the rest is wrong."""
     num_open = sum(one.open for one in facts.engines)
-    said = f"{num_open} of {_counted(len(facts.engines), 'engine')} get requests"
+    said = _get_requests(num_open, len(facts.engines))
     wrong = [one for one in issues if not one.code.startswith("engine_") or not num_open]
     tone = "bad" if any(one.tone == "bad" for one in issues) else "warn" if issues else "good"
     if not facts.engines:

@@ -6,6 +6,7 @@ from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, LargeBina
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Mapped, mapped_column
 
+from api.shared_rules import SERVED_TIERS
 from store.models.base import Base, one_of
 from store.types import CreatedAt, Instant, TextId
 
@@ -14,9 +15,6 @@ KEY_SCOPES = ("chat", "files", "batches", "webhooks", "read")
 
 WRITE_SCOPES = tuple(scope for scope in KEY_SCOPES if scope != "read")
 """Everything: what a key has unless less is asked for."""
-
-DEFAULT_TIERS = ("default", "flex")
-"""The default tiers that a key, a project or a model alias may have, the best one first."""
 
 KEY_ROLES = ("viewer", "operator", "admin")
 
@@ -33,7 +31,7 @@ class ApiKey(Base):
         CheckConstraint(one_of("role", KEY_ROLES), name="role"),
         CheckConstraint("requests_per_minute >= 0", name="requests_per_minute"),
         CheckConstraint("tokens_per_minute >= 0", name="tokens_per_minute"),
-        CheckConstraint(one_of("service_tier", DEFAULT_TIERS), name="service_tier"),
+        CheckConstraint(one_of("service_tier", SERVED_TIERS), name="service_tier"),
         CheckConstraint("flex_wait_seconds >= 0", name="flex_wait_seconds"),
     )
 

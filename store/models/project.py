@@ -9,8 +9,8 @@ from sqlalchemy import ARRAY, BigInteger, CheckConstraint, ForeignKey, Identity,
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
+from api.shared_rules import SERVED_TIERS
 from store.models.base import Base, one_of
-from store.models.key import DEFAULT_TIERS
 from store.models.organization import DEFAULT_ORGANIZATION_ID
 from store.types import CreatedAt, Instant, TextId
 
@@ -30,7 +30,7 @@ class Project(Base):
         CheckConstraint("live_batches >= 0", name="live_batches"),
         CheckConstraint("batches_per_hour >= 0", name="batches_per_hour"),
         CheckConstraint("stored_bytes >= 0", name="stored_bytes"),
-        CheckConstraint(one_of("service_tier", DEFAULT_TIERS), name="service_tier"),
+        CheckConstraint(one_of("service_tier", SERVED_TIERS), name="service_tier"),
         CheckConstraint("flex_wait_seconds >= 0", name="flex_wait_seconds"),
     )
 

@@ -36,7 +36,7 @@ async def test_the_first_page_says_that_chat_is_in_time(database: Database) -> N
         ):
             said = await page(site, f"/admin/{window}")
             assert "Chat is in time: first tokens 9" in said
-            assert "1 of 1 engine get requests." in said
+            assert "1 of 1 engine gets requests." in said
             assert re.search(r"\d M batch tokens in the last 24 h", said), said
             assert "No issues." in said
             assert f"in {label}" in said
@@ -103,7 +103,7 @@ async def test_a_drained_engine_is_told_on_the_first_page(database: Database) ->
         said = await page(site, "/admin/")
     assert "Chat is refused: no engine takes requests." in said
     assert "No engine takes requests for" in said
-    assert "0 of 1 engine get requests" in said
+    assert "0 of 1 engine gets requests" in said
 
 
 @pytest.mark.parametrize("state", ["down", "hung"])

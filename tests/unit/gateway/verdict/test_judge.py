@@ -320,3 +320,18 @@ def test_the_worst_comes_first() -> None:
 )
 def test_a_share_in_time_has_a_colour(share: float | None, tone: str) -> None:
     assert tone_of(share) == tone
+
+
+@pytest.mark.parametrize(
+    ("num_open", "num", "says"),
+    [
+        (0, 1, "0 of 1 engine gets requests"),
+        (1, 1, "1 of 1 engine gets requests"),
+        (1, 2, "1 of 2 engines gets requests"),
+        (0, 2, "0 of 2 engines get requests"),
+        (2, 3, "2 of 3 engines get requests"),
+    ],
+)
+def test_the_verb_agrees_with_the_engines(num_open: int, num: int, says: str) -> None:
+    engines = [replace(ENGINE, draining=number >= num_open) for number in range(num)]
+    assert judge(service(engines=engines)).parts.says.startswith(says)
