@@ -1,7 +1,7 @@
 """The two state machines of a batch: its status and the status of each of its rows.
 
 The tables below are the only place where a move is declared. SQL has the same words in CHECK
-constraints; `docs/batch-life.md` holds the diagram drawn from them (tested).
+constraints (store/states.py); `docs/batch-life.md` holds the diagram drawn from them (tested).
 
 Invariants: a terminal status has no exit, every other status has one; an `*_at` column of a batch
 is set exactly when the status of that name is entered (rows R-01, R-02, R-05).
@@ -10,32 +10,10 @@ is set exactly when the status of that name is entered (rows R-01, R-02, R-05).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import StrEnum
 
-
-class BatchStatus(StrEnum):
-    """The eight statuses of the wire (row R-01)."""
-
-    VALIDATING = "validating"
-    FAILED = "failed"
-    IN_PROGRESS = "in_progress"
-    FINALIZING = "finalizing"
-    COMPLETED = "completed"
-    EXPIRED = "expired"
-    CANCELLING = "cancelling"
-    CANCELLED = "cancelled"
-
-
-class RowStatus(StrEnum):
-    """Where one row of a batch stands."""
-
-    PENDING = "pending"
-    LEASED = "leased"
-    SUCCEEDED = "succeeded"
-    ERRORED = "errored"
-    CANCELLED = "cancelled"
-    EXPIRED = "expired"
-
+from store.states import TERMINAL_BATCH as TERMINAL_BATCH
+from store.states import BatchStatus as BatchStatus
+from store.states import RowStatus as RowStatus
 
 BATCH_TRANSITIONS: Mapping[BatchStatus, frozenset[BatchStatus]] = {
     BatchStatus.VALIDATING: frozenset(
@@ -75,9 +53,6 @@ ROW_TRANSITIONS: Mapping[RowStatus, frozenset[RowStatus]] = {
     RowStatus.EXPIRED: frozenset(),
 }
 
-TERMINAL_BATCH = frozenset(
-    {BatchStatus.COMPLETED, BatchStatus.FAILED, BatchStatus.EXPIRED, BatchStatus.CANCELLED}
-)
 LIVE_BATCH = frozenset(BatchStatus) - TERMINAL_BATCH
 CANCELLABLE_BATCH = frozenset(
     {status for status, exits in BATCH_TRANSITIONS.items() if BatchStatus.CANCELLING in exits}

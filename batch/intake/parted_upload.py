@@ -48,6 +48,7 @@ from store.repositories import arrival as arrivals
 from store.repositories import file as files
 from store.repositories import parted_upload as uploads
 from store.session import Database
+from store.states import UploadStatus
 from store.types import new_id
 
 logger = logging.getLogger(__name__)
@@ -116,9 +117,9 @@ async def find_open(
     if upload is None:
         raise UploadNotFound(upload_id)
     status = upload.status
-    if status == "pending" and upload.expires_at <= await files.now(session):
-        status = "expired"
-    if status != "pending":
+    if status == UploadStatus.PENDING and upload.expires_at <= await files.now(session):
+        status = UploadStatus.EXPIRED
+    if status != UploadStatus.PENDING:
         raise UploadEnded(upload_id, status)
     return upload
 
@@ -264,7 +265,11 @@ async def _become(
         return done
     upload = await find_open(session, project_id, upload_id)
     # First this, so that its parts and the file they become do not count twice for the project.
-    upload.status, upload.file_id, upload.part_ids = "completed", file_id, wanted.part_ids
+    upload.status, upload.file_id, upload.part_ids = (
+        UploadStatus.COMPLETED,
+        file_id,
+        wanted.part_ids,
+    )
     await session.flush()
     become = Upload(file_id, upload.filename, upload.purpose, stored, upload.expires_after_s)
     return upload, await record(session, become, project_id)
@@ -275,7 +280,11 @@ async def _completed(
 ) -> tuple[PartedUpload, File | None] | None:
     """What the same completion made before, if it did."""
     upload = await uploads.get(session, project_id, upload_id)
-    if upload is None or upload.status != "completed" or upload.part_ids != wanted.part_ids:
+    if (
+        upload is None
+        or upload.status != UploadStatus.COMPLETED
+        or upload.part_ids != wanted.part_ids
+    ):
         return None
     return upload, await files.get(session, project_id, upload.file_id or "")
 
@@ -302,9 +311,9 @@ async def cancel(session: AsyncSession, project_id: str, upload_id: str) -> Part
         UploadEnded: It is completed or expired.
     """
     upload = await uploads.get(session, project_id, upload_id, lock=True)
-    if upload is None or upload.status != "cancelled":
+    if upload is None or upload.status != UploadStatus.CANCELLED:
         upload = await find_open(session, project_id, upload_id, lock=True)
-        upload.status = "cancelled"
+        upload.status = UploadStatus.CANCELLED
     return upload
 
 

@@ -20,6 +20,7 @@ from coserve.commands.batch_terminal import (
     print_batch,
 )
 from coserve.commands.listing import AsJson, print_json
+from store.states import BatchStatus
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -148,7 +149,7 @@ def submit(  # noqa: PLR0913
         batch = batch_reading.follow(client, batch, console)
         print_batch(console, batch)
         _download(console, client, batch, directory or file.parent, file.stem)
-    if batch["status"] != "completed":
+    if batch["status"] != BatchStatus.COMPLETED:
         raise typer.Exit(1)
 
 

@@ -16,7 +16,8 @@ from rich.progress import (
 )
 
 from coserve.commands.batch_client import BatchClient, ServiceError
-from coserve.commands.batch_terminal import TERMINAL, state_words
+from coserve.commands.batch_terminal import state_words
+from store.states import TERMINAL_BATCH, BatchStatus
 
 POLL_S: Final = 1.0
 MAX_POLL_FAILURES: Final = 60
@@ -40,7 +41,7 @@ def wait(
     with watch:
         watch.show(batch)
         num_failures = 0
-        while batch["status"] not in TERMINAL:
+        while batch["status"] not in TERMINAL_BATCH:
             sleep(POLL_S)
             try:
                 batch = client.get(batch["id"])
@@ -67,7 +68,9 @@ class _Bar:
             TextColumn("{task.fields[state]}"),
             console=console,
         )
-        self._task = self._progress.add_task("validating", total=None, failed=0, rate="–", state="")
+        self._task = self._progress.add_task(
+            BatchStatus.VALIDATING, total=None, failed=0, rate="–", state=""
+        )
 
     def __enter__(self) -> _Bar:
         self._progress.start()

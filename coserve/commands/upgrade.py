@@ -40,9 +40,9 @@ def _plan() -> dict[str, Any]:
     from importlib.metadata import version
 
     from coserve.setup.engine_env import engine_python, has_cuda, recipe
-    from store.models.batch import LIVE_STATUSES
     from store.repositories import overview
     from store.schema import NEEDED, WrongDatabase, is_newer, reached, stored_schema
+    from store.states import LIVE_STATUSES
 
     settings = read_settings()
     database_url()  # ends the command where there is none

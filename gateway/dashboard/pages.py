@@ -36,10 +36,10 @@ from gateway.dashboard.templating import render
 from gateway.dashboard.views import LABELS
 from gateway.dashboard.webhooks import WebhooksView
 from gateway.history.reading import WINDOWS
-from store.models.batch import BATCH_STATUSES
 from store.repositories import batch_browser, progress, quota, webhook_endpoint
 from store.repositories import project as projects
 from store.repositories.batch_browser import BatchFilter
+from store.states import BatchStatus
 
 router = APIRouter()
 
@@ -48,7 +48,7 @@ GROUPS = {
     "live": "Live",
     "done": "Completed",
     "problem": "Failed or stopped",
-    **{status: f"Only {LABELS.get(status, status)}" for status in BATCH_STATUSES},
+    **{str(one): f"Only {LABELS.get(one, one)}" for one in BatchStatus},
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 from urllib.parse import urlencode
@@ -24,6 +24,7 @@ from gateway.tenants.actor import Action
 from store.models import Batch, File
 from store.repositories import overview, row_browser
 from store.repositories.row_browser import STATE_GROUPS, RowDetail
+from store.states import RowStatus
 
 router = APIRouter()
 
@@ -34,13 +35,13 @@ MAX_GROUPED: Final = 5000
 MAX_TEXT: Final = 20_000
 """Characters shown of one text."""
 
-STATES: Final = {
-    "pending": ("waiting", "idle"),
-    "leased": ("at the engine", "run"),
-    "succeeded": ("succeeded", "good"),
-    "errored": ("failed", "bad"),
-    "cancelled": ("stopped by a cancel", "warn"),
-    "expired": ("stopped by the window", "warn"),
+STATES: Final[Mapping[str, tuple[str, str]]] = {
+    RowStatus.PENDING: ("waiting", "idle"),
+    RowStatus.LEASED: ("at the engine", "run"),
+    RowStatus.SUCCEEDED: ("succeeded", "good"),
+    RowStatus.ERRORED: ("failed", "bad"),
+    RowStatus.CANCELLED: ("stopped by a cancel", "warn"),
+    RowStatus.EXPIRED: ("stopped by the window", "warn"),
 }
 GROUPS: Final = {"": "All", "failed": "Failed", "succeeded": "Succeeded", "engine": "At the engine",
                  "waiting": "Waiting", "stopped": "Stopped"}  # fmt: skip

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Final
 
 import orjson
 
@@ -17,17 +18,17 @@ from gateway.dashboard.row_errors import RowError
 from store.models import Batch, BatchEvent
 from store.repositories.overview import BatchOverview, FailedRow, ProgressPoint
 
-TONES = {
-    "validating": "run",
-    "in_progress": "run",
-    "finalizing": "run",
-    "completed": "good",
-    "cancelling": "warn",
-    "cancelled": "idle",
-    "failed": "bad",
-    "expired": "bad",
+TONES: Final[Mapping[str, str]] = {
+    BatchStatus.VALIDATING: "run",
+    BatchStatus.IN_PROGRESS: "run",
+    BatchStatus.FINALIZING: "run",
+    BatchStatus.COMPLETED: "good",
+    BatchStatus.CANCELLING: "warn",
+    BatchStatus.CANCELLED: "idle",
+    BatchStatus.FAILED: "bad",
+    BatchStatus.EXPIRED: "bad",
 }
-LABELS = {"in_progress": "in progress"}
+LABELS: Final[Mapping[str, str]] = {BatchStatus.IN_PROGRESS: "in progress"}
 
 WAITING_WORDS = {
     WaitingReason.VALIDATING: "checking the input",
@@ -41,23 +42,23 @@ WAITING_WORDS = {
     WaitingReason.QUEUED: "waiting for its turn",
 }
 
-EVENT_LABELS = {
+EVENT_LABELS: Final[Mapping[str, str]] = {
     "created": "Created",
-    "validating": "Validation began",
-    "in_progress": "Validated, rows go to the engine",
-    "finalizing": "All rows done, writing files",
-    "completed": "Completed",
-    "failed": "Validation failed",
-    "cancelling": "Cancellation asked for",
-    "cancelled": "Cancelled",
-    "expired": "Completion window ended",
+    BatchStatus.VALIDATING: "Validation began",
+    BatchStatus.IN_PROGRESS: "Validated, rows go to the engine",
+    BatchStatus.FINALIZING: "All rows done, writing files",
+    BatchStatus.COMPLETED: "Completed",
+    BatchStatus.FAILED: "Validation failed",
+    BatchStatus.CANCELLING: "Cancellation asked for",
+    BatchStatus.CANCELLED: "Cancelled",
+    BatchStatus.EXPIRED: "Completion window ended",
     "paused": "Paused",
     "resumed": "Resumed",
     "priority_changed": "Priority changed",
     "retried": "Failed rows run again",
 }
 EVENTS_OF_PEOPLE = frozenset(
-    {"created", "cancelling", "paused", "resumed", "priority_changed", "retried"}
+    {"created", BatchStatus.CANCELLING, "paused", "resumed", "priority_changed", "retried"}
 )
 EVENT_FIGURES = ("num_completed", "num_failed", "num_stopped")
 

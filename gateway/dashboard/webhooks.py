@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 from urllib.parse import urlsplit
 
 from batch.webhooks.schemas import EndpointExtension
@@ -14,13 +16,18 @@ from store.models import WebhookDelivery
 from store.repositories import webhook_delivery as deliveries
 from store.repositories import webhook_overview as overview
 from store.repositories.webhook_overview import EndpointOverview
+from store.states import DeliveryStatus
 
 MAX_ENDPOINTS = 100
 DELIVERIES_EACH = 5
 MAX_DELIVERIES = 50
 
 HEALTH_TONES = {"ok": "good", "failing": "warn", "disabled": "bad"}
-DELIVERY_TONES = {"delivered": "good", "pending": "run", "failed": "bad"}
+DELIVERY_TONES: Final[Mapping[str, str]] = {
+    DeliveryStatus.DELIVERED: "good",
+    DeliveryStatus.PENDING: "run",
+    DeliveryStatus.FAILED: "bad",
+}
 
 
 @dataclass(frozen=True)

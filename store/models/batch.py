@@ -9,23 +9,12 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
 from store.models.base import Base, one_of
+from store.states import LIVE_STATUSES, BatchStatus
 from store.types import CreatedAt, Instant, TextId
-
-BATCH_STATUSES = (
-    "validating",
-    "failed",
-    "in_progress",
-    "finalizing",
-    "completed",
-    "expired",
-    "cancelling",
-    "cancelled",
-)
-LIVE_STATUSES = ("validating", "in_progress", "finalizing", "cancelling")
 
 _ENDED_AT = "COALESCE(completed_at, failed_at, expired_at, cancelled_at)"
 
-LIVE = f"status IN {LIVE_STATUSES}"
+LIVE = one_of("status", LIVE_STATUSES)
 """SQL: whether a batch has not ended."""
 
 STAGE_DUE_AT = """(
@@ -60,7 +49,7 @@ class Batch(Base):
 
     __tablename__ = "batches"
     __table_args__ = (
-        CheckConstraint(one_of("status", BATCH_STATUSES), name="status"),
+        CheckConstraint(one_of("status", tuple(BatchStatus)), name="status"),
         CheckConstraint("num_completed + num_failed <= num_total", name="counts"),
         Index("ix_batches_listing", "project_id", "created_at", "id"),
         Index(
@@ -117,7 +106,7 @@ class Batch(Base):
     output_file_id: Mapped[str | None] = mapped_column(ForeignKey("files.id"))
     error_file_id: Mapped[str | None] = mapped_column(ForeignKey("files.id"))
     model: Mapped[str | None]
-    status: Mapped[str] = mapped_column(server_default="validating")
+    status: Mapped[str] = mapped_column(server_default=BatchStatus.VALIDATING)
     errors: Mapped[list[dict[str, Any]] | None] = mapped_column(JSONB(none_as_null=True))
     """Validation errors, each {code, message, param, line}."""
     batch_metadata: Mapped[dict[str, str] | None] = mapped_column(

@@ -8,6 +8,7 @@ from sqlalchemy import ARRAY, BigInteger, CheckConstraint, DateTime, ForeignKey,
 from sqlalchemy.orm import Mapped, mapped_column
 
 from store.models.base import Base, one_of
+from store.states import STORED_UPLOAD, UploadStatus
 from store.types import CreatedAt, Instant, TextId
 
 FILE_PURPOSES = (
@@ -61,14 +62,11 @@ class File(Base):
 # --- Uploads in parts: what was promised, and the parts that have come.
 
 
-UPLOAD_STATUSES = ("pending", "completed", "cancelled")
-
-
 class PartedUpload(Base):
     """A file that comes in parts; takes none any more after `expires_at`."""
 
     __tablename__ = "uploads"
-    __table_args__ = (CheckConstraint(one_of("status", UPLOAD_STATUSES), name="status"),)
+    __table_args__ = (CheckConstraint(one_of("status", STORED_UPLOAD), name="status"),)
 
     id: Mapped[TextId]
     project_id: Mapped[str] = mapped_column(ForeignKey("projects.id"), index=True)
@@ -78,7 +76,7 @@ class PartedUpload(Base):
     """What the whole file is to have."""
     expires_after_s: Mapped[int | None]
     """Of the file, from its own creation."""
-    status: Mapped[str] = mapped_column(server_default="pending")
+    status: Mapped[str] = mapped_column(server_default=UploadStatus.PENDING)
     part_ids: Mapped[list[str] | None] = mapped_column(ARRAY(Text))
     """Those that were put together, in their order."""
     file_id: Mapped[str | None]

@@ -19,9 +19,8 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
 from store.models.base import Base, one_of
+from store.states import RowStatus
 from store.types import CreatedAt, Instant, TextId
-
-ROW_STATUSES = ("pending", "leased", "succeeded", "errored", "cancelled", "expired")
 
 
 class BatchRow(Base):
@@ -32,7 +31,7 @@ class BatchRow(Base):
 
     __tablename__ = "batch_rows"
     __table_args__ = (
-        CheckConstraint(one_of("status", ROW_STATUSES), name="status"),
+        CheckConstraint(one_of("status", tuple(RowStatus)), name="status"),
         CheckConstraint("(status = 'leased') = (dispatcher_id IS NOT NULL)", name="lease"),
         Index("uq_batch_rows_custom_id", "batch_id", "custom_id", unique=True),
         Index(
@@ -62,7 +61,7 @@ class BatchRow(Base):
     """Rows that begin alike share it, so that they can be dispatched together."""
     num_tokens: Mapped[int] = mapped_column(server_default="0")
     """Estimated tokens of its prompt, for the quota on enqueued tokens."""
-    status: Mapped[str] = mapped_column(server_default="pending")
+    status: Mapped[str] = mapped_column(server_default=RowStatus.PENDING)
     attempt: Mapped[int] = mapped_column(server_default="0")
     """Attempts so far that failed in a way worth repeating; their number is bounded."""
     num_losses: Mapped[int] = mapped_column(SmallInteger, server_default="0")

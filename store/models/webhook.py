@@ -8,9 +8,8 @@ from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import Mapped, mapped_column
 
 from store.models.base import Base, one_of
+from store.states import DeliveryStatus
 from store.types import CreatedAt, Instant, TextId
-
-DELIVERY_STATUSES = ("pending", "delivered", "failed")
 
 
 class WebhookEndpoint(Base):
@@ -50,7 +49,7 @@ class WebhookDelivery(Base):
     __tablename__ = "webhook_deliveries"
     __table_args__ = (
         Unique("endpoint_id", "batch_event_id"),
-        CheckConstraint(one_of("status", DELIVERY_STATUSES), name="status"),
+        CheckConstraint(one_of("status", tuple(DeliveryStatus)), name="status"),
         CheckConstraint("(status = 'pending') = (ended_at IS NULL)", name="ended"),
         Index(
             "ix_webhook_deliveries_due",
@@ -71,7 +70,7 @@ class WebhookDelivery(Base):
     event_type: Mapped[str]
     batch_id: Mapped[str]
     event_at: Mapped[Instant]
-    status: Mapped[str] = mapped_column(server_default="pending")
+    status: Mapped[str] = mapped_column(server_default=DeliveryStatus.PENDING)
     attempts: Mapped[int] = mapped_column(server_default="0")
     next_at: Mapped[Instant]
     leased_until_at: Mapped[Instant | None]

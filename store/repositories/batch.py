@@ -33,12 +33,10 @@ from store.repositories import event
 from store.repositories.quota import BatchUse
 from store.repositories.row import READY
 from store.session import ACTOR
+from store.states import TERMINAL_BATCH
 from store.types import new_id
 
 ID_PREFIX = "batch_"
-
-# Where nothing more can happen; the same set as batch.states.TERMINAL_BATCH (tested there).
-_OVER = ("completed", "failed", "expired", "cancelled")
 
 
 @dataclass(frozen=True)
@@ -453,4 +451,4 @@ async def try_exclusive(
 
 def is_over(batch: Batch) -> bool:
     """Whether the batch is in a terminal status."""
-    return batch.status in _OVER
+    return batch.status in TERMINAL_BATCH

@@ -11,8 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import InstrumentedAttribute, aliased
 
 from store.models import ApiKey, Batch, BatchRow, File, Project
-from store.models.batch import BATCH_STATUSES
 from store.repositories.overview import STATUS_GROUPS, BatchOverview, overviews
+from store.states import BatchStatus
 
 ORDERS: Final[dict[str, tuple[str, InstrumentedAttribute[Any], bool]]] = {
     "newest": ("Newest first", Batch.created_at, True),
@@ -56,7 +56,7 @@ class BatchFilter:
     @property
     def statuses(self) -> tuple[str, ...]:
         """Those that are asked for."""
-        if self.group in BATCH_STATUSES:
+        if self.group in tuple(BatchStatus):
             return (self.group,)
         return STATUS_GROUPS.get(self.group, ())
 

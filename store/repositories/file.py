@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, and_, exists, func, or_, select, tuple_, u
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from store.models import Batch, File
-from store.models.batch import LIVE_STATUSES
+from store.states import LIVE_STATUSES
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ from sqlalchemy import ColumnElement, Select, func, select, true
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from store.models import ApiKey, Batch, BatchEvent, BatchRow, File, Project, RowResult
-from store.models.batch import BATCH_STATUSES, LIVE_STATUSES
+from store.states import LIVE_STATUSES, BatchStatus, RowStatus
 
 STATUS_GROUPS: dict[str, tuple[str, ...]] = {
     "live": LIVE_STATUSES,
-    "done": ("completed",),
-    "problem": ("failed", "expired", "cancelled"),
+    "done": (BatchStatus.COMPLETED,),
+    "problem": (BatchStatus.FAILED, BatchStatus.EXPIRED, BatchStatus.CANCELLED),
 }
 
 
@@ -87,7 +87,7 @@ def overviews(
     # Few rows are at engines, and an index has them alone: they are counted once for all batches.
     leased = (
         select(BatchRow.batch_id, func.count().label("num"))
-        .where(BatchRow.status == "leased")
+        .where(BatchRow.status == RowStatus.LEASED)
         .group_by(BatchRow.batch_id)
         .subquery()
     )
@@ -156,7 +156,7 @@ async def num_by_status(session: AsyncSession) -> dict[str, int]:
     """How many batches there are per status, over all organisations; zero is said too."""
     query = select(Batch.status, func.count()).group_by(Batch.status)
     found = dict((await session.execute(query)).all())
-    return {status: found.get(status, 0) for status in BATCH_STATUSES}
+    return {status: found.get(status, 0) for status in BatchStatus}
 
 
 async def due_first(session: AsyncSession, *, limit: int) -> Sequence[Batch]:

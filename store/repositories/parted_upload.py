@@ -10,6 +10,7 @@ from sqlalchemy import CursorResult, delete, exists, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from store.models import PartedUpload, UploadedPart
+from store.states import UploadStatus
 
 
 async def add(session: AsyncSession, upload: PartedUpload) -> PartedUpload:
@@ -79,7 +80,7 @@ async def spent_parts(
         select(UploadedPart)
         .join(PartedUpload, PartedUpload.id == UploadedPart.upload_id)
         .where(
-            or_(PartedUpload.status != "pending", PartedUpload.expires_at < long_ago),
+            or_(PartedUpload.status != UploadStatus.PENDING, PartedUpload.expires_at < long_ago),
             UploadedPart.removal_failed_at.is_(None)
             if failed_before is None
             else UploadedPart.removal_failed_at < failed_before,

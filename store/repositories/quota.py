@@ -22,7 +22,7 @@ from store.models import (
     StoredResponse,
     UploadedPart,
 )
-from store.models.batch import LIVE_STATUSES
+from store.states import LIVE_STATUSES, BatchStatus, UploadStatus
 
 
 async def project_limit(session: AsyncSession, project_id: str) -> int | None:
@@ -118,7 +118,7 @@ async def stored_bytes(session: AsyncSession, project_id: str) -> int:
         .join(PartedUpload, PartedUpload.id == UploadedPart.upload_id)
         .where(
             PartedUpload.project_id == project_id,
-            PartedUpload.status == "pending",
+            PartedUpload.status == UploadStatus.PENDING,
             PartedUpload.expires_at > func.statement_timestamp(),
         )
     )
@@ -182,7 +182,7 @@ async def live_models(session: AsyncSession, project_id: str) -> list[str]:
         select(Batch.model)
         .where(
             Batch.project_id == project_id,
-            Batch.status == "in_progress",
+            Batch.status == BatchStatus.IN_PROGRESS,
             Batch.model.is_not(None),
         )
         .distinct()

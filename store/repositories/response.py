@@ -11,7 +11,7 @@ from sqlalchemy import CursorResult, delete, func, select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from store.models import Batch, BatchRow, StoredResponse
-from store.models.batch import LIVE_STATUSES
+from store.states import LIVE_STATUSES, RowStatus
 
 MAX_CHAIN: Final = 1000
 """Responses that one may go on from, each from the one before."""
@@ -109,7 +109,7 @@ async def has_begun(session: AsyncSession, project_id: str, response_id: str) ->
         .join(Batch, Batch.id == BatchRow.batch_id)
         .where(Batch.response_id == response_id, Batch.project_id == project_id)
     )
-    return status != "pending"
+    return status != RowStatus.PENDING
 
 
 async def states(session: AsyncSession, response_ids: Collection[str]) -> dict[str, str]:

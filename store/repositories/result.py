@@ -9,6 +9,7 @@ from itertools import accumulate
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
+from store.states import RowStatus
 from store.types import array_literal
 
 EXPORT_ROWS = 2000
@@ -128,7 +129,7 @@ async def write(
         _WRITE,
         {
             "dispatcher_id": dispatcher_id,
-            "held": "pending" if dispatcher_id is None else "leased",
+            "held": RowStatus.PENDING if dispatcher_id is None else RowStatus.LEASED,
             "row_ids": array_literal(result.row_id for result in results),
             "statuses": array_literal(result.status for result in results),
             "lines": b"".join([result.line for result in results]),

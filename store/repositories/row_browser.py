@@ -12,13 +12,14 @@ from sqlalchemy import ColumnElement, LargeBinary, case, func, literal, select
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from store.models import Batch, BatchRow, RowResult
+from store.states import RowStatus
 
 STATE_GROUPS: Final[dict[str, tuple[str, ...]]] = {
-    "succeeded": ("succeeded",),
-    "failed": ("errored",),
-    "engine": ("leased",),
-    "waiting": ("pending",),
-    "stopped": ("cancelled", "expired"),
+    "succeeded": (RowStatus.SUCCEEDED,),
+    "failed": (RowStatus.ERRORED,),
+    "engine": (RowStatus.LEASED,),
+    "waiting": (RowStatus.PENDING,),
+    "stopped": (RowStatus.CANCELLED, RowStatus.EXPIRED),
 }
 
 
@@ -185,5 +186,5 @@ async def next_line(
     nearest = func.max(BatchRow.line_no) if back else func.min(BatchRow.line_no)
     query = select(nearest).where(BatchRow.batch_id == batch.id, side)
     if failed:
-        query = query.where(BatchRow.status == "errored")
+        query = query.where(BatchRow.status == RowStatus.ERRORED)
     return (await session.execute(query)).scalar_one()

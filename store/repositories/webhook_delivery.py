@@ -11,6 +11,7 @@ from sqlalchemy import CursorResult, select, text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from store.models import WebhookDelivery
+from store.states import DeliveryStatus
 
 
 @dataclass(frozen=True)
@@ -209,7 +210,9 @@ async def settle(
         error: Why that is no success; none for a success.
         next_at: When to try again after a failure; none gives the delivery up.
     """
-    status = "delivered" if error is None else "failed" if next_at is None else "pending"
+    status = DeliveryStatus.PENDING if next_at is not None else DeliveryStatus.FAILED
+    if error is None:
+        status = DeliveryStatus.DELIVERED
     done = await session.scalar(
         text(
             """

@@ -10,6 +10,7 @@ from sqlalchemy import func, select, text, true
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from store.models import Project, WebhookDelivery, WebhookEndpoint
+from store.states import DeliveryStatus
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ async def endpoints(
     pending = (
         select(func.count())
         .where(
-            WebhookDelivery.endpoint_id == WebhookEndpoint.id, WebhookDelivery.status == "pending"
+            WebhookDelivery.endpoint_id == WebhookEndpoint.id,
+            WebhookDelivery.status == DeliveryStatus.PENDING,
         )
         .correlate(WebhookEndpoint)
         .scalar_subquery()
