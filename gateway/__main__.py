@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import sys
 from functools import partial
@@ -10,11 +11,10 @@ from functools import partial
 from gateway.http.app import create_app
 from gateway.http.processes import Process, serve_in_processes, share_of
 from gateway.http.server import GatewayServer, allow_files
-from gateway.observability.logs import configure_logging
 from gateway.observability.metrics import Metrics
 from gateway.observability.siblings import PeerMetrics
 from gateway.settings import GatewaySettings
-from service import tracing
+from service import log_lines, tracing
 from service.garbage import freeze_gc
 from store.bounded_connection import ANSWER_LIMIT_S
 from store.schema import WrongDatabase, check_room, check_schema
@@ -24,7 +24,7 @@ from store.session import Database
 def main() -> None:
     """Serve until SIGTERM or SIGINT; running requests get `shutdown_grace_s` to finish."""
     settings = GatewaySettings()
-    configure_logging(settings.log_level, settings.log_format)
+    _configure_logging(settings.log_level, settings.log_format)
     process = Process.of(sys.argv[1:])
     if process is not None:
         process.bind_life()
@@ -37,6 +37,16 @@ def main() -> None:
     if settings.gateway_processes > 1:
         sys.exit(serve_in_processes(settings))
     _serve(settings, None)
+
+
+def _configure_logging(level: str, form: str) -> None:
+    """Set up logging for a process that is a gateway."""
+    log_lines.configure("gateway", form, level.upper())
+    # Nothing that no format names is looked up (Python's logging HOWTO, "Optimization").
+    logging._srcfile = None
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    # The access log has a line of its own.
+    logging.getLogger("uvicorn.access").disabled = True
 
 
 def _serve(settings: GatewaySettings, process: Process | None) -> None:

@@ -67,7 +67,7 @@ class ManagedProcess:
         return code
 
 
-_LOOK_EVERY_S = 0.25
+_POLL_INTERVAL_S = 0.25
 _PROBE_EVERY_S = 0.1
 _TAIL_BYTES = 8192
 _TAIL_LINES = 15
@@ -223,7 +223,7 @@ class Part:
             assert process is not None
             code = process.poll()
             if code is None:
-                await asyncio.sleep(_LOOK_EVERY_S)
+                await asyncio.sleep(_POLL_INTERVAL_S)
                 continue
             delay_s = self._backoff.next_delay_s(time.monotonic() - started_at)
             self.num_restarts += 1

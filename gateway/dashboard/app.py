@@ -17,7 +17,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.errors import ApiError
 from gateway.dashboard import (
     audit_log,
-    bulk,
     downloads,
     engine_acts,
     events,
@@ -121,7 +120,6 @@ def make_dashboard(gateway_state: State, *, secret: str | None) -> FastAPI:
         playground,
         events,
         submission,
-        bulk,
         steering,
         downloads,
         rows,

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
+from urllib.parse import parse_qsl, urlencode
 
 from fastapi import APIRouter, Depends, Form, Request
 from sqlalchemy.ext.asyncio import AsyncSession
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
-from api.errors import Conflict, NotFound
+from api.errors import Conflict, InvalidRequest, NotFound
 from batch import rerun, steer
 from batch.finish.cancel import cancel
 from batch.queue import DISPATCH, STAGES
@@ -26,7 +27,7 @@ from store.models import Batch
 from store.repositories import overview
 from store.session import Database
 
-router = APIRouter(prefix="/batches/{batch_id}", dependencies=[CheckedForm])
+router = APIRouter(prefix="/batches", dependencies=[CheckedForm])
 
 Act = Callable[[AsyncSession, str, str], Awaitable[Batch]]
 """What is done to the batch of a project: session, project id, batch id."""
@@ -88,7 +89,7 @@ async def _helm(request: Request, resources: ResourcesDep, admin: AdminDep, batc
 HelmDep = Annotated[Helm, Depends(_helm)]
 
 
-@router.post("/cancel")
+@router.post("/{batch_id}/cancel")
 async def cancel_batch(request: Request, resources: ResourcesDep, helm: HelmDep) -> Response:
     """Cancel a batch."""
     if await helm.act_while_live(Action.BATCH_CANCELLED, cancel):
@@ -96,14 +97,14 @@ async def cancel_batch(request: Request, resources: ResourcesDep, helm: HelmDep)
     return go_to_batch(request, helm.batch_id)
 
 
-@router.post("/pause")
+@router.post("/{batch_id}/pause")
 async def pause_batch(request: Request, helm: HelmDep) -> Response:
     """Run no row of a batch for now."""
     await helm.act_while_live(Action.BATCH_PAUSED, steer.pause)
     return go_to_batch(request, helm.batch_id)
 
 
-@router.post("/resume")
+@router.post("/{batch_id}/resume")
 async def resume_batch(request: Request, resources: ResourcesDep, helm: HelmDep) -> Response:
     """Let a paused batch go on."""
     if await helm.act_while_live(Action.BATCH_RESUMED, steer.resume):
@@ -112,7 +113,7 @@ async def resume_batch(request: Request, resources: ResourcesDep, helm: HelmDep)
     return go_to_batch(request, helm.batch_id)
 
 
-@router.post("/priority")
+@router.post("/{batch_id}/priority")
 async def change_priority(
     request: Request, helm: HelmDep, priority: Annotated[int, Form()]
 ) -> Response:
@@ -125,7 +126,7 @@ async def change_priority(
     return go_to_batch(request, helm.batch_id)
 
 
-@router.post("/retry")
+@router.post("/{batch_id}/retry")
 async def retry_batch(request: Request, resources: ResourcesDep, helm: HelmDep) -> Response:
     """Run the unanswered rows of a batch that is over again; leads to the new batch.
 
@@ -137,3 +138,46 @@ async def retry_batch(request: Request, resources: ResourcesDep, helm: HelmDep) 
     )
     await resources.queue.wake(DISPATCH)
     return go_to_batch(request, retry.id)
+
+
+# --- One act on many batches at once: those that were ticked in the list.
+
+
+ACTS: Final[dict[str, tuple[Action, Act]]] = {
+    "pause": (Action.BATCH_PAUSED, steer.pause),
+    "resume": (Action.BATCH_RESUMED, steer.resume),
+    "cancel": (Action.BATCH_CANCELLED, cancel),
+    "first": (Action.BATCH_UPDATED, partial(steer.prioritize, priority=steer.MAX_PRIORITY)),
+}
+"""`first`: before every other batch of its project."""
+
+
+@router.post("/acts")
+async def act_on_many(
+    request: Request,
+    resources: ResourcesDep,
+    admin: AdminDep,
+    act: Annotated[str, Form()],
+    batch: Annotated[list[str], Form(max_length=200)],
+    kept: Annotated[str, Form(max_length=2000)] = "",
+) -> Response:
+    """Do it to each, in a transaction of its own; those that ended meanwhile are left as they are.
+
+    Raises:
+        InvalidRequest: There is no such act.
+    """
+    if act not in ACTS:
+        raise InvalidRequest("There is no such act.")
+    action, work = ACTS[act]
+    for batch_id in batch:
+        helm = Helm(resources.database, admin.actor(request), batch_id[:64])
+        try:
+            await helm.act_while_live(action, work)
+        except NotFound:
+            continue
+    if act in ("cancel", "resume"):
+        await resources.queue.wake(STAGES)
+    if act in ("resume", "first"):
+        await resources.queue.wake(DISPATCH)
+    path, words = f"{request.scope['root_path']}/batches", urlencode(parse_qsl(kept))
+    return RedirectResponse(f"{path}?{words}" if words else path, 303)

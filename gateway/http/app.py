@@ -21,7 +21,6 @@ from gateway.http.json_response import JsonResponse
 from gateway.http.pipeline import Pipeline
 from gateway.http.query import only_known
 from gateway.lifespan import lifespan
-from gateway.metrics_access import may_read_metrics
 from gateway.observability.metrics import Metrics
 from gateway.routes import (
     batch_check,
@@ -35,10 +34,9 @@ from gateway.routes import (
     health,
     metrics,
     models,
-    organization_audit,
     organization_keys,
     organization_projects,
-    organization_usage,
+    organization_reports,
     prompts,
     stored_responses,
     uploads,
@@ -61,8 +59,7 @@ API_ROUTERS: tuple[APIRouter, ...] = (
     batch_results.router,
     organization_projects.router,
     organization_keys.router,
-    organization_audit.router,
-    organization_usage.router,
+    organization_reports.router,
     webhook_endpoints.router,
 )
 EXPOSED_HEADERS: Final = [
@@ -160,7 +157,7 @@ def create_app(settings: GatewaySettings | None = None) -> FastAPI:
         app.include_router(router, include_in_schema=False, dependencies=checked)
     for router in PLAIN_ROUTERS:
         app.include_router(router)
-    app.include_router(metrics.router, dependencies=[Depends(may_read_metrics)])
+    app.include_router(metrics.router, dependencies=[Depends(metrics.may_read_metrics)])
     describe(app)
     app.mount("/admin", make_dashboard(app.state, secret=settings.secret or None))
     return app

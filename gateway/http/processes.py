@@ -29,8 +29,8 @@ PAUSE_S: Final = 1.0
 """Between a process' end and its next start."""
 
 POLL_INTERVAL_S: Final = 1.0
-HUNG_LOOKS: Final = 20
-"""A process whose loop has not run for so many looks of its parent hangs. Looks, not seconds: where
+HUNG_POLLS: Final = 20
+"""A process whose loop has not run for so many polls of its parent hangs. Polls, not seconds: where
 the whole host stood still, none of them was missed."""
 
 _BACKLOG: Final = 2048
@@ -165,7 +165,7 @@ class Gateway:
             is_silent = beaten_ns is not None and beaten_ns == seen_ns
             num_silent = num_silent + 1 if is_silent and not self._stopping.is_set() else 0
             seen_ns = beaten_ns
-            if num_silent >= HUNG_LOOKS:
+            if num_silent >= HUNG_POLLS:
                 logger.error("process %d of the gateway hangs", told.number)
                 process.kill()
                 break

@@ -22,7 +22,7 @@ from math import ceil
 from lab.emulated.clock import FOREVER_NS, NS, VirtualClock
 from lab.emulated.stillness import Stillness, processes_of_group
 
-LOOK_EVERY_S = 0.0002
+POLL_INTERVAL_S = 0.0002
 NOBODY_WAITS_S = 0.01
 Events = list[tuple[selectors.SelectorKey, int]]
 
@@ -90,7 +90,7 @@ class _TurningSelector(selectors.DefaultSelector):
             until_ns = self._clock.now_ns + ceil(timeout * NS)
         while not (events := super().select(0.0)):
             if not self.still():
-                time.sleep(LOOK_EVERY_S)
+                time.sleep(POLL_INTERVAL_S)
                 continue
             if events := super().select(0.0):  # it came before the second look
                 break

@@ -40,8 +40,12 @@ NAMES: Final = {
 }
 
 RENAMED: Final = {
+    "ALIAS_TIERS": "SERVED_TIERS",
+    "DEFAULT_TIERS": "SERVED_TIERS",
     "Flight": "Attempt",
     "Flights": "InFlight",
+    "HUNG_LOOKS": "HUNG_POLLS",
+    "LOOK_EVERY_S": "POLL_INTERVAL_S",
     "LOOK_S": "POLL_INTERVAL_S",
     "LineFault": "LineError",
     "Outbox": "ResultWriter",
@@ -49,11 +53,14 @@ RENAMED: Final = {
     "RowSource": "RowClaimer",
     "Shelf": "ResponseStore",
     "Siblings": "PeerMetrics",
+    "StepLevel": "StepTimes",
     "TURN_S": "CLAIM_INTERVAL_S",
     "UnknownKeys": "UnknownKeyLimiter",
+    "first_token_share": "ttft_planning_share",
     "hand_backs": "rebalance",
     "needy": "under_served",
     "spare_collector": "freeze_gc",
+    "step_level": "slowdown",
     "word_of": "class_label",
 }
 """Names that meant two things or nothing outside this project, and what they are called now."""

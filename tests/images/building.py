@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from coserve.setup.debian import install
 from coserve.setup.engine_env import engine_python
+from coserve.setup.tools import install
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ("buildah", "podman", "runc", "mmdebstrap")

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from engine_adapter.scheduling.driver import StepLog
 from engine_adapter.scheduling.plan import FinishedStep, Outcome, StepKind, StepPlan
-from engine_adapter.scheduling.step_log import StepLog
 
 
 def step(predicted_s: float, measured_s: float, stopped: int | None = None) -> FinishedStep:
