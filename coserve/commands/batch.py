@@ -10,7 +10,6 @@ import typer
 
 from coserve.commands import batch_reading
 from coserve.commands.batch_terminal import (
-    TERMINAL,
     ApiKey,
     BaseUrl,
     BatchId,
@@ -20,7 +19,7 @@ from coserve.commands.batch_terminal import (
     print_batch,
 )
 from coserve.commands.listing import AsJson, print_json
-from store.states import BatchStatus
+from store.states import TERMINAL_BATCH, BatchStatus
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -206,9 +205,9 @@ def download(
 
 def _nothing_to_download(batch: dict[str, Any]) -> str:
     """Why, and where to look instead."""
-    if batch["status"] == "failed":
+    if batch["status"] == BatchStatus.FAILED:
         return f"It failed in validation: coserve batch get {batch['id']} lists the errors."
-    if batch["status"] in TERMINAL:
+    if batch["status"] in TERMINAL_BATCH:
         return f"Nothing to download: no row of the batch has a result ({batch['status']})."
     return f"It is {batch['status']}. The results so far: coserve batch results {batch['id']}"
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from coserve.commands.batch_terminal import (
-    TERMINAL,
     ApiKey,
     BaseUrl,
     BatchId,
@@ -32,6 +31,7 @@ from coserve.commands.listing import (
     show_list,
     text,
 )
+from store.states import TERMINAL_BATCH, BatchStatus
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -76,7 +76,7 @@ def _count(name: str) -> Callable[[Any], str]:
 def _status(batch: Any) -> str:
     """The status as people mean it: a paused batch is not at work."""
     ours = batch.get("coserve") or {}
-    if ours.get("paused") and batch["status"] not in TERMINAL:
+    if ours.get("paused") and batch["status"] not in TERMINAL_BATCH:
         return "paused"
     return str(batch["status"])
 
@@ -146,7 +146,7 @@ def wait(
     with make_client(base_url, api_key) as client, Refusals():
         batch = follow(client, client.get(batch_id), console)
         print_batch(console, batch)
-    if batch["status"] != "completed":
+    if batch["status"] != BatchStatus.COMPLETED:
         raise typer.Exit(1)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from coserve.commands.batch_client import BatchClient
-
-TERMINAL: Final = frozenset({"completed", "failed", "expired", "cancelled"})
 
 BaseUrl = Annotated[
     str | None,
