@@ -137,7 +137,7 @@ lock: setup-dev  ## pin requirements/*.in with hashes again (20 s)
 
 lock-engine: setup-dev  ## pin the engine's lists again; lines marked "no-deps" come without their dependencies (10 s)
 	@uv=$$($(PYTHON) -c 'from pathlib import Path; from coserve.setup.installer import get_uv; print(get_uv(Path.cwd()))' | tail -1); \
-	for name in engine-cpu model-convert; do \
+	for name in $$(cd requirements && ls engine-cpu*.in | sed 's/\.in$$//') model-convert; do \
 	  flat=$$(mktemp); list=requirements/$$name; \
 	  grep -v '# no-deps' $$list.in | $$uv pip compile -q --universal --python-version 3.11 --no-emit-package torch \
 	    --no-header --no-annotate --no-emit-index-url - > $$flat || exit 1; \
@@ -146,15 +146,24 @@ lock-engine: setup-dev  ## pin the engine's lists again; lines marked "no-deps" 
 	    $$uv pip compile -q --universal --python-version 3.11 --no-deps --generate-hashes --no-header --no-annotate \
 	      --no-emit-index-url $$flat; } > $$list.new && mv $$list.new $$list.txt || exit 1; rm $$flat; \
 	done; \
-	alone=$$(mktemp -d); cuda=$(CURDIR)/requirements/engine-cuda; \
 	linux="platform_machine == 'x86_64' and sys_platform == 'linux'"; \
-	printf '[project]\nname = "cuda"\nversion = "0"\nrequires-python = ">=3.11"\n[tool.uv]\nenvironments = ["%s"]\n' \
-	  "$$linux" > $$alone/pyproject.toml; \
-	$$uv --directory $$alone pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	  --no-annotate --custom-compile-command "make lock-engine" $$cuda.in -o $$cuda.txt || exit 1; \
-	sed -i -E "s/( ;| and) $$linux//" $$cuda.txt; rm -r $$alone
+	for list in requirements/engine-cuda*.in; do \
+	  alone=$$(mktemp -d); cuda=$(CURDIR)/$${list%.in}; \
+	  printf '[project]\nname = "cuda"\nversion = "0"\nrequires-python = ">=3.11"\n[tool.uv]\nenvironments = ["%s"]\n' \
+	    "$$linux" > $$alone/pyproject.toml; \
+	  $$uv --directory $$alone pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	    --no-annotate --custom-compile-command "make lock-engine" $$cuda.in -o $$cuda.txt || exit 1; \
+	  sed -i -E "s/( ;| and) $$linux//" $$cuda.txt; rm -r $$alone; \
+	done
 
 # --- beside others ---------------------------------------------------------------------------
+.PHONY: test-sglang
+SGLANG = 0.5.23
+QUICK = test_coserving_mechanisms test_runtime test_gateway
+test-sglang: export COSERVE_SGLANG = $(SGLANG)
+test-sglang: setup-dev setup-engine  ## the engine's quick tests on another release of SGLang (SGLANG=0.5.23; 4 min, and once 2 min for its packages)
+	$(PYTEST) $(QUICK:%=tests/engine/%.py) -m "not thorough"
+
 .PHONY: bench-gateway lock-bench
 bench-gateway: setup-dev  ## the gateway beside a plain relay, LiteLLM's proxy and two routers (7 min the first time, with 700 MB of LiteLLM)
 	$(BIN)/python -m bench.gateway_compare

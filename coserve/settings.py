@@ -33,6 +33,7 @@ OTHER_NAMES = frozenset(
         "COSERVE_PUBLISH",
         "COSERVE_REGISTER_URLS",
         "COSERVE_REQUIRE_BROWSER",
+        "COSERVE_SGLANG",
         "COSERVE_STOP_GRACE_PERIOD",
         "COSERVE_TORCH_INDEX",
     }

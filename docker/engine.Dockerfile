@@ -10,11 +10,14 @@ RUN apt-get update \
  && rm -rf /var/lib/apt/lists/*
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1
 WORKDIR /app
+# Another SGLang than the default, e.g. 0.5.23 (docs/engine.md).
+ARG COSERVE_SGLANG=
 COPY requirements/engine-cuda.txt requirements/engine-cpu.txt requirements/
+COPY requirements/engine-cuda-0.5.23.txt requirements/engine-cpu-0.5.23.txt requirements/
 COPY coserve/setup coserve/setup
 RUN python3 -m venv /venv \
  && if [ "$DEVICE" = cpu ]; then python3 -m coserve.setup.engine_env /venv; \
-    else /venv/bin/pip install --require-hashes -r requirements/engine-${DEVICE}.txt; fi
+    else /venv/bin/pip install --require-hashes -r requirements/engine-${DEVICE}${COSERVE_SGLANG:+-$COSERVE_SGLANG}.txt; fi
 COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY coserve coserve
 COPY api api

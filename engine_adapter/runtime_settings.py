@@ -253,6 +253,16 @@ class RuntimeSettings:
             "COSERVE_CHECKPOINTS", _switch, "0 turns checkpoints off, for comparisons", "1"
         ),
     )
+    unsigned: bool = field(
+        default=False,
+        metadata=_setting(
+            "COSERVE_SGLANG_UNSIGNED",
+            _switch,
+            "1 starts a release of SGLang that "
+            "[nobody has tried with coserve](engine.md#two-releases-of-sglang)",
+            "0",
+        ),
+    )
     isolation_pauses: bool = field(
         default=True,
         metadata=_setting(

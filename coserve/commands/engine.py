@@ -22,7 +22,7 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.command("install")
 def install(
-    sglang: Annotated[str, typer.Option(help="Version; the one that is supported if empty.")] = "",
+    sglang: Annotated[str, typer.Option(help="Release; COSERVE_SGLANG if empty.")] = "",
     device: Annotated[
         Literal["", "cpu", "cuda"], typer.Option(help="COSERVE_DEVICE if empty.")
     ] = "",
@@ -31,13 +31,15 @@ def install(
     import os
 
     from coserve.commands.up import install_engine, read_settings
-    from coserve.setup.engine_env import listed_sglang
+    from coserve.setup.engine_env import SGLANG_SETTING, known_sglangs
     from service.data_folder import installs_to
 
-    supported = listed_sglang(installs_to())
-    if sglang not in ("", supported):
-        typer.echo(f"SGLang {sglang} is not supported: this version needs {supported}.", err=True)
+    known = known_sglangs(installs_to())
+    if sglang and sglang not in known:
+        typer.echo(f"SGLang {sglang} is not supported: give {' or '.join(known)}.", err=True)
         raise typer.Exit(2)
+    if sglang:
+        os.environ[SGLANG_SETTING] = sglang
     if device:
         os.environ["COSERVE_DEVICE"] = device
     settings = read_settings()

@@ -47,6 +47,7 @@ def read_settings(*, all_parts: bool = False) -> LocalSettings:
 
     from batch.settings import BatchSettings
     from coserve.settings import LocalSettings, known_names, unknown_names, wrong_values
+    from coserve.setup.engine_env import why_unknown_sglang
     from gateway.settings import GatewaySettings
 
     unknown = unknown_names(os.environ, known_names())
@@ -59,6 +60,8 @@ def read_settings(*, all_parts: bool = False) -> LocalSettings:
         _refuse([str(error)])
     if wrong:
         _refuse(wrong)
+    if why := why_unknown_sglang(installs_to()):
+        _refuse([why])
     return LocalSettings()
 
 
@@ -78,10 +81,10 @@ def install_engine(settings: LocalSettings) -> EngineInstall | None:
         _refuse([str(error)])
     if settings.device == "cuda" and not has_cuda():
         _refuse(["COSERVE_DEVICE is cuda, but there is no NVIDIA driver here (nvidia-smi)."])
-    with only_one(installs_to()):
-        python = set_up_engine(installs_to())
-        model_dir = own or ensure_default_model(installs_to(), settings.home_path, python)
     try:
+        with only_one(installs_to()):
+            python = set_up_engine(installs_to())
+            model_dir = own or ensure_default_model(installs_to(), settings.home_path, python)
         check_architecture(model_dir, python)
     except SetupFailed as error:
         _refuse([str(error)])

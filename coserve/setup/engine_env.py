@@ -1,5 +1,8 @@
 """Build the engine's own environment, `.venv-engine`, beside the service's.
 
+`COSERVE_SGLANG` names another release than the default; it has an environment of its own
+(`.venv-engine-0.5.23`), and both may be there.
+
     venv → torch, alone, by pip → the frozen list, hashes checked → links to our packages
 
 torch is installed by pip and without a hash: pip honours the host's own configuration, where a CPU
@@ -30,12 +33,21 @@ from coserve.setup.sources import listed, packages_of
 
 TORCH = "torch==2.13.0"
 INDEX_SETTING = "COSERVE_TORCH_INDEX"
+SGLANG_SETTING = "COSERVE_SGLANG"
 _STAMP = "coserve-stamp"
+
+
+def engine_venv(checkout: Path) -> Path:
+    """The engine's environment; its name tells the release where that is not the default."""
+    name = ".venv-engine"
+    if not os.environ.get(SGLANG_SETTING) or chosen_sglang(checkout) == default_sglang(checkout):
+        return checkout / name
+    return checkout / f"{name}-{chosen_sglang(checkout)}"
 
 
 def engine_python(checkout: Path) -> Path:
     """The interpreter of the engine's environment."""
-    return checkout / ".venv-engine" / "bin" / "python"
+    return engine_venv(checkout) / "bin" / "python"
 
 
 def has_cuda() -> bool:
@@ -45,14 +57,51 @@ def has_cuda() -> bool:
     return shutil.which("nvidia-smi") is not None
 
 
-def listed_sglang(checkout: Path) -> str:
-    """The one version of SGLang that the lists install, which the plugin was written for."""
-    lines = listed(checkout, "engine-cuda.in").read_text().splitlines()
-    return next(line for line in lines if line.startswith("sglang==")).partition("==")[2].strip()
+def default_sglang(checkout: Path) -> str:
+    """The release of SGLang that is installed where nobody asks for another."""
+    return _sglang_in(listed(checkout, "engine-cpu.txt"))
+
+
+def chosen_sglang(checkout: Path) -> str:
+    """The release that `COSERVE_SGLANG` names, or the default."""
+    return os.environ.get(SGLANG_SETTING) or default_sglang(checkout)
+
+
+def known_sglangs(checkout: Path) -> list[str]:
+    """The releases that there are lists for, which the plugin was written for."""
+    lists = listed(checkout, "engine-cpu.txt").parent.glob("engine-cpu*.txt")
+    return sorted({_sglang_in(one) for one in lists})
+
+
+def _sglang_in(path: Path) -> str:
+    lines = path.read_text().splitlines()
+    return next(line for line in lines if line.startswith("sglang==")).partition("==")[2].split()[0]
+
+
+def why_unknown_sglang(checkout: Path) -> str | None:
+    """What is wrong with `COSERVE_SGLANG`, or None."""
+    release, known = os.environ.get(SGLANG_SETTING), known_sglangs(checkout)
+    if not release or release in known:
+        return None
+    return f"{SGLANG_SETTING} is {release!r}; give {' or '.join(known)}."
+
+
+def list_of(checkout: Path, name: str) -> Path:
+    """A list of the chosen release: `engine-cpu.txt`, or `engine-cpu-0.5.23.txt`.
+
+    Raises:
+        SetupFailed: There is none.
+    """
+    if why := why_unknown_sglang(checkout):
+        raise SetupFailed(why)
+    release = chosen_sglang(checkout)
+    stem, ending = name.rsplit(".", 1)
+    own = release == default_sglang(checkout)
+    return listed(checkout, name if own else f"{stem}-{release}.{ending}")
 
 
 def set_up_engine(checkout: Path) -> Path:
-    """Make `.venv-engine` fit this version; does nothing when it already does.
+    """Make the engine's environment fit this version; does nothing when it already does.
 
     Args:
         checkout: A checkout, or the data folder of an installed package.
@@ -64,8 +113,7 @@ def set_up_engine(checkout: Path) -> Path:
         SetupFailed: A download or installation failed.
     """
     cpu = not has_cuda()
-    venv = checkout / ".venv-engine"
-    python = engine_python(checkout)
+    venv, python = engine_venv(checkout), engine_python(checkout)
     wanted = recipe(checkout, cpu=cpu)
     stamp = venv / _STAMP
     if python.exists() and stamp.exists() and stamp.read_text() == wanted:
@@ -82,7 +130,7 @@ def set_up_engine(checkout: Path) -> Path:
         install_cpu(checkout, venv)
     else:
         with step("SGLang with CUDA (several GB)", grows=venv):
-            _pip(python, "-r", listed(checkout, "engine-cuda.in"))
+            _pip(python, "-r", list_of(checkout, "engine-cuda.in"))
     with step("engine plugin"):
         link_packages(python, packages_of(checkout), cpu=cpu)
     stamp.write_text(wanted)
@@ -99,7 +147,7 @@ def install_cpu(checkout: Path, venv: Path) -> None:
     index = os.environ.get(INDEX_SETTING)
     with step(f"{TORCH} (a CPU build, or 4 GB where the index has none)", grows=venv):
         _pip(python, TORCH, *(["--index-url", index] if index else []))
-    frozen = listed(checkout, "engine-cpu.txt")
+    frozen = list_of(checkout, "engine-cpu.txt")
     with step("SGLang and what it imports", grows=venv):
         exact: list[str | Path] = ["--no-deps", "--require-hashes", "-r", frozen]
         uv = find_uv(checkout)
@@ -137,9 +185,13 @@ def _pip(python: Path, *args: str | Path) -> None:
 
 
 def recipe(checkout: Path, *, cpu: bool) -> str:
-    """A hash of everything that decides what is installed."""
+    """A hash of everything that decides what is installed.
+
+    Raises:
+        SetupFailed: There is no list of the chosen release.
+    """
     name = "engine-cpu.txt" if cpu else "engine-cuda.in"
-    packages = listed(checkout, name).read_bytes()
+    packages = list_of(checkout, name).read_bytes()
     python = ".".join(str(part) for part in sys.version_info[:3])
     index = os.environ.get(INDEX_SETTING, "") if cpu else ""
     return (

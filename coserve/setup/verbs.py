@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from coserve.setup.conformance import set_up_conformance
-from coserve.setup.engine_env import set_up_engine
+from coserve.setup.engine_env import engine_venv, set_up_engine
 from coserve.setup.model import ensure_default_model
 from coserve.setup.progress import folder_bytes
 from coserve.setup.service_env import set_up_service
@@ -68,8 +68,8 @@ def state_home() -> Path:
 def first_start_lines(checkout: Path, environ: Mapping[str, str]) -> list[str]:
     """What somebody should know who waits for the first start; nothing for later ones."""
     missing = [".venv"] if not (checkout / ".venv").exists() else []
-    if not environ.get("ENGINE_URLS") and not (checkout / ".venv-engine").exists():
-        missing.append(".venv-engine")
+    if not environ.get("ENGINE_URLS") and not (venv := engine_venv(checkout)).exists():
+        missing.append(venv.name)
     if not missing:
         return []
     return [
@@ -138,7 +138,7 @@ def sizes(checkout: Path, home: Path) -> str:
     """What the installation takes on disk, as one line."""
     parts = {
         ".venv": checkout / ".venv",
-        ".venv-engine": checkout / ".venv-engine",
+        engine_venv(checkout).name: engine_venv(checkout),
         "models": home / "models",
     }
     return ", ".join(

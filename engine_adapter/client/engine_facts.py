@@ -168,7 +168,7 @@ def read_facts(info: Any, models: Any = None, model_info: Any = None) -> EngineF
         kv_tokens=_count(info.get("max_total_num_tokens")),
         max_running=_count(state.get("effective_max_running_requests_per_dp"))
         or _count(info.get("max_running_requests")),
-        version=_name(info.get("version")),
+        version=_release(info, runtime),
         flex_room=runtime.get("flex_room"),
         embeds=model_info.get("is_generation") is False,
         seeds=_takes_seeds(info),
@@ -246,6 +246,12 @@ def _takes_seeds(info: Mapping[str, Any]) -> bool:
     """With torch's own sampling our plugin honours seeds; other backends do where SGLang does."""
     backend = info.get("sampling_backend") or "pytorch"
     return backend == "pytorch" or info.get("enable_deterministic_inference") is True
+
+
+def _release(info: Mapping[str, Any], runtime: Mapping[str, Any]) -> str:
+    """The release of SGLang, and whether it is one that somebody has tried with our plugin."""
+    release = _name(info.get("version"))
+    return f"{release} (unsigned)" if release and runtime.get("signed") is False else release
 
 
 def _runtime_of(state: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -346,6 +352,7 @@ _REPORT: Final[dict[str, Any]] = {
     "model": {"vocab_size": _is_count, "hidden_size": _is_count},
     "parked_requests": _is_count,
     "plugin": _is_text,
+    "signed": _is_flag,
     "policy": _is_text,
     "profile": {"state": _is_text},
     "recent_steps": _Each(

@@ -88,11 +88,15 @@ def install(linear_method: Any, logits_processor: Any) -> None:
         return apply(self, layer, x, bias)
 
     def compute_packed(
-        self: Any, hidden_states: torch.Tensor, lm_head: Any, embedding_bias: Any = None
+        self: Any,
+        hidden_states: torch.Tensor,
+        lm_head: Any,
+        embedding_bias: Any = None,
+        **more: Any,
     ) -> Any:
         packed = _packed_head(self, lm_head)
         if packed is None:
-            return compute_logits(self, hidden_states, lm_head, embedding_bias)
+            return compute_logits(self, hidden_states, lm_head, embedding_bias, **more)
         return product(hidden_states.to(packed.dtype), packed)
 
     linear_method.process_weights_after_loading = process_weights

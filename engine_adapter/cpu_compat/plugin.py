@@ -8,30 +8,30 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Mapping
+from importlib.metadata import version
 from typing import Any
 
-from engine_adapter.source_digests import changed_sources
+from engine_adapter.sglang.versions.promises import changed, promises_for
 
 EXIT_UNFIXED = 78
 
 _ATTENTION = "sglang.srt.layers.attention.torch_native_backend.TorchNativeAttnBackend."
 _UNQUANTIZED = "sglang.srt.layers.quantization.unquant.UnquantizedLinearMethod."
 _GRAMMAR = "sglang.srt.constrained.xgrammar_backend.XGrammarGrammar"
-# What is replaced here, as it was when it was read (`engine_adapter.source_digests`).
-REPLACED: Mapping[str, str] = {
-    _ATTENTION + "init_forward_metadata": "fa215b8a68bd83d9",
-    _ATTENTION + "_run_sdpa_forward_extend": "cd0f84f549310107",
-    _ATTENTION + "_run_sdpa_forward_decode": "062856df45d2fe12",
-    _ATTENTION + "forward_extend": "9d94d3cc90d249c5",
-    _ATTENTION + "forward_decode": "057e1386b8475474",
-    _UNQUANTIZED + "process_weights_after_loading": "53629d4b5dabf346",
-    _UNQUANTIZED + "apply": "f89a73e2395d2b5d",
-    "sglang.srt.layers.logits_processor.LogitsProcessor._compute_lm_head": "89f11dc68e71c8f0",
-    _GRAMMAR + ".apply_vocab_mask": "59743e0a87a1cf57",
-    _GRAMMAR + "Backend.apply_vocab_mask": "12c2700e3ca6554c",
-    "sglang.srt.mem_cache.allocator.paged.alloc_extend_naive": "c978299276a67e9b",
-}
+REPLACED = (
+    _ATTENTION + "init_forward_metadata",
+    _ATTENTION + "_run_sdpa_forward_extend",
+    _ATTENTION + "_run_sdpa_forward_decode",
+    _ATTENTION + "forward_extend",
+    _ATTENTION + "forward_decode",
+    _UNQUANTIZED + "process_weights_after_loading",
+    _UNQUANTIZED + "apply",
+    "sglang.srt.layers.logits_processor.LogitsProcessor._compute_lm_head",
+    _GRAMMAR + ".apply_vocab_mask",
+    _GRAMMAR + "Backend.apply_vocab_mask",
+    "sglang.srt.mem_cache.allocator.paged.alloc_extend_naive",
+)
+"""What is replaced here: has to be as it was in the signed release (`versions.promises`)."""
 
 LOOKED_UP = (
     "fused_sigmoid_mul_cpu",
@@ -46,8 +46,8 @@ _declared: list[Any] = []
 def register() -> None:
     """Apply every fix; ends the process if SGLang is not what the fixes were written for."""
     try:
-        if changed := changed_sources(REPLACED):
-            give_up("; ".join(changed))
+        if unlike := unlike_signed():
+            give_up("; ".join(unlike))
         _one_thread()
         _forks()
         _looked_up()
@@ -57,6 +57,16 @@ def register() -> None:
         _linear()
     except (ImportError, AttributeError) as error:
         give_up(error)
+
+
+def unlike_signed() -> list[str]:
+    """One sentence for each function that is not as in the signed release."""
+    release = version("sglang")
+    promised = promises_for(release)
+    if promised is None:
+        return [f"no release like SGLang {release} is signed"]
+    texts = {one: promised.fixed.get(one, "") for one in REPLACED}
+    return [f"the source of {one} changed: read it again" for one in changed(texts)]
 
 
 def give_up(why: object) -> None:
@@ -137,6 +147,9 @@ class _Launchable:
 def _paged_allocator() -> None:
     """Page sizes above one: SGLang's own plain-torch twin stands in for its Triton kernels."""
     from sglang.srt.mem_cache.allocator import paged
+
+    if hasattr(paged, "current_platform"):
+        return  # SGLang takes its twin by itself
 
     naive = paged.alloc_extend_naive
 

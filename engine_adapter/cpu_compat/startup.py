@@ -5,7 +5,7 @@ one finder in front of the import system and imports nothing heavy. Just before 
 
     torchvision   it declares the two operators whose compiled library does not load beside a CPU
                   build of torch (transformers needs the real package, never these operators);
-    sglang        it installs SGLang's own stand-in for Triton, if Triton is not there.
+    sglang        it installs a stand-in for Triton, if Triton is not there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import importlib.machinery
 import importlib.util
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -60,16 +59,9 @@ def _declare_torchvision_ops() -> None:
 def _stand_in_for_triton() -> None:
     if importlib.util.find_spec("triton") is not None:
         return
-    spec = importlib.util.find_spec("sglang")
-    if spec is None or spec.origin is None:
-        return
-    place = Path(spec.origin).with_name("_triton_stub.py")
-    stub_spec = importlib.util.spec_from_file_location("_coserve_triton_stub", place)
-    if stub_spec is None or stub_spec.loader is None:
-        return
-    stub = importlib.util.module_from_spec(stub_spec)
-    stub_spec.loader.exec_module(stub)
-    stub.install()
+    from engine_adapter.cpu_compat import triton_stub
+
+    triton_stub.install()
 
 
 install()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from sglang.srt.managers.schedule_batch import ScheduleBatch, release_req
+from sglang.srt.managers.schedule_batch import ScheduleBatch
 from sglang.srt.managers.scheduler_components.metrics_reporter import PrefillStats
 from sglang.srt.observability.metrics_collector import QueueCount
 from sglang.srt.observability.req_time_stats import set_time_batch
@@ -21,6 +21,7 @@ from engine_adapter.sglang.decode_batch import DecodeBatchBuilder, mix, tell_pen
 from engine_adapter.sglang.kv import Checkpointer, Restorer
 from engine_adapter.sglang.live_requests import ChunkSpan, LaunchedStep, LiveRequest, LiveRequests
 from engine_adapter.sglang.prefix_tree import PrefixTree
+from engine_adapter.sglang.versions.installed import seam
 
 if TYPE_CHECKING:
     from sglang.srt.managers.scheduler import Scheduler
@@ -99,16 +100,8 @@ class Actuator:
             self._checkpointer.forget(live)
         elif live.request.phase is not Phase.RESTORING:
             self._checkpointer.park_tail(live)
-        live.had_tokens = max(live.had_tokens, req.kv_committed_len)
-        release_req(
-            req=req,
-            remaing_req_count=0,
-            server_args=self._scheduler.server_args,
-            req_to_token_pool=self._scheduler.req_to_token_pool,
-            token_to_kv_pool_allocator=self._scheduler.token_to_kv_pool_allocator,
-            tree_cache=self._scheduler.tree_cache,
-            hisparse_coordinator=None,
-        )
+        live.had_tokens = max(live.had_tokens, seam.kv_len(req))
+        seam.retract(self._scheduler, req)
         self._requests.retract(live)
         # A request whose KV is lost is prefilled with all it has said; the last chunk goes on.
         live.request.fill_tokens = len(req.origin_input_ids) + len(req.output_ids)
@@ -130,9 +123,9 @@ class Actuator:
         """
         for i, span in enumerate(step.chunks):
             req = span.live.req
-            if i in step.dropped or not span.middle or req.kv is None or req.finished():
+            if i in step.dropped or not span.middle or not seam.holds_kv(req) or req.finished():
                 continue
-            if req.extend_range.end > len(req.prefix_indices):
+            if seam.extend_end(req) > seam.prefix_len(req):
                 self._scheduler.stash_chunked_request(req)
 
     def _compose(self, plan: StepPlan) -> LaunchedStep | None:
@@ -187,7 +180,7 @@ class Actuator:
             ]
         else:
             lives = [by_id[rid] for rid in plan.decode if rid in by_id]
-        ends = [live.req.kv_committed_len + 1 for live in lives]
+        ends = [length + 1 for length in seam.kv_lens([live.req for live in lives])]
         pages = ends if page_size == 1 else [-(-end // page_size) for end in ends]
         for live, end, num_pages in zip(lives, ends, pages, strict=True):
             request = live.request
@@ -210,19 +203,19 @@ class Actuator:
         promised_end = request.start_tokens + chunk.num_tokens
         if fresh:
             req.init_next_round_input(self._scheduler.tree_cache)
-            request.cached_tokens = len(req.prefix_indices)
+            request.cached_tokens = seam.prefix_len(req)
             if request.cached_tokens > expected:
                 grown.append(request)
             if request.cached_tokens >= promised_end:
                 return None  # more is cached than the plan meant to compute: plan it again
-            self._scheduler.tree_cache.inc_lock_ref(req.last_node)
+            seam.lock(self._scheduler.tree_cache, req)
             self._requests.start(live, Phase.PREFILL)
             # It is computed anew, so what the host holds of it is over: a tail page kept there
             # would stand before pages checkpointed later, half filled.
             self._checkpointer.forget(live)
         else:
             req.init_next_round_input()
-        start = len(req.prefix_indices)
+        start = seam.prefix_len(req)
         end = min(start + chunk.num_tokens, promised_end, request.fill_tokens)
         span = ChunkSpan(
             live,
@@ -236,7 +229,7 @@ class Actuator:
         )
         request.computed_tokens = end
         request.device_pages = -(-end // self._scheduler.page_size)
-        req.set_extend_range(start, end)
+        seam.set_extend(req, start, end)
         if span.middle:
             req.inflight_middle_chunks += 1
         else:
@@ -304,14 +297,14 @@ class Actuator:
             if step.is_launched:
                 span.live.processed()  # no result will come for it
             req = span.live.req
-            if req.kv is None and (step.is_launched or not span.fresh):
+            if not seam.holds_kv(req) and (step.is_launched or not span.fresh):
                 continue  # finished by an older result in between
-            is_counted = req.kv_committed_len > span.start
+            is_counted = seam.kv_len(req) > span.start
             self._free_tail(req, span.start)
             if isinstance(span, ChunkSpan):
                 _undo_chunk(req, span, is_counted=is_counted)
                 if span.fresh:
-                    self._release_slot(req)
+                    seam.undo_start(self._scheduler, req)
                     phase = Phase.RETRACTED if req.retracted_stain else Phase.WAITING
                     self._requests.undo_start(span.live, phase)
                     span.live.request.cached_tokens = span.start
@@ -329,34 +322,22 @@ class Actuator:
 
     def _free_tail(self, req: Any, start: int) -> None:
         """Give back the KV slots from ``start`` on; a page shared with older tokens stays."""
-        if req.kv is None:
+        if not seam.holds_kv(req):
             return
-        page, end = self._scheduler.page_size, req.kv.kv_allocated_len
+        page, end = self._scheduler.page_size, seam.allocated_len(req)
         first_free = -(-start // page) * page
         if first_free < end:
-            slots = self._scheduler.req_to_token_pool.req_to_token[req.req_pool_idx, first_free:end]
+            table = self._scheduler.req_to_token_pool.req_to_token
+            slots = table[seam.slot(req), first_free:end]
             self._scheduler.token_to_kv_pool_allocator.free(slots.long())
-        req.kv_committed_len = start
-        req.kv.kv_allocated_len = start
-
-    def _release_slot(self, req: Any) -> None:
-        """The request started in this step: unlock its prefix and give the slot back."""
-        self._scheduler.tree_cache.dec_lock_ref(req.last_node)
-        if req.req_pool_idx is not None:
-            self._scheduler.req_to_token_pool.free(req)
-        req.kv = None
-        req.kv_committed_len = 0
-        req.prefix_indices = req.prefix_indices[:0]
-        req.last_node = None
-        req.cache_protected_len = 0
-        req.extend_range = None
+        seam.set_kv_len(req, start)
 
 
 def _undo_chunk(req: Any, span: ChunkSpan, *, is_counted: bool) -> None:
     if span.middle:
         req.inflight_middle_chunks -= 1
     # "nothing new since the last cached chunk": SGLang's own form of a parked chunk
-    req.set_extend_range(span.start, span.start)
+    seam.set_extend(req, span.start, span.start)
     req.extend_batch_idx -= is_counted
     req.cached_tokens = span.cached_tokens
     req.already_computed = span.already_computed

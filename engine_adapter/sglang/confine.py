@@ -36,6 +36,7 @@ from engine_adapter.scheduling.plan import StepPlan
 from engine_adapter.scheduling.snapshot import Snapshot
 from engine_adapter.sglang.counters import Counters
 from engine_adapter.sglang.live_requests import LaunchedStep, LiveRequests
+from engine_adapter.sglang.versions.installed import seam
 
 if TYPE_CHECKING:
     from sglang.srt.managers.scheduler import Scheduler
@@ -179,7 +180,7 @@ class Confinement:
             Exception: What the step raised, if it left something behind.
         """
         s = self._scheduler
-        if s.ps.tp_size > 1 or step.is_final:
+        if seam.num_ranks(s) > 1 or step.is_final:
             raise error
         try:
             if s.device == "cuda":
@@ -189,7 +190,8 @@ class Confinement:
         except Exception as unsound:
             raise error from unsound
         for live in self._requests.holding.values():
-            if live.req.kv is None or live.request.computed_tokens != live.req.kv_committed_len:
+            req = live.req
+            if not seam.holds_kv(req) or live.request.computed_tokens != seam.kv_len(req):
                 raise error
 
 

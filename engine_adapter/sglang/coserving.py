@@ -14,7 +14,6 @@ that is replaced here, and learns about parked, half-prefilled and restoring req
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import math
 import time
@@ -31,7 +30,11 @@ from engine_adapter.scheduling.plan import SafepointMode
 from engine_adapter.scheduling.policies.settings import LEVEL_KNOB, Level
 from engine_adapter.scheduling.request import Phase
 from engine_adapter.sglang.confine import Confinement
-from engine_adapter.sglang.contract import refuse_unsupported_modes, refuse_unsupported_pools
+from engine_adapter.sglang.contract import (
+    refuse_another_scheduler,
+    refuse_unsupported_modes,
+    refuse_unsupported_pools,
+)
 from engine_adapter.sglang.launch import StoppedResult, leave_out
 from engine_adapter.sglang.live_requests import LaunchedStep
 from engine_adapter.sglang.monitor import Monitor
@@ -43,6 +46,7 @@ from engine_adapter.sglang.report import Reporter
 from engine_adapter.sglang.safepoints import RankAgreement
 from engine_adapter.sglang.scheduler import GRAMMAR_POLL_S, ReportingScheduler
 from engine_adapter.sglang.settings import ending_in_one_sentence
+from engine_adapter.sglang.versions.installed import seam
 from engine_adapter.sglang.views import show_requests
 
 logger = logging.getLogger(__name__)
@@ -68,12 +72,14 @@ class CoServingScheduler(ReportingScheduler):
         self.coserve_settings = settings = read_settings()
         server_args = args[0] if args else kwargs["server_args"]
         with ending_in_one_sentence():
-            refuse_unsupported_modes(server_args)
+            refuse_unsupported_modes(seam.resolved(server_args))
+        seam.choose_tree()
         super().__init__(*args, **kwargs)
         self._launched: dict[int, LaunchedStep] = {}
         self._next_step: LaunchedStep | None = None
         self.result_queue: Any = ()
         with ending_in_one_sentence():
+            refuse_another_scheduler(self)
             refuse_unsupported_pools(self)
             self._agreement = agreement = RankAgreement(self)
             self.execution = port = EnginePort(
@@ -107,8 +113,7 @@ class CoServingScheduler(ReportingScheduler):
             self.process_pending_results()
             self._queue.touched = True
         started_s, copied_s = time.thread_time(), port.copies_cpu_s
-        self._abort_on_waiting_timeout()
-        self._abort_on_running_timeout(self._holding_view)
+        seam.abort_timed_out(self, self._holding_view)
         port.settle()
         self._queue.sync()
         self._queue.reap_aborted()
@@ -211,17 +216,18 @@ class CoServingScheduler(ReportingScheduler):
             self._confinement.failed(step)
             return step.result
 
-    def _relay_forward_payload(self, future_indices: Any, batch_result: Any) -> None:
+    def _relay_forward_payload(self, *args: Any) -> None:
         """Relay sampled tokens by request slot, but not those of requests that were cut out."""
+        *before, future_indices, batch_result = args  # the batch comes first in newer releases
         self.execution.launcher.relaying()
         kept = self.execution.launcher.kept_positions(future_indices.device)
         if kept is None:
-            super()._relay_forward_payload(future_indices, batch_result)
+            super()._relay_forward_payload(*args)
             return
         whole = batch_result.next_token_ids
         if isinstance(whole, torch.Tensor):
             batch_result.next_token_ids = whole[kept]
-            super()._relay_forward_payload(future_indices[kept], batch_result)
+            super()._relay_forward_payload(*before, future_indices[kept], batch_result)
             batch_result.next_token_ids = whole
 
     # --- results ---------------------------------------------------------------------------
@@ -269,9 +275,7 @@ class CoServingScheduler(ReportingScheduler):
         socket = self.ipc_channels.recv_from_tokenizer
         if socket is not None:
             self.monitor = Monitor(socket)
-            self.ipc_channels = dataclasses.replace(
-                self.ipc_channels, recv_from_tokenizer=self.monitor.stand_in
-            )
+            seam.hand_over_input(self, self.monitor.stand_in)
 
     def _add_request_to_queue(self, req: Any, is_retracted: bool = False) -> None:
         super()._add_request_to_queue(req, is_retracted)

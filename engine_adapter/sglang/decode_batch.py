@@ -1,7 +1,7 @@
 """Decode batches built from requests, so that any subset of requests may run in any step.
 
 SGLang splits and merges batch objects and keeps the truth in their tensors. Here the truth is in
-the requests (``kv_committed_len`` and the request slot), and the batch is rebuilt whenever the set
+the requests (KV length and request slot), and the batch is rebuilt whenever the set
 of requests changes: parked requests cost nothing, and a resumed request needs no path of its own. A
 batch whose requests did not change is used again.
 """
@@ -19,6 +19,8 @@ from sglang.srt.sampling.penaltylib import (
     BatchedRepetitionPenalizer,
 )
 from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
+
+from engine_adapter.sglang.versions.installed import seam
 
 if TYPE_CHECKING:
     from sglang.srt.managers.scheduler import Scheduler
@@ -63,9 +65,9 @@ class DecodeBatchBuilder:
             enable_overlap=s.enable_overlap,
             spec_algorithm=s.spec_algorithm,
         )
-        slots = [req.req_pool_idx for req in reqs]
+        slots = [seam.slot(req) for req in reqs]
         # KV written or being written: also right while the last token is still on its way.
-        lengths = [req.kv_committed_len for req in reqs]
+        lengths = seam.kv_lens(reqs)
         batch.req_pool_indices_cpu = torch.tensor(slots, dtype=torch.int64)
         batch.req_pool_indices = batch.req_pool_indices_cpu.to(s.device, non_blocking=True)
         batch.seq_lens_cpu = torch.tensor(lengths, dtype=torch.int64)
@@ -93,7 +95,7 @@ def mix(batch: Any, decode_batch: Any) -> None:
     num_chunks = len(batch.reqs)
     batch.mix_with_running(decode_batch)
     batch.decoding_reqs = decode_batch.reqs
-    batch.prefix_lens[num_chunks:] = [req.kv_committed_len - 1 for req in decode_batch.reqs]
+    batch.prefix_lens[num_chunks:] = [length - 1 for length in seam.kv_lens(decode_batch.reqs)]
 
 
 def _prepare(batch: Any) -> None:
@@ -128,7 +130,7 @@ def tell_penalties(batch: Any) -> None:
         return
     prepared = [p for p in orchestrator.penalizers.values() if p.is_prepared()]
     for i, req in enumerate(batch.reqs):
-        made = max(0, req.kv_committed_len - len(req.origin_input_ids))
+        made = max(0, seam.kv_len(req) - len(req.origin_input_ids))
         known = max(0, made - 1) if batch.enable_overlap else made
         tokens = torch.tensor(list(req.output_ids[:known]), dtype=torch.int64, device=batch.device)
         for penalizer in prepared:

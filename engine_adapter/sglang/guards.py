@@ -311,10 +311,11 @@ def honour_seeds() -> None:
 def _with_seeds(make: Callable[..., Any]) -> Callable[..., Any]:
     def from_schedule_batch(_: type, batch: Any, vocab_size: int) -> Any:
         import torch
-        from sglang.srt.runtime_context import get_server_args
+
+        from engine_adapter.sglang.versions.installed import seam
 
         info = make(batch, vocab_size)
-        if info.sampling_seed is None and get_server_args().sampling_backend == BACKEND:
+        if info.sampling_seed is None and seam.sampling_backend() == BACKEND:
             # Merged batches need a value for each request, so there is one for those without a
             # seed.
             seeds = [_seed_of(req.sampling_params.sampling_seed) for req in batch.reqs]
@@ -333,10 +334,10 @@ def _seeded_apart(sample: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(sample)
     def wrapped(self: Any, probs: Any, info: Any, positions: Any, simple: bool) -> Any:
-        from sglang.srt.runtime_context import get_server_args
+        from engine_adapter.sglang.versions.installed import seam
 
         seeds = info.sampling_seed
-        if seeds is None or get_server_args().enable_deterministic_inference:
+        if seeds is None or seam.is_deterministic():
             return sample(self, probs, info, positions, simple)
         requests = (seeds != NO_SEED).nonzero().view(-1).tolist()
         chosen = {
@@ -345,12 +346,12 @@ def _seeded_apart(sample: Callable[..., Any]) -> Callable[..., Any]:
         }
         info.sampling_seed = None
         try:
-            ids = sample(self, probs, info, positions, simple)
+            sampled = sample(self, probs, info, positions, simple)
         finally:
             info.sampling_seed = seeds
         for request, token in chosen.items():
-            ids[request] = token
-        return ids
+            seam.token_ids(sampled)[request] = token
+        return sampled
 
     return wrapped
 

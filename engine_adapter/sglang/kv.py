@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from sglang.srt.managers.overlap_utils import RelayPayload
-from sglang.srt.managers.schedule_batch import ReqKvInfo
-from sglang.srt.mem_cache.base_prefix_cache import MatchPrefixParams
 from sglang.srt.mem_cache.common import evict_from_tree_cache
 from sglang.srt.mem_cache.radix_cache import RadixKey
 
@@ -22,6 +20,7 @@ from engine_adapter.sglang.cuda_pass import pass_stream
 from engine_adapter.sglang.live_requests import LiveRequest, LiveRequests
 from engine_adapter.sglang.safepoints import RankAgreement
 from engine_adapter.sglang.settings import free_bytes, most_bytes
+from engine_adapter.sglang.versions.installed import seam
 
 if TYPE_CHECKING:
     from sglang.srt.managers.scheduler import Scheduler
@@ -234,12 +233,12 @@ class Checkpointer:
 
     def _slots(self, live: LiveRequest, begin: int, end: int) -> torch.Tensor:
         table = self._scheduler.req_to_token_pool.req_to_token
-        return table[live.req.req_pool_idx, begin:end].long()
+        return table[seam.slot(live.req), begin:end].long()
 
 
 def _written(live: LiveRequest) -> int:
     """Tokens whose KV is final: every launched step wrote its slots in stream order."""
-    return int(live.req.kv_committed_len)
+    return seam.kv_len(live.req)
 
 
 # --- Bring a retracted request back from the host and let it go on as if it had only been parked.
@@ -290,23 +289,13 @@ class Restorer:
         No more than the promised tokens are locked: locked pages are no longer available.
         """
         s, req = self._scheduler, live.req
-        req._refresh_fill_ids()
+        seam.refresh_fill_ids(req)
         key = RadixKey(
             token_ids=req.full_untruncated_fill_ids,
             extra_key=req.extra_key,
             limit=min(promised_tokens, live.request.host_tokens),
         )
-        match = s.tree_cache.match_prefix(MatchPrefixParams(key=key, req=req))
-        req.prefix_indices = match.device_indices
-        req.last_node = req.last_host_node = match.last_device_node
-        limit = req.cache_protected_len = len(req.prefix_indices)
-        s.tree_cache.inc_lock_ref(req.last_node)
-        if s.req_to_token_pool.alloc([req]) is None:
-            raise RuntimeError(f"no request slot for the restore of {live.rid}")
-        if limit:
-            s.req_to_token_pool.write((req.req_pool_idx, slice(0, limit)), req.prefix_indices)
-        req.kv = ReqKvInfo(kv_allocated_len=limit, swa_evicted_seqlen=0)
-        req.kv_committed_len = limit
+        limit = seam.start_on_prefix(s, req, key)
         s.waiting_queue.remove(req)
         requests.start(live, Phase.RESTORING)
         live.request.computed_tokens = limit
@@ -315,7 +304,7 @@ class Restorer:
 
     def _restore(self, live: LiveRequest, up_to_page: int) -> None:
         s, req = self._scheduler, live.req
-        begin = req.kv_committed_len
+        begin = seam.kv_len(req)
         end = min(up_to_page * HOST_PAGE_TOKENS, live.request.host_tokens)
         live.request.restored_pages = up_to_page
         if end <= begin:
@@ -330,18 +319,17 @@ class Restorer:
         first_page = begin // HOST_PAGE_TOKENS
         pages = self._pool.ledger.pages(live.rid, first_page, up_to_page - first_page)
         self._pool.load(slots, pages, begin - first_page * HOST_PAGE_TOKENS)
-        s.req_to_token_pool.write((req.req_pool_idx, slice(begin, end)), slots.to(torch.int32))
-        req.kv.kv_allocated_len = end
-        req.kv_committed_len = end
+        s.req_to_token_pool.write((seam.slot(req), slice(begin, end)), slots.to(torch.int32))
+        seam.set_kv_len(req, end)
         live.request.computed_tokens = end
         live.request.device_pages = -(-end // s.page_size)
         self.num_tokens_restored += end - begin
 
     def _re_enter(self, live: LiveRequest) -> None:
         s, req, request = self._scheduler, live.req, live.request
-        end = req.kv_committed_len
-        req._refresh_fill_ids()
-        req.set_extend_range(end, end)
+        end = seam.kv_len(req)
+        seam.refresh_fill_ids(req)
+        seam.set_extend(req, end, end)
         req.already_computed = end
         self._checkpointer.drop_tail(live)
         if req.output_ids and end == request.fill_tokens - 1:
@@ -350,7 +338,7 @@ class Restorer:
             admit_as_decode_request(s, live)
         else:
             request.phase = Phase.PREFILL
-            req.prefix_indices = s.req_to_token_pool.req_to_token[req.req_pool_idx, :end].long()
+            seam.prefix_in_table(s, req, end)
 
 
 def admit_as_decode_request(scheduler: Scheduler, live: LiveRequest) -> None:
@@ -361,7 +349,7 @@ def admit_as_decode_request(scheduler: Scheduler, live: LiveRequest) -> None:
     """
     req = live.req
     req.is_retracted = False
-    slot = torch.tensor([req.req_pool_idx], dtype=torch.int64, device=scheduler.device)
+    slot = torch.tensor([seam.slot(req)], dtype=torch.int64, device=scheduler.device)
     token = torch.tensor([req.output_ids[-1]], dtype=torch.int64, device=scheduler.device)
     with _behind_passes(scheduler, slot, token):
         scheduler.future_map.stash(slot, RelayPayload(bonus_tokens=token))

@@ -21,6 +21,7 @@ from engine_adapter.sglang.live_requests import LaunchedStep
 from engine_adapter.sglang.monitor import Monitor
 from engine_adapter.sglang.safepoints import Safepoints, StepStopped
 from engine_adapter.sglang.snapshot import SnapshotTaker
+from engine_adapter.sglang.versions.installed import seam
 
 if TYPE_CHECKING:
     from sglang.srt.managers.scheduler import Scheduler
@@ -93,7 +94,7 @@ class Launcher:
             step.result = StoppedResult()
         except Exception as error:  # noqa: BLE001 - whose it is will be seen (`confine`)
             # Ended in between: the prefix tree has the slot that this pass was to write.
-            step.is_final |= any(live.req.kv is None for live in step.lives)
+            step.is_final |= any(not seam.holds_kv(live.req) for live in step.lives)
             self.throw_away(step, error)
         else:
             if self._safepoints.dropped_at_layer is not None:
@@ -152,7 +153,7 @@ class Launcher:
             keep = [i for i in range(len(step.lives)) if i not in offline]
             if not offline or (mode is SafepointMode.ABORT and keep):
                 mode = SafepointMode.NONE
-            elif any(step.lives[i].req.kv is None for i in offline):
+            elif any(not seam.holds_kv(step.lives[i].req) for i in offline):
                 # Ended by a result that was processed after the step was composed: the prefix tree
                 # has the slot that this pass writes, so the pass must write all of it.
                 mode = SafepointMode.NONE

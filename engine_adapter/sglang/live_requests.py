@@ -77,7 +77,7 @@ class LiveRequest:
     """One live request.
 
     Invariant while it holds a slot: ``request.computed_tokens`` equals SGLang's
-    ``req.kv_committed_len`` once the step that is being launched has been composed.
+    KV length of ``req`` once the step that is being launched has been composed.
 
     Attributes:
         req: SGLang's request object.
@@ -212,6 +212,7 @@ class PendingPrefill:
         self._requests = requests
 
     prefix_indices: tuple[()] = ()
+    prefix_len = 0
 
     @property
     def seqlen(self) -> int:
@@ -348,7 +349,9 @@ class LaunchedStep:
     def unfinished_prompts(self) -> frozenset[str]:
         """Kept requests whose chunk was not their last one: they have nothing to say yet."""
         spans = enumerate(self.chunks)
-        return frozenset(s.live.rid for i, s in spans if s.middle and i not in self.dropped)
+        return frozenset(
+            span.live.rid for i, span in spans if span.middle and i not in self.dropped
+        )
 
     @property
     def is_as_planned(self) -> bool:

@@ -72,16 +72,10 @@ def settings_at_start() -> RuntimeSettings:
 
 def scheduler_class() -> type[ReportingScheduler]:
     """The class for this process."""
-    from engine_adapter.sglang.contract import broken_runtime_promises
     from engine_adapter.sglang.scheduler import ReportingScheduler
 
     if not settings_at_start().is_on:
         return ReportingScheduler
-    if broken := broken_runtime_promises():
-        raise SettingError(
-            f"this SGLang is not the one the plugin was written for ({'; '.join(broken)}): "
-            "run `coserve engine install`, which installs that one"
-        )
     from engine_adapter.sglang.coserving import CoServingScheduler
 
     return CoServingScheduler

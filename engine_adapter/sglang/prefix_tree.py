@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from sglang.srt.mem_cache.base_prefix_cache import MatchPrefixParams
 from sglang.srt.mem_cache.radix_cache import RadixKey
 
 from engine_adapter.scheduling.request import SharedPages
+from engine_adapter.sglang.versions.installed import seam
 
 if TYPE_CHECKING:
     from sglang.srt.managers.scheduler import Scheduler
@@ -23,8 +23,7 @@ class PrefixTree:
     def hit(self, req: Any) -> int:
         """Tokens of a waiting request's prompt that it would not compute."""
         key = _prompt_key(req.origin_input_ids, req.extra_key)
-        match = self._scheduler.tree_cache.match_prefix(MatchPrefixParams(key=key))
-        return len(match.device_indices)
+        return seam.hit_len(self._scheduler.tree_cache, key)
 
     def already_cached(self, arrival: Any) -> int:
         """Tokens of an arrival's prompt that the tree holds; runs on the monitor's thread."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import sglang
 import torch
 from sglang.srt.managers.overlap_utils import RelayPayload, resolve_forward_inputs
-from sglang.srt.managers.schedule_batch import Req, ReqKvInfo, ScheduleBatch
+from sglang.srt.managers.schedule_batch import Req, ScheduleBatch
 from sglang.srt.mem_cache.common import evict_from_tree_cache
 from sglang.srt.sampling.sampling_params import SamplingParams
 
@@ -30,6 +30,7 @@ from engine_adapter.scheduling.targets import Slo
 from engine_adapter.sglang.cuda_pass import captured_batch_sizes, emulated_pass, host_computes
 from engine_adapter.sglang.decode_batch import DecodeBatchBuilder, mix
 from engine_adapter.sglang.safepoints import RankAgreement
+from engine_adapter.sglang.versions.installed import seam
 
 if TYPE_CHECKING:
     from sglang.srt.managers.scheduler import Scheduler
@@ -67,7 +68,7 @@ def run_cell(scheduler: Scheduler, cell: Cell) -> Sample:
         measured_s = _timed_pass(scheduler, batch)
     finally:
         for req in chunk_reqs + decode_reqs:
-            _give_back(scheduler, req)
+            seam.drop_made_up(scheduler, req)
     return Sample(cell.decode, cell.chunks, measured_s)
 
 
@@ -103,25 +104,16 @@ def _request(scheduler: Scheduler, context: int, num_tokens: int) -> Any:
     ids = array("q", [7]) * (context + max(1, num_tokens))
     req = Req("coserve-profile", "", ids, params, vocab_size=scheduler.model_config.vocab_size)
     req.tokenizer = scheduler.tokenizer
-    page = scheduler.page_size
-    pages = -(-context // page) * page
-    slots = scheduler.token_to_kv_pool_allocator.alloc(pages) if pages else None
-    empty = torch.empty((0,), dtype=torch.int64, device=scheduler.device)
-    req.prefix_indices = slots[:context].to(torch.int64) if slots is not None else empty
+    seam.make_up_prefix(scheduler, req, context)
     req.full_untruncated_fill_ids = ids
-    req.set_extend_range(context, context + num_tokens)
+    seam.set_extend(req, context, context + num_tokens)
     return req
 
 
 def _hold(scheduler: Scheduler, req: Any) -> None:
     """Make the request look like one that has been prefilled."""
-    length = len(req.prefix_indices)
-    scheduler.req_to_token_pool.alloc([req])
-    table = scheduler.req_to_token_pool
-    table.write((req.req_pool_idx, slice(0, length)), req.prefix_indices.to(torch.int32))
-    req.kv = ReqKvInfo(kv_allocated_len=length, swa_evicted_seqlen=0)
-    req.kv_committed_len = length
-    slot = torch.tensor([req.req_pool_idx], dtype=torch.int64, device=scheduler.device)
+    seam.hold_made_up(scheduler, req)
+    slot = torch.tensor([seam.slot(req)], dtype=torch.int64, device=scheduler.device)
     token = torch.tensor([7], dtype=torch.int64, device=scheduler.device)
     scheduler.future_map.stash(slot, RelayPayload(bonus_tokens=token))
 
@@ -138,17 +130,6 @@ def _prefill(scheduler: Scheduler, reqs: list[Any]) -> Any:
     )
     batch.prepare_for_extend()
     return batch
-
-
-def _give_back(scheduler: Scheduler, req: Any) -> None:
-    allocator = scheduler.token_to_kv_pool_allocator
-    if req.kv is None:
-        allocator.free(req.prefix_indices)
-        return
-    table = scheduler.req_to_token_pool.req_to_token
-    allocator.free(table[req.req_pool_idx, : req.kv.kv_allocated_len].long())
-    scheduler.req_to_token_pool.free(req)
-    req.kv = None
 
 
 # --- The grid of cells.
@@ -307,7 +288,7 @@ class Profiler:
 
 def profile_key(scheduler: Scheduler) -> ProfileKey:
     """What a profile of this engine is valid for."""
-    args = scheduler.server_args
+    args = seam.resolved(scheduler.server_args)
     if torch.cuda.is_available() and scheduler.device != "cpu":
         device = torch.cuda.get_device_name()
     else:
@@ -324,7 +305,7 @@ def profile_key(scheduler: Scheduler) -> ProfileKey:
 
 def _executor(scheduler: Scheduler) -> str:
     """What may change under the same name, between two starts of the same SGLang."""
-    args, model = scheduler.server_args, scheduler.model_config
+    args, model = seam.resolved(scheduler.server_args), scheduler.model_config
     graphs = captured_batch_sizes(scheduler.tp_worker.model_runner)
     parts = (
         f"{model.num_hidden_layers} layers of {model.hidden_size}",

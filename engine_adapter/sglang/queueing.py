@@ -9,13 +9,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from sglang.srt.mem_cache.common import release_kv_cache
-
 from engine_adapter.scheduling.answer_lengths import Asked
 from engine_adapter.scheduling.request import Request
 from engine_adapter.sglang.confine import fail_alone
 from engine_adapter.sglang.live_requests import LiveRequest, classify
 from engine_adapter.sglang.port import EnginePort
+from engine_adapter.sglang.versions.installed import seam
 
 if TYPE_CHECKING:
     from sglang.srt.managers.scheduler import Scheduler
@@ -81,7 +80,7 @@ class WaitingQueue:
         for live in aborted:
             req = live.req
             req.finished_reason, req.to_finish = req.to_finish, None
-            release_kv_cache(req, self._scheduler.tree_cache, is_insert=False)
+            seam.release(req, self._scheduler.tree_cache)
             # An ordinary last output: SGLang's abort message has no usage of the prompt.
             self._scheduler.output_streamer.stream_output([req], req.return_logprob)
             self._actuator.forget(live)

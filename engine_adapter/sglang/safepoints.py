@@ -35,6 +35,7 @@ from engine_adapter.sglang.stop_broadcast import (
     encode,
     link_to,
 )
+from engine_adapter.sglang.versions.installed import seam
 
 # --- Tensor parallelism: rank 0 decides, the other ranks do the same, on one node or on several.
 #
@@ -55,8 +56,8 @@ class RankAgreement:
 
     def __init__(self, scheduler: Any) -> None:
         """Join the group of this scheduler."""
-        self.rank = scheduler.ps.tp_rank
-        self.size = scheduler.ps.tp_size
+        self.rank = seam.rank(scheduler)
+        self.size = seam.num_ranks(scheduler)
         self._group = scheduler.tp_cpu_group
         self._source = scheduler.tp_group.ranks[0]
         self._global_rank = scheduler.tp_group.rank
@@ -150,22 +151,22 @@ def cut_forward_batch(
     forward_batch: Any,
     positions: torch.Tensor,
     hidden: torch.Tensor,
-    residual: torch.Tensor | None,
+    rest: tuple[Any, ...],
     keep: list[int],
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+) -> tuple[Any, ...]:
     """Keep only some rows of a batch between two layers.
 
     Args:
         forward_batch: Changed in place.
         positions: Position of every token, shape [tokens], or [3, tokens] with three axes (mrope).
         hidden: Hidden states, shape [tokens, hidden]; a sum over ranks may be pending on them.
-        residual: Residual stream of the same shape, or None before the first layer.
+        rest: What a layer takes behind the batch, its residual stream say.
         keep: Row indices that stay, ascending.
 
     Returns:
-        Positions, hidden states and residual of the rows that stay.
+        Positions, hidden states and the rest, of the rows that stay.
     """
-    device = hidden.device
+    device = positions.device  # what a sum over ranks is owed on is no tensor in newer releases
     rows_cpu = torch.tensor(keep, dtype=torch.int64)
     rows = rows_cpu.to(device)
     tokens = _tokens_of(forward_batch, keep).to(device)
@@ -192,11 +193,8 @@ def cut_forward_batch(
         lengths = forward_batch.extend_seq_lens
         forward_batch.extend_num_tokens = int(tokens.numel())
         forward_batch.extend_start_loc = torch.cumsum(lengths, 0, dtype=lengths.dtype) - lengths
-    return (
-        forward_batch.positions,
-        _cut_hidden(hidden, tokens),
-        residual[tokens] if residual is not None else None,
-    )
+    cut = seam.cut_hidden(forward_batch, hidden, rest, tokens, _cut_hidden)
+    return (forward_batch.positions, *cut)
 
 
 def _cut_hidden(hidden: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
@@ -219,8 +217,6 @@ def _tokens_of(forward_batch: Any, keep: list[int]) -> torch.Tensor:
 
 
 # --- The hooks.
-
-LAYER_ARGUMENTS = ("positions", "hidden_states", "forward_batch", "residual")
 
 
 class StepStopped(BaseException):
@@ -250,10 +246,11 @@ def _check_layer(layer: Any) -> None:
     Raises:
         SettingError: If the layer takes something else.
     """
-    found = tuple(inspect.signature(layer.forward).parameters)[: len(LAYER_ARGUMENTS)]
-    if found != LAYER_ARGUMENTS:
+    wanted = seam.LAYER_ARGUMENTS
+    found = tuple(inspect.signature(layer.forward).parameters)[: len(wanted)]
+    if found != wanted:
         raise SettingError(
-            f"{type(layer).__name__} takes {', '.join(found)} and not {', '.join(LAYER_ARGUMENTS)}:"
+            f"{type(layer).__name__} takes {', '.join(found)} and not {', '.join(wanted)}:"
             " rows cannot be dropped between its layers; start with COSERVE_POLICY=off for this"
             " model"
         )
@@ -340,7 +337,7 @@ class Safepoints:
                 return (self._positions, *args[1:])
             if i == 0 or i % self._every:
                 return None
-            if self._mode is SafepointMode.DROP and len(args) != len(LAYER_ARGUMENTS):
+            if self._mode is SafepointMode.DROP and len(args) < len(seam.LAYER_ARGUMENTS):
                 return None  # called by keyword: there is nothing to cut the rows out of
             return self._look(i, args)
 
@@ -357,15 +354,15 @@ class Safepoints:
             return None
         if self._mode is SafepointMode.ABORT:
             raise StepStopped(i)
-        positions, hidden, forward_batch, residual = args
-        positions, hidden, residual = cut_forward_batch(
-            forward_batch, positions, hidden, residual, self.keep
+        positions, hidden, forward_batch, *rest = args
+        positions, hidden, *rest = cut_forward_batch(
+            forward_batch, positions, hidden, tuple(rest), self.keep
         )
         # Attention backends plan per batch: plan again for the rows that are left.
         self._runner.attn_backend.init_forward_metadata(forward_batch)
         self._positions = positions
         self.dropped_at_layer = i
-        return (positions, hidden, forward_batch, residual)
+        return (positions, hidden, forward_batch, *rest)
 
     def _must_stop(self, layer: int) -> bool:
         """Whether this pass ends, or loses rows, here; every rank answers alike."""

@@ -10,10 +10,11 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import sglang
 from sglang.srt.managers.scheduler import Scheduler
 
 from engine_adapter.runtime_settings import OFF
-from engine_adapter.sglang.contract import PINNED_VERSION
+from engine_adapter.sglang.contract import is_signed
 from engine_adapter.sglang.live_ids import live_ids
 from engine_adapter.sglang.numbers import end_alone
 
@@ -44,7 +45,8 @@ class ReportingScheduler(Scheduler):
         """SGLang's state and, under `coserve`, ours: `/server_info` -> `internal_states[0]`."""
         reply = super().get_internal_state(recv_req)
         reply.internal_state["coserve"] = {
-            "version": PINNED_VERSION,
+            "version": sglang.__version__,
+            "signed": is_signed(),
             "plugin": "live",
             "live": live_ids(self),
             "model": model_sizes(self.model_config),

@@ -20,6 +20,7 @@ from sglang.srt.managers.schedule_batch import FINISH_ABORT
 from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
 
 from api.engine_errors import FAILED_ALONE
+from engine_adapter.sglang.versions.installed import seam
 from tests.engine.coserving_grammars import EOS, SCHEMA, byte_tokenizer
 from tests.engine.scenario_steps import NEW, counters, flush, report, undisturbed
 from tests.engine.scheduler_rig import VOCAB, Rig, prompt
@@ -56,9 +57,9 @@ def in_pass(rig: Rig, slots: Any, *, after_tokens: int = 0) -> bool:
     req = rig.reqs.get(MARKED)
     return (
         req is not None
-        and req.req_pool_idx is not None
+        and seam.slot(req) is not None
         and len(req.output_ids) >= after_tokens
-        and req.req_pool_idx in slots.tolist()
+        and seam.slot(req) in slots.tolist()
     )
 
 

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from sglang.srt.managers.io_struct import AbortReq
-from sglang.srt.mem_cache.base_prefix_cache import MatchPrefixParams
 from sglang.srt.mem_cache.radix_cache import RadixKey
 
 from engine_adapter.scheduling.plan import Decision, StepPlan
 from engine_adapter.scheduling.snapshot import Snapshot
+from engine_adapter.sglang.versions.installed import seam
 from tests.engine.scenario_steps import (
     NEW,
     counters,
@@ -61,9 +61,8 @@ def ends_before_the_launch(rig: Rig) -> dict[str, Any]:
         rig.stop_at.clear()
         req = rig.reqs["off"]
         tokens = array("q", [*req.origin_input_ids, *req.output_ids])
-        found = rig.scheduler.tree_cache.match_prefix(
-            MatchPrefixParams(key=RadixKey(token_ids=tokens, extra_key=None))
-        ).device_indices
+        key = RadixKey(token_ids=tokens, extra_key=None)
+        found = seam.held_slots(rig.scheduler.tree_cache, key)
         return len(found), rig.scheduler.execution.checkpointer.pool.device_tokens(found).clone()
 
     num_calm, calm = run(stop=False)
@@ -140,7 +139,7 @@ def least_tokens(rig: Rig) -> dict[str, Any]:
         for penalizer in batch.sampling_info.penalizer_orchestrator.penalizers.values():
             if penalizer.is_prepared():
                 req = rig.reqs["a"]
-                made = req.kv_committed_len - len(req.origin_input_ids)
+                made = seam.kv_len(req) - len(req.origin_input_ids)
                 counted.append((int(penalizer.len_output_tokens[0]), made))
 
     rig.submit("a", prompt(307, 40), NEW)

@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from engine_adapter.scheduling.request import Phase
 from engine_adapter.scheduling.snapshot import Snapshot
+from engine_adapter.sglang.versions.installed import seam
 from tests.engine.scenario_cuts import cuts, margins
 from tests.engine.scenario_steps import (
     counters,
@@ -127,7 +128,7 @@ def restore(rig: Rig) -> dict[str, Any]:
     def kv_of(live: Any, num_tokens: int) -> Any:
         table = rig.scheduler.req_to_token_pool.req_to_token
         return rig.scheduler.execution.checkpointer.pool.device_tokens(
-            table[live.req.req_pool_idx, :num_tokens].long()
+            table[seam.slot(live.req), :num_tokens].long()
         )
 
     def wish(snapshot: Snapshot) -> Wishes:
@@ -152,7 +153,7 @@ def restore(rig: Rig) -> dict[str, Any]:
         due = request is not None and at and request.output_tokens >= at[0]
         if request is not None and due and request.phase is Phase.DECODE and not request.in_flight:
             at.pop(0)
-            written.append(kv_of(live, live.req.kv_committed_len))
+            written.append(kv_of(live, seam.kv_len(live.req)))
             return Wishes(retract={"off"})
         # With the overlap loop a result is on its way: wait for it without running again.
         park = {"off"} if due else set()

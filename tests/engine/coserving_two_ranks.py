@@ -24,6 +24,7 @@ from sglang.srt.server_args import PortArgs, ServerArgs
 
 from engine_adapter.scheduling.request import Phase
 from engine_adapter.scheduling.snapshot import Snapshot
+from engine_adapter.sglang.versions.installed import seam
 from tests.engine.scheduler_rig import NUM_LAYERS, Rig, prompt, tiny_llama
 from tests.engine.scripted_policy import ScriptedPolicy, Wishes
 
@@ -49,7 +50,7 @@ def lead(rig: Rig) -> dict[str, Any]:
         """What this rank holds of the request: its heads, shape [2, layers, tokens, ...]."""
         req = rig.scheduler.execution.requests.get("rough-a").req
         table = rig.scheduler.req_to_token_pool.req_to_token
-        slots = table[req.req_pool_idx, : req.kv_committed_len].long()
+        slots = table[seam.slot(req), : seam.kv_len(req)].long()
         return rig.scheduler.execution.checkpointer.pool.device_tokens(slots).clone()
 
     def wish(snapshot: Snapshot) -> Wishes:

@@ -15,10 +15,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from coserve.setup.engine_env import engine_python
 from tests.fixtures import processor
 
 ROOT = Path(__file__).resolve().parents[2]
-ENGINE_PYTHON = ROOT / ".venv-engine" / "bin" / "python"
+ENGINE_PYTHON = engine_python(ROOT)
 LIMIT_S = 900.0
 """For a whole script, on a machine with better things to do."""
 # Set before torch and SGLang are imported. The three checks are SGLang's own: they end the

@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT))
 
 import torch  # noqa: E402
 import zmq  # noqa: E402
-from sglang.srt.mem_cache.base_prefix_cache import InsertParams, MatchPrefixParams  # noqa: E402
+from sglang.srt.mem_cache.base_prefix_cache import InsertParams  # noqa: E402
 from sglang.srt.mem_cache.radix_cache import RadixCache, RadixKey  # noqa: E402
 
 from engine_adapter.scheduling.plan import Decision  # noqa: E402
@@ -31,6 +31,7 @@ from engine_adapter.sglang.safepoints import (  # noqa: E402
     cut_forward_batch,
 )
 from engine_adapter.sglang.stop_broadcast import STOPS_BYTES, SharedStops  # noqa: E402
+from engine_adapter.sglang.versions.installed import seam  # noqa: E402
 
 HIDDEN = 4
 
@@ -51,7 +52,7 @@ def cut(positions: torch.Tensor, *, pending: bool) -> dict[str, Any]:
         extend_seq_lens=lengths,
         extend_seq_lens_cpu=[2, 3, 1],
     )
-    kept_positions, kept, _ = cut_forward_batch(batch, positions, hidden, None, [0, 2])
+    kept_positions, kept, *_ = cut_forward_batch(batch, positions, hidden, (None,), [0, 2])
     axes = batch.mrope_positions
     return {
         "rows": [int(row[0]) // HIDDEN for row in kept],
@@ -90,10 +91,8 @@ def prefixes() -> dict[str, Any]:
             before = tree.total_size(), len(tree.root_node.children)
             found = cached_tokens(tree, RadixKey(tokens, name, limit=len(tokens) - 1))
             assert before == (tree.total_size(), len(tree.root_node.children))
-            own = tree.match_prefix(
-                MatchPrefixParams(key=RadixKey(tokens, name, limit=len(tokens) - 1))
-            )
-            assert found == len(own.device_indices), (found, len(own.device_indices))
+            own = seam.hit_len(tree, RadixKey(tokens, name, limit=len(tokens) - 1))
+            assert found == own, (found, own)
             compared += 1
             longest = max(longest, found)
             tree.insert(InsertParams(key=RadixKey(tokens, name), value=torch.arange(len(tokens))))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine_adapter.scheduling.snapshot import Snapshot
+from engine_adapter.sglang.versions.installed import seam
 from tests.engine.scenario_steps import NEW, flush
 from tests.engine.scheduler_rig import Rig, prompt
 from tests.engine.scripted_policy import ScriptedPolicy, Wishes
@@ -72,7 +73,7 @@ def _run(rig: Rig, size: int, jobs: dict[str, tuple[list[int], int]]) -> tuple[i
         if request is not None and due and not request.in_flight:
             req = rig.scheduler.execution.requests.get("off").req
             table = rig.scheduler.req_to_token_pool.req_to_token
-            slots = table[req.req_pool_idx, :COMPARED].long()
+            slots = table[seam.slot(req), :COMPARED].long()
             written.append(rig.scheduler.execution.checkpointer.pool.device_tokens(slots).clone())
             due = False
         # With the overlap loop a result is on its way as long as the row runs.

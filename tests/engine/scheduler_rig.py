@@ -29,10 +29,11 @@ import torch  # noqa: E402
 import zmq  # noqa: E402
 from sglang.srt.managers.io_struct import TokenizedGenerateReqInput  # noqa: E402
 from sglang.srt.sampling.sampling_params import SamplingParams  # noqa: E402
-from sglang.srt.server_args import PortArgs, ServerArgs, set_global_server_args_for_scheduler  # noqa: E402
+from sglang.srt.server_args import PortArgs, ServerArgs  # noqa: E402
 
 from engine_adapter.cpu_compat import plugin as cpu_compat  # noqa: E402
 from engine_adapter.sglang.coserving import CoServingScheduler  # noqa: E402
+from engine_adapter.sglang.versions.installed import seam  # noqa: E402
 
 cpu_compat.register()
 
@@ -59,6 +60,19 @@ def tiny_llama(folder: Path) -> Path:
     )
     LlamaForCausalLM(config).save_pretrained(folder)
     return folder
+
+
+def publish(args: ServerArgs, rank: int) -> tuple[Any, ...]:
+    """Tell this process its configuration; what a scheduler is to be told of its rank."""
+    from sglang.srt import runtime_context, server_args
+
+    if not hasattr(runtime_context, "SpawnRanks"):
+        server_args.set_global_server_args_for_scheduler(args)
+        return rank, rank, 0, 0, 0, 0, None
+    world = runtime_context.spawn_world_rank(args, tp_rank=rank, pp_rank=0)
+    ranks = runtime_context.SpawnRanks(world_rank=world, dp_rank=None, gpu_id=rank)
+    runtime_context.publish(args, role="scheduler", ranks=ranks)
+    return ()
 
 
 class Rig:
@@ -103,7 +117,7 @@ class Rig:
         self.outputs.setsockopt(zmq.RCVHWM, 0)
         if rank == 0:
             self.outputs.bind(ports.tokenizer_ipc_name)
-        set_global_server_args_for_scheduler(args)
+        places = publish(args, rank)
         self.script: Callable[[Rig], None] = lambda rig: None
         self.step = 0
         self.limit = 5000
@@ -123,7 +137,7 @@ class Rig:
                 rig.idle_sleeps += 1
 
         self.idle_sleeps = 0
-        self.scheduler = Rigged(args, ports, rank, rank, 0, 0, 0, 0, None)
+        self.scheduler = Rigged(args, ports, *places)
         self.scheduler.profiler.stop()  # steps are counted: no cells between them
         self.stop_at: dict[int, int] = {}
         layers = self.scheduler.tp_worker.model_runner.model.model.layers
@@ -221,7 +235,7 @@ class Rig:
         if self.step > self.limit:
             raise RuntimeError(f"no end after {self.limit} steps: {s.coserve_state()}")
         self.script(self)
-        if s.ps.tp_size > 1:
+        if seam.num_ranks(s) > 1:
             return  # ended by a message, so that all ranks end in the same iteration
         idle = not s.waiting_queue and s.is_fully_idle()
         self._idle_seen = self._idle_seen + 1 if idle else 0

@@ -14,13 +14,14 @@ import psutil
 import pytest
 import pytest_asyncio
 
+from coserve.setup.engine_env import chosen_sglang
 from engine_adapter.client.base import CHAT_PATH, EngineCall, EngineFacts
 from engine_adapter.client.http import HttpEngineClient
 from engine_adapter.client.rid import new_rid
 from engine_adapter.liveness import EngineNotProven, verify_engine
 from engine_adapter.refusal import EXIT_REFUSED
 from engine_adapter.scheduling.request import RequestClass
-from tests.engine.engine_scripts import run_code
+from tests.engine.engine_scripts import ROOT, run_code
 from tests.fixtures.engine import START_LIMIT_S, RunningEngine, running_engine, tiny_settings
 from tests.fixtures.tiny_model import CONTEXT_TOKENS
 
@@ -75,7 +76,7 @@ async def test_the_proof_tells_the_engines_facts(engine: RunningEngine) -> None:
     assert facts.context_tokens == CONTEXT_TOKENS
     assert facts.kv_tokens == 16_384
     assert facts.max_running == 16
-    assert facts.version == "0.5.16"
+    assert facts.version == chosen_sglang(ROOT)
     assert facts.raw["device"] == "cpu"
     assert facts.raw["coserve"]["plugin"] == "live"
 
@@ -288,9 +289,9 @@ def test_another_sglang_ends_the_process() -> None:
     """SGLang swallows what a plugin raises, so the plugin ends the process itself."""
     done = run_code(
         "import engine_adapter.sglang.contract as contract\n"
-        "contract.PINNED_VERSION = '0.4.2'\n"
+        "contract.version = lambda name: '0.4.2'\n"
         "from engine_adapter.sglang.plugin import register\n"
         "register()\n"
     )
     assert done.returncode == EXIT_REFUSED
-    assert "SGLang 0.5.16 is installed, this plugin was written for 0.4.2" in done.stderr
+    assert "SGLang 0.4.2 is installed, this plugin was written for 0.5.16" in done.stderr

@@ -83,36 +83,82 @@ def test_a_plugin_that_breaks_at_import_ends_the_process() -> None:
 
 
 PROMISES = """
-import json
+import dataclasses, json
+from importlib.metadata import version
 from engine_adapter.cpu_compat import plugin as cpu
-from engine_adapter.sglang import contract as contract
-from engine_adapter.source_digests import changed_sources
+from engine_adapter.sglang import contract
+from engine_adapter.sglang.versions import promises
+from engine_adapter.sglang.versions.uses import REQ, SCHEDULER
 
-found = {"as it is": contract.broken_runtime_promises() + changed_sources(cpu.REPLACED)}
-symbol = next(iter(contract.RUNTIME_SIGNATURES))
-contract.RUNTIME_SIGNATURES = {symbol: ("self", "more")}
-contract.FIELDS = {name: ("gone",) for name in list(contract.FIELDS)[:1]}
-contract.SOURCES = {name: "0" * 16 for name in list(contract.SOURCES)[:1]}
-found["otherwise"] = contract.broken_runtime_promises()
+signed = promises.promises_for(version("sglang"))
+as_it_is = promises.differences(signed)
+found = {"as it is": as_it_is.fatal + as_it_is.texts + cpu.unlike_signed()}
+gone = SCHEDULER + ".gone_in_the_next_release"
+loop, ours = SCHEDULER + ".event_loop_normal", SCHEDULER + ".get_next_batch_to_run"
+other = dataclasses.replace(
+    signed,
+    names={"sglang.srt.gone.away": None, gone: [], SCHEDULER + ".flush_cache": ["self", "more"]},
+    attributes={REQ: ["rid", "gone", "too"]},
+    texts={loop: "0", ours: "0"},
+)
+told = promises.differences(other)
+found["otherwise"] = [told.fatal, told.texts]
 print("RESULTS " + json.dumps(found))
 """
 
 
-def test_every_kind_of_change_in_sglang_is_one_sentence() -> None:
+def test_every_kind_of_change_in_sglang_is_one_sentence_and_all_are_told_at_once() -> None:
     done = run_code(PROMISES)
+    assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1].removeprefix("RESULTS "))
     assert found["as it is"] == []
-    assert len(found["otherwise"]) == 3
-    for sentence, words in zip(
-        found["otherwise"], ("expected ('self', 'more')", "has no gone", "changed"), strict=True
-    ):
+    fatal, texts = found["otherwise"]
+    wanted = (
+        "sglang.srt.gone.away is not there",
+        "gone_in_the_next_release is not there",
+        "expected ['self', 'more']",
+        "has no gone, too",
+        "get_next_batch_to_run changed",
+    )
+    for sentence, words in zip(fatal, wanted, strict=True):
         assert words in sentence
+    assert ["event_loop_normal changed" in one for one in texts] == [True]
+
+
+OTHER_RELEASE = """
+import json, os
+from engine_adapter.sglang import contract
+from engine_adapter.sglang.versions import promises
+
+found = {}
+for release in ("0.5.15", "0.5.17", "0.5.24"):
+    contract.version = lambda _name, release=release: release
+    for unsigned in ("", "1"):
+        found[f"{release} {unsigned}"] = contract.broken_promises({contract.UNSIGNED: unsigned})
+print("RESULTS " + json.dumps([found, contract.signed_versions()]))
+"""
+
+
+def test_a_release_that_nobody_signed_starts_only_where_it_is_asked_for() -> None:
+    done = run_code(OTHER_RELEASE)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found, signed = json.loads(done.stdout.splitlines()[-1].removeprefix("RESULTS "))
+    known = f"this plugin was written for {' and '.join(signed)}"
+    for release in ("0.5.17", "0.5.24"):
+        (sentence,) = found[f"{release} "]
+        assert f"SGLang {release} is installed, {known}" in sentence
+        assert "COSERVE_SGLANG_UNSIGNED=1" in sentence
+        assert found[f"{release} 1"] != [sentence]
+    for unsigned in ("", "1"):
+        (sentence,) = found[f"0.5.15 {unsigned}"]
+        assert "COSERVE_SGLANG_UNSIGNED" not in sentence
+    assert [] in (found["0.5.17 1"], found["0.5.24 1"]), "the family that is installed here"
 
 
 def test_cpu_fixes_that_do_not_fit_end_the_process() -> None:
     done = run_code(
         "from engine_adapter.cpu_compat import plugin\n"
-        "plugin.REPLACED = {name: '0' * 16 for name in plugin.REPLACED}\n"
+        "plugin.REPLACED = (*plugin.REPLACED, 'sglang.srt.managers.scheduler.is_work_request')\n"
         "plugin.register()\n"
         "print('registered')\n"
     )

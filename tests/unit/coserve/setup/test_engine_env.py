@@ -11,8 +11,17 @@ from pathlib import Path
 import pytest
 
 from coserve.setup import engine_env
-from coserve.setup.engine_env import engine_python, has_cuda, recipe, set_up_engine
+from coserve.setup.engine_env import (
+    default_sglang,
+    engine_python,
+    has_cuda,
+    known_sglangs,
+    list_of,
+    recipe,
+    set_up_engine,
+)
 from coserve.setup.engine_link import START_UP_HOOK, link_packages, site_packages
+from coserve.setup.progress import SetupFailed
 
 ROOT = Path(__file__).parents[4]
 
@@ -21,6 +30,7 @@ ROOT = Path(__file__).parents[4]
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy with what the step reads, and an environment that was built before."""
     monkeypatch.setenv("COSERVE_DEVICE", "cpu")
+    monkeypatch.delenv("COSERVE_SGLANG", raising=False)
     shutil.copytree(ROOT / "requirements", tmp_path / "requirements")
     for name in ("engine_adapter", "kernels", "pyproject.toml"):
         (tmp_path / name).symlink_to(ROOT / name)
@@ -33,6 +43,29 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_second_run_installs_nothing(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert set_up_engine(checkout) == engine_python(checkout)
     assert capsys.readouterr().out.strip() == "engine environment: ready (.venv-engine)"
+
+
+def test_another_release_has_an_environment_and_lists_of_its_own(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    default, before = default_sglang(checkout), recipe(checkout, cpu=True)
+    monkeypatch.setenv("COSERVE_SGLANG", default)
+    assert engine_python(checkout).parents[1].name == ".venv-engine"
+    assert recipe(checkout, cpu=True) == before
+    for release in set(known_sglangs(checkout)) - {default}:
+        monkeypatch.setenv("COSERVE_SGLANG", release)
+        assert engine_python(checkout).parents[1].name == f".venv-engine-{release}"
+        for cpu, name in ((True, "engine-cpu.txt"), (False, "engine-cuda.in")):
+            assert f"sglang=={release}" in list_of(checkout, name).read_text()
+            assert recipe(checkout, cpu=cpu) != before
+
+
+def test_a_release_without_a_list_is_one_sentence(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COSERVE_SGLANG", "0.4.2")
+    with pytest.raises(SetupFailed, match=r"COSERVE_SGLANG is '0\.4\.2'; give 0\.5\.16 or "):
+        set_up_engine(checkout)
 
 
 @pytest.mark.parametrize("name", ["engine-cpu.txt"])
@@ -58,7 +91,8 @@ def test_cpu_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_frozen_package_has_a_hash() -> None:
-    for name in ("engine-cpu.txt", "model-convert.txt"):
+    frozen = [one.name for one in (ROOT / "requirements").glob("engine-cpu*.txt")]
+    for name in (*frozen, "model-convert.txt"):
         lines = (ROOT / "requirements" / name).read_text().splitlines()
         pins = [line for line in lines if "==" in line and not line.startswith("#")]
         assert pins
@@ -66,8 +100,9 @@ def test_every_frozen_package_has_a_hash() -> None:
         assert not any(line.startswith(("torch==", "--")) for line in lines)
 
 
-def test_the_list_for_cuda_has_hashes_and_passes_over_no_machine() -> None:
-    text = (ROOT / "requirements" / "engine-cuda.txt").read_text()
+@pytest.mark.parametrize("name", ["engine-cuda.txt", "engine-cuda-0.5.23.txt"])
+def test_the_list_for_cuda_has_hashes_and_passes_over_no_machine(name: str) -> None:
+    text = (ROOT / "requirements" / name).read_text()
     pins = [line for line in text.splitlines() if "==" in line and not line.startswith("#")]
     assert all(line.endswith("\\") for line in pins)
     for name in ("torch==", "sglang==", "sglang-kernel=="):

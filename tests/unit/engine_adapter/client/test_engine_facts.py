@@ -177,3 +177,11 @@ def test_any_change_of_a_real_report_gives_facts_or_a_reason(data: st.DataObject
     facts = read(info)
     if facts is not None:
         use(facts)
+
+
+@pytest.mark.parametrize(
+    ("signed", "version"), [(True, "0.5.16"), (None, "0.5.16"), (False, "0.5.16 (unsigned)")]
+)
+def test_a_release_that_nobody_has_tried_is_named_so(signed: bool | None, version: str) -> None:
+    said = {"coserve": {"plugin": "live", "signed": signed}}
+    assert read_facts({**INFO, "internal_states": [said]}, MODELS).version == version

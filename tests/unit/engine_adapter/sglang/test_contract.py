@@ -7,15 +7,18 @@ from types import SimpleNamespace
 
 import pytest
 
+from engine_adapter.cpu_compat.plugin import REPLACED
 from engine_adapter.runtime_settings import SettingError
 from engine_adapter.sglang.contract import (
     INSTEAD,
-    PINNED_VERSION,
     REQUIRED,
     broken_promises,
     refuse_unsupported_modes,
     refuse_unsupported_pools,
 )
+from engine_adapter.sglang.versions import FAMILIES, family_of
+from engine_adapter.sglang.versions.promises import promises_for, signed_versions
+from engine_adapter.sglang.versions.uses import files, uses_of
 
 
 @pytest.mark.skipif(find_spec("sglang") is not None, reason="the engine's environment")
@@ -23,10 +26,30 @@ def test_a_missing_engine_is_one_sentence() -> None:
     assert broken_promises() == ["SGLang is not installed"]
 
 
-def test_the_pin_is_the_frozen_version(pytestconfig: pytest.Config) -> None:
-    for name in ("engine-cpu.txt", "engine-cpu.in", "engine-cuda.in"):
-        listed = (pytestconfig.rootpath / "requirements" / name).read_text()
-        assert f"sglang=={PINNED_VERSION}" in listed, name
+def test_every_list_is_of_a_signed_release(pytestconfig: pytest.Config) -> None:
+    lists = sorted((pytestconfig.rootpath / "requirements").glob("engine-c*"))
+    found = {
+        line.split()[0].removeprefix("sglang==")
+        for path in lists
+        for line in path.read_text().splitlines()
+        if line.startswith("sglang==")
+    }
+    assert found == set(signed_versions())
+
+
+# --- The signed files hold what the code uses today.
+
+
+@pytest.mark.parametrize("release", signed_versions())
+def test_what_the_code_uses_is_signed(release: str) -> None:
+    """`make follow` writes them."""
+    promised = promises_for(release)
+    assert promised is not None
+    uses = uses_of(files(FAMILIES[family_of(release)]))
+    assert uses.names - set(promised.names) - set(REPLACED) == set()
+    for owner, names in uses.attributes.items():
+        assert names - set(promised.attributes[owner]) == set(), owner
+    assert set(promised.fixed) == set(REPLACED)
 
 
 # --- Unsupported ways of running SGLang are refused by the name of their argument.
