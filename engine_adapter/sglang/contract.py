@@ -52,7 +52,7 @@ def broken_promises(environ: Mapping[str, str] = os.environ) -> list[str]:
             found,
             promised.sglang,
         )
-    told = differences(promised)
+    told = differences(promised, real=(SCHEDULER,))
     for sentence in told.texts:
         logger.warning("coserve: %s", sentence)
     return told.fatal
@@ -103,7 +103,17 @@ REQUIRED: dict[str, object] = {
     "enable_flexkv": False,
     "enable_session_radix_cache": False,
     "radix_cache_backend": None,
+    "prefill_decode_interval": None,
+    "enable_unified_cache_external_linker": False,
+    "enable_unified_memory": False,
+    "enable_kv_cache_sharding": False,
+    "enable_watermark": False,
 }
+
+REFUSED_ENVIRONMENT: dict[str, str] = {
+    "SGLANG_RUST_SERVER": "its requests come by no socket that an arrival could be seen on",
+}
+"""Switches of SGLang's in the environment, and why co-serving does not work with them."""
 
 BESIDE = "start engines beside each other; gateways and dispatchers share them out"
 INSTEAD: dict[str, str] = {
@@ -115,12 +125,18 @@ INSTEAD: dict[str, str] = {
 """What does the same here; the rest is left out."""
 
 
-def refuse_unsupported_modes(server_args: Any) -> None:
+def refuse_unsupported_modes(server_args: Any, environ: Mapping[str, str] = os.environ) -> None:
     """Compare the server's arguments with what co-serving was built for.
 
     Raises:
         SettingError: Naming the argument and the two ways out.
     """
+    for name, why in REFUSED_ENVIRONMENT.items():
+        if environ.get(name, "").lower() in ("1", "true", "yes"):
+            raise SettingError(
+                f"co-serving does not work with {name}: {why}; unset it, or start the engine with "
+                f"COSERVE_POLICY={OFF}"
+            )
     for name, wanted in REQUIRED.items():
         value = getattr(server_args, name, wanted)
         if value != wanted and (value or wanted):
@@ -144,6 +160,11 @@ def refuse_unsupported_pools(scheduler: Any) -> None:
             f"with --enable-deterministic-inference this attention backend wants prompts cut at "
             f"multiples of {align} tokens, and co-serving cuts them anywhere; start the engine "
             f"with --attention-backend fa3 or with COSERVE_POLICY={OFF}"
+        )
+    if scheduler.model_config.use_ngram_embedding:
+        raise SettingError(
+            "co-serving does not carry models with n-gram embeddings: they read tokens of the step "
+            f"before, which a request that gave way has not run in; use COSERVE_POLICY={OFF}"
         )
     if scheduler.is_hybrid_swa or scheduler.is_hybrid_ssm:
         raise SettingError(

@@ -10,7 +10,7 @@ from engine_adapter.client.fields import CHAT_FIELDS, COMPLETION_FIELDS, EMBEDDI
 from tests.engine.engine_scripts import run_code
 
 # What the service itself does for the caller, or checks and takes out.
-DONE_HERE = {"n", "best_of", "stream", "stream_options", "suffix", "user"}
+DONE_HERE = {"n", "best_of", "stream", "stream_options", "suffix", "thinking", "user"}
 _PRINT = """
 import json
 from sglang.srt.entrypoints.openai.protocol import ChatCompletionRequest, CompletionRequest

@@ -24,7 +24,7 @@ import json
 import pkgutil
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -86,8 +86,13 @@ def promises_for(found: str) -> Promises | None:
     return Promises(**{**plain, "replaced": frozenset(plain["replaced"])})
 
 
-def differences(promised: Promises) -> Differences:
-    """All that the SGLang that is installed has otherwise."""
+def differences(promised: Promises, real: Collection[str] = ()) -> Differences:
+    """All that the SGLang that is installed has otherwise.
+
+    Args:
+        promised: What was signed.
+        real: Classes whose attributes are looked up on a real object instead (`missing_on`).
+    """
     found = Differences()
     for symbol, wanted in promised.names.items():
         try:
@@ -99,6 +104,8 @@ def differences(promised: Promises) -> Differences:
         if wanted is not None and have != wanted:
             found.fatal.append(f"{symbol} takes {have}, expected {wanted}")
     for owner, names in promised.attributes.items():
+        if owner in real:
+            continue
         try:
             have_names = _attributes(_resolved(owner))
         except (ImportError, AttributeError):

@@ -11,6 +11,7 @@ from engine_adapter.cpu_compat.plugin import REPLACED
 from engine_adapter.runtime_settings import SettingError
 from engine_adapter.sglang.contract import (
     INSTEAD,
+    REFUSED_ENVIRONMENT,
     REQUIRED,
     broken_promises,
     refuse_unsupported_modes,
@@ -88,6 +89,11 @@ def test_several_nodes_are_accepted() -> None:
         ("enable_lmcache", True),
         ("enable_flexkv", True),
         ("radix_cache_backend", "other"),
+        ("prefill_decode_interval", 4),
+        ("enable_unified_cache_external_linker", True),
+        ("enable_unified_memory", True),
+        ("enable_kv_cache_sharding", True),
+        ("enable_watermark", True),
     ],
 )
 def test_other_modes_are_refused(name: str, value: object) -> None:
@@ -96,6 +102,15 @@ def test_other_modes_are_refused(name: str, value: object) -> None:
     assert "--" + name.replace("_", "-") in str(refused.value)
     assert "COSERVE_POLICY=off" in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", REFUSED_ENVIRONMENT)
+@pytest.mark.parametrize("value", ["1", "true"])
+def test_switches_of_the_environment_are_refused_by_name(name: str, value: str) -> None:
+    plain = SimpleNamespace(**REQUIRED)
+    refuse_unsupported_modes(plain, {name: "0"})
+    with pytest.raises(SettingError, match=f"does not work with {name}: .*COSERVE_POLICY=off"):
+        refuse_unsupported_modes(plain, {name: value})
 
 
 @pytest.mark.parametrize("name", INSTEAD)
@@ -120,6 +135,7 @@ def scheduler_with(pool: SimpleNamespace, **flags: object) -> SimpleNamespace:
     plain = {
         "tree_cache": RadixCache(),
         "is_hybrid_swa": False,
+        "model_config": SimpleNamespace(use_ngram_embedding=False),
         "is_hybrid_ssm": False,
         "is_generation": True,
         "truncation_align_size": None,
@@ -133,6 +149,12 @@ def test_attention_that_wants_prompts_cut_elsewhere_is_refused() -> None:
         refuse_unsupported_pools(scheduler_with(HEADS, truncation_align_size=4096))
     assert "--attention-backend fa3" in str(refused.value)
     assert "COSERVE_POLICY=off" in str(refused.value)
+
+
+def test_models_that_read_the_tokens_of_the_step_before_are_refused() -> None:
+    config = SimpleNamespace(use_ngram_embedding=True)
+    with pytest.raises(SettingError, match=r"n-gram embeddings.*COSERVE_POLICY=off"):
+        refuse_unsupported_pools(scheduler_with(HEADS, model_config=config))
 
 
 @pytest.mark.parametrize("flag", ["is_hybrid_swa", "is_hybrid_ssm"])
