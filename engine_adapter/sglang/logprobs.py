@@ -4,9 +4,9 @@
                        has no text yet, as most parts of a character, are dropped
     a completion       alternatives are a JSON object, where tokens with one text are one
 
-The modules that answer are in one process of an engine: there they are changed, once the tokenizer's
-manager is made. A release whose functions take other parameters than `ANSWERING` answers as it does
-by itself, and the log says so: this is no promise that an engine must keep to serve.
+The modules that answer are in one process of an engine: there they are changed, once the manager of
+the tokenizer is made. A release whose functions take other parameters than `ANSWERING` answers as it
+does by itself, and the log says so: an engine serves without this.
 """
 
 from __future__ import annotations
