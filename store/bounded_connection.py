@@ -4,6 +4,10 @@ A stopped Postgres keeps its sockets open and acknowledges what comes: no keep-a
 `statement_timeout` notices it. So each wait for the server has a limit of its own. At its end the
 socket is shut, and the statement ends in the same `OperationalError` as with a server that died;
 a cancelled wait, which psycopg prolongs by asking the server to drop the statement, too.
+
+The limit has two halves, the second of which begins when the loop has noticed the end of the first.
+A loop that stood still (a host that was paused, or starved) runs its timers before it reads its
+sockets: with one timer it would shut those whose answer has come.
 """
 
 from __future__ import annotations
@@ -41,7 +45,14 @@ class BoundedConnection(AsyncConnection[Any]):
         Raises:
             psycopg.OperationalError: The server did not answer in time, or is gone.
         """
-        timer = asyncio.get_running_loop().call_later(self.limit_s, self._shut)
+        loop, half_s = asyncio.get_running_loop(), self.limit_s / 2
+        timer: asyncio.TimerHandle
+
+        def go_on() -> None:
+            nonlocal timer
+            timer = loop.call_later(half_s, self._shut)
+
+        timer = loop.call_later(half_s, go_on)
         try:
             return await super().wait(gen, *args, **kwargs)
         finally:
