@@ -66,7 +66,7 @@ def _database(url: str, settings: GatewaySettings) -> Database:
         limit_s=ANSWER_LIMIT_S,
     )
     num_connections = settings.database_pool + settings.database_overflow
-    database.place = DatabaseShares(num_connections, ANSWER_LIMIT_S).place
+    database.place = DatabaseShares(num_connections, ANSWER_LIMIT_S / 2).place
     return database
 
 

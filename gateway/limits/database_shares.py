@@ -14,7 +14,8 @@ from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import Final
 
-from api.errors import Overloaded
+from sqlalchemy.exc import TimeoutError as NoConnectionFree
+
 from service.turns import TooManyWait, Turns
 
 SPARE: Final = 2
@@ -48,7 +49,7 @@ class DatabaseShares:
         """A place for one transaction; one inside of another goes along with it.
 
         Raises:
-            Overloaded: The project has too many that wait, or none ended in time.
+            NoConnectionFree: The project has too many that wait, or none ended in time.
         """
         project_id = _project_id.get()
         if not project_id or _has_place.get():
@@ -59,10 +60,7 @@ class DatabaseShares:
             async with asyncio.timeout(self._limit_s):
                 await place.__aenter__()
         except (TimeoutError, TooManyWait):
-            raise Overloaded(
-                "Too many requests of this project wait for the database. "
-                "Please try again in a moment."
-            ) from None
+            raise NoConnectionFree("all that this project may have are in use") from None
         _has_place.set(True)
         try:
             yield

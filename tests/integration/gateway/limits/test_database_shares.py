@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 
 import httpx
+import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import TimeoutError as NoConnectionFree
 
 from gateway.limits.database_shares import DatabaseShares, asks_for
 from store.session import Database
@@ -32,14 +35,30 @@ async def test_others_are_answered_while_all_reads_of_one_project_hang(
                     await asyncio.sleep(0.05)
             for path in ("batches", "conversations/conv_none", "responses/resp_none"):
                 assert (await other.get(path)).status_code in (200, 404)
-            assert not any(read.done() for read in reads)
-        assert {reply.status_code for reply in await asyncio.gather(*reads)} == {200}
+        told = {reply.status_code for reply in await asyncio.gather(*reads)}
+        assert 200 in told
+        assert told <= {200, 503}
 
 
 _HANGING = text(
     "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
     " AND datname = current_database()"
 )
+
+
+async def test_who_waits_too_long_is_told_what_an_empty_pool_tells() -> None:
+    shares = DatabaseShares(1, limit_s=0.05)
+
+    async def ask() -> None:
+        async with shares.place():
+            raise AssertionError("there is no place")
+
+    asks_for("proj_a")
+    async with shares.place():
+        other = contextvars.Context()
+        other.run(asks_for, "proj_b")
+        with pytest.raises(NoConnectionFree):
+            await asyncio.create_task(ask(), context=other)  # noqa: TID251 - a request of its own
 
 
 async def test_a_transaction_within_another_goes_along_with_it() -> None:
