@@ -7,7 +7,7 @@ of `k` prompts are `k * n` calls, and one body is made of their replies.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -121,8 +121,10 @@ async def complete_choices(
         EngineUnavailable: The engine was lost.
     """
     first = choices[0].call
-    replies = await fan_out(client, [choice.call for choice in choices], at_once)
-    if len(choices) == 1 or not replies[0].ok:
+    if len(choices) == 1:
+        return await client.call(first)
+    replies = await fan_out(client, (choice.call for choice in choices), at_once)
+    if not replies[0].ok:
         return replies[0]
     usage = TokenUsage()
     made: list[dict[str, Any]] = []
@@ -137,41 +139,42 @@ async def complete_choices(
 
 
 async def fan_out(
-    client: EngineClient, calls: Sequence[EngineCall], at_once: int
+    client: EngineClient, calls: Iterable[EngineCall], at_once: int
 ) -> list[EngineReply]:
     """The replies to the calls of one request, in order; or one alone: the first refusal.
 
-    A refusal ends the other calls, for half a reply is no reply.
+    A refusal ends the other calls, for half a reply is no reply. There are as many tasks as calls
+    at once, and not as calls: a request may have thousands, and they would all begin in one turn of
+    the event loop.
 
     Args:
         client: The engine.
-        calls: The calls.
+        calls: The calls; each is made when its turn comes.
         at_once: How many of them are with the engine at the same time.
 
     Raises:
         EngineUnavailable: The engine was lost.
     """
-    if len(calls) == 1:
-        return [await client.call(calls[0])]
-    room = asyncio.Semaphore(at_once)
+    replies: dict[int, EngineReply] = {}
+    to_come = enumerate(calls)
 
-    async def one(call: EngineCall) -> EngineReply:
-        async with room:
-            reply = await client.call(call)
-        if not reply.ok:
-            raise _Refused(reply)
-        return reply
+    async def take_turns() -> None:
+        for index, call in to_come:
+            replies[index] = reply = await client.call(call)
+            if not reply.ok:
+                raise _Refused(reply)
 
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one(call)) for call in calls]
+            for _ in range(at_once):
+                group.create_task(take_turns())
     except BaseExceptionGroup as errors:
         for error in errors.exceptions:
             if isinstance(error, _Refused):
                 return [error.reply]
         lost = errors.exceptions[0]
         raise lost from lost.__cause__
-    return [task.result() for task in tasks]
+    return [reply for _, reply in sorted(replies.items())]
 
 
 class _Refused(Exception):

@@ -30,10 +30,10 @@ async def embed(client: EngineClient, call: EngineCall) -> EngineReply:
     inputs = inputs_of(call.body)
     if len(inputs) == 1:
         return await client.call(call)
-    calls = [
+    calls = (
         replace(call, rid=new_rid() if index else call.rid, body={**call.body, "input": one})
         for index, one in enumerate(inputs)
-    ]
+    )
     replies = await fan_out(client, calls, MAX_AT_ONCE)
     return _merged(call, replies) if replies[0].ok else replies[0]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol
 
 from starlette.responses import Response
 
@@ -18,6 +18,7 @@ from api.usage import TokenUsage
 from engine_adapter.client.base import EMBEDDINGS_PATH, EngineClient, EngineReply
 from engine_adapter.client.choices import complete_choices
 from engine_adapter.client.embedding import embed
+from gateway.http.streaming_list import dumped
 from gateway.prompts.prompt import Prompt
 
 JSON = "application/json"
@@ -109,7 +110,7 @@ class CompletionForm:
             body = {**body, "created": created}
         if prompt.service_tier is not None:
             body["service_tier"] = prompt.service_tier
-        return Response(dump(body), media_type=JSON)
+        return Response(await _json_of(body), media_type=JSON)
 
     def streamed(self, prompt: Prompt, created: int) -> StreamForm:
         return ChunkForm(prompt, created)
@@ -152,6 +153,15 @@ class ChunkForm:
 
 
 COMPLETIONS: Final = CompletionForm()
+
+
+async def _json_of(body: Mapping[str, Any]) -> bytes:
+    """A body as JSON; the vectors of embeddings in slices, of which there may be thousands."""
+    if body["object"] != "list":
+        return dump(body)
+    items = await dumped(body["data"], dump)
+    head = dump({**body, "data": []})
+    return head.replace(b'"data":[]', b'"data":[' + b",".join(items) + b"]", 1)
 
 
 def failed(reply: EngineReply) -> Response:

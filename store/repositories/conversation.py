@@ -6,13 +6,22 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Final, cast
 
-from sqlalchemy import CursorResult, delete, func, insert, select, update
+from sqlalchemy import CursorResult, delete, func, select, text, update
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from store.models import Conversation, ConversationItem
 from store.repositories.response import Size
 
 MAX_PAGE_BYTES: Final = 4 * 1024 * 1024
+
+_APPEND: Final = text("""
+    INSERT INTO conversation_items (conversation_id, id, item)
+    SELECT :conversation_id, given.id, given.item
+    FROM unnest(CAST(:ids AS text[]), CAST(:items AS bytea[]))
+        WITH ORDINALITY AS given(id, item, number)
+    ORDER BY given.number
+""")
+"""One statement for all: an item may be one of thousands, and each costs the event loop."""
 
 
 async def add(
@@ -76,10 +85,11 @@ async def append(
     Its lifetime begins anew.
     """
     if items:
-        rows = [
-            {"conversation_id": conversation.id, "id": id_, "item": item} for id_, item in items
-        ]
-        await session.execute(insert(ConversationItem), rows)
+        ids, contents = zip(*items, strict=True)
+        await session.execute(
+            _APPEND,
+            {"conversation_id": conversation.id, "ids": list(ids), "items": list(contents)},
+        )
         await session.execute(
             update(Conversation)
             .where(Conversation.id == conversation.id)

@@ -45,6 +45,18 @@ def vectors(body: dict[str, Any]) -> list[Any]:
     return [item["embedding"] for item in body["data"]]
 
 
+async def test_thousands_of_inputs_are_a_few_tasks() -> None:
+    client = FakeEngineClient(FakeEngine(FakeSettings(embeds=True, token_s=0.0)))
+    num_before = len(asyncio.all_tasks())
+    asking = asyncio.ensure_future(embed(client, call(["text"] * 2048)))
+    most = 0
+    while not asking.done():
+        most = max(most, len(asyncio.all_tasks()))
+        await asyncio.sleep(0)
+    assert most <= num_before + 3 * MAX_AT_ONCE
+    assert [item["index"] for item in asking.result().body["data"]] == list(range(2048))
+
+
 async def test_many_inputs_are_the_single_ones_in_order(client: EngineClient) -> None:
     texts = [f"text number {i}" for i in range(3 * MAX_AT_ONCE)]
     whole = await embed(client, call(texts))
