@@ -27,6 +27,9 @@ LATE: Final = 1.0
 STEP: Final = 0.5
 """Rows more each look."""
 
+USED: Final = 0.75
+"""Of the bound: rows that have just ended are not replaced at once."""
+
 HALF: Final = 0.5
 CALM_S: Final = 2.0
 REST_S: Final = 1.0
@@ -96,8 +99,8 @@ def after(room: ChatRoom, look: Look, now_s: float, max_rows: int) -> ChatRoom:
         return room
     if room.rows < room.borne:
         return replace(room, rows=min(room.borne, float(max_rows)))
-    # What nobody uses is not learned: it grows only where it was the bound.
-    if look.num_rows < room.size:
+    # What nobody uses is not learned: it grows only where it was about full.
+    if look.num_rows < USED * room.size:
         return room
     rows = min(float(max_rows), room.rows + STEP)
     return replace(room, rows=rows, borne=rows)
