@@ -56,3 +56,29 @@ async def test_late_chat_has_the_engine_alone_and_the_batch_ends_all_the_same(
     assert ending.num_written == 12
     batch = await read_batch(database, batch_id)
     assert batch.num_failed == 0
+
+
+async def test_a_batch_ends_though_the_engine_is_killed_and_started_again(
+    bench: Bench, database: Database
+) -> None:
+    settings = FakeSettings(server=VLLM, plugin=False, token_s=0.05)
+    lines = [line(f"r{n}", prompt="fake:tokens=8") for n in range(30)]
+    batch_id = await add_batch(database, bench.file_store, lines)
+    first = FakeEngine(settings)
+    async with serving(first) as url:
+        client = HttpEngineClient(url)
+        running = asyncio.ensure_future(bench.dispatch(client))
+        async with asyncio.timeout(20):
+            while len(first.running) < 2:
+                await asyncio.sleep(0.02)
+    try:
+        async with serving(FakeEngine(settings), port=int(url.rpartition(":")[2])) as again:
+            assert again == url
+            async with asyncio.timeout(60):
+                ending = await running
+    finally:
+        running.cancel()
+        await client.close()
+    batch = await read_batch(database, batch_id)
+    assert (batch.num_completed, batch.num_failed) == (30, 0)
+    assert not ending.more_work
