@@ -46,13 +46,14 @@ KEYWORDS: Final[Mapping[str, tuple[str, str]]] = {
     "maximum": (PARTLY, "as `minimum`"),
     "exclusiveMinimum": (PARTLY, "as `minimum`"),
     "exclusiveMaximum": (PARTLY, "as `minimum`"),
-    "enum": (PARTLY, "with one value at least; of its neighbours only `type`"),
-    "const": (PARTLY, "of its neighbours only `type`"),
+    "enum": (PARTLY, "with one value at least, no integers of over 64 bits, and of its neighbours "
+             "only `type`"),
+    "const": (PARTLY, "as `enum`"),
     "anyOf": (PARTLY, "of its neighbours none"),
     "oneOf": (PARTLY, "as `anyOf`: several may match"),
     "allOf": (PARTLY, "of one schema, without neighbours"),
     "$ref": (PARTLY, "within the schema, without neighbours"),
-    "multipleOf": (NOT_HELD, ""),
+    "multipleOf": (PARTLY, "of integers that have 256 such values at most between their bounds"),
     "uniqueItems": (NOT_HELD, ""),
     "contains": (NOT_HELD, ""),
     "minContains": (NOT_HELD, ""),
@@ -78,12 +79,13 @@ _OF_TYPE: Final = {
     "object": ("properties", "required", "additionalProperties"),
     "array": ("items", "prefixItems", "minItems", "maxItems"),
     "string": ("minLength", "maxLength", "pattern", "format"),
-    "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
-    "integer": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
+    "number": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+    "integer": ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
 }
 _TYPES: Final = (*_OF_TYPE, "boolean", "null")
 _DEFS: Final = ("$defs", "definitions")
-_BOUNDS: Final = _OF_TYPE["number"]
+_BOUNDS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
+MAX_MULTIPLES: Final = 256
 _FORMATS: Final = frozenset({
     "date-time", "date", "time", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri",
 })  # fmt: skip
@@ -233,12 +235,11 @@ class _Walk:
             made["prefixItems"] = [
                 self.inner(one, f"{at}prefixItems[{i}].") for i, one in enumerate(prefix)
             ]
-            made.setdefault("items", True)
             if made.get("maxItems", len(prefix)) < len(prefix):
                 self.miss(at, "maxItems")
                 del made["maxItems"]
-        if "items" in made:
-            made["items"] = self.inner(made["items"], f"{at}items.")
+        # Without it the compiler takes a least number of items for a contradiction.
+        made["items"] = self.inner(made.get("items", True), f"{at}items.")
         return made
 
     def string(self, made: Schema, at: str) -> Schema:
@@ -269,13 +270,18 @@ class _Walk:
         return made
 
     def number(self, made: Schema, at: str) -> Schema:
-        self.miss(at, *(name for name in _BOUNDS if name in made))
-        return {name: value for name, value in made.items() if name not in _BOUNDS}
+        about = _OF_TYPE["number"]
+        self.miss(at, *(name for name in about if name in made))
+        return {name: value for name, value in made.items() if name not in about}
 
     def integer(self, made: Schema, at: str) -> Schema:
         named = [name for name in _BOUNDS if name in made]
-        bounds = {name: made[name] for name in named}
-        if not named or not all(type(one) in (int, float) for one in bounds.values()):
+        bounds: Schema = {name: made[name] for name in named}
+        if not all(type(one) in (int, float) for one in bounds.values()):
+            return made
+        if "multipleOf" in made:
+            return self.multiples(made, bounds, at)
+        if not named:
             return made
         rest = {name: value for name, value in made.items() if name not in named}
         ranges = integer_ranges.parts(*integer_ranges.bounds(bounds))
@@ -287,6 +293,21 @@ class _Walk:
             return {**rest, **each[0]}
         del rest["type"]
         return {**rest, "anyOf": each}
+
+    def multiples(self, made: Schema, bounds: Schema, at: str) -> Schema:
+        """Few multiples are a list of values; of others no more than the bounds is held."""
+        rest = {name: value for name, value in made.items() if name != "multipleOf"}
+        factor = made["multipleOf"]
+        if factor and (1 / factor).is_integer():
+            return self.integer(rest, at)  # every integer is one
+        low, high = integer_ranges.bounds(bounds)
+        first, last = -(-low // factor), high // factor
+        if factor != int(factor) or not 0 <= last - first < MAX_MULTIPLES:
+            self.miss(at, "multipleOf")
+            return self.integer(rest, at)
+        values = [place * int(factor) for place in range(int(first), int(last) + 1)]
+        kept = {name: value for name, value in rest.items() if name not in (*_BOUNDS, "type")}
+        return {**kept, "enum": values}
 
     def ref(self, made: Schema, at: str) -> Schema:
         target = made["$ref"]
@@ -304,7 +325,7 @@ class _Walk:
         kinds = kinds if type(kinds) is list else [kinds]
         kept = [one for one in given if not kinds or any(_is_a(one, kind) for kind in kinds)]
         rest = {one: value for one, value in made.items() if one != name}
-        if not kept:
+        if not kept or not all(map(_fits, kept)):
             self.miss(at, name)
             return self.schema(rest, at)
         return self.without({**rest, "enum": kept}, "enum", at, "type")
@@ -428,6 +449,15 @@ def _is_a(value: Any, kind: Any) -> bool:
         list: "array", dict: "object",
     }  # fmt: skip
     return bool(kinds[type(value)] == kind)
+
+
+def _fits(value: Any) -> bool:
+    """Whether the compiler keeps every number of a value: it has no larger integers."""
+    if type(value) is dict:
+        return all(map(_fits, value.values()))
+    if type(value) is list:
+        return all(map(_fits, value))
+    return type(value) is not int or -(2**63) <= value < 2**63
 
 
 def _says_its_type(schema: Schema) -> bool:

@@ -35,6 +35,8 @@ def answers(schema: dict[str, Any], chance: random.Random) -> list[str]:
             matcher.fill_next_token_bitmask(mask)
             words = [int(word) & 0xFFFFFFFF for word in mask[0]]
             free = [i for i in range(END + 1) if words[i // 32] >> (i % 32) & 1]
+            if not free:
+                break  # nothing that ends satisfies it: a 400, too
             ends = [i for i in free if i in (END, *b'"]}')]
             odd = [i for i in free if i in (*b'\\"\n-.e0', 0xE2, 0xC2)]
             token = chance.choice(
@@ -56,7 +58,11 @@ def main() -> None:
         schema = json.loads(line)
         made, missing = held(schema)
         broken: list[str] = []
-        texts = answers(made, chance)
+        try:
+            texts = answers(made, chance)
+        except RuntimeError as refused:  # a 400 that names the field
+            print(json.dumps({"missing": missing, "refused": str(refused)}))
+            continue
         for text in texts:
             try:
                 value = json.loads(text)

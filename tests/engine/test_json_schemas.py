@@ -10,11 +10,18 @@ from typing import Any
 
 import pytest
 
+from tests.engine import random_schemas
+
+NUM_BY_CHANCE = 300
+
 HELD: list[dict[str, Any]] = [
     {"type": "integer", "minimum": -5},
     {"type": "integer", "minimum": 3},
     {"type": "integer", "minimum": -5, "maximum": 5},
     {"type": "integer", "exclusiveMinimum": 0.5, "exclusiveMaximum": 7.5},
+    {"type": "integer", "minimum": -10, "exclusiveMaximum": 40, "multipleOf": 5},
+    {"type": "integer", "maximum": 7, "minimum": -7, "multipleOf": 3.0},
+    {"type": "integer", "multipleOf": 0.5, "minimum": 3},
     {"required": ["answer"]},
     {"type": "object", "required": ["answer"], "properties": {"b": {"type": "integer"}}},
     {"type": "string", "pattern": "^[^x]+$"},
@@ -103,6 +110,29 @@ def test_bounds_of_integers_are_exact(engine_python: Path) -> None:
     num_held, wrong = json.loads(line)
     assert num_held > 200
     assert wrong == []
+
+
+@pytest.fixture(scope="module")
+def by_chance(engine_python: Path) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    schemas = [random_schemas.schema(seed) for seed in range(NUM_BY_CHANCE)]
+    printed_lines = printed(engine_python, "schema_cases.py", "\n".join(map(json.dumps, schemas)))
+    return [*zip(schemas, map(json.loads, printed_lines), strict=True)]
+
+
+def test_schemas_by_chance(by_chance: list[tuple[dict[str, Any], dict[str, Any]]]) -> None:
+    num_answers = 0
+    for schema, one in by_chance:
+        if "refused" in one:
+            said = one["refused"]
+            assert "greater than" in said or "larger than" in said, (schema, said)
+            continue
+        broken = one["broken"]
+        if one["missing"]:
+            broken = [said for said in broken if said.startswith("no JSON")]
+        else:
+            num_answers += one["num_answers"]
+        assert broken == [], schema
+    assert num_answers > NUM_BY_CHANCE
 
 
 def test_what_is_held_is_held(judged: list[dict[str, Any]]) -> None:

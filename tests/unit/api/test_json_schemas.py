@@ -33,6 +33,33 @@ def test_a_keyword_that_is_not_held_is_taken_out_and_named(name: str) -> None:
     assert missing == [f"properties.a.{name}"]
 
 
+@pytest.mark.parametrize(
+    ("schema", "made", "missing"),
+    [
+        ({"minimum": -7, "exclusiveMaximum": 9, "multipleOf": 3}, {"enum": [-6, -3, 0, 3, 6]}, []),
+        ({"maximum": 4, "minimum": 1, "multipleOf": 2.0}, {"enum": [2, 4]}, []),
+        ({"multipleOf": 0.25}, {"type": "integer"}, []),
+        ({"multipleOf": 5}, {"type": "integer"}, ["multipleOf"]),
+        ({"minimum": 1, "maximum": 2, "multipleOf": 3}, None, ["multipleOf"]),
+        ({"minimum": 1, "maximum": 2, "multipleOf": 1.5}, None, ["multipleOf"]),
+        ({"minimum": 1, "maximum": 257, "multipleOf": 1e-320}, None, ["multipleOf"]),
+        ({"enum": [1, 2**63]}, {"type": "integer"}, ["enum"]),
+    ],
+)
+def test_integers(schema: dict[str, Any], made: dict[str, Any] | None, missing: list[str]) -> None:
+    found, told = held({"type": "integer", **schema})
+    assert told == missing
+    assert made is None or found == made
+
+
+def test_arrays_have_items() -> None:
+    """Without, the compiler takes a least number of items for a contradiction."""
+    for items in ({}, {"items": []}):
+        assert held({"type": "array", "minItems": 1, **items})[0] == {
+            "type": "array", "minItems": 1, "items": True,
+        }  # fmt: skip
+
+
 @given(st.dictionaries(st.sampled_from([*KEYWORDS]), JSON, max_size=4))
 def test_any_schema_is_walked(schema: dict[str, Any]) -> None:
     before = repr(schema)
