@@ -23,10 +23,12 @@ from api.batch_errors import TooManyResponses
 from api.errors import InvalidRequest, RateLimited
 from api.json_output import dump
 from api.responses.items import Item, item_id, packed
+from api.responses.request import window_of
 from api.responses.resource import RESPONSE_PREFIX
 from batch.files import FileStore
 from batch.intake import quota
 from batch.intake.arrivals import Arrivals, discard
+from batch.intake.completion_window import window_s
 from batch.states import BatchStatus
 from batch.steer import MAX_PRIORITY
 from batch.transition import move
@@ -45,14 +47,20 @@ from store.types import new_id
 PRIORITY: Final = MAX_PRIORITY + 1
 """Above any batch: the class between flex and batch."""
 
-WINDOW: Final = "1h"
-WINDOW_S: Final = 3600
-"""A response that is not made by then has failed. Deadlines of batches are later."""
+SOONEST: Final = "1h"
+"""A response that is not made by then has failed, unless its creation allows for more."""
 
 MAX_LIVE: Final = 1000
 """Background responses that a project may have unfinished."""
 
-_OWN: Final = ("previous_response_id", "conversation", "background", "stream", "stream_options")
+_OWN: Final = (
+    "previous_response_id",
+    "conversation",
+    "background",
+    "background_options",
+    "stream",
+    "stream_options",
+)
 """What a row does not have: its input is all of its context."""
 
 
@@ -64,11 +72,13 @@ class Line:
         model: The model it asks for.
         data: The line.
         num_tokens: About how many tokens its prompt has.
+        window: How long it may take.
     """
 
     model: str
     data: bytes
     num_tokens: int
+    window: str
 
     @classmethod
     def of(cls, body: Mapping[str, Any], context: Sequence[Item], model: str) -> Line:
@@ -79,7 +89,9 @@ class Line:
         own = {name: value for name, value in body.items() if name not in _OWN}
         made = {**own, "input": list(context)}
         line = {"custom_id": "response", "method": "POST", "url": RESPONSES_PATH, "body": made}
-        return cls(model, dump(line), prompt_tokens(RESPONSES_PATH, made))
+        window = window_of(body)
+        window = SOONEST if window == "soonest" else window
+        return cls(model, dump(line), prompt_tokens(RESPONSES_PATH, made), window)
 
 
 async def put_line(line: Line, file_store: FileStore, known: Arrivals) -> File:
@@ -135,8 +147,8 @@ async def begin(
         project_id=project_id,
         key_id=key_id,
         endpoint=RESPONSES_PATH,
-        completion_window=WINDOW,
-        window_s=WINDOW_S,
+        completion_window=line.window,
+        window_s=window_s(line.window),
         input_file_id=file.id,
         metadata=None,
         output_expires_after_s=None,

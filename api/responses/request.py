@@ -83,7 +83,18 @@ def check_response(body: Mapping[str, Any]) -> None:
         raise rules.wrong("stream_options", "only allowed when 'stream' is true")
     if body.get("background") and body.get("store") is False:
         raise rules.wrong("background", "only allowed when the response is stored ('store')")
+    if window_of(body) != "soonest" and (body.get("stream") or not body.get("background")):
+        raise rules.wrong(
+            "background_options.completion_window",
+            "only 'soonest' is allowed without 'background', or with 'stream'",
+        )
     _check_tool_choice(body)
+
+
+def window_of(body: Mapping[str, Any]) -> str:
+    """By when a checked body's response is to be made in the background."""
+    window: str = (body.get("background_options") or {}).get("completion_window") or "soonest"
+    return window
 
 
 def chat_body(body: Mapping[str, Any], messages: Sequence[Item]) -> dict[str, Any]:
@@ -307,6 +318,16 @@ def _reasoning(name: str, value: Any) -> None:
             rule(f"{name}.{key}", value[key])
 
 
+def _background_options(name: str, value: Any) -> None:
+    rules.obj(name, value)
+    only(name, value, "background options")
+    if value.get("completion_window") is not None:
+        windows = rules.one_of("soonest", "2h", "8h")
+        windows(f"{name}.completion_window", value["completion_window"])
+    if value.get("continuation_id") is not None:
+        rules.string(512)(f"{name}.continuation_id", value["continuation_id"])
+
+
 def _conversation(name: str, value: Any) -> None:
     if type(value) is dict:
         only(name, value, "conversation")
@@ -340,6 +361,7 @@ _FIELDS: dict[str, Rule] = {
     "include": rules.array_of(rules.one_of(*INCLUDABLE), max_items=len(INCLUDABLE)),
     "truncation": rules.one_of("auto", "disabled"),
     "background": rules.boolean,
+    "background_options": _background_options,
     "previous_response_id": rules.string(256),
     "conversation": _conversation,
     "chat_template_kwargs": template_kwargs,

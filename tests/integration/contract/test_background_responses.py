@@ -54,6 +54,24 @@ def reached_the_engine(live: Live, given: str) -> bool:
     return any(given in str(body) for body in live.engine.received)
 
 
+async def _window_of(live: Live, response_id: str) -> str:
+    async with live.database.unit_of_work() as session:
+        query = text("SELECT completion_window FROM batches WHERE response_id = :id")
+        found: str = (await session.execute(query, {"id": response_id})).scalar_one()
+        return found
+
+
+def test_a_window_of_its_own(live: Live) -> None:
+    for options, window in (
+        ({}, "1h"),
+        ({"background_options": {"completion_window": "soonest"}}, "1h"),
+        ({"background_options": {"completion_window": "8h", "continuation_id": "c"}}, "8h"),
+    ):
+        made = begin(live, **options)
+        assert live.run(_window_of(live, made["id"])) == window
+        assert process(live, made)["status"] == "completed"
+
+
 def process(live: Live, made: dict[str, Any]) -> dict[str, Any]:
     """What workers do with it; the response then."""
 

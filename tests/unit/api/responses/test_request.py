@@ -273,6 +273,33 @@ def kinds_of(shape: Any) -> set[str]:
     return set(found)
 
 
+@pytest.mark.parametrize(
+    ("more", "param"),
+    [
+        ({"background_options": {}}, None),
+        ({"background_options": {"completion_window": "soonest", "continuation_id": "c"}}, None),
+        ({"background_options": {"completion_window": "8h"}, "background": True}, None),
+        ({"background_options": {"completion_window": "8h"}}, ".completion_window"),
+        (
+            {"background_options": {"completion_window": "2h"}, "background": True, "stream": True},
+            ".completion_window",
+        ),
+        ({"background_options": {"completion_window": "1h"}}, ".completion_window"),
+        ({"background_options": {"continuation_id": 3}}, ".continuation_id"),
+        ({"background_options": {"window": "8h"}}, ".window"),
+        ({"background_options": "8h"}, ""),
+    ],
+)
+def test_options_of_the_background(more: dict[str, Any], param: str | None) -> None:
+    body = {"model": "m", "input": "hi", **more}
+    if param is None:
+        check_response(body)
+        return
+    with pytest.raises(InvalidRequest) as refused:
+        check_response(body)
+    assert refused.value.param == f"background_options{param}"
+
+
 def test_errors_name_a_tool_by_its_own_place() -> None:
     """The chat call has only the tools that are served and allowed, one after the other."""
     body = {"tools": [{"type": "web_search"}, SPACE, OTHER]}
