@@ -4,9 +4,8 @@
                        has no text yet, as most parts of a character, are dropped
     a completion       alternatives are a JSON object, where tokens with one text are one
 
-The modules that answer are in one process of an engine: there they are changed, once the manager of
-the tokenizer is made. A release whose functions take other parameters than `ANSWERING` answers as it
-does by itself, and the log says so: an engine serves without this.
+The modules that answer are in one process of an engine. There they are changed once the tokenizer's
+manager is made, as far as they are what we know: without it an engine serves, too.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-import pkgutil
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final
 
@@ -22,48 +20,24 @@ from engine_adapter.sglang.guards import REPLACEMENT, PartialText
 
 logger = logging.getLogger(__name__)
 
-_OPENAI = "sglang.srt.entrypoints.openai."
-ANSWERING: Final[Mapping[str, tuple[str, ...]]] = {
-    _OPENAI + "serving_chat.OpenAIServingChat._process_logprobs_tokens": (
-        "self", "logprobs", "use_token_index",
-    ),
-    _OPENAI + "serving_chat.OpenAIServingChat._generate_stream_content": (
-        "self", "content", "index", "request", "stream_offsets", "reasoning_parser_dict",
-        "parser_dict", "has_tool_calls", "choice_logprobs", "finish_reason_type",
-        "continuous_usage_stats", "prompt_tokens", "reasoning_tokens", "completion_tokens",
-    ),
-    _OPENAI + "serving_completions.to_openai_style_logprobs": (
-        "input_token_logprobs", "output_token_logprobs",
-        "input_top_logprobs", "output_top_logprobs",
-    ),
-}  # fmt: skip
-"""Functions that are wrapped, and the parameters that they are known with."""
-
 MANAGER: Final = "sglang.srt.managers.tokenizer_manager.TokenizerManager.__init__"
 
 
 def tell_all(_: object, *__: Any, **___: Any) -> None:
     """After the making of a tokenizer's manager: change the modules that answer."""
-    if others := [text for symbol in ANSWERING if (text := _difference(symbol))]:
-        logger.warning("coserve: log probabilities are SGLang's own: %s", "; ".join(others))
-        return
     from sglang.srt.entrypoints.openai import serving_completions
     from sglang.srt.entrypoints.openai.serving_chat import OpenAIServingChat
 
-    chat: Any = OpenAIServingChat
-    chat._process_logprobs_tokens = each_its_own(chat._process_logprobs_tokens)
-    chat._generate_stream_content = of_all_tokens(chat._generate_stream_content)
-    completions: Any = serving_completions
-    completions.to_openai_style_logprobs = named(completions.to_openai_style_logprobs)
-
-
-def _difference(symbol: str) -> str:
-    try:
-        parameters = tuple(inspect.signature(pkgutil.resolve_name(symbol)).parameters)
-    except (ImportError, AttributeError) as error:
-        return f"{symbol} is not there ({error})"
-    wanted = ANSWERING[symbol]
-    return "" if parameters == wanted else f"{symbol} takes {parameters}, expected {wanted}"
+    for owner, name, takes, change in (
+        (OpenAIServingChat, "_process_logprobs_tokens", "use_token_index", each_its_own),
+        (OpenAIServingChat, "_generate_stream_content", "choice_logprobs", of_all_tokens),
+        (serving_completions, "to_openai_style_logprobs", "output_top_logprobs", named),
+    ):
+        known = getattr(owner, name, None)
+        if known is None or takes not in inspect.signature(known).parameters:
+            logger.warning("coserve: %s is not what it was; log probabilities may lack some", name)
+            continue
+        setattr(owner, name, change(known))
 
 
 def each_its_own(process: Callable[..., Any]) -> Callable[..., Any]:

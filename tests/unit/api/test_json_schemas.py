@@ -54,7 +54,8 @@ def test_integers(schema: dict[str, Any], made: dict[str, Any] | None, missing: 
 
 def test_arrays_have_items() -> None:
     """Without, the compiler takes a least number of items for a contradiction."""
-    for items in ({}, {"items": []}):
+    without: tuple[dict[str, object], ...] = ({}, {"items": []})
+    for items in without:
         assert held({"type": "array", "minItems": 1, **items})[0] == {
             "type": "array", "minItems": 1, "items": True,
         }  # fmt: skip
