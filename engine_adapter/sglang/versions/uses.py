@@ -52,6 +52,9 @@ _BREAKABLE: Final = (
     "sglang.srt.model_executor.runner_backend_utils.breakable_cuda_graph.breakable_cuda_graph."
     "BreakableCUDAGraph."
 )
+ANSWERING: Final = frozenset({"logprobs.py"})
+"""Used by the process that answers alone, which looks at it itself (`contract.ANSWERING`)."""
+
 READ: Final = (
     SCHEDULER + "._get_new_batch_prefill_raw",
     SCHEDULER + ".update_running_batch",
@@ -96,7 +99,8 @@ class Uses:
 def files(family: str) -> list[Path]:
     """The files that run with a family's module."""
     versions = ADAPTER / "sglang/versions" / f"{family}.py"
-    parts = [*(ADAPTER / "sglang").glob("*.py"), *(ADAPTER / "cpu_compat").glob("*.py"), versions]
+    ours = [one for one in (ADAPTER / "sglang").glob("*.py") if one.name not in ANSWERING]
+    parts = [*ours, *(ADAPTER / "cpu_compat").glob("*.py"), versions]
     return sorted(parts)
 
 
@@ -123,7 +127,9 @@ def _names(tree: ast.AST) -> Iterator[str]:
 
 
 def _is_dotted(value: object) -> bool:
-    return isinstance(value, str) and value.startswith("sglang.srt.") and " " not in value
+    if not isinstance(value, str) or " " in value:
+        return False
+    return value.startswith("sglang.srt.") and not value.startswith("sglang.srt.entrypoints.")
 
 
 def _add_class(found: Uses, node: ast.ClassDef) -> None:
