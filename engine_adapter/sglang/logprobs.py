@@ -81,6 +81,7 @@ def named(convert: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(convert)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
+        kwargs.pop("tokenizer", None)  # newer ones write parts of characters as Latin-1 with it
         logprobs = convert(*args, **kwargs)
         logprobs.tokens = [token_name(text) for text in logprobs.tokens]
         logprobs.top_logprobs = [listed and once(listed) for listed in logprobs.top_logprobs]
