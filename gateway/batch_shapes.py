@@ -12,7 +12,7 @@ from batch.extension import extend
 from batch.states import BatchStatus
 from engine_adapter.client.pool import EnginePool
 from gateway.engines.row_states import at_engines
-from store.models import Batch, File
+from store.models import Batch
 from store.repositories import file as files
 from store.repositories import progress
 
@@ -23,10 +23,8 @@ async def shape(session: AsyncSession, engines: EnginePool, batch: Batch) -> Bat
 
 async def shape_new(session: AsyncSession, engines: EnginePool, batch: Batch) -> BatchObject:
     """A batch that was just created; asks the database for nothing that is known already."""
-    (said,) = await extensions(session, engines, [batch], now=batch.created_at)
-    source = await session.get(File, batch.input_file_id)
-    said.input_filename = None if source is None else source.filename
-    return BatchObject.of(batch, said)
+    said = await extensions(session, engines, [batch], now=batch.created_at)
+    return BatchObject.of(batch, said[0])
 
 
 async def shapes(

@@ -25,8 +25,6 @@ logger = logging.getLogger(__name__)
 
 # --- Which SGLang is installed, and whether it is what was signed (`versions.promises`).
 
-UNSIGNED = "COSERVE_SGLANG_UNSIGNED"
-
 
 def broken_promises(environ: Mapping[str, str] = os.environ) -> list[str]:
     """One sentence for each thing that is not as expected; empty when all is well.
@@ -41,7 +39,7 @@ def broken_promises(environ: Mapping[str, str] = os.environ) -> list[str]:
     promised = promises_for(found)
     if promised is None or (promised.sglang != found and not read_settings(environ).unsigned):
         known = " and ".join(signed_versions())
-        anyway = f", or try this one with {UNSIGNED}=1" if promised is not None else ""
+        anyway = ", or try this one with COSERVE_SGLANG_UNSIGNED=1" if promised is not None else ""
         return [
             f"SGLang {found} is installed, this plugin was written for {known}: "
             f"run `coserve engine install`, which installs one{anyway}"

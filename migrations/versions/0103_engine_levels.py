@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    op.add_column("engines", sa.Column("level", sa.Text(), nullable=True))
+    op.add_column("engines", sa.Column("level", sa.String(), nullable=True))
 
 
 def downgrade() -> None:

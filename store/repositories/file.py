@@ -44,6 +44,8 @@ async def now(session: AsyncSession) -> datetime:
 
 async def names(session: AsyncSession, file_ids: Collection[str]) -> dict[str, str]:
     """What files were called when they were uploaded, by id, deleted ones too."""
+    if not file_ids:
+        return {}
     found = await session.execute(select(File.id, File.filename).where(File.id.in_(file_ids)))
     return {row.id: row.filename for row in found}
 

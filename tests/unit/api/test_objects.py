@@ -89,6 +89,7 @@ RESPONSE: dict[str, Any] = {
     "text": {"format": {"type": "json_schema", "name": "n", "schema": SCHEMA}},
     "reasoning": {"effort": "low", "context": "all_turns", "mode": "standard"},
     "conversation": {"id": "conv_1"},
+    "background_options": {"completion_window": "soonest"},
     "stream": True,
     "stream_options": {"include_obfuscation": False},
 }
