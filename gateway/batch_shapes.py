@@ -23,8 +23,10 @@ async def shape(session: AsyncSession, engines: EnginePool, batch: Batch) -> Bat
 
 async def shape_new(session: AsyncSession, engines: EnginePool, batch: Batch) -> BatchObject:
     """A batch that was just created; asks the database for nothing that is known already."""
-    said = await extensions(session, engines, [batch], now=batch.created_at)
-    return BatchObject.of(batch, said[0])
+    (said,) = await extensions(session, engines, [batch], now=batch.created_at)
+    named = await files.names(session, [batch.input_file_id])
+    said.input_filename = named.get(batch.input_file_id)
+    return BatchObject.of(batch, said)
 
 
 async def shapes(

@@ -92,7 +92,7 @@ async def test_a_new_batch(api: Api) -> None:
         "retry_of": None,
         "webhook_endpoints": None,
         "at_engine": None,
-        "input_filename": None,
+        "input_filename": "in.jsonl",
     }
 
 

@@ -211,7 +211,7 @@ async def test_what_a_creation_asks_does_not_grow_with_the_batches(
     asked = [one for one in seen if "files" in one or "batches" in one or "audit_log" in one]
     asked = [one for one in asked if "backlog_bytes" not in one]  # which all requests share
     assert [one for one in asked if "UPDATE projects" not in one and "count(" in one] == []
-    assert len(asked) <= 3 * 20 + 5, "the file, the batch and the audit log"
+    assert len(asked) <= 4 * 20 + 5, "the file, its name, the batch and the audit log"
     async with database.unit_of_work() as session:
         assert await session.scalar(text("SELECT max(batches_made) FROM projects")) == 21
 
