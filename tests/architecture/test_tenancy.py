@@ -55,6 +55,7 @@ SERVES_ALL: dict[str, str] = {
     "file.add_all": "each file names its project",
     "file.collectable": "sweep",
     "file.live_batch_reading": "by a file that was found under its project",
+    "file.names": "of batches that were found under their project",
     "file.read_by_live_batches": "sweep",
     "idempotency.collect": "sweep",
     "conversation.collect": "sweep",
