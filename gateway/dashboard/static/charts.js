@@ -6,7 +6,7 @@
   const drawn = new WeakMap();
   const HEIGHT = 190;
   // Whole seconds at least: a finer mark would repeat the words of its neighbour.
-  const MARKS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400];
+  const MARKS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 604800];
 
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   // UTC, as every other time of the dashboard.
@@ -24,6 +24,9 @@
     return [data.x, ...order, ...(data.target == null ? [] : [data.x.map(() => data.target)])];
   }
 
+  // Points between gaps: no line shows them.
+  const alone = (plot, n) => plot.data[n].flatMap((v, i, all) => (v != null && all[i - 1] == null && all[i + 1] == null ? [i] : []));
+
   function make(element, data) {
     const strokes = [color("--run"), color("--flex"), data.stack ? color("--good") : color("--warn")];
     const axis = { stroke: color("--soft-ink"), grid: { stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line") } };
@@ -38,7 +41,7 @@
       dash: i >= (data.pairs ?? Infinity) ? [3, 3] : undefined,
       width: data.stack ? 1 : 2,
       fill: data.stack ? strokes[i] + "cc" : i === 0 && !data.pairs ? strokes[i] + "22" : undefined,
-      points: { show: data.series.every((each) => each.y.filter((v) => v != null).length < 3) },
+      points: { show: false, filter: alone, size: 5 },
       value: (_u, _v, _s, at) => said(one.y[at ?? newest]),
     }));
     const target = { label: "target", stroke: color("--bad"), width: 1.5, dash: [6, 4], points: { show: false }, value: () => said(data.target) };
