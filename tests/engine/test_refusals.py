@@ -134,7 +134,8 @@ found = {}
 for release in ("0.5.15", "0.5.17", "0.5.24"):
     contract.version = lambda _name, release=release: release
     for unsigned in ("", "1"):
-        found[f"{release} {unsigned}"] = contract.broken_promises({"COSERVE_SGLANG_UNSIGNED": unsigned})
+        asked = {"COSERVE_SGLANG_UNSIGNED": unsigned}
+        found[f"{release} {unsigned}"] = contract.broken_promises(asked)
 print("RESULTS " + json.dumps([found, contract.signed_versions()]))
 """
 
