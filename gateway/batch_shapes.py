@@ -22,11 +22,8 @@ async def shape(session: AsyncSession, engines: EnginePool, batch: Batch) -> Bat
 
 
 async def shape_new(session: AsyncSession, engines: EnginePool, batch: Batch) -> BatchObject:
-    """A batch that was just created; asks the database for nothing that is known already."""
-    (said,) = await extensions(session, engines, [batch], now=batch.created_at)
-    named = await files.names(session, [batch.input_file_id])
-    said.input_filename = named.get(batch.input_file_id)
-    return BatchObject.of(batch, said)
+    """A batch that was just created: the database's clock is known by it."""
+    return (await shapes(session, engines, [batch], now=batch.created_at))[0]
 
 
 async def shapes(
@@ -35,9 +32,10 @@ async def shapes(
     batches: Sequence[Batch],
     *,
     errors_apart: bool = False,
+    now: datetime | None = None,
 ) -> list[BatchObject]:
-    """Some batches, read together; see `BatchObject.of`."""
-    said = await extensions(session, engines, batches)
+    """Some batches, read together; see `BatchObject.of` and `extensions`."""
+    said = await extensions(session, engines, batches, now=now)
     names = await files.names(session, [batch.input_file_id for batch in batches])
     for batch, one in zip(batches, said, strict=True):
         one.input_filename = names.get(batch.input_file_id)
