@@ -10,6 +10,7 @@ them equal to what this prints. Both come from `coserve bench coserve`: on a GPU
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +31,8 @@ SYSTEMS = (
     ("non-preemptive", "SGLang, no preemption", "#b0413e"),
 )
 
-WIDTH, HEIGHT, TOP, ROW, LABELS, PANEL, GAP = 940, 200, 58, 32, 180, 215, 36
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 940, 400, 76, 110, 56, 58
+"""Of the picture and of its plot's margins, in pixels."""
 
 
 @dataclass(frozen=True)
@@ -89,40 +91,56 @@ def table(figures: list[Figures]) -> str:
 
 
 def picture(figures: list[Figures]) -> str:
-    """Three panels of bars, one bar per system, as SVG."""
-    panels = (
-        ("first token, P90 in ms", "lower is better", [one.ttft_p90_ms for one in figures]),
-        ("between tokens, P90 in ms", "lower is better", [one.tbt_p90_ms for one in figures]),
-        ("batch tokens per second", "higher is better", [one.harvested_per_s for one in figures]),
-    )
+    """A point per system, as SVG: batch tokens a second to the right, chat in time upwards."""
+    tick = _tick(max(one.harvested_per_s for one in figures))
+    most = tick * math.ceil(max(one.harvested_per_s for one in figures) / tick)
+    across, up = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-        'font-family="system-ui, sans-serif" font-size="13">',
-        "<title>Chat latency and harvested batch tokens of four systems</title>",
+        'font-family="system-ui, sans-serif" font-size="14">',
+        "<title>Share of chat in time over batch tokens per second, of four systems</title>",
         f'<rect width="{WIDTH}" height="{HEIGHT}" rx="8" fill="#ffffff"/>',
+        f'<text x="{LEFT - 52}" y="30" font-weight="bold" fill="#1f2328">'
+        "first tokens of chat in time</text>",
+        f'<text x="{WIDTH - RIGHT}" y="{HEIGHT - 14}" text-anchor="end" font-weight="bold" '
+        'fill="#1f2328">batch tokens per second</text>',
     ]
-    for index, one in enumerate(figures):
-        weight = "bold" if one.name == "coserve" else "normal"
-        y = TOP + index * ROW + 16
+    for percent in range(0, 101, 25):
+        y = TOP + up * (1 - percent / 100)
         parts.append(
-            f'<text x="{LABELS - 10}" y="{y}" text-anchor="end" fill="#1f2328" '
-            f'font-weight="{weight}">{one.name}</text>'
+            f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#d1d9e0"/>'
+            f'<text x="{LEFT - 10}" y="{y + 5:.1f}" text-anchor="end" fill="#59636e">'
+            f"{percent}%</text>"
         )
-    for number, (title, better, values) in enumerate(panels):
-        left = LABELS + number * (PANEL + GAP)
+    for value in range(0, most + 1, tick):
+        x = LEFT + across * value / most
         parts.append(
-            f'<text x="{left}" y="24" font-weight="bold" fill="#1f2328">{title}</text>'
-            f'<text x="{left}" y="42" fill="#59636e">{better}</text>'
+            f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 22}" text-anchor="middle" fill="#59636e">'
+            f"{value:,}</text>"
         )
-        scale = (PANEL - 50) / max(values)
-        for index, (one, value) in enumerate(zip(figures, values, strict=True)):
-            y, width = TOP + index * ROW, value * scale
-            parts.append(
-                f'<rect x="{left}" y="{y}" width="{max(width, 1):.1f}" height="22" rx="3" '
-                f'fill="{one.colour}"/>'
-                f'<text x="{left + width + 6:.1f}" y="{y + 16}" fill="#1f2328">{value:,.0f}</text>'
-            )
+    for one in figures:
+        x, y = LEFT + across * one.harvested_per_s / most, TOP + up * (1 - one.in_time)
+        ours = one.name == "coserve"
+        # A label stays inside: right of a point in the left half, below ours, left of the others.
+        anchor, dx, dy = ("middle", 0, 34) if ours else ("end", -16, 0)
+        if one.harvested_per_s < most / 2:
+            anchor, dx, dy = "start", 14, 26
+        weight = "bold" if ours else "normal"
+        parts.append(
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{11 if ours else 8}" fill="{one.colour}"/>'
+            f'<g text-anchor="{anchor}" paint-order="stroke" stroke="#ffffff" stroke-width="5">'
+            f'<text x="{x + dx:.1f}" y="{y + dy:.1f}" fill="#1f2328" font-weight="{weight}">'
+            f'{one.name}</text><text x="{x + dx:.1f}" y="{y + dy + 18:.1f}" fill="#59636e">'
+            f"{one.in_time:.0%} in time, {one.harvested_per_s:,.0f} tokens/s</text></g>"
+        )
     return "\n".join([*parts, "</svg>", ""])
+
+
+def _tick(largest: float) -> int:
+    """A round step of which the largest value takes five at most."""
+    power = int(10 ** max(0, int(math.log10(largest)) - 1))
+    steps = (step * power for step in (1, 2, 5, 10, 20))
+    return next(step for step in steps if largest <= 5 * step)
 
 
 def with_tables(readme: str) -> str:
