@@ -107,6 +107,10 @@ fleet: setup-dev setup-engine  ## 3 gateways, 2 worker hosts, 6 engines, restart
 wheel: setup-dev  ## build the wheel, with the site in it, and the source distribution into dist/ (1 min)
 	$(BIN)/python -m release.build
 
+.PHONY: release-check
+release-check: setup-dev setup-helm  ## build all that would be published, run the wheel as strangers do, print what would go out; sends nothing (10 min)
+	$(BIN)/python -m release.check
+
 images: setup-dev $(if $(filter fake,$(ENGINE)),,setup-engine)  ## build both images and run all of docker-compose.yml with podman, a real SGLang on the CPU; as root (7 to 12 min; ENGINE=fake: none, 6 min; ENGINE=cuda: the GPU's image alone, 9 min and 40 GB)
 	$(BIN)/python -m tests.images --engine $(or $(ENGINE),real)
 
