@@ -41,9 +41,9 @@ from lab.simulator.replay import SimulatedLoad, replay
 from lab.simulator.times import Noise
 from lab.workload.arrivals import gamma_arrivals, on_off_arrivals
 from lab.workload.lengths import Lengths
-from lab.workload.metrics import percentile
 from lab.workload.summary import SystemRun, gaps_s, tpots_s, ttfts_s
 from lab.workload.traces import TraceRequest, read_trace
+from service.percentiles import percentile
 
 RESULTS = Path(__file__).parent / "results"
 WORKLOADS = Path(__file__).parents[2] / "shared" / "workloads" / "online"

@@ -36,9 +36,9 @@ from lab.simulator.shape import Track
 from lab.simulator.times import Noise
 from lab.simulator.two_pools import Journey, TwoPools
 from lab.workload.arrivals import gamma_arrivals
-from lab.workload.metrics import attained, percentile
 from lab.workload.summary import SystemRun, gaps_s, offline_rate, tpots_s, ttfts_s
 from lab.workload.traces import TraceRequest, read_trace
+from service.percentiles import attained, percentile
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results" / "equal_attainment.json"

@@ -37,7 +37,6 @@ from lab.emulated.clock import ENVIRONMENT as CLOCK_ENVIRONMENT
 from lab.emulated.clock import VirtualClock
 from lab.emulated.virtual_loop import NotOnTheClock, VirtualTimeLoop
 from lab.workload.harness import Harness, Load
-from lab.workload.metrics import percentile
 from lab.workload.report import write_outputs
 from lab.workload.summary import (
     MS,
@@ -49,6 +48,7 @@ from lab.workload.summary import (
     summarise,
     ttfts_s,
 )
+from service.percentiles import percentile
 
 TARGET_LOAD = 0.5
 PROBE_DRAIN_S = 600.0

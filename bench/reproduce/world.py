@@ -21,9 +21,9 @@ from lab.simulator.replay import SimulatedLoad, replay
 from lab.simulator.times import Noise, StepTimes
 from lab.simulator.two_pools import TwoPools
 from lab.workload.arrivals import gamma_arrivals, on_off_arrivals
-from lab.workload.metrics import attained, percentile
 from lab.workload.summary import SystemRun, gaps_s, offline_rate, tpots_s, ttfts_s
 from lab.workload.traces import TraceRequest
+from service.percentiles import attained, percentile
 
 Figures = dict[str, float]
 LOOSE = Slo(1000.0, 1000.0)

@@ -23,7 +23,6 @@ from lab.simulator.fleet import MOST_ENGINES, ROUTERS, replay_fleet
 from lab.simulator.replay import SimulatedLoad
 from lab.workload.files import find_workload
 from lab.workload.lengths import fixed_lengths
-from lab.workload.metrics import attained
 from lab.workload.summary import SystemRun, gaps_s, offline_rate, ttfts_s
 from lab.workload.traces import (
     TraceRequest,
@@ -33,6 +32,7 @@ from lab.workload.traces import (
     stretch,
     window,
 )
+from service.percentiles import attained
 
 DAY_S = 86_400.0
 ENOUGH = 0.99

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lab.workload.harness import RunResult
-from lab.workload.metrics import Distribution, attained, paired_excess, percentile
+from lab.workload.metrics import paired_excess
 from lab.workload.records import RequestRecord
+from service.percentiles import Distribution, attained, percentile
 
 MS = 1000.0
 MOST_DRAWS = 1_000_000

@@ -25,7 +25,7 @@ from lab.simulator.run import run
 from lab.simulator.shape import EngineShape
 from lab.simulator.times import ProfiledTimes
 from lab.workload.arrivals import on_off_arrivals, poisson_arrivals
-from lab.workload.metrics import attained, percentile
+from service.percentiles import attained, percentile
 
 K = Coefficients(
     k_token=22e-6, k_attention=3e-9, k_context=30e-9, k_square=0, k_request=0, k_constant=0.008
