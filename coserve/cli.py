@@ -21,6 +21,7 @@ from coserve.commands import (
     org,
     profile,
     project,
+    prove,
     research,
     running,
     serve,
@@ -62,7 +63,7 @@ def coserve(
 HERE = "This machine"
 USE = "Chat and batches"
 TENANTS = "Tenants and engines"
-RESEARCH = "Plan and measure, without a service"
+RESEARCH = "Measure and plan"
 
 app.command("up", rich_help_panel=HERE)(up.up)
 app.command("status", rich_help_panel=HERE)(status.status)
@@ -94,6 +95,7 @@ app.add_typer(engine.app, name="engine", help="The engines in use.", rich_help_p
 app.command("audit", rich_help_panel=TENANTS)(audit.audit)
 app.command("usage", rich_help_panel=TENANTS)(usage.usage)
 app.add_typer(profile.app, name="profile", rich_help_panel=RESEARCH)
+app.command("prove", rich_help_panel=RESEARCH)(prove.prove)
 app.command("plan", context_settings=research.CONTEXT, rich_help_panel=RESEARCH)(research.plan)
 app.command("simulate", context_settings=research.CONTEXT, rich_help_panel=RESEARCH)(
     research.simulate

@@ -144,6 +144,10 @@ class BatchClient:
         """The models that can be asked."""
         return [model["id"] for model in self._call("GET", "/models")["data"]]
 
+    def model(self, model_id: str) -> dict[str, Any]:
+        """One model, with the level that it is served at."""
+        return self._call("GET", f"/models/{model_id}")
+
     def results(self, batch_id: str, offset: int, kind: str | None) -> tuple[bytes, int, bool]:
         """A page of result lines, the offset of the next, and whether it was the last."""
         params = {"offset": offset, "limit": RESULT_PAGE, **({"kind": kind} if kind else {})}
