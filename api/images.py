@@ -91,11 +91,6 @@ def check_number(body: Mapping[str, Any]) -> None:
         raise rules.wrong("messages", f"may have {MAX_IMAGES} images at most")
 
 
-def has_images(body: Mapping[str, Any]) -> bool:
-    """Whether a checked chat body has an image."""
-    return next(_images(body), None) is not None
-
-
 def text_only(body: Mapping[str, Any]) -> None:
     """Refuse images, for a model that reads none.
 

@@ -26,20 +26,12 @@ from api.tool_calls import choice_of
 from api.tool_prompt import may_call
 from engine_adapter.client.base import (
     CHAT_PATH,
-    COMPLETIONS_PATH,
     EMBEDDINGS_PATH,
     EngineCall,
     EngineFacts,
 )
 from engine_adapter.client.engine_facts import OTHER, SGLANG, VLLM
-from engine_adapter.client.fields import (
-    CHAT_FIELDS,
-    COMPLETION_FIELDS,
-    EMBEDDING_FIELDS,
-    PRIORITIES,
-    STREAM_OPTIONS,
-    engine_fields,
-)
+from engine_adapter.client.fields import PRIORITIES, STREAM_OPTIONS
 
 Mapped = Callable[[Any], dict[str, Any]]
 
@@ -111,17 +103,21 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
 }
 
 
-def foreign_body(call: EngineCall, facts: EngineFacts) -> dict[str, Any]:
-    """The fields for a server that is not ours; see `encoding.engine_body`.
+def foreign_body(call: EngineCall, fields: dict[str, Any], facts: EngineFacts) -> dict[str, Any]:
+    """What is sent to a server that is not ours; see `encoding.engine_body`.
+
+    Args:
+        call: The call.
+        fields: Those of its body that may travel.
+        facts: What the server says of itself.
 
     Raises:
         InvalidRequest: The server does not know one of its fields.
     """
     dialect = DIALECTS[facts.server]
     if call.path == EMBEDDINGS_PATH:
-        return engine_fields(call.body, EMBEDDING_FIELDS) | _known_by(call, facts, dialect)
-    allowed = COMPLETION_FIELDS if call.path == COMPLETIONS_PATH else CHAT_FIELDS
-    body = _translated(engine_fields(call.body, allowed), dialect)
+        return fields | _known_by(call, facts, dialect)
+    body = _translated(fields, dialect)
     if call.path == CHAT_PATH:
         if "max_completion_tokens" in body:
             body.pop("max_tokens", None)

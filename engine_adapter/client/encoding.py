@@ -11,9 +11,9 @@ import orjson
 
 from api.completion_request import only_sampled, only_scores
 from api.history import told
-from api.images import has_images, text_only
+from api.images import text_only
 from api.json_schemas import held
-from api.tool_prompt import tells_of_calls, with_tools
+from api.tool_prompt import with_tools
 from engine_adapter.client.base import (
     CHAT_PATH,
     COMPLETIONS_PATH,
@@ -23,25 +23,14 @@ from engine_adapter.client.base import (
 )
 from engine_adapter.client.dialects import DIALECTS, Dialect, foreign_body
 from engine_adapter.client.engine_facts import SGLANG
-from engine_adapter.client.fields import (
-    CHAT_FIELDS,
-    COMPLETION_FIELDS,
-    EMBEDDING_FIELDS,
-    engine_fields,
-    private_fields,
-)
+from engine_adapter.client.fields import FIELDS, PRIORITIES
+from engine_adapter.client.request_class import class_label
+from engine_adapter.scheduling.request import RequestClass
 
-_FIELDS = {
-    CHAT_PATH: CHAT_FIELDS,
-    COMPLETIONS_PATH: COMPLETION_FIELDS,
-    EMBEDDINGS_PATH: EMBEDDING_FIELDS,
-}
 _LENGTHS = ("max_completion_tokens", "max_tokens")
 
 LEAST_TOP_P = 1e-6
 """In place of 0, which engines do not take: the likeliest token alone."""
-LEAST_CONTEXT_TOKENS = 1024
-"""An answer of so many tokens fits any model's context, if the prompt leaves room for it."""
 
 
 def wall_s() -> float:
@@ -49,25 +38,31 @@ def wall_s() -> float:
     return time.time_ns() / 1e9
 
 
-def depends_on_engine(call: EngineCall) -> bool:
-    """Whether what is sent depends on what the engine can do."""
-    body = call.body
-    if body.get("seed") is not None:
-        return True
-    if call.path != CHAT_PATH:
-        return False
-    if body.get("tools") or has_images(body):
-        return True
-    if any((body.get(name) or 0) > LEAST_CONTEXT_TOKENS for name in _LENGTHS):
-        return True
-    return any(map(tells_of_calls, body.get("messages", ())))
-
-
 def digest_of(path: str, body: Mapping[str, Any]) -> bytes:
     """Equal for requests of which an engine sees the same, whoever sends them and in what class."""
-    seen = engine_fields(body, _FIELDS[path])
-    plain = orjson.dumps([path, seen], option=orjson.OPT_SORT_KEYS)
+    plain = orjson.dumps([path, engine_fields(path, body)], option=orjson.OPT_SORT_KEYS)
     return hashlib.blake2b(plain, digest_size=16).digest()
+
+
+def engine_fields(path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a caller's body that may travel: known, and not null (null means unset)."""
+    allowed = FIELDS[path].intersection(body)
+    return {name: body[name] for name in allowed if body[name] is not None}
+
+
+def private_fields(
+    rid: str, request_class: RequestClass, deadline_in_s: float | None, batch_id: str
+) -> dict[str, Any]:
+    """The fields by which we tell the engine the request's id, class, deadline and batch."""
+    fields: dict[str, Any] = {"rid": rid, "priority": PRIORITIES[request_class]}
+    if request_class is not RequestClass.ONLINE:
+        detail: dict[str, Any] = {"class": class_label(request_class)}
+        if deadline_in_s is not None:
+            detail["deadline_in_s"] = deadline_in_s
+        if batch_id:
+            detail["batch"] = batch_id
+        fields["custom_params"] = {"coserve": detail}
+    return fields
 
 
 def engine_body(
@@ -78,7 +73,7 @@ def engine_body(
     Args:
         call: What to send.
         stream: As a stream.
-        facts: What the engine says of itself; needed only where `depends_on_engine` says so.
+        facts: What the engine says of itself, if it is known.
 
     What this engine cannot follow is left out and noted in `call.served.not_held`.
 
@@ -87,13 +82,13 @@ def engine_body(
     """
     call.served.not_held.clear()  # another engine may hold what the one before did not
     if facts is not None and facts.foreign:
-        body = foreign_body(call, facts)
+        body = foreign_body(call, engine_fields(call.path, call.body), facts)
         _hold_to_context(body, facts.context_tokens)
         return _whole(call, body, stream, DIALECTS[facts.server])
     if facts is not None and not facts.reads_images and call.path == CHAT_PATH:
         text_only(call.body)
+    body = engine_fields(call.path, call.body)
     if call.path == CHAT_PATH:
-        body = engine_fields(call.body, CHAT_FIELDS)
         _hold_schema(body, call.served.not_held)
         if "max_completion_tokens" in body:
             body.pop("max_tokens", None)
@@ -103,10 +98,7 @@ def engine_body(
             body["messages"] = told(body["messages"])
             parses = facts is not None and bool(facts.tool_call_parser)
             body = with_tools(body, parses=parses, not_held=call.served.not_held)
-    elif call.path == EMBEDDINGS_PATH:
-        body = engine_fields(call.body, EMBEDDING_FIELDS)
-    else:
-        body = engine_fields(call.body, COMPLETION_FIELDS)
+    elif call.path == COMPLETIONS_PATH:
         _hold_schema(body, call.served.not_held)
         if body.get("echo") and only_sampled(body):
             body["logprobs"] = 1  # with 0 the engine says nothing of the prompt's tokens

@@ -8,6 +8,7 @@ estimate need not be right, only cheap: no text is encoded or copied.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
@@ -21,6 +22,7 @@ from engine_adapter.client.base import (
     EMBEDDINGS_PATH,
     RESPONSES_PATH,
 )
+from engine_adapter.client.routing import Prompt, prompt_of
 
 ASCII_CHARS_PER_TOKEN: Final = 4
 OTHER_CHARS_PER_TOKEN: Final = 2
@@ -29,6 +31,39 @@ MESSAGE_TOKENS: Final = 4
 
 UNBOUNDED_ANSWER_TOKENS: Final = 256
 """Counted for a chat answer whose length the request leaves open."""
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """A checked body, and what is counted of it part by part: of a large one aside.
+
+    Attributes:
+        path: What it was checked for.
+        body: The body.
+        tokens: About how many its prompts have.
+        answer_tokens: How many one answer may have, about where the request leaves that open.
+        beginning: What routing looks at; none where there is no choice of engines.
+        is_large: The body is; so is whatever is made of it.
+    """
+
+    path: str
+    body: Mapping[str, Any]
+    tokens: int
+    answer_tokens: int
+    beginning: Prompt | None
+    is_large: bool
+
+
+def weigh(path: str, body: Mapping[str, Any], *, is_large: bool, is_routed: bool) -> Weighed:
+    """Weigh a checked body; whether routing will look at it is `is_routed`. May run in a thread."""
+    return Weighed(
+        path,
+        body,
+        tokens=prompt_tokens(path, body),
+        answer_tokens=answer_tokens(path, body),
+        beginning=prompt_of(path, body) if is_routed else None,
+        is_large=is_large,
+    )
 
 
 def prompt_tokens(path: str, body: Mapping[str, Any]) -> int:

@@ -12,10 +12,7 @@ list of what is known to be harmless; everything else stays here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from engine_adapter.client.request_class import class_label
+from engine_adapter.client.base import CHAT_PATH, COMPLETIONS_PATH, EMBEDDINGS_PATH
 from engine_adapter.scheduling.request import RequestClass
 
 PRIORITIES: dict[RequestClass, int] = {
@@ -43,24 +40,10 @@ COMPLETION_FIELDS = _SAMPLING | {"prompt", "max_tokens", "echo"}
 # The format of the numbers is ours to make: the engine gives floats whatever it is asked for.
 EMBEDDING_FIELDS = frozenset({"model", "input", "dimensions"})
 
+FIELDS = {
+    CHAT_PATH: CHAT_FIELDS,
+    COMPLETIONS_PATH: COMPLETION_FIELDS,
+    EMBEDDINGS_PATH: EMBEDDING_FIELDS,
+}
+
 STREAM_OPTIONS = {"include_usage": True, "continuous_usage_stats": True}
-
-
-def engine_fields(body: Mapping[str, Any], allowed: frozenset[str]) -> dict[str, Any]:
-    """The fields of a caller's body that may travel: known, and not null (null means unset)."""
-    return {name: body[name] for name in allowed.intersection(body) if body[name] is not None}
-
-
-def private_fields(
-    rid: str, request_class: RequestClass, deadline_in_s: float | None, batch_id: str
-) -> dict[str, Any]:
-    """The fields by which we tell the engine the request's id, class, deadline and batch."""
-    fields: dict[str, Any] = {"rid": rid, "priority": PRIORITIES[request_class]}
-    if request_class is not RequestClass.ONLINE:
-        detail: dict[str, Any] = {"class": class_label(request_class)}
-        if deadline_in_s is not None:
-            detail["deadline_in_s"] = deadline_in_s
-        if batch_id:
-            detail["batch"] = batch_id
-        fields["custom_params"] = {"coserve": detail}
-    return fields

@@ -47,7 +47,7 @@ from engine_adapter.client.decoding import (
     last_served,
 )
 from engine_adapter.client.dialects import DIALECTS
-from engine_adapter.client.encoding import depends_on_engine, encode
+from engine_adapter.client.encoding import encode
 from engine_adapter.client.engine_facts import OTHER, VLLM
 from engine_adapter.client.exchange import LAST_WORD_S, GivenUp, exchange
 from engine_adapter.client.foreign_facts import (
@@ -237,22 +237,27 @@ class HttpEngineClient:
         await self._control.close()
 
     async def _encoded(self, call: EngineCall, *, stream: bool) -> bytes:
-        """The call's bytes for this engine; it is asked about itself if they depend on that.
+        """The call's bytes for this engine.
 
         Raises:
             InvalidRequest: This engine cannot do it.
             EngineNotReached: It does not say what it can do: nothing was sent.
         """
-        known = self._facts is not None and not self._facts.foreign
-        facts = None
-        if call.is_large or not known or depends_on_engine(call):
-            try:
-                facts = self._facts or await self.facts()
-            except EngineUnavailable as error:
-                raise EngineNotReached(error.message) from error.__cause__
+        facts = await self._facts_for(call)
         if call.is_large:
             return await _ENCODING.run(encode, call, stream=stream, facts=facts)
         return encode(call, stream=stream, facts=facts)
+
+    async def _facts_for(self, call: EngineCall) -> EngineFacts | None:
+        """What is known of the engine that a call goes to; it is asked if that is nothing yet.
+
+        Raises:
+            EngineNotReached: It does not answer: nothing was sent.
+        """
+        try:
+            return self._facts or await self.facts()
+        except EngineUnavailable as error:
+            raise EngineNotReached(error.message) from error.__cause__
 
     async def _exchange(
         self,

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 
 from api.errors import EngineUnavailable
 from engine_adapter.client.base import EngineCall, EngineClient, EngineFacts, LiveRids
-from engine_adapter.client.encoding import depends_on_engine, encode
 from engine_adapter.client.http import HttpEngineClient
 from engine_adapter.scheduling.policies.settings import Level
 
@@ -57,8 +56,6 @@ class RoutedEngineClient(HttpEngineClient):
         """No level of its own: its engines are told themselves."""
         return False
 
-    async def _encoded(self, call: EngineCall, *, stream: bool) -> bytes:
-        facts = None
-        if depends_on_engine(call):
-            facts = self._known(str(call.body.get("model", "")))
-        return encode(call, stream=stream, facts=facts)
+    async def _facts_for(self, call: EngineCall) -> EngineFacts | None:
+        """A router says nothing of itself: what the pool knows of the model's engines."""
+        return self._known(str(call.body.get("model", "")))

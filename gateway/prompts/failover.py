@@ -109,7 +109,7 @@ class Failover:
             self._may_retry = False
         prompt = self._prompt
         try:
-            self.route = self._engines.pick(prompt.model, prompt.path, prompt.weighed.beginning)
+            self.route = self._engines.pick(prompt.model, prompt.path, prompt.beginning)
         except EngineUnavailable:
             raise error from error.__cause__
         self._sent_at_s = time.monotonic()

@@ -13,44 +13,13 @@ from api.numbers import check_numbers
 from api.usage import TokenUsage
 from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH, EngineCall, RequestClass
 from engine_adapter.client.choices import Choice, choices_of, not_held_of, served_of
-from engine_adapter.client.estimate import answer_tokens, prompt_tokens
+from engine_adapter.client.estimate import Weighed
 from engine_adapter.client.pool import EnginePool, Route
 from engine_adapter.client.rid import new_rid
 from engine_adapter.client.routing import Prompt as Beginning
-from engine_adapter.client.routing import prompt_of as beginning_of
 from gateway.auth.principal import Principal
 
 INPUTS_PER_PLACE: Final = 16
-
-
-@dataclass(frozen=True)
-class Weighed:
-    """A checked body, and what is counted of it part by part: of a large one aside (`Parsing`).
-
-    Attributes:
-        path: What it was checked for.
-        body: The body.
-        tokens: About how many its prompts have.
-        beginning: What routing looks at; none where there is no choice of engines.
-        is_large: The body is; so is whatever is made of it.
-    """
-
-    path: str
-    body: Mapping[str, Any]
-    tokens: int
-    beginning: Beginning | None
-    is_large: bool
-
-
-def weigh(engines: EnginePool, path: str, body: Mapping[str, Any], *, is_large: bool) -> Weighed:
-    """Weigh a checked body. May run in a thread."""
-    return Weighed(
-        path,
-        body,
-        tokens=prompt_tokens(path, body),
-        beginning=beginning_of(path, body) if engines.looks_at_prompts else None,
-        is_large=is_large,
-    )
 
 
 @dataclass(frozen=True)
@@ -58,6 +27,7 @@ class Prompt:
     """A request that will be sent to an engine.
 
     Attributes:
+        beginning: What routing looks at, also for the next engine when one is lost.
         num_places: Engine calls that it counts as.
         tokens: About how many it may use: prompts, and every answer at its longest.
     """
@@ -67,13 +37,13 @@ class Prompt:
     request_class: RequestClass
     choices: tuple[Choice, ...]
     route: Route
+    beginning: Beginning | None
     stream: bool
     include_usage: bool
     service_tier: str | None
     principal: Principal
     num_places: int
     tokens: int
-    weighed: Weighed
 
     def used(self) -> TokenUsage:
         """What engines have served of it so far."""
@@ -138,13 +108,13 @@ def prompt_of(
         request_class=request_class,
         choices=choices,
         route=route,
+        beginning=weighed.beginning,
         stream=bool(body.get("stream")),
         include_usage=bool(options.get("include_usage")),
         service_tier=tier,
         principal=principal,
         num_places=_num_places(path, body, len(choices)),
-        tokens=weighed.tokens + len(choices) * answer_tokens(path, body),
-        weighed=weighed,
+        tokens=weighed.tokens + len(choices) * weighed.answer_tokens,
     )
 
 

@@ -32,6 +32,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from api.errors import ApiError
+from engine_adapter.client.estimate import weigh
 from engine_adapter.client.pool import EnginePool
 from gateway.auth.keys import KeyRing
 from gateway.auth.principal import Principal
@@ -47,7 +48,7 @@ from gateway.prompts.admission import Admission, AdmissionControl
 from gateway.prompts.body import SMALL_BYTES, announced, checked_body, raw_body
 from gateway.prompts.failover import Failover
 from gateway.prompts.forms import COMPLETIONS, AnswerForm
-from gateway.prompts.prompt import Prompt, prompt_of, weigh
+from gateway.prompts.prompt import Prompt, prompt_of
 from gateway.prompts.quarantine import Quarantine
 from gateway.prompts.streaming import StreamedAnswer
 from gateway.prompts.tiers import with_tier
@@ -183,7 +184,13 @@ class Answer(Response):
         principal, is_large = admission.principal, question.is_large
         weighed = await parts.parsing.run(
             principal.project_id,
-            partial(weigh, parts.engines, question.path, question.body, is_large=is_large),
+            partial(
+                weigh,
+                question.path,
+                question.body,
+                is_large=is_large,
+                is_routed=parts.engines.looks_at_prompts,
+            ),
             is_large=is_large,
         )
         prompt = prompt_of(

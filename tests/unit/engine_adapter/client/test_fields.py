@@ -5,12 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from engine_adapter.client.fields import (
-    CHAT_FIELDS,
-    COMPLETION_FIELDS,
-    engine_fields,
-    private_fields,
-)
+from engine_adapter.client.base import CHAT_PATH, COMPLETIONS_PATH
+from engine_adapter.client.encoding import engine_fields, private_fields
+from engine_adapter.client.fields import CHAT_FIELDS, COMPLETION_FIELDS
 from engine_adapter.scheduling.request import RequestClass
 from engine_adapter.sglang.live_requests import classify
 
@@ -30,11 +27,11 @@ ENGINE_KNOBS = (
 def test_no_engine_knob_of_a_client_travels(knob: str) -> None:
     assert knob not in CHAT_FIELDS
     assert knob not in COMPLETION_FIELDS
-    assert engine_fields({knob: 1}, CHAT_FIELDS | COMPLETION_FIELDS) == {}
+    assert engine_fields(CHAT_PATH, {knob: 1}) == engine_fields(COMPLETIONS_PATH, {knob: 1}) == {}
 
 
 def test_nulls_do_not_travel() -> None:
-    assert engine_fields({"seed": None, "top_p": 0.0}, CHAT_FIELDS) == {"top_p": 0.0}
+    assert engine_fields(CHAT_PATH, {"seed": None, "top_p": 0.0}) == {"top_p": 0.0}
 
 
 @pytest.mark.parametrize("request_class", list(RequestClass))

@@ -21,6 +21,7 @@ from api.errors import (
 from api.usage import TokenUsage
 from coserve.local.ports import free_port
 from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH
+from engine_adapter.client.estimate import weigh
 from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
 from engine_adapter.client.pool import EnginePool
 from gateway.auth.principal import Principal
@@ -31,7 +32,7 @@ from gateway.limits.limiter import RateLimiter
 from gateway.limits.rates import UNSET, Rates
 from gateway.observability.metrics import Metrics
 from gateway.prompts.admission import AdmissionControl
-from gateway.prompts.prompt import Prompt, prompt_of, weigh
+from gateway.prompts.prompt import Prompt, prompt_of
 from service.broker import Broker
 from store.session import Database
 
@@ -60,7 +61,7 @@ class Gate:
     ) -> Prompt:
         return prompt_of(
             self.engines,
-            weigh(self.engines, path, body, is_large=False),
+            weigh(path, body, is_large=False, is_routed=self.engines.looks_at_prompts),
             who,
             request_id="req_1",
             timeout_s=9.0,

@@ -6,12 +6,13 @@ import pytest
 
 from api.errors import EngineNotReached, EngineUnavailable, RequestQuarantined
 from engine_adapter.client.base import CHAT_PATH
+from engine_adapter.client.estimate import weigh
 from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
 from engine_adapter.client.pool import EnginePool
 from gateway.auth.principal import Principal
 from gateway.engines.chat_pressure import ChatPressure
 from gateway.prompts.failover import Failover
-from gateway.prompts.prompt import prompt_of, weigh
+from gateway.prompts.prompt import prompt_of
 from gateway.prompts.quarantine import Quarantine
 from store.session import Database
 
@@ -30,7 +31,7 @@ async def failover(num_engines: int = 3, *, may_retry: bool = True) -> Failover:
     await pool.probe()
     prompt = prompt_of(
         pool,
-        weigh(pool, CHAT_PATH, CHAT, is_large=False),
+        weigh(CHAT_PATH, CHAT, is_large=False, is_routed=pool.looks_at_prompts),
         Principal("proj", "key"),
         request_id="r",
         timeout_s=9.0,

@@ -12,10 +12,11 @@ from engine_adapter.client.base import (
     RequestClass,
 )
 from engine_adapter.client.choices import single_choice_bodies
+from engine_adapter.client.estimate import weigh
 from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
 from engine_adapter.client.pool import EnginePool
 from gateway.auth.principal import Principal
-from gateway.prompts.prompt import Prompt, class_of_tier, prompt_of, weigh
+from gateway.prompts.prompt import Prompt, class_of_tier, prompt_of
 
 MINE = Principal("proj_mine", "key_1")
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
@@ -31,7 +32,7 @@ async def engines() -> EnginePool:
 def made(engines: EnginePool, body: dict[str, Any], path: str = CHAT_PATH) -> Prompt:
     return prompt_of(
         engines,
-        weigh(engines, path, body, is_large=False),
+        weigh(path, body, is_large=False, is_routed=engines.looks_at_prompts),
         MINE,
         request_id="req_1",
         timeout_s=9.0,
