@@ -67,7 +67,6 @@ class LongerPrompts:
     factor: float
 
     def step_s(self, load: StepLoad, chunks: Sequence[tuple[int, int]]) -> float:
-        """See :meth:`StepTimes.step_s`."""
         return self.times.step_s(load, chunks) * (self.factor if chunks else 1.0)
 
 

@@ -251,7 +251,6 @@ async def measure(vllm: Vllm, database_url: str, broker: str, folder: Path, seco
 
 
 def run() -> int:
-    """Start everything, measure, report."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0)
     options = parser.parse_args()

@@ -219,7 +219,6 @@ async def run(url: str, broker: str, home: Path) -> dict[str, float]:
 
 
 def main() -> int:
-    """Measure and report."""
     load = environment()["load_1min"]
     with tempfile.TemporaryDirectory(prefix="csb-") as folder:
         home = Path(folder)

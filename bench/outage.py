@@ -112,7 +112,6 @@ async def run(url: str, broker: str, home: Path) -> dict[str, float]:
 
 
 def main() -> int:
-    """Measure and report."""
     with tempfile.TemporaryDirectory(prefix="csb-") as folder:
         home = Path(folder)
         home.chmod(0o755)

@@ -52,7 +52,6 @@ class Walk:
         self.files: set[str] = set()
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
-        """See `sys.setprofile`."""
         path = frame.f_code.co_filename
         if event != "call" or not path.startswith(OURS) or EMULATED in path:
             return

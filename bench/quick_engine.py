@@ -40,11 +40,9 @@ class _Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: Any) -> None:
-        """See asyncio.Protocol."""
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """See asyncio.Protocol."""
         self._parser.feed_data(data)
 
     def on_url(self, url: bytes) -> None:

@@ -253,7 +253,6 @@ def measure(num_rounds: int) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Measure and report."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=NUM_ROUNDS)
     options = parser.parse_args()

@@ -133,7 +133,6 @@ async def measure(peer: Peer) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Start everything, measure, report."""
     folder = Path(tempfile.mkdtemp(prefix="csb-"))
     try:
         with one_gateway(folder) as peer:

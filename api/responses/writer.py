@@ -46,7 +46,6 @@ class ResponseWriter:
 
     @property
     def finished(self) -> bool:
-        """See the class."""
         return bool(self._finish)
 
     @property

@@ -112,7 +112,7 @@ class LocalFileStore:
         return await self._threads.run(_discard_interrupted, self._partial, older_than_s)
 
     async def close(self) -> None:
-        """See `FileStore.close`."""
+        """Nothing is held open."""
 
     def _path(self, key: str) -> Path:
         check_key(key)

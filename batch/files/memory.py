@@ -59,7 +59,7 @@ class MemoryFileStore:
         return 0
 
     async def close(self) -> None:
-        """See `FileStore.close`."""
+        """Nothing is held open."""
 
     def _slice(self, key: str, offset: int, length: int) -> bytes:
         data = self._objects.get(check_key(key))

@@ -26,9 +26,7 @@ class Parted(Protocol):
         ...
 
     @property
-    def size_bytes(self) -> int:
-        """All of it."""
-        ...
+    def size_bytes(self) -> int: ...
 
     @property
     def part_bytes(self) -> Sequence[int] | None:

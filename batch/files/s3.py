@@ -154,7 +154,7 @@ class ObjectFileStore:
         return 0
 
     async def close(self) -> None:
-        """See `FileStore.close`."""
+        """Nothing is held open."""
 
 
 def _of_environment(environ: Mapping[str, str]) -> dict[str, str]:

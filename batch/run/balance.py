@@ -22,7 +22,6 @@ class Held:
 
     @property
     def num(self) -> int:
-        """All of them."""
         return self.num_begun + self.num_queued
 
 

@@ -112,7 +112,7 @@ class ReceiverResolver(AbstractResolver):
         return found
 
     async def close(self) -> None:
-        """See aiohttp."""
+        """Nothing is held open."""
 
 
 def checked_servers(servers: str) -> tuple[str, ...]:

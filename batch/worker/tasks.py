@@ -30,31 +30,26 @@ _LIMITS = {"soft_time_limit": TASK_SOFT_LIMIT_S, "time_limit": TASK_TIME_LIMIT_S
 
 @app.task(name=queue.STAGES)
 def stages() -> None:
-    """See batch/worker/stage_work.py."""
     _STAGES.run(_STAGES.stages())
 
 
 @app.task(name=queue.DELIVER)
 def deliver() -> None:
-    """See batch/webhooks/deliver.py."""
     _STAGES.run(_STAGES.deliver())
 
 
 @app.task(name=queue.SWEEP, **_LIMITS)
 def sweep() -> None:
-    """See batch/worker/sweep.py."""
     _STAGES.run(_STAGES.sweep())
 
 
 @app.task(name=queue.GC_FILES, **_LIMITS)
 def gc_files() -> None:
-    """See batch/finish/duties.py."""
     _STAGES.run(_STAGES.gc_files())
 
 
 @app.task(name=queue.DISPATCH)
 def dispatch() -> None:
-    """See batch/run/dispatch.py."""
     _STAGES.run(_STAGES.dispatch())
 
 

@@ -150,7 +150,6 @@ def with_tables(readme: str) -> str:
 
 
 def main() -> None:
-    """Write them."""
     PICTURE.parent.mkdir(exist_ok=True)
     PICTURE.write_text(picture(read(EMULATED)))
     README.write_text(with_tables(README.read_text()))

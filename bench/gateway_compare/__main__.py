@@ -57,7 +57,6 @@ def compared(figures: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Start everything, measure, report."""
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--before", type=Path, metavar="CHECKOUT")
     before = asked.parse_args().before

@@ -31,11 +31,9 @@ class LeanRelay(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See asyncio.Protocol."""
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """See asyncio.Protocol."""
         self._parser.feed_data(data)
 
     def on_url(self, url: bytes) -> None:

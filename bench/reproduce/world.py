@@ -201,7 +201,6 @@ def play(
     seed: int,
     settings: PolicySettings | None = None,
 ) -> SystemRun:
-    """One run."""
     device = device_of(setup)
     offline = None
     if setup.offline and policy != "online_only":

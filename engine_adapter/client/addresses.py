@@ -118,4 +118,4 @@ class EngineResolver(AbstractResolver):
         ]
 
     async def close(self) -> None:
-        """See aiohttp."""
+        """Nothing is held open."""

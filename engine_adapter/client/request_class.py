@@ -14,7 +14,6 @@ _CLASSES = {word: request_class for request_class, word in WORDS.items()}
 
 
 def class_label(request_class: RequestClass) -> str:
-    """The word of a class."""
     return WORDS[request_class]
 
 

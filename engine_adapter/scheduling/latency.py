@@ -445,7 +445,6 @@ class CalibratedModel:
 
     @property
     def slowdown(self) -> float:
-        """See :attr:`LatencyModel.slowdown`."""
         return self._steps.slowdown
 
     def predict(self, load: StepLoad) -> float:

@@ -62,8 +62,6 @@ class StopBroadcast(Protocol):
 
 
 class SharedStops:
-    """See the module."""
-
     def __init__(self, memory: mmap.mmap) -> None:
         self._memory = memory
 

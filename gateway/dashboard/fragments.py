@@ -120,7 +120,6 @@ class OneBatchView:
 
     @property
     def fresh_s(self) -> float:
-        """See `View`."""
         return 0.9
 
     async def read(self, resources: Resources) -> Fragments:
@@ -162,8 +161,6 @@ class OneBatchView:
 
 @dataclass(frozen=True)
 class EnginesView:
-    """All engines."""
-
     @property
     def fresh_s(self) -> float:
         """See `View`: slower, as each reading costs every engine two requests."""

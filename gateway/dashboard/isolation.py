@@ -62,7 +62,6 @@ class Comparison:
 
     @property
     def name(self) -> str:
-        """In words."""
         return NAMES[self.of]
 
     @property

@@ -50,7 +50,6 @@ async def create_key(  # noqa: PLR0913
 async def revoke_key(
     request: Request, resources: ResourcesDep, admin: ManagerDep, project_id: str, key_id: str
 ) -> Response:
-    """End a key."""
     try:
         async with resources.database.unit_of_work() as work:
             await _check_place(work, admin, project_id, key_id)

@@ -85,7 +85,6 @@ class LatencyCard:
 
     @property
     def name(self) -> str:
-        """In words."""
         return NAMES[self.of]
 
     @property

@@ -249,7 +249,6 @@ def _example_line(model: str) -> str:
 async def one_batch(
     request: Request, resources: ResourcesDep, admin: AdminDep, batch_id: str
 ) -> Response:
-    """One batch."""
     view = OneBatchView(admin.organization_id, batch_id[:64])
     stream = {"view": "batch", "batch_id": batch_id[:64]}
     return await _living_page(request, resources, admin, "batch.html", view, stream)
@@ -257,14 +256,12 @@ async def one_batch(
 
 @router.get("/engines")
 async def engines(request: Request, resources: ResourcesDep, admin: AdminDep) -> Response:
-    """The engines."""
     stream = {"view": "engines"}
     return await _living_page(request, resources, admin, "engines.html", EnginesView(), stream)
 
 
 @router.get("/webhooks")
 async def webhooks(request: Request, resources: ResourcesDep, admin: AdminDep) -> Response:
-    """The webhooks."""
     return await webhooks_page(request, resources, admin)
 
 

@@ -74,7 +74,6 @@ class Message:
 
     @property
     def shown(self) -> str:
-        """What of it is shown."""
         return self.text[:MAX_TEXT]
 
     @property

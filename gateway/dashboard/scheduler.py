@@ -108,8 +108,6 @@ def draw(steps: Sequence[Step], target_ms: float | None) -> StepsPicture:
 
 @dataclass(frozen=True)
 class EngineSteps:
-    """One engine on the page."""
-
     reading: EngineReading
     steps: Sequence[Step] = field(default_factory=list)
     name: str = ""

@@ -91,7 +91,6 @@ HelmDep = Annotated[Helm, Depends(_helm)]
 
 @router.post("/{batch_id}/cancel")
 async def cancel_batch(request: Request, resources: ResourcesDep, helm: HelmDep) -> Response:
-    """Cancel a batch."""
     if await helm.act_while_live(Action.BATCH_CANCELLED, cancel):
         await resources.queue.wake(STAGES)
     return go_to_batch(request, helm.batch_id)

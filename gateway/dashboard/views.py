@@ -84,7 +84,6 @@ class BatchView:
 
     @property
     def status(self) -> BatchStatus:
-        """Its status."""
         return BatchStatus(self.batch.status)
 
     @property

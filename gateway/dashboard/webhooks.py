@@ -98,7 +98,6 @@ class WebhooksView:
 
     @property
     def fresh_s(self) -> float:
-        """See `View`."""
         return 1.9
 
     async def read(self, resources: Resources) -> Fragments:

@@ -37,12 +37,10 @@ class PageShape:
 
     @property
     def page_lanes(self) -> int:
-        """Lanes of a page."""
         return self.num_planes * self.page_tokens * self.row_lanes
 
     @property
     def page_bytes(self) -> int:
-        """Bytes of a page."""
         return self.page_lanes * self.lane_type.itemsize
 
     @property

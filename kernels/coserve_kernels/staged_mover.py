@@ -100,10 +100,10 @@ class InOrder:
         return None
 
     def after(self, mark: Any) -> None:
-        """See :class:`Streams`."""
+        """Each copy was done when it was asked for."""
 
     def wait(self) -> None:
-        """See :class:`Streams`."""
+        """Each copy was done when it was asked for."""
 
 
 class StagedMover:
