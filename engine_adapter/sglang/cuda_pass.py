@@ -153,6 +153,10 @@ def pass_stream(scheduler: Any) -> Any:
 
 def run_ahead(model_runner: Any) -> RunAhead | None:
     """A bound for this runner's launches; None where the host computes itself."""
+    emulated = emulated_pass(model_runner)
+    if emulated is not None:
+        bound: RunAhead = emulated.run_ahead()
+        return bound
     if model_runner.device != "cuda":
         return None
     import torch

@@ -16,7 +16,7 @@ from engine_adapter.runtime_settings import RuntimeSettings, SettingError
 from engine_adapter.scheduling.host_ledger import HostLedger
 from engine_adapter.scheduling.plan import Checkpoint, Restore
 from engine_adapter.scheduling.request import Phase
-from engine_adapter.sglang.cuda_pass import pass_stream
+from engine_adapter.sglang.cuda_pass import emulated_pass, pass_stream
 from engine_adapter.sglang.live_requests import LiveRequest, LiveRequests
 from engine_adapter.sglang.safepoints import RankAgreement
 from engine_adapter.sglang.settings import free_bytes, most_bytes
@@ -139,7 +139,9 @@ def host_pool(
         )
     # Pools of the same size on every rank: a page id means the same tokens everywhere.
     num_pages = agreement.lowest(tokens // HOST_PAGE_TOKENS)
-    return HostPool(kv_pool, num_pages, pass_stream(scheduler))
+    pool = HostPool(kv_pool, num_pages, pass_stream(scheduler))
+    emulated = emulated_pass(scheduler.tp_worker.model_runner)
+    return emulated.charging(pool, HOST_PAGE_TOKENS) if emulated is not None else pool
 
 
 # --- Incremental checkpoints: pages of a running request go to the host while it runs.

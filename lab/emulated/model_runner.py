@@ -2,8 +2,8 @@
 
 Everything around the pass stays SGLang's: scheduler, prefix tree, page tables, HTTP. The decoder
 layers stay modules that are called one by one with the arguments they always get, so safepoints,
-dropped rows and aborts are the real ones; each waits until its share of the pass is over. Keys and
-values are never written. A row's token is 256 plus its length modulo 1,024, so that a lost or a
+dropped rows and aborts are the real ones; each launches its share of the pass, and the host waits
+at safepoints, as it does for CUDA, and for the result. Keys and values are never written. A row's token is 256 plus its length modulo 1,024, so that a lost or a
 doubled one shows. Logits have one column, which holds the token.
 """
 
@@ -21,10 +21,15 @@ from sglang.srt.layers.logits_processor import LogitsProcessorOutput
 from sglang.srt.model_executor.model_runner import ModelRunner
 
 from engine_adapter.gpu_tables.gpu_table import CUDA_GRAPH_BATCH_SIZES, GpuTimes, load_gpu_table
-from lab.emulated.clock import Clock, device_clock
+from engine_adapter.sglang.cuda_pass import RunAhead
+from lab.emulated.charged_pool import ChargedPool
+from lab.emulated.clock import Clock, HostClock, device_clock
 from lab.emulated.timeline import Timeline
+from lab.simulator.device import LINK_SHARE
 
 FIRST_TOKEN, NUM_TOKENS = 256, 1024
+HOST_STEP_S = 0.003
+"""TO BE MEASURED."""
 REPORT_EVERY_S = 0.5
 
 
@@ -54,7 +59,14 @@ class EmulatedPass:
 
     def __init__(self, runner: Any, times: GpuTimes, clock: Clock) -> None:
         """Empty the runner's layers, its logits and its sampling."""
-        self.timeline = Timeline(clock.now_s, clock.wait)
+        table = times.table
+        self.timeline = Timeline(
+            clock.now_s,
+            clock.wait,
+            LINK_SHARE * table.link_bytes_per_s,
+            0.0 if isinstance(clock, HostClock) else HOST_STEP_S,
+        )
+        self._token_bytes = table.kv_bytes_per_token // table.tp
         self._clock = clock
         self.batch_size_buckets = times.batch_size_buckets
         self._times = times
@@ -72,6 +84,14 @@ class EmulatedPass:
         """The clock that the plugin reads durations of passes from."""
         return EmulatedClock(self)
 
+    def run_ahead(self) -> RunAhead:
+        """What keeps the host close to the device, as for CUDA."""
+        return RunAhead(self.timeline.mark, sleep=self.timeline.approach)
+
+    def charging(self, pool: Any, page_tokens: int) -> ChargedPool:
+        """The host pool, with copies that take the time of the table's KV on its link."""
+        return ChargedPool(pool, self.timeline, page_tokens * self._token_bytes)
+
     def _layer(self, number: int) -> Any:
         def forward(
             positions: torch.Tensor,
@@ -86,7 +106,7 @@ class EmulatedPass:
             elif forward_batch.batch_size != self._rows:  # rows were dropped before this layer
                 self._rows = forward_batch.batch_size
                 self.timeline.change(number / self._num_layers, self.step_s(forward_batch))
-            self.timeline.reach((number + 1) / self._num_layers)
+            self.timeline.launch((number + 1) / self._num_layers)
             return hidden_states, hidden_states if residual is None else residual
 
         return forward
@@ -109,6 +129,7 @@ class EmulatedPass:
         self, _ids: Any, _hidden: Any, _head: Any, forward_batch: Any, *_: Any
     ) -> LogitsProcessorOutput:
         tokens = FIRST_TOKEN + forward_batch.seq_lens % NUM_TOKENS
+        self.timeline.finish()
         self._tell()
         return LogitsProcessorOutput(next_token_logits=tokens.to(torch.float32).unsqueeze(1))
 
