@@ -27,7 +27,7 @@ from bench.coserve_bench.systems import SHARES
 from bench.report import report
 from engine_adapter.scheduling.latency import StepLoad
 from engine_adapter.scheduling.policies.registry import create_policy
-from engine_adapter.scheduling.policies.settings import PolicySettings
+from engine_adapter.scheduling.policies.settings import DEFAULT_LEVEL, Level, PolicySettings
 from engine_adapter.scheduling.profile import load_profile
 from engine_adapter.scheduling.targets import Slo
 from lab.simulator.device import (
@@ -109,8 +109,12 @@ def simulated(
 ) -> dict[str, Any]:
     """The same runs, simulated and summarised; ``pause`` is where one begins, and its length."""
     paused_s, ends_s = pause[0], sum(pause)
+    system, _, level = system.partition(":")
     system, _, setting = system.partition("@")
     policy = POLICIES[system]
+    settings = replace(
+        SETTINGS.get(system, PolicySettings()), level=Level(level) if level else DEFAULT_LEVEL
+    )
     if system in STOCK:
         device = stock_engine(device, setting)
     runs = []
@@ -127,7 +131,7 @@ def simulated(
             output_bound=1,  # clients ask for as many tokens as they get
         )
         slo = Slo(one.targets.ttft_s, one.targets.tbt_s)
-        made = create_policy(policy, device.model, SETTINGS.get(system))
+        made = create_policy(policy, device.model, settings)
         run = replay(device, made, load, slo, repeat=repeat)
         for record, request in zip(run.result.online, one.online, strict=True):
             record.scheduled_s = request.arrival_s

@@ -21,6 +21,7 @@ from dataclasses import asdict
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from time import gmtime, strftime
 from typing import Any
 
 from bench.ablation import (
@@ -167,8 +168,19 @@ def run_cell(
         "chosen": settings,
         "systems": {system: short(figures) for system, figures in shown.items()},
         "beside_simulated": pairs,
+        "runs": dict.fromkeys(shown, run_of(environment())),
+        "passes": {
+            name.removesuffix("/0"): counts
+            for name, counts in found["environment"].get("emulated_passes", {}).items()
+        },
         "environment": environment(),
     }
+
+
+def run_of(where: dict[str, Any]) -> dict[str, Any]:
+    """When and where a system was run: those of a cell need not have been run together."""
+    today = strftime("%Y-%m-%d", gmtime())
+    return {"commit": where["commit"], "load_1min": where["load_1min"], "date": today}
 
 
 def lacking(cell: Cell, wanted: Sequence[str]) -> list[str]:
@@ -184,7 +196,8 @@ def comparable(cells: Iterable[Cell]) -> list[Cell]:
 
 def completed(cell: Cell, more: Cell) -> Cell:
     """The cell with the systems that it lacked; what it had stays as it is."""
-    return {**cell, **{of: more[of] | cell[of] for of in ("systems", "beside_simulated")}}
+    parts = "systems", "beside_simulated", "runs", "passes"
+    return {**cell, **{of: more.get(of, {}) | cell.get(of, {}) for of in parts}}
 
 
 def short(figures: dict[str, Any]) -> dict[str, Any]:

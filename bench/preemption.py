@@ -5,9 +5,10 @@
 SGLang's scheduler runs with co-serving in one process of the engine's environment, on the passes of
 a GPU's step table (docs/emulated-device.md). Long offline prompts keep the device busy. Another
 thread sends a chat through the scheduler's socket five times a second, at no fixed place of a
-pass. Of each pass that one of them stops, two times are taken: from the sending of the chat to the
-safepoint at which the pass gave way, and from the monitor's word to there. The target is the 99th
-percentile of the first: 5 ms.
+pass. Of each pass that one of them stops, three times are taken: from the sending of the chat to
+the instant at which the device has done all that was launched, from the monitor's word to there,
+and from the word to the safepoint at which the host saw it. The target is the 99th percentile of
+the first: 5 ms.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ CHUNK_TOKENS = 4096
 OFFLINE_TOKENS, OFFLINE_OUTSTANDING, NUM_OFFLINE = 3000, 24, 4000
 VOCABULARY = 2048
 """An emulated answer is made of tokens from 256 on."""
+
+Stop = tuple[float, float, float]
+"""When the monitor's word came, the host saw it, and the device was free."""
 
 
 def in_the_engine() -> None:
@@ -71,15 +75,18 @@ def in_the_engine() -> None:
     s = rig.scheduler
     s.planner.use_model(find_device(TABLE, EngineSize()).model)
     sent_at_s: list[float] = []
-    stops: list[tuple[float, float]] = []
-    note = s._note_stop
+    stops: list[Stop] = []
+    timeline = s.tp_worker.model_runner.emulated.timeline
+    launcher, safepoints = s.execution.launcher, s.execution.safepoints
+    note = launcher._note_stop
 
     def note_stop(step: Any, layer: int) -> None:
-        safepoints = s.execution.safepoints
-        stops.append((safepoints.gave_way_at_s, safepoints.word.raised_at_s))
+        if safepoints.dropped_at_layer is None:  # else the pass went on with the others
+            word_at_s, seen_at_s = safepoints.word.raised_at_s, safepoints.gave_way_at_s
+            stops.append((word_at_s, seen_at_s, max(seen_at_s, timeline.free_at_s)))
         note(step, layer)
 
-    s._note_stop = note_stop
+    launcher._note_stop = note_stop
     # Made before: the making would hold the thread that composes passes.
     offline = iter(
         [rig.request(f"offline-{i}", prompt(i, OFFLINE_TOKENS), 4) for i in range(NUM_OFFLINE)]
@@ -105,22 +112,21 @@ def in_the_engine() -> None:
     rig.run(feed, limit=1_000_000)
 
 
-def _figures(sent_at_s: list[float], stops: list[tuple[float, float]]) -> dict[str, Any]:
+def _figures(sent_at_s: list[float], stops: list[Stop]) -> dict[str, Any]:
     """Milliseconds from the newest chat sent before a stop's word, and from the word."""
-    whole = sorted(
-        1e3 * (free_at_s - sent_at_s[bisect_right(sent_at_s, word_at_s) - 1])
-        for free_at_s, word_at_s in stops
-    )
-    word = sorted(1e3 * (free_at_s - word_at_s) for free_at_s, word_at_s in stops)
+    sent = [sent_at_s[bisect_right(sent_at_s, word_at_s) - 1] for word_at_s, _, _ in stops]
+    whole = [free_at_s - at_s for at_s, (_, _, free_at_s) in zip(sent, stops, strict=True)]
     return {
         "chats": len(sent_at_s),
         "stops": len(stops),
         "arrival_to_free_ms": _of(whole),
-        "word_to_free_ms": _of(word),
+        "word_to_seen_ms": _of([seen_at_s - word_at_s for word_at_s, seen_at_s, _ in stops]),
+        "word_to_free_ms": _of([free_at_s - word_at_s for word_at_s, _, free_at_s in stops]),
     }
 
 
-def _of(taken: list[float]) -> dict[str, float]:
+def _of(seconds: list[float]) -> dict[str, float]:
+    taken = sorted(1e3 * taken_s for taken_s in seconds)
     at = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
     found = {
         name: taken[min(len(taken) - 1, int(share * len(taken)))] for name, share in at.items()

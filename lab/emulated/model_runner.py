@@ -2,9 +2,10 @@
 
 Everything around the pass stays SGLang's: scheduler, prefix tree, page tables, HTTP. The decoder
 layers stay modules that are called one by one with the arguments they always get, so safepoints,
-dropped rows and aborts are the real ones; each launches its share of the pass, and the host waits
-at safepoints, as it does for CUDA, and for the result. Keys and values are never written. A row's token is 256 plus its length modulo 1,024, so that a lost or a
-doubled one shows. Logits have one column, which holds the token.
+dropped rows and aborts are the real ones. Each launches its share of the pass. The host waits for
+the device at safepoints, as it does for CUDA, and for the result. Keys and values are never
+written. A row's token is 256 plus its length modulo 1,024, so that a lost or a doubled one shows.
+Logits have one column, which holds the token.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from lab.emulated.timeline import Timeline
 from lab.simulator.device import LINK_SHARE
 
 FIRST_TOKEN, NUM_TOKENS = 256, 1024
-HOST_STEP_S = 0.003
+HOST_STEP_S = 0.0
 """TO BE MEASURED."""
 REPORT_EVERY_S = 0.5
 

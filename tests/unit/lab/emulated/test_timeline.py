@@ -221,7 +221,7 @@ def test_the_link_carries_one_copy_after_another() -> None:
 def test_buffers_are_those_of_the_page_mover() -> None:
     """Which cannot be imported without Triton."""
     values = {
-        node.targets[0].id: eval(compile(ast.Expression(node.value), "", "eval"))  # noqa: S307
+        node.targets[0].id: eval(compile(ast.Expression(node.value), "", "eval"))
         for node in ast.parse(MOVER.read_text()).body
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
     }
