@@ -277,7 +277,7 @@ def main() -> int:
                 cells.append(run_cell(case, simulated_choice(device, load), wanted, targets))
             elif names := lacking(there[0], wanted):
                 own = [f"--{of}-ms={value}" for of, value in there[0]["targets_ms"].items()]
-                more = run_cell(case, there[0]["chosen"], [REFERENCE, *names], own)
+                more = run_cell(case, there[0]["chosen"], names, own)
                 cells[cells.index(there[0])] = completed(there[0], more)
             else:
                 continue

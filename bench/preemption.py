@@ -56,10 +56,12 @@ def in_the_engine() -> None:
         "COSERVE_HOST_KV_TOKENS": "0",
     }
     from engine_adapter.gpu_tables.gpu_table import load_gpu_table
+    from lab.emulated import plugin
     from lab.emulated.model_dir import write_model_dir
     from lab.simulator.device import EngineSize, find_device
     from tests.engine.scheduler_rig import Rig, prompt
 
+    plugin.register()
     folder = Path(tempfile.mkdtemp(prefix="coserve-preemption-"))
     config = {"vocab_size": VOCABULARY, "bos_token_id": 0, "eos_token_id": 1}
     (folder / "config.json").write_text(json.dumps(config))

@@ -72,6 +72,9 @@ class Comparison:
         self.notes: dict[str, Any] = {}
         options.out.mkdir(parents=True, exist_ok=True)
         self._prompts = prompt_maker(options)
+        if options.ttft_ms and options.tbt_ms:  # nothing has to be measured first
+            given = Targets(options.ttft_ms / MS, options.tbt_ms / MS)
+            self.targets = dict.fromkeys(range(options.repeats), given)
 
     async def run(self) -> dict[str, Any]:
         """Everything; returns what ``results.json`` holds.
@@ -80,8 +83,8 @@ class Comparison:
             Overloaded: If the queue of online-only grows.
         """
         systems = [find_system(name) for name in self.options.systems]
-        if systems[0].name != REFERENCE:
-            raise ValueError(f"put {REFERENCE} first in --systems: the others are measured by it")
+        if systems[0].name != REFERENCE and not self.targets:
+            raise ValueError(f"put {REFERENCE} first in --systems, or give both targets")
         if self.options.scale is None:
             self.factor = await self._factor_for_half_load()
         systems = [

@@ -52,6 +52,14 @@ GEOMETRIES: dict[str, dict[str, Any]] = {
         "rope_theta": 10000.0,
     },
 }
+GPU_RIG: dict[str, Any] = {
+    "hidden_size": 512,
+    "intermediate_size": 1024,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 128,
+}
+"""Of the test rig's model on a card: the smallest that has the large one's head."""
 
 
 def write_model(folder: Path, geometry: str) -> Path:

@@ -40,7 +40,7 @@ def compare_with_undisturbed(rig: Rig, sent: list[str]) -> int:
         rig.run()
         for rid in whole[begin : begin + 8]:
             got, want = list(first[rid].output_ids), rig.output(rid)
-            assert got == want, f"{rid}: {got} instead of {want}"
+            assert rig.same(rid, got, want), f"{rid}: {got} instead of {want}"
     return len(whole)
 
 
@@ -87,10 +87,10 @@ def main() -> None:
         "steps", "aborts", "drops", "parks", "retracts", "restored_requests", "restored_tokens",
         "recomputed_tokens", "reaped_requests", "rejected_plans", "checkpointed_pages",
     )  # fmt: skip
-    print(
-        "RESULTS "
-        + json.dumps({"requests": len(sent), "compared": compared, **{k: state[k] for k in keys}})
-    )
+    found = {"requests": len(sent), "compared": compared, **{k: state[k] for k in keys}}
+    if rig.near_ties is not None:
+        found["near_ties"] = rig.near_ties.found
+    print("RESULTS " + json.dumps(found))
 
 
 if __name__ == "__main__":

@@ -153,7 +153,7 @@ def movers(case: Case, sides: list[list[torch.Tensor]], pages: torch.Tensor) -> 
     keys, values = sides
     staging_bytes = case.window_pages * pages[0].numel() * pages.element_size()
     on_cuda = keys[0].device.type == "cuda"
-    streams = CudaStreams(None) if on_cuda else InOrder()
+    streams = CudaStreams(torch.cuda.Stream()) if on_cuda else InOrder()
     staged = StagedMover(keys, values, pages, streams, staging_bytes)
     assert staged.window_pages == min(case.window_pages, pages.shape[0])
     yield staged
@@ -200,6 +200,41 @@ def check(case: Case, rng: random.Random, device: str) -> None:
             assert same(plane, wanted), f"scatter by {type(mover).__name__}: {case}"
 
 
+def check_reuse(rng: random.Random, rounds: int = 20) -> None:
+    """On a card: slots and pages are written anew as soon as a store or a load has returned.
+
+    What the runtime does with what it has freed. A copy that runs too late, or too early, has the
+    bytes of the wrong round.
+    """
+    passes = torch.cuda.Stream()
+    row, page_tokens, num_slots, num_pages = (2, 64), 16, 4096, 128
+    keys, values = (
+        [torch.zeros(num_slots, *row, dtype=torch.bfloat16, device="cuda") for _ in range(2)]
+        for _ in range(2)
+    )
+    shape = (num_pages, 2, 2, page_tokens, *row)
+    pages = torch.zeros(shape, dtype=torch.bfloat16, pin_memory=True)
+    mover = StagedMover(keys, values, pages, CudaStreams(passes), 8 * pages[0].numel() * 2)
+    page_ids = list(range(num_pages))
+    every = torch.arange(num_slots - 1, device="cuda")[: num_pages * page_tokens]
+    for number in range(1, rounds + 1):
+        rng.shuffle(page_ids)
+        slots = every + number % 2  # at an aligned address, and at another
+        with torch.cuda.stream(passes):
+            for plane in (*keys, *values):
+                plane.fill_(float(number))
+        mover.store(slots, page_ids)
+        with torch.cuda.stream(passes):  # the slots are somebody else's
+            for plane in (*keys, *values):
+                plane.fill_(-1.0)
+        mover.load(slots, page_ids)
+        mover.store(slots, page_ids)  # the pages, too
+        mover.wait()
+        for plane in (*keys, *values):
+            assert bool((plane[slots] == number).all()), f"round {number}: loaded too early or late"
+        assert bool((pages == number).all()), f"round {number}: stored too early or late"
+
+
 def main() -> None:
     device, num_cases = sys.argv[1], int(sys.argv[2])
     rng = random.Random(20)
@@ -214,6 +249,8 @@ def main() -> None:
     cases = fixed + [draw(rng) for _ in range(num_cases)]
     for case in cases:
         check(case, rng, device)
+    if device == "cuda":
+        check_reuse(rng)
     covered = {
         name: sorted({str(asdict(case)[name]) for case in cases}) for name in asdict(cases[0])
     }

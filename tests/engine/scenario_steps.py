@@ -62,7 +62,7 @@ def run_and_compare(
     rig.stop_at.clear()
     for rid, want in expected.items():
         got = rig.output(rid)
-        assert got == want, f"{rid}: {got} instead of {want}"
+        assert rig.same(rid, got, want), f"{rid}: {got} instead of {want}"
     flush(rig)
 
 
@@ -75,4 +75,6 @@ def report(scenarios: Iterable[Callable[[Rig], dict[str, Any]]], rig: Rig) -> No
         except Exception:  # noqa: BLE001 - every scenario is reported
             results[scenario.__name__] = {"error": traceback.format_exc()}
             break
+    if rig.near_ties is not None:
+        results["near_ties"] = {"error": None, "found": rig.near_ties.found}
     print("RESULTS " + json.dumps(results))

@@ -7,6 +7,7 @@ from a script (or a policy), stops from a script, so that every event happens at
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import tempfile
@@ -22,8 +23,12 @@ for entry in (str(ROOT), str(ROOT / "kernels")):
 
 from tests.engine.engine_scripts import ENGINE_ENV  # noqa: E402
 
+DEVICE = os.environ.get("COSERVE_RIG_DEVICE", "cpu")
+"""Where the scheduler computes: ``cpu``, or ``cuda`` (`bench.gpu`)."""
+
 for name, value in ENGINE_ENV.items():
-    os.environ.setdefault(name, value)
+    if DEVICE == "cpu" or name != "SGLANG_USE_CPU_ENGINE":
+        os.environ.setdefault(name, value)
 
 import torch  # noqa: E402
 import zmq  # noqa: E402
@@ -31,14 +36,28 @@ from sglang.srt.managers.io_struct import TokenizedGenerateReqInput  # noqa: E40
 from sglang.srt.sampling.sampling_params import SamplingParams  # noqa: E402
 from sglang.srt.server_args import PortArgs, ServerArgs  # noqa: E402
 
+from bench.gpu.geometry import GPU_RIG  # noqa: E402
 from engine_adapter.cpu_compat import plugin as cpu_compat  # noqa: E402
 from engine_adapter.sglang.coserving import CoServingScheduler  # noqa: E402
 from engine_adapter.sglang.versions.installed import seam  # noqa: E402
+from tests.engine.near_ties import NearTies  # noqa: E402
 
-cpu_compat.register()
+if DEVICE == "cpu":
+    cpu_compat.register()
 
 NUM_LAYERS = 6
 VOCAB = 512
+CPU_SHAPE = {
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+CUDA_ARGS = {"attention_backend": "triton", "mem_fraction_static": 0.3}
+"""The backend that travels; production's default on a Hopper card does not fit."""
+
+MORE_ARGS: dict[str, Any] = json.loads(os.environ.get("COSERVE_RIG_ARGS", "{}"))
+"""Further arguments of SGLang's server."""
 
 
 def tiny_llama(folder: Path) -> Path:
@@ -46,12 +65,10 @@ def tiny_llama(folder: Path) -> Path:
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(7)
+    shape = CPU_SHAPE if DEVICE == "cpu" else GPU_RIG
     config = LlamaConfig(
-        hidden_size=64,
-        intermediate_size=128,
+        **shape,
         num_hidden_layers=NUM_LAYERS,
-        num_attention_heads=4,
-        num_key_value_heads=2,
         vocab_size=VOCAB,
         max_position_embeddings=2048,
         initializer_range=0.25,
@@ -95,9 +112,11 @@ class Rig:
     ) -> None:
         if model is None:
             model = tiny_llama(Path(tempfile.mkdtemp(prefix="coserve-rig-")) / "model")
+        if DEVICE != "cpu":  # its kernels of norms and positions are made for halves
+            dtype, server_args = "bfloat16", {**CUDA_ARGS, **MORE_ARGS, **server_args}
         args = ServerArgs(
             model_path=str(model),
-            device="cpu",
+            device=DEVICE,
             dtype=dtype,
             skip_tokenizer_init=True,
             disable_overlap_schedule=not overlap,
@@ -140,7 +159,9 @@ class Rig:
         self.scheduler = Rigged(args, ports, *places)
         self.scheduler.profiler.stop()  # steps are counted: no cells between them
         self.stop_at: dict[int, int] = {}
-        layers = self.scheduler.tp_worker.model_runner.model.model.layers
+        runner = self.scheduler.tp_worker.model_runner
+        self.near_ties = NearTies(runner) if DEVICE != "cpu" else None
+        layers = runner.model.model.layers
         for i, layer in enumerate(layers[:-1]):
             layer.register_forward_pre_hook(self._raise_word_in(i))
 
@@ -221,6 +242,12 @@ class Rig:
         req = self.reqs[rid]
         assert req.finished(), f"{rid} did not finish: {len(req.output_ids)} tokens"
         return [int(token) for token in req.output_ids]
+
+    def same(self, rid: str, got: list[int], want: list[int]) -> bool:
+        """Whether a request's answers are the same, or part where two tokens were nearly alike."""
+        if self.near_ties is None:
+            return got == want
+        return self.near_ties.explain(rid, len(self.reqs[rid].origin_input_ids), got, want)
 
     def drain(self) -> list[Any]:
         """Messages the scheduler sent out since the last call."""

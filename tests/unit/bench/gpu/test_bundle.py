@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import tarfile
 import zipfile
 from pathlib import Path
 
-from bench.gpu.bundle import add_our_code, pack, pins, unpack
+from bench.gpu.bundle import (
+    LIMIT_BYTES,
+    NOTE,
+    TRAVEL_BYTES,
+    add_our_code,
+    pack,
+    pins,
+    tracked_bytes,
+    unpack,
+)
 
 
 def test_every_package_has_one_version() -> None:
@@ -41,4 +52,16 @@ def test_our_plugin_is_found_and_hugging_faces_kernels_is_not_shadowed(tmp_path:
     assert "coserve = engine_adapter.sglang.plugin:register" in entry_points
     assert "coserve_cpu" not in entry_points
     assert (folder / "checkout" / "bench" / "gpu" / "host_run.py").is_file()
-    assert 0 < pack(folder, tmp_path / "bundle.zip") < 16 << 20
+    size = pack(folder, tmp_path / "bundle.tar.xz")
+    assert 0 < size < 2 << 20
+    with tarfile.open(tmp_path / "bundle.tar.xz") as packed:
+        assert "checkout/bench/gpu/host_run.py" in packed.getnames()
+        assert "checkout/tests/engine/scheduler_rig.py" in packed.getnames()
+
+
+def test_the_archive_and_the_tracked_files_may_travel_together() -> None:
+    """The archive is not built here: its size is noted with the packages that it holds."""
+    note = json.loads(NOTE.read_text())
+    assert note["packages"] == pins(), "`python -m bench.gpu.bundle` writes the note anew"
+    assert note["bytes"] <= LIMIT_BYTES
+    assert note["bytes"] + tracked_bytes() <= TRAVEL_BYTES

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from bench.gpu.geometry import GEOMETRIES, write_model
-from bench.gpu.host_run import Stage, engine_python, run
+from bench.gpu.host_run import FIRST, SECOND, Stage, engine_python, options, run, stages
 
 
 def stage(code: str) -> Stage:
@@ -54,3 +54,24 @@ def test_the_large_geometry_has_the_kv_of_llama_8b(tmp_path: Path) -> None:
     row = config["num_key_value_heads"] * config["head_dim"] * 2
     assert 2 * config["num_hidden_layers"] * row == 128 << 10
     assert set(GEOMETRIES) == {"llama-3.1-8b", "tiny"}
+
+
+def test_the_first_run_has_every_stage_and_the_second_the_comparison(tmp_path: Path) -> None:
+    def names(*given: str) -> list[str]:
+        args = options(["--out", str(tmp_path), *given])
+        return [stage.name for stage in stages(args, Path("python"), tmp_path)]
+
+    assert names() == list(FIRST)
+    assert names("--stages", ",".join(SECOND)) == list(SECOND)
+    on_a_cpu = [name for name in FIRST if name not in ("kernels", "bandwidth")]
+    assert names("--device", "cpu", "--geometry", "tiny") == on_a_cpu
+
+
+def test_no_stage_makes_one_system_slower_than_another(tmp_path: Path) -> None:
+    """Seeds that only our plugin honours cost a transfer for each batch with this backend."""
+    args = options(["--out", str(tmp_path), "--stages", ",".join((*FIRST, *SECOND))])
+    assert not any(
+        "--sampling-backend" in word
+        for stage in stages(args, Path("python"), tmp_path)
+        for word in stage.argv
+    )
