@@ -13,17 +13,33 @@ from api.errors import PermissionDenied
 from gateway.auth.principal import Principal
 
 READ: Final = "read"
+CONTENTS: Final = "contents"
 
 SCOPES: Final[Mapping[str, str]] = {
     "chat": "ask models: chat, completions, embeddings",
     "files": "upload, read and delete files",
     "batches": "create, read and steer batches, and read their results",
     "webhooks": "make, read, change and remove webhook endpoints",
-    READ: "whatever only reads: files, batches, results and webhook endpoints",
+    READ: "see files, batches and webhook endpoints, but not what is in them",
+    CONTENTS: "what 'read' sees, and what is in it: contents of files, and results",
 }
 
-READABLE: Final = frozenset({"files", "batches", "webhooks"})
-"""Scopes whose GETs `read` opens. Stored prompts and answers of chat are for keys that may chat."""
+READABLE: Final = frozenset(
+    {
+        "/files",
+        "/files/{file_id}",
+        "/batches",
+        "/batches/{batch_id}",
+        "/batches/{batch_id}/events",
+        "/webhook_endpoints",
+        "/webhook_endpoints/{webhook_endpoint_id}",
+        "/webhook_event_types",
+    }
+)
+"""What `read` may GET. A route that is not named here may show prompts and answers."""
+
+WITH_CONTENTS: Final = frozenset({"files", "batches", "webhooks"})
+"""Scopes whose GETs `contents` opens. Stored chat is for keys that may chat."""
 
 ANY: Final = ""
 """Every key may."""
@@ -59,9 +75,13 @@ def check_scope(principal: Principal, method: str, path: str) -> None:
     needed = needed_scope(path)
     if needed == ANY or needed in principal.scopes:
         return
-    if method in ("GET", "HEAD") and READ in principal.scopes and needed in READABLE:
-        return
+    opening = [f"'{needed or 'none'}'"]
+    if method in ("GET", "HEAD") and needed in WITH_CONTENTS:
+        also = [CONTENTS] + [READ] * (path.removeprefix("/v1") in READABLE)
+        if not principal.scopes.isdisjoint(also):
+            return
+        opening.append(f"'{also[-1]}'")
     raise PermissionDenied(
-        f"This API key may not do this: it lacks the scope '{needed or 'none'}'. Use a key that "
+        f"This API key may not do this: it lacks the scope {' or '.join(opening)}. Use a key that "
         "has it, or ask an administrator for one."
     )

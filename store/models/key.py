@@ -10,10 +10,10 @@ from api.shared_rules import SERVED_TIERS
 from store.models.base import Base, one_of
 from store.types import CreatedAt, Instant, TextId
 
-KEY_SCOPES = ("chat", "files", "batches", "webhooks", "read")
+KEY_SCOPES = ("chat", "files", "batches", "webhooks", "read", "contents")
 """What a key may do in its project (gateway/auth/scopes.py says what each word opens)."""
 
-WRITE_SCOPES = tuple(scope for scope in KEY_SCOPES if scope != "read")
+WRITE_SCOPES = KEY_SCOPES[:4]
 """Everything: what a key has unless less is asked for."""
 
 KEY_ROLES = ("viewer", "operator", "admin")

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 from fastapi.routing import APIRoute
 
 from api.errors import PermissionDenied, error_body
 from gateway.auth.principal import Principal
-from gateway.auth.scopes import ANY, READ, READABLE, SCOPE_OF, SCOPES, check_scope, needed_scope
+from gateway.auth.scopes import (
+    ANY,
+    CONTENTS,
+    READ,
+    READABLE,
+    SCOPE_OF,
+    SCOPES,
+    WITH_CONTENTS,
+    check_scope,
+    needed_scope,
+)
 from gateway.http.app import API_ROUTERS
 from store.models.key import KEY_SCOPES, WRITE_SCOPES
 
@@ -29,7 +41,7 @@ def test_every_route_of_the_api_needs_a_known_scope() -> None:
 
 def test_the_words_are_those_of_the_store() -> None:
     assert tuple(SCOPES) == KEY_SCOPES
-    assert set(WRITE_SCOPES) == set(KEY_SCOPES) - {READ}
+    assert set(WRITE_SCOPES) == set(KEY_SCOPES) - {READ, CONTENTS}
     assert set(SCOPE_OF.values()) - {ANY} == set(WRITE_SCOPES)
 
 
@@ -45,16 +57,37 @@ def test_the_scope_opens_and_nothing_else_does(prefix: str, method: str) -> None
     assert (body["type"], body["code"]) == ("invalid_request_error", "insufficient_permissions")
 
 
-def test_read_reads_and_changes_nothing() -> None:
-    reader = principal(READ)
+def opened_by(scope: str) -> set[tuple[str, str]]:
+    """What a key of this scope alone may use, without what every key may."""
+    found = set()
     for route in routes():
         for method in route.methods or ():
-            needed = needed_scope(route.path)
-            if needed != ANY and (method not in ("GET", "HEAD") or needed not in READABLE):
-                with pytest.raises(PermissionDenied):
-                    check_scope(reader, method, route.path)
-            else:
-                check_scope(reader, method, route.path)
+            if needed_scope(route.path) == ANY:
+                continue
+            with suppress(PermissionDenied):
+                check_scope(principal(scope), method, route.path)
+                found.add((method, route.path.removeprefix("/v1")))
+    return found
+
+
+def test_read_sees_what_there_is_and_not_what_is_in_it() -> None:
+    assert opened_by(READ) == {("GET", path) for path in READABLE}
+    for path in ("/files/{file_id}/content", "/batches/{batch_id}/results"):
+        with pytest.raises(PermissionDenied, match="'contents'"):
+            check_scope(principal(READ), "GET", f"/v1{path}")
+
+
+def test_contents_reads_all_of_files_batches_and_webhooks_and_changes_nothing() -> None:
+    assert opened_by(CONTENTS) == {
+        ("GET", route.path.removeprefix("/v1"))
+        for route in routes()
+        if needed_scope(route.path) in WITH_CONTENTS and "GET" in (route.methods or ())
+    }
+    assert opened_by(CONTENTS) - opened_by(READ) == {
+        ("GET", "/files/{file_id}/content"),
+        ("GET", "/batches/{batch_id}/results"),
+        ("GET", "/batches/{batch_id}/results/stream"),
+    }
 
 
 @pytest.mark.parametrize(
