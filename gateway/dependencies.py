@@ -21,7 +21,6 @@ from gateway.auth.roles import Permission, check_role
 from gateway.auth.scopes import check_scope
 from gateway.auth.usage import UsageRecorder
 from gateway.engines.registry import EngineRegistry
-from gateway.limits.database_shares import asks_for
 from gateway.limits.endpoints import EndpointRates
 from gateway.limits.reached import WebhookProbeLimit
 from gateway.observability.metrics import Metrics
@@ -29,6 +28,7 @@ from gateway.replica import Readings
 from gateway.settings import GatewaySettings
 from gateway.storage_watch import StorageWatch
 from gateway.tenants.actor import Actor, api_actor
+from service.asking import asks_for
 from service.clock import Clock
 from service.loops import Loops
 from store.session import Database

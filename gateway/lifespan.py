@@ -90,7 +90,9 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         stack.push_async_callback(buckets.close)
         at_once = RequestsAtOnce(settings.broker, metrics)
         stack.push_async_callback(at_once.close)
-        registry = EngineRegistry(database, settings.engines, settings.foreign)
+        registry = EngineRegistry(
+            database, settings.engines, settings.foreign, app.state.loop_turns
+        )
         pool = EnginePool(seen=registry.note, aliases=settings.aliases)
         if url := settings.chat_router_url:
             pool.use_router(lambda: RoutedEngineClient(url, lambda: pool.clients, pool.facts_of))

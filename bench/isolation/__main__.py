@@ -1,9 +1,9 @@
 """`python -m bench.isolation [ATTACK...]`: one tenant attacks, another chats and sends a batch.
 
-The whole service under its own supervisor before a fake engine. Meanwhile another tenant reads one
-open stream, whose tokens say when the engine made them, so a gap is counted only beyond the
-engine's own; and sends one batch of one line after the other. Attackers run at a lower priority:
-they would be on other machines.
+The whole service under its own supervisor before two fake engines: one answers, one embeds.
+Meanwhile another tenant reads one open stream, whose tokens say when the engine made them, so a
+gap is counted only beyond the engine's own; and sends one batch of one line after the other.
+Attackers run at a lower priority: they would be on other machines.
 
 Writes `bench/results/isolation.json` and the table of `docs/security.md`, unless attacks are named.
 """
@@ -23,7 +23,7 @@ from batch.files.local import LocalFileStore
 from bench.batch_load.one_batch import client_of, create, database, upload, watch
 from bench.equal_attainment_page import between
 from bench.isolation.attacker import attacked
-from bench.isolation.attacks import ATTACKS, RESULT_ROWS, SECONDS, Tenant
+from bench.isolation.attacks import ATTACKS, EMBEDDING_MODEL, RESULT_ROWS, SECONDS, Tenant
 from bench.isolation.witness import TOKEN_MS, lines_s, stalls_ms
 from bench.report import run
 from store.repositories import key as keys
@@ -36,6 +36,9 @@ STALL_MS, LINE_S = 50.0, 10.0
 NUM_OBJECTS = 5000
 PAGE = Path(__file__).parents[2] / "docs/security.md"
 BEGIN, END = "<!-- isolation: make isolation -->", "<!-- end of isolation -->"
+EXPECTED = {"200", "401", "408", "429", "503", "connections", "cut"}
+"""Answers that say that an attack does what it is meant to."""
+
 TARGETS = {
     f"{name.replace(' ', '_')}_{figure}": (limit, False)
     for name in ATTACKS
@@ -89,9 +92,15 @@ def measure(folder: Path, names: list[str], seconds: float) -> dict[str, Any]:
     fake = FakeEngineProcess(
         folder, latency_ms=LATENCY_MS, max_running=MAX_RUNNING, context_tokens=CONTEXT_TOKENS
     )
-    installation = Installation(folder / "home", fake)
+    (folder / "embedder").mkdir()
+    embedder = FakeEngineProcess(
+        folder / "embedder", latency_ms=LATENCY_MS, max_running=MAX_RUNNING,
+        context_tokens=CONTEXT_TOKENS, more=("--embeds", "--model", EMBEDDING_MODEL),
+    )  # fmt: skip
+    installation = Installation(folder / "home", fake, ENGINE_URLS=f"{fake.url},{embedder.url}")
     figures: dict[str, Any] = {"seconds": seconds, "token_ms": TOKEN_MS}
     try:
+        embedder.start()
         installation.start()
         known = asyncio.run(_keys(installation))
         tenant = _prepare(installation, known)
@@ -109,11 +118,14 @@ def measure(folder: Path, names: list[str], seconds: float) -> dict[str, Any]:
                     )
                     stalls = reader.submit(stalls_ms, installation.url, key, lasts_s).result()
                     took, errors = lines.result()
+                if strange := set(answers) - EXPECTED:
+                    raise RuntimeError(f"{name}: was answered {', '.join(sorted(strange))}")
                 told = _told(stalls, took, answers) | {"line_errors": dict(errors)}
                 print(f"  {name}: {told}", flush=True)
                 figures |= {f"{name.replace(' ', '_')}_{what}": told[what] for what in told}
     finally:
         installation.stop()
+        embedder.stop()
     return figures
 
 

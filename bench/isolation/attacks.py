@@ -22,6 +22,7 @@ from bench.batch_dispatch import line
 from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH
 
 MODEL: Final = "fake-model"
+EMBEDDING_MODEL: Final = "fake-embeddings"
 ADDRESS: Final = "127.0.0.2"
 NUM_CALLERS, NUM_IMPATIENT, NUM_SOCKETS, NUM_FOLLOWERS = 4, 64, 1000, 100
 RESULT_ROWS: Final = 3000
@@ -236,7 +237,7 @@ async def short_chats(load: Load) -> None:
 
 
 async def many_embeddings(load: Load) -> None:
-    body = {"model": MODEL, "input": [f"input {number}" for number in range(2048)]}
+    body = {"model": EMBEDDING_MODEL, "input": [f"input {number}" for number in range(2048)]}
     await load.over_and_over(NUM_CALLERS, lambda: load.send("POST", EMBEDDINGS_PATH, json=body))
 
 

@@ -61,7 +61,9 @@ from engine_adapter.client.shared_look import SharedLook
 from engine_adapter.client.sse import DONE, EventParser, EventTooLong
 from engine_adapter.scheduling.policies.settings import LEVEL_KNOB, Level
 from service import tracing
+from service.asking import asking
 from service.bulkhead import Bulkhead
+from service.loop_turns import REQUEST, LoopTurns
 
 ABORT_PATIENCE_S = 2.0
 _ABORT_POLL_INTERVAL_S = 0.05
@@ -77,12 +79,21 @@ T = TypeVar("T")
 
 
 class HttpEngineClient:
-    """One engine at an HTTP address. Create it inside the event loop that uses it."""
+    """One engine at an HTTP address. Create it inside the event loop that uses it.
 
-    def __init__(self, url: str, terms: ForeignTerms = FOREIGN) -> None:
+    Args:
+        url: Where it is.
+        terms: What is known of engines that are not ours.
+        turns: When what has come from it goes on; none: at once.
+    """
+
+    def __init__(
+        self, url: str, terms: ForeignTerms = FOREIGN, turns: LoopTurns | None = None
+    ) -> None:
         self._url = url
         self._root = url.rstrip("/")
         self._terms = terms
+        self._turns = turns
         self._facts: EngineFacts | None = None
         # Calls under way at an engine that is not ours, which are dropped by closing these.
         self._open: dict[str, Connection] = {}
@@ -115,7 +126,11 @@ class HttpEngineClient:
             finally:
                 self._note_end(call.rid)
                 self.connections.release(connection)
-            return decode_reply(call, status, raw)
+            try:
+                await self._turn(REQUEST)
+            finally:
+                reply = decode_reply(call, status, raw)  # what it has used counts in any case
+            return reply
 
     async def stream(self, call: EngineCall) -> HttpEngineStream:
         span = tracing.begin("engine stream", SpanKind.CLIENT, self._facts_of(call))
@@ -185,6 +200,7 @@ class HttpEngineClient:
         loop = asyncio.get_running_loop()
         until = loop.time() + ABORT_PATIENCE_S
         while loop.time() < until:
+            await self._turn(REQUEST)
             await self._control.post("/abort_request", body)
             absent = absent + 1 if rid not in await self.live_rids() else 0
             if absent == 2:
@@ -276,6 +292,12 @@ class HttpEngineClient:
             await self._drop(call.rid)
             raise EngineUnavailable(ENGINE_LOST) from error
 
+    async def _turn(self, num_steps: int) -> None:
+        """Wait for the turn of the event loop in which a piece of work begins."""
+        turns = self._turns
+        if turns is not None and not turns.take(num_steps):
+            await turns.wait(asking(), num_steps)
+
     @property
     def _is_foreign(self) -> bool:
         return self._facts is not None and self._facts.foreign
@@ -338,11 +360,12 @@ class HttpEngineStream:
 
     async def __aiter__(self) -> AsyncIterator[StreamFrame]:
         """Frames in order: each holds everything that had arrived."""
-        read = self._connection.read
+        read, turn = self._connection.read, self._client._turn
         read_at_s = -math.inf
         while not self._done:
             try:
                 data = await read()
+                await turn(1)
                 events = self._parser.feed(data)
             except (*_LOST, EventTooLong) as error:
                 raise EngineUnavailable(ENGINE_LOST) from error
@@ -392,6 +415,7 @@ class HttpEngineStream:
         usage: TokenUsage | None = None
         with suppress(*_LOST, EventTooLong):
             while data := await self._connection.read():
+                await self._client._turn(1)
                 usage = last_served(self._parser.feed(data)) or usage
         return usage
 

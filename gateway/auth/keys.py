@@ -120,6 +120,14 @@ class KeyRing:
         self._used.add(principal.key_id)
         return principal
 
+    def project_of(self, headers: Mapping[str, str]) -> str:
+        """The project of a request's key, if it was found usable before; costs no query."""
+        try:
+            kept = self._usable.get(keys.hash_of(key_in(headers)))
+        except AuthenticationFailed:
+            return ""
+        return "" if kept is None else kept.principal.project_id
+
     @contextmanager
     def watched(self, principal: Principal, end: Callable[[], None]) -> Iterator[None]:
         """Call `end` if the key ends inside the block."""

@@ -24,6 +24,7 @@ from engine_adapter.client.foreign_facts import ForeignTerms
 from engine_adapter.client.http import FOREIGN, HttpEngineClient
 from engine_adapter.client.pool import EnginePool
 from engine_adapter.scheduling.policies.settings import Level
+from service.loop_turns import LoopTurns
 from store.failures import AWAY, is_refused
 from store.repositories import engine as engines
 from store.session import Database
@@ -42,10 +43,14 @@ class EngineRegistry:
     """
 
     def __init__(
-        self, database: Database, static: Sequence[str], terms: ForeignTerms = FOREIGN
+        self,
+        database: Database,
+        static: Sequence[str],
+        terms: ForeignTerms = FOREIGN,
+        turns: LoopTurns | None = None,
     ) -> None:
         self._database = database
-        self._make_client = partial(HttpEngineClient, terms=terms)
+        self._make_client = partial(HttpEngineClient, terms=terms, turns=turns)
         self._static = static
         self._noted: dict[str, EngineFacts] = {}
         self._levels: dict[str, Level] = {}

@@ -44,6 +44,7 @@ from gateway.routes import (
 )
 from gateway.routes.openapi import describe
 from gateway.settings import GatewaySettings
+from service.loop_turns import LoopTurns
 
 API_ROUTERS: tuple[APIRouter, ...] = (
     prompts.router,
@@ -101,6 +102,7 @@ class Gateway(FastAPI):
         super().__init__(**options)
         self.bodies = bodies
         self._log = log
+        self.state.loop_turns = LoopTurns()
         self._origins = origins
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -119,7 +121,9 @@ class Gateway(FastAPI):
             "expose_headers": EXPOSED_HEADERS,
         }
         routes = AsyncExitStackMiddleware(self.router)
-        return Pipeline(routes, self.exception_handlers, self.bodies, self._log, cors)
+        return Pipeline(
+            routes, self.exception_handlers, self.bodies, self._log, cors, self.state.loop_turns
+        )
 
 
 def create_app(settings: GatewaySettings | None = None) -> FastAPI:

@@ -1,5 +1,6 @@
 """What every request passes between the server and its route; there is no other way.
 
+    turn                not all that is ready in one turn of the event loop goes on (`LoopTurns`)
     request id, time    the response says both, and whose request it was (rows T-07 to T-09)
     span                where traces are on
     access line         one, and one measurement, when the response has ended
@@ -24,16 +25,19 @@ from typing import Any, Final, cast
 
 from fastapi import Request
 from opentelemetry.trace import Span, SpanKind
+from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.errors import InternalError
+from gateway.auth.keys import KeyRing
 from gateway.http.access_log import AccessLog, route_of
 from gateway.http.body_limit import BodyLimits
 from gateway.http.error_handlers import error_response
 from service import log_lines, tracing
+from service.loop_turns import REQUEST, LoopTurns
 
 DASHBOARD: Final = "/admin"
 _VERSION: Final = (b"openai-version", b"2020-10-01")
@@ -53,6 +57,7 @@ class Pipeline:
         bodies: Limits of bodies.
         log: Where requests are noted.
         cors: Arguments of `CORSMiddleware`.
+        turns: When a request goes on.
     """
 
     def __init__(
@@ -62,12 +67,14 @@ class Pipeline:
         bodies: BodyLimits,
         log: AccessLog,
         cors: Mapping[str, Any],
+        turns: LoopTurns,
     ) -> None:
         self._app = app
         # All of them are ours (`install_error_handlers`), and asynchronous.
         self._handlers = cast("Mapping[Any, Handler]", handlers)
         self._bodies = bodies
         self._log = log
+        self._turns = turns
         self._cors = CORSMiddleware(self._routed, **cors)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -76,6 +83,8 @@ class Pipeline:
             await self._app(scope, receive, send)
             self._log.write()  # the lifespan has ended
             return
+        if not self._turns.take(REQUEST):
+            await self._turns.wait(_owner_of(scope), REQUEST)
         state = _begin(scope, send)
         process = scope["app"].state  # not the mounted app's, which takes its place in the scope
 
@@ -101,6 +110,8 @@ class Pipeline:
                 self._log.note(scope, state["status"])
                 if span is not None:
                     _describe(span, scope, state["status"])
+                # These lead back to the request: a circle is left to the garbage collector.
+                state.clear()
 
     async def _routed(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
@@ -128,6 +139,13 @@ class Pipeline:
         """The handler of an error's class, or else of the nearest class above it."""
         kinds = (self._handlers.get(kind) for kind in type(error).__mro__)
         return next((handler for handler in kinds if handler is not None), None)
+
+
+def _owner_of(scope: Scope) -> str:
+    """Whose a request is: a project's, if its key is known, else its address'."""
+    keys: KeyRing | None = getattr(scope["app"].state, "keys", None)
+    project_id = keys.project_of(Headers(scope=scope)) if keys is not None else ""
+    return project_id or str((scope["client"] or ("",))[0])
 
 
 def _begin(scope: Scope, send: Send) -> dict[str, Any]:

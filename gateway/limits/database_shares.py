@@ -1,9 +1,9 @@
 """Shares of the database's connections: no project's requests can hold all of them.
 
-Whose a transaction is, is known once the key of its request is (`asks_for`). A project may have as
-many open as there are places free: one alone comes to half of them, and there is some left for the
-next. Further ones wait, by turns of the projects. What no project asked for needs no place: the
-look-up of a key, the loops, the dashboard. `SPARE` connections are never a project's.
+Whose a transaction is, is known once the key of its request is (`service.asking`). A project may
+have as many open as there are places free: one alone comes to half of them, and there is some left
+for the next. Further ones wait, by turns of the projects. What no project asked for needs no place:
+the look-up of a key, the loops, the dashboard. `SPARE` connections are never a project's.
 """
 
 from __future__ import annotations
@@ -16,19 +16,14 @@ from typing import Final
 
 from sqlalchemy.exc import TimeoutError as NoConnectionFree
 
+from service.asking import asking
 from service.turns import TooManyWait, Turns
 
 SPARE: Final = 2
 MAX_WAITING: Final = 256
 """Transactions of one project."""
 
-_project_id: ContextVar[str] = ContextVar("project_id", default="")
 _has_place: ContextVar[bool] = ContextVar("has_place", default=False)
-
-
-def asks_for(project_id: str) -> None:
-    """Whose transactions those of the current request are from here on; empty: nobody's."""
-    _project_id.set(project_id)
 
 
 class DatabaseShares:
@@ -51,7 +46,7 @@ class DatabaseShares:
         Raises:
             NoConnectionFree: The project has too many that wait, or none ended in time.
         """
-        project_id = _project_id.get()
+        project_id = asking()
         if not project_id or _has_place.get():
             yield
             return

@@ -18,7 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from api.errors import RateLimited
-from gateway.limits.database_shares import asks_for
+from service.asking import asks_for
 from service.clock import Clock
 from service.turns import Turns
 from store.repositories import response as responses

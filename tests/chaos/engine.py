@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
@@ -17,10 +18,20 @@ START_LIMIT_S = 30.0
 
 
 class FakeEngineProcess:
-    """A fake engine behind HTTP, one process; its journal goes on over every restart."""
+    """A fake engine behind HTTP, one process; its journal goes on over every restart.
+
+    Args:
+        more: Options of `engine_adapter.client.fake_server`.
+    """
 
     def __init__(
-        self, folder: Path, *, latency_ms: float, max_running: int, context_tokens: int = 2048
+        self,
+        folder: Path,
+        *,
+        latency_ms: float,
+        max_running: int,
+        context_tokens: int = 2048,
+        more: Sequence[str] = (),
     ) -> None:
         self.port = free_port()
         self.journal = folder / "engine-journal.jsonl"
@@ -28,7 +39,7 @@ class FakeEngineProcess:
             sys.executable, "-m", "engine_adapter.client.fake_server",
             "--port", str(self.port), "--latency-ms", str(latency_ms),
             "--max-running", str(max_running), "--journal", str(self.journal),
-            "--context-tokens", str(context_tokens),
+            "--context-tokens", str(context_tokens), *more,
         ]  # fmt: skip
         self.process: subprocess.Popen[bytes] | None = None
 

@@ -34,7 +34,7 @@ class Installation:
         self.fake = fake
         self._settings = settings
         if fake is not None:
-            self._settings["ENGINE_URLS"] = fake.url
+            self._settings.setdefault("ENGINE_URLS", fake.url)
         self._port = free_port()
         self.url = f"http://127.0.0.1:{self._port}"
         self.key = ""

@@ -10,7 +10,8 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import TimeoutError as NoConnectionFree
 
-from gateway.limits.database_shares import DatabaseShares, asks_for
+from gateway.limits.database_shares import DatabaseShares
+from service.asking import asks_for
 from store.session import Database
 from tests.fixtures.batches import PATIENCE_S
 from tests.fixtures.live_gateway import Api

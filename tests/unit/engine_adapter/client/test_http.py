@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import asyncio
 import time
+
+import pytest
 
 from engine_adapter.client.base import CHAT_PATH, EngineCall, RequestClass
 from engine_adapter.client.fake import FakeEngine, FakeSettings
 from engine_adapter.client.fake_server import serving
 from engine_adapter.client.http import GATHER_S, HttpEngineClient
 from engine_adapter.client.rid import new_rid
+from service.loop_turns import LoopTurns
 
 NUM_TOKENS = 3_000
 
@@ -28,3 +32,17 @@ async def test_a_fast_stream_is_read_in_groups_and_none_of_it_is_lost() -> None:
     assert sum(b'"content":"' in event for event in events) >= NUM_TOKENS
     # Twice as many as that: timers may be a turn of the loop early.
     assert len(frames) <= 4 * (took_s / GATHER_S + 1)
+
+
+async def test_an_answer_that_waits_for_its_turn_is_billed_even_if_nobody_wants_it_any_more() -> (
+    None
+):
+    async with serving(FakeEngine(FakeSettings())) as url:
+        client = HttpEngineClient(url, turns=LoopTurns(steps=0))  # a turn begins nothing
+        body = {"model": "fake-model", "messages": [{"role": "user", "content": "fake:tokens=7"}]}
+        call = EngineCall(CHAT_PATH, body, new_rid(), RequestClass.ONLINE)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(1):
+                await client.call(call)
+        await client.close()
+    assert call.served.usage.completion_tokens == 7

@@ -1,0 +1,66 @@
+"""What a request leaves is freed at once: the collector would stop every stream to find it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+from collections.abc import Iterator
+
+import pytest
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+from tests.integration.gateway.conftest import Online
+
+NUM = 20
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def num_left() -> int:
+    return sum(isinstance(one, RequestResponseCycle) for one in gc.get_objects())
+
+
+async def send(online: Online, method: str, path: str, body: object) -> int:
+    """One request on a connection of its own; its status."""
+    host, port = online.url.removeprefix("http://").split(":")
+    raw = json.dumps(body).encode()
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(
+        f"{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n"
+        f"authorization: Bearer {online.key}\r\ncontent-type: application/json\r\n"
+        f"content-length: {len(raw)}\r\n\r\n".encode()
+        + raw
+    )
+    status = (await reader.read())[9:12]
+    writer.close()
+    return int(status)
+
+
+@pytest.mark.usefixtures("no_collector")
+@pytest.mark.parametrize(
+    ("method", "path", "more", "status"),
+    [
+        ("POST", "/v1/chat/completions", {}, 200),
+        ("POST", "/v1/chat/completions", {"stream": True}, 200),
+        ("POST", "/v1/chat/completions", {"model": "none"}, 404),
+        ("POST", "/v1/responses", {"input": "x", "messages": None}, 400),
+        ("GET", "/v1/models", {}, 200),
+        ("GET", "/v1/batches", {}, 200),
+        ("GET", "/v1/none", {}, 404),
+    ],
+)
+async def test_no_request_leaves_a_circle(
+    online: Online, method: str, path: str, more: dict[str, object], status: int
+) -> None:
+    body = online.chat("Hello.", max_tokens=2) | more
+    for _ in range(NUM):
+        assert await send(online, method, path, body) == status
+    await asyncio.sleep(0.05)
+    assert num_left() <= 2
