@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise
 
@@ -29,7 +30,7 @@ class Loop:
             self.went_on.append((self._turn, owner))
             await asyncio.sleep(0)
 
-    async def run(self, tasks: list[asyncio.Future[None]]) -> None:
+    async def run(self, tasks: Sequence[asyncio.Future[None]]) -> None:
         """Count turns until all tasks are done."""
         while not all(task.done() for task in tasks):
             await asyncio.sleep(0)
