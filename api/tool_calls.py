@@ -24,13 +24,15 @@ from typing import Any, Final, cast
 
 import orjson
 
-from api.special_text import without_end_of_turn
-
 CALL_TAG: Final = "<tool_call>"
 CALL_END_TAG: Final = "</tool_call>"
 
 FORM_FIELDS: Final = ("response_format", "regex", "ebnf")
 
+_END_OF_TURN: Final = re.compile(
+    r"(?:<\|(?:im_end|endoftext|end_of_text|eot_id|eom_id|end|return|eot|user)\|>"
+    r"|<(?:end_of_turn|eos|turn\|)>|</s>|<｜end▁of▁sentence｜>|\[e~\[)\Z"
+)
 _NAME: Final = r'\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*'
 _LISTED: Final = re.compile(rf'\s*[\[,]\s*{_NAME}"parameters"\s*:\s*(?=\S)', re.DOTALL)
 _LIST_END: Final = re.compile(r"\s*\]")
@@ -304,7 +306,7 @@ class StreamedCalls:
             if finish is not None:
                 text += self._reader.rest(cut=finish == "length")
         if self._offer.plain_ends:
-            text = without_end_of_turn(text)
+            text = _without_end_of_turn(text)
         self.called = self.called or bool(calls)
         if self._offer.single:
             calls = [call for call in calls if not call.get("index")]
@@ -341,3 +343,13 @@ def _said_part(function: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: function[name] for name in ("name", "arguments") if function.get(name) is not None
     }
+
+
+def _without_end_of_turn(text: str) -> str:
+    """A text without the mark of the end of a turn.
+
+    SGLang keeps special tokens for every request with tools, since some models write calls in them.
+    Where an answer ends by its mark it cuts the mark off, but not where the limit of tokens falls
+    on the same token.
+    """
+    return _END_OF_TURN.sub("", text) if text and text[-1] in ">[" else text

@@ -30,8 +30,8 @@ from gateway.http.per_address_limits import UnknownKeyLimiter
 from gateway.limits.at_once import RequestsAtOnce
 from gateway.limits.database_shares import DatabaseShares
 from gateway.limits.endpoints import EndpointRates
-from gateway.limits.leases import LeasedBuckets
 from gateway.limits.limiter import RateLimiter
+from gateway.limits.prepaid import PrepaidBuckets
 from gateway.limits.reached import WebhookProbeLimit
 from gateway.limits.valkey import ValkeyBuckets, make_limiter
 from gateway.observability.metrics import Metrics
@@ -104,7 +104,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
             stack.push_async_callback(api.close)
             discovery = EngineDiscovery(api, database)
         usage = UsageRecorder(database, metrics)
-        limiter = make_limiter(LeasedBuckets(buckets), settings, metrics)
+        limiter = make_limiter(PrepaidBuckets(buckets), settings, metrics)
         # Its threads are free again before their callers have given up.
         celery = make_celery(settings, answer_s=0.8 * SEND_LIMIT_S, connect_s=0.8 * SEND_LIMIT_S)
         stack.callback(celery.close)

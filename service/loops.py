@@ -1,12 +1,12 @@
 """Loops that run beside requests, each watched over alone.
 
-A *turn* is one pass of a loop. A turn handles what it expects: a database that is away, an engine
-that does not answer. What it does not expect ends the turn, and nothing else:
+A *pass* is one run of a loop's work. It handles what it expects: a database that is away, an
+engine that does not answer. What it does not expect ends the pass, and nothing else:
 
-    raised ──► logged with its stack ──► counted ──► a pause that doubles ──► the next turn
+    raised ──► logged with its stack ──► counted ──► a pause that doubles ──► the next pass
 
-A loop that failed `DOWN_AFTER` times in a row is down until a turn succeeds, and so is one whose
-turn has not ended for `STUCK_S`. /readyz is then 503 and names it, since a gateway that does not
+A loop that failed `DOWN_AFTER` times in a row is down until a pass succeeds, and so is one whose
+pass has not ended for `STUCK_S`. /readyz is then 503 and names it, since a gateway that does not
 bill, or lets revoked keys go on, must not serve. /statusz and `coserve status` name it too.
 
 | loop | how it is kept | when it stays down |
@@ -42,7 +42,7 @@ FIRST_PAUSE_S: Final = 0.5
 MAX_PAUSE_S: Final = 30.0
 STUCK_S: Final = 120.0
 
-Turn = Callable[[], Awaitable[object]]
+Pass = Callable[[], Awaitable[object]]
 
 logger = logging.getLogger(__name__)
 
@@ -52,13 +52,13 @@ class _Loop:
     """One loop and how often it failed in a row."""
 
     name: str
-    turn: Turn
+    work: Pass
     every_s: float | None
     due: asyncio.Event
     vital: bool = True
     num_failures: int = 0
     begun_s: float = math.inf
-    """When the turn that is under way began."""
+    """When the pass that is under way began."""
 
 
 class Loops:
@@ -67,7 +67,7 @@ class Loops:
     Args:
         count: Adds to the failures of a loop, by its name; nothing when it begins.
         first_pause_s: After a first failure.
-        stuck_s: How long a turn may take.
+        stuck_s: How long a pass may take.
 
     Attributes:
         stopping: Set when the block ends.
@@ -101,35 +101,35 @@ class Loops:
         )
 
     def forever(
-        self, name: str, turn: Turn, *, every_s: float = 0.0, vital: bool = True
+        self, name: str, work: Pass, *, every_s: float = 0.0, vital: bool = True
     ) -> asyncio.Task[None]:
-        """Make a turn now and after each pause; cancelled at the end, in a turn too.
+        """Make a pass now and after each pause; cancelled at the end, in a pass too.
 
         Args:
             name: The same for all loops of a kind.
-            turn: What to do.
-            every_s: The pause between two turns.
+            work: What to do.
+            every_s: The pause between two passes.
             vital: Whether the process is of no use while this loop is down.
         """
-        task = self._start(_Loop(name, turn, every_s, self.stopping, vital), first_s=0.0)
+        task = self._start(_Loop(name, work, every_s, self.stopping, vital), first_s=0.0)
         self._endless.add(task)
         task.add_done_callback(self._endless.discard)
         return task
 
     def until(
-        self, name: str, turn: Turn, *, every_s: float | None, due: asyncio.Event | None = None
+        self, name: str, work: Pass, *, every_s: float | None, due: asyncio.Event | None = None
     ) -> None:
-        """Make a turn after each pause, and a last one at the end; a turn is never cancelled.
+        """Make a pass after each pause, and a last one at the end; a pass is never cancelled.
 
         A write cut in the middle would leave open whether it happened.
 
         Args:
             name: See `forever`.
-            turn: What to do.
-            every_s: The pause between two turns; none: only when it is due.
-            due: Ends a pause. The turn clears it.
+            work: What to do.
+            every_s: The pause between two passes; none: only when it is due.
+            due: Ends a pause. The pass clears it.
         """
-        self._start(_Loop(name, turn, every_s, due or self.stopping), first_s=every_s)
+        self._start(_Loop(name, work, every_s, due or self.stopping), first_s=every_s)
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
@@ -146,7 +146,7 @@ class Loops:
         self.stopping.set()
         for loop in self._loops:
             loop.due.set()
-        # What ended the block is not told: it would cancel the last turns.
+        # What ended the block is not told: it would cancel the last passes.
         await self._group.__aexit__(None, None, None)
 
     def _start(self, loop: _Loop, *, first_s: float | None) -> asyncio.Task[None]:
@@ -183,12 +183,12 @@ class Loops:
     async def _succeeds(self, loop: _Loop) -> bool:
         loop.begun_s = time.monotonic()
         try:
-            await loop.turn()
+            await loop.work()
         except (Exception, asyncio.CancelledError) as error:
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
                 raise
-            # Else something that the turn waited for was cancelled, which is a failure as others.
+            # Else something that the pass waited for was cancelled, which is a failure as others.
             loop.num_failures += 1
             self._count(loop.name, 1)
             logger.exception(

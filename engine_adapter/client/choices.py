@@ -158,7 +158,7 @@ async def fan_out(
     replies: dict[int, EngineReply] = {}
     to_come = enumerate(calls)
 
-    async def take_turns() -> None:
+    async def work() -> None:
         for index, call in to_come:
             replies[index] = reply = await client.call(call)
             if not reply.ok:
@@ -167,7 +167,7 @@ async def fan_out(
     try:
         async with asyncio.TaskGroup() as group:
             for _ in range(at_once):
-                group.create_task(take_turns())
+                group.create_task(work())
     except BaseExceptionGroup as errors:
         for error in errors.exceptions:
             if isinstance(error, _Refused):

@@ -14,7 +14,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncSession
 
 from store.models.batch import LIVE, STAGE_DUE_AT
-from store.repositories.turn import LONG
+from store.repositories.long_stage import LONG
 
 SMALL = """(b.status IN ('validating', 'finalizing') AND b.response_id IS NULL
   AND (b.status = 'finalizing' OR b.expires_at > statement_timestamp())

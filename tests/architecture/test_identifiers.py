@@ -47,6 +47,7 @@ RENAMED: Final = {
     "HUNG_LOOKS": "HUNG_POLLS",
     "LOOK_EVERY_S": "POLL_INTERVAL_S",
     "LOOK_S": "POLL_INTERVAL_S",
+    "LeasedBuckets": "PrepaidBuckets",
     "LineFault": "LineError",
     "Outbox": "ResultWriter",
     "ReceiverLooks": "WebhookProbeLimit",
@@ -61,6 +62,7 @@ RENAMED: Final = {
     "needy": "under_served",
     "spare_collector": "freeze_gc",
     "step_level": "slowdown",
+    "take_turns": "work",
     "word_of": "class_label",
 }
 """Names that meant two things or nothing outside this project, and what they are called now."""

@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[2]
 FOLDERS = ("api", "batch", "gateway", "store")
 
 INSIDE = {
-    "api/chunk_shape.py": "compared with what an engine sent",
+    "api/chunks.py": "compared with what an engine sent",
     "api/json_output.py": "the writer",
     "api/mapped_fields.py": "a grammar, for an engine",
     "api/tool_prompt.py": "words for a model",

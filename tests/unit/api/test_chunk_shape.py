@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api.chunk_shape import TextShape
-from api.chunks import ChunkWriter, StreamHead
+from api.chunks import ChunkWriter, StreamHead, TextShape
 
 TEXTS = st.one_of(
     st.text(max_size=8),

@@ -17,7 +17,7 @@ from gateway.limits.buckets import (
     MemoryBuckets,
     cost_us,
 )
-from gateway.limits.leases import LeasedBuckets
+from gateway.limits.prepaid import PrepaidBuckets
 from gateway.limits.valkey import SINCE_KEY, ValkeyBuckets
 from service.broker import Broker
 
@@ -45,7 +45,7 @@ async def buckets(request: pytest.FixtureRequest, client: Redis, shared: ValkeyB
     if request.param == "memory":
         return MemoryBuckets()
     await client.set(SINCE_KEY, 1)
-    return LeasedBuckets(shared) if request.param == "leased" else shared
+    return PrepaidBuckets(shared) if request.param == "leased" else shared
 
 
 def near(found_us: int, wanted_us: int) -> bool:

@@ -1,4 +1,4 @@
-"""Queries about turns: which stages are long, and whose long stage runs."""
+"""Queries about long stages: which are long, and whose is running."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def project_of_long(
 
 
 async def try_take(session: AsyncSession, project_id: str, *, idle_limit_s: float) -> bool:
-    """Take the project's turn for this transaction; false where another one has it.
+    """Take the project's lock on long stages for this transaction; false where another has it.
 
     The server ends the transaction if it is idle for `idle_limit_s`, so that a stopped process
     cannot hold it for ever.

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from gateway.observability.access_lines import AccessLines
+from gateway.http.access_log import AccessLines
 
 
 @pytest.fixture(autouse=True)

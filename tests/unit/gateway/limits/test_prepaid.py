@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.limits.buckets import PERIOD_US, Charge, MemoryBuckets, Taken, cost_us
-from gateway.limits.leases import AHEAD, BUSY_US, FRESH_US, MOST_US, LeasedBuckets
+from gateway.limits.prepaid import AHEAD, BUSY_US, FRESH_US, MOST_US, PrepaidBuckets
 
 
 class Shared:
@@ -27,8 +27,8 @@ class Shared:
     async def settle(self, charges: Sequence[Charge]) -> None:
         await self._behind.settle(charges)
 
-    def gateway(self) -> LeasedBuckets:
-        return LeasedBuckets(self, lambda: self.now_us)
+    def gateway(self) -> PrepaidBuckets:
+        return PrepaidBuckets(self, lambda: self.now_us)
 
 
 async def test_a_busy_caller_waits_for_few_trips() -> None:
@@ -41,7 +41,7 @@ async def test_a_busy_caller_waits_for_few_trips() -> None:
     assert shared.num_trips == 2 + 10
 
 
-async def test_what_is_told_is_as_without_leases() -> None:
+async def test_what_is_told_is_as_without_paying_ahead() -> None:
     shared, plain = Shared(), MemoryBuckets(lambda: 0)
     gateway = shared.gateway()
     charge = [Charge("k", cost_us(1, 600))]
@@ -57,7 +57,7 @@ async def test_near_its_limit_a_caller_gets_all_of_it() -> None:
     assert allowed == [True] * 600 + [False] * 100
 
 
-async def test_a_lease_that_is_old_is_given_back() -> None:
+async def test_what_was_prepaid_long_ago_is_given_back() -> None:
     shared = Shared()
     gateway, other = shared.gateway(), shared.gateway()
     charge = [Charge("k", cost_us(1, 6000))]
@@ -71,7 +71,7 @@ async def test_a_lease_that_is_old_is_given_back() -> None:
     assert (await other.take([Charge("k", 0)])).backlogs_us == (0,)
 
 
-async def test_a_debt_ends_a_lease() -> None:
+async def test_a_debt_ends_what_is_prepaid() -> None:
     shared = Shared()
     gateway = shared.gateway()
     charge = [Charge("k", cost_us(1, 6000))]
@@ -98,7 +98,7 @@ async def test_a_refusal_keeps_what_was_held() -> None:
     steps=st.lists(st.tuples(st.integers(0, 2), st.integers(0, 400), st.integers(1, 60))),
 )
 def test_gateways_together_keep_the_limit(limit: int, steps: list[tuple[int, int, int]]) -> None:
-    """Never more than the bucket, what flowed back, and one lease of each gateway."""
+    """Never more than the bucket, what flowed back, and what each gateway has prepaid."""
 
     async def drawn() -> None:
         shared = Shared()
