@@ -1,9 +1,8 @@
 """Gives online requests their tokens, reclaiming from offline requests what they lack.
 
-Decoding requests first, all of them, then prompts from the oldest on. Where the executor cannot mix
-the two, or one mixed step is predicted to be slower than one of each, steps alternate, so that
-neither starves the other. Prompts may wait for a step of their own where sharing one would cost
-those in it more than it saves the others: a step of two prompts ends for both when both are done.
+All decoding requests come first, then prompts: from the oldest on, or in the order of their
+response ratios (`by_response_ratio`). Steps alternate if the executor cannot mix the two, or if one
+mixed step is predicted to be slower than one of each, so that neither starves the other.
 """
 
 from __future__ import annotations
@@ -115,6 +114,48 @@ def first_token_slack_s(
     return builder.budget_of(slack_s, builder.first_quantile)
 
 
+# --- Whose prompt is next.
+
+
+def by_response_ratio(
+    builder: PlanBuilder, filling: list[Request], keep_pages: int = 0
+) -> list[Request]:
+    """Prompts by what their wait is worth to them: highest response ratio first.
+
+    With ``w`` the time since the arrival and ``s`` the predicted time of what is left of the
+    prompt, the ratio is ``(w + s) / s`` (Brinch Hansen, 1971); ``w / s`` has the same order. A
+    short prompt passes a long one within a step or two. A long one is passed only by prompts that
+    waited longer than it in proportion, so its wait is bounded.
+
+    Only prompts that have pages together are put in order. The others stay behind them, oldest
+    first: what a younger one takes of the memory, the older one would take back, and what was
+    computed would be lost.
+
+    Args:
+        builder: The step, with nothing offline taken.
+        filling: Online requests with prompt tokens left, oldest first.
+        keep_pages: Pages that each request which begins must leave.
+    """
+    if len(filling) < 2:
+        return filling
+    page_tokens, predict = builder.page_tokens, builder.model.predict
+    pages = builder.pages_left + sum(
+        request.device_pages for request in builder.snapshot.offline_running
+    )
+    ratios: list[tuple[float, Request]] = []
+    for request in filling[:MAX_PROMPTS_WAITING]:
+        pages -= pages_for(request.fill_tokens, page_tokens) - request.device_pages
+        if pages < (0 if request.holds_slot else keep_pages):
+            break
+        load = StepLoad()
+        load.add_chunk(request.remaining_tokens, request.start_tokens)
+        waited_s = builder.snapshot.now_s - request.arrival_at_s
+        ratios.append((waited_s / predict(load), request))
+    rest = filling[len(ratios) :]
+    ratios.sort(key=lambda pair: -pair[0])
+    return [request for _, request in ratios] + rest
+
+
 # --- Steps bounded by a count of tokens instead of a time: what the baselines do.
 
 
@@ -168,6 +209,9 @@ class OnlineFiller:
 
     Args:
         cuts: Prompts beside decoding requests are cut to the gap cap; otherwise to the chunk alone.
+        ordered: Prompts go by their response ratio; otherwise oldest first.
+        late_share: Share of the TTFT target after which a prompt that the gap cap makes late gets
+            as much of a step as the decoding requests; infinite never.
         fetches: The policy fetches requests whose KV is on the host; others compute them again.
         growth_tokens: Output tokens for which pages are kept back, for each online request that
             holds a slot, when another begins: without, those that answer take pages from each
@@ -175,13 +219,27 @@ class OnlineFiller:
     """
 
     def __init__(
-        self, *, cuts: bool = False, fetches: bool = False, growth_tokens: int = 0
+        self,
+        *,
+        cuts: bool = False,
+        ordered: bool = False,
+        late_share: float = math.inf,
+        fetches: bool = False,
+        growth_tokens: int = 0,
     ) -> None:
         """Start with a step of either kind."""
-        self._cuts, self._fetches = cuts, fetches
+        self._cuts, self._ordered, self._late_share = cuts, ordered, late_share
+        self._fetches = fetches
         self._growth_tokens, self._keep_pages = growth_tokens, 0
         self._prefilled_alone = False
         self._gap_s = 0.0
+
+    def filling(self, builder: PlanBuilder, requests: RequestsByPhase) -> list[Request]:
+        """Online requests with prompt tokens left, in the order in which they get them."""
+        filling = requests.online_filling(fetches=self._fetches)
+        if not self._ordered:
+            return filling
+        return by_response_ratio(builder, filling, self._growth_pages(builder, requests))
 
     def take(self, builder: PlanBuilder, requests: RequestsByPhase, victims: VictimPool) -> float:
         """Fill the step; nothing offline may have been taken before.
@@ -190,8 +248,8 @@ class OnlineFiller:
             Seconds of the decoding requests' current gap that belong to another step: the prompts'
             step before this one, or the decode step after this one. They are not to be harvested.
         """
-        filling = requests.online_filling(fetches=self._fetches)
-        self._keep_pages = self._growth_tokens * len(requests.online) // builder.page_tokens
+        filling = self.filling(builder, requests)
+        self._keep_pages = self._growth_pages(builder, requests)
         if filling and requests.online_decode and self._must_separate(builder, requests, filling):
             self._prefilled_alone = not self._prefilled_alone
             if self._prefilled_alone:
@@ -224,6 +282,9 @@ class OnlineFiller:
         """Note how long the finished step will take."""
         self._gap_s = predicted_s if self._prefilled_alone else 0.0
 
+    def _growth_pages(self, builder: PlanBuilder, requests: RequestsByPhase) -> int:
+        return self._growth_tokens * len(requests.online) // builder.page_tokens
+
     def _take_prompts(
         self,
         builder: PlanBuilder,
@@ -240,19 +301,44 @@ class OnlineFiller:
             if builder.chunk_left <= 0 or builder.chunk(request, budget_s, keep) == 0:
                 break
 
-    def _prompt_budget_s(self, builder: PlanBuilder, oldest: Request, decode_s: float) -> float:
-        """The gap cap, unless no token of the oldest prompt fits it or nobody waits for one.
+    def _prompt_budget_s(self, builder: PlanBuilder, first: Request, decode_s: float) -> float:
+        """The gap cap, unless no token of the first prompt fits it or nobody waits for one.
+
+        With ``D`` the time of the decoding requests and ``c`` what a step has for the prompt beside
+        them, the prompt takes ``1 + D/c`` times as long as alone, and gaps are ``1 + c/D`` times as
+        long. The product is least at ``c = D``. So a prompt that the cap would make late gets at
+        least as much of each step as the decoding requests.
 
         Args:
             builder: The step, with the online decoding requests taken that share it.
-            oldest: The first that has prompt tokens left.
+            first: The first that has prompt tokens left.
             decode_s: Time of the decode step that follows, if those requests have one of their own.
         """
         alone = not builder.has_decode and decode_s == 0.0
         if alone or not self._cuts:
             return UNBOUNDED_S
         budget_s = builder.snapshot.slo.tbt_s - decode_s
-        return budget_s if builder.chunk_room(oldest, budget_s) > 0 else UNBOUNDED_S
+        if self._late_share < math.inf:
+            budget_s = max(budget_s, self._even_budget_s(builder, first, budget_s, decode_s))
+        return budget_s if builder.chunk_room(first, budget_s) > 0 else UNBOUNDED_S
+
+    def _even_budget_s(
+        self, builder: PlanBuilder, request: Request, budget_s: float, decode_s: float
+    ) -> float:
+        """The budget with ``c = D``, if steps within the given one finish the prompt too late."""
+        taken_s = builder.predicted_s()
+        decode_s = decode_s or taken_s
+        chunk_s = builder.bounded_s(budget_s) - taken_s
+        if chunk_s >= decode_s:
+            return budget_s
+        slo, waited_s = builder.snapshot.slo, builder.snapshot.now_s - request.arrival_at_s
+        whole = builder.load.copy()
+        whole.add_chunk(request.remaining_tokens, request.start_tokens)
+        prompt_s = builder.model.predict(whole) - taken_s
+        left_s = self._late_share * slo.ttft_s - waited_s
+        if chunk_s > 0.0 and prompt_s * (1.0 + decode_s / chunk_s) <= left_s:
+            return budget_s
+        return builder.budget_for(taken_s + decode_s)
 
     def _make_room(self, builder: PlanBuilder, filling: list[Request], victims: VictimPool) -> None:
         """Ask for the pages and slots of as many prompts as one step can hold."""

@@ -4,7 +4,8 @@ Every online request has a deadline for its next token: the TTFT target for the 
 cap and, where there is a target for it, the pace. Each step, in this order:
 
 1. every online decoding request;
-2. online prompt tokens, cut to the gap cap;
+2. online prompt tokens, highest response ratio first, cut to the gap cap; a prompt that the cap
+   would make late gets as much of the step as the decoding requests;
 3. offline decoding requests and prompt tokens, as long as the predicted end of the step, at the
    quantile of measured over predicted time, is before the earliest deadline;
 4. without any online request, offline work alone, filled for throughput.
@@ -61,7 +62,14 @@ class ConserveV2(PolicyBase):
         self._turns = StepAlternation()
         self._arrivals = OnlineArrivals(self.settings.typical_online_tokens)
         growth_tokens = self.settings.growth_tokens
-        self._online = OnlineFiller(cuts=True, fetches=True, growth_tokens=growth_tokens)
+        late_share = self.settings.ttft_planning_share
+        self._online = OnlineFiller(
+            cuts=True,
+            ordered=self.has("ratio_order"),
+            late_share=late_share if self.has("even_share") else math.inf,
+            fetches=True,
+            growth_tokens=growth_tokens,
+        )
 
     def plan(self, snapshot: Snapshot) -> StepPlan:
         """Algorithm 1."""
@@ -110,7 +118,7 @@ class ConserveV2(PolicyBase):
         builder.hold_back()
         budget_s = bound_s - gap_s
         if self.has("first_token"):
-            filling = requests.online_filling(fetches=True)
+            filling = online.filling(builder, requests)
             share = self.settings.ttft_planning_share
             budget_s = min(budget_s, first_token_slack_s(builder, filling, share))
         online_s = builder.predicted_s()

@@ -65,7 +65,7 @@ LEVEL_RULES: Final = {
     Level.MAX: LevelRule(),
 }
 
-RULES = ("slowdown", "quantile", "first_token")
+RULES = ("slowdown", "quantile", "first_token", "ratio_order", "even_share")
 """What an ablation can leave out, beside the switches below; docs/scheduler.md has them."""
 
 TTFT_PLANNING_SHARE = 0.5

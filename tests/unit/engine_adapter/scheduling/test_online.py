@@ -11,8 +11,12 @@ from engine_adapter.scheduling.builder import PlanBuilder
 from engine_adapter.scheduling.driver import Driver
 from engine_adapter.scheduling.harvest import offline_only_budget_s
 from engine_adapter.scheduling.latency import PolynomialModel
+from engine_adapter.scheduling.memory import VictimPool
 from engine_adapter.scheduling.online import (
+    MAX_PROMPTS_WAITING,
     OnlineArrivals,
+    OnlineFiller,
+    by_response_ratio,
     first_token_slack_s,
     next_token_slack_s,
 )
@@ -119,6 +123,104 @@ def test_each_target_has_a_quantile_of_its_own(world: World, model: PolynomialMo
     assert builder.bounded_s(first_token_slack_s(builder, waiting)) == pytest.approx(0.326 / 2)
     # Planned for 800 ms of the second, 200 ms fewer.
     assert first_token_slack_s(builder, waiting, 0.8) == pytest.approx(0.126 / 2)
+
+
+class TestResponseRatio:
+    """A step takes 10 ms plus 1 ms per token; it is second 10."""
+
+    @staticmethod
+    def order(world: World, model: PolynomialModel) -> list[str]:
+        world.now_s = 10.0
+        builder = PlanBuilder(world.snapshot(), model)
+        filling = RequestsByPhase.of(builder.snapshot).online_filling(fetches=True)
+        return [request.rid for request in by_response_ratio(builder, filling)]
+
+    def test_a_short_prompt_passes_a_long_one(self, world: World, model: PolynomialModel) -> None:
+        world.online("long", prompt=990, arrival_at_s=9.0)  # has waited as long as it takes
+        world.online("short", prompt=10, arrival_at_s=9.97)  # one and a half times as long
+        assert self.order(world, model) == ["short", "long"]
+
+    def test_a_long_prompt_is_passed_only_by_longer_waits(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        world.online("long", prompt=990, arrival_at_s=7.0)  # three times as long as it takes
+        for i in range(5):
+            world.online(f"short-{i}", prompt=10, arrival_at_s=9.95)  # two and a half times
+        assert self.order(world, model)[0] == "long"
+
+    def test_equal_prompts_stay_in_the_order_of_arrival(
+        self, world: World, model: PolynomialModel
+    ) -> None:
+        for i in range(4):
+            world.online(f"{i}", prompt=64, arrival_at_s=9.0 + i / 10)
+        assert self.order(world, model) == ["0", "1", "2", "3"]
+
+    def test_prompts_without_pages_stay_behind(self, world: World, model: PolynomialModel) -> None:
+        world.have(free_pages=80)  # of 16 tokens
+        world.online("long", prompt=990, arrival_at_s=9.0)
+        world.online("too-long", prompt=990, arrival_at_s=9.0)
+        world.online("short", prompt=10, arrival_at_s=9.9)
+        assert self.order(world, model) == ["long", "too-long", "short"]
+
+    def test_the_work_of_ordering_is_bounded(self, world: World, model: PolynomialModel) -> None:
+        for i in range(MAX_PROMPTS_WAITING):
+            world.online(f"{i}", prompt=990, arrival_at_s=9.0)
+        world.online("behind", prompt=1, arrival_at_s=9.5)
+        assert self.order(world, model)[-1] == "behind"
+
+
+class TestPromptBesideDecoding:
+    """A step takes 10 ms plus 1 ms per token; unfinished chunks end with a page of 16 tokens."""
+
+    @staticmethod
+    def taken(
+        world: World,
+        model: PolynomialModel,
+        *,
+        prompt: int,
+        tbt_s: float,
+        late_share: float,
+        num_decoding: int = 2,
+        **begun: object,
+    ) -> int:
+        world.slo = Slo(ttft_s=1.0, tbt_s=tbt_s)
+        world.now_s = 10.0
+        for number in range(num_decoding):
+            world.online(f"{number}", phase=Phase.DECODE)
+        world.online("prompt", prompt=prompt, arrival_at_s=10.0, **begun)
+        snapshot = world.snapshot()
+        builder = PlanBuilder(snapshot, model)
+        requests = RequestsByPhase.of(snapshot)
+        filler = OnlineFiller(cuts=True, late_share=late_share)
+        filler.take(builder, requests, VictimPool(builder, requests.offline, requests.online))
+        return builder.chunk_tokens_of(requests.online_filling(fetches=True)[0])
+
+    def test_the_cap_alone(self, world: World, model: PolynomialModel) -> None:
+        assert self.taken(world, model, prompt=400, tbt_s=0.029, late_share=math.inf) == 16
+
+    def test_a_prompt_in_time_is_cut_to_the_cap(self, world: World, model: PolynomialModel) -> None:
+        # Two steps of 29 ms, of 500 ms.
+        assert self.taken(world, model, prompt=32, tbt_s=0.029, late_share=0.5) == 16
+
+    @pytest.mark.parametrize(("prompt", "expected"), [(32, 4), (400, 20)])
+    def test_a_late_prompt_gets_as_much_as_the_decoding_requests(
+        self, world: World, model: PolynomialModel, prompt: int, expected: int
+    ) -> None:
+        # Ten chats decode in 20 ms: 4 tokens end with a page within 36 ms, and 20 within 40.
+        num_tokens = self.taken(
+            world,
+            model,
+            prompt=prompt,
+            tbt_s=0.036,
+            late_share=0.5,
+            num_decoding=10,
+            phase=Phase.PREFILL,
+            computed=12,
+        )
+        assert num_tokens == expected
+
+    def test_a_wide_cap_stays(self, world: World, model: PolynomialModel) -> None:
+        assert self.taken(world, model, prompt=4000, tbt_s=0.1, late_share=0.5) == 80
 
 
 class TestFirstTokenSlack:
