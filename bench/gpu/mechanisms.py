@@ -26,6 +26,10 @@ from pathlib import Path
 from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(CHECKOUT))
+
+from tests.engine.engine_scripts import ENGINE_ENV  # noqa: E402
+
 SCRIPTS = CHECKOUT / "tests" / "engine"
 AT_ONCE = 4
 NO_GRAPHS = {"disable_cuda_graph": True}
@@ -64,9 +68,14 @@ def parts() -> list[Part]:
 
 
 def environment(part: Part, device: str) -> dict[str, str]:
-    """What its process is started with; the checkout comes last, as for the engine."""
+    """What its process is started with: set before SGLang is imported, as for the tests."""
     return {
         **os.environ,
+        **{
+            name: value
+            for name, value in ENGINE_ENV.items()
+            if device == "cpu" or "CPU" not in name
+        },
         "COSERVE_RIG_DEVICE": device,
         "COSERVE_RIG_ARGS": json.dumps(part.server_args if device == "cuda" else {}),
         "TMPDIR": tempfile.gettempdir(),
@@ -112,7 +121,6 @@ def failures(found: dict[str, dict[str, Any]]) -> list[str]:
 
 def one(argv: list[str]) -> None:
     """In the part's process; ends it, whatever the scheduler still has running."""
-    sys.path.insert(0, str(CHECKOUT))
     import torch
 
     from bench.gpu.syncs import counted

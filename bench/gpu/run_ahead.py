@@ -25,8 +25,8 @@ import torch
 from engine_adapter.sglang.cuda_pass import SWITCH_INTERVAL_S, RunAhead
 
 LAYERS, HIDDEN, INNER = 32, 4096, 14336
-PASSES = 60
-SIZES = {"cuda": (4096, HIDDEN, INNER), "cpu": (16, 64, 128)}
+PASSES = 40
+SIZES = {"cuda": (2048, HIDDEN, INNER), "cpu": (16, 64, 128)}
 
 
 class Pass:
