@@ -149,7 +149,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--limit", type=float, default=150.0, help="seconds for all of them")
+    parser.add_argument("--limit", type=float, default=140.0, help="seconds for all of them")
     parser.add_argument("--only", default="", help="parts by name, separated by semicolons")
     args = parser.parse_args()
     ends_s = time.monotonic() + args.limit

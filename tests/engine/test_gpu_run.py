@@ -22,21 +22,20 @@ def test_what_a_hopper_card_makes_sglang_and_us_import_is_on_the_host_or_in_the_
 
 
 @pytest.mark.thorough
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_the_stages_run_on_a_cpu_and_leave_their_results_one_by_one(tmp_path: Path) -> None:
-    """The engine's own stage has a test of its own: `tests/engine/test_emulated.py` starts one."""
     archive = tmp_path / "results.tar.xz"
     subprocess.run(
         [
             *(sys.executable, "-m", "bench.gpu.host_run", "--out", tmp_path / "out"),
             *("--device", "cpu", "--geometry", "tiny", "--engine-python", ENGINE_PYTHON),
-            *("--stages", "imports,run_ahead,mechanisms", "--archive", archive),
+            *("--stages", "imports,run_ahead,mechanisms,engine", "--archive", archive),
             *("--parts", "stops, overlap"),
         ],
         cwd=ROOT,
         check=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        timeout=380,
+        timeout=560,
     )
     with tarfile.open(archive) as packed:
         names = packed.getnames()
@@ -45,3 +44,4 @@ def test_the_stages_run_on_a_cpu_and_leave_their_results_one_by_one(tmp_path: Pa
         stages = json.load(told)
     assert {"run_ahead.json", "mechanisms.json", "mechanisms.log"} <= set(names)
     assert stages["mechanisms"]["results"] == {"parts": 1, "failed": []}
+    assert {"one_engine/results.json", "one_engine/start.json"} <= set(names)
