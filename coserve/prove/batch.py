@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from coserve.commands.batch_client import BatchClient, ServiceError
 from coserve.prove.load import ENDPOINT, write_batch
+from store.states import TERMINAL_BATCH, BatchStatus
 
 READY_LIMIT_S: Final = 300.0
 QUIET_LIMIT_S: Final = 120.0
 POLL_S: Final = 0.5
-OVER: Final = ("completed", "failed", "expired", "cancelled")
 
 
 class Batch:
@@ -37,7 +37,9 @@ class Batch:
         )
         self.id: str = created["id"]
         self._wait(
-            lambda now: now["status"] != "validating", "its lines are checked", READY_LIMIT_S
+            lambda now: now["status"] != BatchStatus.VALIDATING,
+            "its lines are checked",
+            READY_LIMIT_S,
         )
 
     def resume(self) -> None:
@@ -63,13 +65,13 @@ class Batch:
     @property
     def over(self) -> bool:
         """Whether it ended by itself."""
-        return self._client.get(self.id)["status"] in (*OVER, "finalizing")
+        return self._client.get(self.id)["status"] in {*TERMINAL_BATCH, BatchStatus.FINALIZING}
 
     def remove(self) -> None:
         """Cancel it, and delete its file as soon as nothing reads it."""
         try:
             self._client.cancel(self.id)
-            self._wait(lambda now: now["status"] in OVER, "it has ended", QUIET_LIMIT_S)
+            self._wait(lambda now: now["status"] in TERMINAL_BATCH, "it has ended", QUIET_LIMIT_S)
             self._client.delete_file(self._file)
         except ServiceError:
             return  # it is over, or its file is kept for a while: nothing of a run's figures
@@ -78,11 +80,11 @@ class Batch:
         limit = time.monotonic() + limit_s
         while True:
             now = self._client.get(self.id)
-            if now["status"] == "failed":
+            if now["status"] == BatchStatus.FAILED:
                 faults = (now["errors"] or {"data": []})["data"]
                 why = faults[0]["message"] if faults else "no reason was given"
                 raise ServiceError(f"The batch was refused: {why}", refused=True)
-            if reached(now) or now["status"] in OVER:
+            if reached(now) or now["status"] in TERMINAL_BATCH:
                 return
             if time.monotonic() > limit:
                 reason = (now.get("coserve") or {}).get("waiting_reason")

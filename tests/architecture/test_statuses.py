@@ -25,6 +25,7 @@ ELSEWHERE: Final = {
     "coserve/commands/batch_terminal.py": _COUNTS,
     "coserve/commands/top.py": _COUNTS,
     "coserve/local/snapshot.py": _COUNTS,
+    "coserve/prove/findings.py": "counts of chats",
     "gateway/dashboard/fragments.py": _PEOPLE,
     "gateway/dashboard/rows.py": _PEOPLE,
     "gateway/dashboard/views.py": _PEOPLE,
