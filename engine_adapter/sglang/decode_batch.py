@@ -20,6 +20,7 @@ from sglang.srt.sampling.penaltylib import (
 )
 from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
 
+from engine_adapter.sglang.upload import upload
 from engine_adapter.sglang.versions.installed import seam
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class DecodeBatchBuilder:
             A ScheduleBatch in decode mode, ready to run or to be mixed into a prefill batch.
         """
         batch = self._last
-        if batch is None or batch.reqs != reqs or _has_penalties(batch):
+        if batch is None or batch.reqs != reqs:
             batch = self._build(reqs)
         _prepare(batch)
         self._last = batch
@@ -69,9 +70,9 @@ class DecodeBatchBuilder:
         # KV written or being written: also right while the last token is still on its way.
         lengths = seam.kv_lens(reqs)
         batch.req_pool_indices_cpu = torch.tensor(slots, dtype=torch.int64)
-        batch.req_pool_indices = batch.req_pool_indices_cpu.to(s.device, non_blocking=True)
+        batch.req_pool_indices = upload(batch.req_pool_indices_cpu, s.device)
         batch.seq_lens_cpu = torch.tensor(lengths, dtype=torch.int64)
-        batch.seq_lens = batch.seq_lens_cpu.to(s.device, non_blocking=True)
+        batch.seq_lens = upload(batch.seq_lens_cpu, s.device)
         batch.orig_seq_lens = batch.seq_lens.to(torch.int32)
         batch.seq_lens_sum = sum(lengths)
         batch.input_ids = None  # gathered from the relay buffer by request slot
@@ -114,43 +115,99 @@ def _prepare(batch: Any) -> None:
     tell_penalties(batch)
 
 
-def _has_penalties(batch: Any) -> bool:
-    """Such a batch is never used again: its penalties are told from the start in every step."""
-    return bool(batch.sampling_info.penalizer_orchestrator.is_required)
+# --- Penalties: what each request has said, told to SGLang's penalizers by us.
+#
+# As in SGLang that is without the token on its way where there is an overlap loop. A prompt has
+# said nothing, unless it is that of a request that is computed again.
+#
+#     rows of a batch     neutral | frequency 0.9 | neutral | repetition 1.3
+#     told so far               -              17         -               42   tokens
+#     each step                 -   its new tokens        -   its new tokens   one upload for all
+#
+# A batch that is used again is told what is new; one that is built anew is told all of it. Rows
+# that ask for no penalty cost nothing, however many there are.
+
+
+class ToldPenalties:
+    """What the penalizers of one batch know.
+
+    Attributes:
+        rows: Batch positions of requests with a penalty.
+        tokens: Answer tokens of each of them that were told.
+        made: Tokens of each that were counted, the one on its way included.
+    """
+
+    def __init__(self, batch: Any) -> None:
+        """Nothing is told."""
+        self.rows = [i for i, req in enumerate(batch.reqs) if _asks(req.sampling_params)]
+        self.tokens = [0] * len(self.rows)
+        self.made = [0] * len(self.rows)
+
+    def tell(self, batch: Any) -> None:
+        """Tell what came since the last call."""
+        reqs = [batch.reqs[i] for i in self.rows]
+        rows: list[int] = []
+        tokens: list[int] = []
+        counts: list[int] = []
+        for k, (req, length) in enumerate(zip(reqs, seam.kv_lens(reqs), strict=True)):
+            made = max(0, length - len(req.origin_input_ids))
+            known = max(0, made - 1) if batch.enable_overlap else made
+            new = req.output_ids[self.tokens[k] : known]
+            rows += [self.rows[k]] * len(new)
+            tokens += new
+            counts.append(made - self.made[k])
+            self.tokens[k] += len(new)
+            self.made[k] = made
+        penalizers = batch.sampling_info.penalizer_orchestrator.penalizers.values()
+        prepared = [one for one in penalizers if one.is_prepared()]
+        if rows:
+            at = upload([rows, tokens], batch.device)
+            for penalizer in prepared:
+                if (replay := _REPLAY.get(type(penalizer))) is not None:
+                    replay(penalizer, *at)
+        for penalizer in prepared:  # a count: no token has to be known
+            if isinstance(penalizer, BatchedMinNewTokensPenalizer) and any(counts):
+                at = upload([self.rows, counts], batch.device)
+                penalizer.len_output_tokens[at[0], 0] += at[1].to(torch.int32)
+
+
+def _asks(params: Any) -> bool:
+    return (
+        params.frequency_penalty != 0.0
+        or params.presence_penalty != 0.0
+        or params.repetition_penalty != 1.0
+        or params.min_new_tokens > 0
+    )
 
 
 def tell_penalties(batch: Any) -> None:
-    """Tell fresh penalizers what the requests have said, whatever steps they ran in.
-
-    As in SGLang that is without the token on its way where there is an overlap loop. A prompt has
-    said nothing, unless it is that of a request that is computed again.
-    """
+    """Tell the penalizers of a batch what its requests have said, whatever steps they ran in."""
     orchestrator = batch.sampling_info.penalizer_orchestrator
     if not orchestrator.is_required:
         return
-    prepared = [p for p in orchestrator.penalizers.values() if p.is_prepared()]
-    for i, req in enumerate(batch.reqs):
-        made = max(0, seam.kv_len(req) - len(req.origin_input_ids))
-        known = max(0, made - 1) if batch.enable_overlap else made
-        tokens = torch.tensor(list(req.output_ids[:known]), dtype=torch.int64, device=batch.device)
-        for penalizer in prepared:
-            if isinstance(penalizer, BatchedMinNewTokensPenalizer):
-                penalizer.len_output_tokens[i] += made  # a count: no token has to be known
-            elif known:
-                _REPLAY[type(penalizer)](penalizer, i, tokens)
+    told = getattr(orchestrator, _TOLD, None)
+    if told is None:
+        told = ToldPenalties(batch)
+        setattr(orchestrator, _TOLD, told)
+    told.tell(batch)
 
 
-def _replay_frequency(penalizer: Any, i: int, tokens: torch.Tensor) -> None:
-    added = penalizer.frequency_penalties[i].expand(tokens.shape[0])
-    penalizer.cumulated_frequency_penalties[i].scatter_add_(0, tokens, added)
+_TOLD = "coserve_told"
 
 
-def _replay_presence(penalizer: Any, i: int, tokens: torch.Tensor) -> None:
-    penalizer.cumulated_presence_penalties[i, tokens] = penalizer.presence_penalties[i]
+def _replay_frequency(penalizer: Any, rows: torch.Tensor, tokens: torch.Tensor) -> None:
+    cumulated = penalizer.cumulated_frequency_penalties
+    at = rows * cumulated.shape[1] + tokens
+    # The same number is added for each time: sums in any order are the same, bit for bit.
+    cumulated.view(-1).scatter_add_(0, at, penalizer.frequency_penalties[rows, 0])
 
 
-def _replay_repetition(penalizer: Any, i: int, tokens: torch.Tensor) -> None:
-    penalizer.cumulated_repetition_penalties[i, tokens] = penalizer.repetition_penalties[i]
+def _replay_presence(penalizer: Any, rows: torch.Tensor, tokens: torch.Tensor) -> None:
+    penalizer.cumulated_presence_penalties[rows, tokens] = penalizer.presence_penalties[rows, 0]
+
+
+def _replay_repetition(penalizer: Any, rows: torch.Tensor, tokens: torch.Tensor) -> None:
+    penalizer.cumulated_repetition_penalties[rows, tokens] = penalizer.repetition_penalties[rows, 0]
 
 
 _REPLAY = {

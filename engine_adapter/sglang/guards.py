@@ -310,8 +310,7 @@ def honour_seeds() -> None:
 
 def _with_seeds(make: Callable[..., Any]) -> Callable[..., Any]:
     def from_schedule_batch(_: type, batch: Any, vocab_size: int) -> Any:
-        import torch
-
+        from engine_adapter.sglang.upload import upload
         from engine_adapter.sglang.versions.installed import seam
 
         info = make(batch, vocab_size)
@@ -319,7 +318,7 @@ def _with_seeds(make: Callable[..., Any]) -> Callable[..., Any]:
             # Merged batches need a value for each request, so there is one for those without a
             # seed.
             seeds = [_seed_of(req.sampling_params.sampling_seed) for req in batch.reqs]
-            info.sampling_seed = torch.tensor(seeds, dtype=torch.int64, device=batch.device)
+            info.sampling_seed = upload(seeds, batch.device)
         return info
 
     return from_schedule_batch
