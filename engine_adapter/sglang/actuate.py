@@ -6,7 +6,8 @@ Chunks come first in the batch and decoding requests after them, which is SGLang
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from sglang.srt.managers.schedule_batch import ScheduleBatch
@@ -86,10 +87,11 @@ class Actuator:
         """
         if any((live := self._requests.get(rid)) and live.pending for rid in rids):
             self._finish_pending()
-        for rid in rids:
-            live = self._requests.get(rid)
-            if live is not None and live.request.holds_slot and not live.req.finished():
-                self._retract(live)
+        with freed_at_once(self._scheduler.token_to_kv_pool_allocator):
+            for rid in rids:
+                live = self._requests.get(rid)
+                if live is not None and live.request.holds_slot and not live.req.finished():
+                    self._retract(live)
         self.decode_requests.forget()
 
     def _retract(self, live: LiveRequest) -> None:
@@ -290,6 +292,10 @@ class Actuator:
         A step that raised while it was composed may have come to any point: what was reserved is
         read off the requests.
         """
+        with freed_at_once(self._scheduler.token_to_kv_pool_allocator):
+            self._undo(step, positions)
+
+    def _undo(self, step: LaunchedStep, positions: list[int]) -> None:
         s, requeued = self._scheduler, []
         for i in positions:
             span = step.spans[i]
@@ -331,6 +337,23 @@ class Actuator:
             slots = table[seam.slot(req), first_free:end]
             self._scheduler.token_to_kv_pool_allocator.free(slots.long())
         seam.set_kv_len(req, start)
+
+
+@contextmanager
+def freed_at_once(allocator: Any) -> Iterator[None]:
+    """KV slots given back in the block are free at its end, all of them in one operation.
+
+    Each alone would copy the whole list of free slots, and wait for the device where pages have
+    more than one token.
+    """
+    if seam.gathers_frees(allocator):  # somebody gathers already, and would lose what is here
+        yield
+        return
+    allocator.free_group_begin()
+    try:
+        yield
+    finally:
+        allocator.free_group_end()
 
 
 def _undo_chunk(req: Any, span: ChunkSpan, *, is_counted: bool) -> None:

@@ -140,6 +140,10 @@ class Seam(Protocol):
         """Give slot and pages of a request that is over back; none of it enters the tree."""
         ...
 
+    def gathers_frees(self, allocator: Any) -> bool:
+        """Whether freed KV slots are gathered, for a block of somebody's, and free at its end."""
+        ...
+
     def retract(self, scheduler: Any, req: Any) -> None:
         """Give slot and pages of a request that goes on later back."""
         ...

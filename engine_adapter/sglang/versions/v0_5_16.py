@@ -140,6 +140,10 @@ def release(req: Any, tree: Any) -> None:
     release_kv_cache(req, tree, is_insert=False)
 
 
+def gathers_frees(allocator: Any) -> bool:
+    return not allocator.is_not_in_free_group
+
+
 def retract(scheduler: Any, req: Any) -> None:
     release_req(
         req=req,

@@ -162,6 +162,10 @@ def release(req: Any, tree: Any) -> None:
     release_kv_cache(req, tree, checkpoint=False)
 
 
+def gathers_frees(allocator: Any) -> bool:
+    return allocator.free_group is not None
+
+
 def retract(scheduler: Any, req: Any) -> None:
     release_req(
         req=req,
