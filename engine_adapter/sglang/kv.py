@@ -20,6 +20,7 @@ from engine_adapter.sglang.cuda_pass import emulated_pass, pass_stream
 from engine_adapter.sglang.live_requests import LiveRequest, LiveRequests
 from engine_adapter.sglang.safepoints import RankAgreement
 from engine_adapter.sglang.settings import free_bytes, most_bytes
+from engine_adapter.sglang.upload import upload
 from engine_adapter.sglang.versions.installed import seam
 
 if TYPE_CHECKING:
@@ -274,6 +275,7 @@ class Restorer:
         if not orders:
             return
         started_s = time.thread_time()
+        decoding: list[LiveRequest] = []
         for order in orders:
             live = requests.get(order.rid)
             if live is None:
@@ -283,6 +285,9 @@ class Restorer:
             self._restore(live, order.from_page + order.num_pages)
             if live.request.restored_pages >= self._pool.ledger.held(live.rid):
                 self._re_enter(live)
+                if live.request.phase is Phase.DECODE:
+                    decoding.append(live)
+        admit_as_decode_requests(self._scheduler, decoding)
         self.cpu_s += time.thread_time() - started_s
 
     def _take_slot(self, live: LiveRequest, requests: LiveRequests, promised_tokens: int) -> None:
@@ -337,24 +342,26 @@ class Restorer:
         if req.output_ids and end == request.fill_tokens - 1:
             request.phase = Phase.DECODE
             self.num_requests_restored += 1
-            admit_as_decode_request(s, live)
         else:
             request.phase = Phase.PREFILL
             seam.prefix_in_table(s, req, end)
 
 
-def admit_as_decode_request(scheduler: Scheduler, live: LiveRequest) -> None:
-    """Make a request that lost its place decode again, from its own last token.
+def admit_as_decode_requests(scheduler: Scheduler, lives: list[LiveRequest]) -> None:
+    """Make requests that lost their place decode again, each from its own last token.
 
     SGLang clears ``is_retracted`` only when a request is prefilled; a decoding request that still
     carries it never emits again with the overlap loop.
     """
-    req = live.req
-    req.is_retracted = False
-    slot = torch.tensor([seam.slot(req)], dtype=torch.int64, device=scheduler.device)
-    token = torch.tensor([req.output_ids[-1]], dtype=torch.int64, device=scheduler.device)
-    with _behind_passes(scheduler, slot, token):
-        scheduler.future_map.stash(slot, RelayPayload(bonus_tokens=token))
+    if not lives:
+        return
+    reqs = [live.req for live in lives]
+    for req in reqs:
+        req.is_retracted = False
+    slots = upload([seam.slot(req) for req in reqs], scheduler.device)
+    tokens = upload([req.output_ids[-1] for req in reqs], scheduler.device)
+    with _behind_passes(scheduler, slots, tokens):
+        scheduler.future_map.stash(slots, RelayPayload(bonus_tokens=tokens))
 
 
 def _behind_passes(scheduler: Scheduler, *inputs: torch.Tensor) -> AbstractContextManager[Any]:
