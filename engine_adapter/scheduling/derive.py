@@ -64,3 +64,23 @@ def safepoint_layers(interval_s: float, predicted_s: float, num_layers: int) -> 
     if predicted_s <= 0.0:
         return 1
     return max(1, min(num_layers, int(num_layers * interval_s / predicted_s)))
+
+
+def safepoint_groups(
+    interval_s: float, predicted_s: float, num_layers: int, most_groups: int
+) -> tuple[int, int]:
+    """Layers between two safepoints, and groups of them that may be launched and not finished.
+
+    A word that comes when a group has just been launched finds the device with all groups in
+    flight still to compute, so they share the interval. Where two layers take longer than that,
+    the host launches no group ahead.
+
+    Args:
+        interval_s: Most time from the word to a free device.
+        predicted_s: Duration of the step.
+        num_layers: Layers of the step.
+        most_groups: Groups in flight where there is time for them; 1 where the host computes.
+    """
+    layers = num_layers * interval_s / predicted_s if predicted_s > 0.0 else num_layers
+    groups = max(1, min(most_groups, int(layers)))
+    return safepoint_layers(interval_s / groups, predicted_s, num_layers), groups

@@ -205,7 +205,7 @@ class RunningStep:
     Attributes:
         step_id: Id of the launched step; a stop word for another id is ignored.
         kind: Executor of the step.
-        started_at_s: Instant of launch.
+        started_at_s: Instant of launch, or when a device that is behind the host will begin it.
         predicted_s: Predicted duration.
         num_offline_requests: Flex and offline requests in the step.
         num_online_requests: Online requests in the step.
@@ -240,7 +240,7 @@ class Outcome:
         offline_tokens: Tokens computed for flex and offline requests.
         stopped_at_layer: Layer at which a safepoint stopped the step, or None.
         dropped: Ids whose work in this step was thrown away.
-        flag_to_stop_s: Time between the stop word and the stop, when there was one.
+        flag_to_stop_s: Time from the stop word to a device that is free, when there was a stop.
         online_gap_s: Longest gap, up to its end, between two tokens of an online request that it
             gave one; 0 if it gave none a second token.
         timing_valid: False when the duration says nothing about the model: an engine's first

@@ -250,6 +250,7 @@ class CoServingScheduler(ReportingScheduler):
             finished.delivered(step)
             self._confinement.passed()
         finished.finish(step)
+        self.execution.launcher.over(step)
         for outcome in self.execution.outcomes():
             if self._agreement.rank == 0:
                 self.planner.end(outcome)

@@ -19,7 +19,7 @@ class StopsAtLayer:
 
     Attributes:
         num: How many.
-        sum_s: Time from stop word to stop, added up.
+        sum_s: Time from stop word to a device that is free, added up.
     """
 
     num: int = 0
@@ -54,7 +54,7 @@ class Counters:
         predicted_s: Predicted time of the same passes.
         stops_by_layer: How many passes were stopped at each layer, and how long after the word.
         stop_layers: Layers at which passes were stopped, newest last, bounded.
-        flag_to_stop_s: Time from stop word to stop, newest last, bounded.
+        flag_to_stop_s: Time from stop word to a device that is free, newest last, bounded.
     """
 
     steps: int = 0

@@ -4,7 +4,8 @@ The host launches a pass much faster than the device computes it: without more, 
 launched before a stop can be asked for, a stop word means nothing, and wall-clock time around a
 launch measures the launch. So
 
-- armed passes are launched at most one layer group ahead of the device (``RunAhead``),
+- armed passes are launched at most one layer group ahead of the device (``RunAhead``), and the
+  groups in flight share the time that a stop may take,
 - armed prefills run as a breakable graph with a look between its segments (``guard_segments``), or
   layer by layer where rows may be dropped or the graph has no segments (``eager_when_armed``);
   decode graphs stay: one step of them is short,
@@ -28,10 +29,18 @@ SWITCH_INTERVAL_S = 0.0005
 
 
 class Mark(Protocol):
-    """A point in the device's work."""
+    """A point in the device's work: what is used of `torch.cuda.Event`."""
 
     def query(self) -> bool:
         """Whether the device has passed it."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait until the device has passed it."""
+        ...
+
+    def elapsed_time(self, later: Any) -> float:
+        """Milliseconds on the device from this mark to a later one."""
         ...
 
 
@@ -49,6 +58,7 @@ class RunAhead:
         mark: Callable[[], Mark],
         groups_in_flight: int = GROUPS_IN_FLIGHT,
         sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Bound the launches.
 
@@ -56,15 +66,23 @@ class RunAhead:
             mark: Marks the end of what was launched so far.
             groups_in_flight: Layer groups launched and not finished, the next one included.
             sleep: Waits between two polls; must let other threads run.
+            clock: The host's.
         """
         self._mark = mark
         self._ahead = groups_in_flight - 1
         self._sleep = sleep
+        self._clock = clock
         self._marks: deque[Mark] = deque()
+        self._begun: Mark | None = None
+        self._newest: Mark | None = None
+        self._seen: tuple[Mark, float] | None = None
 
-    def begin(self) -> None:
-        """A new pass: nothing of it is launched."""
+    def begin(self, groups_in_flight: int) -> None:
+        """A new pass: nothing of it is launched, and so many groups of it may be in flight."""
+        self._ahead = groups_in_flight - 1
         self._marks.clear()
+        self._newest = self._seen = None
+        self._begun = self._mark()
 
     def at_safepoint(self, stop_asked: Callable[[], bool]) -> bool:
         """Wait until the next group may be launched.
@@ -75,14 +93,38 @@ class RunAhead:
         Returns:
             Whether a stop was asked for, before or during the wait.
         """
-        self._marks.append(self._mark())
+        self._newest = self._mark()
+        self._marks.append(self._newest)
+        if self._seen is None and self._begun is not None and self._begun.query():
+            self._seen = self._begun, self._clock()
         while not stop_asked():
             while self._marks and self._marks[0].query():
-                self._marks.popleft()
+                self._seen = self._marks.popleft(), self._clock()
             if len(self._marks) <= self._ahead:
                 return stop_asked()
             self._sleep(POLL_S)
         return True
+
+    def freed_at_s(self) -> Callable[[], float]:
+        """After a stop: when the device is done with what had been launched before it.
+
+        Returns:
+            A function that waits for that and gives the instant, on the host's clock. It lies as
+            far behind the newest mark that the host saw passed as the device took from there. If it
+            saw none, it is the instant at which the host learns of it.
+        """
+        newest, seen, stopped_at_s, clock = self._newest, self._seen, self._clock(), self._clock
+        assert newest is not None, "nothing stops in front of a safepoint"
+
+        def at_s() -> float:
+            newest.synchronize()
+            free_at_s = clock()
+            if seen is not None:
+                mark, seen_at_s = seen
+                free_at_s = min(free_at_s, seen_at_s + mark.elapsed_time(newest) / 1000.0)
+            return max(stopped_at_s, free_at_s)
+
+        return at_s
 
 
 class DeviceClock:
@@ -151,6 +193,13 @@ def pass_stream(scheduler: Any) -> Any:
     return scheduler.forward_stream if scheduler.enable_overlap else None
 
 
+def most_groups(model_runner: Any) -> int:
+    """Layer groups that may be launched and not finished; 1 where the host computes itself."""
+    emulated = emulated_pass(model_runner)
+    is_ahead = model_runner.device == "cuda" or hasattr(emulated, "run_ahead")
+    return GROUPS_IN_FLIGHT if is_ahead else 1
+
+
 def run_ahead(model_runner: Any) -> RunAhead | None:
     """A bound for this runner's launches; None where the host computes itself."""
     emulated = emulated_pass(model_runner)
@@ -162,7 +211,7 @@ def run_ahead(model_runner: Any) -> RunAhead | None:
     import torch
 
     def mark() -> Mark:
-        event = torch.cuda.Event()
+        event = torch.cuda.Event(enable_timing=True)
         event.record()
         return event
 

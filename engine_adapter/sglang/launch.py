@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from sglang.srt.managers.utils import GenerationBatchResult
 
-from engine_adapter.scheduling.derive import safepoint_layers
+from coserve_kernels.page_shape import NUM_STAGING, STAGING_BYTES
+from engine_adapter.scheduling.copy_budget import link_wait_s
+from engine_adapter.scheduling.derive import safepoint_groups
 from engine_adapter.scheduling.plan import RunningStep, SafepointMode
 from engine_adapter.sglang.actuate import Actuator
 from engine_adapter.sglang.counters import Counters, PassGap
 from engine_adapter.sglang.cuda_pass import device_clock, host_computes
+from engine_adapter.sglang.in_flight import PassesInFlight
 from engine_adapter.sglang.live_requests import LaunchedStep
 from engine_adapter.sglang.monitor import Monitor
 from engine_adapter.sglang.safepoints import Safepoints, StepStopped
@@ -25,6 +28,9 @@ from engine_adapter.sglang.versions.installed import seam
 
 if TYPE_CHECKING:
     from sglang.srt.managers.scheduler import Scheduler
+
+
+STAGED_BYTES = NUM_STAGING * STAGING_BYTES
 
 
 class StoppedResult(GenerationBatchResult):
@@ -47,6 +53,7 @@ class Launcher:
         actuator: Actuator,
         counters: Counters,
         monitor: Monitor | None,
+        page_bytes: int,
     ) -> None:
         """Launch passes of this scheduler.
 
@@ -57,6 +64,7 @@ class Launcher:
             actuator: Undoes what a stopped pass reserved.
             counters: Counts stops.
             monitor: Told what runs; None on ranks that receive nothing.
+            page_bytes: Size of a host page.
         """
         self._safepoints = safepoints
         self._snapshots = snapshots
@@ -67,6 +75,8 @@ class Launcher:
         self._host_computes = host_computes(scheduler)
         self.device_clock = device_clock(scheduler)
         self.pass_gap = PassGap()
+        self._in_flight = PassesInFlight()
+        self._page_bytes = page_bytes
 
     def launch(self, step: LaunchedStep, run: Callable[[Any], Any]) -> RunningStep:
         """Run the step's pass; the monitor may stop it between layers.
@@ -106,6 +116,8 @@ class Launcher:
             self._safepoints.disarm()
             if self._monitor is not None:
                 self._monitor.retire()
+        if isinstance(step.result, StoppedResult):
+            self.over(step)
         step.measure = self.device_clock.stop(started)
         if self._host_computes:  # elsewhere the device works on while the host is in between
             self.pass_gap.ended(time.monotonic())
@@ -130,14 +142,28 @@ class Launcher:
         """
         if self._safepoints.dropped_at_layer is None:
             return None
-        return torch.tensor(self._safepoints.keep, device=device)
+        return self._safepoints.kept_rows(device)
+
+    def over(self, step: LaunchedStep) -> None:
+        """The result of a step is there: the device has gone on to the next."""
+        if not self._host_computes:
+            self._in_flight.over(step.plan.step_id, time.monotonic())
+
+    def _begins_at_s(self, step: LaunchedStep) -> float:
+        """A device computes what is in front of the pass first, and waits for its copies."""
+        if self._host_computes:
+            return step.started_at_s
+        plan = step.plan
+        pages = sum(order.num_pages for order in (*plan.restores, *plan.checkpoints))
+        wait_s = link_wait_s(pages, self._page_bytes, STAGED_BYTES)
+        return self._in_flight.launch(plan.step_id, step.started_at_s, plan.predicted_s, wait_s)
 
     def _running(self, step: LaunchedStep) -> RunningStep:
         plan, num_offline = step.plan, len(step.offline_positions)
         return RunningStep(
             step_id=plan.step_id,
             kind=plan.kind,
-            started_at_s=step.started_at_s,
+            started_at_s=self._begins_at_s(step),
             predicted_s=plan.predicted_s,
             num_offline_requests=num_offline,
             num_online_requests=len(step.lives) - num_offline,
@@ -161,10 +187,14 @@ class Launcher:
                 mode = SafepointMode.ABORT
             elif mode is SafepointMode.DROP and not _can_cut(step.batch):
                 mode = SafepointMode.NONE
-        every = safepoint_layers(
-            step.plan.safepoints.interval_s, step.plan.predicted_s, self._safepoints.num_layers
+        safepoints = self._safepoints
+        every, groups = safepoint_groups(
+            step.plan.safepoints.interval_s,
+            step.plan.predicted_s,
+            safepoints.num_layers,
+            safepoints.most_groups,
         )
-        self._safepoints.arm(mode, step.plan.step_id, every, keep)
+        safepoints.arm(mode, step.plan.step_id, every, keep, groups)
 
     def _undo(self, step: LaunchedStep, positions: list[int]) -> None:
         self._actuator.undo(step, positions)
@@ -172,10 +202,8 @@ class Launcher:
 
     def _note_stop(self, step: LaunchedStep, layer: int) -> None:
         step.stopped_at_layer = layer
-        safepoints = self._safepoints
-        # Not now: a pass that lost requests has gone on with the others.
-        step.flag_to_stop_s = safepoints.gave_way_at_s - safepoints.word.raised_at_s
-        self._counters.stopped(layer, step.flag_to_stop_s, len(step.offline_positions))
+        freed_at_s, raised_at_s = self._safepoints.freed_at_s, self._safepoints.word.raised_at_s
+        step.freed_after_s = lambda: freed_at_s() - raised_at_s
 
 
 def _can_cut(batch: Any) -> bool:

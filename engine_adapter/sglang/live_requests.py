@@ -290,7 +290,9 @@ class LaunchedStep:
         measure: Gives the duration of the forward pass once its result is there.
         measured_s: What it gave.
         stopped_at_layer: Layer of an abort or a drop.
-        flag_to_stop_s: Time from the stop word to the stop.
+        freed_after_s: Waits for the device that was stopped to be free, and gives the time from the
+            stop word to there.
+        flag_to_stop_s: What it gave.
         online_gap_s: Longest gap between two tokens of an online request that it gave one.
         dropped: Batch positions whose work was undone.
         result: What SGLang gave for the launched pass.
@@ -310,6 +312,7 @@ class LaunchedStep:
     measure: Callable[[], float] = float
     measured_s: float = 0.0
     stopped_at_layer: int | None = None
+    freed_after_s: Callable[[], float] = float
     flag_to_stop_s: float = 0.0
     online_gap_s: float = 0.0
     dropped: set[int] = field(default_factory=set)

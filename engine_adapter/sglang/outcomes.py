@@ -81,6 +81,11 @@ class FinishedSteps:
         """Nothing more will become known of this step."""
         step.measured_s = step.measure()
         counters = self._counters
+        if step.stopped_at_layer is not None:
+            step.flag_to_stop_s = step.freed_after_s()
+            counters.stopped(
+                step.stopped_at_layer, step.flag_to_stop_s, len(step.offline_positions)
+            )
         outcome = Outcome(
             step_id=step.plan.step_id,
             measured_s=step.measured_s,

@@ -103,7 +103,13 @@ class EnginePort(ExecutionPort[LaunchedStep]):
             finish_pending,
         )
         self.launcher = Launcher(
-            scheduler, self.safepoints, self.snapshots, self.actuator, self.counters, monitor
+            scheduler,
+            self.safepoints,
+            self.snapshots,
+            self.actuator,
+            self.counters,
+            monitor,
+            self.checkpointer.pool.page_bytes,
         )
         self.finished_steps = FinishedSteps(
             self.actuator, self.snapshots, self.counters, self.lengths

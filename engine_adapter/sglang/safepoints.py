@@ -27,7 +27,12 @@ from sglang.srt.utils import broadcast_pyobj
 
 from engine_adapter.runtime_settings import SettingError
 from engine_adapter.scheduling.plan import SafepointMode, StepPlan
-from engine_adapter.sglang.cuda_pass import eager_when_armed, guard_segments, run_ahead
+from engine_adapter.sglang.cuda_pass import (
+    eager_when_armed,
+    guard_segments,
+    most_groups,
+    run_ahead,
+)
 from engine_adapter.sglang.stop_broadcast import (
     Listener,
     SharedStops,
@@ -35,6 +40,7 @@ from engine_adapter.sglang.stop_broadcast import (
     encode,
     link_to,
 )
+from engine_adapter.sglang.upload import upload
 from engine_adapter.sglang.versions.installed import seam
 
 # --- Tensor parallelism: rank 0 decides, the other ranks do the same, on one node or on several.
@@ -168,8 +174,8 @@ def cut_forward_batch(
     """
     device = positions.device  # what a sum over ranks is owed on is no tensor in newer releases
     rows_cpu = torch.tensor(keep, dtype=torch.int64)
-    rows = rows_cpu.to(device)
-    tokens = _tokens_of(forward_batch, keep).to(device)
+    rows = upload(rows_cpu, device)
+    tokens = upload(_tokens_of(forward_batch, keep), device)
 
     for name in PER_ROW_TENSORS:
         value = getattr(forward_batch, name, None)
@@ -262,7 +268,9 @@ class Safepoints:
     Attributes:
         word: The stop word.
         dropped_at_layer: Layer at which the current step lost its offline requests, or None.
-        gave_way_at_s: When a pass last stopped or lost rows.
+        freed_at_s: Waits for the device to be done with what was launched before the last stop or
+            cut, and gives that instant.
+        most_groups: Groups of layers that may be launched and not finished.
         keep: Batch positions that survive a drop.
         num_checks: Safepoints looked at.
         check_cpu_s: Thread CPU time spent looking.
@@ -277,7 +285,8 @@ class Safepoints:
         """
         self.word = StopFlag()
         self.dropped_at_layer: int | None = None
-        self.gave_way_at_s = 0.0
+        self.freed_at_s: Callable[[], float] = float
+        self.most_groups = most_groups(model_runner)
         self.num_checks = 0
         self.check_cpu_s = 0.0
         self._runner = model_runner
@@ -286,6 +295,7 @@ class Safepoints:
         self._step_id = -1
         self._every = 1
         self.keep: list[int] = []
+        self._kept_rows: torch.Tensor | None = None
         self._positions: torch.Tensor | None = None
         layers = getattr(getattr(model_runner.model, "model", None), "layers", None)
         if layers is None:
@@ -305,7 +315,14 @@ class Safepoints:
         eager_when_armed(model_runner, lambda: self._mode in eager_modes)
         self._scatter_logits_after_drop()
 
-    def arm(self, mode: SafepointMode, step_id: int, every_layers: int, keep: list[int]) -> None:
+    def arm(
+        self,
+        mode: SafepointMode,
+        step_id: int,
+        every_layers: int,
+        keep: list[int],
+        groups_in_flight: int = 1,
+    ) -> None:
         """Arm the next forward pass.
 
         Args:
@@ -313,20 +330,28 @@ class Safepoints:
             step_id: Only a word with this id stops the pass.
             every_layers: Distance of safepoints in layers.
             keep: Batch positions that survive a drop.
+            groups_in_flight: Groups of layers that may be launched and not finished.
         """
         self._step_id = step_id
         self._every = every_layers
         self.keep = keep
+        self._kept_rows = None
         self._positions = None
         self.dropped_at_layer = None
         if self._run_ahead is not None:
-            self._run_ahead.begin()
+            self._run_ahead.begin(groups_in_flight)
         self._mode = mode
 
     def disarm(self) -> None:
         """No safepoints until the next ``arm``."""
         self._mode = SafepointMode.NONE
         self.dropped_at_layer = None
+
+    def kept_rows(self, device: Any) -> torch.Tensor:
+        """`keep` as an index on the device, taken there once for each pass that is cut."""
+        if self._kept_rows is None:
+            self._kept_rows = upload(self.keep, device)
+        return self._kept_rows
 
     def _hook(self, i: int) -> Callable[[Any, tuple[Any, ...]], tuple[Any, ...] | None]:
         def hook(_module: Any, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
@@ -374,7 +399,10 @@ class Safepoints:
         )
         stop = self._agreement.at_safepoint(self._step_id, layer, seen)
         if stop:
-            self.gave_way_at_s = time.monotonic()
+            gave_way_at_s = time.monotonic()
+            self.freed_at_s = (
+                self._run_ahead.freed_at_s() if self._run_ahead else lambda: gave_way_at_s
+            )
         self.num_checks += 1
         self.check_cpu_s += time.thread_time() - started_s
         return stop
@@ -397,7 +425,7 @@ class Safepoints:
             if self.dropped_at_layer is not None:
                 logits = output.logits_output.next_token_logits
                 full = logits.new_zeros((height, logits.shape[1]))
-                full[torch.tensor(self.keep, device=logits.device)] = logits
+                full[self.kept_rows(logits.device)] = logits
                 output.logits_output.next_token_logits = full
             return output
 

@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from engine_adapter.runtime_settings import RuntimeSettings
+from engine_adapter.scheduling.copy_budget import copy_pages
 from engine_adapter.scheduling.request import Phase
 from engine_adapter.scheduling.snapshot import EngineLimits, Resources, Snapshot, reserved_slots
 from engine_adapter.scheduling.targets import Slo
@@ -22,10 +23,6 @@ if TYPE_CHECKING:
     from sglang.srt.managers.scheduler import Scheduler
 
 DEFAULT_SLO = Slo(ttft_s=0.5, tbt_s=0.2)
-UNBOUNDED_PAGES = 1 << 20
-COPY_SHARE = 0.05
-# Of the link to the host, where copies cost the CPU nothing: the paper's 37 GB/s, rounded up.
-LINK_BYTES_PER_S = 40e9
 
 
 class SnapshotTaker:
@@ -122,17 +119,14 @@ class SnapshotTaker:
         )
 
     def _copy_pages(self) -> int:
-        """Host pages one step may copy.
-
-        Alone, offline requests pay for their own copies. Beside online requests all copies of a
-        step stay within a small part of the TBT target, at the measured price of a page.
-        """
-        if not self._requests.roster.has_online_running:
-            return UNBOUNDED_PAGES
+        """Host pages one step may copy, at the measured price of a page."""
         copier = self._checkpointer
-        page_s = copier.cpu_s / copier.num_pages_stored if copier.num_pages_stored else 0.0
-        link_s = max(1, self._checkpointer.pool.page_bytes) / LINK_BYTES_PER_S
-        return max(1, int(COPY_SHARE * self.slo.tbt_s / max(page_s, link_s)))
+        return copy_pages(
+            self.slo,
+            beside_online=self._requests.roster.has_online_running,
+            page_bytes=copier.pool.page_bytes,
+            page_cpu_s=copier.cpu_s / copier.num_pages_stored if copier.num_pages_stored else 0.0,
+        )
 
     def waiting_online_tokens(self) -> int:
         """Prompt tokens of online requests that hold no slot or are half prefilled."""

@@ -9,6 +9,9 @@ import torch
 
 LANE_TYPES = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.int8}
 MAX_TILE_LANES = 256
+STAGING_BYTES = 64 << 20
+"""Size of one staging buffer on the device."""
+NUM_STAGING = 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,11 +21,9 @@ from typing import Any, Protocol
 import torch
 
 from coserve_kernels.gather_pages import gather_pages
-from coserve_kernels.page_shape import PageShape
+from coserve_kernels.page_shape import NUM_STAGING, STAGING_BYTES, PageShape
 from coserve_kernels.scatter_pages import scatter_pages
 
-STAGING_BYTES = 64 << 20
-NUM_STAGING = 2
 ALIGNMENT_BYTES = 16
 
 

@@ -2,7 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from engine_adapter.scheduling.derive import default_slo, safepoint_layers, token_costs
+from engine_adapter.scheduling.derive import (
+    default_slo,
+    safepoint_groups,
+    safepoint_layers,
+    token_costs,
+)
 from engine_adapter.scheduling.latency import Coefficients, PolynomialModel, StepLoad
 
 
@@ -41,3 +46,22 @@ def test_tokens_cost_their_part_of_a_step(model: PolynomialModel) -> None:
 )
 def test_an_interval_becomes_layers(interval_s: float, predicted_s: float, layers: int) -> None:
     assert safepoint_layers(interval_s, predicted_s, num_layers=30) == layers
+
+
+@pytest.mark.parametrize("interval_ms", [1, 4, 10])
+@pytest.mark.parametrize("predicted_ms", [3, 14, 60, 220])
+@pytest.mark.parametrize("num_layers", [6, 32, 80])
+@pytest.mark.parametrize("most_groups", [1, 2])
+def test_groups_in_flight_share_the_interval(
+    interval_ms: int, predicted_ms: int, num_layers: int, most_groups: int
+) -> None:
+    interval_s, predicted_s = interval_ms / 1e3, predicted_ms / 1e3
+    layer_s = predicted_s / num_layers
+    every, groups = safepoint_groups(interval_s, predicted_s, num_layers, most_groups)
+    assert 1 <= groups <= most_groups
+    assert groups * every * layer_s <= max(interval_s, layer_s) * (1 + 1e-9)
+
+
+def test_where_a_layer_takes_the_interval_nothing_is_launched_ahead() -> None:
+    assert safepoint_groups(0.004, 0.22, 32, most_groups=2) == (1, 1)
+    assert safepoint_groups(0.004, 0.032, 32, most_groups=2) == (2, 2)

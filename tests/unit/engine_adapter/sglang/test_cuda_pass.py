@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import random
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from engine_adapter.sglang.cuda_pass import DeviceClock, RunAhead, eager_when_armed, guard_segments
+from engine_adapter.scheduling.derive import safepoint_groups
+from engine_adapter.sglang.cuda_pass import (
+    GROUPS_IN_FLIGHT,
+    DeviceClock,
+    RunAhead,
+    eager_when_armed,
+    guard_segments,
+)
 
 
 class Device:
@@ -38,13 +46,19 @@ class Done:
     def query(self) -> bool:
         return self.device.finished >= self.group
 
+    def synchronize(self) -> None:
+        self.device.finished = max(self.device.finished, self.group)
+
+    def elapsed_time(self, later: Done) -> float:
+        return float(later.group - self.group)
+
 
 @pytest.mark.parametrize("groups_in_flight", [1, 2, 3])
 def test_never_more_groups_in_flight_than_allowed(groups_in_flight: int) -> None:
     device = Device()
     ahead = RunAhead(device.mark, groups_in_flight, device.sleep)
     for _ in range(2):
-        ahead.begin()
+        ahead.begin(groups_in_flight)
         device.launch()
         for _ in range(7):
             assert not ahead.at_safepoint(lambda: False)
@@ -56,7 +70,7 @@ def test_never_more_groups_in_flight_than_allowed(groups_in_flight: int) -> None
 def test_a_stop_that_comes_during_the_wait_ends_it() -> None:
     device = Device()
     ahead = RunAhead(device.mark, 2, lambda seconds: None)  # this device never finishes
-    ahead.begin()
+    ahead.begin(2)
     device.launch()
     assert not ahead.at_safepoint(lambda: False)
     device.launch()
@@ -67,12 +81,89 @@ def test_a_stop_that_comes_during_the_wait_ends_it() -> None:
 def test_a_device_that_keeps_up_is_never_waited_for() -> None:
     device = Device()
     ahead = RunAhead(device.mark, 2, device.sleep)
-    ahead.begin()
+    ahead.begin(2)
     for _ in range(5):
         device.launch()
         device.finished = device.launched
         assert not ahead.at_safepoint(lambda: False)
     assert device.polls == 0
+
+
+# --- A device in virtual time: from the stop word to a device that is free.
+
+
+class VirtualDevice:
+    """Computes layers one after the other; the host's clock moves while it sleeps."""
+
+    def __init__(self, layer_s: float) -> None:
+        self.layer_s = layer_s
+        self.now_s = self.free_at_s = 0.0
+
+    def launch(self, num_layers: int) -> None:
+        self.now_s += 20e-6 * num_layers
+        self.free_at_s = max(self.free_at_s, self.now_s) + num_layers * self.layer_s
+
+    def mark(self) -> VirtualMark:
+        return VirtualMark(self, self.free_at_s)
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+class VirtualMark:
+    def __init__(self, device: VirtualDevice, at_s: float) -> None:
+        self.device, self.at_s = device, at_s
+
+    def query(self) -> bool:
+        return self.device.now_s >= self.at_s
+
+    def synchronize(self) -> None:
+        self.device.now_s = max(self.device.now_s, self.at_s)
+
+    def elapsed_time(self, later: VirtualMark) -> float:
+        return 1000.0 * (later.at_s - self.at_s)
+
+
+def stopped_pass(layer_s: float, interval_s: float, word_at_s: float) -> tuple[float, float] | None:
+    """Seconds from the word to a device that is free, as it was and as it was told."""
+    num_layers = 32
+    device = VirtualDevice(layer_s)
+    ahead = RunAhead(device.mark, sleep=device.sleep, clock=lambda: device.now_s)
+    every, groups = safepoint_groups(interval_s, num_layers * layer_s, num_layers, GROUPS_IN_FLIGHT)
+    ahead.begin(groups)
+    for layer in range(0, num_layers, every):
+        if layer and ahead.at_safepoint(lambda: device.now_s >= word_at_s):
+            told = ahead.freed_at_s()
+            free_at_s = max(device.now_s, device.free_at_s)
+            device.now_s += 0.05  # the host plans, launches and looks at the result much later
+            return free_at_s - word_at_s, told() - word_at_s
+        device.launch(min(every, num_layers - layer))
+    return None
+
+
+@pytest.mark.parametrize("layer_ms", [0.3, 1.1, 2.5, 6.9])
+def test_a_stop_frees_the_device_within_the_interval(layer_ms: float) -> None:
+    """Not the host: what is launched ahead still computes when the host has stopped."""
+    layer_s, interval_s = layer_ms / 1e3, 0.004
+    rng = random.Random(3)
+    stops = [stopped_pass(layer_s, interval_s, rng.uniform(0.0, 24 * layer_s)) for _ in range(300)]
+    told = [stop for stop in stops if stop is not None]
+    assert len(told) > 250
+    slack_s = 0.001  # launches and polls
+    assert max(was for was, _ in told) <= max(interval_s, layer_s) + slack_s
+    for was_s, told_s in told:
+        assert was_s - 1e-9 <= told_s <= was_s + slack_s  # late by a launch, if a mark is seen late
+
+
+def test_a_device_that_had_not_begun_is_told_when_that_is_learnt() -> None:
+    device = VirtualDevice(0.001)
+    device.free_at_s = 0.1  # another pass computes
+    ahead = RunAhead(device.mark, sleep=device.sleep, clock=lambda: device.now_s)
+    ahead.begin(2)
+    device.launch(2)
+    assert ahead.at_safepoint(lambda: True)
+    told = ahead.freed_at_s()
+    assert told() == pytest.approx(0.102)
 
 
 def test_armed_prefills_leave_the_graph() -> None:
