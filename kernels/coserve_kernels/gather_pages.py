@@ -19,8 +19,9 @@ import triton.language as tl
 from coserve_kernels.page_shape import PageShape
 
 
-# Not compiled anew for a number of tokens that happens to be 1 or a multiple of 16.
-@triton.jit(do_not_specialize=["num_tokens"])
+# Not compiled anew for a number of tokens that happens to be 1 or a multiple of 16, nor for slots
+# that begin anywhere in SGLang's list of free ones.
+@triton.jit(do_not_specialize=["num_tokens"], do_not_specialize_on_alignment=["slots"])
 def _gather(  # type: ignore[no-untyped-def]  # Triton would read type hints as code  # noqa: PLR0913
     planes,
     slots,

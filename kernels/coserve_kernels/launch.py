@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
@@ -34,6 +35,7 @@ def page_mover(
     values: list[torch.Tensor],
     pages: torch.Tensor,
     compute_stream: Any = None,
+    other_streams: Sequence[Any] = (),
 ) -> PageMover:
     """A mover for these buffers.
 
@@ -42,10 +44,13 @@ def page_mover(
         values: Likewise.
         pages: Host pages, [pages, 2, layers, page tokens, heads, head dim]; pinned on CUDA hosts.
         compute_stream: Stream of the forward passes on CUDA; the current one by default.
+        other_streams: Streams of CUDA that copies must not be on.
     """
     if keys[0].device.type != "cuda":
         return CpuMover(keys, values, pages)
     # Imported here: CPU engines have no Triton.
     from coserve_kernels.staged_mover import CudaStreams, StagedMover
 
-    return StagedMover(keys, values, pages, CudaStreams(compute_stream))
+    mover = StagedMover(keys, values, pages, CudaStreams(compute_stream, other_streams))
+    mover.warm()
+    return mover

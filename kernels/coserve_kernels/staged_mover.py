@@ -15,6 +15,7 @@ the link, which is why plans bound what one step may move.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
@@ -54,10 +55,13 @@ class Streams(Protocol):
 class CudaStreams:
     """Streams of one CUDA device."""
 
-    def __init__(self, compute: Any) -> None:
-        """Gather and scatter on ``compute``; None takes the stream that is current at each call."""
+    def __init__(self, compute: Any, others: Sequence[Any] = ()) -> None:
+        """Gather and scatter on ``compute``; None takes the stream that is current at each call.
+
+        The copy stream is none of ``others``, nor ``compute``.
+        """
         self._compute = compute
-        self._copy = torch.cuda.Stream()
+        self._copy = another_stream([compute, *others], torch.cuda.Stream)
 
     def compute(self, *inputs: torch.Tensor) -> AbstractContextManager[Any]:
         caller = torch.cuda.current_stream()
@@ -83,6 +87,23 @@ class CudaStreams:
     def wait(self) -> None:
         self._copy.synchronize()
         (self._compute or torch.cuda.current_stream()).synchronize()
+
+
+MOST_DRAWS = 64
+
+
+def another_stream(taken: Sequence[Any], draw: Callable[[], Any]) -> Any:
+    """A stream that is none of these: torch gives out some 32 in turn, and begins again.
+
+    Copies on the stream of the passes would be right, and would stand in line with them.
+    """
+    handles = {stream.cuda_stream for stream in taken if stream is not None}
+    drawn = draw()
+    for _ in range(MOST_DRAWS):
+        if drawn.cuda_stream not in handles:
+            break
+        drawn = draw()
+    return drawn
 
 
 class InOrder:
@@ -184,6 +205,14 @@ class StagedMover:
                 streams.after(fetched)
                 scatter_pages(self._planes, part, staging, shape, skip)
                 self._free_after[turn] = streams.mark()
+
+    def warm(self, slot: int = 0) -> None:
+        """Compile both kernels now, by a page of one slot that nobody uses: there and back."""
+        if self._pages.shape[0]:
+            slots = self._planes.new_full((self._shape.page_tokens,), slot)
+            self.store(slots, [0])
+            self.load(slots, [0])
+            self.wait()
 
     def wait(self) -> None:
         """Wait until the host may read the pages."""

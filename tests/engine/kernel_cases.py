@@ -22,7 +22,7 @@ import torch
 from coserve_kernels.cpu_mover import CpuMover
 from coserve_kernels.launch import PageMover
 from coserve_kernels.reference import gather_pages_reference, scatter_pages_reference
-from coserve_kernels.staged_mover import CudaStreams, InOrder, StagedMover, runs
+from coserve_kernels.staged_mover import CudaStreams, InOrder, StagedMover, another_stream, runs
 
 DTYPES = {
     "float32": torch.float32,
@@ -124,6 +124,31 @@ def check_order(rng: random.Random) -> int:
         move = rng.choice((mover.store, mover.load))
         move(slots, rng.sample(range(20), num_pages))
     return streams.handovers
+
+
+class Drawn:
+    def __init__(self, handle: int) -> None:
+        self.cuda_stream = handle
+
+
+def check_streams() -> None:
+    """Streams come in turn; the copy stream is none of those that are used already."""
+    turn = (Drawn(i % 4) for i in range(1000))
+    taken = [Drawn(0), None, Drawn(1)]
+    assert another_stream(taken, lambda: next(turn)).cuda_stream == 2
+    assert another_stream(taken, lambda: next(turn)).cuda_stream == 3
+    assert another_stream(taken, lambda: next(turn)).cuda_stream == 2
+    assert another_stream(taken, lambda: taken[0]) is taken[0], "only one: all in its order"
+
+
+def check_warm() -> None:
+    """Warming runs both kernels, waits, and leaves the KV as it was."""
+    planes = [torch.randn(8, 1, 4) for _ in range(2)]
+    before = [plane.clone() for plane in planes]
+    pages = torch.zeros(2, 2, 1, 4, 1, 4)
+    StagedMover(planes[:1], planes[1:], pages, InOrder()).warm()
+    assert all(map(torch.equal, planes, before))
+    assert torch.equal(pages[0, 0, 0, 3], planes[0][0])
 
 
 def check_oracles(rng: random.Random) -> None:
@@ -241,6 +266,8 @@ def main() -> None:
     assert runs([4, 5, 6, 2, 9, 10]) == [(0, 4, 3), (3, 2, 1), (4, 9, 2)]
     assert runs([]) == []
     check_oracles(rng)
+    check_streams()
+    check_warm()
     handovers = check_order(rng)
     fixed = [
         Case("bfloat16", 2, 2, 64, 16, tokens, first, 2, False)
