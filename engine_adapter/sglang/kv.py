@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
@@ -44,13 +45,20 @@ class HostPool:
         page_bytes: Size of one page.
     """
 
-    def __init__(self, kv_pool: Any, num_pages: int, compute_stream: Any = None) -> None:
+    def __init__(
+        self,
+        kv_pool: Any,
+        num_pages: int,
+        compute_stream: Any = None,
+        other_streams: Sequence[Any] = (),
+    ) -> None:
         """Allocate ``num_pages`` pages shaped like the device pool's tokens.
 
         Args:
             kv_pool: SGLang's multi-head KV pool (``k_buffer`` and ``v_buffer`` per layer).
             num_pages: Capacity in pages.
             compute_stream: Stream of the forward passes on CUDA; None: the current one.
+            other_streams: Streams of CUDA that copies must not be on.
 
         Raises:
             ValueError: If the pool is not multi-head attention with equal key and value shapes.
@@ -71,7 +79,9 @@ class HostPool:
         )
         self.ledger = HostLedger(num_pages)
         self.page_bytes = self._pages[0].numel() * self._pages.element_size() if num_pages else 0
-        self._mover = page_mover(self._keys, self._values, self._pages, compute_stream)
+        self._mover = page_mover(
+            self._keys, self._values, self._pages, compute_stream, other_streams
+        )
 
     def store(self, slots: torch.Tensor, pages: list[int]) -> None:
         """Copy device KV to host pages.
@@ -140,7 +150,8 @@ def host_pool(
         )
     # Pools of the same size on every rank: a page id means the same tokens everywhere.
     num_pages = agreement.lowest(tokens // HOST_PAGE_TOKENS)
-    pool = HostPool(kv_pool, num_pages, pass_stream(scheduler))
+    streams = (scheduler.forward_stream, scheduler.copy_stream) if is_pinned else ()
+    pool = HostPool(kv_pool, num_pages, pass_stream(scheduler), streams)
     emulated = emulated_pass(scheduler.tp_worker.model_runner)
     return emulated.charging(pool, HOST_PAGE_TOKENS) if emulated is not None else pool
 
@@ -367,9 +378,12 @@ def admit_as_decode_requests(scheduler: Scheduler, lives: list[LiveRequest]) -> 
 def _behind_passes(scheduler: Scheduler, *inputs: torch.Tensor) -> AbstractContextManager[Any]:
     """Run after the launched pass: it relays the last token of whoever had the slot before."""
     stream = pass_stream(scheduler)
-    if scheduler.device != "cuda" or stream is None:
+    if stream is None:
         return nullcontext()
-    stream.wait_stream(torch.cuda.current_stream())
-    for tensor in inputs:
-        tensor.record_stream(stream)
-    return torch.cuda.stream(stream)
+    device = torch.get_device_module(scheduler.device)
+    stream.wait_stream(device.current_stream())
+    if hasattr(stream, "cuda_stream"):  # elsewhere nothing of it is out of order
+        for tensor in inputs:
+            tensor.record_stream(stream)
+    behind: AbstractContextManager[Any] = device.stream(stream)
+    return behind

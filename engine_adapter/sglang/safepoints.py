@@ -180,7 +180,8 @@ def cut_forward_batch(
     for name in PER_ROW_TENSORS:
         value = getattr(forward_batch, name, None)
         if value is not None:
-            setattr(forward_batch, name, value[rows if value.device == device else rows_cpu])
+            on_host = name.endswith("_cpu") or value.device != device
+            setattr(forward_batch, name, value[rows_cpu if on_host else rows])
     for name in PER_ROW_LISTS:
         value = getattr(forward_batch, name, None)
         if value is not None:
