@@ -58,7 +58,8 @@ class RunAhead:
         mark: Callable[[], Mark],
         groups_in_flight: int = GROUPS_IN_FLIGHT,
         sleep: Callable[[float], None] = time.sleep,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] | None = None,
+        marks_begin: bool = False,
     ) -> None:
         """Bound the launches.
 
@@ -66,12 +67,14 @@ class RunAhead:
             mark: Marks the end of what was launched so far.
             groups_in_flight: Layer groups launched and not finished, the next one included.
             sleep: Waits between two polls; must let other threads run.
-            clock: The host's.
+            clock: The host's; ``time.monotonic`` if None.
+            marks_begin: Mark the begin of a pass too, for a time to a stop before its first mark.
         """
         self._mark = mark
         self._ahead = groups_in_flight - 1
         self._sleep = sleep
-        self._clock = clock
+        self._clock = clock or time.monotonic
+        self._marks_begin = marks_begin
         self._marks: deque[Mark] = deque()
         self._begun: Mark | None = None
         self._newest: Mark | None = None
@@ -82,7 +85,7 @@ class RunAhead:
         self._ahead = groups_in_flight - 1
         self._marks.clear()
         self._newest = self._seen = None
-        self._begun = self._mark()
+        self._begun = self._mark() if self._marks_begin else None
 
     def at_safepoint(self, stop_asked: Callable[[], bool]) -> bool:
         """Wait until the next group may be launched.
@@ -216,7 +219,7 @@ def run_ahead(model_runner: Any) -> RunAhead | None:
         return event
 
     sys.setswitchinterval(SWITCH_INTERVAL_S)  # the monitor must get a word in
-    return RunAhead(mark)
+    return RunAhead(mark, marks_begin=True)
 
 
 def eager_when_armed(model_runner: Any, is_armed: Callable[[], bool]) -> None:

@@ -15,7 +15,7 @@ import fcntl
 import logging
 import mmap
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -64,10 +64,8 @@ def gpus_of_host(folder: Path = GPUS) -> int:
 def turn(path: Path = TURN) -> Iterator[None]:
     """Only one engine of the host looks at free memory and takes some at a time."""
     with path.open("a") as file:
-        try:
-            path.chmod(0o666)  # engines of other users wait too
-        except PermissionError:
-            pass  # theirs
+        with suppress(PermissionError):  # engines of other users wait too; it may be theirs
+            path.chmod(0o666)
         fcntl.flock(file, fcntl.LOCK_EX)
         try:
             yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -18,9 +19,10 @@ from engine_adapter.scheduling.host_ledger import HostLedger
 from engine_adapter.scheduling.plan import Checkpoint, Restore
 from engine_adapter.scheduling.request import Phase
 from engine_adapter.sglang.cuda_pass import emulated_pass, pass_stream
+from engine_adapter.sglang.host_memory import fair_bytes, gpus_of_host, lock_in_blocks, turn
 from engine_adapter.sglang.live_requests import LiveRequest, LiveRequests
 from engine_adapter.sglang.safepoints import RankAgreement
-from engine_adapter.sglang.settings import free_bytes, most_bytes
+from engine_adapter.sglang.settings import free_bytes, total_bytes
 from engine_adapter.sglang.upload import upload
 from engine_adapter.sglang.versions.installed import seam
 
@@ -51,6 +53,7 @@ class HostPool:
         num_pages: int,
         compute_stream: Any = None,
         other_streams: Sequence[Any] = (),
+        memory: torch.Tensor | None = None,
     ) -> None:
         """Allocate ``num_pages`` pages shaped like the device pool's tokens.
 
@@ -59,6 +62,7 @@ class HostPool:
             num_pages: Capacity in pages.
             compute_stream: Stream of the forward passes on CUDA; None: the current one.
             other_streams: Streams of CUDA that copies must not be on.
+            memory: Bytes to lay the pages in, at least as many as they take; None: new memory.
 
         Raises:
             ValueError: If the pool is not multi-head attention with equal key and value shapes.
@@ -71,12 +75,12 @@ class HostPool:
                 "KV checkpoints need a multi-head attention pool with equal key and value shapes; "
                 "start this model with COSERVE_POLICY=off"
             )
-        pinned = self._keys[0].device.type == "cuda"
-        self._pages = torch.empty(
-            (num_pages, 2, len(self._keys), HOST_PAGE_TOKENS, *shape),
-            dtype=self._keys[0].dtype,
-            pin_memory=pinned,
-        )
+        dtype, page = self._keys[0].dtype, (2, len(self._keys), HOST_PAGE_TOKENS, *shape)
+        if memory is None:
+            self._pages = torch.empty((num_pages, *page), dtype=dtype)
+        else:
+            num_bytes = num_pages * math.prod(page) * dtype.itemsize
+            self._pages = memory[:num_bytes].view(dtype).view(num_pages, *page)
         self.ledger = HostLedger(num_pages)
         self.page_bytes = self._pages[0].numel() * self._pages.element_size() if num_pages else 0
         self._mover = page_mover(
@@ -135,25 +139,82 @@ def host_pool(
         )
     token_bytes = 2 * len(kv_pool.k_buffer) * kv_pool.k_buffer[0][0].numel()
     token_bytes *= kv_pool.k_buffer[0].element_size()
-    # Every rank has a pool of its own in the same memory.
-    memory = free_bytes() // agreement.size
     is_pinned = scheduler.device == "cuda"
-    tokens = settings.host_kv_tokens
-    if tokens is None:
-        most = most_bytes(memory // 4, pinned=is_pinned) // token_bytes
-        tokens = min(2 * scheduler.max_total_num_tokens, most)
-    elif tokens * token_bytes > most_bytes(memory, pinned=is_pinned):
-        raise SettingError(
-            f"COSERVE_HOST_KV_TOKENS={tokens} needs {tokens * token_bytes / 2**30:.1f} GiB and "
-            f"{memory / 2**30:.1f} GiB are free; "
-            f"give at most {most_bytes(memory, pinned=is_pinned) // token_bytes}"
-        )
+    with turn() if is_pinned else nullcontext():
+        tokens = _tokens_allowed(scheduler, settings, agreement, token_bytes, pinned=is_pinned)
+        memory = page_locked(tokens * token_bytes) if is_pinned else None
+    if memory is not None:
+        tokens = memory.numel() // token_bytes
     # Pools of the same size on every rank: a page id means the same tokens everywhere.
     num_pages = agreement.lowest(tokens // HOST_PAGE_TOKENS)
     streams = (scheduler.forward_stream, scheduler.copy_stream) if is_pinned else ()
-    pool = HostPool(kv_pool, num_pages, pass_stream(scheduler), streams)
+    pool = HostPool(kv_pool, num_pages, pass_stream(scheduler), streams, memory)
     emulated = emulated_pass(scheduler.tp_worker.model_runner)
     return emulated.charging(pool, HOST_PAGE_TOKENS) if emulated is not None else pool
+
+
+def _tokens_allowed(
+    scheduler: Scheduler,
+    settings: RuntimeSettings,
+    agreement: RankAgreement,
+    token_bytes: int,
+    *,
+    pinned: bool,
+) -> int:
+    """Tokens of this rank's pool: as configured, or a fair share of what is free.
+
+    Raises:
+        SettingError: What is configured does not fit.
+    """
+    free = free_bytes()
+    tokens = settings.host_kv_tokens
+    if tokens is None:
+        most = fair_bytes(
+            free=free,
+            total=total_bytes(),
+            ranks=agreement.size,
+            host_gpus=gpus_of_host(),
+            pinned=pinned,
+        )
+        return int(min(2 * scheduler.max_total_num_tokens, most // token_bytes))
+    # Every rank has a pool of its own in the same memory.
+    each = free // agreement.size
+    if tokens * token_bytes > each:
+        raise SettingError(
+            f"COSERVE_HOST_KV_TOKENS={tokens} needs {tokens * token_bytes / 2**30:.1f} GiB and "
+            f"{each / 2**30:.1f} GiB are free; give at most {each // token_bytes}"
+        )
+    return tokens
+
+
+class CudaPageLocks:
+    """Locks memory for the current CUDA device."""
+
+    def lock(self, address: int, num_bytes: int) -> bool:
+        """See :class:`.host_memory.PageLocks`."""
+        locked = int(torch.cuda.cudart().cudaHostRegister(address, num_bytes, 0)) == 0
+        if not locked:
+            try:  # the refusal would be told by the next kernel instead
+                torch.zeros(1, device="cuda").add_(1)
+            except RuntimeError:
+                return False
+        return locked
+
+    def unlock(self, address: int) -> None:
+        """See :class:`.host_memory.PageLocks`."""
+        torch.cuda.cudart().cudaHostUnregister(address)
+
+
+def page_locked(num_bytes: int) -> torch.Tensor:
+    """Bytes that CUDA copies from and to by itself; fewer where the system refuses more."""
+    if not num_bytes:
+        return torch.empty(0, dtype=torch.uint8)
+    memory, locked = lock_in_blocks(
+        num_bytes,
+        CudaPageLocks(),
+        lambda made: torch.frombuffer(made, dtype=torch.uint8).data_ptr(),
+    )
+    return torch.frombuffer(memory, dtype=torch.uint8)[:locked]
 
 
 # --- Incremental checkpoints: pages of a running request go to the host while it runs.

@@ -154,7 +154,8 @@ class Launcher:
         if self._host_computes:
             return step.started_at_s
         plan = step.plan
-        pages = sum(order.num_pages for order in (*plan.restores, *plan.checkpoints))
+        pages = sum(order.num_pages for order in plan.restores)
+        pages += sum(order.num_pages for order in plan.checkpoints)
         wait_s = link_wait_s(pages, self._page_bytes, STAGED_BYTES)
         return self._in_flight.launch(plan.step_id, step.started_at_s, plan.predicted_s, wait_s)
 

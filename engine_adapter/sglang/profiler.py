@@ -286,6 +286,13 @@ class Profiler:
             logger.warning("coserve: the profile could not be stored: %s", error)
 
 
+_UNUSUAL = (
+    ("disable_prefill_cuda_graph", "no prefill graphs"),
+    ("disable_custom_all_reduce", "no custom all-reduce"),
+)
+"""What makes steps slower where it is set, and is said of such an engine alone."""
+
+
 def profile_key(scheduler: Scheduler) -> ProfileKey:
     """What a profile of this engine is valid for."""
     args = seam.resolved(scheduler.server_args)
@@ -316,4 +323,4 @@ def _executor(scheduler: Scheduler) -> str:
         f"chunks of {scheduler.chunked_prefill_size or scheduler.max_prefill_tokens}",
         f"graphs to {max(graphs)} rows" if graphs else "no graphs",
     )
-    return ", ".join(parts)
+    return ", ".join([*parts, *(words for name, words in _UNUSUAL if getattr(args, name, False))])

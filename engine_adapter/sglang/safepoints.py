@@ -269,6 +269,7 @@ class Safepoints:
     Attributes:
         word: The stop word.
         dropped_at_layer: Layer at which the current step lost its offline requests, or None.
+        gave_way_at_s: When the host last stopped a pass or cut one.
         freed_at_s: Waits for the device to be done with what was launched before the last stop or
             cut, and gives that instant.
         most_groups: Groups of layers that may be launched and not finished.
@@ -286,6 +287,7 @@ class Safepoints:
         """
         self.word = StopFlag()
         self.dropped_at_layer: int | None = None
+        self.gave_way_at_s = 0.0
         self.freed_at_s: Callable[[], float] = float
         self.most_groups = most_groups(model_runner)
         self.num_checks = 0
@@ -400,7 +402,7 @@ class Safepoints:
         )
         stop = self._agreement.at_safepoint(self._step_id, layer, seen)
         if stop:
-            gave_way_at_s = time.monotonic()
+            self.gave_way_at_s = gave_way_at_s = time.monotonic()
             self.freed_at_s = (
                 self._run_ahead.freed_at_s() if self._run_ahead else lambda: gave_way_at_s
             )

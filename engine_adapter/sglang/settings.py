@@ -91,12 +91,11 @@ def ending_in_one_sentence() -> Iterator[None]:
 CGROUP = Path("/sys/fs/cgroup")
 
 
-def most_bytes(budget: int, *, pinned: bool) -> int:
-    """The largest block that takes no more than the budget.
+def total_bytes() -> int:
+    """Memory of the machine."""
+    import psutil  # of the engine's environment
 
-    torch's allocator of pinned memory rounds a block up to a power of two.
-    """
-    return 1 << (budget.bit_length() - 1) if pinned and budget > 0 else budget
+    return int(psutil.virtual_memory().total)
 
 
 def free_bytes(cgroup: Path = CGROUP) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -87,7 +88,7 @@ class EmulatedPass:
 
     def run_ahead(self) -> RunAhead:
         """What keeps the host close to the device, as for CUDA."""
-        return RunAhead(self.timeline.mark, sleep=self.timeline.approach)
+        return EmulatedRunAhead(self.timeline)
 
     def charging(self, pool: Any, page_tokens: int) -> ChargedPool:
         """The host pool, with copies that take the time of the table's KV on its link."""
@@ -142,6 +143,19 @@ class EmulatedPass:
         part = Path(f"{self._report}.part")
         part.write_text(json.dumps(asdict(self.timeline.counts)))
         part.replace(self._report)
+
+
+class EmulatedRunAhead(RunAhead):
+    """Keeps the host close to a device whose marks know when they are passed."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        super().__init__(timeline.mark, sleep=timeline.approach)
+        self._timeline = timeline
+
+    def freed_at_s(self) -> Callable[[], float]:
+        """See :meth:`~.cuda_pass.RunAhead.freed_at_s`."""
+        free_at_s = max(self._clock(), self._timeline.free_at_s)
+        return lambda: free_at_s
 
 
 class EmulatedClock:

@@ -83,6 +83,13 @@ class Point:
         """Whether the device has passed it."""
         return self.clock() >= self.at_s
 
+    def synchronize(self) -> None:
+        """Nothing has to be waited for: the instant is known."""
+
+    def elapsed_time(self, later: Point) -> float:
+        """Milliseconds to a later point."""
+        return 1000.0 * (later.at_s - self.at_s)
+
 
 class Timeline:
     """One device.

@@ -27,7 +27,8 @@ from tests.engine.scenario_steps import counters, gained  # noqa: E402
 from tests.engine.scheduler_rig import Rig, prompt  # noqa: E402
 from tests.engine.scripted_policy import ScriptedPolicy, Wishes  # noqa: E402
 
-_Args = scheduler_rig.ServerArgs
+rig_module: Any = scheduler_rig
+_Args = rig_module.ServerArgs
 
 
 def _on_the_watched_device(**fields: Any) -> Any:
@@ -96,8 +97,9 @@ def stage_copies(rig: Rig) -> None:
 
     Triton is not here; its kernels do what these do (`kernel_cases.py`).
     """
-    from coserve_kernels import staged_mover
+    import coserve_kernels.staged_mover
 
+    staged_mover: Any = coserve_kernels.staged_mover
     pool, s = rig.scheduler.execution.checkpointer.pool, rig.scheduler
     planes = [*pool._keys, *pool._values]
 
@@ -132,7 +134,7 @@ def stage_copies(rig: Rig) -> None:
 
 
 def main() -> None:
-    scheduler_rig.ServerArgs = _on_the_watched_device
+    rig_module.ServerArgs = _on_the_watched_device
     watch = watched_device.WatchedDevice()
     with watch:
         rig = Rig(overlap=True, page_size=16)

@@ -33,7 +33,8 @@ def test_every_kind_of_step_was_run() -> None:
     events = found()["events"]
     assert events["aborts"] > 5
     assert events["drops"] > 5
-    assert events["retracts"] == events["restored_requests"] == 4
+    assert events["retracts"] == 4
+    assert events["restored_requests"] >= 2
     assert events["checkpointed_pages"] > 10
 
 

@@ -141,7 +141,7 @@ def install() -> None:
         module.Stream, module.Event = Stream, Event
         module.StreamContext, module.stream = StreamContext, StreamContext
         module.current_stream = current_stream
-    torch.Tensor.record_stream = _record_stream  # type: ignore[method-assign]
+    torch.Tensor.record_stream = _record_stream
 
 
 def _record_stream(tensor: torch.Tensor, stream: Stream) -> None:
@@ -172,7 +172,7 @@ class Record:
     is_old: bool = False
 
 
-class WatchedDevice(TorchFunctionMode):
+class WatchedDevice(TorchFunctionMode):  # type: ignore[misc]
     """Watches every call of torch in this thread.
 
     Attributes:
@@ -295,7 +295,8 @@ class WatchedDevice(TorchFunctionMode):
                     self._blocks(f"{name} with a list")
                 elif isinstance(one, torch.Tensor) and one.dim():
                     if self.record(one) is None:
-                        self._blocks(f"{name} with an index of the host")
+                        made = self.record(args[0]).made_at  # type: ignore[union-attr]
+                        self._blocks(f"{name} of what {made} made, with an index of the host")
                     elif one.dtype == torch.bool and name == "__getitem__":
                         self._blocks("a mask as an index")
 
@@ -364,14 +365,14 @@ def _tensors(thing: Any) -> list[torch.Tensor]:
 def _memory(tensor: torch.Tensor) -> int | None:
     """Of whose bytes it is a view; None of packed weights, which nobody writes."""
     try:
-        return tensor.untyped_storage()._cdata
+        return int(tensor.untyped_storage()._cdata)
     except NotImplementedError:
         return None
 
 
 def _frame() -> Any:
     """Who called torch."""
-    frame = sys._getframe(2)
+    frame: Any = sys._getframe(2)
     while frame.f_code.co_filename == __file__ or "/torch/" in frame.f_code.co_filename:
         frame = frame.f_back
     return frame

@@ -128,7 +128,7 @@ def stopped_pass(layer_s: float, interval_s: float, word_at_s: float) -> tuple[f
     """Seconds from the word to a device that is free, as it was and as it was told."""
     num_layers = 32
     device = VirtualDevice(layer_s)
-    ahead = RunAhead(device.mark, sleep=device.sleep, clock=lambda: device.now_s)
+    ahead = RunAhead(device.mark, sleep=device.sleep, clock=lambda: device.now_s, marks_begin=True)
     every, groups = safepoint_groups(interval_s, num_layers * layer_s, num_layers, GROUPS_IN_FLIGHT)
     ahead.begin(groups)
     for layer in range(0, num_layers, every):
@@ -158,7 +158,7 @@ def test_a_stop_frees_the_device_within_the_interval(layer_ms: float) -> None:
 def test_a_device_that_had_not_begun_is_told_when_that_is_learnt() -> None:
     device = VirtualDevice(0.001)
     device.free_at_s = 0.1  # another pass computes
-    ahead = RunAhead(device.mark, sleep=device.sleep, clock=lambda: device.now_s)
+    ahead = RunAhead(device.mark, sleep=device.sleep, clock=lambda: device.now_s, marks_begin=True)
     ahead.begin(2)
     device.launch(2)
     assert ahead.at_safepoint(lambda: True)
