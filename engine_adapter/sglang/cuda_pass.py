@@ -80,9 +80,10 @@ class RunAhead:
         self._newest: Mark | None = None
         self._seen: tuple[Mark, float] | None = None
 
-    def begin(self, groups_in_flight: int) -> None:
-        """A new pass: nothing of it is launched, and so many groups of it may be in flight."""
-        self._ahead = groups_in_flight - 1
+    def begin(self, groups_in_flight: int | None = None) -> None:
+        """A new pass: nothing of it is launched, and so many groups may be; None: as before."""
+        if groups_in_flight is not None:
+            self._ahead = groups_in_flight - 1
         self._marks.clear()
         self._newest = self._seen = None
         self._begun = self._mark() if self._marks_begin else None

@@ -18,7 +18,15 @@ MAY_WAIT: Final[dict[str, set[str]]] = {
     "passes": set(),
     "penalties": set(),
     "aborts": set(),
-    "drops": set(),
+    # Lengths that SGLang keeps on the host, in a buffer that is only known to be SGLang's.
+    "drops": {
+        f"engine_adapter/sglang/safepoints.py cut_forward_batch: {what}"
+        for what in (
+            "__getitem__ of what sglang/srt/model_executor/cuda_graph_buffer_registry.py made, "
+            "with an index of the host",
+            "__int__ of what engine_adapter/sglang/safepoints.py made",
+        )
+    },
     "copies": set(),
 }
 """Lines of ours at which the host may wait for the device, by kind of step."""

@@ -295,7 +295,8 @@ class WatchedDevice(TorchFunctionMode):  # type: ignore[misc]
                     self._blocks(f"{name} with a list")
                 elif isinstance(one, torch.Tensor) and one.dim():
                     if self.record(one) is None:
-                        made = self.record(args[0]).made_at  # type: ignore[union-attr]
+                        kept = self.record(args[0])
+                        made = kept.made_at.partition(":")[0] if kept else "nobody"
                         self._blocks(f"{name} of what {made} made, with an index of the host")
                     elif one.dtype == torch.bool and name == "__getitem__":
                         self._blocks("a mask as an index")

@@ -10,7 +10,7 @@ import pytest
 from engine_adapter.sglang.cuda_pass import RunAhead
 from lab.emulated.timeline import NUM_STAGING, POLL_S, STAGING_BYTES, Timeline
 
-MOVER = Path(__file__).parents[4] / "kernels/coserve_kernels/staged_mover.py"
+MOVER = Path(__file__).parents[4] / "kernels/coserve_kernels/page_shape.py"
 LINK_BYTES_PER_S = float(STAGING_BYTES) * 100  # a staging buffer takes 10 ms
 
 
@@ -224,6 +224,7 @@ def test_buffers_are_those_of_the_page_mover() -> None:
         node.targets[0].id: eval(compile(ast.Expression(node.value), "", "eval"))
         for node in ast.parse(MOVER.read_text()).body
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+        if "STAGING" in node.targets[0].id
     }
     assert values["STAGING_BYTES"] == STAGING_BYTES
     assert values["NUM_STAGING"] == NUM_STAGING
