@@ -191,7 +191,6 @@ class CudaPageLocks:
     """Locks memory for the current CUDA device."""
 
     def lock(self, address: int, num_bytes: int) -> bool:
-        """See :class:`.host_memory.PageLocks`."""
         locked = int(torch.cuda.cudart().cudaHostRegister(address, num_bytes, 0)) == 0
         if not locked:
             try:  # the refusal would be told by the next kernel instead
@@ -201,7 +200,6 @@ class CudaPageLocks:
         return locked
 
     def unlock(self, address: int) -> None:
-        """See :class:`.host_memory.PageLocks`."""
         torch.cuda.cudart().cudaHostUnregister(address)
 
 

@@ -153,7 +153,6 @@ class EmulatedRunAhead(RunAhead):
         self._timeline = timeline
 
     def freed_at_s(self) -> Callable[[], float]:
-        """See :meth:`~.cuda_pass.RunAhead.freed_at_s`."""
         free_at_s = max(self._clock(), self._timeline.free_at_s)
         return lambda: free_at_s
 
