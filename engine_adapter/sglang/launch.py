@@ -142,7 +142,7 @@ class Launcher:
         """
         if self._safepoints.dropped_at_layer is None:
             return None
-        return self._safepoints.kept_rows(device)
+        return self._safepoints.kept_on_device(device)
 
     def over(self, step: LaunchedStep) -> None:
         """The result of a step is there: the device has gone on to the next."""

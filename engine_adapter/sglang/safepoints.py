@@ -350,7 +350,7 @@ class Safepoints:
         self._mode = SafepointMode.NONE
         self.dropped_at_layer = None
 
-    def kept_rows(self, device: Any) -> torch.Tensor:
+    def kept_on_device(self, device: Any) -> torch.Tensor:
         """`keep` as an index on the device, taken there once for each pass that is cut."""
         if self._kept_rows is None:
             self._kept_rows = upload(self.keep, device)
@@ -428,7 +428,7 @@ class Safepoints:
             if self.dropped_at_layer is not None:
                 logits = output.logits_output.next_token_logits
                 full = logits.new_zeros((height, logits.shape[1]))
-                full[self.kept_rows(logits.device)] = logits
+                full[self.kept_on_device(logits.device)] = logits
                 output.logits_output.next_token_logits = full
             return output
 

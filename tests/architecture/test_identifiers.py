@@ -28,6 +28,7 @@ NOT_USED: Final = {
 """Words of the glossary's last table that code has used for other things, and what to say."""
 
 ELSEWHERE: Final = {
+    "engine_adapter/sglang/decode_batch.py": "rows of tensors",
     "engine_adapter/sglang/safepoints.py": "rows of tensors, cut out between two layers",
     "lab/emulated/model_runner.py": "rows of tensors",
     "lab/simulator/sizing.py": "rows of the batch that is planned for",
