@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
@@ -30,19 +31,17 @@ class PageMover(Protocol):
 
 
 def page_mover(
-    keys: list[torch.Tensor],
-    values: list[torch.Tensor],
-    pages: torch.Tensor,
-    compute_stream: Any = None,
+    sides: Sequence[list[torch.Tensor]], pages: torch.Tensor, compute_stream: Any = None
 ) -> PageMover:
     """A mover for these buffers.
 
     Args:
-        keys: Per layer, [slots, heads, head dim].
-        values: Likewise.
-        pages: Host pages, [pages, 2, layers, page tokens, heads, head dim]; pinned on CUDA hosts.
+        sides: Keys and values, or latent KV alone; of each, per layer, [slots, heads, head dim].
+        pages: Host pages, [pages, sides, layers, page tokens, heads, head dim]; pinned on CUDA
+            hosts.
         compute_stream: Stream of the forward passes on CUDA; the current one by default.
     """
+    keys, values = sides if len(sides) > 1 else (*sides, [])
     if keys[0].device.type != "cuda":
         return CpuMover(keys, values, pages)
     # Imported here: CPU engines have no Triton.
