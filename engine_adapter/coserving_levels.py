@@ -124,7 +124,7 @@ LIMITS: Final[dict[str, Limit]] = {
         "sliding windows with a KV pool of their own",
         ALL,
         "Its sliding-window layers have a KV pool of their own; start the engine with "
-        "--disable-hybrid-swa-memory for level 3, which keeps all of their KV.",
+        "--disable-hybrid-swa-memory for a higher level, which keeps all of their KV.",
     ),
     "layers": Limit(
         "decoder layers that take other arguments",

@@ -28,7 +28,10 @@ def level(rig: Rig) -> dict[str, Any]:
 def main() -> None:
     family, names = sys.argv[1], sys.argv[2:]
     model = tiny_model(family, Path(tempfile.mkdtemp(prefix="coserve-family-")) / "model")
-    report([level, *(one for one in SCENARIOS if one.__name__ in names)], Rig(model=model))
+    report(
+        [level, *(one for one in SCENARIOS if one.__name__ in names)],
+        Rig(model=model, page_size=16),
+    )
 
 
 if __name__ == "__main__":

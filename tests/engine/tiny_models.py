@@ -98,6 +98,7 @@ def _deepseek(**more: Any) -> dict[str, Any]:
         "n_shared_experts": 1,
         "num_experts_per_tok": 2,
         "first_k_dense_replace": 1,
+        "moe_layer_freq": 1,
         "kv_lora_rank": 32,
         "q_lora_rank": None,
         "qk_rope_head_dim": 16,
@@ -123,13 +124,19 @@ def _deepseek(**more: Any) -> dict[str, Any]:
 def _deepseek_v2() -> Any:
     from transformers import DeepseekV2Config, DeepseekV2ForCausalLM
 
-    return DeepseekV2ForCausalLM(DeepseekV2Config(**_deepseek(topk_method="greedy")))
+    return DeepseekV2ForCausalLM(
+        DeepseekV2Config(**_deepseek(topk_method="greedy", scoring_func="softmax"))
+    )
 
 
 def _deepseek_v3() -> Any:
     from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
 
-    return DeepseekV3ForCausalLM(DeepseekV3Config(**_deepseek(q_lora_rank=32)))
+    return DeepseekV3ForCausalLM(
+        DeepseekV3Config(
+            **_deepseek(q_lora_rank=32, topk_method="noaux_tc", scoring_func="sigmoid")
+        )
+    )
 
 
 def _qwen3_next() -> Any:
