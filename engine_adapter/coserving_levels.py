@@ -60,6 +60,7 @@ class Limit:
 ALL: Final = frozenset(Ability)
 NO_COPIES: Final = frozenset({Ability.COPIES})
 NO_STOPS: Final = frozenset({Ability.STOPS, Ability.DROPS})
+STEPS_ALONE: Final = NO_STOPS | NO_COPIES
 NO_DROPS: Final = frozenset({Ability.DROPS})
 
 OTHER_CACHE: Final = "{} is set, and plans count the pages of SGLang's plain prefix cache alone."
@@ -141,13 +142,13 @@ LIMITS: Final[dict[str, Limit]] = {
     "pool": Limit("another KV pool", ALL, "coserve does not know the KV pool {}."),
     "latent": Limit(
         "latent KV (multi-head latent attention)",
-        NO_COPIES,
-        "Its KV is latent, which is not copied yet: who gives way computes again.",
+        STEPS_ALONE,
+        "Its KV is latent: neither stops nor copies have been tried with it.",
     ),
     "scales": Limit(
         "KV with scales of its own (fp4, mxfp8)",
-        NO_COPIES,
-        "Its KV has scales of its own, which are not copied: who gives way computes again.",
+        STEPS_ALONE,
+        "Its KV has scales of its own: neither stops nor copies have been tried with them.",
     ),
     "shapes": Limit(
         "keys and values of different shapes",

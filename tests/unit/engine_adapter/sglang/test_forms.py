@@ -58,9 +58,9 @@ def test_a_plain_model_has_no_limit() -> None:
         ),
         (scheduler_with(tree_cache=HiRadixCache()), 0, "HiRadixCache"),
         (scheduler_with(SimpleNamespace()), 0, "SimpleNamespace"),
-        (scheduler_with(LATENT), 2, "latent"),
-        (scheduler_with(SimpleNamespace(**vars(HEADS), k_scale_buffer=[object()])), 2, "scales"),
-        (scheduler_with(SimpleNamespace(**vars(LATENT), kv_scale_buffer=[])), 2, "scales"),
+        (scheduler_with(LATENT), 1, "latent"),
+        (scheduler_with(SimpleNamespace(**vars(HEADS), k_scale_buffer=[object()])), 1, "scales"),
+        (scheduler_with(SimpleNamespace(**vars(LATENT), kv_scale_buffer=[])), 1, "scales"),
         (
             scheduler_with(SimpleNamespace(k_buffer=buffers(2, 4), v_buffer=buffers(2, 3))),
             2,
