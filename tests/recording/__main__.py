@@ -29,7 +29,7 @@ from tests.recording.film import Frame, Line, distinct, lines_of, svg
 
 ROOT: Final = Path(__file__).parents[2]
 FILM: Final = ROOT / "docs" / "images" / "chat-beside-a-batch.svg"
-COLUMNS, LINES = 100, 9
+COLUMNS, LINES = 124, 8
 SAMPLE_S: Final = 0.2
 STEPS: Final = (
     # Shell, what is typed, and the longest that the next step waits.
@@ -86,12 +86,12 @@ def record(folder: Path, env: dict[str, str]) -> list[Frame]:
     def watch(seconds: float, shell: Shell | None = None) -> None:
         """Sample for so long, or until a shell waits again."""
         until_s = time.monotonic() + seconds
-        while time.monotonic() < until_s:
+        while True:
             for one in shells:
                 one.read()
             lines = (*lines_of(shells[0].screen), divider, *lines_of(shells[1].screen))
             frames.append(Frame(time.monotonic() - began_s, lines))
-            if shell is not None and shell.waits:
+            if time.monotonic() >= until_s or (shell is not None and shell.waits):
                 return
             time.sleep(SAMPLE_S)
 
@@ -101,49 +101,50 @@ def record(folder: Path, env: dict[str, str]) -> list[Frame]:
             shell = shells[number]
             for sign in text:
                 shell.type(sign)
-                watch(0.03)
+                time.sleep(0.04)
+                watch(0.0)
             shell.type("\n")
             watch(0.6)
             watch(longest_s, shell if number else None)
             watch(1.0)
     finally:
         for shell in shells:
-            shell.process.terminate()
+            os.close(shell.descriptor)  # hangs up on what it runs
+            shell.process.kill()  # one that somebody types to does not hear of an end
             shell.process.wait()
-            os.close(shell.descriptor)
     first_s = frames[0].at_s
     return distinct([Frame(one.at_s - first_s, one.lines) for one in frames])
 
 
-def main() -> None:
-    """Record against the stack that runs here, and cancel the batch."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--url", default="http://127.0.0.1:8080")
-    parser.add_argument("--key", default=None, help="default: .coserve/admin-key")
-    parser.add_argument("--model", default="SmolLM2-135M-Instruct")
-    chosen = parser.parse_args()
-    key = chosen.key or (ROOT / ".coserve" / "admin-key").read_text().strip()
+def film_of(url: str, key: str, model: str) -> str:
+    """Record against the stack at a URL, cancel the batch, and return the film."""
     env = {
         "PATH": f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}",
         "HOME": os.environ["HOME"],
         "PS1": "$ ",
         "TERM": "xterm-256color",
         "LANG": "C.UTF-8",
-        "COSERVE_BASE_URL": f"{chosen.url}/v1",
+        "COSERVE_BASE_URL": f"{url}/v1",
         "COSERVE_API_KEY": key,
     }
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, BatchClient(f"{url}/v1", key) as client:
         folder = Path(name)
-        (folder / "books.jsonl").write_bytes(rows(chosen.model))
-        try:
-            frames = record(folder, env)
-        finally:
-            with BatchClient(f"{chosen.url}/v1", key) as client:
-                client.cancel(next(client.newest())["id"])
-    FILM.write_text(svg(frames, COLUMNS, TITLE))
-    print(
-        f"wrote {FILM.relative_to(ROOT)}: {len(frames)} frames, {FILM.stat().st_size / 1e3:.0f} KB"
-    )
+        (folder / "books.jsonl").write_bytes(rows(model))
+        frames = record(folder, env)
+        client.cancel(next(client.newest())["id"])
+    return svg(frames, COLUMNS, TITLE)
+
+
+def main() -> None:
+    """Write the film of the stack that runs here."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--url", default="http://127.0.0.1:8080")
+    parser.add_argument("--key", default=None, help="default: .coserve/admin-key")
+    parser.add_argument("--model", default="SmolLM2-135M-Instruct")
+    chosen = parser.parse_args()
+    key = chosen.key or (ROOT / ".coserve" / "admin-key").read_text().strip()
+    FILM.write_text(film_of(chosen.url, key, chosen.model))
+    print(f"wrote {FILM.relative_to(ROOT)}: {FILM.stat().st_size / 1e3:.0f} KB")
 
 
 if __name__ == "__main__":
