@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import orjson
 
+from batch.steer import MAX_PRIORITY
 from engine_adapter.client.pool import Member
 from gateway.dashboard.fragments import Fragments
 from gateway.dashboard.resources import Resources
@@ -27,6 +28,7 @@ from gateway.history.recorder import PERIOD_S
 from gateway.observability.latency_metrics import targets_of
 from gateway.verdict.judge import FAIR_SHARE, GOOD_SHARE, judge, shortest, tone_of
 from gateway.verdict.reading import facts_of, read_database
+from gateway.verdict.remedies import FOLDER, REMEDIES, steps
 
 PLACES: Final = {
     "no_engine": ("/engines", "Engines"),
@@ -132,6 +134,10 @@ class OverviewView:
         values: dict[str, Any] = {
             "verdict": verdict,
             "places": PLACES,
+            "remedies": REMEDIES,
+            "steps": steps,
+            "runbook_folder": FOLDER,
+            "max_priority": MAX_PRIORITY,
             "answers": back or known.fields["look_backs"][-1],
             "cards": cards,
             "window": window,

@@ -79,7 +79,7 @@ async def test_a_batch_is_cancelled_after_a_question(
     await visit.submit(_input(tmp_path / "slow.jsonl", lines))
     await expect(page.locator("#batch-head .pill")).to_have_text("in progress")
     await page.get_by_role("button", name="Cancel batch").click()
-    await page.get_by_role("button", name="Keep it running").click()
+    await page.get_by_role("button", name="Go back").click()
     await expect(page.locator("#cancel-dialog")).to_be_hidden()
     await page.get_by_role("button", name="Cancel batch").click()
     await page.get_by_role("button", name="Cancel the batch").click()
@@ -118,18 +118,19 @@ async def test_a_batch_is_paused_preferred_resumed_and_its_failed_rows_run_again
         await page.get_by_role("button", name="Resume").click()
         await expect(page.locator("#batch-head .pill")).to_have_text("in progress")
         await expect(page.locator("#tokens-per-s")).to_contain_text("tok/s")
-    await expect(page.locator("#batch-head .pill")).to_have_text("completed", timeout=60_000)
+    await expect(page.locator("#batch-head .pill")).to_have_text("completed, 1 failed", timeout=60_000)
     assert await visit.number("#count-completed") == 39
 
     source = page.url.rsplit("/", 1)[1]
-    await page.get_by_role("button", name="Run failed rows again").click()
-    await page.get_by_role("button", name="Run them again").click()
+    await page.get_by_role("button", name="Retry 1 failed row").click()
+    await expect(page.locator("#retry-what")).to_contain_text("will fail again")
+    await page.get_by_role("button", name="Retry", exact=True).click()
     await expect(page.locator("#batch-facts")).to_contain_text(source)
-    await expect(page.locator("#batch-head .pill")).to_have_text("completed", timeout=60_000)
+    await expect(page.locator("#batch-head .pill")).to_have_text("completed, 1 failed", timeout=60_000)
     assert await visit.number("#count-failed") == 1
     await page.locator("#batch-facts").get_by_role("link", name=source).click()
     await expect(page.locator("#retry-link")).to_be_visible()
-    await expect(page.get_by_role("button", name="Run failed rows again")).to_have_count(0)
+    await expect(page.get_by_role("button", name="Retry 1 failed row")).to_have_count(0)
 
 
 @pytest.mark.thorough

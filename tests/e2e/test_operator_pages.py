@@ -113,7 +113,7 @@ async def test_rows_are_looked_through(chromium: Browser, site: Site) -> None:
     batch_id = await add_batch(site.bench.database, site.bench.file_store, lines)
     await site.bench.dispatch(FakeEngineClient(FakeEngine()))
     async with logged_in(chromium, site, f"batches/{batch_id}") as page:
-        await page.get_by_role("link", name="Look through its rows").click()
+        await page.get_by_role("link", name="All rows").click()
         await page.get_by_role("link", name="question-7", exact=True).click()
         await expect(page.locator("#row")).to_contain_text("answer 7")
         for width in (390, 1600):

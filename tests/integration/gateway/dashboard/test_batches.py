@@ -75,7 +75,9 @@ async def test_the_list_is_filtered_and_paged(site: Site) -> None:
         older = (await client.get(f"/admin/batches?group=live&after={ids[2]}")).text
         assert older.count('<tr id="row-') == 2
         assert ids[0] in older
-        assert "No batch is like this" in (await client.get("/admin/batches?group=done")).text
+        assert (
+            "No batches match these filters" in (await client.get("/admin/batches?group=done")).text
+        )
 
 
 async def test_the_line_shown_is_one_that_is_accepted(site: Site) -> None:
@@ -292,11 +294,11 @@ async def test_batches_are_found_by_what_they_are_called(site: Site) -> None:
                 html = (await client.get("/admin/batches", params={"search": word})).text
                 assert re.findall(r'id="row-(batch_[^"]+)"', html) == [batch_id], word
         nothing = (await client.get("/admin/batches", params={"search": "100%<b>"})).text
-        assert "No batch here holds “100%&lt;b&gt;”." in nothing
+        assert "No batches match “100%&lt;b&gt;”." in nothing
         both = (await client.get("/admin/batches", params={"search": "input.jsonl"})).text
         assert len(re.findall(r'id="row-batch_', both)) == 2
         done = (await client.get("/admin/batches?group=done&search=needle-7")).text
-        assert "No batch here holds" in done
+        assert "No batches match" in done
 
 
 async def test_a_bar_has_a_part_for_each_state_of_rows(site: Site) -> None:

@@ -104,6 +104,29 @@ async def test_a_drained_engine_is_told_on_the_first_page(database: Database) ->
     assert "Chat is refused: no engine takes requests." in said
     assert "No engine takes requests for" in said
     assert "0 of 1 engine gets requests" in said
+    assert "What to do it was drained use it again: coserve engine resume URL" in said
+    assert "From docs/operations/runbook/CoserveEngineLost.md" in said
+
+
+async def test_an_issue_has_its_act_as_a_button(database: Database) -> None:
+    async with operator_site(database) as site:
+        member = site.app.state.engines.members[0]
+        async with database.unit_of_work() as work:
+            await engines.add(work, member.url)
+            await engines.drain(work, member.url)
+        member.draining = True
+        async with site.admin() as client:
+            shown = (await client.get("/admin/")).text
+            button = re.search(
+                r'form="issue-act" formaction="([^"]+)" name="url" value="([^"]+)"', shown
+            )
+            assert button is not None
+            assert button[2] == member.url
+            fields = {"csrf_token": token_in(shown), "url": button[2]}
+            done = await client.post(button[1], data=fields)
+            assert done.headers["location"] == "/admin/engines"
+        async with database.unit_of_work() as work:
+            assert [one.draining for one in await engines.states(work)] == [False]
 
 
 @pytest.mark.parametrize("state", ["down", "hung"])
