@@ -47,7 +47,7 @@ async def test_a_batch_from_upload_to_download(
             "() => { const n = +document.getElementById('count-completed').textContent;"
             f" return n > 0 && n < {NUM_ROWS - 1} && (window.firstCount ??= n) !== n; }}"
         )
-    await expect(page.locator("#batch-head .pill")).to_have_text("completed", timeout=60_000)
+    await expect(page.locator("#batch-head .pill")).to_have_text("completed, 1 failed", timeout=60_000)
     assert await page.evaluate("window.samePage")
     assert await visit.number("#count-completed") == NUM_ROWS - 1
     assert await visit.number("#count-failed") == 1
