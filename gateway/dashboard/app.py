@@ -31,7 +31,7 @@ from gateway.dashboard import (
     usage,
     webhook_acts,
 )
-from gateway.dashboard.access import LoginRequired, current_session
+from gateway.dashboard.access import LoginRequired, SentBefore, current_session
 from gateway.dashboard.fragments import SharedReadings
 from gateway.dashboard.resources import Resources
 from gateway.dashboard.session import SessionSigner
@@ -131,6 +131,7 @@ def make_dashboard(gateway_state: State, *, secret: str | None) -> FastAPI:
     for module in (*parts, usage, audit_log):
         app.include_router(module.router)
     app.add_exception_handler(LoginRequired, _to_login)
+    app.add_exception_handler(SentBefore, _to_its_page)
     app.add_exception_handler(ApiError, _refused)
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(RequestValidationError, _refused)
@@ -147,6 +148,14 @@ async def _to_login(request: Request, _error: Exception) -> Response:
         return Response(status_code=401)
     query = urlencode({"next": request.url.path})
     return RedirectResponse(f"{root}/login?{query}", 303)
+
+
+async def _to_its_page(request: Request, _error: Exception) -> Response:
+    """A form of `/projects/…/keys` or `/webhooks/…` belongs to the page whose path begins so."""
+    root: str = request.scope["root_path"]
+    path = request.url.path.removeprefix(root)
+    page_of = path.partition("/keys")[0] if path.startswith("/projects/") else "/webhooks"
+    return RedirectResponse(f"{root}{page_of}", 303)
 
 
 async def _refused(request: Request, error: Exception) -> Response:

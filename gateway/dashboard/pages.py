@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
@@ -19,7 +20,7 @@ from batch.webhooks.endpoints import MAX_ENDPOINTS
 from batch.webhooks.events import EVENT_TYPES
 from engine_adapter.client.base import CHAT_PATH
 from gateway.auth.roles import Permission, may
-from gateway.dashboard.access import CSRF_FIELD, Admin, AdminDep, ResourcesDep
+from gateway.dashboard.access import CSRF_FIELD, ONCE_FIELD, Admin, AdminDep, ResourcesDep
 from gateway.dashboard.fragments import (
     MAX_SEARCH,
     BatchesView,
@@ -80,6 +81,8 @@ def page(
         path=request.url.path,
         csrf_field=CSRF_FIELD,
         csrf_token=resources.signer.csrf_token(session),
+        once_field=ONCE_FIELD,
+        once=secrets.token_urlsafe(12),
         logged_in=session.logged_in and status != 401,
         key_name=admin.key.name if admin else "",
         role=(admin.key.role or "") if admin else "",

@@ -47,7 +47,9 @@ async def test_a_batch_from_upload_to_download(
             "() => { const n = +document.getElementById('count-completed').textContent;"
             f" return n > 0 && n < {NUM_ROWS - 1} && (window.firstCount ??= n) !== n; }}"
         )
-    await expect(page.locator("#batch-head .pill")).to_have_text("completed, 1 failed", timeout=60_000)
+    await expect(page.locator("#batch-head .pill")).to_have_text(
+        "completed, 1 failed", timeout=60_000
+    )
     assert await page.evaluate("window.samePage")
     assert await visit.number("#count-completed") == NUM_ROWS - 1
     assert await visit.number("#count-failed") == 1
@@ -118,7 +120,9 @@ async def test_a_batch_is_paused_preferred_resumed_and_its_failed_rows_run_again
         await page.get_by_role("button", name="Resume").click()
         await expect(page.locator("#batch-head .pill")).to_have_text("in progress")
         await expect(page.locator("#tokens-per-s")).to_contain_text("tok/s")
-    await expect(page.locator("#batch-head .pill")).to_have_text("completed, 1 failed", timeout=60_000)
+    await expect(page.locator("#batch-head .pill")).to_have_text(
+        "completed, 1 failed", timeout=60_000
+    )
     assert await visit.number("#count-completed") == 39
 
     source = page.url.rsplit("/", 1)[1]
@@ -126,7 +130,9 @@ async def test_a_batch_is_paused_preferred_resumed_and_its_failed_rows_run_again
     await expect(page.locator("#retry-what")).to_contain_text("will fail again")
     await page.get_by_role("button", name="Retry", exact=True).click()
     await expect(page.locator("#batch-facts")).to_contain_text(source)
-    await expect(page.locator("#batch-head .pill")).to_have_text("completed, 1 failed", timeout=60_000)
+    await expect(page.locator("#batch-head .pill")).to_have_text(
+        "completed, 1 failed", timeout=60_000
+    )
     assert await visit.number("#count-failed") == 1
     await page.locator("#batch-facts").get_by_role("link", name=source).click()
     await expect(page.locator("#retry-link")).to_be_visible()

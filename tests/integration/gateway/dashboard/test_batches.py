@@ -329,3 +329,32 @@ async def test_filters_stay_where_the_page_leads(site: Site) -> None:
             await client.get(f"/admin/batches?group=validating&order=oldest&after={ids[24]}")
         ).text
         assert re.findall(r'<tr id="row-(batch_[^"]+)"', more) == ids[25:]
+
+
+async def test_the_form_the_api_and_the_batch_find_the_same(site: Site) -> None:
+    """One list: of the check in the form, of `/batches/check` and of the validation."""
+    database, store = site.bench.database, site.bench.file_store
+    lines: list[bytes] = [line("a"), b"no JSON", line("a"), b'{"custom_id": "x", "method": "GET"}']
+    batch_id = await add_validating(database, store, lines)
+    batch = await read_batch(database, batch_id)
+    async with site.admin() as client:
+        token = token_in((await client.get("/admin/batches/new")).text)
+        path = "/admin/batches/check?endpoint=/v1/chat/completions"
+        body = b"\n".join(one.rstrip(b"\n") for one in lines) + b"\n"
+        headers = {"x-csrf-token": token}
+        form = await client.post(path, content=body, headers=headers)
+        assert (await client.post(path, content=body)).status_code == 403
+        other = await client.post("/admin/batches/check?endpoint=/x", content=body, headers=headers)
+        assert other.status_code == 400
+    assert form.status_code == 200, form.text
+    async with site.client() as caller:
+        api = await caller.post(
+            "/v1/batches/check",
+            json={"input_file_id": batch.input_file_id, "endpoint": batch.endpoint},
+            headers={"authorization": f"Bearer {site.key}"},
+        )
+    await validate(database, store, batch_id)
+    found = (await read_batch(database, batch_id)).errors
+    assert found is not None
+    assert len(found) >= 5
+    assert form.json()["faults"] == api.json()["errors"]["data"] == found
