@@ -40,7 +40,7 @@ class UpdateWebhookEndpoint(BaseModel):
     event_types: list[str] | None = None
     name: str | None = None
     url: str | None = None
-    coserve: EndpointOptions | None = Field(None, description="Ours, not OpenAI's.")
+    coserve: EndpointOptions | None = Field(default=None, description="Ours, not OpenAI's.")
 
 
 class RotateSecret(BaseModel):

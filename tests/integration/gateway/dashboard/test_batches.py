@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import re
 from html import unescape
+from pathlib import Path
 
 import httpx
+import orjson
 import pytest
 from sqlalchemy import update
+from typer.testing import CliRunner
 
 from batch.finish.finalize import finalize
 from batch.intake.validate import validate
 from batch.queue import STAGES
+from coserve.cli import app
 from engine_adapter.client.fake import FakeEngineClient
 from engine_adapter.client.fake_engine import FakeEngine
 from store.models import Batch
@@ -331,12 +335,11 @@ async def test_filters_stay_where_the_page_leads(site: Site) -> None:
         assert re.findall(r'<tr id="row-(batch_[^"]+)"', more) == ids[25:]
 
 
-async def test_the_form_the_api_and_the_batch_find_the_same(site: Site) -> None:
-    """One list: of the check in the form, of `/batches/check` and of the validation."""
+async def test_the_form_the_command_and_the_batch_find_the_same(site: Site, tmp_path: Path) -> None:
+    """One list: of the check in the form, of `coserve batch check` and of the validation."""
     database, store = site.bench.database, site.bench.file_store
     lines: list[bytes] = [line("a"), b"no JSON", line("a"), b'{"custom_id": "x", "method": "GET"}']
     batch_id = await add_validating(database, store, lines)
-    batch = await read_batch(database, batch_id)
     async with site.admin() as client:
         token = token_in((await client.get("/admin/batches/new")).text)
         path = "/admin/batches/check?endpoint=/v1/chat/completions"
@@ -347,14 +350,12 @@ async def test_the_form_the_api_and_the_batch_find_the_same(site: Site) -> None:
         other = await client.post("/admin/batches/check?endpoint=/x", content=body, headers=headers)
         assert other.status_code == 400
     assert form.status_code == 200, form.text
-    async with site.client() as caller:
-        api = await caller.post(
-            "/v1/batches/check",
-            json={"input_file_id": batch.input_file_id, "endpoint": batch.endpoint},
-            headers={"authorization": f"Bearer {site.key}"},
-        )
     await validate(database, store, batch_id)
     found = (await read_batch(database, batch_id)).errors
     assert found is not None
     assert len(found) >= 5
-    assert form.json()["faults"] == api.json()["errors"]["data"] == found
+    path_here = tmp_path / "in.jsonl"
+    path_here.write_bytes(body)
+    done = CliRunner().invoke(app, ["batch", "check", str(path_here), "--model", MODEL, "--json"])
+    assert form.json()["faults"] == found
+    assert orjson.loads(done.stdout)["errors"] == found
