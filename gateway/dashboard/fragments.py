@@ -16,7 +16,13 @@ from api.errors import NotFound
 from batch.steer import MAX_PRIORITY, MIN_PRIORITY
 from engine_adapter.scheduling.policies.settings import Level
 from gateway.batch_shapes import extensions
-from gateway.dashboard.engines import day_chart, read_engines, what_draining_means
+from gateway.dashboard.engines import (
+    day_chart,
+    memory_chart,
+    read_engines,
+    tokens_chart,
+    what_draining_means,
+)
 from gateway.dashboard.resources import Resources
 from gateway.dashboard.templating import render
 from gateway.dashboard.views import BatchView, EventView, FailedRowView, progress_chart
@@ -226,8 +232,11 @@ class EnginesView:
             )
             for number, reading in enumerate(readings)
         }
+        charts = render(
+            "fragments/engines_work.html", tokens=tokens_chart(day), memory=memory_chart(day)
+        )
         return Fragments(
-            whole={},
+            whole={"engines-work": charts},
             listed=items,
             list_id="engines-list",
             list_html=render("fragments/engines_list.html", items=items),

@@ -183,7 +183,7 @@ async def test_an_engine_is_given_a_name(chromium: Browser, running: Site) -> No
     async with running.bench.database.unit_of_work() as session:
         await engines.add(session, member.url)
     async with logged_in(chromium, running, "engines") as page:
-        await page.get_by_role("button", name="Name an engine").click()
+        await page.get_by_role("button", name="Rename an engine").click()
         await page.get_by_label("Name; empty: its address").fill("rack 2")
         assert await barriers(page) == []
         await page.get_by_role("button", name="Name it").click()
