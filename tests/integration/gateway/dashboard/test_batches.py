@@ -141,7 +141,7 @@ async def test_a_form_says_window_priority_metadata_and_pause(site: Site) -> Non
     assert (batch.completion_window, batch.priority) == ("3d", -5)
     assert batch.batch_metadata == {"team": "blue", "run": "a=b"}
     assert batch.paused_at is not None
-    assert "Nobody is told of its end" in page
+    assert "No webhook will be notified" in page
 
 
 async def test_a_form_says_who_hears_of_the_end(site: Site) -> None:
@@ -163,7 +163,7 @@ async def test_a_form_says_who_hears_of_the_end(site: Site) -> None:
             batch_id = made.headers["location"].rpartition("/")[2]
             assert (await read_batch(site.bench.database, batch_id)).webhook_endpoints == endpoints
             shown = (await client.get(made.headers["location"])).text
-            assert ("nobody hears of its end" in shown) == (choice == "nobody")
+            assert ("none is notified" in shown) == (choice == "nobody")
         refused = await client.post(
             "/admin/batches", data={**said, "webhook": "we_unknown"}, files=files
         )
