@@ -31,6 +31,7 @@ from coserve.commands import (
     upgrade,
     usage,
     user,
+    webhook,
 )
 
 app = typer.Typer(
@@ -80,6 +81,9 @@ app.command("serve", rich_help_panel=HERE)(serve.serve)
 app.command("chat", rich_help_panel=USE)(chat.chat)
 app.add_typer(batch.app, name="batch", help="Batches from the command line.", rich_help_panel=USE)
 app.add_typer(file.app, name="file", help="The files of a project.", rich_help_panel=USE)
+app.add_typer(
+    webhook.app, name="webhook", help="Webhook endpoints of a project.", rich_help_panel=USE
+)
 app.add_typer(org.app, name="org", help="Organisations.", rich_help_panel=TENANTS)
 app.add_typer(
     project.app, name="project", help="Projects and their limits.", rich_help_panel=TENANTS

@@ -21,6 +21,9 @@ from pathlib import Path
 from typing import Final
 
 START_LIMIT_S: Final = 540.0
+PYTHON: Final = Path(sys.executable).resolve()
+"""The host's own, and not that of a checkout's environment, which others may not reach."""
+
 ENTRY_POINTS: Final = (
     "from importlib.metadata import entry_points as e;"
     "print(*(one.value for one in e(group='sglang.srt.plugins')))"
@@ -161,8 +164,9 @@ def new_user(name: str = "coserve-trial") -> Iterator[str]:
 def install(who: Stranger, wheel: Path) -> None:
     """`pip install` into an environment of their own, which comes first on their path."""
     venv = who.home / "venv"
-    who.run(sys.executable, "-m", "venv", venv)
-    who.run(venv / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check", wheel)
+    own = shutil.copy(wheel, who.home)  # where it was built may be closed to them
+    who.run(PYTHON, "-m", "venv", venv)
+    who.run(venv / "bin" / "pip", "install", "--quiet", "--disable-pip-version-check", own)
     who.path.insert(0, venv / "bin")
 
 
@@ -179,7 +183,7 @@ def plugin_alone(who: Stranger, wheel: Path, packages: Path) -> Path:
         The interpreter of the new environment.
     """
     venv = who.home / "sglang"
-    who.run(sys.executable, "-m", "venv", venv)
+    who.run(PYTHON, "-m", "venv", venv)
     site = next((venv / "lib").glob("python3*")) / "site-packages"
     for one in packages.iterdir():
         ours = one.is_symlink() or one.name.startswith(("coserve", "__editable__"))

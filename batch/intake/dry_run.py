@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +15,6 @@ import orjson
 import batch
 from api.errors import InternalError, Overloaded, RateLimited
 from api.numbers import ModelSizes
-from batch.files import FileStore
 from service.turns import TooManyWait, Turns
 
 MAX_RUNNING: Final = 1
@@ -35,13 +35,15 @@ class DryRuns:
     async def check(
         self,
         project_id: str,
-        file_store: FileStore,
-        storage_key: str,
+        content: AsyncGenerator[bytes],
         endpoint: str,
         served_models: dict[str, bool] | None,
         sizes: dict[str, ModelSizes],
     ) -> dict[str, Any]:
-        """Check a stored file; `num_lines`, `num_bytes`, `model` and `faults` in wire shape.
+        """Check the content of a file, whether or not it is stored.
+
+        Returns:
+            `num_lines`, `num_bytes`, `model` and `faults`, in wire shape.
 
         Raises:
             StoredObjectMissing: The content of the file is gone.
@@ -52,7 +54,7 @@ class DryRuns:
         arguments = orjson.dumps([endpoint, served_models, plain]).decode()
         try:
             async with self._turns.place(project_id), asyncio.timeout(TIME_LIMIT_S):
-                return await _check(file_store, storage_key, arguments)
+                return await _check(content, arguments)
         except TooManyWait:
             raise RateLimited(
                 f"This project has {MAX_WAITING} files that wait to be checked, which is its "
@@ -62,7 +64,7 @@ class DryRuns:
             raise Overloaded("Checking this file takes too long at the moment.") from None
 
 
-async def _check(file_store: FileStore, storage_key: str, arguments: str) -> dict[str, Any]:
+async def _check(content: AsyncGenerator[bytes], arguments: str) -> dict[str, Any]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -74,7 +76,7 @@ async def _check(file_store: FileStore, storage_key: str, arguments: str) -> dic
         cwd=_IMPORT_ROOT,
     )
     try:
-        report = await _feed(process, file_store, storage_key)
+        report = await _feed(process, content)
         if await process.wait() != 0:
             raise InternalError("The file could not be checked.")
     finally:
@@ -85,12 +87,12 @@ async def _check(file_store: FileStore, storage_key: str, arguments: str) -> dic
     return found
 
 
-async def _feed(process: Process, file_store: FileStore, storage_key: str) -> bytes:
+async def _feed(process: Process, content: AsyncGenerator[bytes]) -> bytes:
     """Give the child the file; its answer, which it gives once it has all of it."""
     if process.stdin is None or process.stdout is None:
         raise RuntimeError("the child has no pipes")
     try:
-        async with aclosing(file_store.stream(storage_key)) as chunks:
+        async with aclosing(content) as chunks:
             async for chunk in chunks:
                 process.stdin.write(chunk)
                 await process.stdin.drain()

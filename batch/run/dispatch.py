@@ -368,11 +368,11 @@ class Dispatcher:
             return await chat_report.read(session, self._lease.engine_url)
 
     async def _give_way(self) -> None:
-        """Take rows off an engine that is not ours as soon as chat bears fewer of them."""
+        """Take rows off an engine of level 0 as soon as chat bears fewer of them."""
         while True:
             await self._clock.sleep(GIVE_WAY_S)
             num_over = len(self._in_flight) - self._watch.size
-            if self._watch.foreign and self._watch.up and num_over > 0:
+            if self._watch.classes_only and self._watch.up and num_over > 0:
                 await self._in_flight.give_way(num_over)
 
     async def _stop_ended_batches(self) -> None:

@@ -35,7 +35,7 @@ class RowsThere(Protocol):
 
 POLL_INTERVAL_S = 1.0
 CHAT_LOOKS = 4
-"""How often meanwhile rows at an engine that is not ours are fitted to what chat gets."""
+"""How often meanwhile rows at an engine of level 0 are fitted to what chat gets."""
 
 ANSWER_LIMIT_S = 5.0
 """An engine that answers no question for this long counts as gone, even if it is connected."""
@@ -55,7 +55,8 @@ class EngineWatch:
         suspect: A call was lost, and the engine has not answered since.
         model: The id of the model it serves, while it was last up.
         size: How many rows to keep there.
-        foreign: It is not ours: how many rows it may have follows what chat gets (`chat_room`).
+        classes_only: It co-serves at level 0: how many rows it may have follows what chat gets
+            (`chat_room`).
         costs: What its profile predicts for a token.
         rows: Our rows there, once somebody has them.
         num_refused: Calls that it turned away so far.
@@ -75,7 +76,7 @@ class EngineWatch:
         self.suspect = False
         self.model = ""
         self.size = 0
-        self.foreign = False
+        self.classes_only = False
         self.costs = TokenCosts()
         self.rows: RowsThere | None = None
         self._changed = changed
@@ -149,8 +150,8 @@ class EngineWatch:
                 pause_s = min(MAX_PAUSE_S, 2 * pause_s)
                 continue
             self.model = facts.model
-            self.foreign = facts.foreign
-            if self.foreign:
+            self.classes_only = facts.level == 0
+            if self.classes_only:
                 self.size = min(self._room.size, self._max_in_flight)
             else:
                 self.size = window.start(self._max_in_flight, facts.max_running)
@@ -179,7 +180,7 @@ class EngineWatch:
         self._changed.set()
 
     async def _make_room(self) -> None:
-        """Let rows at an engine that is not ours follow what chat gets there."""
+        """Let rows at an engine of level 0 follow what chat gets there."""
         try:
             chat = ChatNow() if self._chat is None else await self._chat()
         except (OperationalError, InterfaceError):
@@ -198,8 +199,9 @@ class EngineWatch:
         may_grow = now_s >= self._grow_at_s and not self._accepts_nothing
         wary = self._trial_s > 0.0
         num_begun, rows_per_s = (0, None) if self.rows is None else self.rows.look(live)
-        if self.foreign:
-            self._queue = live.queue
+        if self.classes_only:
+            # One of ours lists who waits, another one counts them if it tells at all.
+            self._queue = live.queue if live.queue is not None else len(live.waiting) or None
             return
         signals = EngineSignals(
             len(live.waiting), len(live.running), num_begun, rows_per_s, may_grow, wary
@@ -215,11 +217,12 @@ class EngineWatch:
         if self.suspect:
             return
         self._asked.clear()
-        for _ in range(CHAT_LOOKS if self.foreign else 1):
-            if self.foreign:
+        num_looks = CHAT_LOOKS if self.classes_only else 1
+        for _ in range(num_looks):
+            if self.classes_only:
                 await self._make_room()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(POLL_INTERVAL_S / (CHAT_LOOKS if self.foreign else 1)):
+                async with asyncio.timeout(POLL_INTERVAL_S / num_looks):
                     await self._asked.wait()
                     return
 

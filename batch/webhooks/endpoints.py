@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -110,7 +110,8 @@ async def update(
     """
     async with database.unit_of_work() as session:
         await find(session, project_id, endpoint_id)
-    given = {key: value for key, value in request.model_dump().items() if value is not None}
+    told = request.model_dump(exclude={"coserve"})
+    given = {key: value for key, value in told.items() if value is not None}
     if request.name is not None:
         _check_name(request.name)
     if request.event_types is not None:
@@ -126,8 +127,17 @@ async def update(
             endpoint.updated_at = await files.now(session)
         if "url" in changed:
             endpoint.failing_since_at = endpoint.disabled_at = None
+        if request.coserve is not None and request.coserve.disabled is not None:
+            _set_disabled(endpoint, request.coserve.disabled, await files.now(session))
         await note(session, endpoint)
         return endpoint
+
+
+def _set_disabled(endpoint: WebhookEndpoint, disabled: bool, now: datetime) -> None:
+    if not disabled:
+        endpoint.failing_since_at = endpoint.disabled_at = None
+    elif endpoint.disabled_at is None:
+        endpoint.disabled_at = now
 
 
 async def delete(session: AsyncSession, project_id: str, endpoint_id: str) -> None:

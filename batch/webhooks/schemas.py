@@ -24,6 +24,14 @@ class CreateWebhookEndpoint(BaseModel):
     url: str
 
 
+class EndpointOptions(BaseModel):
+    """The key `coserve` of a change: ours."""
+
+    model_config = BODY
+
+    disabled: bool | None = None
+
+
 class UpdateWebhookEndpoint(BaseModel):
     """The body of `POST /webhook_endpoints/{webhook_endpoint_id}`; what is absent stays."""
 
@@ -32,6 +40,7 @@ class UpdateWebhookEndpoint(BaseModel):
     event_types: list[str] | None = None
     name: str | None = None
     url: str | None = None
+    coserve: EndpointOptions | None = Field(default=None, description="Ours, not OpenAI's.")
 
 
 class RotateSecret(BaseModel):

@@ -128,7 +128,10 @@ class TargetPolicy:
         found = await names.addresses(host, parts.port or (443 if encrypted else 80))
         if not found or not all(self.permits(one.address, encrypted=encrypted) for one in found):
             refused = RefusedTarget if literal(host) else UnresolvedTarget
-            raise refused("The host of the URL does not resolve to a public address.")
+            raise refused(
+                "The host of the URL does not resolve to a public address. The operator can allow"
+                " networks of its own with COSERVE_WEBHOOK_NETWORKS."
+            )
 
 
 def parse_url(url: str, *, allow_http: bool) -> SplitResult:

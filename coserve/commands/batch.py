@@ -260,7 +260,7 @@ def _report(report: CheckReport) -> dict[str, Any]:
     """The report in the form of `POST /batches/check`."""
     faults = [
         {"code": one.code, "message": one.message, "param": one.param, "line": one.line}
-        for one in sorted(report.faults, key=lambda fault: fault.line or 0)
+        for one in report.faults
     ]
     return {
         "valid": report.ok,
@@ -271,7 +271,7 @@ def _report(report: CheckReport) -> dict[str, Any]:
 
 
 def _print_faults(console: Console, file: Path, report: CheckReport, *, whole: bool = True) -> None:
-    faults = sorted(report.faults, key=lambda fault: fault.line or 0)
+    faults = report.faults
     for fault in faults if whole else faults[:SHOWN_FAULTS]:
         where = file.name if fault.line is None else f"{file.name}:{fault.line}"
         console.print(f"{where}: {fault.code}: {fault.message}", highlight=False, markup=False)

@@ -127,6 +127,23 @@ class BatchClient:
         """Delete a file that no live batch reads."""
         self._call("DELETE", f"/files/{file_id}")
 
+    def webhooks(self) -> Iterator[dict[str, Any]]:
+        """Every webhook endpoint of the project, newest first."""
+        yield from self._every("/webhook_endpoints")
+
+    def webhook_events(self) -> list[str]:
+        """The events that an endpoint may ask for."""
+        events: list[str] = self._call("GET", "/webhook_event_types")["data"]
+        return events
+
+    def webhook(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Create an endpoint (an empty path), change one (its id), or an act below its id."""
+        return self._call("POST", f"/webhook_endpoints/{path}".rstrip("/"), json=body)
+
+    def delete_webhook(self, endpoint_id: str) -> None:
+        """Delete an endpoint."""
+        self._call("DELETE", f"/webhook_endpoints/{endpoint_id}")
+
     def newest(self) -> Iterator[dict[str, Any]]:
         """Every batch, newest first, read page by page as far as it is wanted."""
         yield from self._every("/batches")

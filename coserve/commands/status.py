@@ -10,6 +10,7 @@ import typer
 from coserve.commands.listing import AsJson, print_json
 from coserve.commands.table import show_table
 from coserve.commands.up import read_settings
+from service.data_folder import PACKAGES
 
 if TYPE_CHECKING:
     from coserve.local.lock import Owner
@@ -27,7 +28,13 @@ def running(settings: LocalSettings) -> Owner:
 
     owner = find_owner(settings.home_path)
     if owner is None:
-        typer.echo(f"coserve is not running (state directory {settings.home_path}).")
+        home = settings.home_path.absolute()
+        typer.echo(f"coserve is not running: looked in {home}.")
+        elsewhere = (PACKAGES / ".coserve").absolute()
+        if elsewhere != home and find_owner(elsewhere) is not None:
+            typer.echo(f"It runs on another state directory: set COSERVE_HOME={elsewhere}")
+        else:
+            typer.echo("Run this where it was started, or set COSERVE_HOME to its state directory.")
         raise typer.Exit(NOT_RUNNING)
     return owner
 

@@ -27,6 +27,7 @@ from engine_adapter.client.engine_address import addresses, shown, why_unusable
 from engine_adapter.client.engine_facts import read_facts
 from engine_adapter.host_cpu import cpu_name, matmul_dtype
 from engine_adapter.host_gpu import OLDEST_DRIVER, cuda_environment
+from gateway.verdict.remedies import in_words
 from service.broker import Broker
 
 GIB: Final = 2**30
@@ -292,7 +293,7 @@ def _issues(verdict: Mapping[str, Any]) -> Iterator[Finding]:
     """What the gateway says is wrong, as on the overview of the dashboard."""
     for issue in verdict.get("issues", ()):
         found = f"{issue['what']}. {issue['cause']}" if issue["cause"] else issue["what"]
-        yield Finding("verdict", issue["tone"], found, "Open the overview of the dashboard.")
+        yield Finding("verdict", issue["tone"], found, in_words(issue["code"]))
 
 
 def _broker(case: Case, said: Mapping[str, Any]) -> Finding:

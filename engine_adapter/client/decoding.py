@@ -19,7 +19,7 @@ from api.engine_errors import (
     schema_param,
     tool_params,
 )
-from api.errors import ApiError, EngineUnavailable, error_body
+from api.errors import ApiError, EngineUnavailable, RequestFailedAlone, error_body
 from api.images import unreadable
 from api.replies import EngineAborted, conforming_reply, scored, usage_of
 from api.tool_calls import offer_of
@@ -92,6 +92,8 @@ def error_reply(call: EngineCall, error: ApiError) -> EngineReply:
 def decode_reply(call: EngineCall, status: int, raw: bytes) -> EngineReply:
     """The reply to a call, conforming whatever the engine said; its usage is noted as served.
 
+    One answer that lacks a part is that request's failure: the engine goes on serving others.
+
     Raises:
         EngineUnavailable: A success that cannot be read: the engine is not what we think it is.
     """
@@ -113,9 +115,18 @@ def decode_reply(call: EngineCall, status: int, raw: bytes) -> EngineReply:
         call.served.add(usage_of(answer.get("usage")))
         return error_reply(call, aborted())
     except (orjson.JSONDecodeError, LookupError, TypeError, AttributeError, struct.error) as error:
-        raise EngineUnavailable("The engine's answer could not be read.") from error
+        if not _is_answer(call, raw):
+            raise EngineUnavailable("The engine's answer could not be read.") from error
+        return error_reply(call, RequestFailedAlone("The engine's answer could not be read."))
     call.served.add(usage)
     return EngineReply(status_code=200, body=body, usage=usage, request_id=call.request_id)
+
+
+def _is_answer(call: EngineCall, raw: bytes) -> bool:
+    """Whether it is, at least, the kind of object that an engine answers with."""
+    answer = parsed(raw)
+    part = "data" if call.path == EMBEDDINGS_PATH else "choices"
+    return isinstance(answer, dict) and isinstance(answer.get(part), list) and bool(answer[part])
 
 
 def decode_live(info: Any) -> LiveRids:

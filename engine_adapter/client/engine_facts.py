@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from api.numbers import ModelSizes
+from engine_adapter.coserving_levels import FULL_LEVEL
 
 MAX_NAME_CHARS: Final = 512
 MAX_COUNT: Final = 2**31 - 1
@@ -24,7 +25,6 @@ MAX_DEPTH: Final = 8
 OURS, VLLM, SGLANG, OTHER = "coserve", "vllm", "sglang", "openai"
 """Kinds of servers: SGLang with our plugin, and those that are not ours."""
 
-FULL_LEVEL: Final = 3
 NOT_OURS: Final = "{} runs without coserve's scheduler: its steps are its own."
 
 
@@ -68,7 +68,7 @@ class EngineFacts:
         server: What kind of server it is: `OURS`, `VLLM`, `SGLANG` or `OTHER`.
         priority_sign: 1 where requests of higher priority go first, -1 where those of lower do, 0
             where it takes no priority.
-        targets_s: Of TTFT and TBT, for an engine that is not ours and reports none.
+        targets_s: Of TTFT and TBT, for an engine of level 0, which reports none.
         queue: Requests that wait there, and that run, where an engine that is not ours counts them.
         raw: Everything else it reported, for the dashboard.
     """

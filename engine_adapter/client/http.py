@@ -15,6 +15,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -221,6 +222,8 @@ class HttpEngineClient:
         if self._may_be_ours(info, models):
             model_info = await self._control.get("/model_info")
             facts = decode_facts({} if info is None else info, models, model_info)
+            if facts.level == 0:  # its scheduler is SGLang's, which has no targets
+                facts = replace(facts, targets_s=(self._terms.ttft_s, self._terms.tbt_s))
         else:
             facts = await foreign_facts(self._control, info, models, self._terms)
         self._facts = facts

@@ -24,9 +24,9 @@ from api.model_errors import unknown_model, unsuited_model
 from api.numbers import UNKNOWN, ModelSizes
 from engine_adapter.client.absence import Absence
 from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH, EngineClient, EngineFacts
-from engine_adapter.client.engine_facts import FULL_LEVEL
 from engine_adapter.client.request_class import RequestClass, class_label
 from engine_adapter.client.routing import PrefixRouting, Prompt
+from engine_adapter.coserving_levels import FULL_LEVEL
 from service.loops import Loops
 
 PROBE_UP_S = 5.0

@@ -1,7 +1,7 @@
 """What this package takes for granted about SGLang, checked before anything is replaced.
 
 An upgrade of SGLang then ends with a list of what to read again, instead of a wrong answer. Ways of
-running SGLang that co-serving does not carry are refused when the engine starts.
+running SGLang in which our service cannot use an engine are refused when it starts.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def refuse_another_scheduler(scheduler: Any) -> None:
         raise SettingError(f"SGLang's scheduler has no {', '.join(missing)}")
 
 
-# --- Ways of running SGLang that co-serving does not carry.
+# --- Ways of running SGLang in which an engine of ours does not serve at all.
 
 # Server argument -> the only value it may have.
 REQUIRED: dict[str, object] = {
@@ -81,32 +81,14 @@ REQUIRED: dict[str, object] = {
     "dp_size": 1,
     "enable_dp_attention": False,
     "disaggregation_mode": "null",
-    "speculative_algorithm": None,
-    "enable_pdmux": False,
-    "enable_hisparse": False,
-    "enable_hierarchical_cache": False,
-    "enable_lora": False,
-    "enable_lora_overlap_loading": False,
-    "enable_streaming_session": False,
-    "dllm_algorithm": None,
-    "enable_priority_scheduling": False,
-    "disable_radix_cache": False,
-    "enable_two_batch_overlap": False,
-    "enable_single_batch_overlap": False,
-    "moe_a2a_backend": "none",
     "attn_cp_size": 1,
     "dcp_size": 1,
     "enable_prefill_cp": False,
-    "enable_lmcache": False,
-    "enable_flexkv": False,
-    "enable_session_radix_cache": False,
-    "radix_cache_backend": None,
-    "prefill_decode_interval": None,
-    "enable_unified_cache_external_linker": False,
-    "enable_unified_memory": False,
-    "enable_kv_cache_sharding": False,
-    "enable_watermark": False,
 }
+"""The service sees one scheduler of an engine, and it must have the whole of each request.
+
+What limits co-serving and is served otherwise is in `forms`.
+"""
 
 REFUSED_ENVIRONMENT: dict[str, str] = {
     "SGLANG_RUST_SERVER": "its requests come by no socket that an arrival could be seen on",
@@ -144,49 +126,3 @@ def refuse_unsupported_modes(server_args: Any, environ: Mapping[str, str] = os.e
                 f"co-serving does not work with {flag} {value}; "
                 f"{instead}, or start it with COSERVE_POLICY={OFF}"
             )
-
-
-def refuse_unsupported_pools(scheduler: Any) -> None:
-    """Look at what SGLang built for the model.
-
-    Raises:
-        SettingError: If the model's KV is not that of plain attention layers, or if its attention
-            is the same in every run only where prompts are cut at multiples of many tokens.
-    """
-    if (align := scheduler.truncation_align_size) is not None:
-        raise SettingError(
-            f"with --enable-deterministic-inference this attention backend wants prompts cut at "
-            f"multiples of {align} tokens, and co-serving cuts them anywhere; start the engine "
-            f"with --attention-backend fa3 or with COSERVE_POLICY={OFF}"
-        )
-    if scheduler.model_config.use_ngram_embedding:
-        raise SettingError(
-            "co-serving does not carry models with n-gram embeddings: they read tokens of the step "
-            f"before, which a request that gave way has not run in; use COSERVE_POLICY={OFF}"
-        )
-    if scheduler.is_hybrid_swa or scheduler.is_hybrid_ssm:
-        raise SettingError(
-            "co-serving does not carry models with sliding-window or state-space layers yet; "
-            f"start the engine with COSERVE_POLICY={OFF}"
-        )
-    tree = type(scheduler.tree_cache).__name__
-    if tree != "RadixCache":
-        raise SettingError(
-            f"co-serving knows SGLang's plain prefix tree and not {tree}; start the engine with "
-            f"COSERVE_POLICY={OFF}"
-        )
-    kv_pool = scheduler.token_to_kv_pool_allocator.get_kvcache()
-    if not (hasattr(kv_pool, "k_buffer") and hasattr(kv_pool, "v_buffer")):
-        raise SettingError(
-            "co-serving carries models whose KV is keys and values of heads, not a latent one; "
-            f"start the engine with COSERVE_POLICY={OFF}"
-        )
-    if getattr(kv_pool, "k_scale_buffer", None) is not None:
-        raise SettingError(
-            "co-serving does not carry KV with scales of its own (fp4, mxfp8); start the engine "
-            f"with another --kv-cache-dtype or with COSERVE_POLICY={OFF}"
-        )
-    if not scheduler.is_generation:
-        raise SettingError(
-            f"co-serving schedules generation; start this model with COSERVE_POLICY={OFF}"
-        )

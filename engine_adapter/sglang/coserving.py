@@ -24,7 +24,8 @@ import zmq
 from sglang.srt.managers.io_struct import SetInternalStateReqOutput
 from sglang.srt.managers.schedule_batch import NextBatchPlan
 
-from engine_adapter.runtime_settings import read_settings
+from engine_adapter.coserving_levels import Ability, Coserving, Found
+from engine_adapter.runtime_settings import OFF, read_settings
 from engine_adapter.scheduling.isolation import Pauses
 from engine_adapter.scheduling.plan import SafepointMode
 from engine_adapter.scheduling.policies.settings import LEVEL_KNOB, Level
@@ -33,8 +34,8 @@ from engine_adapter.sglang.confine import Confinement
 from engine_adapter.sglang.contract import (
     refuse_another_scheduler,
     refuse_unsupported_modes,
-    refuse_unsupported_pools,
 )
+from engine_adapter.sglang.forms import limits_of_arguments, limits_of_model
 from engine_adapter.sglang.launch import StoppedResult, leave_out
 from engine_adapter.sglang.live_requests import LaunchedStep
 from engine_adapter.sglang.monitor import Monitor
@@ -66,6 +67,8 @@ class CoServingScheduler(ReportingScheduler):
     waiting_queue: Any
     ipc_channels: Any
     monitor: Monitor | None = None
+    _composes = True
+    _next_step: LaunchedStep | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Start SGLang's scheduler, then put the parts of co-serving beside it."""
@@ -73,23 +76,29 @@ class CoServingScheduler(ReportingScheduler):
         server_args = args[0] if args else kwargs["server_args"]
         with ending_in_one_sentence():
             refuse_unsupported_modes(seam.resolved(server_args))
-        seam.choose_tree()
-        super().__init__(*args, **kwargs)
         self._launched: dict[int, LaunchedStep] = {}
-        self._next_step: LaunchedStep | None = None
+        limits = list(limits_of_arguments(seam.resolved(server_args)))
+        if not limits:
+            seam.choose_tree()
+        super().__init__(*args, **kwargs)
+        limits += limits_of_model(self)
+        if not Coserving.of(limits).can(Ability.STEPS):
+            self._leave_to_sglang(limits)
+            return
         self.result_queue: Any = ()
         with ending_in_one_sentence():
             refuse_another_scheduler(self)
-            refuse_unsupported_pools(self)
             self._agreement = agreement = RankAgreement(self)
             self.execution = port = EnginePort(
                 self,
                 settings,
+                limits,
                 agreement,
                 self.monitor,
                 super().run_batch,
                 self.process_pending_results,
             )
+            self.coserving = port.coserving
             self._queue = WaitingQueue(self, port)
             self._confinement = Confinement(self, port.requests, port.counters)
             self._holding_view = show_requests(self, port.requests)
@@ -102,10 +111,28 @@ class CoServingScheduler(ReportingScheduler):
                 port.safepoints.word, self.planner.at_arrival, port.tree.already_cached
             )
 
+    def _leave_to_sglang(self, limits: list[Found]) -> None:
+        """SGLang chooses the batches, with chat first in its queue; ours only reports.
+
+        SGLang holds bound methods of this object already, so it stays of this class. The monitor
+        never starts: its stand-in reads the socket.
+        """
+        self.coserving = Coserving.of(limits)
+        self._composes = False
+        logger.warning("coserve: level 0: %s", self.coserving.reasons["1"])
+        monitor, self.monitor = self.monitor, None
+        if monitor is not None:
+            seam.hand_over_input(self, monitor.socket)
+        self.init_idle_sleeper()
+        # SGLang's other uses of priorities need a start with them.
+        self.policy.enable_priority_scheduling = True
+
     # --- compose ---------------------------------------------------------------------------
 
     def get_next_batch_to_run(self, running_batch: Any, last_batch: Any) -> Any:
         """Plan the next step and build its batch."""
+        if not self._composes:
+            return ReportingScheduler.get_next_batch_to_run(self, running_batch, last_batch)
         port = self.execution
         if self.profiler.is_measuring:
             self._measure()
@@ -218,6 +245,9 @@ class CoServingScheduler(ReportingScheduler):
 
     def _relay_forward_payload(self, *args: Any) -> None:
         """Relay sampled tokens by request slot, but not those of requests that were cut out."""
+        if not self._composes:
+            super()._relay_forward_payload(*args)
+            return
         *before, future_indices, batch_result = args  # the batch comes first in newer releases
         self.execution.launcher.relaying()
         kept = self.execution.launcher.kept_positions(future_indices.device)
@@ -279,17 +309,21 @@ class CoServingScheduler(ReportingScheduler):
             seam.hand_over_input(self, self.monitor.stand_in)
 
     def _add_request_to_queue(self, req: Any, is_retracted: bool = False) -> None:
+        if not self._composes and req.priority is None:  # a probe of SGLang's own
+            req.priority = 0
         super()._add_request_to_queue(req, is_retracted)
-        self._queue.touched = True
+        if self._composes:
+            self._queue.touched = True
 
     def abort_request(self, recv_req: Any) -> None:
         """Abort by id; the view shows SGLang parked and half-prefilled requests too."""
         super().abort_request(recv_req)
-        self._queue.touched = True
+        if self._composes:
+            self._queue.touched = True
 
     def pause_generation(self, recv_req: Any) -> None:
         """Pause; in retract mode every request gives its pages up first."""
-        if recv_req.mode != "retract":
+        if recv_req.mode != "retract" or not self._composes:
             super().pause_generation(recv_req)
             return
         self._engine_paused = True
@@ -304,7 +338,7 @@ class CoServingScheduler(ReportingScheduler):
     def flush_cache(self, empty_cache: bool = True) -> bool:
         """Flush when idle; the decode batch kept for reuse points at freed slots afterwards."""
         flushed = super().flush_cache(empty_cache)
-        if flushed:
+        if flushed and self._composes:
             self.execution.actuator.decode_requests.forget()
         return bool(flushed)
 
@@ -325,6 +359,9 @@ class CoServingScheduler(ReportingScheduler):
 
     def maybe_sleep_on_idle(self) -> None:
         """Idle without spinning: SGLang's poller cannot wait on the monitor's queue."""
+        if not self._composes:
+            ReportingScheduler.maybe_sleep_on_idle(self)
+            return
         if self.profiler.is_measuring:
             return
         compiling = self.grammar_manager.has_waiting_grammars()
@@ -332,6 +369,9 @@ class CoServingScheduler(ReportingScheduler):
 
     def init_idle_sleeper(self) -> None:
         """No poller of SGLang's: see :meth:`maybe_sleep_on_idle`."""
+        if not self._composes:
+            ReportingScheduler.init_idle_sleeper(self)
+            return
         self.idle_sleeper = None
 
     def set_internal_state(self, recv_req: Any) -> Any:
@@ -340,7 +380,7 @@ class CoServingScheduler(ReportingScheduler):
         if wanted is None:
             return super().set_internal_state(recv_req)
         levels = list(Level)
-        if self.planner.level is None or wanted not in range(len(levels)):
+        if not self._composes or self.planner.level is None or wanted not in range(len(levels)):
             return SetInternalStateReqOutput(updated=False)
         self.planner.use_level(levels[int(wanted)])
         logger.info("the level is %s from the next step on", self.planner.level)
@@ -348,4 +388,6 @@ class CoServingScheduler(ReportingScheduler):
 
     def coserve_state(self) -> dict[str, Any]:
         """Counters and gauges as plain data."""
+        if not self._composes:
+            return {"policy": OFF, **self.coserving.to_plain()}
         return Reporter(self.execution, self.planner, self.profiler, self._pauses).to_plain()

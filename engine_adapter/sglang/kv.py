@@ -19,6 +19,7 @@ from engine_adapter.scheduling.host_ledger import HostLedger
 from engine_adapter.scheduling.plan import Checkpoint, Restore
 from engine_adapter.scheduling.request import Phase
 from engine_adapter.sglang.cuda_pass import emulated_pass, pass_stream
+from engine_adapter.sglang.forms import HOST_PAGE_TOKENS
 from engine_adapter.sglang.host_memory import fair_bytes, gpus_of_host, lock_in_blocks, turn
 from engine_adapter.sglang.live_requests import LiveRequest, LiveRequests
 from engine_adapter.sglang.safepoints import RankAgreement
@@ -31,12 +32,10 @@ if TYPE_CHECKING:
 
 # --- Host memory for KV checkpoints: fixed pages of 16 tokens, all layers of a token together.
 #
-# A host page is one contiguous block ``[2, layers, page tokens, heads, head dim]`` (keys, then
-# values), so on CUDA a run of pages is one transfer. The pool is allocated once and never grows;
-# when it is full nothing more is checkpointed and a retract falls back to recomputation
-# (:mod:`engine_adapter.scheduling.host_ledger`).
-
-HOST_PAGE_TOKENS = 16
+# A host page is one contiguous block ``[sides, layers, page tokens, heads, head dim]`` (keys, then
+# values; latent KV has one side), so on CUDA a run of pages is one transfer. The pool is allocated
+# once and never grows; when it is full nothing more is checkpointed and a retract falls back to
+# recomputation (:mod:`engine_adapter.scheduling.host_ledger`).
 
 
 class HostPool:
@@ -49,7 +48,7 @@ class HostPool:
 
     def __init__(
         self,
-        kv_pool: Any,
+        sides: Sequence[list[torch.Tensor]],
         num_pages: int,
         compute_stream: Any = None,
         other_streams: Sequence[Any] = (),
@@ -58,34 +57,27 @@ class HostPool:
         """Allocate ``num_pages`` pages shaped like the device pool's tokens.
 
         Args:
-            kv_pool: SGLang's multi-head KV pool (``k_buffer`` and ``v_buffer`` per layer).
+            sides: The device pool (:func:`sides_of`); empty for a pool that is not copied, which
+                has no pages.
             num_pages: Capacity in pages.
             compute_stream: Stream of the forward passes on CUDA; None: the current one.
             other_streams: Streams of CUDA that copies must not be on.
             memory: Bytes to lay the pages in, at least as many as they take; None: new memory.
-
-        Raises:
-            ValueError: If the pool is not multi-head attention with equal key and value shapes.
         """
-        self._keys = list(kv_pool.k_buffer)
-        self._values = list(kv_pool.v_buffer)
-        shape = self._keys[0].shape[1:]
-        if len(shape) != 2 or self._values[0].shape[1:] != shape:
-            raise ValueError(
-                "KV checkpoints need a multi-head attention pool with equal key and value shapes; "
-                "start this model with COSERVE_POLICY=off"
-            )
-        dtype, page = self._keys[0].dtype, (2, len(self._keys), HOST_PAGE_TOKENS, *shape)
+        self.ledger = HostLedger(num_pages)
+        self.page_bytes = 0
+        self._sides = sides
+        if not sides:
+            return
+        first = sides[0][0]
+        dtype, page = first.dtype, (len(sides), len(sides[0]), HOST_PAGE_TOKENS, *first.shape[1:])
         if memory is None:
             self._pages = torch.empty((num_pages, *page), dtype=dtype)
         else:
             num_bytes = num_pages * math.prod(page) * dtype.itemsize
             self._pages = memory[:num_bytes].view(dtype).view(num_pages, *page)
-        self.ledger = HostLedger(num_pages)
         self.page_bytes = self._pages[0].numel() * self._pages.element_size() if num_pages else 0
-        self._mover = page_mover(
-            self._keys, self._values, self._pages, compute_stream, other_streams
-        )
+        self._mover = page_mover(sides, self._pages, compute_stream, other_streams)
 
     def store(self, slots: torch.Tensor, pages: list[int]) -> None:
         """Copy device KV to host pages.
@@ -107,7 +99,7 @@ class HostPool:
         self._mover.load(slots, pages, first_token)
 
     def tokens(self, pages: list[int], num_tokens: int) -> torch.Tensor:
-        """Content of the pages, shape [2, layers, num_tokens, heads, head dim]; for tests."""
+        """Content of the pages, shape [sides, layers, num_tokens, heads, dim]; for tests."""
         self._mover.wait()
         block = self._pages[torch.tensor(pages, dtype=torch.int64)]
         flat = block.permute(1, 2, 0, 3, 4, 5).flatten(2, 3)
@@ -116,29 +108,35 @@ class HostPool:
     def device_tokens(self, slots: torch.Tensor) -> torch.Tensor:
         """Device KV in the same shape as :meth:`tokens`; for tests."""
         return torch.stack(
-            [
-                torch.stack([layer[slots] for layer in self._keys]),
-                torch.stack([layer[slots] for layer in self._values]),
-            ]
+            [torch.stack([layer[slots] for layer in side]) for side in self._sides]
         ).cpu()
 
 
+def sides_of(kv_pool: Any) -> list[list[torch.Tensor]]:
+    """The buffers of SGLang's KV pool, by layer: keys and values, or the latent alone."""
+    latent = getattr(kv_pool, "kv_buffer", None)
+    return [list(kv_pool.k_buffer), list(kv_pool.v_buffer)] if latent is None else [list(latent)]
+
+
 def host_pool(
-    scheduler: Scheduler, settings: RuntimeSettings, agreement: RankAgreement
+    scheduler: Scheduler, settings: RuntimeSettings, agreement: RankAgreement, *, copies: bool
 ) -> HostPool:
     """A pool of the configured size, or of what memory allows.
+
+    Args:
+        scheduler: SGLang's.
+        settings: As the process was started.
+        agreement: Keeps the ranks together.
+        copies: Whether KV of this form is copied; else the pool has no pages.
 
     Raises:
         SettingError: It does not fit.
     """
-    kv_pool = scheduler.token_to_kv_pool_allocator.get_kvcache()
-    if HOST_PAGE_TOKENS % scheduler.page_size:
-        raise SettingError(
-            f"the KV page size is {scheduler.page_size}; give --page-size 1, 2, 4, 8 or "
-            f"{HOST_PAGE_TOKENS} (COSERVE_ENGINE_ARGS), or set COSERVE_POLICY=off"
-        )
-    token_bytes = 2 * len(kv_pool.k_buffer) * kv_pool.k_buffer[0][0].numel()
-    token_bytes *= kv_pool.k_buffer[0].element_size()
+    if not copies:
+        return HostPool([], 0)
+    sides = sides_of(scheduler.token_to_kv_pool_allocator.get_kvcache())
+    first = sides[0][0]
+    token_bytes = len(sides) * len(sides[0]) * first[0].numel() * first.element_size()
     is_pinned = scheduler.device == "cuda"
     with turn() if is_pinned else nullcontext():
         tokens = _tokens_allowed(scheduler, settings, agreement, token_bytes, pinned=is_pinned)
@@ -148,7 +146,7 @@ def host_pool(
     # Pools of the same size on every rank: a page id means the same tokens everywhere.
     num_pages = agreement.lowest(tokens // HOST_PAGE_TOKENS)
     streams = (scheduler.forward_stream, scheduler.copy_stream) if is_pinned else ()
-    pool = HostPool(kv_pool, num_pages, pass_stream(scheduler), streams, memory)
+    pool = HostPool(sides, num_pages, pass_stream(scheduler), streams, memory)
     emulated = emulated_pass(scheduler.tp_worker.model_runner)
     return emulated.charging(pool, HOST_PAGE_TOKENS) if emulated is not None else pool
 

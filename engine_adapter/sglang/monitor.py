@@ -62,6 +62,7 @@ class Monitor:
         self._at_arrival: AtArrival = lambda _arrival, _step: Decision.CONTINUE
         self._cached_tokens: CachedTokens = lambda _request: 0
         self._messages: deque[Any] = deque()
+        self._stand_in = SocketStandIn(socket, self._messages)
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._arrived_at_s: OrderedDict[str, float] = OrderedDict()
         self._running: RunningStep | None = None
@@ -72,6 +73,11 @@ class Monitor:
         self.num_stops = 0
         self.num_misjudged = 0
 
+    @property
+    def socket(self) -> zmq.Socket[bytes]:
+        """The socket itself, for a scheduler that goes on without the monitor."""
+        return self._socket
+
     def start(self, word: StopFlag, at_arrival: AtArrival, cached_tokens: CachedTokens) -> None:
         """Begin to receive.
 
@@ -81,6 +87,7 @@ class Monitor:
             cached_tokens: What an arrival does not have to compute; called on this thread.
         """
         self._word = word
+        self._stand_in.started = True
         self._at_arrival, self._cached_tokens = at_arrival, cached_tokens
         # The launching thread holds the interpreter for up to one switch interval.
         sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -89,7 +96,7 @@ class Monitor:
     @property
     def stand_in(self) -> SocketStandIn:
         """What the scheduler reads instead of the socket."""
-        return SocketStandIn(self._socket, self._messages)
+        return self._stand_in
 
     @property
     def has_messages(self) -> bool:
@@ -182,11 +189,16 @@ class Failure:
 
 
 class SocketStandIn:
-    """Non-blocking reads of the monitor's queue; everything else is the socket's."""
+    """Non-blocking reads of the monitor's queue; everything else is the socket's.
+
+    Attributes:
+        started: The monitor reads the socket. Before, and without it, the socket is read here.
+    """
 
     def __init__(self, socket: zmq.Socket[bytes], messages: deque[Any]) -> None:
         self._socket = socket
         self._messages = messages
+        self.started = False
 
     def recv_pyobj(self, flags: int = 0) -> Any:
         """The next message.
@@ -195,6 +207,8 @@ class SocketStandIn:
             zmq.Again: If there is none.
             RuntimeError: If the monitor has ended.
         """
+        if not self.started:
+            return sock_recv(self._socket, flags)
         try:
             message = self._messages.popleft()
         except IndexError:

@@ -13,9 +13,10 @@ SGLang's loop calls: `coserving` hands each of its calls to one of these.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from engine_adapter.coserving_levels import Ability, Coserving, Found
 from engine_adapter.runtime_settings import RuntimeSettings
 from engine_adapter.scheduling.answer_lengths import History
 from engine_adapter.scheduling.driver import ExecutionPort
@@ -24,6 +25,7 @@ from engine_adapter.scheduling.policies.registry import expects_lengths
 from engine_adapter.scheduling.snapshot import Snapshot
 from engine_adapter.sglang.actuate import Actuator
 from engine_adapter.sglang.counters import Counters
+from engine_adapter.sglang.forms import Layers
 from engine_adapter.sglang.kv import Checkpointer, Restorer, host_pool
 from engine_adapter.sglang.launch import Launcher
 from engine_adapter.sglang.live_requests import LaunchedStep, LiveRequests
@@ -32,6 +34,7 @@ from engine_adapter.sglang.outcomes import FinishedSteps
 from engine_adapter.sglang.prefix_tree import PrefixTree
 from engine_adapter.sglang.safepoints import RankAgreement, Safepoints
 from engine_adapter.sglang.snapshot import SnapshotTaker
+from engine_adapter.sglang.versions.installed import seam
 
 if TYPE_CHECKING:
     from sglang.srt.managers.scheduler import Scheduler
@@ -44,6 +47,7 @@ class EnginePort(ExecutionPort[LaunchedStep]):
         monitor: Sees arrivals; None on ranks that receive nothing.
         requests: All live requests.
         counters: What was done so far.
+        coserving: What is done here.
         lengths: Expects the lengths of answers, for a policy that asks; else None.
         tree: The prefix tree.
         safepoints: Where a pass may stop.
@@ -61,6 +65,7 @@ class EnginePort(ExecutionPort[LaunchedStep]):
         self,
         scheduler: Scheduler,
         settings: RuntimeSettings,
+        limits: Iterable[Found],
         agreement: RankAgreement,
         monitor: Monitor | None,
         run_batch: Callable[[Any], Any],
@@ -71,6 +76,7 @@ class EnginePort(ExecutionPort[LaunchedStep]):
         Args:
             scheduler: SGLang's.
             settings: As the process was started.
+            limits: What its model and its pools are limited by.
             agreement: Keeps the ranks together.
             monitor: Sees arrivals.
             run_batch: SGLang's launch of a batch.
@@ -82,8 +88,14 @@ class EnginePort(ExecutionPort[LaunchedStep]):
         self.counters = Counters()
         self.lengths = History() if expects_lengths(settings.policy) else None
         self.tree = PrefixTree(scheduler)
-        self.safepoints = Safepoints(scheduler.tp_worker.model_runner, agreement)
-        self.checkpointer = Checkpointer(scheduler, host_pool(scheduler, settings, agreement))
+        runner = scheduler.tp_worker.model_runner
+        layers = Layers.of(runner.model, seam.LAYER_ARGUMENTS)
+        self.coserving = Coserving.of([*layers.limits, *limits])
+        self.safepoints = Safepoints(runner, agreement, layers.layers)
+        copies = self.coserving.can(Ability.COPIES)
+        self.checkpointer = Checkpointer(
+            scheduler, host_pool(scheduler, settings, agreement, copies=copies)
+        )
         self.restorer = Restorer(scheduler, self.checkpointer)
         self.snapshots = SnapshotTaker(
             scheduler,
@@ -91,6 +103,7 @@ class EnginePort(ExecutionPort[LaunchedStep]):
             self.tree,
             self.checkpointer,
             settings,
+            self.coserving,
             self.safepoints.num_layers,
         )
         self.actuator = Actuator(

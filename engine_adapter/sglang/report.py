@@ -65,6 +65,7 @@ class Reporter:
         return {
             **counters.to_plain(),
             "policy": planner.policy_name,
+            **port.coserving.to_plain(),
             "level": planner.level,
             "tbt_share": planner.tbt_share,
             "slowdown": planner.slowdown,

@@ -13,10 +13,9 @@ step that is not armed pays one attribute test per layer.
 
 from __future__ import annotations
 
-import inspect
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ from urllib.parse import urlsplit
 import torch
 from sglang.srt.utils import broadcast_pyobj
 
-from engine_adapter.runtime_settings import SettingError
 from engine_adapter.scheduling.plan import SafepointMode, StepPlan
 from engine_adapter.sglang.cuda_pass import (
     eager_when_armed,
@@ -247,22 +245,6 @@ class StopFlag:
         self.step_id = step_id
 
 
-def _check_layer(layer: Any) -> None:
-    """Rows are cut out of what a decoder layer is called with: it has to be what is expected.
-
-    Raises:
-        SettingError: If the layer takes something else.
-    """
-    wanted = seam.LAYER_ARGUMENTS
-    found = tuple(inspect.signature(layer.forward).parameters)[: len(wanted)]
-    if found != wanted:
-        raise SettingError(
-            f"{type(layer).__name__} takes {', '.join(found)} and not {', '.join(wanted)}:"
-            " rows cannot be dropped between its layers; start with COSERVE_POLICY=off for this"
-            " model"
-        )
-
-
 class Safepoints:
     """Hooks of one model runner.
 
@@ -278,13 +260,8 @@ class Safepoints:
         check_cpu_s: Thread CPU time spent looking.
     """
 
-    def __init__(self, model_runner: Any, agreement: RankAgreement) -> None:
-        """Hook every decoder layer of the runner's model.
-
-        Raises:
-            SettingError: If the model does not keep its decoder layers in ``model.layers``, or they
-                take other arguments than most do.
-        """
+    def __init__(self, model_runner: Any, agreement: RankAgreement, layers: Sequence[Any]) -> None:
+        """Hook these decoder layers of the runner's model; without any, no pass ever stops."""
         self.word = StopFlag()
         self.dropped_at_layer: int | None = None
         self.gave_way_at_s = 0.0
@@ -300,15 +277,7 @@ class Safepoints:
         self.keep: list[int] = []
         self._kept_rows: torch.Tensor | None = None
         self._positions: torch.Tensor | None = None
-        layers = getattr(getattr(model_runner.model, "model", None), "layers", None)
-        if layers is None:
-            raise SettingError(
-                "safepoints need decoder layers in model.model.layers; "
-                "start with COSERVE_POLICY=off for this model"
-            )
-        for layer in layers:
-            _check_layer(layer)
-        self.num_layers = len(layers)
+        self.num_layers = max(1, len(layers))
         for i, layer in enumerate(layers):
             layer.register_forward_pre_hook(self._hook(i))
         # On other ranks the words of rank 0 bound the launches.

@@ -13,6 +13,7 @@ from typing import Any
 import sglang
 from sglang.srt.managers.scheduler import Scheduler
 
+from engine_adapter.coserving_levels import Coserving, found
 from engine_adapter.runtime_settings import OFF
 from engine_adapter.sglang.contract import is_signed
 from engine_adapter.sglang.live_ids import live_ids
@@ -22,7 +23,13 @@ GRAMMAR_POLL_S = 0.002
 
 
 class ReportingScheduler(Scheduler):
-    """SGLang's scheduler, reporting what the service has to know."""
+    """SGLang's scheduler, reporting what the service has to know.
+
+    Attributes:
+        coserving: What of co-serving is done here.
+    """
+
+    coserving: Coserving = Coserving((found("policy"),))
 
     def maybe_sleep_on_idle(self) -> None:
         """Sleep while idle, but not while a grammar is being compiled.
@@ -56,7 +63,7 @@ class ReportingScheduler(Scheduler):
 
     def coserve_state(self) -> dict[str, Any]:
         """What the runtime says about itself."""
-        return {"policy": OFF}
+        return {"policy": OFF, **self.coserving.to_plain()}
 
 
 def model_sizes(config: Any) -> dict[str, int]:

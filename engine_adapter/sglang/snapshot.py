@@ -9,13 +9,15 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from engine_adapter.coserving_levels import Ability, Coserving
 from engine_adapter.runtime_settings import RuntimeSettings
 from engine_adapter.scheduling.copy_budget import copy_pages
 from engine_adapter.scheduling.request import Phase
 from engine_adapter.scheduling.snapshot import EngineLimits, Resources, Snapshot, reserved_slots
 from engine_adapter.scheduling.targets import Slo
 from engine_adapter.sglang.cuda_pass import captured_batch_sizes
-from engine_adapter.sglang.kv import HOST_PAGE_TOKENS, Checkpointer
+from engine_adapter.sglang.forms import HOST_PAGE_TOKENS
+from engine_adapter.sglang.kv import Checkpointer
 from engine_adapter.sglang.live_requests import LiveRequests
 from engine_adapter.sglang.prefix_tree import PrefixTree
 
@@ -40,6 +42,7 @@ class SnapshotTaker:
         tree: PrefixTree,
         checkpointer: Checkpointer,
         settings: RuntimeSettings,
+        coserving: Coserving,
         num_layers: int,
     ) -> None:
         self._scheduler = scheduler
@@ -55,9 +58,10 @@ class SnapshotTaker:
             max_chunk_tokens=min(chunk, scheduler.max_prefill_tokens),
             max_batch_size=self._total_slots,
             can_mix=True,
-            prefill_safepoints=True,
-            decode_safepoints=not captured_batch_sizes(scheduler.tp_worker.model_runner),
-            request_drop=True,
+            prefill_safepoints=coserving.can(Ability.STOPS),
+            decode_safepoints=coserving.can(Ability.STOPS)
+            and not captured_batch_sizes(scheduler.tp_worker.model_runner),
+            request_drop=coserving.can(Ability.DROPS),
             num_layers=num_layers,
         )
         self._step_id = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Annotated
@@ -20,10 +21,15 @@ from store.repositories import key as keys
 
 CSRF_FIELD = "csrf_token"
 CSRF_HEADER = "x-csrf-token"
+ONCE_FIELD = "once"
 
 
 class LoginRequired(Exception):
     """Nobody is logged in, or the key behind the session is not good any more."""
+
+
+class SentBefore(Exception):
+    """A form that may be sent once was sent again, by a reload of its reply."""
 
 
 class CsrfRefused(PermissionDenied):
@@ -161,6 +167,24 @@ async def check_form(request: Request, resources: ResourcesDep, session: Session
 
 
 CheckedForm = Depends(check_form)
+
+
+async def check_once(request: Request, resources: ResourcesDep, session: SessionDep) -> None:
+    """Let a form through the first time only: a reply that shows a secret is no page to reload.
+
+    Raises:
+        SentBefore: The form was sent before.
+    """
+    once = (await request.form(max_files=0, max_fields=250)).get(ONCE_FIELD)
+    if not isinstance(once, str) or not once:
+        return
+    form_id = hashlib.sha256(f"{session.nonce}|{once}".encode()).hexdigest()
+    async with resources.database.unit_of_work() as work:
+        if not await ended_sessions.is_first(work, form_id, forget_after=MAX_AGE):
+            raise SentBefore
+
+
+SentOnce = Depends(check_once)
 
 
 def set_session(

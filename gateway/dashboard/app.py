@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from urllib.parse import urlencode
 
 from fastapi import FastAPI, Request
@@ -31,7 +32,7 @@ from gateway.dashboard import (
     usage,
     webhook_acts,
 )
-from gateway.dashboard.access import LoginRequired, current_session
+from gateway.dashboard.access import LoginRequired, SentBefore, current_session, find_admin
 from gateway.dashboard.fragments import SharedReadings
 from gateway.dashboard.resources import Resources
 from gateway.dashboard.session import SessionSigner
@@ -131,10 +132,12 @@ def make_dashboard(gateway_state: State, *, secret: str | None) -> FastAPI:
     for module in (*parts, usage, audit_log):
         app.include_router(module.router)
     app.add_exception_handler(LoginRequired, _to_login)
+    app.add_exception_handler(SentBefore, _to_its_page)
     app.add_exception_handler(ApiError, _refused)
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(RequestValidationError, _refused)
     app.add_exception_handler(SQLAlchemyError, _refused)
+    app.add_exception_handler(Exception, _refused)
     return app
 
 
@@ -149,6 +152,14 @@ async def _to_login(request: Request, _error: Exception) -> Response:
     return RedirectResponse(f"{root}/login?{query}", 303)
 
 
+async def _to_its_page(request: Request, _error: Exception) -> Response:
+    """A form of `/projects/…/keys` or `/webhooks/…` belongs to the page whose path begins so."""
+    root: str = request.scope["root_path"]
+    path = request.url.path.removeprefix(root)
+    page_of = path.partition("/keys")[0] if path.startswith("/projects/") else "/webhooks"
+    return RedirectResponse(f"{root}{page_of}", 303)
+
+
 async def _refused(request: Request, error: Exception) -> Response:
     """Whatever went wrong, as a page."""
     status, said = 400, "The address of this page is not complete."
@@ -157,12 +168,19 @@ async def _refused(request: Request, error: Exception) -> Response:
     elif isinstance(error, SQLAlchemyError):
         logger.error("database error on %s", request.url.path, exc_info=error)
         status, said = 503, "The database does not answer. Try again in a moment."
+    elif not isinstance(error, HTTPException | RequestValidationError):
+        logger.error("unexpected error on %s", request.url.path, exc_info=error)
+        status, said = 500, "This page could not be made. The log of the gateway says why."
     elif isinstance(error, HTTPException):
         status = error.status_code
         said = "There is no such page." if status == 404 else str(error.detail)
     resources: Resources = request.app.state.resources
     session = await current_session(request, resources)
+    admin = None
+    if status != 401 and not isinstance(error, SQLAlchemyError):
+        with suppress(SQLAlchemyError, OSError):
+            admin = await find_admin(resources, session)
     response: HTMLResponse = pages.page(
-        request, resources, session, "error.html", status=status, said=said
+        request, resources, session, "error.html", status=status, said=said, admin=admin
     )
     return response

@@ -212,6 +212,45 @@ def day_chart(history: History, url: str) -> str:
     return orjson.dumps({"x": history.x, "series": series, "unit": "tok/s"}).decode()
 
 
+def memory_shares(engines: EngineTime) -> tuple[float | None, float | None]:
+    """Mean share of KV memory in use, on the device and on the host."""
+    return (
+        engines.kv_held / engines.kv_samples if engines.kv_samples else None,
+        engines.host_held / engines.host_samples if engines.host_samples else None,
+    )
+
+
+def tokens_chart(history: History) -> str:
+    """Tokens per second by class, one on top of the other."""
+    series: dict[str, list[float | None]] = {"online": [], "flex": [], "offline": []}
+    for moment in history.moments:
+        total = moment.all_engines
+        offline = total.harvested_tokens - total.flex_tokens
+        for name, tokens in zip(
+            series, (total.online_tokens, total.flex_tokens, offline), strict=True
+        ):
+            rate = moment.per_s(tokens)
+            series[name].append(None if rate is None else round(rate, 1))
+    return _drawn(history.x, series, unit="tok/s", stack=True)
+
+
+def memory_chart(history: History) -> str:
+    """Shares of KV memory in use."""
+    shares = [memory_shares(moment.all_engines) for moment in history.moments]
+    percents = [
+        [None if one is None else round(100 * one, 1) for one in side]
+        for side in zip(*shares, strict=True)
+    ] or [[], []]
+    return _drawn(
+        history.x, {"device": percents[0], "host checkpoints": percents[1]}, unit="%", max=100
+    )
+
+
+def _drawn(x: Sequence[int], series: dict[str, Any], **more: Any) -> str:
+    lines = [{"label": label, "y": y} for label, y in series.items()]
+    return orjson.dumps({"x": [*x], "series": lines, **more}).decode()
+
+
 def what_draining_means(members: Sequence[Member], url: str) -> str:
     """Who is served no more when an engine is drained, and who takes its requests."""
     model = next((m.facts.model for m in members if m.url == url and m.facts), "")

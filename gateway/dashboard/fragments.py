@@ -9,14 +9,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 from urllib.parse import urlencode
 
 from api.errors import NotFound
 from batch.steer import MAX_PRIORITY, MIN_PRIORITY
 from engine_adapter.scheduling.policies.settings import Level
 from gateway.batch_shapes import extensions
-from gateway.dashboard.engines import day_chart, read_engines, what_draining_means
+from gateway.dashboard.engines import (
+    day_chart,
+    memory_chart,
+    read_engines,
+    tokens_chart,
+    what_draining_means,
+)
 from gateway.dashboard.resources import Resources
 from gateway.dashboard.templating import render
 from gateway.dashboard.views import BatchView, EventView, FailedRowView, progress_chart
@@ -105,10 +111,49 @@ class BatchesView:
                 items=items,
                 search=self.wanted.search,
                 filtered=bool(self.wanted.words()),
+                heads=_heads(self.wanted),
             ),
             facts={"has_more": has_more, "last_id": views[-1].batch.id if views else None},
             statuses={v.source.input_name: v.label for v in views},
         )
+
+
+@dataclass(frozen=True)
+class Head:
+    """A column's head that sorts by it.
+
+    Attributes:
+        query: What the address says for the order that a click gives.
+        sorted: For `aria-sort`; empty where the list is in another order.
+    """
+
+    name: str
+    query: str
+    sorted: str
+
+
+SORTS: Final = {
+    "Status": ("status", "status_down"),
+    "Progress": ("largest", "smallest"),
+    "Time": ("due", "due_last"),
+    "Created": ("newest", "oldest"),
+}
+"""Columns, each with the order of the first click on its head and of the second."""
+
+
+def _heads(wanted: BatchFilter) -> Mapping[str, Head]:
+    found = {}
+    for name, (first, second) in SORTS.items():
+        turned = second if wanted.order == first else first
+        words = {**wanted.words(), "order": turned}
+        if turned == batch_browser.NEWEST:
+            del words["order"]
+        downwards = batch_browser.ORDERS[wanted.order][2]
+        state = (
+            ("descending" if downwards else "ascending") if wanted.order in (first, second) else ""
+        )
+        found[name] = Head(name, urlencode(words), state)
+    return found
 
 
 @dataclass(frozen=True)
@@ -187,8 +232,11 @@ class EnginesView:
             )
             for number, reading in enumerate(readings)
         }
+        charts = render(
+            "fragments/engines_work.html", tokens=tokens_chart(day), memory=memory_chart(day)
+        )
         return Fragments(
-            whole={},
+            whole={"engines-work": charts},
             listed=items,
             list_id="engines-list",
             list_html=render("fragments/engines_list.html", items=items),

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from starlette.responses import Response
 
 from api.errors import ApiError
-from gateway.dashboard.access import Admin, CheckedForm, ManagerDep, ResourcesDep
+from gateway.dashboard.access import Admin, CheckedForm, ManagerDep, ResourcesDep, SentOnce
 from gateway.dashboard.projects import go_to_project, project_page, read_number
 from gateway.tenants import keys as acts
 from gateway.tenants.errors import KeyNotFound
@@ -20,7 +20,7 @@ router = APIRouter(prefix="/projects/{project_id}/keys", dependencies=[CheckedFo
 DAY_S = 86_400
 
 
-@router.post("")
+@router.post("", dependencies=[SentOnce])
 async def create_key(  # noqa: PLR0913
     request: Request,
     resources: ResourcesDep,
@@ -59,7 +59,7 @@ async def revoke_key(
     return go_to_project(request, project_id)
 
 
-@router.post("/{key_id}/rotate")
+@router.post("/{key_id}/rotate", dependencies=[SentOnce])
 async def rotate_key(
     request: Request,
     resources: ResourcesDep,

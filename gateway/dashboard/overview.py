@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import orjson
 
+from batch.steer import MAX_PRIORITY
 from engine_adapter.client.pool import Member
 from gateway.dashboard.fragments import Fragments
 from gateway.dashboard.resources import Resources
@@ -27,6 +28,7 @@ from gateway.history.recorder import PERIOD_S
 from gateway.observability.latency_metrics import targets_of
 from gateway.verdict.judge import FAIR_SHARE, GOOD_SHARE, judge, shortest, tone_of
 from gateway.verdict.reading import facts_of, read_database
+from gateway.verdict.remedies import FOLDER, REMEDIES, steps
 
 PLACES: Final = {
     "no_engine": ("/engines", "Engines"),
@@ -50,13 +52,9 @@ PLACES: Final = {
     "stages_late": ("/batches?group=live", "Live batches"),
 }
 """Where to look at an issue of a kind, where a page shows it."""
-SERIES: Final = (
-    "engine", "ttft:online", "tbt:online", "beside:ttft", "beside:tbt", "apart:ttft", "apart:tbt",
-)  # fmt: skip
+SERIES: Final = ("engine", "ttft:online", "tbt:online")
 NAMES: Final = {"ttft": "Time to first token", "tbt": "Time between tokens"}
 PERCENTILES: Final = (50, 90, 99)
-SIDES: Final = (("beside", "beside batch work"), ("apart", "without"))
-"""Series of the engines' history, and what they are called beside each other."""
 
 
 @dataclass(frozen=True)
@@ -68,9 +66,7 @@ class LatencyCard:
         target_s: None where no engine names one.
         now: Share in time over the last minute.
         window: Likewise over the window.
-        compared: The chart of the engine's latencies beside batch work and without; empty where
-            neither is known.
-        percentiles: Who, with the seconds of each of `PERCENTILES` over the window.
+        percentiles: Seconds of each of `PERCENTILES` over the window.
     """
 
     of: str
@@ -80,8 +76,7 @@ class LatencyCard:
     p90_s: float | None
     now: float | None
     window: float | None
-    compared: str
-    percentiles: Sequence[tuple[str, Sequence[float | None]]]
+    percentiles: Sequence[float | None]
 
     @property
     def name(self) -> str:
@@ -132,24 +127,23 @@ class OverviewView:
         values: dict[str, Any] = {
             "verdict": verdict,
             "places": PLACES,
+            "remedies": REMEDIES,
+            "steps": steps,
+            "runbook_folder": FOLDER,
+            "max_priority": MAX_PRIORITY,
             "answers": back or known.fields["look_backs"][-1],
             "cards": cards,
             "window": window,
             "total": whole.all_engines,
             "now": now,
             "recent": now.all_engines,
-            "shares": memory_shares(now.all_engines),
             "harvest": harvested_shares(whole.all_engines),
-            "tokens": tokens_chart(history),
-            "memory": memory_chart(history),
             "batches": known.batches,
-            "num_up": sum(member.up for member in members),
-            "num_engines": len(members),
             "percentiles": PERCENTILES,
             "good_share": GOOD_SHARE,
             "fair_share": FAIR_SHARE,
         }
-        parts = ("verdict", "figures", "latency", "work", "batches")
+        parts = ("verdict", "batches", "figures", "latency")
         return Fragments(
             whole={
                 f"overview-{n}": render(f"fragments/overview_{n}.html", **values) for n in parts
@@ -157,14 +151,6 @@ class OverviewView:
             statuses={one.what: "is an issue" for one in verdict.issues}
             | {name: line.says for name, line in verdict.lines.items() if name != "harvest"},
         )
-
-
-def memory_shares(engines: EngineTime) -> tuple[float | None, float | None]:
-    """Mean share of KV memory in use, on the device and on the host."""
-    return (
-        engines.kv_held / engines.kv_samples if engines.kv_samples else None,
-        engines.host_held / engines.host_samples if engines.host_samples else None,
-    )
 
 
 def harvested_shares(engines: EngineTime) -> tuple[float | None, float | None]:
@@ -180,32 +166,6 @@ def harvested_shares(engines: EngineTime) -> tuple[float | None, float | None]:
     return of_done * min(1.0, engines.step_s / up_s), of_done
 
 
-def tokens_chart(history: History) -> str:
-    """Tokens per second by class, one on top of the other."""
-    series: dict[str, list[float | None]] = {"online": [], "flex": [], "offline": []}
-    for moment in history.moments:
-        total = moment.all_engines
-        offline = total.harvested_tokens - total.flex_tokens
-        for name, tokens in zip(
-            series, (total.online_tokens, total.flex_tokens, offline), strict=True
-        ):
-            rate = moment.per_s(tokens)
-            series[name].append(None if rate is None else round(rate, 1))
-    return _chart(history.x, series, unit="tok/s", stack=True)
-
-
-def memory_chart(history: History) -> str:
-    """Shares of KV memory in use."""
-    shares = [memory_shares(moment.all_engines) for moment in history.moments]
-    percents = [
-        [None if one is None else round(100 * one, 1) for one in side]
-        for side in zip(*shares, strict=True)
-    ] or [[], []]
-    return _chart(
-        history.x, {"device": percents[0], "host checkpoints": percents[1]}, unit="%", max=100
-    )
-
-
 def _latency_card(
     of: str, history: History, recent: History, members: Sequence[Member]
 ) -> LatencyCard:
@@ -216,15 +176,6 @@ def _latency_card(
     whole = history.whole
     line = {} if target_s is None else {"target": round(1000 * target_s, 1)}
     percentiles = {f"P{p}": history.quantiles_ms(series, p / 100) for p in PERCENTILES}
-    both = {
-        f"P{p} {said.split()[0]}": history.quantiles_ms(f"{kind}:{of}", p / 100)
-        for kind, said in SIDES
-        for p in PERCENTILES
-    }
-    known = any(one is not None for values in both.values() for one in values)
-    rows = [("as sent", whole.of(series))]
-    if known:
-        rows += [(f"in the engine, {said}", whole.of(f"{kind}:{of}")) for kind, said in SIDES]
     return LatencyCard(
         of=of,
         target_s=target_s,
@@ -233,10 +184,7 @@ def _latency_card(
         p90_s=whole.of(series).quantile_s(0.9),
         now=recent.last(NOW_S).of(series).share_in_time,
         window=whole.of(series).share_in_time,
-        compared=_chart(history.x, both, unit="ms", pairs=len(PERCENTILES), **line)
-        if known
-        else "",
-        percentiles=[(who, [one.quantile_s(p / 100) for p in PERCENTILES]) for who, one in rows],
+        percentiles=[whole.of(series).quantile_s(p / 100) for p in PERCENTILES],
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
@@ -13,12 +14,13 @@ from starlette.responses import HTMLResponse, Response
 from api.errors import ApiError
 from batch.intake.line import ENDPOINTS
 from batch.intake.upload import MAX_BATCH_FILE_BYTES
+from batch.rerun import REPEATABLE
 from batch.steer import MAX_PRIORITY, MIN_PRIORITY
 from batch.webhooks.endpoints import MAX_ENDPOINTS
 from batch.webhooks.events import EVENT_TYPES
 from engine_adapter.client.base import CHAT_PATH
 from gateway.auth.roles import Permission, may
-from gateway.dashboard.access import CSRF_FIELD, Admin, AdminDep, ResourcesDep
+from gateway.dashboard.access import CSRF_FIELD, ONCE_FIELD, Admin, AdminDep, ResourcesDep
 from gateway.dashboard.fragments import (
     MAX_SEARCH,
     BatchesView,
@@ -30,13 +32,21 @@ from gateway.dashboard.fragments import (
 from gateway.dashboard.isolation import IsolationView
 from gateway.dashboard.overview import OverviewView, window_of
 from gateway.dashboard.resources import Resources
+from gateway.dashboard.row_errors import MAX_GROUPED, outlook
 from gateway.dashboard.scheduler import NUM_STEPS, SchedulerView
 from gateway.dashboard.session import DashboardSession
 from gateway.dashboard.templating import render
 from gateway.dashboard.views import LABELS
 from gateway.dashboard.webhooks import WebhooksView
 from gateway.history.reading import WINDOWS
-from store.repositories import batch_browser, progress, quota, webhook_endpoint
+from store.repositories import (
+    batch_browser,
+    overview,
+    progress,
+    quota,
+    row_browser,
+    webhook_endpoint,
+)
 from store.repositories import project as projects
 from store.repositories.batch_browser import BatchFilter
 from store.states import BatchStatus
@@ -71,6 +81,8 @@ def page(
         path=request.url.path,
         csrf_field=CSRF_FIELD,
         csrf_token=resources.signer.csrf_token(session),
+        once_field=ONCE_FIELD,
+        once=secrets.token_urlsafe(12),
         logged_in=session.logged_in and status != 401,
         key_name=admin.key.name if admin else "",
         role=(admin.key.role or "") if admin else "",
@@ -251,7 +263,13 @@ async def one_batch(
 ) -> Response:
     view = OneBatchView(admin.organization_id, batch_id[:64])
     stream = {"view": "batch", "batch_id": batch_id[:64]}
-    return await _living_page(request, resources, admin, "batch.html", view, stream)
+    retry = None
+    async with resources.database.snapshot() as work:
+        found = await overview.one(work, admin.organization_id, batch_id[:64])
+        if found is not None and found.batch.status in REPEATABLE and found.batch.num_failed:
+            lines = await row_browser.failures(work, found.batch, limit=MAX_GROUPED)
+            retry = outlook(found.batch, lines, limit=MAX_GROUPED)
+    return await _living_page(request, resources, admin, "batch.html", view, stream, retry=retry)
 
 
 @router.get("/engines")

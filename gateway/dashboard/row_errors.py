@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import orjson
+
+from batch.finish.output import CANCELLED_CODE, EXPIRED_CODE
+from batch.run.retry import is_retryable
+from store.models import Batch
+
+MAX_GROUPED: Final = 5000
+"""Errors that are counted together, the newest ones."""
+STOPPED_CODES: Final = frozenset({CANCELLED_CODE, EXPIRED_CODE})
+"""In the lines of rows that were not run."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +59,18 @@ class ErrorGroup:
 
     Attributes:
         message: Of the newest one.
+        status_code: Likewise.
     """
 
     code: str
     num: int
     message: str
+    status_code: int | None = None
+
+    @property
+    def again(self) -> bool:
+        """Whether the same request gets the same answer, however often it is sent."""
+        return self.status_code is not None and not is_retryable(self.status_code)
 
 
 def grouped(lines: Iterable[bytes]) -> Sequence[ErrorGroup]:
@@ -63,10 +79,45 @@ def grouped(lines: Iterable[bytes]) -> Sequence[ErrorGroup]:
     Args:
         lines: Of failed rows, the newest first.
     """
-    messages: dict[str, str] = {}
+    newest: dict[str, RowError] = {}
     counts: Counter[str] = Counter()
     for line in lines:
         if (error := RowError.of(line)) is not None:
             counts[error.code] += 1
-            messages.setdefault(error.code, error.message)
-    return [ErrorGroup(code, num, messages[code]) for code, num in counts.most_common()]
+            newest.setdefault(error.code, error)
+    return [
+        ErrorGroup(code, num, newest[code].message, newest[code].status_code)
+        for code, num in counts.most_common()
+    ]
+
+
+@dataclass(frozen=True)
+class RetryOutlook:
+    """What a retry of a batch would run.
+
+    Attributes:
+        num_not_run: Rows that a cancel or the end of the window closed.
+        groups: Failed rows by the code of their error.
+        counted: How many errors were looked at, where there are more.
+    """
+
+    num: int
+    num_not_run: int
+    groups: Sequence[ErrorGroup]
+    counted: int | None
+
+
+def outlook(batch: Batch, lines: Sequence[bytes], *, limit: int) -> RetryOutlook:
+    """What a retry would run, from the newest lines of the error file."""
+    ran = [line for line in lines if not _was_stopped(line)]
+    return RetryOutlook(
+        batch.num_failed,
+        batch.num_stopped,
+        grouped(ran),
+        limit if len(lines) == limit else None,
+    )
+
+
+def _was_stopped(line: bytes) -> bool:
+    error = RowError.of(line)
+    return error is not None and error.status_code is None and error.code in STOPPED_CODES

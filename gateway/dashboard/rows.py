@@ -19,7 +19,7 @@ from gateway.auth.roles import Permission, may
 from gateway.dashboard.access import Admin, AdminDep, ResourcesDep
 from gateway.dashboard.pages import page
 from gateway.dashboard.resources import Resources
-from gateway.dashboard.row_errors import RowError, grouped
+from gateway.dashboard.row_errors import MAX_GROUPED, RowError, grouped
 from gateway.tenants.actor import Action
 from store.models import Batch, File
 from store.repositories import overview, row_browser
@@ -30,8 +30,6 @@ router = APIRouter()
 
 PAGE_ROWS: Final = 50
 MAX_PARAMETER: Final = 600
-MAX_GROUPED: Final = 5000
-"""Errors that are counted together, the newest ones."""
 MAX_TEXT: Final = 20_000
 """Characters shown of one text."""
 

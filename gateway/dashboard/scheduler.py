@@ -134,7 +134,7 @@ class EngineSteps:
 
         return [
             ("Decoding", number("decoding"), "a token each step, unless parked"),
-            ("Half filled", number("prefilling"), "prompts that are partly computed"),
+            ("Prefilling", number("prefilling"), "prompts that are partly computed"),
             ("Restoring", number("restoring"), "pages come back from the host"),
             ("Parked", number("parked_requests"), "left out of the newest step, KV kept"),
             ("Retracted", number("retracted"), "gave slot and pages up, wait to come back"),

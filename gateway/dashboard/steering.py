@@ -20,11 +20,13 @@ from api.errors import Conflict, InvalidRequest, NotFound
 from batch import rerun, steer
 from batch.finish.cancel import cancel
 from batch.queue import DISPATCH, STAGES
-from gateway.dashboard.access import AdminDep, CheckedForm, ResourcesDep
+from gateway.dashboard.access import Admin, AdminDep, CheckedForm, ResourcesDep
 from gateway.dashboard.navigation import go_to_batch
+from gateway.dashboard.resources import Resources
 from gateway.tenants.actor import Action, Actor
 from store.models import Batch
-from store.repositories import overview
+from store.repositories import batch_browser, overview
+from store.repositories.batch_browser import BatchFilter
 from store.session import Database
 
 router = APIRouter(prefix="/batches", dependencies=[CheckedForm])
@@ -139,7 +141,7 @@ async def retry_batch(request: Request, resources: ResourcesDep, helm: HelmDep) 
     return go_to_batch(request, retry.id)
 
 
-# --- One act on many batches at once: those that were ticked in the list.
+# --- One act on many batches at once: those that were ticked in the list, or all that it matches.
 
 
 ACTS: Final[dict[str, tuple[Action, Act]]] = {
@@ -151,16 +153,23 @@ ACTS: Final[dict[str, tuple[Action, Act]]] = {
 """`first`: before every other batch of its project."""
 
 
+FILTER_WORDS: Final = ("group", "project", "model", "endpoint", "search")
+
+
 @router.post("/acts")
 async def act_on_many(
     request: Request,
     resources: ResourcesDep,
     admin: AdminDep,
     act: Annotated[str, Form()],
-    batch: Annotated[list[str], Form(max_length=200)],
+    batch: Annotated[list[str], Form(max_length=200)] = [],  # noqa: B006 - FastAPI copies it
+    all_matching: Annotated[bool, Form(alias="all")] = False,
     kept: Annotated[str, Form(max_length=2000)] = "",
 ) -> Response:
     """Do it to each, in a transaction of its own; those that ended meanwhile are left as they are.
+
+    With `all` to every live one that the filter of the list matches (`kept`), not only to those
+    that are ticked.
 
     Raises:
         InvalidRequest: There is no such act.
@@ -168,6 +177,9 @@ async def act_on_many(
     if act not in ACTS:
         raise InvalidRequest("There is no such act.")
     action, work = ACTS[act]
+    words = dict(parse_qsl(kept))
+    if all_matching:
+        batch = await _matching(resources, admin, words)
     for batch_id in batch:
         helm = Helm(resources.database, admin.actor(request), batch_id[:64])
         try:
@@ -178,5 +190,12 @@ async def act_on_many(
         await resources.queue.wake(STAGES)
     if act in ("resume", "first"):
         await resources.queue.wake(DISPATCH)
-    path, words = f"{request.scope['root_path']}/batches", urlencode(parse_qsl(kept))
-    return RedirectResponse(f"{path}?{words}" if words else path, 303)
+    path = f"{request.scope['root_path']}/batches"
+    return RedirectResponse(f"{path}?{urlencode(words)}" if words else path, 303)
+
+
+async def _matching(resources: Resources, admin: Admin, words: Mapping[str, str]) -> list[str]:
+    """Ids of the live batches that a filter matches."""
+    wanted = BatchFilter(**{name: words.get(name, "") for name in FILTER_WORDS})
+    async with resources.database.snapshot() as work:
+        return [*await batch_browser.live_ids(work, admin.organization_id, wanted)]

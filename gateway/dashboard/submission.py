@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 from fastapi import APIRouter, Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from api.batch_errors import FileTooLarge, InvalidUpload
 from api.batch_shapes import CreateBatch, CreateOptions
 from api.errors import ApiError, InvalidRequest
 from batch.intake.arrivals import StoredArrivals, discard
-from batch.intake.create import create
+from batch.intake.create import check_endpoint, create
 from batch.intake.upload import MAX_BATCH_FILE_BYTES, MAX_FORM_OVERHEAD_BYTES, receive, record
 from batch.queue import STAGES
+from gateway.batch_checks import dry_run
 from gateway.dashboard.access import (
     CSRF_FIELD,
     CSRF_HEADER,
     AdminDep,
+    CheckedForm,
     ResourcesDep,
     check_origin,
     check_token,
@@ -76,6 +78,31 @@ async def submit(request: Request, resources: ResourcesDep, admin: AdminDep) -> 
         return LingeringResponse(page, request)
     await resources.queue.wake(STAGES)
     return go_to_batch(request, batch.id)
+
+
+@router.post("/batches/check", dependencies=[CheckedForm])
+async def check(
+    request: Request, resources: ResourcesDep, admin: AdminDep, endpoint: str
+) -> Response:
+    """Every error of the file that is the body, as the service would find them; nothing is kept.
+
+    Raises:
+        InvalidRequest: There is no such endpoint.
+        FileTooLarge: The body is more than a file may have.
+    """
+    check_endpoint(endpoint)
+    _check_length(request)
+    found = await dry_run(resources.state, admin.key.project_id, endpoint, _content(request))
+    return JSONResponse(found)
+
+
+async def _content(request: Request) -> AsyncGenerator[bytes]:
+    num_bytes = 0
+    async for chunk in request.stream():
+        num_bytes += len(chunk)
+        if num_bytes > MAX_BATCH_FILE_BYTES:
+            raise FileTooLarge(MAX_BATCH_FILE_BYTES)
+        yield chunk
 
 
 class _Submission:

@@ -46,6 +46,7 @@ def make_environment() -> Environment:
         "share": wording.share,
         "latency": wording.latency,
         "rate": wording.rate,
+        "amount": wording.amount,
     }
     environment.globals |= {
         "ago": wording.ago,

@@ -49,13 +49,13 @@ EVENT_LABELS: Final[Mapping[str, str]] = {
     BatchStatus.FINALIZING: "All rows done, writing files",
     BatchStatus.COMPLETED: "Completed",
     BatchStatus.FAILED: "Validation failed",
-    BatchStatus.CANCELLING: "Cancellation asked for",
+    BatchStatus.CANCELLING: "Cancellation requested",
     BatchStatus.CANCELLED: "Cancelled",
     BatchStatus.EXPIRED: "Completion window ended",
     "paused": "Paused",
     "resumed": "Resumed",
     "priority_changed": "Priority changed",
-    "retried": "Failed rows run again",
+    "retried": "Retried",
 }
 EVENTS_OF_PEOPLE = frozenset(
     {"created", BatchStatus.CANCELLING, "paused", "resumed", "priority_changed", "retried"}
@@ -88,13 +88,18 @@ class BatchView:
 
     @property
     def label(self) -> str:
-        """The status in words."""
-        return LABELS.get(self.batch.status, self.batch.status)
+        """The status in words; an end with failed rows says so."""
+        said = LABELS.get(self.batch.status, self.batch.status)
+        return f"{said}, {self.num_failed:,} failed" if self._ended_with_failures else said
 
     @property
     def tone(self) -> str:
         """The kind of colour that goes with the status."""
-        return TONES[self.batch.status]
+        return "warn" if self._ended_with_failures else TONES[self.batch.status]
+
+    @property
+    def _ended_with_failures(self) -> bool:
+        return self.status == BatchStatus.COMPLETED and self.num_failed > 0
 
     @property
     def paused(self) -> bool:
@@ -158,8 +163,9 @@ class BatchView:
 
     @property
     def percent(self) -> float:
-        """Rows that were answered, of all."""
-        return wording.percent(self.num_answered, self.batch.num_total)
+        """Rows that were answered, of all; once it has ended those that succeeded."""
+        num = self.num_answered if self.live else self.batch.num_completed
+        return wording.percent(num, self.batch.num_total)
 
     @property
     def segments(self) -> list[tuple[str, str, int, float, float]]:
@@ -170,7 +176,7 @@ class BatchView:
         parts = (
             ("good", "succeeded", self.batch.num_completed),
             ("bad", "failed", self.num_failed),
-            ("warn", "stopped", self.batch.num_stopped),
+            ("warn", "not run", self.batch.num_stopped),
             *self.there,
         )
         found, begin = [], 0.0
@@ -237,6 +243,15 @@ class BatchView:
     def retriable(self) -> bool:
         """Whether rows without an answer can be run again, and were not yet."""
         return self.status in REPEATABLE and self.batch.num_failed > 0 and self.retry_id is None
+
+    @property
+    def retry_label(self) -> str:
+        """What the button that runs them again says: "Retry 2 failed rows", "Run 60 rows"."""
+        num = self.batch.num_failed
+        rows = f"{num:,} {'row' if num == 1 else 'rows'}"
+        if not self.batch.num_stopped:
+            return f"Retry {rows.replace(' ', ' failed ', 1)}"
+        return f"Run {rows}" if self.num_failed == 0 else f"Retry {rows}"
 
     @property
     def ended_at(self) -> datetime | None:

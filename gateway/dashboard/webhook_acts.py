@@ -1,4 +1,4 @@
-"""What an operator can do with webhooks: register an endpoint, try it, send a delivery again."""
+"""What an operator can do with webhooks: every act on an endpoint; a delivery sent again."""
 
 from __future__ import annotations
 
@@ -11,10 +11,16 @@ from api.batch_errors import WebhookEndpointNotFound
 from api.errors import ApiError, Conflict
 from batch.queue import DELIVER
 from batch.webhooks import endpoints, signature
-from batch.webhooks.schemas import CreateWebhookEndpoint
-from gateway.dashboard.access import CheckedForm, OperatorDep, ResourcesDep
+from batch.webhooks.schemas import (
+    CreateWebhookEndpoint,
+    EndpointOptions,
+    UpdateWebhookEndpoint,
+)
+from gateway.dashboard.access import Admin, CheckedForm, OperatorDep, ResourcesDep, SentOnce
 from gateway.dashboard.pages import webhooks_page
+from gateway.dashboard.resources import Resources
 from gateway.tenants.actor import Action
+from store.models import WebhookEndpoint
 from store.repositories import webhook_overview as overview
 
 router = APIRouter(prefix="/webhooks", dependencies=[CheckedForm])
@@ -23,7 +29,7 @@ SAMPLE = "batch.completed"
 """What is sent to try an endpoint that hears of it; else the first event that it hears of."""
 
 
-@router.post("")
+@router.post("", dependencies=[SentOnce])
 async def create_endpoint(
     request: Request,
     resources: ResourcesDep,
@@ -47,6 +53,112 @@ async def create_endpoint(
     except ApiError as refused:
         return await webhooks_page(request, resources, admin, refused=refused)
     return await webhooks_page(request, resources, admin, secret=signature.shown(made.secret))
+
+
+async def _update(
+    request: Request,
+    resources: Resources,
+    admin: Admin,
+    endpoint_id: str,
+    wanted: UpdateWebhookEndpoint,
+) -> Response:
+    found = await _found(resources, admin, endpoint_id)
+    try:
+        async with resources.webhook_probes.look(found.project_id):
+            await endpoints.update(
+                resources.database,
+                resources.sender,
+                found.project_id,
+                found.id,
+                wanted,
+                note=admin.actor(request).noting(Action.WEBHOOK_UPDATED),
+            )
+    except ApiError as refused:
+        return await webhooks_page(request, resources, admin, refused=refused)
+    return _to_webhooks(request)
+
+
+@router.post("/{endpoint_id}")
+async def edit_endpoint(
+    request: Request,
+    resources: ResourcesDep,
+    admin: OperatorDep,
+    endpoint_id: str,
+    name: Annotated[str, Form()] = "",
+    url: Annotated[str, Form()] = "",
+    event_types: Annotated[list[str], Form()] = [],  # noqa: B006 - FastAPI copies it
+) -> Response:
+    """Change name, URL and events; an empty URL leaves it as it is."""
+    wanted = UpdateWebhookEndpoint(
+        name=name.strip(), url=url.strip() or None, event_types=event_types
+    )
+    return await _update(request, resources, admin, endpoint_id, wanted)
+
+
+@router.post("/{endpoint_id}/disable")
+async def disable_endpoint(
+    request: Request, resources: ResourcesDep, admin: OperatorDep, endpoint_id: str
+) -> Response:
+    """Send nothing there until it is enabled again."""
+    wanted = UpdateWebhookEndpoint(coserve=EndpointOptions(disabled=True))
+    return await _update(request, resources, admin, endpoint_id, wanted)
+
+
+@router.post("/{endpoint_id}/enable")
+async def enable_endpoint(
+    request: Request, resources: ResourcesDep, admin: OperatorDep, endpoint_id: str
+) -> Response:
+    """Send events there again."""
+    wanted = UpdateWebhookEndpoint(coserve=EndpointOptions(disabled=False))
+    return await _update(request, resources, admin, endpoint_id, wanted)
+
+
+@router.post("/{endpoint_id}/delete")
+async def delete_endpoint(
+    request: Request, resources: ResourcesDep, admin: OperatorDep, endpoint_id: str
+) -> Response:
+    """Remove it, with what was on its way there."""
+    found = await _found(resources, admin, endpoint_id)
+    async with resources.database.unit_of_work() as work:
+        await endpoints.delete(work, found.project_id, found.id)
+        await admin.actor(request).record(
+            work, Action.WEBHOOK_DELETED, found.id, project_id=found.project_id
+        )
+    return _to_webhooks(request)
+
+
+@router.post("/{endpoint_id}/rotate", dependencies=[SentOnce])
+async def rotate_secret(
+    request: Request,
+    resources: ResourcesDep,
+    admin: OperatorDep,
+    endpoint_id: str,
+    keep_old: Annotated[bool, Form()] = False,
+) -> Response:
+    """Give it a new secret, shown in the reply alone."""
+    found = await _found(resources, admin, endpoint_id)
+    async with resources.database.unit_of_work() as work:
+        rotated = await endpoints.rotate_secret(work, found.project_id, found.id, keep_old=keep_old)
+        await admin.actor(request).noting(Action.WEBHOOK_ROTATED)(work, rotated)
+        secret = signature.shown(rotated.secret)
+    return await webhooks_page(request, resources, admin, secret=secret)
+
+
+async def _found(resources: Resources, admin: Admin, endpoint_id: str) -> WebhookEndpoint:
+    """An endpoint of the organisation.
+
+    Raises:
+        WebhookEndpointNotFound: There is none of this id.
+    """
+    async with resources.database.unit_of_work() as work:
+        found = await overview.find(work, admin.organization_id, endpoint_id[:64])
+    if found is None:
+        raise WebhookEndpointNotFound(endpoint_id[:64])
+    return found
+
+
+def _to_webhooks(request: Request) -> Response:
+    return RedirectResponse(f"{request.scope['root_path']}/webhooks", 303)
 
 
 @router.post("/{endpoint_id}/test")

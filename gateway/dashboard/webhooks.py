@@ -117,6 +117,6 @@ class WebhooksView:
                     "fragments/webhook_deliveries.html", sent=sent, now=now
                 ),
             },
-            facts={"num_endpoints": len(endpoints)},
+            facts={"num_endpoints": len(endpoints), "endpoints": endpoints},
             statuses={f"{one.source.endpoint.name}": one.health for one in endpoints},
         )

@@ -22,6 +22,7 @@ from gateway.observability.service_metrics import (
     BatchMetrics,
     DispatchMetrics,
     HostMetrics,
+    VerdictMetrics,
     WebhookMetrics,
     WorkerMetrics,
 )
@@ -62,6 +63,8 @@ class Metrics:
         self.seen_by_all.register(self.workers)
         self.batches = BatchMetrics()
         self.seen_by_all.register(self.batches)
+        self.verdict = VerdictMetrics()
+        self.seen_by_all.register(self.verdict)
         self.host = HostMetrics(home)
         self.seen_by_all.register(self.host)
         ProcessCollector(registry=self.registry)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -14,6 +15,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from engine_adapter.client.pool import EnginePool
 from gateway.batch_shapes import extensions
+from gateway.verdict.judge import CHAT_STATES, Verdict
+from gateway.verdict.remedies import REMEDIES
 from store.repositories import dispatch_count, overdue, overview, stage, stage_count
 from store.repositories import webhook_delivery as deliveries
 from store.repositories.dispatch_count import Backlog, EngineCounts
@@ -235,6 +238,38 @@ class WebhookMetrics(Collector):
             endpoints.add_metric(["failing"], totals.num_failing)
             endpoints.add_metric(["disabled"], totals.num_disabled)
         yield from (pending, oldest, endpoints)
+
+
+# --- The verdict, as each gateway reaches it: alerts on what it judges read these.
+
+
+class VerdictMetrics(Collector):
+    """What was judged last, as metrics."""
+
+    def __init__(self) -> None:
+        self._verdict: Verdict | None = None
+
+    def read(self, verdict: Verdict) -> None:
+        """Take the newest one."""
+        self._verdict = verdict
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Families of metrics, as prometheus_client asks for them."""
+        chat = GaugeMetricFamily(
+            "coserve_chat_verdict",
+            "What the overview says of chat: 1 for the state that it is in.",
+            labels=["state"],
+        )
+        issues = GaugeMetricFamily(
+            "coserve_issues", "Issues that the overview shows, by code.", labels=["code"]
+        )
+        if self._verdict is not None:
+            for state in CHAT_STATES:
+                chat.add_metric([state], state == self._verdict.chat.state)
+            codes = Counter(one.code for one in self._verdict.issues)
+            for code in REMEDIES:
+                issues.add_metric([code], codes[code])
+        yield from (chat, issues)
 
 
 # --- How full the disk below `COSERVE_HOME` is, asked at each scrape.

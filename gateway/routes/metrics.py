@@ -6,7 +6,7 @@ import ipaddress
 import secrets
 from typing import Annotated
 
-from fastapi import APIRouter, Header
+from fastapi import APIRouter, Header, Request
 from starlette.responses import Response
 
 from api.errors import AuthenticationFailed, PermissionDenied
@@ -53,7 +53,11 @@ _MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 @router.get("/metrics")
 async def get_metrics(
-    metrics: MetricsDep, engines: EnginesDep, database: DatabaseDep, storage: StorageDep
+    request: Request,
+    metrics: MetricsDep,
+    engines: EnginesDep,
+    database: DatabaseDep,
+    storage: StorageDep,
 ) -> Response:
     """Everything measured; open to who can reach the port, and free of tenants' names."""
     for member in engines.members:
@@ -65,4 +69,5 @@ async def get_metrics(
     await metrics.dispatch.read(database)
     await metrics.workers.read(database)
     await metrics.batches.read(database, engines)
+    metrics.verdict.read(await request.app.state.verdicts.judged())
     return Response(await metrics.gathered(), media_type=_MEDIA_TYPE)

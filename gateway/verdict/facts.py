@@ -81,6 +81,7 @@ class Engine:
         name: What operators call it.
         model: Served by it; empty while it has never answered.
         why: Why it is down.
+        url: By which it is told to be used again; empty where it is not known.
         draining: It gets no new request, by somebody's wish.
         num_policy_errors: Steps that a plainer policy had to plan.
         policy_error: The newest reason for that.
@@ -99,6 +100,7 @@ class Engine:
     slowdown: float | None = None
     usual_slowdown: float | None = None
     profile: str = ""
+    url: str = ""
 
     @property
     def open(self) -> bool:

@@ -18,7 +18,7 @@ late without batch work too               there is more chat than the engines ca
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gateway.dashboard import wording
@@ -41,6 +41,10 @@ UNSENT_S: Final = 60.0
 """A batch gets a dispatcher within seconds."""
 STAGE_LATE_S: Final = 120.0
 MAX_NAMED: Final = 3
+CHAT_STATES: Final = (
+    "in_time", "late", "failing", "refused", "none", "too_few", "no_target", "unknown",
+)  # fmt: skip
+"""What the answer on chat may be."""
 LATENCIES: Final = {"ttft": "first tokens", "tbt": "gaps between tokens"}
 
 
@@ -56,6 +60,7 @@ class Issue:
         unnamed: `what` for somebody without a key: no name of a tenant, no address. Empty where
             `what` and `cause` hold none.
         batch_id: The batch that it is about.
+        engines: The drained ones that it is about: address and name.
     """
 
     code: str
@@ -64,6 +69,7 @@ class Issue:
     cause: str = ""
     unnamed: str = ""
     batch_id: str = ""
+    engines: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -318,7 +324,9 @@ def _engines(engines: Sequence[Engine]) -> Iterator[Issue]:
             of = f" for {model}" if model else ""
             lost = [one for one in engines if one.model == model and not one.up]
             cause = f"{len(drained)} drained, {len(lost)} lost: chat with it is refused."
-            yield Issue("all_drained", "bad", f"No engine takes requests{of}", cause)
+            what = f"No engine takes requests{of}"
+            names = {one.url: one.name for one in drained}
+            yield Issue("all_drained", "bad", what, cause, engines=names)
     for one in engines:
         if not one.up:
             what, cause = f"The engine {one.name} is lost", one.why or "It does not answer."
@@ -331,6 +339,7 @@ def _engines(engines: Sequence[Engine]) -> Iterator[Issue]:
                 f"The engine {one.name} is drained",
                 cause,
                 "An engine is drained",
+                engines={one.url: one.name},
             )
         if one.up and one.num_policy_errors:
             what = f"The scheduling policy of {one.name} errs"

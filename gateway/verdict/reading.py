@@ -31,6 +31,7 @@ from gateway.verdict.facts import (
     LookBack,
     Receiver,
 )
+from gateway.verdict.judge import Verdict, judge
 from store.repositories import dispatcher, engine, overview, stage, stage_count
 from store.repositories import file as files
 from store.repositories import webhook_overview as webhooks
@@ -38,6 +39,7 @@ from store.repositories.webhook_overview import EndpointOverview
 
 MAX_BATCHES: Final = 12
 MAX_ENDPOINTS: Final = 100
+PROBE_S: Final = 2.0
 FRESH_S: Final = 2.0
 """A verdict for those without a key serves for so long, however many ask."""
 LATENCIES: Final = (
@@ -146,6 +148,18 @@ class Verdicts:
             task = self._reading = asyncio.ensure_future(self._read())
         return await asyncio.shield(task)
 
+    async def judged(self) -> Verdict:
+        """The verdict now. What does not answer within `PROBE_S` counts as away."""
+        known = asyncio.ensure_future(self.known())
+        broker = asyncio.ensure_future(self._state.broker.ping())
+        # One that hangs ends by a limit of its own; its end is not waited for.
+        await asyncio.wait({known, broker}, timeout=PROBE_S)
+        for one in (known, broker):
+            one.add_done_callback(lambda done: done.cancelled() or done.exception())
+        answers = broker.done() and not broker.cancelled() and broker.exception() is None
+        read = known.result() if known.done() else None
+        return judge(facts_of(self._state, read, broker_answers=answers))
+
     async def _read(self) -> FromDatabase | None:
         try:
             async with self._state.readings.snapshot() as session:
@@ -186,6 +200,7 @@ def _engine(member: Member, names: Mapping[str, str], day: EngineTime | None) ->
         slowdown=slowdown(facts) if facts else None,
         usual_slowdown=day.slowdown / day.slowdown_samples if known and day is not None else None,
         profile=profile if isinstance(profile, str) else "",
+        url=member.url,
     )
 
 

@@ -31,8 +31,7 @@ class PageMover(Protocol):
 
 
 def page_mover(
-    keys: list[torch.Tensor],
-    values: list[torch.Tensor],
+    sides: Sequence[list[torch.Tensor]],
     pages: torch.Tensor,
     compute_stream: Any = None,
     other_streams: Sequence[Any] = (),
@@ -40,12 +39,13 @@ def page_mover(
     """A mover for these buffers.
 
     Args:
-        keys: Per layer, [slots, heads, head dim].
-        values: Likewise.
-        pages: Host pages, [pages, 2, layers, page tokens, heads, head dim]; pinned on CUDA hosts.
+        sides: Keys and values, or latent KV alone; of each, per layer, [slots, heads, head dim].
+        pages: Host pages, [pages, sides, layers, page tokens, heads, head dim]; pinned on CUDA
+            hosts.
         compute_stream: Stream of the forward passes on CUDA; the current one by default.
         other_streams: Streams of CUDA that copies must not be on.
     """
+    keys, values = sides if len(sides) > 1 else (*sides, [])
     if keys[0].device.type != "cuda":
         return CpuMover(keys, values, pages)
     # Imported here: CPU engines have no Triton.

@@ -31,7 +31,7 @@ from lab.simulator.device import LINK_SHARE
 
 FIRST_TOKEN, NUM_TOKENS = 256, 1024
 HOST_STEP_S = 0.0
-"""What virtual time charges for the host before steps that may be stopped, beside the tables' 2 ms."""
+"""What virtual time charges for the host before steps that may stop, beside the tables' 2 ms."""
 REPORT_EVERY_S = 0.5
 
 

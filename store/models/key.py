@@ -65,11 +65,14 @@ class ApiKey(Base):
 
 
 class EndedSession(Base):
-    """One session whose owner has logged out. Kept as long as its cookie could still be shown."""
+    """One session whose owner has logged out, or one form that may be sent once.
+
+    Kept as long as the cookie could still be shown.
+    """
 
     __tablename__ = "ended_sessions"
     __table_args__ = (Index("ix_ended_sessions_ended_at", "ended_at"),)
 
     id: Mapped[str] = mapped_column(primary_key=True)
-    """A digest of the session's random number: nothing that opens anything."""
+    """A digest of a random number of the session or the form: nothing that opens anything."""
     ended_at: Mapped[CreatedAt]

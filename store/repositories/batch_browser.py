@@ -17,9 +17,13 @@ from store.states import BatchStatus
 ORDERS: Final[dict[str, tuple[str, InstrumentedAttribute[Any], bool]]] = {
     "newest": ("Newest first", Batch.created_at, True),
     "oldest": ("Oldest first", Batch.created_at, False),
-    "due": ("Window ends first", Batch.expires_at, False),
+    "due": ("Expires first", Batch.expires_at, False),
+    "due_last": ("Expires last", Batch.expires_at, True),
     "largest": ("Most rows first", Batch.num_total, True),
+    "smallest": ("Fewest rows first", Batch.num_total, False),
     "priority": ("Highest priority first", Batch.priority, True),
+    "status": ("By status", Batch.status, False),
+    "status_down": ("By status, downwards", Batch.status, True),
 }
 """Word -> what it is called, by which column, and whether downwards."""
 NEWEST: Final = "newest"
@@ -114,6 +118,38 @@ def _matches(search: str, organization_id: str) -> ColumnElement[bool]:
     return Batch.id.in_(union(like_it, *whole, rows))
 
 
+def _conditions(wanted: BatchFilter, organization_id: str) -> list[ColumnElement[bool]]:
+    found = [_matches(wanted.search, organization_id)] if wanted.search else []
+    if wanted.statuses:
+        found.append(Batch.status.in_(wanted.statuses))
+    for column, word in (
+        (Batch.project_id, wanted.project),
+        (Batch.model, wanted.model),
+        (Batch.endpoint, wanted.endpoint),
+    ):
+        if word:
+            found.append(column == word)
+    return found
+
+
+async def live_ids(
+    session: AsyncSession, organization_id: str, wanted: BatchFilter
+) -> Sequence[str]:
+    """Ids of the live batches that a filter matches, the oldest first, `MAX_SEARCHED` at most."""
+    query = (
+        select(Batch.id)
+        .join(Project, Project.id == Batch.project_id)
+        .where(
+            Project.organization_id == organization_id,
+            Batch.status.in_(STATUS_GROUPS["live"]),
+            *_conditions(wanted, organization_id),
+        )
+        .order_by(Batch.created_at, Batch.id)
+        .limit(MAX_SEARCHED)
+    )
+    return list(await session.scalars(query))
+
+
 async def page(
     session: AsyncSession,
     organization_id: str,
@@ -131,18 +167,7 @@ async def page(
         after: Only those that come after this batch; an unknown id means the first page.
         limit: How many at most.
     """
-    query = overviews(organization_id)
-    if wanted.search:
-        query = query.where(_matches(wanted.search, organization_id))
-    if wanted.statuses:
-        query = query.where(Batch.status.in_(wanted.statuses))
-    for column, word in (
-        (Batch.project_id, wanted.project),
-        (Batch.model, wanted.model),
-        (Batch.endpoint, wanted.endpoint),
-    ):
-        if word:
-            query = query.where(column == word)
+    query = overviews(organization_id).where(*_conditions(wanted, organization_id))
     _, key, downwards = ORDERS[wanted.order]
     if after is not None:
         cursor = aliased(Batch)

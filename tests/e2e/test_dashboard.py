@@ -47,7 +47,9 @@ async def test_a_batch_from_upload_to_download(
             "() => { const n = +document.getElementById('count-completed').textContent;"
             f" return n > 0 && n < {NUM_ROWS - 1} && (window.firstCount ??= n) !== n; }}"
         )
-    await expect(page.locator("#batch-head .pill")).to_have_text("completed", timeout=60_000)
+    await expect(page.locator("#batch-head .pill")).to_have_text(
+        "completed, 1 failed", timeout=60_000
+    )
     assert await page.evaluate("window.samePage")
     assert await visit.number("#count-completed") == NUM_ROWS - 1
     assert await visit.number("#count-failed") == 1
@@ -79,7 +81,7 @@ async def test_a_batch_is_cancelled_after_a_question(
     await visit.submit(_input(tmp_path / "slow.jsonl", lines))
     await expect(page.locator("#batch-head .pill")).to_have_text("in progress")
     await page.get_by_role("button", name="Cancel batch").click()
-    await page.get_by_role("button", name="Keep it running").click()
+    await page.get_by_role("button", name="Go back").click()
     await expect(page.locator("#cancel-dialog")).to_be_hidden()
     await page.get_by_role("button", name="Cancel batch").click()
     await page.get_by_role("button", name="Cancel the batch").click()
@@ -118,22 +120,27 @@ async def test_a_batch_is_paused_preferred_resumed_and_its_failed_rows_run_again
         await page.get_by_role("button", name="Resume").click()
         await expect(page.locator("#batch-head .pill")).to_have_text("in progress")
         await expect(page.locator("#tokens-per-s")).to_contain_text("tok/s")
-    await expect(page.locator("#batch-head .pill")).to_have_text("completed", timeout=60_000)
+    await expect(page.locator("#batch-head .pill")).to_have_text(
+        "completed, 1 failed", timeout=60_000
+    )
     assert await visit.number("#count-completed") == 39
 
     source = page.url.rsplit("/", 1)[1]
-    await page.get_by_role("button", name="Run failed rows again").click()
-    await page.get_by_role("button", name="Run them again").click()
+    await page.get_by_role("button", name="Retry 1 failed row").click()
+    await expect(page.locator("#retry-what")).to_contain_text("will fail again")
+    await page.get_by_role("button", name="Retry", exact=True).click()
     await expect(page.locator("#batch-facts")).to_contain_text(source)
-    await expect(page.locator("#batch-head .pill")).to_have_text("completed", timeout=60_000)
+    await expect(page.locator("#batch-head .pill")).to_have_text(
+        "completed, 1 failed", timeout=60_000
+    )
     assert await visit.number("#count-failed") == 1
     await page.locator("#batch-facts").get_by_role("link", name=source).click()
     await expect(page.locator("#retry-link")).to_be_visible()
-    await expect(page.get_by_role("button", name="Run failed rows again")).to_have_count(0)
+    await expect(page.get_by_role("button", name="Retry 1 failed row")).to_have_count(0)
 
 
 @pytest.mark.thorough
-async def test_a_wrong_file_is_told_so_before_and_after_its_upload(
+async def test_a_wrong_file_is_told_so_and_cannot_be_started(
     installation: Installation, visit: Visit, tmp_path: Path
 ) -> None:
     page = visit.page
@@ -141,16 +148,13 @@ async def test_a_wrong_file_is_told_so_before_and_after_its_upload(
     await page.get_by_role("link", name="New batch").click()
     chooser = page.get_by_label(re.compile("Requests, one JSON"))
     await chooser.set_input_files(_input(tmp_path / "notes.txt", [b"not JSON"]))
-    await expect(page.get_by_role("alert")).to_contain_text("Line 1 is not JSON")
+    await expect(page.locator("#file-errors")).to_contain_text("not parseable as valid JSON")
     await chooser.set_input_files(_input(tmp_path / "mixed.jsonl", [line("a"), b"{", line("a")]))
     await expect(page.get_by_role("alert")).to_be_hidden()
     await expect(page.locator("#file-chosen")).to_contain_text("model fake-model")
     await expect(page.locator("#file-report")).to_contain_text("3 lines, 2 errors.")
-    for words in ("2This line is not JSON.", "3custom_id is the same as that of line 1."):
-        await expect(page.locator("#file-errors")).to_contain_text(words)
-    await page.get_by_role("button", name="Upload and start").click()
-    await expect(page.locator("#batch-head .pill")).to_have_text("failed")
-    errors = page.locator("#batch-errors")
+    await expect(page.get_by_role("button", name="Fix 2 lines first")).to_be_disabled()
+    errors = page.locator("#file-errors")
     await expect(errors).to_contain_text("not parseable as valid JSON")
     await expect(errors).to_contain_text("same as that of line 1")
 

@@ -103,6 +103,12 @@ async def test_troubles_are_first(chromium: Browser, database: Database) -> None
             await screenshot(page, f"troubles-{width}")
         wrong = page.locator("#overview-verdict .wrong li")
         await expect(wrong.first).to_contain_text("is lost")
+        await wrong.first.get_by_text("What to do").click()
+        await expect(wrong.first).to_contain_text("coserve engine remove URL")
+        for width in (390, 1600):
+            assert await overflows(page, width) == []
+            assert await barriers(page) == []
+            await screenshot(page, f"remedy-{width}")
         await wrong.first.get_by_role("link", name="Engines").click()
         await page.wait_for_url("**/admin/engines")
 
@@ -113,7 +119,7 @@ async def test_rows_are_looked_through(chromium: Browser, site: Site) -> None:
     batch_id = await add_batch(site.bench.database, site.bench.file_store, lines)
     await site.bench.dispatch(FakeEngineClient(FakeEngine()))
     async with logged_in(chromium, site, f"batches/{batch_id}") as page:
-        await page.get_by_role("link", name="Look through its rows").click()
+        await page.get_by_role("link", name="All rows").click()
         await page.get_by_role("link", name="question-7", exact=True).click()
         await expect(page.locator("#row")).to_contain_text("answer 7")
         for width in (390, 1600):
@@ -159,17 +165,18 @@ async def test_a_whole_file_is_checked_before_it_is_sent(
         await chooser.set_input_files(tmp_path / "bad.jsonl")
         await expect(report).to_contain_text("3,003 lines, 3 errors.")
         for number, (line_no, words) in enumerate(
-            (("3001", "same as that of line 8"), ("3002", "not JSON"), ("3003", "method must be"))
+            (("3001", "same as that of line 8"), ("3002", "valid JSON"), ("3003", "method"))
         ):
             await expect(errors.nth(number)).to_contain_text(line_no)
             await expect(errors.nth(number)).to_contain_text(words)
+        await expect(page.get_by_role("button", name="Fix 3 lines first")).to_be_disabled()
         await page.locator("#more-options summary").click()
         for width in (390, 1440):
             assert await overflows(page, width) == []
             assert await barriers(page) == []
             await screenshot(page, f"checked-{width}")
         await chooser.set_input_files(tmp_path / "good.jsonl")
-        await expect(report).to_contain_text("3,000 lines, no error found.")
+        await expect(report).to_contain_text("3,000 lines, no errors.")
         await expect(errors.first).to_be_hidden()
         await page.get_by_label("Metadata").fill("team=blue")
         await page.get_by_label("Priority").fill("7")
@@ -183,7 +190,7 @@ async def test_an_engine_is_given_a_name(chromium: Browser, running: Site) -> No
     async with running.bench.database.unit_of_work() as session:
         await engines.add(session, member.url)
     async with logged_in(chromium, running, "engines") as page:
-        await page.get_by_role("button", name="Name an engine").click()
+        await page.get_by_role("button", name="Rename an engine").click()
         await page.get_by_label("Name; empty: its address").fill("rack 2")
         assert await barriers(page) == []
         await page.get_by_role("button", name="Name it").click()

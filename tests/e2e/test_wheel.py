@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from engine_adapter.engine_process import EngineSettings
 from release.build import build
 from release.trial import (
     ENTRY_POINTS,
+    PYTHON,
     Stranger,
     TrialFailed,
     install,
@@ -33,10 +33,7 @@ AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make users
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = build(tmp_path_factory.mktemp("dist"))
-    for folder in made.parents[:2]:  # others may read it
-        folder.chmod(0o755)
-    return made
+    return build(tmp_path_factory.mktemp("dist"))
 
 
 @pytest.fixture
@@ -78,7 +75,7 @@ def test_pages_come_with_it(who: Stranger, wheel: Path) -> None:
 
 def test_pipx_runs_it(who: Stranger, wheel: Path) -> None:
     tools = who.home / "tools"
-    who.run(sys.executable, "-m", "venv", tools)
+    who.run(PYTHON, "-m", "venv", tools)
     who.run(tools / "bin/pip", "install", "--quiet", "--disable-pip-version-check", "pipx")
     who.run(tools / "bin/pipx", "install", wheel)
     assert who.run(who.home / ".local/bin/coserve", "--version").startswith("coserve ")
@@ -89,7 +86,7 @@ def test_pipx_runs_it(who: Stranger, wheel: Path) -> None:
 
 def test_uvx_runs_it(who: Stranger, wheel: Path) -> None:
     uv = get_uv(ROOT)
-    asked = ("tool", "run", "--python", sys.executable, "--from", wheel, "coserve", "--version")
+    asked = ("tool", "run", "--python", PYTHON, "--from", wheel, "coserve", "--version")
     assert who.run(uv, *asked).startswith("coserve ")
 
 

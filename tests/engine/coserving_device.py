@@ -101,7 +101,7 @@ def stage_copies(rig: Rig) -> None:
 
     staged_mover: Any = coserve_kernels.staged_mover
     pool, s = rig.scheduler.execution.checkpointer.pool, rig.scheduler
-    planes = [*pool._keys, *pool._values]
+    planes = [plane for side in pool._sides for plane in side]
 
     def lanes(plane: Any, shape: Any) -> Any:
         return plane.view(plane.shape[0], -1).view(shape.lane_type)
@@ -130,7 +130,7 @@ def stage_copies(rig: Rig) -> None:
 
     staged_mover.gather_pages, staged_mover.scatter_pages = gather, scatter
     streams = staged_mover.CudaStreams(s.forward_stream, (s.forward_stream, s.copy_stream))
-    pool._mover = staged_mover.StagedMover(pool._keys, pool._values, pool._pages, streams, 1)
+    pool._mover = staged_mover.StagedMover(*pool._sides, pool._pages, streams, 1)
 
 
 def main() -> None:

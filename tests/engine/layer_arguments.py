@@ -1,4 +1,4 @@
-"""Which of SGLang's decoder layers rows can be dropped between. Runs in the engine's venv."""
+"""Which of SGLang's decoder layers requests can be taken out between. Runs in the engine's venv."""
 
 from __future__ import annotations
 
@@ -16,28 +16,18 @@ from sglang.srt.models.phimoe import PhiMoEDecoderLayer
 from sglang.srt.models.qwen2 import Qwen2DecoderLayer
 from sglang.srt.models.qwen3 import Qwen3DecoderLayer
 
-from engine_adapter.runtime_settings import SettingError
-from engine_adapter.sglang.safepoints import Safepoints
+from engine_adapter.sglang.forms import Layers
+from engine_adapter.sglang.versions.installed import seam
 
 
-def refused(layer_class: Any) -> str:
-    """Why a model of such layers is refused; empty if it is not."""
-    layer: Any = layer_class.__new__(layer_class)  # no weights: only what it takes is looked at
-    layer.register_forward_pre_hook = lambda hook: None
-    runner = SimpleNamespace(
-        model=SimpleNamespace(model=SimpleNamespace(layers=[layer])),
-        device="cpu",
-        forward=lambda batch: None,
-    )
-    agreement: Any = SimpleNamespace(rank=0)
-    try:
-        Safepoints(runner, agreement)
-    except SettingError as error:
-        return str(error)
-    return ""
+def why_not(layer_class: Any) -> str:
+    """Why requests cannot be taken out between such layers; empty if they can."""
+    layer = layer_class.__new__(layer_class)  # no weights: only what it takes is looked at
+    model = SimpleNamespace(model=SimpleNamespace(layers=[layer]))
+    return "".join(one.why for one in Layers.of(model, seam.LAYER_ARGUMENTS).limits)
 
 
 LAYERS = (
     LlamaDecoderLayer, Qwen2DecoderLayer, Qwen3DecoderLayer, Olmo2DecoderLayer, PhiMoEDecoderLayer,
 )  # fmt: skip
-print("RESULTS " + json.dumps({layer.__name__: refused(layer) for layer in LAYERS}))
+print("RESULTS " + json.dumps({layer.__name__: why_not(layer) for layer in LAYERS}))

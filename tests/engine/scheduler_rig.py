@@ -37,8 +37,10 @@ from sglang.srt.sampling.sampling_params import SamplingParams  # noqa: E402
 from sglang.srt.server_args import PortArgs, ServerArgs  # noqa: E402
 
 from bench.gpu.geometry import GPU_RIG  # noqa: E402
+from engine_adapter.coserving_levels import Ability  # noqa: E402
 from engine_adapter.cpu_compat import plugin as cpu_compat  # noqa: E402
 from engine_adapter.sglang.coserving import CoServingScheduler  # noqa: E402
+from engine_adapter.sglang.forms import Layers  # noqa: E402
 from engine_adapter.sglang.versions.installed import seam  # noqa: E402
 from tests.engine.near_ties import NearTies  # noqa: E402
 
@@ -157,13 +159,15 @@ class Rig:
 
         self.idle_sleeps = 0
         self.scheduler = Rigged(args, ports, *places)
-        self.scheduler.profiler.stop()  # steps are counted: no cells between them
+        if self.scheduler.coserving.can(Ability.STEPS):
+            self.scheduler.profiler.stop()  # steps are counted: no cells between them
         self.stop_at: dict[int, int] = {}
         runner = self.scheduler.tp_worker.model_runner
         self.near_ties = NearTies(runner) if DEVICE != "cpu" else None
-        layers = runner.model.model.layers
-        for i, layer in enumerate(layers[:-1]):
-            layer.register_forward_pre_hook(self._raise_word_in(i))
+        if self.scheduler.coserving.can(Ability.STEPS):
+            layers = Layers.of(runner.model, ()).layers
+            for i, layer in enumerate(layers[:-1]):
+                layer.register_forward_pre_hook(self._raise_word_in(i))
 
     def _raise_word_in(self, i: int) -> Callable[..., None]:
         """Raise the stop word while layer i is about to compute: the stop is seen at i + 1."""

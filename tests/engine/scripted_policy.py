@@ -18,7 +18,7 @@ from engine_adapter.scheduling.plan import (
     StepPlan,
 )
 from engine_adapter.scheduling.request import Phase, Request
-from engine_adapter.scheduling.snapshot import Snapshot
+from engine_adapter.scheduling.snapshot import EngineLimits, Snapshot
 
 
 @dataclass
@@ -108,7 +108,7 @@ class ScriptedPolicy:
             retracts=tuple(retracts),
             checkpoints=tuple(checkpoints),
             restores=tuple(restores),
-            safepoints=_armed(ran),
+            safepoints=_armed(ran, snapshot.limits),
             predicted_s=1.0,
         )
 
@@ -123,9 +123,10 @@ class ScriptedPolicy:
         return Restore(request.rid, have, min(wishes.fetch_pages, request.host_pages - have))
 
 
-def _armed(ran: list[Request]) -> Safepoints:
+def _armed(ran: list[Request], limits: EngineLimits) -> Safepoints:
     offline = [request for request in ran if not request.is_online]
-    if not offline:
+    can = limits.request_drop if len(offline) < len(ran) else limits.prefill_safepoints
+    if not offline or not can:
         return Safepoints()
     mode = SafepointMode.DROP if len(offline) < len(ran) else SafepointMode.ABORT
     return Safepoints(mode, 1e-9)

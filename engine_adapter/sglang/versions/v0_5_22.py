@@ -50,7 +50,14 @@ def choose_tree() -> None:
     from sglang.srt.runtime_context import get_context, get_memory
 
     if TREE_BACKEND not in registry.registered_radix_cache_backends():
-        registry.register_radix_cache_backend(TREE_BACKEND, lambda ctx: RadixCache(ctx.params))
+        registry.register_radix_cache_backend(
+            TREE_BACKEND,
+            lambda ctx: (
+                registry.default_radix_cache_factory(ctx)
+                if ctx.is_hybrid_swa or ctx.is_hybrid_ssm
+                else RadixCache(ctx.params)
+            ),
+        )
     memory = get_memory()
     if memory.radix_cache_backend is None and not memory.disable_radix_cache:
         get_context().override(source=TREE_BACKEND, radix_cache_backend=TREE_BACKEND)

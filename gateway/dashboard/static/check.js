@@ -1,7 +1,7 @@
-// A batch's file, read whole in the page before anything is sent: what most often is wrong with a
-// line, and about how many tokens there are. The server judges again, by every rule.
+// A batch's file, read whole in the page before anything is sent: about how many tokens there are.
+// What is wrong with it says the service, by every rule.
 const coserveCheck = (() => {
-  const MAX_LINES = 50000, MAX_SHOWN = 200, MAX_ID = 512;
+  const MAX_LINES = 50000;
 
   // As the service estimates: four characters of ASCII a token, two of others.
   function tokens(text) {
@@ -19,43 +19,27 @@ const coserveCheck = (() => {
     return contentTokens(body.prompt ?? body.input ?? "");
   }
 
-  function judge(text, lineNo, report, endpoint, seen) {
-    const wrong = (words) => {
-      report.numErrors += 1;
-      if (report.errors.length < MAX_SHOWN) report.errors.push([lineNo, words]);
-    };
-    let line;
+  function estimate(text, report, endpoint) {
+    let body;
     try {
-      line = JSON.parse(text);
+      body = JSON.parse(text)?.body;
     } catch {
-      return wrong("This line is not JSON.");
+      return; // the service says what is wrong with it
     }
-    if (line === null || typeof line !== "object" || Array.isArray(line)) return wrong("A line must be a JSON object.");
-    const id = line.custom_id;
-    if (typeof id !== "string" || !id || id.length > MAX_ID) wrong(`custom_id must be a text of 1 to ${MAX_ID} characters.`);
-    else if (seen.has(id)) wrong(`custom_id is the same as that of line ${seen.get(id)}.`);
-    else seen.set(id, lineNo);
-    if (line.method !== "POST") wrong('method must be "POST".');
-    if (line.url !== endpoint) wrong(`url must be "${endpoint}".`);
-    const body = line.body;
-    if (body === null || typeof body !== "object" || Array.isArray(body)) return wrong("body must be an object.");
-    if (typeof body.model !== "string" || !body.model) wrong("body.model must name a model.");
-    else if (report.model === null) report.model = body.model;
-    else if (body.model !== report.model) wrong(`body.model must be that of the lines before, "${report.model}".`);
+    if (body === null || typeof body !== "object" || Array.isArray(body)) return;
+    if (report.model === null && typeof body.model === "string") report.model = body.model;
     report.promptTokens += promptTokens(body);
     report.answerTokens += endpoint.endsWith("/embeddings") ? 0 : Number(body.max_completion_tokens ?? body.max_tokens ?? body.max_output_tokens) || 256;
   }
 
   return async (file, endpoint, wanted, onProgress) => {
-    const report = { numLines: 0, numErrors: 0, errors: [], model: null, promptTokens: 0, answerTokens: 0 };
-    const seen = new Map();
+    const report = { numLines: 0, model: null, promptTokens: 0, answerTokens: 0 };
     const reader = file.stream().pipeThrough(new TextDecoderStream()).getReader();
-    let rest = "", lineNo = 0, numRead = 0;
+    let rest = "", numRead = 0;
     const take = (text) => {
-      lineNo += 1;
       if (!text.trim()) return;
       report.numLines += 1;
-      if (report.numLines <= MAX_LINES) judge(text, lineNo, report, endpoint, seen);
+      if (report.numLines <= MAX_LINES) estimate(text, report, endpoint);
     };
     for (;;) {
       const { done, value } = await reader.read();
@@ -71,10 +55,6 @@ const coserveCheck = (() => {
       lines.forEach(take);
     }
     if (rest) take(rest);
-    if (report.numLines > MAX_LINES) {
-      report.numErrors += 1;
-      report.errors.unshift([null, `The file has ${report.numLines} requests; the limit is ${MAX_LINES}.`]);
-    }
     return report;
   };
 })();

@@ -18,6 +18,11 @@ document.addEventListener("DOMContentLoaded", () => {
   function showLine() {
     const line = { custom_id: "line-1", method: "POST", url: "/v1/chat/completions", body: request() };
     field("batch-line").firstElementChild.textContent = JSON.stringify(line);
+    const url = field("elsewhere").dataset.url;
+    const quoted = JSON.stringify(line.body, null, 2).replaceAll("'", "'\\''");
+    field("as-curl").firstElementChild.textContent = `curl ${url}/chat/completions \\\n  -H "Authorization: Bearer $KEY" \\\n  -H 'Content-Type: application/json' -d '${quoted}'`;
+    const values = Object.entries(line.body).map(([name, value]) => `    ${name}=${JSON.stringify(value)},\n`).join("");
+    field("as-python").firstElementChild.textContent = `from openai import OpenAI\n\nclient = OpenAI(base_url="${url}", api_key="sk-coserve-...")\nanswer = client.chat.completions.create(\n${values})\nprint(answer.choices[0].message.content)`;
   }
 
   function fail(words) {
@@ -80,6 +85,11 @@ document.addEventListener("DOMContentLoaded", () => {
     if (usage) field("tokens").textContent = `${usage.prompt_tokens}, ${usage.completion_tokens}`;
   }
 
+  form.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
+    event.preventDefault();
+    if (!field("ask").disabled) form.requestSubmit(field("ask"));
+  });
   form.addEventListener("input", showLine);
   showLine();
   field("stop").addEventListener("click", () => stopping?.abort());

@@ -10,13 +10,18 @@ document.addEventListener("DOMContentLoaded", () => {
     for (const box of shown) box.checked = chosen.has(box.value);
     const all = document.getElementById("select-all");
     if (all) all.checked = shown.length > 0 && shown.every((box) => box.checked);
-    const words = `${chosen.size} selected`;
+    const every = document.getElementById("bulk-all").checked;
+    const words = every ? "All selected" : `${chosen.size} selected`;
     const count = document.getElementById("bulk-count");
     if (count.textContent !== words) count.textContent = words; // or the observer would see itself
-    for (const button of bar.querySelectorAll("button")) button.disabled = chosen.size === 0;
+    for (const button of bar.querySelectorAll("button")) button.disabled = chosen.size === 0 && !every;
+    const asked = document.getElementById("bulk-cancel-count");
+    const named = every ? "all live batches that match" : `${chosen.size} ${chosen.size === 1 ? "batch" : "batches"}`;
+    if (asked.textContent !== named) asked.textContent = named;
   }
 
   document.addEventListener("change", (event) => {
+    if (event.target.id === "bulk-all") return show();
     if (event.target.id !== "select-all" && event.target.name !== "batch") return;
     for (const box of event.target.id === "select-all" ? boxes() : [event.target]) {
       if (event.target.checked) chosen.add(box.value);

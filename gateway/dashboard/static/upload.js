@@ -23,6 +23,8 @@ document.addEventListener("DOMContentLoaded", () => {
     error.hidden = errors.hidden = true;
     chosen.textContent = found.textContent = "";
     round += 1;
+    button.disabled = false;
+    button.textContent = "Upload and start";
     const file = input.files[0];
     if (!file) return;
     chosen.textContent = `${file.name}, ${megabytes(file.size)}`;
@@ -33,11 +35,10 @@ document.addEventListener("DOMContentLoaded", () => {
     if (line.length === head.length && file.size > LOOK_BYTES) return; // one very long line: the server will judge
     try {
       const request = JSON.parse(line.replace(/^\uFEFF/, ""));
-      if (![...endpoint.options].some((option) => option.value === request.url)) return fail(`Line 1 asks for the url "${request.url}", which is not served.`);
-      endpoint.value = request.url;
+      if ([...endpoint.options].some((option) => option.value === request.url)) endpoint.value = request.url;
       chosen.textContent += `, model ${request.body?.model ?? "not named"}`;
     } catch {
-      return fail("Line 1 is not JSON. Each line must be one JSON object.");
+      // The service names this line among the others.
     }
     await whole(file);
   }
@@ -45,13 +46,29 @@ document.addEventListener("DOMContentLoaded", () => {
   const number = (value) => Math.round(value).toLocaleString("en");
   const about = (seconds) => (seconds < 90 ? `${Math.ceil(seconds / 10) * 10} s` : seconds < 5400 ? `${Math.ceil(seconds / 60)} min` : `${(seconds / 3600).toFixed(1)} h`);
 
+  // What the service finds, as it would after the upload; none where it does not say.
+  async function judged(file) {
+    try {
+      const reply = await fetch(`${form.action}/check?endpoint=${encodeURIComponent(endpoint.value)}`, {
+        method: "POST",
+        headers: { "content-type": "application/octet-stream", "x-csrf-token": form.elements.csrf_token.value },
+        body: file,
+      });
+      if (reply.ok) return await reply.json();
+    } catch { /* the upload will say so */ }
+    return null;
+  }
+
   async function whole(file) {
     const mine = round;
     const report = await coserveCheck(file, endpoint.value, () => mine === round, (lines, share) => { found.textContent = `Checking: ${number(lines)} lines, ${Math.round(100 * share)} %`; });
     if (report === null) return;
-    const said = [`${number(report.numLines)} lines, ${report.numErrors ? `${number(report.numErrors)} errors` : "no error found"}.`];
+    found.textContent = "Checking every line …";
+    const checked = await judged(file);
+    if (mine !== round) return;
+    const said = [`${number(report.numLines)} lines, ${!checked ? "not checked" : checked.faults.length ? `${number(checked.faults.length)} ${checked.faults.length === 1 ? "error" : "errors"}` : "no errors"}.`];
     said.push(`About ${number(report.promptTokens)} tokens to read and at most about ${number(report.answerTokens)} to write.`);
-    if (service.bytes_per_s) said.push(`At the present speed it would end in about ${about((service.backlog_bytes + file.size) / service.bytes_per_s)}.`);
+    if (service.bytes_per_s && !checked?.faults.length) said.push(`At the present speed it would end in about ${about((service.backlog_bytes + file.size) / service.bytes_per_s)}.`);
     if (service.models.length && report.model && !service.models.includes(report.model)) said.push(`No engine serves the model ${report.model} now.`);
     const used = service.enqueued[report.model] ?? 0;
     if (service.limit !== null) {
@@ -59,7 +76,11 @@ document.addEventListener("DOMContentLoaded", () => {
       said.push(`Quota: ${number(used)} of ${number(service.limit)} tokens wait already${over ? "; this file is too much for now" : ""}.`);
     }
     found.textContent = said.join(" ");
-    const rows = report.errors.map(([line, words]) => {
+    const faults = checked?.faults ?? [];
+    const wrongLines = new Set(faults.map((one) => one.line)).size;
+    button.disabled = faults.length > 0;
+    button.textContent = faults.length ? `Fix ${number(wrongLines)} ${wrongLines === 1 ? "line" : "lines"} first` : "Upload and start";
+    const rows = faults.map(({ line, message: words }) => {
       const row = document.createElement("tr");
       for (const text of [line ?? "–", words]) row.append(Object.assign(document.createElement("td"), { textContent: text }));
       return row;
@@ -90,7 +111,7 @@ document.addEventListener("DOMContentLoaded", () => {
     const file = input.files[0];
     if (file && file.size > maxBytes) return look();
     const fields = new FormData();
-    for (const name of ["csrf_token", "purpose", "endpoint", "completion_window", "priority", "metadata"]) fields.append(name, form.elements[name].value);
+    for (const name of ["csrf_token", "purpose", "endpoint", "completion_window", "priority", "metadata", "webhook"]) if (form.elements[name]) fields.append(name, form.elements[name].value);
     if (form.elements.paused.checked) fields.append("paused", "1");
     fields.append("file", file); // last: the server reads it only if what comes before is good
     const send = new XMLHttpRequest();

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import re
 from html import unescape
+from pathlib import Path
 
 import httpx
+import orjson
 import pytest
 from sqlalchemy import update
+from typer.testing import CliRunner
 
 from batch.finish.finalize import finalize
 from batch.intake.validate import validate
 from batch.queue import STAGES
+from coserve.cli import app
 from engine_adapter.client.fake import FakeEngineClient
 from engine_adapter.client.fake_engine import FakeEngine
 from store.models import Batch
@@ -75,7 +79,9 @@ async def test_the_list_is_filtered_and_paged(site: Site) -> None:
         older = (await client.get(f"/admin/batches?group=live&after={ids[2]}")).text
         assert older.count('<tr id="row-') == 2
         assert ids[0] in older
-        assert "No batch is like this" in (await client.get("/admin/batches?group=done")).text
+        assert (
+            "No batches match these filters" in (await client.get("/admin/batches?group=done")).text
+        )
 
 
 async def test_the_line_shown_is_one_that_is_accepted(site: Site) -> None:
@@ -135,7 +141,7 @@ async def test_a_form_says_window_priority_metadata_and_pause(site: Site) -> Non
     assert (batch.completion_window, batch.priority) == ("3d", -5)
     assert batch.batch_metadata == {"team": "blue", "run": "a=b"}
     assert batch.paused_at is not None
-    assert "Nobody is told of its end" in page
+    assert "No webhook will be notified" in page
 
 
 async def test_a_form_says_who_hears_of_the_end(site: Site) -> None:
@@ -157,7 +163,7 @@ async def test_a_form_says_who_hears_of_the_end(site: Site) -> None:
             batch_id = made.headers["location"].rpartition("/")[2]
             assert (await read_batch(site.bench.database, batch_id)).webhook_endpoints == endpoints
             shown = (await client.get(made.headers["location"])).text
-            assert ("nobody hears of its end" in shown) == (choice == "nobody")
+            assert ("none is notified" in shown) == (choice == "nobody")
         refused = await client.post(
             "/admin/batches", data={**said, "webhook": "we_unknown"}, files=files
         )
@@ -292,11 +298,11 @@ async def test_batches_are_found_by_what_they_are_called(site: Site) -> None:
                 html = (await client.get("/admin/batches", params={"search": word})).text
                 assert re.findall(r'id="row-(batch_[^"]+)"', html) == [batch_id], word
         nothing = (await client.get("/admin/batches", params={"search": "100%<b>"})).text
-        assert "No batch here holds “100%&lt;b&gt;”." in nothing
+        assert "No batches match “100%&lt;b&gt;”." in nothing
         both = (await client.get("/admin/batches", params={"search": "input.jsonl"})).text
         assert len(re.findall(r'id="row-batch_', both)) == 2
         done = (await client.get("/admin/batches?group=done&search=needle-7")).text
-        assert "No batch here holds" in done
+        assert "No batches match" in done
 
 
 async def test_a_bar_has_a_part_for_each_state_of_rows(site: Site) -> None:
@@ -327,3 +333,29 @@ async def test_filters_stay_where_the_page_leads(site: Site) -> None:
             await client.get(f"/admin/batches?group=validating&order=oldest&after={ids[24]}")
         ).text
         assert re.findall(r'<tr id="row-(batch_[^"]+)"', more) == ids[25:]
+
+
+async def test_the_form_the_command_and_the_batch_find_the_same(site: Site, tmp_path: Path) -> None:
+    """One list: of the check in the form, of `coserve batch check` and of the validation."""
+    database, store = site.bench.database, site.bench.file_store
+    lines: list[bytes] = [line("a"), b"no JSON", line("a"), b'{"custom_id": "x", "method": "GET"}']
+    batch_id = await add_validating(database, store, lines)
+    async with site.admin() as client:
+        token = token_in((await client.get("/admin/batches/new")).text)
+        path = "/admin/batches/check?endpoint=/v1/chat/completions"
+        body = b"\n".join(one.rstrip(b"\n") for one in lines) + b"\n"
+        headers = {"x-csrf-token": token}
+        form = await client.post(path, content=body, headers=headers)
+        assert (await client.post(path, content=body)).status_code == 403
+        other = await client.post("/admin/batches/check?endpoint=/x", content=body, headers=headers)
+        assert other.status_code == 400
+    assert form.status_code == 200, form.text
+    await validate(database, store, batch_id)
+    found = (await read_batch(database, batch_id)).errors
+    assert found is not None
+    assert len(found) >= 5
+    path_here = tmp_path / "in.jsonl"
+    path_here.write_bytes(body)
+    done = CliRunner().invoke(app, ["batch", "check", str(path_here), "--model", MODEL, "--json"])
+    assert form.json()["faults"] == found
+    assert orjson.loads(done.stdout)["errors"] == found

@@ -6,7 +6,7 @@ import httpx
 
 from batch.finish.cancel import cancel
 from batch.queue import STAGES
-from store.models import DEFAULT_PROJECT_ID
+from store.models import DEFAULT_PROJECT_ID, Batch
 from tests.fixtures.batches import add_batch, events_of, line, read_batch
 from tests.fixtures.dashboard import Site, token_in
 
@@ -54,3 +54,24 @@ async def test_nothing_without_the_token(site: Site) -> None:
         refused = await client.post("/admin/batches/acts", data={"act": "pause", "batch": batch_id})
         assert refused.status_code == 403
     assert (await read_batch(site.bench.database, batch_id)).paused_at is None
+
+
+async def test_all_that_match_the_filter_are_acted_on(site: Site) -> None:
+    database, store = site.bench.database, site.bench.file_store
+    matching = [await add_batch(database, store, [line(f"r{n}")]) for n in range(30)]
+    other = await add_batch(database, store, [line("r")])
+    async with database.unit_of_work() as session:
+        for batch_id in matching:
+            (await session.get_one(Batch, batch_id)).model = "one-model"
+        await cancel(session, DEFAULT_PROJECT_ID, matching[0])
+    async with site.admin() as client:
+        token = token_in((await client.get("/admin/batches")).text)
+        fields = {"csrf_token": token, "act": "pause", "all": "1", "kept": "model=one-model"}
+        done = await client.post("/admin/batches/acts", data=fields)
+        assert (done.status_code, done.headers["location"]) == (
+            303,
+            "/admin/batches?model=one-model",
+        )
+    paused = [(await read_batch(database, one)).paused_at is not None for one in matching]
+    assert paused == [False, *[True] * 29], "more than a page; not what is over"
+    assert (await read_batch(database, other)).paused_at is None

@@ -254,3 +254,26 @@ async def test_a_name_is_no_formula_in_a_spreadsheet(site: Site) -> None:
         reply = await client.get("/admin/usage.csv")
     (line,) = csv.DictReader(io.StringIO(reply.text, newline=""))
     assert line["project"] == "'=1+1"
+
+
+async def test_a_reload_makes_no_second_key(site: Site) -> None:
+    async with site.admin() as client:
+        html = (await client.get("/admin/projects/proj_default")).text
+        once = re.search(r'name="once" value="([^"]+)"', html)
+        assert once is not None
+        fields = {
+            "csrf_token": token_in(html),
+            "once": once[1],
+            "name": "only one",
+            "scopes": ["chat"],
+        }
+        path = "/admin/projects/proj_default/keys"
+        assert "The new key" in (await client.post(path, data=fields)).text
+        for _ in range(2):
+            again = await client.post(path, data=fields)
+            assert (again.status_code, again.headers["location"]) == (
+                303,
+                "/admin/projects/proj_default",
+            )
+        shown = (await client.get("/admin/projects/proj_default")).text
+    assert len(re.findall(r'<tr id="row-[^"]+">\s*<td class="name">only one', shown)) == 1

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
+import httpx
 import pytest
 
 from batch.queue import DELIVER
 from batch.webhooks import signature
+from store.models import WebhookEndpoint
 from store.repositories import webhook_delivery as deliveries
 from store.repositories import webhook_overview as overview
 from tests.fixtures.batches import add_project
@@ -101,3 +105,68 @@ async def test_what_is_wrong_with_an_endpoint_is_said(site: Site) -> None:
     assert refused.status_code == 400
     assert 'role="alert"' in refused.text
     assert (unknown.status_code, forged.status_code) == (404, 403)
+
+
+def once_in(html: str) -> str:
+    found = re.search(r'name="once" value="([^"]+)"', html)
+    assert found is not None
+    return found[1]
+
+
+async def test_a_reload_registers_no_second_endpoint(site: Site) -> None:
+    async with receiving() as receiver, site.admin() as client:
+        html = (await client.get("/admin/webhooks")).text
+        fields = {
+            "csrf_token": token_in(html),
+            "once": once_in(html),
+            "name": "nightly",
+            "url": receiver.url,
+            "event_types": ["batch.completed"],
+        }
+        assert "whsec_" in (await client.post("/admin/webhooks", data=fields)).text
+        again = await client.post("/admin/webhooks", data=fields)
+        assert (again.status_code, again.headers["location"]) == (303, "/admin/webhooks")
+    async with site.bench.database.snapshot() as work:
+        assert len(await overview.endpoints(work, "proj_default", limit=10)) == 1
+
+
+async def test_an_endpoint_is_edited_disabled_rotated_and_deleted(site: Site) -> None:
+    database = site.bench.database
+    async with receiving() as receiver, site.admin() as client:
+        made = await add_endpoint(database, receiver.url)
+        html = (await client.get("/admin/webhooks")).text
+        token = token_in(html)
+        here = f"/admin/webhooks/{made.id}"
+
+        async def now() -> WebhookEndpoint:
+            async with database.snapshot() as work:
+                (found,) = await overview.endpoints(work, "proj_default", limit=10)
+            return found.endpoint
+
+        async def act(path: str, **fields: object) -> httpx.Response:
+            return await client.post(here + path, data={"csrf_token": token, **fields})
+
+        edited = await act("", name="renamed", event_types=["batch.failed"])
+        assert (edited.status_code, edited.headers["location"]) == (303, "/admin/webhooks")
+        assert ((await now()).name, (await now()).event_types) == ("renamed", ["batch.failed"])
+        assert (await now()).url == receiver.url, "an empty URL leaves it as it is"
+        await act("/disable")
+        assert (await now()).disabled_at is not None
+        assert ">disabled</span>" in (await client.get("/admin/webhooks")).text
+        await act("/enable")
+        assert (await now()).disabled_at is None
+        rotated = await act("/rotate", keep_old="1", once=once_in(html))
+        assert signature.shown((await now()).secret) in rotated.text
+        assert (await now()).old_secret == made.secret
+        again = await act("/rotate", keep_old="1", once=once_in(html))
+        assert (again.status_code, again.headers["location"]) == (303, "/admin/webhooks")
+        refused = await act(
+            "", name="renamed", url="http://10.0.0.1/", event_types=["batch.failed"]
+        )
+        assert "COSERVE_WEBHOOK_NETWORKS" in refused.text
+        assert (await act("/delete")).status_code == 303
+        assert "No endpoint is registered" in (await client.get("/admin/webhooks")).text
+        assert (await act("/disable")).status_code == 404
+        log = (await client.get("/admin/audit")).text
+    for action in ("updated", "secret_rotated", "deleted"):
+        assert f"webhook_endpoint.{action}" in log

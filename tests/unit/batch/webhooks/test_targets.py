@@ -146,7 +146,10 @@ async def test_creation_refuses_hosts_that_are_not_public(host: str) -> None:
     with pytest.raises(RefusedTarget) as refused:
         await TargetPolicy().check(f"https://{host}/hook", names)
     # The same words whether the name is unknown or known to us only.
-    assert refused.value.message == "The host of the URL does not resolve to a public address."
+    assert refused.value.message == (
+        "The host of the URL does not resolve to a public address. The operator can allow networks"
+        " of its own with COSERVE_WEBHOOK_NETWORKS."
+    )
 
 
 async def test_creation_takes_what_may_be_reached() -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 from rich.console import Console
+from typer.testing import CliRunner
 
+from coserve import cli
 from coserve.commands import status as command
 from coserve.commands.top import drawn
 from coserve.local.checkup import _issues
@@ -74,3 +77,10 @@ def test_top_and_doctor_say_the_same() -> None:
     (found,) = _issues(verdict.unnamed())
     assert (found.state, found.found) == ("bad", verdict.issues[0].what)
     assert verdict.issues[0].what in shown
+
+
+def test_from_another_folder_it_says_where_it_looked(tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli.app, ["status"], env={"COSERVE_HOME": str(tmp_path / "none")})
+    assert result.exit_code == 3
+    assert f"looked in {tmp_path / 'none'}" in result.stdout
+    assert "COSERVE_HOME" in result.stdout.replace("\n", "")

@@ -15,7 +15,6 @@ from engine_adapter.sglang.contract import (
     REQUIRED,
     broken_promises,
     refuse_unsupported_modes,
-    refuse_unsupported_pools,
 )
 from engine_adapter.sglang.versions import FAMILIES, family_of
 from engine_adapter.sglang.versions.promises import promises_for, signed_versions
@@ -71,29 +70,9 @@ def test_several_nodes_are_accepted() -> None:
         ("dp_size", 2),
         ("enable_dp_attention", True),
         ("disaggregation_mode", "decode"),
-        ("speculative_algorithm", "EAGLE"),
-        ("dllm_algorithm", "LowConfidence"),
-        ("enable_pdmux", True),
-        ("enable_hisparse", True),
-        ("enable_lora", True),
-        ("enable_streaming_session", True),
-        ("enable_hierarchical_cache", True),
-        ("enable_lora_overlap_loading", True),
-        ("enable_priority_scheduling", True),
-        ("disable_radix_cache", True),
-        ("enable_two_batch_overlap", True),
-        ("moe_a2a_backend", "deepep"),
         ("attn_cp_size", 2),
         ("dcp_size", 2),
         ("enable_prefill_cp", True),
-        ("enable_lmcache", True),
-        ("enable_flexkv", True),
-        ("radix_cache_backend", "other"),
-        ("prefill_decode_interval", 4),
-        ("enable_unified_cache_external_linker", True),
-        ("enable_unified_memory", True),
-        ("enable_kv_cache_sharding", True),
-        ("enable_watermark", True),
     ],
 )
 def test_other_modes_are_refused(name: str, value: object) -> None:
@@ -118,66 +97,3 @@ def test_what_has_another_way_here_is_refused_with_it(name: str) -> None:
     with pytest.raises(SettingError) as refused:
         refuse_unsupported_modes(SimpleNamespace(**{**REQUIRED, name: 7}))
     assert INSTEAD[name] in str(refused.value)
-
-
-HEADS = SimpleNamespace(k_buffer=[], v_buffer=[])
-
-
-class RadixCache:
-    """Named like SGLang's plain prefix tree."""
-
-
-class HiRadixCache:
-    """Named like another of its trees."""
-
-
-def scheduler_with(pool: SimpleNamespace, **flags: object) -> SimpleNamespace:
-    plain = {
-        "tree_cache": RadixCache(),
-        "is_hybrid_swa": False,
-        "model_config": SimpleNamespace(use_ngram_embedding=False),
-        "is_hybrid_ssm": False,
-        "is_generation": True,
-        "truncation_align_size": None,
-    }
-    allocator = SimpleNamespace(get_kvcache=lambda: pool)
-    return SimpleNamespace(**{**plain, **flags}, token_to_kv_pool_allocator=allocator)
-
-
-def test_attention_that_wants_prompts_cut_elsewhere_is_refused() -> None:
-    with pytest.raises(SettingError, match="multiples of 4096 tokens") as refused:
-        refuse_unsupported_pools(scheduler_with(HEADS, truncation_align_size=4096))
-    assert "--attention-backend fa3" in str(refused.value)
-    assert "COSERVE_POLICY=off" in str(refused.value)
-
-
-def test_models_that_read_the_tokens_of_the_step_before_are_refused() -> None:
-    config = SimpleNamespace(use_ngram_embedding=True)
-    with pytest.raises(SettingError, match=r"n-gram embeddings.*COSERVE_POLICY=off"):
-        refuse_unsupported_pools(scheduler_with(HEADS, model_config=config))
-
-
-@pytest.mark.parametrize("flag", ["is_hybrid_swa", "is_hybrid_ssm"])
-def test_other_pools_are_refused(flag: str) -> None:
-    refuse_unsupported_pools(scheduler_with(HEADS))
-    with pytest.raises(SettingError):
-        refuse_unsupported_pools(scheduler_with(HEADS, **{flag: True}))
-
-
-def test_another_prefix_tree_is_refused() -> None:
-    with pytest.raises(SettingError, match="HiRadixCache") as refused:
-        refuse_unsupported_pools(scheduler_with(HEADS, tree_cache=HiRadixCache()))
-    assert "COSERVE_POLICY=off" in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("pool", "word"),
-    [
-        (SimpleNamespace(kv_buffer=[]), "latent"),
-        (SimpleNamespace(**vars(HEADS), k_scale_buffer=[object()]), "scales"),
-    ],
-)
-def test_kv_of_another_form_is_refused(pool: SimpleNamespace, word: str) -> None:
-    with pytest.raises(SettingError, match=word) as refused:
-        refuse_unsupported_pools(scheduler_with(pool))
-    assert "COSERVE_POLICY=off" in str(refused.value)

@@ -6,7 +6,8 @@ from typing import Any
 
 import orjson
 
-from gateway.dashboard.row_errors import ErrorGroup, RowError, grouped
+from gateway.dashboard.row_errors import ErrorGroup, RowError, grouped, outlook
+from store.models import Batch
 
 
 def line(error: Any = None, *, status: int | None = None, body: Any = None) -> bytes:
@@ -30,3 +31,20 @@ def test_the_same_errors_are_counted_together_the_most_frequent_first() -> None:
     assert grouped([*lines, line(status=200)]) == [
         ErrorGroup("b", 3, "b 1"), ErrorGroup("a", 1, "a 0"), ErrorGroup("c", 1, "c 3"),
     ]  # fmt: skip
+
+
+def test_a_retry_is_told_what_will_fail_again() -> None:
+    lines = [
+        line(status=400, body={"error": {"code": "context_length_exceeded", "message": "long"}}),
+        line(status=503, body={"error": {"code": "engine_unavailable", "message": "away"}}),
+        line({"code": "batch_cancelled", "message": "stopped"}),
+        line({"code": "engine_lost", "message": "gone"}),
+    ]
+    found = outlook(Batch(num_failed=7, num_stopped=4), lines, limit=5)
+    assert (found.num, found.num_not_run, found.counted) == (7, 4, None)
+    assert {one.code: one.again for one in found.groups} == {
+        "context_length_exceeded": True,
+        "engine_unavailable": False,
+        "engine_lost": False,
+    }
+    assert outlook(Batch(num_failed=7, num_stopped=4), lines, limit=4).counted == 4

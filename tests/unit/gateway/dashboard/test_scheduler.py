@@ -60,5 +60,5 @@ def test_requests_are_told_by_state() -> None:
     facts = EngineFacts("m", 2048, raw={"coserve": report})
     states = {name: num for name, num, _ in EngineSteps(EngineReading("http://e", facts)).states}
     assert states == {
-        "Decoding": 4, "Half filled": 2, "Restoring": 0, "Parked": 1, "Retracted": 3, "Queued": 4,
+        "Decoding": 4, "Prefilling": 2, "Restoring": 0, "Parked": 1, "Retracted": 3, "Queued": 4,
     }  # fmt: skip

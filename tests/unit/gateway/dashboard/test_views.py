@@ -234,12 +234,30 @@ def test_rows_that_were_stopped_are_neither_done_nor_failed(status: str) -> None
     }
     shown = view(status, **counts, **ended)
     progress = render("fragments/batch_progress.html", b=shown)
-    assert "15 %" in progress
+    assert "10 %" in progress
     assert '<dt>Failed</dt><dd class="bad-text" id="count-failed">1</dd>' in progress
-    assert '<dt>Stopped</dt><dd id="count-stopped">17</dd>' in progress
+    assert '<dt>Not run</dt><dd id="count-stopped">17</dd>' in progress
     row = " ".join(re.sub(r"<[^>]+>", "", render("fragments/batch_row.html", b=shown)).split())
-    assert "3 of 20 · 1 failed · 17 stopped" in row
-    assert "18 rows with an error" in render("fragments/batch_files.html", b=shown)
+    assert "3 of 20 · 1 failed · 17 not run" in row
+    assert "1 failed, 17 not run" in render("fragments/batch_files.html", b=shown)
+
+
+def test_an_end_with_failed_rows_does_not_look_clean() -> None:
+    counts: dict[str, Any] = {"num_total": 30, "num_completed": 28, "num_failed": 2}
+    shown = view("completed", completed_at=NOW, **counts)
+    assert (shown.label, shown.tone, shown.percent) == ("completed, 2 failed", "warn", 93.3)
+    assert (shown.retriable, shown.retry_label) == (True, "Retry 2 failed rows")
+    clean = view("completed", completed_at=NOW, num_total=30, num_completed=30)
+    assert (clean.label, clean.tone, clean.percent) == ("completed", "good", 100.0)
+
+
+@pytest.mark.parametrize(
+    ("failed", "stopped", "says"),
+    [(1, 0, "Retry 1 failed row"), (60, 60, "Run 60 rows"), (5, 3, "Retry 5 rows")],
+)
+def test_a_retry_says_how_many_rows(failed: int, stopped: int, says: str) -> None:
+    counts: dict[str, Any] = {"num_failed": failed, "num_stopped": stopped}
+    assert view("cancelled", cancelled_at=NOW, **counts).retry_label == says
 
 
 def test_the_chart_does_not_jump_at_a_cancel() -> None:
