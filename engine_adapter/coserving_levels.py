@@ -141,9 +141,9 @@ LIMITS: Final[dict[str, Limit]] = {
     "tree": Limit("another prefix tree", ALL, "coserve does not know the prefix tree {}."),
     "pool": Limit("another KV pool", ALL, "coserve does not know the KV pool {}."),
     "latent": Limit(
-        "latent KV (multi-head latent attention)",
+        "latent KV with an index or in another layout",
         STEPS_ALONE,
-        "Its KV is latent: neither stops nor copies have been tried with it.",
+        "Its latent KV is kept in {}: neither stops nor copies have been tried with it.",
     ),
     "scales": Limit(
         "KV with scales of its own (fp4, mxfp8)",

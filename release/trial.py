@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -103,23 +104,27 @@ class Stranger:
         if not network:
             inside = 'ip link set lo up; exec "$@"'
             whole = ["unshare", "--net", "--", "sh", "-c", inside, "sh", *whole]
-        try:
-            done = subprocess.run(
-                whole,
-                cwd=self.home,
-                env=self.environment | dict(env or {}),
-                capture_output=True,
-                text=True,
-                timeout=limit_s,
-                check=False,
-                stdin=subprocess.DEVNULL,
-            )
-        except subprocess.TimeoutExpired as late:
-            raise TrialFailed(f"{argv[0]} takes more than {limit_s:.0f} s") from late
-        if done.returncode:
-            said = (done.stdout + done.stderr).strip().splitlines()[-25:]
-            raise TrialFailed("\n".join([f"{' '.join(map(str, argv))[:200]}:", *said]))
-        return done.stdout
+        with subprocess.Popen(
+            whole,
+            cwd=self.home,
+            env=self.environment | dict(env or {}),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        ) as process:
+            try:
+                said, _ = process.communicate(timeout=limit_s)
+            except subprocess.TimeoutExpired as late:
+                raise TrialFailed(f"{argv[0]} takes more than {limit_s:.0f} s") from late
+            finally:
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)  # what it left behind, whatever ended it
+        if process.returncode:
+            shown = " ".join(map(str, argv))[:200]
+            raise TrialFailed("\n".join([f"{shown}:", *said.strip().splitlines()[-25:]]))
+        return said
 
     def first_minutes(self, *, network: bool = True) -> str:
         """Start everything in a folder, chat, run a batch, stop; the answer, and how many rows."""

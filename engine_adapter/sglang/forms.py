@@ -69,10 +69,12 @@ def _limits_of_pools(scheduler: Any) -> Iterator[Found]:
     if tree != "RadixCache":
         yield found("tree", tree)
     pool = scheduler.token_to_kv_pool_allocator.get_kvcache()
-    if getattr(pool, "k_scale_buffer", None) is not None or hasattr(pool, "kv_scale_buffer"):
+    scales = (getattr(pool, name, None) for name in ("k_scale_buffer", "kv_scale_buffer"))
+    if any(one is not None for one in scales):
         yield found("scales")
     elif hasattr(pool, "kv_buffer"):
-        yield found("latent")
+        if type(pool).__name__ != "MLATokenToKVPool":
+            yield found("latent", type(pool).__name__)
     elif not (hasattr(pool, "k_buffer") and hasattr(pool, "v_buffer")):
         yield found("pool", type(pool).__name__)
     elif pool.v_buffer[0].shape[1:] != pool.k_buffer[0].shape[1:]:

@@ -53,7 +53,7 @@ async def test_a_key_is_made_rotated_and_revoked_and_the_log_knows(
     assert await status_with(installation, second) == 200
 
     await row.get_by_role("button", name="Revoke nightly").click()
-    await page.get_by_role("button", name="Keep it").click()
+    await page.get_by_role("button", name="Cancel", exact=True).click()
     await expect(row).to_be_visible()
     await row.get_by_role("button", name="Revoke nightly").click()
     await page.get_by_role("button", name="Revoke the key").click()

@@ -19,7 +19,6 @@ from release.trial import (
     ENTRY_POINTS,
     PYTHON,
     Stranger,
-    TrialFailed,
     install,
     new_user,
     plugin_alone,
@@ -87,12 +86,7 @@ def test_pipx_runs_it(who: Stranger, wheel: Path) -> None:
 def test_uvx_runs_it(who: Stranger, wheel: Path) -> None:
     uv = get_uv(ROOT)
     asked = ("tool", "run", "--python", PYTHON, "--from", wheel, "coserve", "--version")
-    assert who.run(uv, *asked).startswith("coserve ")
-
-
-def test_a_command_that_fails_says_why(who: Stranger) -> None:
-    with pytest.raises(TrialFailed, match="No such file or directory"):
-        who.run("ls", who.home / "nothing")
+    assert who.run(uv, *asked).splitlines()[-1].startswith("coserve ")
 
 
 async def test_the_engines_part_alone_joins_an_sglang(

@@ -13,6 +13,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from sglang.srt.models.deepseek_common.attention_backend_handler import AttentionBackendRegistry
+from sglang.srt.models.deepseek_common.attention_forward_methods import AttnForwardMethod
+
 from tests.engine.coserving_scenarios import SCENARIOS
 from tests.engine.scenario_steps import report
 from tests.engine.scheduler_rig import Rig
@@ -27,6 +30,9 @@ def level(rig: Rig) -> dict[str, Any]:
 
 def main() -> None:
     family, names = sys.argv[1], sys.argv[2:]
+    if family.startswith("deepseek"):
+        # SGLang's attention on a CPU reads the cache, which holds the latent: as decoding does.
+        AttentionBackendRegistry.register("torch_native", lambda *_: AttnForwardMethod.MLA)
     model = tiny_model(family, Path(tempfile.mkdtemp(prefix="coserve-family-")) / "model")
     report(
         [level, *(one for one in SCENARIOS if one.__name__ in names)],

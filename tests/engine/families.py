@@ -34,4 +34,6 @@ FAMILIES: Final[dict[str, Family]] = {
     "mixtral": Family("Mixtral: experts", 3, STOPS + DROPS + COPIES),
     "olmo2": Family("OLMo 2: norms behind the layers", 2, STOPS + COPIES, quick=True),
     "gemma3": Family("Gemma 3: sliding windows, KV kept whole", 2, STOPS + COPIES),
+    "deepseek_v2": Family("DeepSeek-V2: latent KV, experts", 3, STOPS + DROPS + COPIES),
+    "deepseek_v3": Family("DeepSeek-V3: latent KV, experts", 3, STOPS + DROPS + COPIES),
 }

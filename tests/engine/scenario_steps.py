@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from engine_adapter.sglang.kv import sides_of
 from tests.engine.scheduler_rig import Rig
 from tests.engine.scripted_policy import ScriptedPolicy, Wishes
 
@@ -21,8 +22,9 @@ def flush(rig: Rig) -> None:
 def wipe(rig: Rig) -> None:
     """Zeros in every KV slot, as nothing is held: what is found later was written since."""
     pool = rig.scheduler.token_to_kv_pool_allocator.get_kvcache()
-    for layer in [*pool.k_buffer, *pool.v_buffer]:
-        layer.zero_()
+    for side in sides_of(pool):
+        for layer in side:
+            layer.zero_()
 
 
 def undisturbed(

@@ -189,8 +189,13 @@ def cut_hidden(
     cut: Callable[[Any, Any], Any],
 ) -> tuple[Any, ...]:
     """The residual stream is the layer's last argument, None before the first layer."""
-    (residual,) = rest
-    return cut(hidden, tokens), residual[tokens] if residual is not None else None
+    return (cut(hidden, tokens), *(_kept(one, tokens, hidden.shape[0]) for one in rest))
+
+
+def _kept(one: Any, tokens: Any, height: int) -> Any:
+    """Of what else a layer is called with: a tensor of a line for each token loses lines."""
+    is_cut = isinstance(one, torch.Tensor) and one.dim() > 0 and one.shape[0] == height
+    return one[tokens] if is_cut else one
 
 
 def token_ids(sampled: Any) -> Any:

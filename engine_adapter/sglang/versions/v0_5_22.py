@@ -223,7 +223,8 @@ def cut_hidden(
     What a sum over the ranks still owes is completed first.
     """
     if getattr(forward_batch, "residual_stream", None) is None:
-        return (cut(hidden, tokens), *(one[tokens] if one is not None else None for one in rest))
+        height = hidden.shape[0]
+        return (cut(hidden, tokens), *(_kept(one, tokens, height) for one in rest))
     hidden = residual_batch.complete_output(hidden, forward_batch)
     if not hasattr(residual_batch, "export_replay_handoff"):
         return (_cut_stream(forward_batch.residual_stream, hidden, tokens), *rest)
@@ -231,6 +232,12 @@ def cut_hidden(
     residual = handoff.residual[tokens] if handoff.residual is not None else None
     kept = handoff._replace(value=handoff.value[tokens], residual=residual)
     return (residual_batch.import_replay_handoff(kept, forward_batch), *rest)
+
+
+def _kept(one: Any, tokens: Any, height: int) -> Any:
+    """Of what else a layer is called with: a tensor of a line for each token loses lines."""
+    is_cut = isinstance(one, torch.Tensor) and one.dim() > 0 and one.shape[0] == height
+    return one[tokens] if is_cut else one
 
 
 def _cut_stream(stream: Any, hidden: Any, tokens: Any) -> Any:

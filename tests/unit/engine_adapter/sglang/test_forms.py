@@ -23,6 +23,12 @@ def buffers(*shape: int) -> list[SimpleNamespace]:
 
 
 HEADS = SimpleNamespace(k_buffer=buffers(2, 4), v_buffer=buffers(2, 4))
+
+
+class MLATokenToKVPool(SimpleNamespace):
+    """Named like SGLang's plain pool of latent KV."""
+
+
 LATENT = SimpleNamespace(kv_buffer=buffers(1, 6))
 
 
@@ -42,6 +48,7 @@ def scheduler_with(pool: SimpleNamespace = HEADS, **flags: object) -> SimpleName
 
 def test_a_plain_model_has_no_limit() -> None:
     assert list(limits_of_model(scheduler_with())) == []
+    assert list(limits_of_model(scheduler_with(MLATokenToKVPool(**vars(LATENT))))) == []
 
 
 @pytest.mark.parametrize(
