@@ -90,7 +90,7 @@ coverage: setup-dev  ## unit and integration tests, and what they run of each pa
 compatibility: setup-dev setup-engine setup-kernels  ## run the tests of the API contract, write docs/compatibility.md (about 10 min)
 	$(PYTEST) tests -m contract --compatibility docs/compatibility.md
 
-chaos: setup-dev  ## kill -9 of everything, 200 times, while batches run (15 min; ENGINE=real: 13 times)
+chaos: setup-dev  ## kill -9 of everything, 200 times, while batches run (15 min; ENGINE=real: 13 times; ENGINE=vllm after make setup-vllm)
 	$(BIN)/python -m tests.chaos --engine $(or $(ENGINE),fake) $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) --save
 
 .PHONY: torture

@@ -21,9 +21,10 @@ def wheel_requirements(wheel: Path) -> dict[str, str]:
         wanted, _, when = line.partition(";")
         if "extra ==" in when or 'sys_platform != "linux"' in when.partition(" or ")[0]:
             continue
-        name = _NAME.match(wanted.strip())
-        assert name is not None
-        found[canonical(name.group())] = wanted.strip().removeprefix(name.group()).strip()
+        package = _NAME.match(wanted.strip())
+        assert package is not None
+        rest = wanted.strip().removeprefix(package.group())
+        found[canonical(package.group())] = rest.strip()
     return found
 
 

@@ -31,6 +31,7 @@ from release.freeze import freeze
 ROOT: Final = Path(__file__).resolve().parents[1]
 FOLDER: Final = ROOT / ".tools" / "follow"
 NEWEST: Final = "newest"
+MODULE: Final = "engine_adapter.sglang.versions.promises"
 TESTS: Final[Mapping[str, tuple[str, ...]]] = {
     "mechanisms": ("test_coserving_mechanisms.py", "-m", "not thorough"),
     "owed tokens": ("test_coserving_debt.py", "-k", "1-float32"),
@@ -126,9 +127,8 @@ def build(release: Release) -> None:
 
 def compare_promises(release: Release) -> None:
     """Print what the release has otherwise of what the plugin uses."""
-    module = "engine_adapter.sglang.versions.promises"
     found = subprocess.run(
-        [release.python, "-m", module],
+        [release.python, "-m", MODULE],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         text=True,
@@ -160,7 +160,7 @@ def _show_changes(release: Release, symbols: list[str]) -> None:
 
 
 def _texts(python: Path, symbols: list[str]) -> dict[str, str]:
-    argv = [python, "-m", "engine_adapter.sglang.versions.promises", "--texts", *symbols]
+    argv: list[str | Path] = [python, "-m", MODULE, "--texts", *symbols]
     done = subprocess.run(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=_QUIET, check=True)
     told: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
     return told
@@ -193,7 +193,7 @@ def sign(release: Release) -> None:
     (requirements / f"engine-cuda-{release.version}.in").write_text(
         cuda.replace(f"sglang=={near}", f"sglang=={release.version}")
     )
-    argv = [release.python, "-m", "engine_adapter.sglang.versions.promises", "--write"]
+    argv: list[str | Path] = [release.python, "-m", MODULE, "--write"]
     subprocess.run(argv, cwd=ROOT, check=True)
 
 

@@ -37,7 +37,7 @@ def freeze(source: Path) -> Path:
     with tempfile.TemporaryDirectory() as folder:
         wanted, flat = Path(folder) / "wanted.in", Path(folder) / "flat.in"
         wanted.write_text("\n".join(line for line in lines if NO_DEPS not in line) + "\n")
-        compile_ = [uv, *_COMPILE]
+        compile_: list[str | Path] = [uv, *_COMPILE]
         resolved = _said([*compile_, "--no-emit-package", "torch", wanted])
         flat.write_text(resolved + "\n".join(alone) + "\n")
         pinned = _said([*compile_, "--no-deps", "--generate-hashes", flat])

@@ -183,13 +183,14 @@ def _more_models(models: Any, facts: EngineFacts) -> dict[str, int]:
     }
     contexts.pop(facts.model, None)
     return {
-        name: tokens if _is_count(tokens) else facts.context_tokens
-        for name, tokens in list(contexts.items())[: MAX_MODELS - 1]
+        name: _context(told) or facts.context_tokens
+        for name, told in list(contexts.items())[: MAX_MODELS - 1]
     }
 
 
-def _is_count(found: Any) -> bool:
-    return isinstance(found, int) and not isinstance(found, bool) and 0 < found <= MAX_COUNT
+def _context(told: Any) -> int:
+    fits = isinstance(told, int) and not isinstance(told, bool) and 0 < told <= MAX_COUNT
+    return told if fits else 0
 
 
 def _first_card(models: Any) -> Mapping[str, Any]:

@@ -209,7 +209,9 @@ class EnginePool:
         found: dict[str, ModelInfo] = {}
         for member in self.members:
             facts = member.facts
-            for name, context_tokens in facts.models.items() if facts else ():
+            if facts is None:
+                continue
+            for name, context_tokens in facts.models.items():
                 known = found.get(name)
                 least = facts if known is None or facts.level <= known.level else known
                 found[name] = ModelInfo(
