@@ -90,7 +90,7 @@ coverage: setup-dev  ## unit and integration tests, and what they run of each pa
 compatibility: setup-dev setup-engine setup-kernels  ## run the tests of the API contract, write docs/compatibility.md (about 10 min)
 	$(PYTEST) tests -m contract --compatibility docs/compatibility.md
 
-chaos: setup-dev  ## kill -9 of everything, 200 times, while batches run (15 min; ENGINE=real: 13 times)
+chaos: setup-dev  ## kill -9 of everything, 200 times, while batches run (15 min; ENGINE=real: 13 times; ENGINE=vllm after make setup-vllm)
 	$(BIN)/python -m tests.chaos --engine $(or $(ENGINE),fake) $(if $(KILLS),--kills $(KILLS)) $(if $(SEED),--seed $(SEED)) --save
 
 .PHONY: torture
@@ -140,16 +140,8 @@ lock: setup-dev  ## pin requirements/*.in with hashes again (20 s)
 	    --no-header --custom-compile-command "make lock" requirements/$$name.in -o requirements/$$name.txt; done
 
 lock-engine: setup-dev  ## pin the engine's lists again; lines marked "no-deps" come without their dependencies (10 s)
+	$(BIN)/python -m release.freeze requirements/engine-cpu*.in requirements/model-convert.in
 	@uv=$$($(PYTHON) -c 'from pathlib import Path; from coserve.setup.installer import get_uv; print(get_uv(Path.cwd()))' | tail -1); \
-	for name in $$(cd requirements && ls engine-cpu*.in | sed 's/\.in$$//') model-convert; do \
-	  flat=$$(mktemp); list=requirements/$$name; \
-	  grep -v '# no-deps' $$list.in | $$uv pip compile -q --universal --python-version 3.11 --no-emit-package torch \
-	    --no-header --no-annotate --no-emit-index-url - > $$flat || exit 1; \
-	  sed -n 's/ *# no-deps//p' $$list.in >> $$flat; \
-	  { echo "# Frozen from $$name.in by \`make lock-engine\`. Complete but for torch, so installed without dependencies."; \
-	    $$uv pip compile -q --universal --python-version 3.11 --no-deps --generate-hashes --no-header --no-annotate \
-	      --no-emit-index-url $$flat; } > $$list.new && mv $$list.new $$list.txt || exit 1; rm $$flat; \
-	done; \
 	linux="platform_machine == 'x86_64' and sys_platform == 'linux'"; \
 	for list in requirements/engine-cuda*.in; do \
 	  alone=$$(mktemp -d); cuda=$(CURDIR)/$${list%.in}; \
@@ -167,6 +159,11 @@ QUICK = test_coserving_mechanisms test_runtime test_gateway
 test-sglang: export COSERVE_SGLANG = $(SGLANG)
 test-sglang: setup-dev setup-engine  ## the engine's quick tests on another release of SGLang (SGLANG=0.5.23; 4 min, and once 2 min for its packages)
 	$(PYTEST) $(QUICK:%=tests/engine/%.py) -m "not thorough"
+
+.PHONY: follow
+VERSION = newest
+follow: setup-dev setup-engine  ## how far coserve is from another release of SGLang: what changed of what it uses, then its tests there (VERSION=0.5.24, else the newest; SIGN=1; 10 min)
+	@$(BIN)/python -m release.follow $(VERSION) $(if $(SIGN),--sign)
 
 .PHONY: bench-gateway lock-bench
 bench-gateway: setup-dev  ## the gateway beside a plain relay, LiteLLM's proxy and two routers (7 min the first time, with 700 MB of LiteLLM)

@@ -48,11 +48,13 @@ class Number:
         engine: Its name in SGLang's `SamplingParams`, `GenerateReqInput` or `EmbeddingReqInput`.
         fields: What callers set it with, over all endpoints; empty where none can.
         bound: What it must be below, at most, or among.
+        since: The first release of SGLang that has it, where not all that are served do.
     """
 
     engine: str
     fields: tuple[str, ...]
     bound: str
+    since: str = ""
 
 
 VOCABULARY: Final = "below the vocabulary's size"
@@ -106,6 +108,12 @@ NUMBERS: Final = (
     Number("num_items_assigned", (), NOT_OFFERED),
     Number("stop_str_max_len", (), NOT_OFFERED),
     Number("stop_regex_max_len", (), NOT_OFFERED),
+    Number("beam_width", (), NOT_OFFERED, since="0.5.23"),
+    Number("data_parallel_rank", (), NOT_OFFERED, since="0.5.23"),
+    Number("decision_layout", (), NOT_OFFERED, since="0.5.23"),
+    Number("kv_hints", (), NOT_OFFERED, since="0.5.23"),
+    Number("max_thinking_tokens", (), NOT_OFFERED, since="0.5.23"),
+    Number("token_indices_to_pool", (), NOT_OFFERED, since="0.5.23"),
 )
 
 

@@ -12,6 +12,7 @@ from batch.webhooks.names import checked_servers
 from batch.webhooks.targets import TargetPolicy
 from engine_adapter.client.aliases import parse_aliases, parse_tiers
 from engine_adapter.client.engine_address import addresses
+from engine_adapter.client.engine_keys import parse_keys
 from engine_adapter.client.foreign_facts import ForeignTerms
 from service.broker import Broker
 from service.data_folder import default_home
@@ -63,6 +64,9 @@ class CommonSettings(ServiceSettings):
     """Addresses of stock SGLang servers, comma separated, that are meant to run without our plugin
     (COSERVE_FOREIGN_ENGINES). Other servers than SGLang are told apart by themselves."""
 
+    engine_keys: Annotated[str, NoDecode] = Field(default="", repr=False)
+    """API keys of engines that want one, as address=key, comma separated (COSERVE_ENGINE_KEYS)."""
+
     ttft_ms: float = Field(default=1000.0, gt=0, allow_inf_nan=False)
     """Target of chat's first tokens at engines that are not ours (COSERVE_TTFT_MS)."""
 
@@ -107,6 +111,12 @@ class CommonSettings(ServiceSettings):
     def _are_engines(cls, urls: str) -> str:
         addresses(urls)
         return urls
+
+    @field_validator("engine_keys")
+    @classmethod
+    def _are_keys(cls, keys: str) -> str:
+        parse_keys(keys)
+        return keys
 
     @field_validator("broker_ca")
     @classmethod
@@ -156,7 +166,8 @@ class CommonSettings(ServiceSettings):
     def foreign(self) -> ForeignTerms:
         """What holds for engines that are not ours."""
         urls = frozenset(addresses(self.foreign_engines))
-        return ForeignTerms(urls, self.ttft_ms / 1000, self.tbt_ms / 1000)
+        keys = parse_keys(self.engine_keys)
+        return ForeignTerms(urls, self.ttft_ms / 1000, self.tbt_ms / 1000, keys)
 
     @property
     def engines(self) -> tuple[str, ...]:

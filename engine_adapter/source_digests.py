@@ -9,5 +9,9 @@ import pkgutil
 
 def source_digest(symbol: str) -> str:
     """Digest of a function's source text."""
-    text = inspect.getsource(inspect.unwrap(pkgutil.resolve_name(symbol)))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return hashlib.sha256(source_text(symbol).encode()).hexdigest()[:16]
+
+
+def source_text(symbol: str) -> str:
+    """The source of a function."""
+    return inspect.getsource(inspect.unwrap(pkgutil.resolve_name(symbol)))

@@ -27,6 +27,7 @@ SECRETS = frozenset(
         "COSERVE_SECRET",
         "COSERVE_METRICS_TOKEN",
         "COSERVE_ENGINE_TOKEN",
+        "COSERVE_ENGINE_KEYS",
     }
 )
 SUFFIX = "_FILE"

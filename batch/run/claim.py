@@ -59,7 +59,7 @@ class Intake:
 
 
 class RowClaimer:
-    """Claims rows over all live batches of one model.
+    """Claims rows over all live batches of an engine's models.
 
     Attributes:
         suspects: Digests of requests that run nowhere, as of the last look at the batches.
@@ -84,7 +84,7 @@ class RowClaimer:
 
     async def take(
         self,
-        model: str,
+        models: Collection[str],
         num_free: int,
         num_in_flight: Mapping[str, int],
         room: ByteRoom = NO_BYTE_LIMIT,
@@ -92,14 +92,14 @@ class RowClaimer:
         """Claim up to `num_free` rows (at most `CLAIM_ROWS`) and read their lines.
 
         Args:
-            model: The model that the engine serves.
+            models: The models that the engine serves.
             num_free: Places free at the engine.
             num_in_flight: Rows held already, by batch.
             room: Bytes that there is room for here.
         """
         try:
             places = min(num_free, CLAIM_ROWS)
-            claimed = await self._claim(model, places, room, num_in_flight)
+            claimed = await self._claim(models, places, room, num_in_flight)
         except (OperationalError, InterfaceError) as away:
             return self._doubt(away)
         return await self._with_lines(claimed)
@@ -116,12 +116,12 @@ class RowClaimer:
         )
 
     async def take_cohort(
-        self, model: str, cohort: Cohort, num_rows: int, room: ByteRoom
+        self, models: Collection[str], cohort: Cohort, num_rows: int, room: ByteRoom
     ) -> Intake:
         """Claim up to `num_rows` rows of a cohort, as `take` does, and read their lines."""
         try:
             async with self._database.unit_of_work() as session:
-                await self._refresh(session, model)
+                await self._refresh(session, models)
                 claimed = await rows.claim_suspects(
                     session,
                     self._dispatcher_id,
@@ -136,17 +136,19 @@ class RowClaimer:
         self._answered()
         return await self._with_lines(claimed)
 
-    async def rebalance(self, model: str, size: int, held: Mapping[str, Held]) -> dict[str, int]:
+    async def rebalance(
+        self, models: Collection[str], size: int, held: Mapping[str, Held]
+    ) -> dict[str, int]:
         """How many rows of which batch have to make room for others at the engine.
 
         Args:
-            model: The model that the engine serves.
+            models: The models that the engine serves.
             size: Rows that are to be there.
             held: Rows that are.
         """
         try:
             async with self._database.unit_of_work() as session:
-                await self._refresh(session, model, held)
+                await self._refresh(session, models, held)
                 demands = self._demands({})
                 short = balance.under_served(size, demands, held)
                 if not short:
@@ -189,10 +191,14 @@ class RowClaimer:
             return {}
 
     async def _claim(
-        self, model: str, num_places: int, room: ByteRoom, num_in_flight: Mapping[str, int]
+        self,
+        models: Collection[str],
+        num_places: int,
+        room: ByteRoom,
+        num_in_flight: Mapping[str, int],
     ) -> list[ClaimedRow]:
         async with self._database.unit_of_work() as session:
-            await self._refresh(session, model, num_in_flight)
+            await self._refresh(session, models, num_in_flight)
             self._turn += 1
             quotas = divide(num_places, self._demands(num_in_flight), turn=self._turn)
             if not quotas:
@@ -234,14 +240,16 @@ class RowClaimer:
         self._doubtful = {one: until for one, until in self._doubtful.items() if until > now_s}
         self._open_claim = None
 
-    async def _refresh(self, session: AsyncSession, model: str, held: Collection[str] = ()) -> None:
+    async def _refresh(
+        self, session: AsyncSession, models: Collection[str], held: Collection[str] = ()
+    ) -> None:
         """Look at the live batches again, if it is time: those with rows to claim, and of `held`.
 
         A claim takes `CLAIM_ROWS` rows at most: of so many batches at most, whoever's they are.
         """
         now_s = self._clock.monotonic()
         if now_s >= self._fresh_until_s:
-            found = await batches.live(session, model, held=held, per_project=CLAIM_ROWS)
+            found = await batches.live(session, models, held=held, per_project=CLAIM_ROWS)
             self._live = {one.id: one for one in found}
             self.suspects = await suspects.lost_often(session, num_losses=quarantine.ONLINE_LOSSES)
             self._exhausted = set()

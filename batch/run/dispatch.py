@@ -261,7 +261,7 @@ class Dispatcher:
 
     async def _take(self) -> Intake:
         """What may be sent now; suspects only where the engine is empty (`quarantine`)."""
-        model = self._watch.model
+        models = self._watch.models
         if self._watch.size <= 0:
             return Intake()
         held_bytes = self._in_flight.num_bytes + self.results.num_bytes
@@ -272,18 +272,18 @@ class Dispatcher:
             num_free = self._cohort.num_rows - len(self._in_flight)
             if num_free <= 0:
                 return Intake()
-            return await self._source.take_cohort(model, self._cohort, num_free, room)
+            return await self._source.take_cohort(models, self._cohort, num_free, room)
         self._cohort = None
         if not len(self._in_flight):
             for cohort in COHORTS:
-                intake = await self._source.take_cohort(model, cohort, cohort.num_rows, room)
+                intake = await self._source.take_cohort(models, cohort, cohort.num_rows, room)
                 if intake.ready or intake.unreadable:
                     self._cohort = cohort
                     return intake
         num_free = self._watch.size + self._num_leaving - len(self._in_flight)
         if num_free <= 0 or await self._suspects_are_overdue():
             return Intake()
-        return await self._source.take(model, num_free, self._in_flight.num_by_batch(), room)
+        return await self._source.take(models, num_free, self._in_flight.num_by_batch(), room)
 
     async def _suspects_are_overdue(self) -> bool:
         """Looked up now and then, while the engine is busy with others."""
@@ -350,7 +350,7 @@ class Dispatcher:
             if not is_full or self._cohort is not None or self._is_ending:
                 continue
             num_by_batch = await self._source.rebalance(
-                self._watch.model, self._watch.size, self._in_flight.held()
+                self._watch.models, self._watch.size, self._in_flight.held()
             )
             if not num_by_batch:
                 continue

@@ -54,6 +54,7 @@ class EngineWatch:
         up: Whether the engine is there.
         suspect: A call was lost, and the engine has not answered since.
         model: The id of the model it serves, while it was last up.
+        models: The ids of all that it serves, that one first.
         size: How many rows to keep there.
         classes_only: It co-serves at level 0: how many rows it may have follows what chat gets
             (`chat_room`).
@@ -75,6 +76,7 @@ class EngineWatch:
         self.up = False
         self.suspect = False
         self.model = ""
+        self.models: tuple[str, ...] = ()
         self.size = 0
         self.classes_only = False
         self.costs = TokenCosts()
@@ -149,7 +151,7 @@ class EngineWatch:
                 await self._clock.sleep(pause_s)
                 pause_s = min(MAX_PAUSE_S, 2 * pause_s)
                 continue
-            self.model = facts.model
+            self.model, self.models = facts.model, tuple(facts.models)
             self.classes_only = facts.level == 0
             if self.classes_only:
                 self.size = min(self._room.size, self._max_in_flight)

@@ -191,10 +191,11 @@ class Connections:
 
     Args:
         url: See `engine_address`.
+        key: The API key that it wants; empty for none.
         keep_alive_s: How long a connection may lie idle and be used again.
     """
 
-    def __init__(self, url: str, *, keep_alive_s: float = KEEP_ALIVE_S) -> None:
+    def __init__(self, url: str, key: str = "", *, keep_alive_s: float = KEEP_ALIVE_S) -> None:
         address = EngineAddress.parse(url)
         self._keep_alive_s = keep_alive_s
         self._host = address.host
@@ -202,8 +203,9 @@ class Connections:
         self._secure = ssl.create_default_context() if address.scheme == "https" else None
         self._port = address.port
         self._prefix = address.prefix
+        proof = f"Authorization: Bearer {key}\r\n" if key else ""
         self._head = (
-            f"Host: {address.netloc}\r\n"
+            f"Host: {address.netloc}\r\n{proof}"
             "Content-Type: application/json\r\nAccept: */*\r\nContent-Length: "
         )
         self._idle: list[Connection] = []

@@ -22,6 +22,8 @@ BUSY: Final = "The engine is busy: it answers too late, or turns requests away."
 _HEADERS: Final = {"content-type": "application/json"}
 _LOST: Final = (aiohttp.ClientError, OSError, TimeoutError)
 _NO_ROUTE: Final = 404
+_WANTS_A_KEY: Final = (401, 403)
+WANTS_A_KEY: Final = "The engine wants another API key: give it in COSERVE_ENGINE_KEYS."
 
 
 class ControlRequests:
@@ -31,8 +33,9 @@ class ControlRequests:
     `EngineUnavailable` where it gives no good answer.
     """
 
-    def __init__(self, url: str, addresses: Addresses) -> None:
+    def __init__(self, url: str, addresses: Addresses, key: str = "") -> None:
         self._root = url.rstrip("/")
+        self._key = {"authorization": f"Bearer {key}"} if key else {}
         self._addresses = addresses
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
@@ -82,7 +85,7 @@ class ControlRequests:
                     method,
                     self._root + path,
                     data=body,
-                    headers=_HEADERS if body else None,
+                    headers={**self._key, **(_HEADERS if body else {})},
                     allow_redirects=False,
                 ) as response,
             ):
@@ -99,6 +102,8 @@ class ControlRequests:
 
 
 def _parsed(status: int, raw: bytes) -> Any:
+    if status in _WANTS_A_KEY:
+        raise EngineUnavailable(WANTS_A_KEY)
     if status >= 300:
         raise EngineUnavailable("The engine does not answer its control requests.")
     try:

@@ -83,7 +83,7 @@ def engine_body(
     call.served.not_held.clear()  # another engine may hold what the one before did not
     if facts is not None and facts.foreign:
         body = foreign_body(call, engine_fields(call.path, call.body), facts)
-        _hold_to_context(body, facts.context_tokens)
+        _hold_to_context(body, facts.sizes_of(body.get("model", "")).context_tokens)
         return _whole(call, body, stream, DIALECTS[facts.server])
     if facts is not None and not facts.reads_images and call.path == CHAT_PATH:
         text_only(call.body)

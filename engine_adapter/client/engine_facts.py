@@ -70,6 +70,8 @@ class EngineFacts:
             where it takes no priority.
         targets_s: Of TTFT and TBT, for an engine of level 0, which reports none.
         queue: Requests that wait there, and that run, where an engine that is not ours counts them.
+        more_models: Further models that an engine that is not ours serves, such as aliases and
+            adapters, and the context of each.
         raw: Everything else it reported, for the dashboard.
     """
 
@@ -89,12 +91,27 @@ class EngineFacts:
     priority_sign: int = 1
     targets_s: tuple[float, float] | None = None
     queue: tuple[int, int] | None = None
+    more_models: Mapping[str, int] = field(default_factory=dict)
     raw: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def models(self) -> Mapping[str, int]:
+        """Every model that it serves, its own first, and the context of each."""
+        return {self.model: self.context_tokens, **self.more_models} if self.model else {}
+
+    def serves(self, model: str) -> bool:
+        """Whether requests may name this model there."""
+        return model != "" and (model == self.model or model in self.more_models)
+
+    def sizes_of(self, model: str) -> ModelSizes:
+        """What bounds the numbers of a request to one of its models."""
+        context_tokens = self.more_models.get(model, self.context_tokens)
+        return ModelSizes(self.vocab_size, context_tokens, self.hidden_size)
+
+    @property
     def sizes(self) -> ModelSizes:
-        """What bounds the numbers of a request."""
-        return ModelSizes(self.vocab_size, self.context_tokens, self.hidden_size)
+        """The same of its own model."""
+        return self.sizes_of(self.model)
 
     @property
     def runtime(self) -> Mapping[str, Any]:
@@ -113,6 +130,11 @@ class EngineFacts:
     def plugin_is_live(self) -> bool:
         """Whether our scheduler runs there."""
         return self.runtime.get("plugin") == "live"
+
+    @property
+    def unsigned(self) -> str:
+        """The release of SGLang there, if nobody has tried that one with our plugin; else empty."""
+        return self.version if self.runtime.get("signed") is False else ""
 
     @property
     def foreign(self) -> bool:
@@ -205,7 +227,13 @@ def remembered_facts(model: str, context_tokens: int, stored: Any) -> EngineFact
         embeds=known.get("embeds") is True,
         vocab_size=_count(known.get("vocab_size")),
         hidden_size=_count(known.get("hidden_size")),
+        more_models=_contexts(known.get("more_models")),
     )
+
+
+def _contexts(stored: Any) -> dict[str, int]:
+    known = stored if isinstance(stored, Mapping) else {}
+    return {name: _count(tokens) for name, tokens in known.items() if _name(name)}
 
 
 def _states(info: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -37,6 +37,9 @@ class FakeSettings:
         tool_call_parser: The one it says it has; it makes no calls with it.
         reads_images: It says that its model does.
         server: What kind of server it is (`engine_facts.OURS` and the others).
+        more_models: Further ids that one that is not ours serves: aliases, and adapters, which
+            begin with ``lora``.
+        key: The API key that one that is not ours wants; empty for none.
     """
 
     model: str = "fake-model"
@@ -51,6 +54,8 @@ class FakeSettings:
     sampling_backend: str = "pytorch"
     reads_images: bool = False
     server: str = OURS
+    more_models: tuple[str, ...] = ()
+    key: str = ""
 
 
 class Refused(Exception):

@@ -8,7 +8,7 @@ connection is closed.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from engine_adapter.client.engine_facts import OTHER, SGLANG, VLLM
 from engine_adapter.client.fake_dialect import answer, events
 from engine_adapter.client.fake_engine import ConnectionBroken, FakeEngine, Refused
 
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 VLLM_VERSION: Final = "0.32.0"
 _ENGINE = web.AppKey("engine", FakeEngine)
 _OPENAI_FIELDS: Final = frozenset(
@@ -35,7 +36,7 @@ _OPENAI_FIELDS: Final = frozenset(
 
 def foreign_app(engine: FakeEngine) -> web.Application:
     """The routes of a server of the kind that the engine's settings name."""
-    app = web.Application(client_max_size=64 * 1024 * 1024)
+    app = web.Application(client_max_size=64 * 1024 * 1024, middlewares=[_with_key])
     app[_ENGINE] = engine
     kind = engine.settings.server
     paths = [EMBEDDINGS_PATH] if engine.settings.embeds else [CHAT_PATH, COMPLETIONS_PATH]
@@ -54,6 +55,16 @@ def foreign_app(engine: FakeEngine) -> web.Application:
     return app
 
 
+@web.middleware
+async def _with_key(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """As vLLM: what is below /v1 wants the key, the rest does not."""
+    key = request.app[_ENGINE].settings.key
+    said = request.headers.get("authorization", "")
+    if key and request.path.startswith("/v1") and said != f"Bearer {key}":
+        return _json({"error": "Unauthorized"}, 401)
+    return await handler(request)
+
+
 def _error(status: int, message: str) -> dict[str, Any]:
     """The shape of OpenAI's errors, as vLLM has it: the code is the status."""
     kind = "BadRequestError" if status < 500 else "InternalServerError"
@@ -67,6 +78,9 @@ def _json(body: Any, status: int = 200) -> web.Response:
 def _checked(engine: FakeEngine, body: Mapping[str, Any]) -> None:
     """A strict server refuses what OpenAI's API does not have."""
     unknown = sorted(body.keys() - _OPENAI_FIELDS)
+    served = (engine.settings.model, *engine.settings.more_models)
+    if body.get("model") not in served:
+        raise Refused(404, {"message": f"The model `{body.get('model')}` does not exist."})
     if engine.settings.server == OTHER and unknown:
         raise Refused(400, {"message": f"Unrecognized request argument supplied: {unknown[0]}"})
 
@@ -112,10 +126,15 @@ def _said_by(engine: FakeEngine, message: str) -> str:
 
 async def _models(request: web.Request) -> web.Response:
     settings = request.app[_ENGINE].settings
-    card: dict[str, Any] = {"id": settings.model, "object": "model", "owned_by": settings.server}
-    if settings.server != OTHER:
-        card["max_model_len"] = settings.context_tokens
-    return _json({"object": "list", "data": [card]})
+    cards = []
+    for name in (settings.model, *settings.more_models):
+        card: dict[str, Any] = {"id": name, "object": "model", "owned_by": settings.server}
+        if settings.server != OTHER:
+            card["max_model_len"] = settings.context_tokens
+        if name.startswith("lora"):
+            card |= {"max_model_len": None, "parent": settings.model}
+        cards.append(card)
+    return _json({"object": "list", "data": cards})
 
 
 async def _version(_: web.Request) -> web.Response:

@@ -1,6 +1,7 @@
 """What servers that are not ours say about themselves.
 
-    /v1/models             the model, its context (`max_model_len`), whose server it is (`owned_by`)
+    /v1/models             its models, their contexts (`max_model_len`), whose server it is
+                           (`owned_by`)
     /version               its version
     /metrics               requests that wait and that run
     /v1/chat/completions   405 for GET: it answers with text; 404, and /v1/embeddings is there: not
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from api.errors import EngineUnavailable
@@ -26,6 +27,7 @@ from engine_adapter.client.decoding import NO_ENGINE
 from engine_adapter.client.dialects import DIALECTS
 from engine_adapter.client.engine_facts import (
     MAX_COUNT,
+    MAX_NAME_CHARS,
     OTHER,
     SGLANG,
     VLLM,
@@ -35,6 +37,8 @@ from engine_adapter.client.engine_facts import (
 )
 
 _OWNERS: Final = {"vllm": VLLM, "sglang": SGLANG}
+MAX_MODELS: Final = 256
+"""Of one server; what it lists beyond them is left out."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +49,13 @@ class ForeignTerms:
         urls: Addresses of stock SGLang servers that are meant to run without our plugin.
         ttft_s: Target of the first token, for every engine that reports none.
         tbt_s: Target of a gap between two tokens.
+        keys: API keys by address, of the servers that want one.
     """
 
     urls: frozenset[str] = frozenset()
     ttft_s: float = 1.0
     tbt_s: float = 0.1
+    keys: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)
@@ -108,6 +114,7 @@ def read_foreign(answers: ForeignAnswers, terms: ForeignTerms) -> EngineFacts:
         priority_sign=_priority_sign(kind, info),
         targets_s=(terms.ttft_s, terms.tbt_s),
         queue=queue_of(answers.metrics, DIALECTS[kind].metrics),
+        more_models=_more_models(answers.models, facts),
         raw={"coserve": {}, "device": ""},
     )
 
@@ -166,12 +173,32 @@ def _priority_sign(kind: str, info: Mapping[str, Any]) -> int:
     return 0
 
 
+def _more_models(models: Any, facts: EngineFacts) -> dict[str, int]:
+    """Those beside the first; one without a context of its own, an adapter, has its base's."""
+    cards = [one for one in models["data"] if isinstance(one, Mapping)]
+    contexts = {
+        one["id"]: one.get("max_model_len")
+        for one in cards
+        if _short(one.get("id"), MAX_NAME_CHARS)
+    }
+    contexts.pop(facts.model, None)
+    return {
+        name: _context(told) or facts.context_tokens
+        for name, told in list(contexts.items())[: MAX_MODELS - 1]
+    }
+
+
+def _context(told: Any) -> int:
+    fits = isinstance(told, int) and not isinstance(told, bool) and 0 < told <= MAX_COUNT
+    return told if fits else 0
+
+
 def _first_card(models: Any) -> Mapping[str, Any]:
     cards = models.get("data") if isinstance(models, Mapping) else None
     first = cards[0] if isinstance(cards, list) and cards else None
     return first if isinstance(first, Mapping) else {}
 
 
-def _short(text: Any) -> str:
-    good = isinstance(text, str) and len(text) <= 64 and text.isprintable()
+def _short(text: Any, longest: int = 64) -> str:
+    good = isinstance(text, str) and len(text) <= longest and text.isprintable()
     return text if good else ""

@@ -49,6 +49,7 @@ from engine_adapter.client.decoding import (
 )
 from engine_adapter.client.dialects import DIALECTS
 from engine_adapter.client.encoding import encode
+from engine_adapter.client.engine_address import EngineAddress
 from engine_adapter.client.engine_facts import OTHER, VLLM
 from engine_adapter.client.exchange import LAST_WORD_S, GivenUp, exchange
 from engine_adapter.client.foreign_facts import (
@@ -99,8 +100,9 @@ class HttpEngineClient:
         # Calls under way at an engine that is not ours, which are dropped by closing these.
         self._open: dict[str, Connection] = {}
         self._aborted: set[str] = set()
-        self.connections = Connections(url)
-        self._control = ControlRequests(url, self.connections.addresses)
+        key = terms.keys.get(str(EngineAddress.parse(url)), "")
+        self.connections = Connections(url, key)
+        self._control = ControlRequests(url, self.connections.addresses, key)
         self._server_info: SharedLook[Any] = SharedLook(partial(self._control.get, "/server_info"))
 
     @property

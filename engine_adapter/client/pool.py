@@ -108,6 +108,7 @@ class ModelInfo:
     Attributes:
         level: How chat and batches share its engines (`EngineFacts.level`); of several, the lowest.
         level_reasons: Why there is no higher one.
+        unsigned: The release of SGLang that serves it, if nobody has tried that one; else empty.
     """
 
     id: str
@@ -116,11 +117,13 @@ class ModelInfo:
     embeds: bool = False
     level: int = FULL_LEVEL
     level_reasons: Mapping[int, str] = field(default_factory=dict)
+    unsigned: str = ""
 
     def told(self) -> dict[str, Any]:
-        """Its level, as answers have it."""
+        """Its level, as answers have it, and a release of SGLang that nobody has tried."""
         reasons = {str(level): why for level, why in self.level_reasons.items()}
-        return {"coserving_level": self.level, "coserving_reasons": reasons}
+        told = {"coserving_level": self.level, "coserving_reasons": reasons}
+        return told | ({"coserving_engine": f"SGLang {self.unsigned}"} if self.unsigned else {})
 
 
 class EnginePool:
@@ -206,19 +209,20 @@ class EnginePool:
         found: dict[str, ModelInfo] = {}
         for member in self.members:
             facts = member.facts
-            if facts is None or not facts.model:
+            if facts is None:
                 continue
-            known = found.get(facts.model)
-            up = member.open or (known is not None and known.up)
-            least = facts if known is None or facts.level <= known.level else known
-            found[facts.model] = ModelInfo(
-                facts.model,
-                facts.context_tokens,
-                up,
-                facts.embeds,
-                least.level,
-                least.level_reasons,
-            )
+            for name, context_tokens in facts.models.items():
+                known = found.get(name)
+                least = facts if known is None or facts.level <= known.level else known
+                found[name] = ModelInfo(
+                    name,
+                    context_tokens,
+                    member.open or (known is not None and known.up),
+                    facts.embeds,
+                    least.level,
+                    least.level_reasons,
+                    facts.unsigned or (known.unsigned if known else ""),
+                )
         for alias, wanted in self._aliases.items():
             if known := _preferred(found, wanted):
                 found[alias] = replace(known, id=alias)
@@ -250,12 +254,12 @@ class EnginePool:
     def facts_of(self, model_id: str) -> EngineFacts | None:
         """What the first engine of a model says."""
         facts = (member.facts for member in self.members)
-        return next((one for one in facts if one and one.model == model_id != ""), None)
+        return next((one for one in facts if one and one.serves(model_id)), None)
 
     def sizes_of(self, model_id: str) -> ModelSizes:
         """The sizes of a model, as far as an engine of it says."""
         facts = self.facts_of(model_id)
-        return facts.sizes if facts else UNKNOWN
+        return facts.sizes_of(model_id) if facts else UNKNOWN
 
     def pick(
         self,
@@ -286,7 +290,7 @@ class EnginePool:
         known = self.facts_of(model_id) or self.model(model_id)
         if known.embeds != (path == EMBEDDINGS_PATH):
             raise unsuited_model(model_id, embeds=known.embeds)
-        able = [m for m in self.members if m.open and m.facts and m.facts.model == model_id]
+        able = [m for m in self.members if m.open and m.facts and m.facts.serves(model_id)]
         if not able:
             raise self._none(model_id)
         if online and path != EMBEDDINGS_PATH and self._router is not None and self._router.up:
@@ -303,7 +307,7 @@ class EnginePool:
         return Route(chosen)
 
     def _none(self, model_id: str) -> EngineUnavailable:
-        serving = [m for m in self.members if m.facts and m.facts.model == model_id]
+        serving = [m for m in self.members if m.facts and m.facts.serves(model_id)]
         if any(member.up for member in serving):
             return EngineUnavailable("The engine that serves this model is being drained.")
         if any(member.busy for member in serving):
@@ -338,7 +342,7 @@ class EnginePool:
     def _wait_after(self, lost: Member) -> str:
         """How many seconds to wait after an engine was lost: few where another serves the same."""
         model = lost.facts.model if lost.facts else ""
-        if any(one.open and one.facts and one.facts.model == model for one in self.members):
+        if any(one.open and one.facts and one.facts.serves(model) for one in self.members):
             return "1"
         return str(lost.absence.wait_s(time.monotonic()))
 
@@ -396,8 +400,8 @@ class EnginePool:
             self._eject(member, EngineUnavailable(no_plugin(member.url)))
             return
         known = member.facts
-        served = (facts.model, facts.embeds, facts.sizes)
-        was = known and (known.model, known.embeds, known.sizes)
+        served = (facts.models, facts.embeds, facts.sizes)
+        was = known and (known.models, known.embeds, known.sizes)
         changed = facts.model and served != was
         if changed and self._seen is not None:
             await self._seen(member.url, facts)

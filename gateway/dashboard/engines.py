@@ -254,7 +254,7 @@ def _drawn(x: Sequence[int], series: dict[str, Any], **more: Any) -> str:
 def what_draining_means(members: Sequence[Member], url: str) -> str:
     """Who is served no more when an engine is drained, and who takes its requests."""
     model = next((m.facts.model for m in members if m.url == url and m.facts), "")
-    others = [m for m in members if m.open and m.url != url and m.facts and m.facts.model == model]
+    others = [m for m in members if m.open and m.url != url and m.facts and m.facts.serves(model)]
     if not others:
         of = f" of {model}" if model else ""
         return f"This is the last engine{of}: chat with it will be refused, and its batches wait."

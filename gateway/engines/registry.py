@@ -148,6 +148,7 @@ class EngineRegistry:
             "vocab_size": facts.vocab_size,
             "hidden_size": facts.hidden_size,
             "server": facts.server,
+            "more_models": dict(facts.more_models),
         }
         async with self._database.unit_of_work() as session:
             await engines.saw(session, url, facts.model, facts.context_tokens, more)

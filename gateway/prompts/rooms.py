@@ -91,7 +91,7 @@ class FlexRoom:
             for member in pool.members
             if member.open
             and member.facts is not None
-            and member.facts.model == model
+            and member.facts.serves(model)
             and self.has_room(member, num_calls)
         ]
         if not others:

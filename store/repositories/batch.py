@@ -325,15 +325,15 @@ async def move(
 
 
 async def live(
-    session: AsyncSession, model: str, *, held: Collection[str] = (), per_project: int
+    session: AsyncSession, models: Collection[str], *, held: Collection[str] = (), per_project: int
 ) -> list[LiveBatch]:
-    """The batches of this model that rows may be claimed from, and those that rows are held of.
+    """The batches of these models that rows may be claimed from, and those that rows are held of.
 
     Of each project the `per_project` first ones with a row to claim: by priority, then by when
     their rows are due. So the cost does not grow with how many batches are live.
     """
     found = await session.execute(
-        _LIVE, {"model": model, "held": list(held), "per_project": per_project}
+        _LIVE, {"models": list(models), "held": list(held), "per_project": per_project}
     )
     return [LiveBatch(**row) for row in found.mappings()]
 
@@ -344,7 +344,7 @@ _LIVE = text(
     WITH RECURSIVE owners(model, project_id) AS (
       SELECT m.model, (SELECT project_id FROM batches WHERE {OPEN} AND {ROWS_MODEL} = m.model
                        ORDER BY project_id LIMIT 1)
-      FROM unnest(ARRAY[CAST(:model AS text), '']) AS m(model)
+      FROM unnest(array_append(CAST(:models AS text[]), '')) AS m(model)
       UNION ALL
       SELECT o.model, (SELECT project_id FROM batches
                        WHERE {OPEN} AND {ROWS_MODEL} = o.model AND project_id > o.project_id

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import select, text
 from sqlalchemy.ext.asyncio import AsyncSession
@@ -88,8 +89,15 @@ async def model_sizes(session: AsyncSession) -> dict[str, list[tuple[int, int, i
             told[key] if isinstance(told.get(key), int) else 0
             for key in ("vocab_size", "hidden_size")
         )
-        found.setdefault(model, []).append((vocab_size, context_tokens or 0, hidden_size))
+        for name, context in {model: context_tokens or 0, **_more_models(told)}.items():
+            found.setdefault(name, []).append((vocab_size, context, hidden_size))
     return found
+
+
+def _more_models(facts: Mapping[str, Any]) -> dict[str, int]:
+    """What an engine serves beside its own model, and the context of each; 0: not told."""
+    found = facts.get("more_models")
+    return found if isinstance(found, dict) else {}
 
 
 async def served_models(
@@ -118,7 +126,8 @@ async def served_models(
     served: dict[str, bool] = {}
     for model, facts in seen:
         suits = bool((facts or {}).get("embeds")) == embeds
-        served[model or ""] = served.get(model or "", False) or suits
+        for name in (model or "", *_more_models(facts or {})):
+            served[name] = served.get(name, False) or suits
     for alias, wanted in (aliases or {}).items():
         if found := [served[model] for model in wanted if model in served]:
             served[alias] = any(found)

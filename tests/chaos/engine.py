@@ -1,4 +1,4 @@
-"""The engine of a chaos run: a fake one that can be killed and started again at its address."""
+"""The engine of a chaos run, killed and started again at its address: a fake one, or a vLLM."""
 
 from __future__ import annotations
 
@@ -8,13 +8,60 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 import httpx
 
 from coserve.local.ports import free_port
 from tests.fixtures.supervised import ROOT
+from tests.fixtures.vllm import Vllm
 
 START_LIMIT_S = 30.0
+
+
+class EngineProcess(Protocol):
+    """An engine that the run starts itself."""
+
+    port: int
+    journal: Path | None
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def pid(self) -> int | None:
+        """Of its main process, while it lives."""
+
+    def start(self) -> None:
+        """Returns when the engine answers."""
+
+    def reap(self) -> None:
+        """After a kill: collect the process, and end what it has left."""
+
+    def stop(self) -> None: ...
+
+
+class VllmProcess:
+    """A real vLLM on the CPU; it keeps no journal."""
+
+    journal: Path | None = None
+
+    def __init__(self, folder: Path) -> None:
+        self._vllm = Vllm(folder / "vllm.log")
+        self.port, self.url = self._vllm.port, self._vllm.url
+
+    @property
+    def pid(self) -> int | None:
+        return self._vllm.pid
+
+    def start(self) -> None:
+        self._vllm.start()
+
+    def reap(self) -> None:
+        self._vllm.kill()
+
+    def stop(self) -> None:
+        self._vllm.kill()
 
 
 class FakeEngineProcess:
@@ -34,7 +81,7 @@ class FakeEngineProcess:
         more: Sequence[str] = (),
     ) -> None:
         self.port = free_port()
-        self.journal = folder / "engine-journal.jsonl"
+        self.journal: Path | None = folder / "engine-journal.jsonl"
         self._argv = [
             sys.executable, "-m", "engine_adapter.client.fake_server",
             "--port", str(self.port), "--latency-ms", str(latency_ms),

@@ -15,7 +15,7 @@ import psutil
 
 from coserve.local import postgres
 from coserve.local.ports import free_port
-from tests.chaos.engine import FakeEngineProcess
+from tests.chaos.engine import EngineProcess
 from tests.fixtures.supervised import Up, wait_until
 
 GONE_LIMIT_S = 20.0
@@ -27,9 +27,9 @@ def wall_s() -> float:
 
 
 class Installation:
-    """`coserve up` on a state directory of its own, with a fake engine or the real one."""
+    """`coserve up` on a state directory of its own, with its own engine or one that is there."""
 
-    def __init__(self, home: Path, fake: FakeEngineProcess | None, **settings: str) -> None:
+    def __init__(self, home: Path, fake: EngineProcess | None, **settings: str) -> None:
         self.home = home
         self.fake = fake
         self._settings = settings

@@ -11,6 +11,9 @@ from typing import Any
 import httpx
 import psycopg
 
+from engine_adapter.client.dialects import DIALECTS
+from engine_adapter.client.engine_facts import VLLM
+from engine_adapter.client.foreign_facts import queue_of
 from tests.chaos.installation import Installation
 
 AWAY_LIMIT_S = 120.0
@@ -81,6 +84,9 @@ class Observer:
     async def at_engine(self) -> int:
         """Requests that the engine has now."""
         info = await self._ask_engine("/server_info")
+        if info is not None and info.status_code == 404:
+            metrics = await self._ask_engine("/metrics")
+            return sum(queue_of(metrics.text if metrics else "", DIALECTS[VLLM].metrics) or ())
         if info is None or info.status_code != 200:
             return 0
         live = [state["coserve"]["live"] for state in info.json()["internal_states"]]

@@ -12,15 +12,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.chaos.deaths import Death, Reaper
-from tests.chaos.engine import FakeEngineProcess
+from tests.chaos.engine import EngineProcess, FakeEngineProcess, VllmProcess
 from tests.chaos.feeder import Feeder
 from tests.chaos.installation import Installation
 from tests.chaos.observer import Observer
 from tests.chaos.proof import AUDIT, Findings, prove, wait_until_over
 from tests.chaos.victims import Kind
 from tests.fixtures.supervised import ROOT
+from tests.fixtures.vllm import MODEL as VLLM_MODEL
 
 DEFAULT_MODEL = ROOT / ".coserve/models/SmolLM2-135M-Instruct"
+MODELS = {"fake": "fake-model", "real": DEFAULT_MODEL.name, "vllm": VLLM_MODEL}
 REAL_START_LIMIT_S = 300.0
 
 
@@ -29,10 +31,10 @@ class Setting:
     """How a run is set.
 
     Attributes:
-        real: The supervised real engine with the default model instead of the fake one.
+        engine: `fake`; `real`, the supervised one with the default model; or `vllm`, a real vLLM.
         latency_ms: How long the fake engine takes for a line.
         max_running: How many lines it works on at once.
-        max_tokens: Longest answer asked of the real engine.
+        max_tokens: Longest answer asked of a real engine.
         real_in_flight: Lines at the real engine at once. With its usual 64 running on two cores a
             line takes most of a minute: what is measured would be that, and not the recovery.
     """
@@ -41,27 +43,37 @@ class Setting:
     num_lines: int = 2000
     latency_ms: float = 400.0
     max_running: int = 32
-    real: bool = False
+    engine: str = "fake"
     max_tokens: int = 32
     real_in_flight: int = 16
+
+    @property
+    def is_fake(self) -> bool:
+        """Whether lines cost nothing, and each has an answer that is known."""
+        return self.engine == "fake"
 
 
 @asynccontextmanager
 async def installed(setting: Setting) -> AsyncIterator[Installation]:
     """An installation of its own that is gone afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="csx-"))
-    fake = None
+    engine: EngineProcess | None = None
     given = {}
-    if setting.real:
+    if setting.engine == "real":
         given["COSERVE_MODEL"] = str(DEFAULT_MODEL)
         given["COSERVE_BATCH_MAX_IN_FLIGHT"] = str(setting.real_in_flight)
+    elif setting.engine == "vllm":
+        given["COSERVE_BATCH_MAX_IN_FLIGHT"] = str(setting.real_in_flight)
+        engine = VllmProcess(folder)
     else:
-        fake = FakeEngineProcess(
+        engine = FakeEngineProcess(
             folder, latency_ms=setting.latency_ms, max_running=setting.max_running
         )
-    installation = Installation(folder / "home", fake, **given)
+    installation = Installation(folder / "home", engine, **given)
     try:
-        await asyncio.to_thread(installation.start, REAL_START_LIMIT_S if setting.real else 120.0)
+        await asyncio.to_thread(
+            installation.start, 120.0 if setting.is_fake else REAL_START_LIMIT_S
+        )
         yield installation
     finally:
         await asyncio.to_thread(installation.stop)
@@ -74,14 +86,14 @@ async def run(setting: Setting, kinds: Sequence[Kind]) -> tuple[list[Death], Fin
     deaths: list[Death] = []
     async with installed(setting) as installation:
         observer = Observer(installation)
-        if setting.real:
+        if not setting.is_fake:
             await observer.ask(AUDIT)
         feeder = Feeder(
             installation,
             observer,
-            model=DEFAULT_MODEL.name if setting.real else "fake-model",
+            model=MODELS[setting.engine],
             num_lines=setting.num_lines,
-            max_tokens=setting.max_tokens if setting.real else None,
+            max_tokens=None if setting.is_fake else setting.max_tokens,
         )
         reaper = Reaper(installation, observer, rng)
         try:

@@ -30,4 +30,5 @@ def why_not(layer_class: Any) -> str:
 LAYERS = (
     LlamaDecoderLayer, Qwen2DecoderLayer, Qwen3DecoderLayer, Olmo2DecoderLayer, PhiMoEDecoderLayer,
 )  # fmt: skip
-print("RESULTS " + json.dumps({layer.__name__: why_not(layer) for layer in LAYERS}))
+found = {layer.__name__: why_not(layer) for layer in LAYERS}
+print("RESULTS " + json.dumps({**found, "wanted": seam.LAYER_ARGUMENTS}))

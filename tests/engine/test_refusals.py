@@ -177,5 +177,8 @@ def test_requests_are_taken_out_only_between_layers_that_take_what_is_expected()
     """Elsewhere a drop would end the engine at the first arrival that asks for it."""
     found = run_script("layer_arguments.py")
     assert [found[f"{name}DecoderLayer"] for name in ("Llama", "Qwen2", "Qwen3")] == [""] * 3
-    assert found["Olmo2DecoderLayer"].startswith("Olmo2DecoderLayer takes positions, hidden_states")
+    if "residual" in found["wanted"]:
+        assert found["Olmo2DecoderLayer"].startswith("Olmo2DecoderLayer takes positions, hidden_st")
+    else:  # newer layers keep it to themselves
+        assert found["Olmo2DecoderLayer"] == ""
     assert "hidden_states, residual, forward_batch: requests" in found["PhiMoEDecoderLayer"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.chaos.engine import FakeEngineProcess
+from tests.chaos.engine import EngineProcess
 from tests.chaos.installation import Installation
 from tests.fixtures.receiver import LOOPBACK
 from tests.torture.servers import Servers
@@ -17,7 +17,7 @@ class TorturedInstallation(Installation):
     """`coserve up` with everything but its own processes given."""
 
     def __init__(
-        self, home: Path, fake: FakeEngineProcess | None, servers: Servers, name_server: str,
+        self, home: Path, fake: EngineProcess | None, servers: Servers, name_server: str,
         **settings: str,
     ) -> None:  # fmt: skip
         super().__init__(

@@ -3,6 +3,7 @@
 A tool writes it, a person reads what changed and signs it by committing the file::
 
     python -m engine_adapter.sglang.versions.promises --write     in the environment of a release
+    python -m engine_adapter.sglang.versions.promises --texts NAME...
 
 Each start compares all of it with the SGLang that is there, and tells every difference at once:
 
@@ -32,7 +33,7 @@ from typing import Any, Final
 
 from engine_adapter.sglang.versions import FAMILIES, family_of, number
 from engine_adapter.sglang.versions.uses import READ, files, uses_of
-from engine_adapter.source_digests import source_digest
+from engine_adapter.source_digests import source_digest, source_text
 
 SIGNED_DIR: Final = Path(__file__).with_name("signed")
 
@@ -78,8 +79,9 @@ def signed_versions() -> list[str]:
 
 def promises_for(found: str) -> Promises | None:
     """Those of a release, or of the newest signed one of its family; None if there is none."""
-    alike = [one for one in signed_versions() if family_of(one) == family_of(found)]
-    if not alike or number(found) < number(alike[0]):
+    family = family_of(found)
+    alike = [one for one in signed_versions() if family_of(one) == family]
+    if not alike or number(found) < number(family):
         return None
     chosen = found if found in alike else alike[-1]
     plain = json.loads((SIGNED_DIR / f"{chosen}.json").read_text())
@@ -204,10 +206,14 @@ def _attributes(owner: Any) -> set[str]:
 
 
 def main() -> int:
-    """Print what differs from the signed release, or write the signed file."""
+    """Print what differs from the signed release, write the signed file, or print functions."""
     importlib.import_module("sglang.srt.managers.scheduler")
     if sys.argv[1:] == ["--write"]:
         sys.stdout.write(f"{write(derive())}\n")
+        return 0
+    if sys.argv[1:2] == ["--texts"]:
+        there = {one: source_text(one) for one in sys.argv[2:] if _is_there(one)}
+        sys.stdout.write(json.dumps(there) + "\n")
         return 0
     promised = promises_for(version("sglang"))
     if promised is None:

@@ -222,11 +222,11 @@ async def test_a_claim_without_an_answer_is_made_again(
         held = await bench.lease("http://127.0.0.1:1", PATIENT)
         source = RowClaimer(held.id, unsure, bench.file_store, bench.clock)
         proxy.share = 1
-        assert not (await source.take(MODEL, NUM_ROWS, {})).ready
+        assert not (await source.take([MODEL], NUM_ROWS, {})).ready
         assert proxy.dropped.total() == 1
         proxy.share = 0
         taken: set[str] = set()
         async with asyncio.timeout(PATIENCE_S):
             while len(taken) < NUM_ROWS:  # the pooled connections that were lost fail once each
-                taken |= {one.row.custom_id for one in (await source.take(MODEL, 99, {})).ready}
+                taken |= {one.row.custom_id for one in (await source.take([MODEL], 99, {})).ready}
         await unsure.dispose()

@@ -202,7 +202,7 @@ class Lives(RuleBasedStateMachine):
             async with self.database.unit_of_work() as session:
                 # What the dispatcher asks first: is the batch one to claim from?
                 if batch_id not in {
-                    one.id for one in await batches.live(session, "fake-model", per_project=10)
+                    one.id for one in await batches.live(session, ["fake-model"], per_project=10)
                 }:
                     return []
                 return await rows.claim(session, self.puppets[who].id, {batch_id: limit})

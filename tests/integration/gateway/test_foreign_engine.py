@@ -6,32 +6,48 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx
+import orjson
 import pytest
 
-from engine_adapter.client.engine_facts import OTHER, SGLANG, VLLM
+from api.errors import EngineUnavailable
+from engine_adapter.client.base import CHAT_PATH
+from engine_adapter.client.engine_facts import OTHER, SGLANG, VLLM, remembered_facts
 from engine_adapter.client.fake import FakeEngine, FakeSettings
 from engine_adapter.client.fake_server import serving
+from engine_adapter.client.foreign_facts import ForeignTerms
+from engine_adapter.client.http import HttpEngineClient
 from gateway.settings import GatewaySettings
-from store.repositories import chat_report
+from store.repositories import chat_report, validation
 from store.repositories.chat_report import ChatNow
 from store.session import Database
+from tests.fixtures.batches import Bench, add_batch
 from tests.fixtures.online import running_gateway
 from tests.integration.gateway.conftest import MODEL, Online
 
 
 @asynccontextmanager
 async def before(
-    server: str, database: Database, url: str, broker: str, home: Path, *, embeds: bool = False
+    server: str,
+    database: Database,
+    url: str,
+    broker: str,
+    home: Path,
+    *,
+    key: str = "",
+    told_key: str = "",
+    **more: Any,
 ) -> AsyncIterator[Online]:
-    engine = FakeEngine(FakeSettings(model=MODEL, server=server, plugin=False, embeds=embeds))
+    engine = FakeEngine(FakeSettings(model=MODEL, server=server, plugin=False, key=key, **more))
     async with serving(engine) as engine_url:
         settings = GatewaySettings(
             database_url=url,
             broker_url=broker,
             engine_urls=engine_url,
             foreign_engines=engine_url if server == SGLANG else "",
+            engine_keys=f"{engine_url}={told_key}" if told_key else "",
             home=home,
         )
         async with running_gateway(database, settings, MODEL) as gateway:
@@ -156,3 +172,81 @@ async def test_dispatchers_are_told_what_chat_gets_there(
             await anext(lines)
             await until(lambda chat: chat.num_open == 1 and chat.pressure > 2)
         await until(lambda chat: chat == ChatNow())
+
+
+async def test_a_server_that_wants_a_key(
+    database: Database, database_url: str, broker_url: str, tmp_path: Path
+) -> None:
+    async with (
+        before(
+            VLLM, database, database_url, broker_url, tmp_path, key="sk-x", told_key="sk-x"
+        ) as online,
+        online.http() as http,
+    ):
+        answer = await http.post("/v1/chat/completions", json=online.chat("fake:text=yes"))
+        assert answer.json()["choices"][0]["message"]["content"] == "yes"
+        body = online.chat("fake:text=a_b", stream=True)
+        streamed = await http.post("/v1/chat/completions", json=body)
+        assert "data: [DONE]" in streamed.text
+
+
+async def test_a_server_whose_key_is_missing_is_not_used_and_says_so(
+    database: Database, database_url: str, broker_url: str, tmp_path: Path
+) -> None:
+    engine = FakeEngine(FakeSettings(model=MODEL, server=VLLM, plugin=False, key="sk-x"))
+    async with serving(engine) as url:
+        client = HttpEngineClient(url, ForeignTerms(keys={url: "sk-other"}))
+        with pytest.raises(EngineUnavailable, match="COSERVE_ENGINE_KEYS"):
+            await client.facts()
+        await client.close()
+
+
+@pytest.mark.parametrize("server", [VLLM, OTHER])
+async def test_every_model_of_a_server_is_served_under_its_name(
+    server: str, database: Database, database_url: str, broker_url: str, tmp_path: Path
+) -> None:
+    more = ("nickname", "lora-sql")
+    async with (
+        before(server, database, database_url, broker_url, tmp_path, more_models=more) as online,
+        online.client() as client,
+    ):
+        listed = {one.id for one in (await client.models.list()).data}
+        assert listed >= {MODEL, *more}
+        for name in (MODEL, *more):
+            made = await client.chat.completions.create(
+                model=name, messages=[{"role": "user", "content": "fake:text=yes"}]
+            )
+            assert made.choices[0].message.content == "yes"
+            assert online.engine.received[-1]["model"] == name
+        async with database.unit_of_work() as session:
+            served = await validation.served_models(session, "proj_default")
+            sizes = await validation.model_sizes(session)
+        assert served is not None
+        assert all(served[name] for name in (MODEL, *more))
+        assert set(sizes) >= {MODEL, *more}
+    again = remembered_facts(MODEL, 10, {"more_models": {"a": 5, "b": "x"}})
+    assert again.models == {MODEL: 10, "a": 5, "b": 0}
+
+
+async def test_rows_of_any_of_its_models_are_run(database: Database) -> None:
+    bench = Bench(database)
+    settings = FakeSettings(
+        model=MODEL, server=VLLM, plugin=False, more_models=("nickname", "lora-sql")
+    )
+    engine = FakeEngine(settings)
+    made = {}
+    for name in (MODEL, "lora-sql", "elsewhere"):
+        body = {"model": name, "messages": [{"role": "user", "content": "fake:text=yes"}]}
+        line = {"custom_id": "r", "method": "POST", "url": CHAT_PATH, "body": body}
+        made[name] = await add_batch(database, bench.file_store, [orjson.dumps(line)], model=name)
+    async with serving(engine) as url:
+        client = HttpEngineClient(url)
+        running = asyncio.ensure_future(bench.dispatch(client))
+        async with asyncio.timeout(20):
+            while len(engine.received) < 2:
+                await asyncio.sleep(0.05)
+        await asyncio.sleep(0.5)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await client.close()
+    assert sorted(one["model"] for one in engine.received) == sorted([MODEL, "lora-sql"])

@@ -40,6 +40,7 @@ def test_a_secret_from_a_file(
 def test_every_secret_may_lie_in_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     values = {name: f"from a file: {name}" for name in SECRETS}
     values["BROKER_URL"] = "redis://from a file: broker"
+    values["COSERVE_ENGINE_KEYS"] = "http://engine=from-a-file"
     for name, value in values.items():
         (tmp_path / name).write_text(value)
         monkeypatch.setenv(name + "_FILE", str(tmp_path / name))
@@ -51,9 +52,11 @@ def test_every_secret_may_lie_in_a_file(monkeypatch: pytest.MonkeyPatch, tmp_pat
         read.secret,
         read.metrics_token,
         read.engine_token,
+        read.engine_keys,
     }
     assert found == set(values.values())
     assert "from a file" not in repr(read)
+    assert "from-a-file" not in repr(read)
 
 
 def test_a_file_that_cannot_be_read_is_named_and_not_its_content(

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 import uvloop
 
-from engine_adapter.client.connections import Connections, NotConnected
+from engine_adapter.client.connections import KEEP_ALIVE_S, Connections, NotConnected
 
 PATH = "/v1/chat/completions"
 HALF = b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nhalf"
@@ -49,10 +49,12 @@ class Server:
 
 
 @asynccontextmanager
-async def connected(server: Server, **settings: float) -> AsyncIterator[Connections]:
+async def connected(
+    server: Server, keep_alive_s: float = KEEP_ALIVE_S
+) -> AsyncIterator[Connections]:
     listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
     port = listening.sockets[0].getsockname()[1]
-    connections = Connections(f"http://127.0.0.1:{port}", **settings)
+    connections = Connections(f"http://127.0.0.1:{port}", keep_alive_s=keep_alive_s)
     try:
         yield connections
     finally:

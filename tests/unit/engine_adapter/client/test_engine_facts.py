@@ -21,7 +21,7 @@ from engine_adapter.client.engine_facts import (
     read_live,
 )
 from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
-from engine_adapter.client.pool import EnginePool, Member, Route
+from engine_adapter.client.pool import EnginePool, Member, ModelInfo, Route
 from gateway.dashboard.engines import EngineReading
 from gateway.dashboard.isolation import _pauses
 from gateway.dashboard.scheduler import draw, steps_of
@@ -184,4 +184,8 @@ def test_any_change_of_a_real_report_gives_facts_or_a_reason(data: st.DataObject
 )
 def test_a_release_that_nobody_has_tried_is_named_so(signed: bool | None, version: str) -> None:
     said = {"coserve": {"plugin": "live", "signed": signed}}
-    assert read_facts({**INFO, "internal_states": [said]}, MODELS).version == version
+    facts = read_facts({**INFO, "internal_states": [said]}, MODELS)
+    assert facts.version == version
+    assert facts.unsigned == (version if signed is False else "")
+    told = ModelInfo("m", 1, True, unsigned=facts.unsigned).told()
+    assert told.get("coserving_engine") == (f"SGLang {version}" if signed is False else None)

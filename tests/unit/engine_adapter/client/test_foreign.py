@@ -268,3 +268,31 @@ async def test_its_own_queue_is_read() -> None:
 def test_metrics_of_any_text(text: str, queue: tuple[int, int] | None) -> None:
     assert queue_of(text, ("w", "r")) == queue
     assert queue_of(text, None) is None
+
+
+async def test_further_models_of_a_server_have_contexts_of_their_own() -> None:
+    async with seated(VLLM, more_models=("nickname", "lora-sql")) as seat:
+        facts = await seat.client.facts()
+        assert facts.models == {"fake-model": 100, "nickname": 100, "lora-sql": 100}
+        assert [facts.serves(name) for name in ("lora-sql", "other", "")] == [True, False, False]
+        pool = EnginePool([seat.client])
+        await pool.probe()
+        assert [info.id for info in pool.models()] == list(facts.models)
+        assert pool.pick("lora-sql").member.client is seat.client
+        assert pool.sizes_of("nickname").context_tokens == 100
+
+
+async def test_a_key_goes_to_its_engine_alone() -> None:
+    engine = FakeEngine(FakeSettings(server=VLLM, plugin=False, key="sk-x"))
+    async with serving(engine) as url:
+        for keys, opens in (({url: "sk-x"}, True), ({url + "/x": "sk-x"}, False), ({}, False)):
+            client = HttpEngineClient(url, ForeignTerms(keys=keys))
+            try:
+                if opens:
+                    assert (await client.facts()).server == VLLM
+                    assert (await client.call(chat("fake:text=yes"))).ok
+                else:
+                    with pytest.raises(EngineUnavailable, match="COSERVE_ENGINE_KEYS"):
+                        await client.facts()
+            finally:
+                await client.close()
