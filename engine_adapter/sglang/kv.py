@@ -145,7 +145,7 @@ def host_pool(
         tokens = memory.numel() // token_bytes
     # Pools of the same size on every rank: a page id means the same tokens everywhere.
     num_pages = agreement.lowest(tokens // HOST_PAGE_TOKENS)
-    streams = (scheduler.forward_stream, scheduler.copy_stream) if is_pinned else ()
+    streams = (scheduler.forward_stream, seam.copy_stream(scheduler)) if is_pinned else ()
     pool = HostPool(sides, num_pages, pass_stream(scheduler), streams, memory)
     emulated = emulated_pass(scheduler.tp_worker.model_runner)
     return emulated.charging(pool, HOST_PAGE_TOKENS) if emulated is not None else pool

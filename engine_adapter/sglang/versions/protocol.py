@@ -52,6 +52,10 @@ class Seam(Protocol):
         """Let the scheduler read its requests from ``stand_in``; its channels are open."""
         ...
 
+    def copy_stream(self, scheduler: Any) -> Any:
+        """Where sampled tokens go to the host, on CUDA."""
+        ...
+
     def abort_timed_out(self, scheduler: Any, view: Any) -> None:
         """End requests that waited or ran too long, if SGLang does not do so by itself.
 

@@ -45,6 +45,10 @@ def hand_over_input(scheduler: Any, stand_in: Any) -> None:
     )
 
 
+def copy_stream(scheduler: Any) -> Any:
+    return scheduler.copy_stream
+
+
 def abort_timed_out(scheduler: Any, view: Any) -> None:
     """It is part of the batch choice that ours replaces."""
     scheduler._abort_on_waiting_timeout()

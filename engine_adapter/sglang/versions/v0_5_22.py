@@ -71,6 +71,10 @@ def hand_over_input(scheduler: Any, stand_in: Any) -> None:
     scheduler.recv_from_tokenizer = stand_in
 
 
+def copy_stream(scheduler: Any) -> Any:
+    return scheduler.copy_stream
+
+
 def abort_timed_out(scheduler: Any, view: Any) -> None:
     """SGLang does it where it reads its messages, alike on all ranks."""
 
