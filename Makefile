@@ -70,7 +70,7 @@ PYTEST = $(BIN)/pytest -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder
 # One process more than cores: these tests wait for half of their time.
 test: PROCESSES = $(shell expr $$(nproc) + 1)
 test: setup-dev setup-engine setup-kernels  ## unit, contract, integration, the engine once per mechanism, one browser path (8 to 12 min)
-	$(PYTEST) tests --ignore tests/architecture -m "not thorough"
+	$(PYTEST) tests --ignore tests/architecture -m "not thorough and not release"
 
 test-all: setup-dev setup-helm setup-engine setup-kernels  ## every test, the thorough ones and those of make check too; the end says what took how long (23 to 32 min)
 	$(PYTEST) tests $(if $(COMPATIBILITY),--compatibility $(COMPATIBILITY))

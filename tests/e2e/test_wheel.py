@@ -26,7 +26,7 @@ from release.trial import (
 )
 from tests.fixtures.stack import DEFAULT_MODEL, ROOT
 
-pytestmark = [pytest.mark.thorough, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.release, pytest.mark.timeout(1200)]
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make users and take networks")
 
 
