@@ -72,8 +72,8 @@ async def test_which_batches_are_live(database: Database) -> None:
         )
     await end_window(database, over)
     async with database.unit_of_work() as session:
-        assert [one.id for one in await batches.live(session, MODEL, per_project=10)] == [running]
-        assert await batches.live(session, "another-model", per_project=10) == []
+        assert [one.id for one in await batches.live(session, [MODEL], per_project=10)] == [running]
+        assert await batches.live(session, ["another-model"], per_project=10) == []
         assert await batches.stopped(session, [running, paused, over]) == {
             over: "expired",
             paused: "pending",

@@ -202,7 +202,7 @@ async def test_what_a_look_costs_does_not_grow_with_the_live_batches(
             {"after": "", "resting": [], "lease_s": 60.0, "num": 32, **asdict(SIZES)},
         ),
         "oldest": (stages._OLDEST, {"after": ""}),
-        "live": (batches._LIVE, {"model": MODEL, "held": [], "per_project": 8}),
+        "live": (batches._LIVE, {"models": [MODEL], "held": [], "per_project": 8}),
     }
     statement, values = looks[what]
     async with database.unit_of_work() as session:
