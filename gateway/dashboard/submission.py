@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator
 
 from fastapi import APIRouter, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from api.batch_errors import FileTooLarge, InvalidUpload
 from api.batch_shapes import CreateBatch, CreateOptions
@@ -26,6 +26,7 @@ from gateway.dashboard.access import (
 )
 from gateway.dashboard.navigation import go_to_batch
 from gateway.dashboard.pages import new_batch_page
+from gateway.http.json_response import JsonResponse
 from gateway.http.multipart import FormPart, MultipartForm
 from gateway.http.refusal import LingeringResponse
 from gateway.tenants.actor import Action
@@ -93,7 +94,7 @@ async def check(
     check_endpoint(endpoint)
     _check_length(request)
     found = await dry_run(resources.state, admin.key.project_id, endpoint, _content(request))
-    return JSONResponse(found)
+    return JsonResponse(found)
 
 
 async def _content(request: Request) -> AsyncGenerator[bytes]:

@@ -83,8 +83,9 @@ def test_each_test_runs_in_one_stage(tests: dict[str, Markers], lacking: list[st
     shape = selected(tests, recipe("check"))
     rest = selected(tests, recipe("test-rest", LEFT_OUT=" or ".join(["thorough", *lacking])))
     stages = [first - skipped, shape, rest]
-    assert set().union(*stages) == set(tests)
-    assert sum(map(len, stages)) == len(tests), "one runs twice"
+    by_hand = {name for name, markers in tests.items() if "release" in markers}
+    assert set().union(*stages) == set(tests) - by_hand
+    assert sum(map(len, stages)) == len(tests) - len(by_hand), "one runs twice"
     assert bool(skipped) == bool(lacking)
 
 

@@ -61,7 +61,7 @@ SERVES_ALL: dict[str, str] = {
     "conversation.collect": "sweep",
     "response.collect": "sweep",
     "response.states": "followers, by ids that were found under their projects",
-    "turn.project_of_long": "stage",
+    "long_stage.project_of_long": "stage",
     "parted_upload.add": "the upload names its project",
     "parted_upload.forget_past": "sweep",
     "parted_upload.spent_parts": "sweep, or by an upload that was found under its project",
