@@ -126,6 +126,7 @@ async def test_a_batch_is_paused_preferred_resumed_and_its_failed_rows_run_again
     assert await visit.number("#count-completed") == 39
 
     source = page.url.rsplit("/", 1)[1]
+    await page.reload()
     await page.get_by_role("button", name="Retry 1 failed row").click()
     await expect(page.locator("#retry-what")).to_contain_text("will fail again")
     await page.get_by_role("button", name="Retry", exact=True).click()

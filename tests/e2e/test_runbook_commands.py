@@ -17,8 +17,8 @@ pytestmark = [pytest.mark.thorough, pytest.mark.timeout(900)]
 ELSEWHERE = ("backup", "restore", "up", "simulate", "profile", "logs engine", "restart engine")
 """How commands begin that have tests of their own, or want an engine of this stack: test_backup,
 test_supervisor_engine, tests/unit/coserve/test_operations and commands/test_profile."""
-NAMED_ONLY = {"logs", "restart", "project set", "plan"}
-"""What a sentence names without its words."""
+NAMED_ONLY = {"logs", "restart", "project set", "plan", "webhook enable ENDPOINT_ID"}
+"""What a sentence names without its words, and what wants an endpoint that was disabled."""
 RUN_BEFORE = {"engine remove URL": "engine add URL"}
 
 
