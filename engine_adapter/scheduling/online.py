@@ -56,6 +56,9 @@ class OnlineArrivals:
 # Behind so many prompts the next one is late in any case, and planning has its price.
 MAX_PROMPTS_WAITING = 32
 
+# A model may predict no time at all: its coefficients may be zero.
+SHORTEST_S = 1e-9
+
 
 def next_token_slack_s(builder: PlanBuilder, requests: DecodeReady) -> float:
     """How long a step may last for the next token of every online request that decodes.
@@ -150,7 +153,7 @@ def by_response_ratio(
         load = StepLoad()
         load.add_chunk(request.remaining_tokens, request.start_tokens)
         waited_s = builder.snapshot.now_s - request.arrival_at_s
-        ratios.append((waited_s / predict(load), request))
+        ratios.append((waited_s / max(predict(load), SHORTEST_S), request))
     rest = filling[len(ratios) :]
     ratios.sort(key=lambda pair: -pair[0])
     return [request for _, request in ratios] + rest
