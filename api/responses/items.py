@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+import orjson
+
 from api import images, rules
 from api.errors import InvalidRequest
 from api.json_output import dump
@@ -24,6 +26,7 @@ from api.responses.tools import SKIPPED_ITEMS, flat_name
 Item = dict[str, Any]
 
 MAX_ITEMS: Final = 4096
+PIECE_BYTES: Final = 32 * 1024
 ITEM_REFERENCE: Final = "item_reference"
 INPUT_IMAGE: Final = "input_image"
 
@@ -35,6 +38,8 @@ _TEXT_KEYS: Final = {
     "refusal": "refusal",
 }
 _FIRST: Final = frozenset({"system", "developer"})
+_BETWEEN_ITEMS: Final = b'},{"id":'
+"""Whole items begin with their id (`listed`)."""
 
 
 def check_input(name: str, value: Any) -> None:
@@ -163,6 +168,25 @@ _PREFIXES: Final = {
 def packed(items: Iterable[Item]) -> list[tuple[str, bytes]]:
     """Items as conversations keep them, each an id and its JSON; an id cannot hold NUL there."""
     return [(item["id"].replace("\0", ""), dump(item)) for item in items]
+
+
+def unpacked(stored: bytes) -> list[Item]:
+    """The items of an array that `dump` made of whole items, a few in each call of the parser.
+
+    One call keeps the interpreter's lock to its end, whatever thread it is in. So the array is cut
+    where an item may begin. A cut that falls into an item leaves a bracket open and cannot be
+    parsed: then the rest is parsed as one.
+    """
+    items: list[Item] = []
+    begin = 1
+    while (cut := stored.find(_BETWEEN_ITEMS, begin + PIECE_BYTES)) >= 0:
+        try:
+            items += orjson.loads(b"[" + stored[begin : cut + 1] + b"]")
+        except orjson.JSONDecodeError:
+            break
+        begin = cut + 2
+    items += orjson.loads(b"[" + stored[begin:])
+    return items
 
 
 def item_id(kind: str, of: str, place: str) -> str:

@@ -15,6 +15,7 @@ import orjson
 
 from api.completion_request import DEFAULT_MAX_TOKENS
 from api.images import IMAGE_PART, IMAGE_TOKENS
+from api.numbers import ModelSizes, check_numbers
 from api.responses.call import chat_call
 from engine_adapter.client.base import (
     CHAT_PATH,
@@ -54,8 +55,22 @@ class Weighed:
     is_large: bool
 
 
-def weigh(path: str, body: Mapping[str, Any], *, is_large: bool, is_routed: bool) -> Weighed:
-    """Weigh a checked body; whether routing will look at it is `is_routed`. May run in a thread."""
+def weigh(
+    path: str, body: Mapping[str, Any], sizes: ModelSizes, *, is_large: bool, is_routed: bool
+) -> Weighed:
+    """Weigh a checked body. May run in a thread.
+
+    Args:
+        path: What it was checked for.
+        body: The body.
+        sizes: Of its model: its numbers are held to them.
+        is_large: It is.
+        is_routed: Routing will look at it.
+
+    Raises:
+        InvalidRequest: A number is too large for the model.
+    """
+    check_numbers(body, sizes)
     return Weighed(
         path,
         body,

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, TypeVar
+from contextlib import suppress
+from typing import Any, Final, TypeVar
 
 SWITCH_S: Final = 0.001
+FEW_AT_ONCE: Final = 256
+_PROMPTS: Final = ("messages", "prompt", "input")
 
 T = TypeVar("T")
 
@@ -43,5 +46,30 @@ class Parsing:
             if number > 1:
                 self._turns[project_id] = turn, number - 1
 
+    def forget(self, body: Mapping[str, Any]) -> None:
+        """Let go of a large body in the thread; see `let_go_of`."""
+        with suppress(RuntimeError):  # the process ends, and all of it goes
+            self._thread.submit(let_go_of, body)
+
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+def let_go(items: list[Any]) -> None:
+    """Empty a list that nobody needs any more, a few items at a time.
+
+    What goes with its last reference goes in one step, and all of that step keeps the lock.
+    """
+    while items:
+        del items[-FEW_AT_ONCE:]
+
+
+def let_go_of(body: Mapping[str, Any]) -> None:
+    """The same of a body's prompts: messages and their parts, inputs, token ids."""
+    for value in map(body.get, _PROMPTS):
+        if type(value) is list:
+            for item in value:
+                content = item.get("content") if type(item) is dict else item
+                if type(content) is list:
+                    let_go(content)
+            let_go(value)

@@ -21,6 +21,7 @@ from engine_adapter.client.base import (
     EMBEDDINGS_PATH,
     RESPONSES_PATH,
 )
+from gateway.http.parsing import let_go_of
 
 SMALL_BYTES: Final = 64 * 1024
 """Bodies up to this length are parsed where they come, and are not counted by their bytes."""
@@ -80,5 +81,9 @@ def checked_body(raw: bytes, path: str | None = None) -> dict[str, Any]:
     made: dict[str, Any] = body
     if path is not None:
         made = mapped(path, made)
-        _CHECKS[path](made)
+        try:
+            _CHECKS[path](made)
+        except InvalidRequest:
+            let_go_of(made)  # else all of it goes in one step, where the error ends
+            raise
     return made

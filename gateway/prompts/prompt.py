@@ -9,7 +9,6 @@ from typing import Any, Final
 from api import not_held
 from api.embedding_request import inputs_of
 from api.model_errors import unknown_model
-from api.numbers import check_numbers
 from api.usage import TokenUsage
 from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH, EngineCall, RequestClass
 from engine_adapter.client.choices import Choice, choices_of, not_held_of, served_of
@@ -65,6 +64,17 @@ class Prompt:
         return self.path == CHAT_PATH
 
 
+def model_of(engines: EnginePool, body: Mapping[str, Any], principal: Principal) -> str:
+    """The model that a checked body asks: what its name stands for now.
+
+    Raises:
+        ModelNotFound: The project may not use it.
+    """
+    if not principal.may_use(body["model"]):
+        raise unknown_model(body["model"])
+    return engines.resolve(body["model"])
+
+
 def prompt_of(
     engines: EnginePool,
     weighed: Weighed,
@@ -82,12 +92,9 @@ def prompt_of(
         EngineUnavailable: The engine that serves it does not answer.
     """
     path, body = weighed.path, weighed.body
-    if not principal.may_use(body["model"]):
-        raise unknown_model(body["model"])
-    if (model := engines.resolve(body["model"])) != body["model"]:
+    if (model := model_of(engines, body, principal)) != body["model"]:
         body = {**body, "model": model}
     request_class, tier = class_of_tier(body.get("service_tier"))
-    check_numbers(body, engines.sizes_of(model))
     online = request_class is RequestClass.ONLINE
     route = engines.pick(model, path, weighed.beginning, online=online)
     call = EngineCall(

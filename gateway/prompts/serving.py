@@ -48,7 +48,7 @@ from gateway.prompts.admission import Admission, AdmissionControl
 from gateway.prompts.body import SMALL_BYTES, announced, checked_body, raw_body
 from gateway.prompts.failover import Failover
 from gateway.prompts.forms import COMPLETIONS, AnswerForm
-from gateway.prompts.prompt import Prompt, prompt_of
+from gateway.prompts.prompt import Prompt, model_of, prompt_of
 from gateway.prompts.quarantine import Quarantine
 from gateway.prompts.streaming import StreamedAnswer
 from gateway.prompts.tiers import with_tier
@@ -176,18 +176,23 @@ class Answer(Response):
                 return await self._answered(question, admission, send)
             except ApiError as error:
                 raise question.form.refusal(error) from None
+            finally:
+                if question.is_large:
+                    parts.parsing.forget(question.body)
 
     async def _answered(
         self, question: Question, admission: Admission, send: Send
     ) -> Response | None:
         request, parts, form = self._request, self._parts, question.form
         principal, is_large = admission.principal, question.is_large
+        sizes = parts.engines.sizes_of(model_of(parts.engines, question.body, principal))
         weighed = await parts.parsing.run(
             principal.project_id,
             partial(
                 weigh,
                 question.path,
                 question.body,
+                sizes,
                 is_large=is_large,
                 is_routed=parts.engines.looks_at_prompts,
             ),

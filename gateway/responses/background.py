@@ -30,6 +30,7 @@ from engine_adapter.client.estimate import answer_tokens
 from engine_adapter.client.rid import new_rid
 from gateway.auth.keys import KeyRing
 from gateway.auth.principal import Principal
+from gateway.http.parsing import let_go, let_go_of
 from gateway.prompts.admission import Admission
 from gateway.prompts.forms import JSON
 from gateway.prompts.serving import parts_of
@@ -52,24 +53,30 @@ async def begin(
     if body.get("stream"):
         cast(Followers[Seen | None], state.followers).check(principal.project_id)
     context = await shelf.context(body)
-    items = (*context.earlier, *context.own)
     model = parts.engines.resolve(body["model"])
+    sizes = parts.engines.sizes_of(model)
 
-    def asked() -> tuple[dict[str, Any], background.Line]:
+    def asked() -> tuple[background.Line, int]:
+        items = [*context.earlier, *context.own]
         chat = chat_body(body, messages_of(items, body.get("instructions")))
         check_chat(chat)
-        return chat, background.Line.of(body, items, model)
-
-    try:
-        chat, line = await parts.parsing.run(principal.project_id, asked, is_large=context.is_large)
-        sizes = parts.engines.sizes_of(model)
         check_numbers(chat, sizes)
         check_lengths(chat, sizes)
+        line = background.Line.of(body, items, model)
+        tokens = line.num_tokens + answer_tokens(CHAT_PATH, chat)
+        items.clear()
+        let_go(context.earlier)
+        let_go_of(chat)
+        return line, tokens
+
+    try:
+        line, tokens = await parts.parsing.run(
+            principal.project_id, asked, is_large=context.is_large
+        )
         with suppress(EngineUnavailable):
             parts.engines.pick(model, CHAT_PATH)
     except ApiError as error:
         raise renamed(error, body) from None
-    tokens = line.num_tokens + answer_tokens(CHAT_PATH, chat)
     # Not settled: what the row will use is counted with the batches'.
     await admission.reserve(tokens)
     draft = ResponseDraft(body, new_rid(), now(parts.clock))

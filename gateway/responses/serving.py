@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from functools import partial
+from itertools import chain
 from typing import Any, cast
 
 from fastapi import Request
@@ -15,6 +16,7 @@ from api.responses.items import messages_of
 from api.responses.request import chat_body, renamed
 from engine_adapter.client.base import CHAT_PATH, RESPONSES_PATH
 from gateway.auth.principal import Principal
+from gateway.http.parsing import let_go
 from gateway.prompts.admission import Admission
 from gateway.prompts.serving import Answer, PromptParts, Question, parts_of, read_body
 from gateway.responses import background
@@ -42,10 +44,12 @@ async def _asked(request: Request, parts: PromptParts, admission: Admission) -> 
     if body.get("background"):
         return await background.begin(request, admission, body, shelf)
     context = await shelf.context(body)
-    items, is_large = (*context.earlier, *context.own), context.is_large
+    is_large = context.is_large
 
     def made() -> dict[str, Any]:
+        items = chain(context.earlier, context.own)
         chat = chat_body(body, messages_of(items, body.get("instructions")))
+        let_go(context.earlier)
         check_chat(chat)
         return chat
 

@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession
 from api.batch_shapes import may_be_id
 from api.errors import InvalidRequest, NotFound, Overloaded
 from api.json_output import dump
-from api.responses.items import Item, is_reference, listed, packed
+from api.responses.items import Item, is_reference, listed, packed, unpacked
 from api.responses.request import conversation_id
 from api.responses.resource import TERMINAL
 from batch.intake.project_limits import check_storage
@@ -43,11 +43,12 @@ class Context:
 
     Attributes:
         earlier: Items of the conversation or of the responses it goes on from, the oldest first.
+            Whoever makes messages of them empties it (`let_go`): there may be 20,000.
         own: Items of its own input, references replaced by what they name.
         is_large: They are many, or long.
     """
 
-    earlier: Sequence[Item]
+    earlier: list[Item]
     own: Sequence[Item]
     is_large: bool = False
 
@@ -90,7 +91,7 @@ class ResponseStore:
             async with self._database.unit_of_work() as session:
                 await check_storage(session, self._project_id, own.num_bytes)
         if previous is None and named is None and not own.has_references:
-            return Context((), own.items, is_large(size))
+            return Context([], own.items, is_large(size))
         async with self._database.snapshot() as session:
             earlier: list[Item] = []
             if previous is not None:
@@ -230,7 +231,7 @@ def _items_of(turns: Sequence[Turn]) -> list[Item]:
                 param="previous_response_id",
                 code="previous_response_not_completed",
             )
-        earlier += orjson.loads(turn.input_items)
+        earlier += unpacked(turn.input_items)
         earlier += body["output"]
     return earlier
 
@@ -249,8 +250,7 @@ def _check_history(size: Size, param: str) -> None:
 
 def items_of(response: StoredResponse) -> list[Item]:
     """The items of a response's own input and of its output."""
-    given: list[Item] = orjson.loads(response.input_items)
-    return given + list(orjson.loads(response.body)["output"])
+    return unpacked(response.input_items) + list(orjson.loads(response.body)["output"])
 
 
 def items_by_id(newest_first: Sequence[StoredResponse]) -> dict[str, Item]:

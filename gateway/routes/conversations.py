@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 
-import orjson
 from fastapi import APIRouter, Query, Request
 from sqlalchemy.ext.asyncio import AsyncSession
+from starlette.responses import Response
 
 from api import rules
 from api.batch_shapes import may_be_id, unix_s
@@ -19,9 +19,11 @@ from batch.intake.project_limits import check_storage
 from engine_adapter.client.rid import new_rid
 from gateway.dependencies import DatabaseDep, PrincipalDep
 from gateway.http.query import Included
+from gateway.http.streaming_list import ListResponse
 from gateway.prompts.body import json_body
+from gateway.prompts.forms import JSON
 from gateway.prompts.serving import parts_of
-from gateway.responses.lists import listing, no_item_after, page_of
+from gateway.responses.lists import no_item_after, page_of
 from gateway.routes.openapi import json_request
 from gateway.routes.shapes import CONVERSATION_ITEMS_REQUEST, CONVERSATION_REQUEST
 from store.models import Conversation
@@ -108,7 +110,7 @@ async def create_conversation_items(
     return page_of(items, after=None, limit=MAX_ITEMS_AT_ONCE, oldest_first=True)
 
 
-@router.get("/conversations/{conversation_id}/items")
+@router.get("/conversations/{conversation_id}/items", response_model=dict[str, Any])
 async def list_conversation_items(
     conversation_id: str,
     principal: PrincipalDep,
@@ -117,7 +119,7 @@ async def list_conversation_items(
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     order: Literal["asc", "desc"] = "desc",
     include: Included = None,
-) -> dict[str, Any]:
+) -> ListResponse:
     """A page of its items; shorter than `limit` where they are long."""
     oldest_first = order == "asc"
     async with database.snapshot() as session:
@@ -133,25 +135,25 @@ async def list_conversation_items(
         items, has_more = await conversations.page(
             session, found, limit=limit, after=place, oldest_first=oldest_first
         )
-    return listing([orjson.loads(item) for item in items], has_more=has_more)
+    ids = (items[0][0], items[-1][0]) if items else None
+    return ListResponse([item for _, item in items], ids, has_more=has_more)
 
 
-@router.get("/conversations/{conversation_id}/items/{item_id}")
+@router.get("/conversations/{conversation_id}/items/{item_id}", response_model=dict[str, Any])
 async def get_conversation_item(
     conversation_id: str,
     item_id: str,
     principal: PrincipalDep,
     database: DatabaseDep,
     include: Included = None,
-) -> dict[str, Any]:
+) -> Response:
     """One item."""
     async with database.snapshot() as session:
         found = await _find(session, principal.project_id, conversation_id)
         item = None if "\0" in item_id else await conversations.item(session, found, item_id)
     if item is None:
         raise _item_not_found(item_id)
-    told: dict[str, Any] = orjson.loads(item)
-    return told
+    return Response(item, media_type=JSON)
 
 
 @router.delete("/conversations/{conversation_id}/items/{item_id}")

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-import orjson
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from api.batch_shapes import may_be_id
 from api.errors import NotFound
+from api.json_output import dump
+from api.responses.items import unpacked
 from batch.background import cancel, stop
 from batch.queue import STAGES
 from gateway.dependencies import DatabaseDep, PrincipalDep, QueueDep
+from gateway.http.parsing import let_go
 from gateway.http.query import Included
+from gateway.prompts.body import SMALL_BYTES
 from gateway.prompts.forms import JSON
+from gateway.prompts.serving import parts_of
 from gateway.responses import background
 from gateway.responses.lists import page_of
 from store.models import StoredResponse
@@ -85,8 +89,9 @@ async def cancel_response(
     return Response(body, media_type=JSON)
 
 
-@router.get("/responses/{response_id}/input_items")
-async def list_input_items(
+@router.get("/responses/{response_id}/input_items", response_model=dict[str, Any])
+async def list_input_items(  # noqa: PLR0913 - the query has as many
+    request: Request,
     response_id: str,
     principal: PrincipalDep,
     database: DatabaseDep,
@@ -94,11 +99,20 @@ async def list_input_items(
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     order: Literal["asc", "desc"] = "desc",
     include: Included = None,
-) -> dict[str, Any]:
+) -> Response:
     """A page of the items that were this response's own input."""
     stored = await _find(database, principal.project_id, response_id)
-    items = orjson.loads(stored.input_items)
-    return page_of(items, after=after, limit=limit, oldest_first=order == "asc")
+
+    def page() -> bytes:
+        items = unpacked(stored.input_items)
+        try:
+            return dump(page_of(items, after=after, limit=limit, oldest_first=order == "asc"))
+        finally:
+            let_go(items)
+
+    is_large = len(stored.input_items) > SMALL_BYTES
+    body = await parts_of(request).parsing.run(principal.project_id, page, is_large=is_large)
+    return Response(body, media_type=JSON)
 
 
 async def _find(database: Database, project_id: str, response_id: str) -> StoredResponse:

@@ -128,8 +128,8 @@ async def page(
     limit: int,
     after: int | None,
     oldest_first: bool,
-) -> tuple[Sequence[bytes], bool]:
-    """Up to `limit` items and `MAX_PAGE_BYTES`, one at least; and whether more follow."""
+) -> tuple[list[tuple[str, bytes]], bool]:
+    """Up to `limit` items and `MAX_PAGE_BYTES`, one at least, and whether more follow."""
     place = ConversationItem.place
     of_it = ConversationItem.conversation_id == conversation.id
     query = select(place, func.octet_length(ConversationItem.item)).where(of_it)
@@ -144,8 +144,9 @@ async def page(
         if places and num_bytes > MAX_PAGE_BYTES:
             break
         places.append(at)
-    wanted = select(ConversationItem.item).where(of_it, place.in_(places)).order_by(order)
-    return (await session.scalars(wanted)).all(), len(found) > len(places)
+    wanted = select(ConversationItem.id, ConversationItem.item)
+    kept = await session.execute(wanted.where(of_it, place.in_(places)).order_by(order))
+    return [(row.id, row.item) for row in kept], len(found) > len(places)
 
 
 async def item(session: AsyncSession, conversation: Conversation, item_id: str) -> bytes | None:

@@ -104,9 +104,10 @@ class Stranger:
                 (folder / name / "kept").mkdir(parents=True)
             await self._observer.ask(
                 "INSERT INTO files (id, project_id, purpose, filename, size_bytes, sha256,"
-                " storage_key, expires_at) SELECT 'file-' || name, p.id, 'batch', 'x', 1,"
-                " repeat('0', 64), name, clock_timestamp() - interval '1 hour'"
-                " FROM projects p, unnest(%(names)s::text[]) name WHERE p.name = %(project)s",
+                " storage_key, expires_at) SELECT 'file-' || given.key, p.id, 'batch', 'x',"
+                " 1, repeat('0', 64), given.key, clock_timestamp() - interval '1 hour'"
+                " FROM projects p, unnest(%(names)s::text[]) AS given(key)"
+                " WHERE p.name = %(project)s",
                 {"names": names, "project": NAME},
             )
             yield

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.chaos.victims import Kind
 from tests.torture import figures
 from tests.torture.chats import ChatsSeen, Failure, judge
 from tests.torture.faults import (
+    HUNG_BROKER,
     KILLS,
+    LOADS,
     LOST_COMMITS,
     NOTHING,
     POSTGRES_AWAY,
@@ -30,16 +34,20 @@ SHORT = Setting(
     stop_s=3.0,
 )  # fmt: skip
 
+LOADED = replace(SHORT, faults=(HUNG_BROKER.name, *(load.name for load in LOADS)))
+"""Every load of a stranger, once."""
+
 DEATH = Span(KILLS[Kind.GATEWAY], 10.0, 14.0, gateway_died_s=(10.0, 10.1))
 AWAY = Span(Fault("away", NOTHING, frozenset({Spoils.DATABASE})), 20.0, 25.0)
 
 
 @pytest.mark.thorough
-async def test_nothing_is_lost_doubled_or_leaked() -> None:
-    told = figures.summary(await run(SHORT))
-    assert told["num_faults"] == len(SHORT.faults)
+@pytest.mark.parametrize("setting", [SHORT, LOADED], ids=["faults", "loads"])
+async def test_nothing_is_lost_doubled_or_leaked(setting: Setting) -> None:
+    told = figures.summary(await run(setting))
+    assert told["num_faults"] == len(setting.faults)
     assert told["num_chats_answered"] > 0
-    assert told["lines"]["num_lines"] >= 3 * SHORT.num_lines
+    assert told["lines"]["num_lines"] >= 3 * setting.num_lines
     assert told["broken"] == {}, figures.table(told)
 
 

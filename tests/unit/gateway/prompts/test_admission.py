@@ -18,6 +18,7 @@ from api.errors import (
     RateLimited,
     TokensRateLimited,
 )
+from api.numbers import UNKNOWN
 from api.usage import TokenUsage
 from coserve.local.ports import free_port
 from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH
@@ -61,7 +62,7 @@ class Gate:
     ) -> Prompt:
         return prompt_of(
             self.engines,
-            weigh(path, body, is_large=False, is_routed=self.engines.looks_at_prompts),
+            weigh(path, body, UNKNOWN, is_large=False, is_routed=self.engines.looks_at_prompts),
             who,
             request_id="req_1",
             timeout_s=9.0,

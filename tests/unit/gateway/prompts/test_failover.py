@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from api.errors import EngineNotReached, EngineUnavailable, RequestQuarantined
+from api.numbers import UNKNOWN
 from engine_adapter.client.base import CHAT_PATH
 from engine_adapter.client.estimate import weigh
 from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
@@ -31,7 +32,7 @@ async def failover(num_engines: int = 3, *, may_retry: bool = True) -> Failover:
     await pool.probe()
     prompt = prompt_of(
         pool,
-        weigh(CHAT_PATH, CHAT, is_large=False, is_routed=pool.looks_at_prompts),
+        weigh(CHAT_PATH, CHAT, UNKNOWN, is_large=False, is_routed=pool.looks_at_prompts),
         Principal("proj", "key"),
         request_id="r",
         timeout_s=9.0,

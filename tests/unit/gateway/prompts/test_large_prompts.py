@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from api.errors import InvalidRequest
 from api.history import told
-from engine_adapter.client.base import CHAT_PATH
-from engine_adapter.client.estimate import prompt_tokens
+from api.numbers import ModelSizes
+from engine_adapter.client.base import CHAT_PATH, COMPLETIONS_PATH
+from engine_adapter.client.estimate import prompt_tokens, weigh
 from engine_adapter.client.routing import prompt_of
 
 PART = {"type": "text", "text": "a"}
@@ -54,3 +56,10 @@ def test_a_plain_part_is_told_to_the_engine_as_it_is() -> None:
 @pytest.mark.parametrize("messages", LARGE.values(), ids=list(LARGE))
 def test_an_estimate_makes_few_calls_a_message(messages: list[dict[str, Any]]) -> None:
     assert num_calls(lambda: prompt_tokens(CHAT_PATH, {"messages": messages})) < 10 * 20_000
+
+
+def test_numbers_are_held_to_the_model_where_a_body_is_weighed() -> None:
+    body = {"model": "m", "prompt": [7] * 1000 + [8]}
+    with pytest.raises(InvalidRequest) as refused:
+        weigh(COMPLETIONS_PATH, body, ModelSizes(8, 2000), is_large=True, is_routed=False)
+    assert refused.value.param == "prompt[1000]"

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from api.errors import EngineUnavailable, ModelNotFound
+from api.numbers import UNKNOWN
 from engine_adapter.client.base import (
     CHAT_PATH,
     COMPLETIONS_PATH,
@@ -32,7 +33,7 @@ async def engines() -> EnginePool:
 def made(engines: EnginePool, body: dict[str, Any], path: str = CHAT_PATH) -> Prompt:
     return prompt_of(
         engines,
-        weigh(path, body, is_large=False, is_routed=engines.looks_at_prompts),
+        weigh(path, body, UNKNOWN, is_large=False, is_routed=engines.looks_at_prompts),
         MINE,
         request_id="req_1",
         timeout_s=9.0,

@@ -1,0 +1,74 @@
+"""What a tenant stored is not parsed on the loop that all streams share.
+
+One item may have as many parts as a body may have objects: some 30 ms in one call.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import orjson
+
+from tests.integration.gateway.conftest import MODEL, Online
+
+NUM_PARTS = 40_000
+PART = {"type": "input_text", "text": "a"}
+
+
+@contextmanager
+def calls() -> Iterator[Counter[str]]:
+    """Calls of C functions in this thread, the gateway's loop, by name."""
+    found = Counter[str]()
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        if event == "c_call":
+            found[argument.__name__] += 1
+
+    sys.setprofile(note)
+    try:
+        yield found
+    finally:
+        sys.setprofile(None)
+
+
+async def _stored(online: Online, **more: Any) -> dict[str, Any]:
+    body = {
+        "model": MODEL,
+        "input": [{"role": "user", "content": [PART] * NUM_PARTS}],
+        "max_output_tokens": 1,
+        **more,
+    }
+    async with online.http() as http:
+        reply = await http.post("/v1/responses", content=orjson.dumps(body))
+    assert reply.status_code == 200, reply.text
+    made: dict[str, Any] = reply.json()
+    return made
+
+
+async def test_input_items(online: Online) -> None:
+    path = f"/v1/responses/{(await _stored(online))['id']}/input_items"
+    async with online.http() as http:
+        with calls() as found:
+            reply = await http.get(path)
+    assert found["loads"] == 0
+    (item,) = reply.json()["data"]
+    assert len(item["content"]) == NUM_PARTS
+
+
+async def test_items_of_a_conversation(online: Online) -> None:
+    async with online.http() as http:
+        path = f"/v1/conversations/{(await http.post('/v1/conversations')).json()['id']}"
+        await _stored(online, conversation=path.rpartition("/")[2])
+        with calls() as found:
+            reply = await http.get(f"{path}/items?order=asc&limit=1")
+        assert found["loads"] == 0
+        page = reply.json()
+        assert page["first_id"] == page["last_id"] == page["data"][0]["id"]
+        with calls() as found:
+            one = await http.get(f"{path}/items/{page['first_id']}")
+        assert found["loads"] == 0
+        assert one.json() == page["data"][0]
