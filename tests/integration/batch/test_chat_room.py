@@ -1,10 +1,12 @@
-"""Rows at an engine that is not ours give way to chat, as gateways tell of it in the database."""
+"""Rows at an engine of level 0 give way to chat, as gateways tell of it in the database."""
 
 from __future__ import annotations
 
 import asyncio
 
-from engine_adapter.client.engine_facts import VLLM
+import pytest
+
+from engine_adapter.client.engine_facts import OURS, VLLM
 from engine_adapter.client.fake_engine import FakeEngine, FakeSettings
 from engine_adapter.client.fake_server import serving
 from engine_adapter.client.http import HttpEngineClient
@@ -28,10 +30,12 @@ async def test_reports_of_gateways_are_one(database: Database) -> None:
         assert await chat_report.read(session, "http://b") == ChatNow()
 
 
+@pytest.mark.parametrize("server", [VLLM, OURS])
 async def test_late_chat_has_the_engine_alone_and_the_batch_ends_all_the_same(
-    bench: Bench, database: Database
+    server: str, bench: Bench, database: Database
 ) -> None:
-    engine = FakeEngine(FakeSettings(server=VLLM, plugin=False, token_s=0.2))
+    engine = FakeEngine(FakeSettings(server=server, plugin=server == OURS, token_s=0.2))
+    engine.report = {"coserving_level": 0} if server == OURS else {}
     async with serving(engine) as url:
         client = HttpEngineClient(url)
         lines = [line(f"r{n}", prompt="fake:tokens=8") for n in range(12)]

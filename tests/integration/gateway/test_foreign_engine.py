@@ -1,4 +1,4 @@
-"""A gateway and a dispatcher before engines that are not ours: every endpoint, at level 0."""
+"""A gateway and a dispatcher before engines of level 0, above all those that are not ours."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from api.errors import EngineUnavailable
 from engine_adapter.client.base import CHAT_PATH
-from engine_adapter.client.engine_facts import OTHER, SGLANG, VLLM, remembered_facts
+from engine_adapter.client.engine_facts import OTHER, OURS, SGLANG, VLLM, remembered_facts
 from engine_adapter.client.fake import FakeEngine, FakeSettings
 from engine_adapter.client.fake_server import serving
 from engine_adapter.client.foreign_facts import ForeignTerms
@@ -40,7 +40,9 @@ async def before(
     told_key: str = "",
     **more: Any,
 ) -> AsyncIterator[Online]:
-    engine = FakeEngine(FakeSettings(model=MODEL, server=server, plugin=False, key=key, **more))
+    ours = server == OURS
+    engine = FakeEngine(FakeSettings(model=MODEL, server=server, plugin=ours, key=key, **more))
+    engine.report = {"coserving_level": 0} if ours else {}
     async with serving(engine) as engine_url:
         settings = GatewaySettings(
             database_url=url,
@@ -149,11 +151,12 @@ async def test_an_engine_that_comes_back_is_used_again(
         assert again.choices[0].message.content == "yes"
 
 
+@pytest.mark.parametrize("server", [VLLM, OURS])
 async def test_dispatchers_are_told_what_chat_gets_there(
-    database: Database, database_url: str, broker_url: str, tmp_path: Path
+    server: str, database: Database, database_url: str, broker_url: str, tmp_path: Path
 ) -> None:
     async with (
-        before(VLLM, database, database_url, broker_url, tmp_path) as online,
+        before(server, database, database_url, broker_url, tmp_path) as online,
         online.http() as http,
     ):
         url = online.app.state.engines.members[0].url

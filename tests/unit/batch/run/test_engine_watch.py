@@ -2,15 +2,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
 from api.errors import EngineUnavailable
+from batch.run.chat_room import MAX_QUEUE, REST_S, START
 from batch.run.engine_watch import EngineWatch
 from engine_adapter.client.base import EngineFacts, LiveRids
 from engine_adapter.client.fake import FakeEngine, FakeEngineClient, FakeSettings
 from service.clock import SystemClock
+from store.repositories.chat_report import ChatNow
 
 
 async def _until(condition: asyncio.Event, watch: EngineWatch, *, up: bool) -> None:
@@ -55,6 +57,54 @@ async def test_a_lost_call_alone_does_not_take_the_engine_down(
     changed.clear()
     await asyncio.wait_for(changed.wait(), 5)
     assert watch.open
+
+
+async def test_rows_at_one_of_ours_at_level_0_follow_what_chat_gets() -> None:
+    engine, chat = FakeEngine(), ChatNow(num_open=1, pressure=0.9)
+    engine.report = {"coserving_level": 0}
+    clock, changed = _Clock(), asyncio.Event()
+
+    async def told() -> ChatNow:
+        return chat
+
+    watch = EngineWatch(
+        FakeEngineClient(engine), clock, max_in_flight=64, changed=changed, chat=told
+    )
+    watch.rows = _Rows()
+    task = asyncio.ensure_future(watch.run())
+    await _until(changed, watch, up=True)
+    assert watch.classes_only
+    assert watch.size == START
+
+    async def until_size(is_so: Callable[[int], bool]) -> None:
+        async with asyncio.timeout(8):
+            while not is_so(watch.size):
+                changed.clear()
+                await changed.wait()
+
+    chat = ChatNow(num_open=1, pressure=1.5)
+    await until_size(lambda size: size == 0)
+    clock.now_s += REST_S
+    chat = ChatNow(num_open=1, pressure=0.1)
+    await until_size(lambda size: size > START)
+    engine.waiting = {str(number): asyncio.Event() for number in range(MAX_QUEUE + 1)}
+    await asyncio.sleep(1.5)  # the list of who waits is looked at once a second
+    before = watch.size
+    await asyncio.sleep(1.0)
+    assert watch.size == before, "whoever waits there stands before chat"
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+class _Rows:
+    """As many rows as there may be."""
+
+    def look(self, live: LiveRids) -> tuple[int, float | None]:
+        return len(live), None
+
+    def __len__(self) -> int:
+        return 64
 
 
 class _Counted(FakeEngineClient):
