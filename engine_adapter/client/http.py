@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import aiohttp
 import orjson
@@ -69,6 +69,9 @@ from service.loop_turns import REQUEST, LoopTurns
 
 ABORT_PATIENCE_S = 2.0
 _ABORT_POLL_INTERVAL_S = 0.05
+ABORTS_AT_ONCE: Final = 8
+"""Many clients may go in one moment: their aborts share a few connections that are kept."""
+
 GATHER_S = 0.001
 """A stream that is read twice within this time is read once in this time."""
 
@@ -100,6 +103,7 @@ class HttpEngineClient:
         # Calls under way at an engine that is not ours, which are dropped by closing these.
         self._open: dict[str, Connection] = {}
         self._aborted: set[str] = set()
+        self._aborts = asyncio.Semaphore(ABORTS_AT_ONCE)
         key = terms.keys.get(str(EngineAddress.parse(url)), "")
         self.connections = Connections(url, key)
         self._control = ControlRequests(url, self.connections.addresses, key)
@@ -203,8 +207,9 @@ class HttpEngineClient:
         loop = asyncio.get_running_loop()
         until = loop.time() + ABORT_PATIENCE_S
         while loop.time() < until:
-            await self._turn(REQUEST)
-            await self._control.post("/abort_request", body)
+            async with self._aborts:
+                await self._turn(REQUEST)
+                await self._control.post("/abort_request", body)
             absent = absent + 1 if rid not in await self.live_rids() else 0
             if absent == 2:
                 return True

@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
 from engine_adapter.client.base import CHAT_PATH, EngineCall, RequestClass
 from engine_adapter.client.fake import FakeEngine, FakeSettings
 from engine_adapter.client.fake_server import serving
-from engine_adapter.client.http import GATHER_S, HttpEngineClient
+from engine_adapter.client.http import ABORTS_AT_ONCE, GATHER_S, HttpEngineClient
 from engine_adapter.client.rid import new_rid
 from service.loop_turns import LoopTurns
 
@@ -46,3 +48,44 @@ async def test_an_answer_that_waits_for_its_turn_is_billed_even_if_nobody_wants_
                 await client.call(call)
         await client.close()
     assert call.served.usage.completion_tokens == 7
+
+
+async def test_many_aborts_at_once_share_a_few_connections() -> None:
+    engine = FakeEngine(FakeSettings(context_tokens=1_000_000))
+    async with serving(engine) as url, counted(url) as (counted_url, connections):
+        client = HttpEngineClient(counted_url)
+        await client.facts()
+        body = {
+            "model": "fake-model",
+            "messages": [{"role": "user", "content": "fake:tokens=100000 fake:token_ms=20"}],
+        }
+        calls = [EngineCall(CHAT_PATH, body, new_rid(), RequestClass.ONLINE) for _ in range(50)]
+        streams = await asyncio.gather(*map(client.stream, calls))
+        before = len(connections)
+        await asyncio.gather(*(stream.aclose() for stream in streams))
+        assert not engine.running
+        looks = 1  # beside the aborts, one look at what lives is under way
+        assert len(connections) - before <= ABORTS_AT_ONCE + looks
+        await client.close()
+
+
+@asynccontextmanager
+async def counted(url: str) -> AsyncIterator[tuple[str, list[int]]]:
+    """A way to a server on which each connection is noted."""
+    port, connections = int(url.rpartition(":")[2]), list[int]()
+
+    async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await reader.read(65536):
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append(len(connections))
+        there, back = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.gather(pipe(reader, back), pipe(there, writer))
+
+    server = await asyncio.start_server(relay, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", connections
