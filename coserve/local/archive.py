@@ -24,6 +24,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final, Self
 
+from pydantic import TypeAdapter, ValidationError
+
 FORMAT: Final = 2
 MANIFEST: Final = "manifest.json"
 DUMP: Final = "database.dump"
@@ -58,6 +60,9 @@ class Manifest:
     file_bytes: int | None
     missing: list[str]
     num_batches: int
+
+
+_MANIFEST: Final = TypeAdapter(Manifest)
 
 
 class Writer:
@@ -184,18 +189,27 @@ class Archive:
                 raise ValueError(f"it begins with {member.name!r}")
             written = content.read()
             told = json.loads(written)
-            number = int(told["format"])
+            number = told["format"]
+            if type(number) is not int or number < 1:
+                raise ValueError("its format is none that coserve had")
             if number > FORMAT:
                 raise BackupError(
                     f"{self.path} was made by coserve {told.get('coserve')}, which is newer: "
                     "restore it there."
                 )
             dump_sha256 = told.pop("dump_sha256") if number == 1 else None
-            manifest = Manifest(**{each.name: told[each.name] for each in fields(Manifest)})
+            known = {each.name: told[each.name] for each in fields(Manifest)}
+            manifest = _MANIFEST.validate_json(json.dumps(known), strict=True)
         except StopIteration:
             raise BackupError(f"{self.path} is no backup of coserve: it is empty.") from None
+        except ValidationError as error:
+            wrong = ", ".join(sorted({str(one["loc"][0]) for one in error.errors()}))
+            raise BackupError(
+                f"{self.path} is no backup of coserve: its manifest has a wrong {wrong}."
+            ) from error
         except (
-            OSError, tarfile.TarError, ValueError, TypeError, KeyError, AttributeError
+            OSError, tarfile.TarError, ValueError, TypeError, KeyError, AttributeError,
+            RecursionError,
         ) as error:  # fmt: skip
             raise BackupError(f"{self.path} is no backup of coserve: {error}.") from error
         return manifest, dump_sha256, hashlib.sha256(written).hexdigest()

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, TypeVar
 
 import aiohttp
 import orjson
 
-from api.errors import EngineBusy, EngineUnavailable
+from api.errors import EngineBusy, EngineUnavailable, InvalidRequest
+from api.json_shape import check_shape
 from engine_adapter.client.addresses import Addresses, EngineResolver
 from engine_adapter.client.connections import CONNECT_TIMEOUT_S, KEEP_ALIVE_S
 from engine_adapter.client.decoding import NO_ENGINE
+from service.bulkhead import Bulkhead
 
 CONTROL_TIMEOUT_S: Final = 10.0
 MAX_CONTROL_BYTES: Final = 4 << 20
-"""A control answer is parsed on the loop that all share."""
+SMALL_BYTES: Final = 64 * 1024
+"""An answer up to this length is read on the loop that all share; a longer one beside it."""
+
+_READING: Final = Bulkhead("control", 1)
+T = TypeVar("T")
 NOT_REACHED: Final = "The engine cannot be reached."
 BUSY: Final = "The engine is busy: it answers too late, or turns requests away."
 
@@ -52,16 +60,16 @@ class ControlRequests:
 
     async def get(self, path: str) -> Any:
         """The parsed JSON of a route, or an empty object where there is none."""
-        return _parsed(*await self._ask("GET", path))
+        return await _parsed(*await self._ask("GET", path))
 
     async def post(self, path: str, body: bytes) -> Any:
         """The same of a route that is told something."""
-        return _parsed(*await self._ask("POST", path, body))
+        return await _parsed(*await self._ask("POST", path, body))
 
     async def told(self, path: str) -> Any:
         """What a route says that only some servers have; none where it is not there."""
         status, raw = await self._ask("GET", path)
-        return None if status == _NO_ROUTE else _parsed(status, raw)
+        return None if status == _NO_ROUTE else await _parsed(status, raw)
 
     async def text(self, path: str) -> str:
         """The text of a route that only some servers have; empty where it is not there."""
@@ -101,15 +109,27 @@ class ControlRequests:
             raise EngineUnavailable(NOT_REACHED) from error
 
 
-def _parsed(status: int, raw: bytes) -> Any:
+async def aside(length: int, read: Callable[[], T]) -> T:
+    """What is read of an answer of this length: beside the loop if that may take long."""
+    return await _READING.run(read) if length > SMALL_BYTES else read()
+
+
+async def _parsed(status: int, raw: bytes) -> Any:
     if status in _WANTS_A_KEY:
         raise EngineUnavailable(WANTS_A_KEY)
     if status >= 300:
         raise EngineUnavailable("The engine does not answer its control requests.")
     try:
-        return orjson.loads(raw) if raw else {}
+        return await aside(len(raw), partial(_loaded, raw)) if raw else {}
+    except InvalidRequest as error:
+        raise EngineUnavailable(f"{NO_ENGINE} It answers with too complex JSON.") from error
     except orjson.JSONDecodeError as error:
         raise EngineUnavailable(f"{NO_ENGINE} It does not speak JSON.") from error
+
+
+def _loaded(raw: bytes) -> Any:
+    check_shape(raw)
+    return orjson.loads(raw)
 
 
 async def _read_bounded(response: aiohttp.ClientResponse) -> bytes:

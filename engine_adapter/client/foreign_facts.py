@@ -18,11 +18,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 from api.errors import EngineUnavailable
 from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH
-from engine_adapter.client.control import ControlRequests
+from engine_adapter.client.control import ControlRequests, aside
 from engine_adapter.client.decoding import NO_ENGINE
 from engine_adapter.client.dialects import DIALECTS
 from engine_adapter.client.engine_facts import (
@@ -138,7 +139,7 @@ async def foreign_facts(
         embeds=not chats and await control.has(EMBEDDINGS_PATH),
     )
     try:
-        return read_foreign(answers, terms)
+        return await aside(len(answers.metrics), partial(read_foreign, answers, terms))
     except NotAnEngine as error:
         raise EngineUnavailable(f"{NO_ENGINE} {error}") from error
 

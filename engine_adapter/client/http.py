@@ -38,7 +38,7 @@ from engine_adapter.client.connections import (
     Connections,
     NotConnected,
 )
-from engine_adapter.client.control import NOT_REACHED, ControlRequests
+from engine_adapter.client.control import NOT_REACHED, ControlRequests, aside
 from engine_adapter.client.decoding import (
     decode_facts,
     decode_live,
@@ -347,7 +347,8 @@ class HttpEngineClient:
         if names is None or self._facts.queue is None:
             await self._control.get("/v1/models")
             return None
-        return queue_of(await self._control.text("/metrics"), names)
+        text = await self._control.text("/metrics")
+        return await aside(len(text), partial(queue_of, text, names))
 
     async def _drop(self, rid: str) -> None:
         """Abort a request nobody waits for any more; an engine that is gone has dropped it."""

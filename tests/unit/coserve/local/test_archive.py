@@ -46,10 +46,12 @@ def of_first_format(path: Path, members: Mapping[str, bytes], **changed: object)
     told = asdict(replace(MANIFEST_OF, format=1)) | {
         "dump_sha256": hashlib.sha256(members[DUMP]).hexdigest()
     }
+    return of_members(path, {MANIFEST: json.dumps(told | changed).encode(), **members})
+
+
+def of_members(path: Path, members: Mapping[str, bytes]) -> Path:
     with tarfile.open(path, "w") as tar:
-        for name, content in {
-            MANIFEST: json.dumps(told | changed).encode(), **members
-        }.items():  # fmt: skip
+        for name, content in members.items():
             member = tarfile.TarInfo(name)
             member.size = len(content)
             tar.addfile(member, io.BytesIO(content))
@@ -195,6 +197,28 @@ def test_a_manifest_that_is_none(told: bytes, tmp_path: Path) -> None:
         tar.addfile(member, io.BytesIO(told))
     with pytest.raises(BackupError, match="no backup"):
         check(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("format", "2"), ("format", 0), ("format", -1), ("format", 1.5), ("format", 1e400),
+        ("format", True), ("num_files", "3"), ("file_bytes", None), ("file_bytes", "x"),
+        ("missing", None), ("missing", "file-a"), ("missing", [1]), ("made_at", "x"),
+        ("database_schema", None), ("num_batches", [[]]), ("coserve", {}),
+    ],
+)  # fmt: skip
+def test_a_manifest_of_other_types_is_none(name: str, value: object, tmp_path: Path) -> None:
+    told = asdict(MANIFEST_OF) | {name: value}
+    path = of_members(tmp_path / "it", {MANIFEST: json.dumps(told).encode(), **FIRST})
+    with pytest.raises(BackupError), Archive(path) as archive:
+        archive.check()
+
+
+def test_a_deep_manifest_is_none(tmp_path: Path) -> None:
+    path = of_members(tmp_path / "it", {MANIFEST: b"[" * 100_000})
+    with pytest.raises(BackupError, match="is no backup"):
+        Archive(path)
 
 
 def test_one_of_a_newer_version_is_left_to_it(tmp_path: Path) -> None:
