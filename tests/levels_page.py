@@ -1,4 +1,4 @@
-"""The tables of docs/levels.md, from the code: `python -m tests.levels_page [--write]`."""
+"""Tables of docs/levels.md and README.md, of the code: `python -m tests.levels_page [--write]`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,20 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from engine_adapter.coserving_levels import LIMITS
+from coserve.setup.engine_env import known_sglangs
+from engine_adapter.coserving_levels import FULL_LEVEL, LIMITS
 from tests.engine.families import FAMILIES
 
-PAGE = Path(__file__).parents[1] / "docs" / "levels.md"
+ROOT = Path(__file__).parents[1]
+PAGES = (ROOT / "docs" / "levels.md", ROOT / "README.md")
+
+MEANING = {
+    3: "steps are sized by latency, offline requests leave a running step, their KV is kept",
+    2: "the same, but they leave only steps without chat, or compute their KV again",
+    1: "steps are sized by latency, and none stops inside",
+    0: "rows enter as chat leaves room",
+}
+"""Level -> what an engine does at it, in a line."""
 
 
 def table(head: tuple[str, ...], lines: Iterable[tuple[str, ...]]) -> str:
@@ -35,18 +45,41 @@ def families() -> str:
     return table(("form", "level", "scenarios"), lines)
 
 
+def engines() -> str:
+    """What runs at which level, for who asks whether their own does."""
+    lines = []
+    for level, meaning in MEANING.items():
+        tried = [one.form.partition(":")[0] for one in FAMILIES.values() if one.level == level]
+        forms = [one.form for one in LIMITS.values() if one.level == level]
+        if level == FULL_LEVEL:
+            tried.insert(0, f"SGLang {' and '.join(known_sglangs(ROOT))}")
+        if not level:
+            forms.append("[Any other OpenAI-compatible server](docs/other-engines.md), as vLLM")
+        lines.append(
+            (
+                f"{level}: {meaning}",
+                ", ".join(tried),
+                " ".join(f"{form[0].upper()}{form[1:]}." for form in forms),
+            )
+        )
+    refused = "another release of SGLang with our plugin, pipeline parallelism, disaggregation"
+    lines.append(("refused at start", "", refused))
+    return table(("level", "engine and models that were tried", "what else has it"), lines)
+
+
 def page(text: str) -> str:
-    """The page with its tables as they are now."""
-    for name, made in (("limits", limits()), ("families", families())):
+    """A page with its tables as they are now."""
+    made = {"limits": limits, "families": families, "engines": engines}
+    for name in re.findall(r"<!-- end of (\w+) -->", text):
         between = re.compile(rf"(<!-- {name}: .*? -->\n).*?(<!-- end of {name} -->)", re.DOTALL)
         found = between.search(text)
         assert found is not None, name
-        text = text.replace(found[0], found[1] + made + found[2])
+        text = text.replace(found[0], found[1] + made[name]() + found[2])
     return text
 
 
 if __name__ == "__main__":
-    now = PAGE.read_text()
-    if "--write" in sys.argv:
-        PAGE.write_text(page(now))
-    sys.exit(0 if "--write" in sys.argv or page(now) == now else 1)
+    stale = [one for one in PAGES if page(one.read_text()) != one.read_text()]
+    for one in stale if "--write" in sys.argv else ():
+        one.write_text(page(one.read_text()))
+    sys.exit(0 if "--write" in sys.argv or not stale else 1)

@@ -22,6 +22,7 @@ from gateway.http.pipeline import Pipeline
 from gateway.http.query import only_known
 from gateway.lifespan import lifespan
 from gateway.observability.metrics import Metrics
+from gateway.prompts import flex_line
 from gateway.routes import (
     batch_check,
     batch_events,
@@ -77,6 +78,8 @@ EXPOSED_HEADERS: Final = [
     "x-complete",
     "x-batch-status",
     not_held.HEADER,
+    flex_line.PLACE,
+    flex_line.EXPECTED,
 ]
 """What pages of other origins may read."""
 

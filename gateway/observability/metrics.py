@@ -119,6 +119,11 @@ class Metrics:
             "Flex requests refused because no engine had room.",
             registry=self.registry,
         )
+        self.flex_waiting = Gauge(
+            "coserve_flex_waiting",
+            "Flex requests that wait in line for room.",
+            registry=self.registry,
+        )
         self.connections_cut = Counter(
             "coserve_connections_cut",
             "Connections refused or ended, by why.",

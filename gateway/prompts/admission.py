@@ -14,11 +14,14 @@ A refused body gives its request back only if it was small: parsing a large one 
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
-from typing import Final, Self
+from typing import Self
 
+from api.chunks import KEEP_ALIVE
 from api.errors import NoFlexRoom, RateLimited
 from engine_adapter.client.base import RequestClass
 from engine_adapter.client.pool import EnginePool
@@ -29,11 +32,9 @@ from gateway.limits.buckets import PERIOD_US, Charge, MemoryBuckets, cost_us, wa
 from gateway.limits.limiter import NOTHING, RateLimiter
 from gateway.observability.metrics import Metrics
 from gateway.prompts.body import SMALL_BYTES
+from gateway.prompts.flex_line import FlexLine, Waiting
 from gateway.prompts.prompt import Prompt
-from gateway.prompts.rooms import FairRoom, FlexRoom
-
-FLEX_POLL_S: Final = 0.1
-"""How often the first in line looks for room: engines report it every few seconds."""
+from gateway.prompts.rooms import NO_ROOM, FairRoom, FlexRoom
 
 
 class AdmissionControl:
@@ -66,7 +67,7 @@ class AdmissionControl:
         self.limiter = limiter
         self.room = FairRoom(max_in_flight)
         self.flex_room = FlexRoom()
-        self.flex_line = asyncio.Lock()
+        self.flex_lines: defaultdict[str, FlexLine] = defaultdict(FlexLine)
         self.idle = asyncio.Event()
         self.idle.set()
         self._at_once = at_once
@@ -143,12 +144,22 @@ class Admission:
         self._control = control
         self._place = place
         self._prompt: Prompt | None = None
+        self._told: dict[str, str] = {}
+        self._waiting: tuple[FlexLine, Waiting] | None = None
         self._is_billed = self._is_kept = False
 
     @property
     def headers(self) -> dict[str, str]:
-        """What the limits were when the request was let in (rows T-10, S-20)."""
-        return self.reservation.headers
+        """Its limits when it was let in (rows T-10, S-20), and where it stood in line."""
+        return {**self.reservation.headers, **self._told}
+
+    @property
+    def comment(self) -> bytes:
+        """Where it stands in line now, as a comment of a stream."""
+        if self._waiting is None:
+            return KEEP_ALIVE
+        line, me = self._waiting
+        return line.comment(me)
 
     async def begin(self, prompt: Prompt) -> Prompt:
         """Take room for a prompt's calls, and its tokens: from here on its use is billed.
@@ -215,21 +226,27 @@ class Admission:
         await self.leave()
 
     async def _with_flex_room(self, prompt: Prompt) -> Prompt:
-        """Wait in line for an engine with room, for as long as the key or its project allows."""
-        control = self._control
-        try:
-            async with asyncio.timeout(self.principal.flex_wait_s), control.flex_line:
-                while True:
-                    with suppress(NoFlexRoom):
-                        return self._at_flex_room(prompt)
-                    await asyncio.sleep(FLEX_POLL_S)
-        except TimeoutError:
-            pass
-        try:
-            return self._at_flex_room(prompt)
-        except NoFlexRoom:
-            control.metrics.flex_refused.inc()
-            raise
+        """Find an engine with room; stand in line for as long as the key or its project allows."""
+        control, wait_s = self._control, self.principal.flex_wait_s
+        line = control.flex_lines[prompt.model]
+        if not len(line):
+            with suppress(NoFlexRoom):
+                return self._at_flex_room(prompt)
+        if wait_s:
+            with line.standing(self.principal.project_id) as me:
+                self._waiting = line, me
+                self._told = line.told(line.place(me))
+                control.metrics.flex_waiting.inc()
+                try:
+                    async with asyncio.timeout(wait_s):
+                        return await line.room(me, partial(self._at_flex_room, prompt))
+                except TimeoutError:
+                    pass
+                finally:
+                    control.metrics.flex_waiting.dec()
+                    self._waiting = None
+        control.metrics.flex_refused.inc()
+        raise NoFlexRoom(NO_ROOM, headers=line.refusal())
 
     def _at_flex_room(self, prompt: Prompt) -> Prompt:
         control = self._control

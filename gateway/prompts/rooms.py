@@ -11,6 +11,11 @@ from engine_adapter.client.pool import EnginePool, Member, Route
 
 FLOOR: Final = 16
 
+NO_ROOM: Final = (
+    "Resource unavailable: there is no spare capacity for flex requests at the moment. "
+    "Please try again later, or ask for service_tier 'default'."
+)
+
 
 class FairRoom:
     """Calls in flight, shared so that no project can take all the room.
@@ -76,7 +81,9 @@ class FlexRoom:
         if known is None or known[0] is not facts:
             known = facts, facts.flex_room + self._in_flight[member.url]
             self._capacity[member.url] = known
-        return self._in_flight[member.url] + num_calls <= known[1]
+        taken, capacity = self._in_flight[member.url], known[1]
+        # Where more choices come than ever fit, the engine queues the rest, if it has no other.
+        return taken + num_calls <= capacity or (not taken and capacity > 0)
 
     def choose(self, pool: EnginePool, preferred: Route, model: str, num_calls: int) -> Route:
         """The preferred engine if it has room, else the least busy other one that has.
@@ -95,10 +102,7 @@ class FlexRoom:
             and self.has_room(member, num_calls)
         ]
         if not others:
-            raise NoFlexRoom(
-                "Resource unavailable: there is no spare capacity for flex requests at the moment. "
-                "Please try again later, or ask for service_tier 'default'."
-            )
+            raise NoFlexRoom(NO_ROOM)
         return Route(min(others, key=lambda member: member.in_flight))
 
     def enter(self, member: Member, num_calls: int) -> None:

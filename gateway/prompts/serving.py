@@ -50,7 +50,7 @@ from gateway.prompts.failover import Failover
 from gateway.prompts.forms import COMPLETIONS, AnswerForm
 from gateway.prompts.prompt import Prompt, model_of, prompt_of
 from gateway.prompts.quarantine import Quarantine
-from gateway.prompts.streaming import StreamedAnswer
+from gateway.prompts.streaming import EventStream, StreamedAnswer
 from gateway.prompts.tiers import with_tier
 from gateway.settings import GatewaySettings
 from service.clock import Clock
@@ -141,7 +141,7 @@ class Answer(Response):
         self._ask = ask
         self._parts = parts
         self._caller = caller
-        self._stream: StreamedAnswer | None = None
+        self._events: EventStream | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the request in, and answer it; a whole answer leaves when nothing is held any more.
@@ -154,7 +154,7 @@ class Answer(Response):
             response = await self._served(send)
         except (ClientDisconnect, ClientGone):
             self._parts.metrics.disconnects.inc()
-            if self._stream is not None and self._stream.started:
+            if self._events is not None and self._events.started:
                 return
             response = Response(status_code=CLIENT_CLOSED_REQUEST)
         if response is not None:
@@ -207,12 +207,28 @@ class Answer(Response):
             truncates=form.truncates,
         )
         await parts.quarantine.check(prompt)
+        guarded = partial(parts.keys.while_usable, principal)
+        gone = when_gone_of(request.scope)
+        created = int(parts.clock.now().timestamp())
+        if prompt.stream:
+            self._events = EventStream(
+                request.scope,
+                send,
+                partial(_headers, admission, prompt),
+                parts.settings.keep_alive_s,
+            )
         if prompt.may_wait:
-            begun = parts.keys.while_usable(admission.principal, admission.begin(prompt))
-            prompt = await while_connected(request.receive, begun, when_gone_of(request.scope))
+            try:
+                begun = guarded(self._begun(prompt, admission))
+                prompt = await while_connected(request.receive, begun, gone)
+            except ApiError as error:
+                if self._events is None or not self._events.started:
+                    raise
+                last = await form.streamed(prompt, created).fail(error)
+                await self._events.send(last, more=False)
+                return None
         else:
             prompt = await admission.begin(prompt)
-        created = int(parts.clock.now().timestamp())
         failover = Failover(
             parts.engines,
             prompt,
@@ -221,17 +237,26 @@ class Answer(Response):
             may_retry=parts.settings.retry_on_engine_loss,
         )
         work: Coroutine[Any, Any, Response | None]
-        if prompt.stream:
-            self._stream = StreamedAnswer(
-                prompt, form.streamed(prompt, created), failover, parts.metrics, parts.settings
+        if self._events is not None:
+            streamed = StreamedAnswer(
+                prompt,
+                form.streamed(prompt, created),
+                failover,
+                parts.metrics,
+                parts.settings,
+                self._events,
             )
-            work = self._stream.run(
-                request.scope, send, admission.headers,
-                partial(parts.keys.while_usable, admission.principal),
-            )  # fmt: skip
+            work = streamed.run(request.scope["state"]["started_at"], guarded)
         else:
             work = self._whole(prompt, form, failover, admission, created)
-        return await while_connected(request.receive, work, when_gone_of(request.scope))
+        return await while_connected(request.receive, work, gone)
+
+    async def _begun(self, prompt: Prompt, admission: Admission) -> Prompt:
+        """Begin a prompt that may wait in line; a stream shows meanwhile that it is alive."""
+        begun = admission.begin(prompt)
+        if self._events is None:
+            return await begun
+        return await self._events.alive_while(begun, lambda: admission.comment)
 
     async def _whole(
         self,
@@ -247,8 +272,13 @@ class Answer(Response):
             if failover.chat is not None:
                 failover.chat.note_whole(time.monotonic(), prompt.used().completion_tokens)
             await failover.end()
-        response.headers.update({**admission.headers, **prompt.told_headers})
+        response.headers.update(_headers(admission, prompt))
         return response
+
+
+def _headers(admission: Admission, prompt: Prompt) -> dict[str, str]:
+    """What an answer's headers say besides those of every answer."""
+    return {**admission.headers, **prompt.told_headers}
 
 
 async def read_body(

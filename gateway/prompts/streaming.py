@@ -6,7 +6,8 @@ caller reads slowly, and then the engine's connection is not read either: memory
 
 The response begins with the engine's first event; before it an error is an ordinary error
 response (row S-15), after it an error event (S-16), which nothing follows (S-17). If the
-engine is silent for `keep_alive_s`, the response begins with a comment (S-18).
+engine is silent for `keep_alive_s`, or the request waits in line for so long, the response begins
+with a comment (S-18).
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from http import HTTPStatus
+from typing import TypeVar
 
 from starlette.types import Message, Scope, Send
 
@@ -33,6 +36,8 @@ from gateway.prompts.forms import StreamForm, StreamWriter
 from gateway.prompts.prompt import Prompt
 from gateway.settings import GatewaySettings
 
+T = TypeVar("T")
+
 _HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -40,13 +45,76 @@ _HEADERS = [
 ]
 
 
+class EventStream:
+    """The response that events are sent in; it begins with the first of them.
+
+    Attributes:
+        started: A byte has left, or is about to.
+        sent_at: When the last one left, by `time.monotonic`; before, when this was made.
+
+    Args:
+        scope: The request's.
+        send: Of the response.
+        headers: Makes those of the response, beside those of every stream, when it begins.
+        keep_alive_s: The longest silence.
+    """
+
+    def __init__(
+        self,
+        scope: Scope,
+        send: Send,
+        headers: Callable[[], Mapping[str, str]],
+        keep_alive_s: float,
+    ) -> None:
+        self.started = False
+        self.sent_at = time.monotonic()
+        self._headers = headers
+        self._keep_alive_s = keep_alive_s
+        self._send_start = send
+        # The start goes through every middleware; none has a word to say about the rest.
+        self._send_body: Send = scope["state"]["server_send"]
+
+    @property
+    def comment_at(self) -> float:
+        """When the silence has been too long."""
+        return self.sent_at + self._keep_alive_s
+
+    async def send(self, data: bytes, *, more: bool = True) -> None:
+        """Send events, or a comment."""
+        if not self.started:
+            self.started = True
+            more_headers = [
+                (name.encode(), word.encode()) for name, word in self._headers().items()
+            ]
+            start: Message = {
+                "type": "http.response.start",
+                "status": HTTPStatus.OK.value,
+                "headers": [*_HEADERS, *more_headers],
+            }
+            await self._send_start(start)
+        await self._send_body({"type": "http.response.body", "body": data, "more_body": more})
+        self.sent_at = time.monotonic()
+
+    async def alive_while(self, work: Awaitable[T], comment: Callable[[], bytes]) -> T:
+        """Do `work`, and send a comment whenever the silence was too long."""
+        task = asyncio.ensure_future(work)
+        try:
+            while True:
+                done, _ = await asyncio.wait({task}, timeout=self.comment_at - time.monotonic())
+                if done:
+                    return task.result()
+                await self.send(comment())
+        finally:
+            if not task.done():
+                task.cancel()
+                with suppress(asyncio.CancelledError):
+                    await task
+
+
 class StreamedAnswer:
     """The answer to one streamed request.
 
     Invariant: every engine call has ended or was aborted when `run` returns.
-
-    Attributes:
-        started: A byte has left, or is about to.
     """
 
     def __init__(
@@ -56,52 +124,39 @@ class StreamedAnswer:
         failover: Failover,
         metrics: Metrics,
         settings: GatewaySettings,
+        events: EventStream,
     ) -> None:
-        self.started = False
+        self._events = events
         self._prompt = prompt
         self._form = form
         self._failover = failover
-        self._keep_alive_s = settings.keep_alive_s
         self._idle_timeout_s = settings.request_timeout_s
         self._latency = metrics.latency.of(prompt.model, class_label(prompt.request_class))
         self._ttft_target_s, self._tbt_target_s = targets_of(prompt.route.member.facts)
-        self._heard_at = self._sent_at = time.monotonic()
+        self._heard_at = time.monotonic()
         self._first_sent = False
         self._received_at: float
-        self._headers: Mapping[str, str]
-        self._send_start: Send
-        self._send_body: Send
 
     async def run(
-        self,
-        scope: Scope,
-        send: Send,
-        headers: Mapping[str, str],
-        guarded: Callable[[Awaitable[bytes]], Awaitable[bytes]],
+        self, received_at: float, guarded: Callable[[Awaitable[bytes]], Awaitable[bytes]]
     ) -> None:
         """Relay the engine's answer to its end.
 
         Args:
-            scope: The request's.
-            send: Of the response.
-            headers: Of the response, beside those of every stream.
+            received_at: When the request came, by `time.perf_counter`.
             guarded: Ends the relay when its key ends.
 
         Raises:
             ApiError: The engine refused the request or was lost before anything was sent.
         """
-        self._received_at = scope["state"]["started_at"]
-        self._headers = headers
-        self._send_start = send
-        # The start goes through every middleware; none has a word to say about the rest.
-        self._send_body = scope["state"]["server_send"]
+        self._received_at = received_at
         try:
             last = await guarded(self._failover.run(self._relay_from))
         except ApiError as error:
-            if not self.started:
+            if not self._events.started:
                 raise
             last = await self._form.fail(error)
-        await self._send(last, more=False)
+        await self._events.send(last, more=False)
 
     async def _relay_from(self, client: EngineClient) -> bytes:
         """Send everything but the stream's last bytes, which are returned.
@@ -145,7 +200,7 @@ class StreamedAnswer:
     ) -> None:
         last = await self._pump(client, choice, writer)
         if last:
-            await self._send(last)
+            await self._events.send(last)
 
     async def _pump(self, client: EngineClient, choice: Choice, writer: StreamWriter) -> bytes:
         """Send one choice's chunks; its last bytes are returned, to leave with what follows."""
@@ -172,7 +227,7 @@ class StreamedAnswer:
                         raise StreamFailed(aborted())
                     return out
                 if out:
-                    await self._send(out)
+                    await self._events.send(out)
                 asked_at = time.monotonic()
         finally:
             last = None
@@ -188,8 +243,8 @@ class StreamedAnswer:
         try:
             made.extend(map(feed, events))
         except StreamFailed:
-            if self.started:
-                await self._send(b"".join(made))
+            if self._events.started:
+                await self._events.send(b"".join(made))
             raise
         return b"".join(made)
 
@@ -200,22 +255,10 @@ class StreamedAnswer:
             if now >= self._heard_at + self._idle_timeout_s:
                 pumping.cancel()
                 return
-            if now >= self._sent_at + self._keep_alive_s:
-                await self._send(KEEP_ALIVE)
-            next_at = min(self._sent_at + self._keep_alive_s, self._heard_at + self._idle_timeout_s)
+            if now >= self._events.comment_at:
+                await self._events.send(KEEP_ALIVE)
+            next_at = min(self._events.comment_at, self._heard_at + self._idle_timeout_s)
             await asyncio.sleep(max(0.001, next_at - time.monotonic()))
-
-    async def _send(self, data: bytes, *, more: bool = True) -> None:
-        if not self.started:
-            self.started = True
-            start: Message = {
-                "type": "http.response.start",
-                "status": HTTPStatus.OK.value,
-                "headers": [*_HEADERS, *_raw(self._headers), *_raw(self._prompt.told_headers)],
-            }
-            await self._send_start(start)
-        await self._send_body({"type": "http.response.body", "body": data, "more_body": more})
-        self._sent_at = time.monotonic()
 
     def _note_first(self) -> None:
         self._first_sent = True
@@ -224,10 +267,6 @@ class StreamedAnswer:
             self._failover.chat.note_first(time.monotonic())
         took_s = time.perf_counter() - self._received_at
         self._latency.ttft.add(took_s, self._ttft_target_s)
-
-
-def _raw(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
-    return [(name.encode(), value.encode()) for name, value in headers.items()]
 
 
 def _later(seen: TokenUsage, last: TokenUsage | None) -> TokenUsage:

@@ -26,7 +26,7 @@ def with_tier(
         principal: Whose request it is.
         alias_tiers: The default tiers of model aliases.
     """
-    default = _lower(principal.service_tier, alias_tiers.get(body["model"]))
+    default = default_tier(principal, alias_tiers.get(body["model"]))
     asked = body.get("service_tier")
     if default == "default":
         return body
@@ -35,6 +35,16 @@ def with_tier(
     else:
         tier = _served(asked) if principal.may_raise_tier else _lower(default, _served(asked))
     return body if tier == asked else {**body, "service_tier": tier}
+
+
+def default_tier(principal: Principal, alias_tier: str | None) -> str:
+    """The tier of a request that names none.
+
+    Args:
+        principal: Whose request it is.
+        alias_tier: The default tier of the name under which it asks for a model.
+    """
+    return _lower(principal.service_tier, alias_tier)
 
 
 def _served(asked: str) -> str:

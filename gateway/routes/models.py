@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 
 from api.errors import PermissionDenied
 from api.model_errors import unknown_model
 from engine_adapter.client.pool import ModelInfo
+from gateway.auth.principal import Principal
 from gateway.dependencies import EnginesDep, PrincipalDep
+from gateway.prompts.serving import parts_of
+from gateway.prompts.tiers import default_tier
 
 router = APIRouter(tags=["models"])
 
@@ -19,24 +22,33 @@ OWNER = "coserve"
 _CREATED = 1_700_000_000
 
 
-def _wire(model: ModelInfo) -> dict[str, Any]:
+def _wire(request: Request, principal: Principal, model: ModelInfo) -> dict[str, Any]:
     head = {"id": model.id, "object": "model", "created": _CREATED, "owned_by": OWNER}
-    return head | model.told()
+    alias_tier = parts_of(request).alias_tiers.get(model.id)
+    return head | model.told() | {"service_tier": default_tier(principal, alias_tier)}
 
 
 @router.get("/models")
-async def list_models(principal: PrincipalDep, engines: EnginesDep) -> dict[str, Any]:
-    """Every served model that the project may use."""
-    usable = [_wire(model) for model in engines.models() if principal.may_use(model.id)]
+async def list_models(
+    request: Request, principal: PrincipalDep, engines: EnginesDep
+) -> dict[str, Any]:
+    """Every served model that the project may use, with the tier of requests that name none."""
+    usable = [
+        _wire(request, principal, model)
+        for model in engines.models()
+        if principal.may_use(model.id)
+    ]
     return {"object": "list", "data": usable}
 
 
 @router.get("/models/{model_id:path}")
-async def get_model(model_id: str, principal: PrincipalDep, engines: EnginesDep) -> dict[str, Any]:
+async def get_model(
+    request: Request, model_id: str, principal: PrincipalDep, engines: EnginesDep
+) -> dict[str, Any]:
     """One served model; ids with `/` work encoded and raw."""
     if not principal.may_use(model_id):
         raise unknown_model(model_id)
-    return _wire(engines.model(model_id))
+    return _wire(request, principal, engines.model(model_id))
 
 
 @router.delete("/models/{model_id:path}")

@@ -1,10 +1,15 @@
-"""docs/levels.md has the limits of the code, and the models that tests try."""
+"""docs/levels.md and README.md have the limits of the code, and the models that tests try."""
 
 from __future__ import annotations
 
-from tests.levels_page import PAGE, page
+from pathlib import Path
+
+import pytest
+
+from tests.levels_page import PAGES, page
 
 
-def test_the_tables_are_those_of_the_code() -> None:
-    now = PAGE.read_text()
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_the_tables_are_those_of_the_code(path: Path) -> None:
+    now = path.read_text()
     assert page(now) == now, "python -m tests.levels_page --write"

@@ -50,7 +50,7 @@ def test_the_readme_does_what_it_says(
             said.append(done.stdout)
     names["client"].close()
     printed = capsys.readouterr().out
-    assert "Paris" in said[0]  # curl
+    assert "Paris" in said[0]  # a chat
     assert "completed" in said[1]  # the command line
     assert "Paris" in printed.splitlines()[0]  # the SDK's stream
     assert names["batch"].status == "completed"

@@ -237,6 +237,24 @@ async def test_flex_without_room_holds_nothing() -> None:
         await again.begin(made.prompt(flex))
 
 
+async def test_flex_that_may_not_wait_does_not_pass_flex_that_waits() -> None:
+    made = await gate()
+    (member,) = made.engines.members
+    assert member.facts is not None
+    member.facts = replace(member.facts, flex_room=0)
+    flex, patient = {**CHAT, "service_tier": "flex"}, replace(MINE, flex_wait_s=30)
+    async with await made.control.enter(patient, SMALL) as one:
+        begun = asyncio.ensure_future(one.begin(made.prompt(flex, who=patient)))
+        await asyncio.sleep(0)
+        member.facts = replace(member.facts, flex_room=1)
+        async with await made.control.enter(MINE, SMALL) as other:
+            with pytest.raises(NoFlexRoom) as refused:
+                await other.begin(made.prompt(flex))
+        assert refused.value.headers["x-coserve-flex-place"] == "2"
+        await begun
+        assert one.headers["x-coserve-flex-place"] == "1"
+
+
 async def test_whatever_ends_requests_nothing_is_held_in_the_end() -> None:
     """Ends drawn by chance at every stage, cancellation too: all that was taken is free again."""
     made = await gate(max_in_flight=16)

@@ -89,6 +89,14 @@ def test_a_new_report_counts_what_is_in_flight_already() -> None:
     assert room.has_room(member, 4)
 
 
+def test_more_choices_than_ever_fit_are_taken_when_nothing_else_is_there() -> None:
+    room, member = FlexRoom(), engine("a", 2)
+    assert room.has_room(member, 5)
+    room.enter(member, 1)
+    assert not room.has_room(member, 5)
+    assert not FlexRoom().has_room(engine("b", 0), 1)
+
+
 def test_another_engine_with_room_is_taken() -> None:
     full, free, other_model = engine("a", 0), engine("b", 1), engine("c", 9)
     other_model.facts = EngineFacts("x", 100, flex_room=9)
