@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bench.background_tasks import measure
 from tests.integration.gateway.conftest import MODEL, Online
 
 
@@ -33,3 +34,16 @@ async def test_chat_and_the_tasks_beside_it(online: Online) -> None:
         for one in online.engine.received
     ]
     assert classes == ["online", "flex"]
+
+
+async def test_the_measurement_of_the_page_sends_tasks_both_ways(online: Online) -> None:
+    found = await measure(online.url, online.key, MODEL, seconds=1.8, rate=20)
+    assert all(one["n"] > 2 and one["p50_ms"] <= one["p90_ms"] for one in found.values()), found
+    flex, chats = [], []
+    for one in online.engine.received:
+        is_flex = "flex" in str(one.get("custom_params"))
+        (flex if is_flex else chats).append(one["messages"][-1]["content"])
+    assert all(said.startswith("### Task:") for said in flex)
+    assert len(flex) == 3 * found["tasks with the flex alias"]["n"]
+    own = [said for said in chats if said.startswith("### Task:")]
+    assert len(own) == 3 * found["tasks with the chat's model"]["n"]
