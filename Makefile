@@ -155,7 +155,7 @@ lock-engine: setup-dev  ## pin the engine's lists again; lines marked "no-deps" 
 # --- beside others ---------------------------------------------------------------------------
 .PHONY: test-sglang
 SGLANG = 0.5.23
-QUICK = test_coserving_mechanisms test_runtime test_gateway
+QUICK = test_coserving_mechanisms test_runtime test_gateway test_engine_server
 test-sglang: export COSERVE_SGLANG = $(SGLANG)
 test-sglang: setup-dev setup-engine  ## the engine's quick tests on another release of SGLang (SGLANG=0.5.23; 4 min, and once 2 min for its packages)
 	$(PYTEST) $(QUICK:%=tests/engine/%.py) -m "not thorough"

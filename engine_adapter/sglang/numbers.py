@@ -28,8 +28,10 @@ RANGES: Final[Mapping[str, tuple[str, Rule]]] = {
     "sampling_seed": ("seed", integer(MIN_INT64, MAX_INT64)),
     "n": ("n", integer(1)),
     "stream_interval": ("stream_interval", integer(1)),
+    # A request of several beams has rows that no plan knows of.
+    "beam_width": ("beam_width", integer(1, 1)),
 }
-"""Of SGLang's sampling parameters: the caller's name, and what a tensor can hold."""
+"""Of SGLang's sampling parameters: the caller's name, and what a tensor or a plan can hold."""
 
 
 def refusal(
@@ -106,6 +108,7 @@ def end_alone(req: Any, vocab_size: int) -> None:
 # the engine for lost and tries again. It is the request that cannot be answered.
 
 NO_WAY_ON: Final = "Failed to compile the grammar: no text that ends can satisfy it"
+_NOT_ACCEPTED: Final = "Grammar accept_token failed"
 
 
 def name_dead_ends() -> None:
@@ -113,7 +116,10 @@ def name_dead_ends() -> None:
     from sglang.srt.managers.schedule_batch import FINISH_ABORT
     from sglang.srt.managers.scheduler_components import batch_result_processor
 
-    def dead_end() -> Any:
+    def dead_end(*told: Any) -> Any:
+        """Newer releases give a reason of their own, which may be another one than a grammar."""
+        if told and not str(told[0]).startswith(_NOT_ACCEPTED):
+            return FINISH_ABORT(*told)
         return FINISH_ABORT(NO_WAY_ON, HTTPStatus.BAD_REQUEST, "BadRequestError")
 
     made: Any = batch_result_processor

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from engine_adapter.sglang.numbers import NO_WAY_ON
 from tests.engine.engine_scripts import run_code
 
 _LOOK = """
@@ -108,3 +109,22 @@ def test_what_passes_the_gateway_passes_the_engine() -> None:
     passed, looser = json.loads(told.stdout.splitlines()[-1])
     assert passed > 500
     assert looser == []
+
+
+_DEAD_END = """
+import json
+from engine_adapter.sglang import numbers
+from sglang.srt.managers.scheduler_components import batch_result_processor as processor
+numbers.name_dead_ends()
+said = ((), ("Grammar accept_token failed: 7", 500, "Error"), ("Too many.", 500, "Error"))
+print(json.dumps([vars(processor.FINISH_ABORT(*told)) for told in said]))
+"""
+
+
+def test_a_grammars_dead_end_is_the_requests_fault_in_whatever_words_a_release_has() -> None:
+    done = run_code(_DEAD_END)
+    assert done.returncode == 0, done.stderr[-3000:]
+    old, new, other = json.loads(done.stdout.splitlines()[-1])
+    assert old == new
+    assert (old["message"], old["status_code"]) == (NO_WAY_ON, 400)
+    assert (other["message"], other["status_code"]) == ("Too many.", 500)

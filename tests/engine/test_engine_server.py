@@ -294,4 +294,4 @@ def test_another_sglang_ends_the_process() -> None:
         "register()\n"
     )
     assert done.returncode == EXIT_REFUSED
-    assert "SGLang 0.4.2 is installed, this plugin was written for 0.5.16" in done.stderr
+    assert "SGLang 0.4.2 is installed, this plugin was written for 0.5.16 and " in done.stderr

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from coserve.setup.engine_env import chosen_sglang
 from engine_adapter.cpu_compat.plugin import EXIT_UNFIXED
 from engine_adapter.engine_process import engine_command
 from engine_adapter.refusal import EXIT_REFUSED, PREFIX, reason_in
-from tests.engine.engine_scripts import run_code, run_script
+from engine_adapter.sglang.versions import family_of
+from tests.engine.engine_scripts import ROOT, run_code, run_script
 from tests.fixtures.engine import START_LIMIT_S, tiny_settings
 
 pytestmark = pytest.mark.thorough
@@ -116,6 +118,41 @@ def test_every_kind_of_change_in_sglang_is_one_sentence_and_all_are_told_at_once
     for sentence, words in zip(fatal, wanted, strict=True):
         assert words in sentence
     assert ["event_loop_normal changed" in one for one in texts] == [True]
+
+
+ARGUMENTS = """
+import json
+from sglang.srt.server_args import ServerArgs
+from engine_adapter.sglang.contract import REQUIRED
+from engine_adapter.sglang.forms import PLAIN, limits_of_arguments
+from engine_adapter.sglang.versions.installed import seam
+
+known = set().union(*(getattr(one, "__annotations__", {}) for one in ServerArgs.__mro__))
+found = {}
+for name, (_, plain) in PLAIN.items():
+    if name in known:
+        asked = ServerArgs(model_path="m", **{name: "x" if plain is None else not plain})
+        found[name] = [one.what for one in limits_of_arguments(seam.resolved(asked))]
+plain = [one.what for one in limits_of_arguments(seam.resolved(ServerArgs(model_path="m")))]
+told = {"found": found, "plain": plain, "missing": sorted({*PLAIN, *REQUIRED} - known)}
+print("RESULTS " + json.dumps(told))
+"""
+LATER = {
+    "enable_kv_cache_sharding", "enable_unified_cache_external_linker", "enable_watermark",
+    "prefill_decode_interval",
+}  # fmt: skip
+"""Arguments that SGLang 0.5.16 does not have yet."""
+
+
+def test_every_argument_that_limits_is_one_of_sglangs_and_is_seen() -> None:
+    """A renamed one would pass as one that nobody has given."""
+    done = run_code(ARGUMENTS)
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = json.loads(done.stdout.splitlines()[-1].removeprefix("RESULTS "))
+    assert set(told["missing"]) == (LATER if family_of(chosen_sglang(ROOT)) == "0.5.16" else set())
+    assert told["plain"] == []
+    for name, seen in told["found"].items():
+        assert seen == ["--" + name.replace("_", "-")]
 
 
 OTHER_RELEASE = """

@@ -21,6 +21,7 @@ BEYOND: list[tuple[list[int], dict[str, Any], int, str]] = [
     ([1], {"top_k": 1 << 31}, 0, "top_k"),
     ([1], {"sampling_seed": 1 << 63}, 0, "seed"),
     ([1], {"n": 0}, 0, "n"),
+    ([1], {"beam_width": 2}, 0, "beam_width"),
     ([1], {}, 101, "logprobs"),
 ]
 
