@@ -236,6 +236,14 @@ async def short_chats(load: Load) -> None:
     await load.over_and_over(NUM_IMPATIENT, lambda: load.send("POST", CHAT_PATH, json=body))
 
 
+async def many_tools(load: Load) -> None:
+    schema = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(14)}}
+    functions = [{"name": f"f{n}", "parameters": schema} for n in range(128)]
+    tools = [{"type": "function", "function": function} for function in functions]
+    raw = orjson.dumps(chat("Hello.", max_tokens=1, tools=tools))
+    await load.over_and_over(16, lambda: load.send("POST", CHAT_PATH, data=raw))
+
+
 async def many_embeddings(load: Load) -> None:
     body = {"model": EMBEDDING_MODEL, "input": [f"input {number}" for number in range(2048)]}
     await load.over_and_over(NUM_CALLERS, lambda: load.send("POST", EMBEDDINGS_PATH, json=body))
@@ -301,6 +309,7 @@ ATTACKS: Final = {
         "opens 1,000 connections, sends half a head and waits", idle_connections
     ),
     "short chats": Attack("asks for one token, 64 at a time", short_chats),
+    "tools": Attack("offers 128 tools in 50 KB, 16 at a time", many_tools),
     "embeddings": Attack("embeds 2,048 inputs a request, 4 at a time", many_embeddings),
     "downloads": Attack("downloads results of 3,000 lines, 8 at a time", result_downloads),
 }

@@ -1,4 +1,4 @@
-"""Large bodies are parsed and checked beside the event loop that all streams share.
+"""Bodies that are not brief are parsed and checked beside the event loop that all streams share.
 
 One thread: more would only queue for the interpreter's lock, and the loop with them. A project has
 one body there at a time, so projects take turns, whatever one of them sends. The interpreter hands
@@ -15,6 +15,8 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 SWITCH_S: Final = 0.001
+BRIEF_BYTES: Final = 8 * 1024
+"""A body up to this length is parsed, checked and encoded where it comes: some 5 ms at the most."""
 FEW_AT_ONCE: Final = 256
 _PROMPTS: Final = ("messages", "prompt", "input")
 

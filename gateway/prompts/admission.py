@@ -27,6 +27,7 @@ from engine_adapter.client.base import RequestClass
 from engine_adapter.client.pool import EnginePool
 from gateway.auth.principal import Principal
 from gateway.auth.usage import UsageRecorder
+from gateway.http.parsing import BRIEF_BYTES
 from gateway.limits.at_once import Place, RequestsAtOnce
 from gateway.limits.buckets import PERIOD_US, Charge, MemoryBuckets, cost_us, wait_us
 from gateway.limits.limiter import NOTHING, RateLimiter
@@ -94,6 +95,7 @@ class AdmissionControl:
             await admission.leave()
             raise
         admission.is_large = length is None or length > SMALL_BYTES
+        admission.is_brief = length is not None and length <= BRIEF_BYTES
         return admission
 
     async def count_bytes(self, principal: Principal, length: int) -> None:
@@ -134,13 +136,14 @@ class Admission:
     Attributes:
         principal: Whose request it is.
         reservation: Of requests and tokens a minute.
-        is_large: Its body is, or may be.
+        is_large: Its body is, or may be: it is counted by its bytes.
+        is_brief: Its body is: what is made of it is made where it comes.
     """
 
     def __init__(self, control: AdmissionControl, principal: Principal, place: Place) -> None:
         self.principal = principal
         self.reservation = NOTHING
-        self.is_large = False
+        self.is_large = self.is_brief = False
         self._control = control
         self._place = place
         self._prompt: Prompt | None = None

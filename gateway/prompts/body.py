@@ -24,7 +24,7 @@ from engine_adapter.client.base import (
 from gateway.http.parsing import let_go_of
 
 SMALL_BYTES: Final = 64 * 1024
-"""Bodies up to this length are parsed where they come, and are not counted by their bytes."""
+"""Bodies up to this length are not counted by their bytes."""
 
 _CHECKS: Final[Mapping[str, Callable[[Mapping[str, Any]], None]]] = {
     CHAT_PATH: check_chat,

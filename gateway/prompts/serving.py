@@ -40,7 +40,7 @@ from gateway.dependencies import principal_of
 from gateway.http.body_limit import CountedBody
 from gateway.http.disconnect import ClientGone, when_gone_of, while_connected
 from gateway.http.error_handlers import error_response
-from gateway.http.parsing import Parsing
+from gateway.http.parsing import BRIEF_BYTES, Parsing
 from gateway.http.query import only_known
 from gateway.http.refusal import LingeringResponse
 from gateway.observability.metrics import Metrics
@@ -81,7 +81,7 @@ class Question:
         path: Of the engine.
         body: What was checked for that path.
         form: What is made of the answer.
-        is_large: The body is: what is counted part by part is so beside the event loop.
+        is_large: The body is not brief: what is made of it is made beside the event loop.
     """
 
     path: str
@@ -108,7 +108,7 @@ def answer(request: Request, path: str) -> Response:
 async def asked(path: str, request: Request, parts: PromptParts, admission: Admission) -> Question:
     """What the body of a request for one of these paths asks."""
     body = await read_body(request, parts, admission.principal, path)
-    return Question(path, body, COMPLETIONS, admission.is_large)
+    return Question(path, body, COMPLETIONS, is_large=not admission.is_brief)
 
 
 async def caller_of(request: Request) -> Principal:
@@ -284,14 +284,14 @@ def _headers(admission: Admission, prompt: Prompt) -> dict[str, str]:
 async def read_body(
     request: Request, parts: PromptParts, principal: Principal, path: str
 ) -> dict[str, Any]:
-    """The request's body, checked for its path and given its tier; a large one is parsed aside.
+    """The request's body, checked for its path and given its tier; parsed aside unless brief.
 
     Raises:
         InvalidRequest: It is not what it must be.
         ClientDisconnect: The caller has gone away.
     """
     raw = await raw_body(request)
-    if len(raw) <= SMALL_BYTES:
+    if len(raw) <= BRIEF_BYTES:
         return with_tier(checked_body(raw, path), principal, parts.alias_tiers)
     if announced(request) is None:
         await parts.admission.count_bytes(principal, len(raw))

@@ -52,7 +52,7 @@ async def begin(
     parts, state, principal = parts_of(request), request.app.state, admission.principal
     if body.get("stream"):
         cast(Followers[Seen | None], state.followers).check(principal.project_id)
-    context = await shelf.context(body)
+    context = await shelf.context(body, is_brief=admission.is_brief)
     model = parts.engines.resolve(body["model"])
     sizes = parts.engines.sizes_of(model)
 

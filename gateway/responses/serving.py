@@ -43,7 +43,7 @@ async def _asked(request: Request, parts: PromptParts, admission: Admission) -> 
     shelf = shelf_of(request, principal)
     if body.get("background"):
         return await background.begin(request, admission, body, shelf)
-    context = await shelf.context(body)
+    context = await shelf.context(body, is_brief=admission.is_brief)
     is_large = context.is_large
 
     def made() -> dict[str, Any]:

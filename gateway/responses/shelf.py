@@ -19,8 +19,7 @@ from api.responses.request import conversation_id
 from api.responses.resource import TERMINAL
 from batch.intake.project_limits import check_storage
 from engine_adapter.client.rid import new_rid
-from gateway.http.parsing import Parsing
-from gateway.prompts.body import SMALL_BYTES
+from gateway.http.parsing import BRIEF_BYTES, Parsing
 from store.failures import AWAY, why_away
 from store.models import StoredResponse
 from store.repositories import conversation as conversations
@@ -45,7 +44,7 @@ class Context:
         earlier: Items of the conversation or of the responses it goes on from, the oldest first.
             Whoever makes messages of them empties it (`let_go`): there may be 20,000.
         own: Items of its own input, references replaced by what they name.
-        is_large: They are many, or long.
+        is_large: They are many, or long, or the body that asks is.
     """
 
     earlier: list[Item]
@@ -73,8 +72,12 @@ class ResponseStore:
         self._project_id = project_id
         self._lifetime = lifetime
 
-    async def context(self, body: Mapping[str, Any]) -> Context:
+    async def context(self, body: Mapping[str, Any], *, is_brief: bool) -> Context:
         """Everything that a checked body goes on from.
+
+        Args:
+            body: The body.
+            is_brief: It came in few bytes.
 
         Raises:
             NotFound: The response, conversation or item it names is not there (any more).
@@ -82,8 +85,7 @@ class ResponseStore:
             StorageQuotaExceeded: It wants to be stored, and the project may store no more.
         """
         given = body.get("input") or []
-        has_many = type(given) is list and len(given) > FEW_ITEMS
-        own = await self._aside(partial(_own_of, given), is_large=has_many)
+        own = await self._aside(partial(_own_of, given), is_large=not is_brief)
         size = Size(len(own.items), own.num_bytes)
         previous, named = body.get("previous_response_id"), conversation_id(body)
         if body.get("store") is not False or named is not None:
@@ -91,7 +93,7 @@ class ResponseStore:
             async with self._database.unit_of_work() as session:
                 await check_storage(session, self._project_id, own.num_bytes)
         if previous is None and named is None and not own.has_references:
-            return Context([], own.items, is_large(size))
+            return Context([], own.items, not is_brief)
         async with self._database.snapshot() as session:
             earlier: list[Item] = []
             if previous is not None:
@@ -105,7 +107,7 @@ class ResponseStore:
                 items = await self._resolved(session, items, earlier)
             if not items and not earlier:
                 raise InvalidRequest("The input has no items.", param="input")
-            return Context(earlier, items, is_large(size))
+            return Context(earlier, items, not is_brief or is_large(size))
 
     async def keep(
         self, body: Mapping[str, Any], context: Context, response: Mapping[str, Any]
@@ -130,7 +132,7 @@ class ResponseStore:
                     if conversation is not None:  # else it was deleted while this was made
                         kept = await self._aside(
                             partial(packed, [*context.own, *response["output"]]),
-                            is_large=len(context.own) > FEW_ITEMS,
+                            is_large=context.is_large,
                         )
                         await conversations.append(session, conversation, kept, self._lifetime)
         except AWAY as error:
@@ -143,9 +145,7 @@ class ResponseStore:
         self, session: AsyncSession, context: Context, response: Mapping[str, Any]
     ) -> None:
         """Store a response alone, in the caller's transaction."""
-        row = await self._aside(
-            partial(_row, context.own, response), is_large=len(context.own) > FEW_ITEMS
-        )
+        row = await self._aside(partial(_row, context.own, response), is_large=context.is_large)
         await responses.add(session, self._project_id, row, self._lifetime)
 
     async def _aside(self, work: Callable[[], T], *, is_large: bool) -> T:
@@ -207,7 +207,7 @@ class ResponseStore:
 
 def is_large(size: Size) -> bool:
     """Whether reading so much, or making messages of it, is done beside the event loop."""
-    return size.num_items > FEW_ITEMS or size.num_bytes > SMALL_BYTES
+    return size.num_items > FEW_ITEMS or size.num_bytes > BRIEF_BYTES
 
 
 def _own_of(given: str | Sequence[Item]) -> _Own:

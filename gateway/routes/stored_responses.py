@@ -14,9 +14,8 @@ from api.responses.items import unpacked
 from batch.background import cancel, stop
 from batch.queue import STAGES
 from gateway.dependencies import DatabaseDep, PrincipalDep, QueueDep
-from gateway.http.parsing import let_go
+from gateway.http.parsing import BRIEF_BYTES, let_go
 from gateway.http.query import Included
-from gateway.prompts.body import SMALL_BYTES
 from gateway.prompts.forms import JSON
 from gateway.prompts.serving import parts_of
 from gateway.responses import background
@@ -110,7 +109,7 @@ async def list_input_items(  # noqa: PLR0913 - the query has as many
         finally:
             let_go(items)
 
-    is_large = len(stored.input_items) > SMALL_BYTES
+    is_large = len(stored.input_items) > BRIEF_BYTES
     body = await parts_of(request).parsing.run(principal.project_id, page, is_large=is_large)
     return Response(body, media_type=JSON)
 

@@ -1,4 +1,4 @@
-"""What a tenant stored is not parsed on the loop that all streams share.
+"""What a tenant sends or stored is not read on the loop that all streams share, unless it is brief.
 
 One item may have as many parts as a body may have objects: some 30 ms in one call.
 """
@@ -13,6 +13,7 @@ from typing import Any
 
 import orjson
 
+from gateway.http.parsing import BRIEF_BYTES
 from tests.integration.gateway.conftest import MODEL, Online
 
 NUM_PARTS = 40_000
@@ -21,12 +22,14 @@ PART = {"type": "input_text", "text": "a"}
 
 @contextmanager
 def calls() -> Iterator[Counter[str]]:
-    """Calls of C functions in this thread, the gateway's loop, by name."""
+    """Calls in this thread, the gateway's loop, by name; those of C have a C before it."""
     found = Counter[str]()
 
     def note(frame: Any, event: str, argument: Any) -> None:
-        if event == "c_call":
-            found[argument.__name__] += 1
+        if event == "call":
+            found[frame.f_code.co_name] += 1
+        elif event == "c_call":
+            found[f"C {argument.__name__}"] += 1
 
     sys.setprofile(note)
     try:
@@ -54,7 +57,7 @@ async def test_input_items(online: Online) -> None:
     async with online.http() as http:
         with calls() as found:
             reply = await http.get(path)
-    assert found["loads"] == 0
+    assert found["C loads"] == 0
     (item,) = reply.json()["data"]
     assert len(item["content"]) == NUM_PARTS
 
@@ -65,10 +68,34 @@ async def test_items_of_a_conversation(online: Online) -> None:
         await _stored(online, conversation=path.rpartition("/")[2])
         with calls() as found:
             reply = await http.get(f"{path}/items?order=asc&limit=1")
-        assert found["loads"] == 0
+        assert found["C loads"] == 0
         page = reply.json()
         assert page["first_id"] == page["last_id"] == page["data"][0]["id"]
         with calls() as found:
             one = await http.get(f"{path}/items/{page['first_id']}")
-        assert found["loads"] == 0
+        assert found["C loads"] == 0
         assert one.json() == page["data"][0]
+
+
+async def test_parts_of_one_item(online: Online) -> None:
+    with calls() as found:
+        await _stored(online)
+    assert found["check_response"] == found["_whole_part"] == found["weigh"] == 0
+
+
+async def test_tools_of_a_short_body(online: Online) -> None:
+    """Sixty kilobytes of schemas are 30 ms of work, which many may send at once."""
+    schema = {"type": "object", "properties": {f"p{n}": {"type": "string"} for n in range(10)}}
+    tools = [
+        {"type": "function", "function": {"name": f"f{n}", "parameters": schema}}
+        for n in range(128)
+    ]
+    async with online.http() as http:
+        for count, aside in ((128, True), (1, False)):
+            body = online.chat("fake:text=yes", tools=tools[:count])
+            assert (len(orjson.dumps(body)) > BRIEF_BYTES) == aside
+            with calls() as found:
+                reply = await http.post("/v1/chat/completions", content=orjson.dumps(body))
+            assert reply.json()["choices"][0]["message"]["content"] == "yes"
+            work = {name: found[name] > 0 for name in ("check_chat", "weigh", "engine_body")}
+            assert set(work.values()) == {not aside}
