@@ -8,6 +8,7 @@ from batch.settings import CommonSettings
 from engine_adapter.client.engine_address import EngineAddress
 from gateway.http.per_address_limits import LOOPBACK, TrustedProxies
 from gateway.limits.endpoints import parse_rates
+from gateway.verdict.harvest import Price
 
 
 class GatewaySettings(CommonSettings):
@@ -94,6 +95,10 @@ class GatewaySettings(CommonSettings):
     (COSERVE_KEY_GRACE_S)."""
     cors_origins: str = "*"
     """Origins that browsers may call from, comma separated (COSERVE_CORS_ORIGINS)."""
+    batch_token_price: str = ""
+    """What a million batch tokens are worth, and the currency: `0.30 USD`
+    (COSERVE_BATCH_TOKEN_PRICE). The dashboard and `coserve status` say what was harvested is
+    worth; empty: no money is named."""
     log_level: str = "info"
     """COSERVE_LOG_LEVEL."""
 
@@ -113,6 +118,17 @@ class GatewaySettings(CommonSettings):
     def _are_rates(cls, said: str) -> str:
         parse_rates(said)
         return said
+
+    @field_validator("batch_token_price")
+    @classmethod
+    def _is_price(cls, said: str) -> str:
+        Price.parse(said)
+        return said
+
+    @property
+    def price(self) -> Price | None:
+        """What a million batch tokens are worth."""
+        return Price.parse(self.batch_token_price)
 
     @property
     def endpoint_rates(self) -> dict[str, int]:

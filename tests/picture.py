@@ -3,7 +3,9 @@
     .venv/bin/python -m tests.picture      (3 minutes)
 
 A batch of 1,200 rows runs beside chat for two minutes. Then real Chromium logs in and takes the
-overview and the page of the batch, and the batch is cancelled. Look at what it wrote.
+overview, the page of the batch, its rows and a phone's view, and the batch is cancelled. Look at
+what it wrote. With `--look FOLDER` every page is taken there too, at 1440 and 390 pixels, in light
+and in dark.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import argparse
 import asyncio
 import itertools
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import openai
 import orjson
@@ -25,7 +27,8 @@ ROOT: Final = Path(__file__).parents[1]
 IMAGES: Final = ROOT / "docs" / "images"
 NUM_ROWS: Final = 1200
 NUM_CHATS_AT_ONCE: Final = 2
-WIDTH, HEIGHT = 1600, 1320  # all of the overview, and cards side by side
+WIDTH, HEIGHT = 1440, 1240  # all of the overview, and cards side by side
+PHONE: Final = (390, 844)
 BOOKS: Final = ("Middlemarch", "Dracula", "Emma", "Walden", "Persuasion", "Kim", "Hard Times")
 
 
@@ -62,7 +65,30 @@ async def chat(client: openai.AsyncOpenAI, model: str) -> None:
             pass
 
 
-async def take(url: str, key: str, batch_id: str) -> None:
+def pages(batch_id: str) -> dict[str, str]:
+    """Every page by the name of its picture."""
+    batch = f"batches/{batch_id}"
+    return {
+        "overview": "",
+        "overview-14d": "?window=14d",
+        "batches": "batches",
+        "batch": batch,
+        "rows": f"{batch}/rows",
+        "row": f"{batch}/rows?line=1",
+        "new-batch": "batches/new",
+        "playground": "playground",
+        "engines": "engines",
+        "scheduler": "scheduler",
+        "isolation": "isolation",
+        "projects": "projects",
+        "project": "projects/proj_default",
+        "webhooks": "webhooks",
+        "usage": "usage",
+        "audit": "audit",
+    }
+
+
+async def take(url: str, key: str, batch_id: str, look: Path | None) -> None:
     """Log in and write the pictures."""
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=find_browser(), args=[*FLAGS])
@@ -75,18 +101,35 @@ async def take(url: str, key: str, batch_id: str) -> None:
         await page.get_by_role("heading", name="Batches", exact=True).wait_for()
         await _shot(page, f"{url}/admin", "overview.png")
         await _shot(page, f"{url}/admin/batches/{batch_id}", "dashboard.png")
+        await _shot(page, f"{url}/admin/batches/{batch_id}/rows?line=2", "rows.png")
+        await page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
+        await _shot(page, f"{url}/admin", "overview-phone.png")
+        if look is not None:
+            await take_all(page, url, batch_id, look)
         await browser.close()
+
+
+async def take_all(page: Page, url: str, batch_id: str, look: Path) -> None:
+    """Every page, on a desk and on a phone, in light and in dark."""
+    themes: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+    for theme in themes:
+        await page.emulate_media(color_scheme=theme)
+        for width, height in ((WIDTH, 900), PHONE):
+            await page.set_viewport_size({"width": width, "height": height})
+            for name, path in pages(batch_id).items():
+                await page.goto(f"{url}/admin/{path}")
+                await page.wait_for_timeout(700)
+                await page.screenshot(path=look / f"{name}-{width}-{theme}.png", full_page=True)
 
 
 async def _shot(page: Page, url: str, name: str) -> None:
     await page.goto(url)
-    await page.locator("#live[data-state=live]").wait_for()
     await page.wait_for_timeout(5000)  # charts get their second reading
     await page.screenshot(path=IMAGES / name)
     print(f"wrote {(IMAGES / name).relative_to(ROOT)}")
 
 
-async def main(url: str, key: str, seconds: float) -> None:
+async def main(url: str, key: str, seconds: float, look: Path | None) -> None:
     """Make load, take the pictures, cancel the batch."""
     async with openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=key) as client:
         model = (await client.models.list()).data[0].id
@@ -97,7 +140,7 @@ async def main(url: str, key: str, seconds: float) -> None:
         callers = [asyncio.ensure_future(chat(client, model)) for _ in range(NUM_CHATS_AT_ONCE)]
         try:
             await asyncio.wait(callers, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
-            await take(url, key, batch.id)
+            await take(url, key, batch.id, look)
         finally:
             for caller in callers:
                 caller.cancel()
@@ -113,6 +156,9 @@ if __name__ == "__main__":
     parser.add_argument("--url", default="http://127.0.0.1:8080")
     parser.add_argument("--key", default=None, help="default: .coserve/admin-key")
     parser.add_argument("--seconds", type=float, default=120, help="of load before the pictures")
+    parser.add_argument("--look", type=Path, default=None, help="a folder for every page")
     chosen = parser.parse_args()
+    if chosen.look is not None:
+        chosen.look.mkdir(parents=True, exist_ok=True)
     admin_key = chosen.key or (ROOT / ".coserve" / "admin-key").read_text().strip()
-    asyncio.run(main(chosen.url, admin_key, chosen.seconds))
+    asyncio.run(main(chosen.url, admin_key, chosen.seconds, chosen.look))

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from api.errors import EngineUnavailable
 from batch.finish.output import cancelled_line, expired_line
@@ -44,6 +44,7 @@ class Attempt:
 
     Attributes:
         work: What it is to the engine (batch/run/pace.py).
+        sent_s: When it was sent, by the monotonic clock.
         begun: The engine was seen working on it.
         recalled: Whoever cancelled its task decides what becomes of it.
     """
@@ -53,6 +54,7 @@ class Attempt:
     rid: str
     work: float
     raw_line: bytes
+    sent_s: float
     begun: bool = False
     served: Served = field(default_factory=Served)
     task: asyncio.Task[None] | None = None
@@ -133,7 +135,7 @@ class InFlight:
             self._pace.begin(self._clock.monotonic())
         expected = batch.answer_tokens or USUAL_ANSWER_TOKENS
         work = self._watch.costs.work(row.num_tokens, expected)
-        attempt = Attempt(row, batch, new_rid(), work, raw_line)
+        attempt = Attempt(row, batch, new_rid(), work, raw_line, self._clock.monotonic())
         if self.suspects and not self.suspects.isdisjoint(_digests(attempt)):
             self._hand_over(attempt, given_up(row, quarantine.ONLINE_MESSAGE))
             return
@@ -172,9 +174,12 @@ class InFlight:
             self._pace.note(self._clock.monotonic(), attempt.work)
         if outcome.given_up:
             self._results.condemn(_digests(attempt))
-        landed = outcome.result or outcome.put_back
-        if landed is not None:
-            self._hand_over(attempt, landed)
+        if outcome.result is not None:
+            took_ms = round(1000 * (self._clock.monotonic() - attempt.sent_s))
+            answered = None if outcome.engine_lost else took_ms
+            self._hand_over(attempt, replace(outcome.result, took_ms=answered))
+        elif outcome.put_back is not None:
+            self._hand_over(attempt, outcome.put_back)
 
     async def stop_batches(self, stopped: Mapping[str, str]) -> None:
         """Take the rows of batches that were cancelled, have expired or are paused off the engine.

@@ -63,7 +63,7 @@ class _Bar:
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[failed]} failed · {task.fields[rate]} lines/s"),
+            TextColumn("{task.fields[failed]} failed · {task.fields[rate]} rows/s"),
             TimeElapsedColumn(),
             TextColumn("{task.fields[state]}"),
             console=console,

@@ -83,7 +83,7 @@ def progress_words(batch: dict[str, Any]) -> list[str]:
     ours = batch.get("coserve") or {}
     words = state_words(batch)
     if ours.get("rows_per_s"):
-        words.append(f"{ours['rows_per_s']:.1f} lines/s, {ours['tokens_per_s']:,.0f} tokens/s")
+        words.append(f"{ours['rows_per_s']:.1f} rows/s, {ours['tokens_per_s']:,.0f} tokens/s")
     if ours.get("warning"):
         words.append(ours["warning"])
     return words

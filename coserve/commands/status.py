@@ -10,6 +10,7 @@ import typer
 from coserve.commands.listing import AsJson, print_json
 from coserve.commands.table import show_table
 from coserve.commands.up import read_settings
+from gateway.dashboard.wording import share
 from service.data_folder import PACKAGES
 
 if TYPE_CHECKING:
@@ -143,10 +144,6 @@ def figures(seen: Mapping[str, Any]) -> Iterator[str]:
 def counted(num: int, noun: str, plural: str) -> str:
     """How many, and of what."""
     return f"{num:,} {noun}{'' if num == 1 else plural}"
-
-
-def share(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1%}"
 
 
 def _by_reason(reasons: Mapping[str, str]) -> dict[str, str]:

@@ -24,6 +24,7 @@ from coserve.local.lock import Owner
 from coserve.local.probes import http_get
 from coserve.local.supervisor import STATE_FILE
 from gateway.history.reading import NOW_S, WINDOWS, History, Moment, read
+from gateway.verdict.judge import MIN_JUDGED
 from store.bounded_connection import ANSWER_LIMIT_S
 from store.models import DEFAULT_ORGANIZATION_ID
 from store.repositories import file as files
@@ -136,12 +137,13 @@ def figures_of(history: History) -> dict[str, Any]:
 
 
 def _latency(now: Moment, whole: Moment, of: str) -> dict[str, Any]:
-    recent = now.of(f"{of}:online")
+    recent, earlier = now.of(f"{of}:online"), whole.of(f"{of}:online")
     return {
         "num": recent.num,
         **{f"p{p}_s": recent.quantile_s(p / 100) for p in (50, 90, 99)},
-        "in_time": recent.share_in_time,
-        "in_time_15m": whole.of(f"{of}:online").share_in_time,
+        # A share of a few is chance, as in the verdict.
+        "in_time": recent.share_in_time if recent.judged >= MIN_JUDGED else None,
+        "in_time_15m": earlier.share_in_time if earlier.judged >= MIN_JUDGED else None,
     }
 
 

@@ -203,6 +203,13 @@ class EngineClient(Protocol):
         """
         ...
 
+    async def profile_anew(self) -> bool:
+        """Have it measure how long its steps take once more, beside its work; whether it begins.
+
+        It plans by the profile it has until then. An engine without our scheduler does not.
+        """
+        ...
+
     async def close(self) -> None:
         """Close the connections; idempotent."""
         ...

@@ -198,7 +198,11 @@ def read_facts(info: Any, models: Any = None, model_info: Any = None) -> EngineF
         tool_call_parser=_name(info.get("tool_call_parser")),
         vocab_size=sizes.get("vocab_size", 0),
         hidden_size=sizes.get("hidden_size", 0),
-        raw={"coserve": runtime, "device": _name(info.get("device"))},
+        raw={
+            "coserve": runtime,
+            "device": _name(info.get("device")),
+            "tp_size": _count(info.get("tp_size")),
+        },
     )
 
 

@@ -24,7 +24,7 @@ from engine_adapter.client.encoding import engine_body
 from engine_adapter.client.exchange import exchange
 from engine_adapter.client.fake_dialect import answer, events
 from engine_adapter.client.fake_engine import ConnectionBroken, FakeEngine, FakeSettings, Refused
-from engine_adapter.scheduling.policies.settings import LEVEL_KNOB, Level
+from engine_adapter.scheduling.policies.settings import LEVEL_KNOB, PROFILE_KNOB, Level
 
 __all__ = ["FakeEngine", "FakeEngineClient", "FakeSettings"]
 
@@ -99,6 +99,10 @@ class FakeEngineClient:
     async def set_level(self, level: Level) -> bool:
         self._reach()
         return all(self.engine.set_internal_state({LEVEL_KNOB: list(Level).index(level)}))
+
+    async def profile_anew(self) -> bool:
+        self._reach()
+        return all(self.engine.set_internal_state({PROFILE_KNOB: 1}))
 
     async def close(self) -> None:
         """Nothing to close."""

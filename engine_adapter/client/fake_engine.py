@@ -14,7 +14,7 @@ from api.usage import TokenUsage
 from engine_adapter.client.base import CHAT_PATH, EMBEDDINGS_PATH
 from engine_adapter.client.engine_facts import OURS
 from engine_adapter.client.fake_script import Script, script_for
-from engine_adapter.scheduling.policies.settings import LEVEL_KNOB, Level
+from engine_adapter.scheduling.policies.settings import LEVEL_KNOB, PROFILE_KNOB, Level
 
 VERSION = "fake"
 """Of one answer: its tokens are made up before the first is given."""
@@ -125,7 +125,12 @@ class FakeEngine:
         }
 
     def set_internal_state(self, knobs: Mapping[str, Any]) -> list[bool]:
-        """Take a new level, as an engine with our scheduler does that says it has levels."""
+        """Take a new level or measure anew, as our scheduler does where it says it can."""
+        if PROFILE_KNOB in knobs:
+            if "profile" not in self.report:
+                return [False]
+            self.report["profile"] = {**self.report["profile"], "state": "measuring"}
+            return [True]
         levels, wanted = list(Level), knobs.get(LEVEL_KNOB, -1)
         if "level" not in self.report or wanted not in range(len(levels)):
             return [False]

@@ -61,7 +61,7 @@ from engine_adapter.client.foreign_facts import (
 from engine_adapter.client.rid import is_rid
 from engine_adapter.client.shared_look import SharedLook
 from engine_adapter.client.sse import DONE, EventParser, EventTooLong
-from engine_adapter.scheduling.policies.settings import LEVEL_KNOB, Level
+from engine_adapter.scheduling.policies.settings import LEVEL_KNOB, PROFILE_KNOB, Level
 from service import tracing
 from service.asking import asking
 from service.bulkhead import Bulkhead
@@ -253,8 +253,14 @@ class HttpEngineClient:
         return True
 
     async def set_level(self, level: Level) -> bool:
-        knobs = {LEVEL_KNOB: list(Level).index(level)}
-        body = orjson.dumps({"server_args": knobs})
+        return await self._set_knob(LEVEL_KNOB, list(Level).index(level))
+
+    async def profile_anew(self) -> bool:
+        return await self._set_knob(PROFILE_KNOB, 1)
+
+    async def _set_knob(self, knob: str, value: int) -> bool:
+        """Set a knob of all schedulers of the engine; whether each of them took it."""
+        body = orjson.dumps({"server_args": {knob: value}})
         took = await self._control.post("/set_internal_state", body)
         return isinstance(took, list) and bool(took) and all(one is True for one in took)
 

@@ -56,6 +56,10 @@ class RoutedEngineClient(HttpEngineClient):
         """No level of its own: its engines are told themselves."""
         return False
 
+    async def profile_anew(self) -> bool:
+        """No profile of its own: its engines are told themselves."""
+        return False
+
     async def _facts_for(self, call: EngineCall) -> EngineFacts | None:
         """A router says nothing of itself: what the pool knows of the model's engines."""
         return self._known(str(call.body.get("model", "")))

@@ -28,7 +28,7 @@ from engine_adapter.coserving_levels import Ability, Coserving, Found
 from engine_adapter.runtime_settings import OFF, read_settings
 from engine_adapter.scheduling.isolation import Pauses
 from engine_adapter.scheduling.plan import SafepointMode
-from engine_adapter.scheduling.policies.settings import LEVEL_KNOB, Level
+from engine_adapter.scheduling.policies.settings import LEVEL_KNOB, PROFILE_KNOB, Level
 from engine_adapter.scheduling.request import Phase
 from engine_adapter.sglang.confine import Confinement
 from engine_adapter.sglang.contract import (
@@ -183,7 +183,8 @@ class CoServingScheduler(ReportingScheduler):
         # Offline requests never leave the overlap loop without one; a cell must not wait for that.
         self.process_pending_results()
         self.profiler.run_next(beside_online=bool(online))
-        self.adopt_profile()
+        if not self.profiler.is_measuring:
+            self.adopt_profile()
 
     def adopt_profile(self) -> None:
         """Plan with the chosen policy and the profile's model; derive the targets nobody set.
@@ -375,7 +376,12 @@ class CoServingScheduler(ReportingScheduler):
         self.idle_sleeper = None
 
     def set_internal_state(self, recv_req: Any) -> Any:
-        """SGLang's knobs, and the level by its place in `Level`: SGLang takes numbers alone."""
+        """SGLang's knobs and ours: the level by its place in `Level`, and a profile measured anew.
+
+        SGLang takes numbers alone.
+        """
+        if recv_req.server_args.pop(PROFILE_KNOB, None) is not None:
+            return SetInternalStateReqOutput(updated=self._composes and self.profiler.begin_anew())
         wanted = recv_req.server_args.pop(LEVEL_KNOB, None)
         if wanted is None:
             return super().set_internal_state(recv_req)

@@ -179,14 +179,32 @@ class Profiler:
         if self.profile is not None:
             self.state = "stored"
         else:
-            grid = make_grid(
-                scheduler.chunked_prefill_size or scheduler.max_prefill_tokens,
-                scheduler.max_total_num_tokens,
-                scheduler.req_to_token_pool.size,
-                scheduler.model_config.context_len,
-            )
-            self._todo = deque(cell for _ in range(REPEATS) for cell in grid)
-            self._num_cells = len(self._todo)
+            self._begin()
+
+    def begin_anew(self) -> bool:
+        """Measure once more; the profile of before serves until the last cell. False: it does."""
+        if self.is_measuring:
+            return False
+        logger.info("coserve: the profile is measured anew")
+        self._begin()
+        return True
+
+    def _begin(self) -> None:
+        """Put every cell of the grid in line."""
+        scheduler = self._scheduler
+        grid = make_grid(
+            scheduler.chunked_prefill_size or scheduler.max_prefill_tokens,
+            scheduler.max_total_num_tokens,
+            scheduler.req_to_token_pool.size,
+            scheduler.model_config.context_len,
+        )
+        self._todo = deque(cell for _ in range(REPEATS) for cell in grid)
+        self._num_cells = len(self._todo)
+        self._samples = []
+        self._busy_s = 0.0
+        self._online_steps = self._misfits = 0
+        self._crowded_since_s = None
+        self.state = "measuring"
 
     @property
     def is_measuring(self) -> bool:

@@ -26,6 +26,7 @@ from gateway.dashboard import (
     pages,
     playground,
     projects,
+    row_again,
     rows,
     steering,
     submission,
@@ -46,6 +47,7 @@ CONTENT_SECURITY_POLICY = "; ".join(
         "default-src 'none'",
         "script-src 'self'",
         "style-src 'self'",
+        "font-src 'self'",
         "img-src 'self' data:",  # Pico's icons are data: images in its stylesheet
         "connect-src 'self'",
         "form-action 'self'",
@@ -124,6 +126,7 @@ def make_dashboard(gateway_state: State, *, secret: str | None) -> FastAPI:
         steering,
         downloads,
         rows,
+        row_again,
         projects,
         keys,
         webhook_acts,

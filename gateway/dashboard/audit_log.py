@@ -11,7 +11,7 @@ from api.batch_shapes import may_be_id
 from gateway.dashboard.access import AuditorDep, ResourcesDep
 from gateway.dashboard.pages import page
 from gateway.tenants.actor import Action
-from store.repositories import audit
+from store.repositories import audit, overview
 from store.repositories import key as keys
 from store.repositories.audit import AuditFilter
 
@@ -40,7 +40,9 @@ async def audit_page(
             work, admin.organization_id, only=only, after=border, limit=PAGE_ENTRIES + 1
         )
         now = await keys.instant_after(work, 0)
-    shown = found[:PAGE_ENTRIES]
+        shown = found[:PAGE_ENTRIES]
+        targets = {entry.target_id for entry, _ in shown if entry.target_id.startswith("batch_")}
+        names = await overview.input_names(work, admin.organization_id, sorted(targets))
     return page(
         request,
         resources,
@@ -48,6 +50,7 @@ async def audit_page(
         "audit.html",
         admin=admin,
         entries=shown,
+        names=names,
         after=after,
         action=action,
         logins=logins,

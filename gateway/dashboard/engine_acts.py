@@ -1,4 +1,4 @@
-"""What an operator can do with an engine: name it, set its level, drain it, use it again."""
+"""What an operator can do with an engine: name it, set its level, profile it, drain it, use it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Form, Request
 from starlette.responses import RedirectResponse, Response
 
-from api.errors import InvalidRequest, NotFound
+from api.errors import Conflict, InvalidRequest, NotFound
 from batch.queue import DISPATCH
 from engine_adapter.scheduling.policies.settings import Level
 from gateway.dashboard.access import CheckedForm, ManagerDep, ResourcesDep
@@ -65,6 +65,27 @@ async def set_level(
         await admin.actor(request).record(
             work, Action.ENGINE_LEVEL_SET, url, detail={"changes_requested": {"level": level}}
         )
+    return RedirectResponse(f"{request.scope['root_path']}/engines", 303)
+
+
+@router.post("/profile")
+async def profile_engine(
+    request: Request, resources: ResourcesDep, admin: ManagerDep, url: Annotated[str, Form()]
+) -> Response:
+    """Have it measure how long its steps take once more, beside its work.
+
+    Raises:
+        NotFound: There is no such engine.
+        Conflict: It has no profile, or measures one already.
+        EngineUnavailable: It does not answer.
+    """
+    client = next((one for one in resources.engines if one.url == url), None)
+    if client is None:
+        raise NotFound("There is no such engine.")
+    if not await client.profile_anew():
+        raise Conflict("This engine has no profile, or measures one already.")
+    async with resources.database.unit_of_work() as work:
+        await admin.actor(request).record(work, Action.ENGINE_PROFILED, url)
     return RedirectResponse(f"{request.scope['root_path']}/engines", 303)
 
 

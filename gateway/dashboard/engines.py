@@ -14,7 +14,7 @@ from api.errors import EngineUnavailable
 from engine_adapter.client.base import EngineClient, EngineFacts
 from engine_adapter.client.pool import Member
 from gateway.dashboard import wording
-from gateway.history.reading import EngineTime, History
+from gateway.history.reading import EngineTime, History, marks
 from gateway.history.recorder import PERIOD_S
 from gateway.history.series import kv_held
 
@@ -105,6 +105,12 @@ class EngineReading:
         return kv_held(self.facts) if self.facts is not None else None
 
     @property
+    def profiled(self) -> str:
+        """How its profile stands, such as `measuring`; empty for one without."""
+        state = self.facts.reported("profile.state") if self.facts else None
+        return state if isinstance(state, str) else ""
+
+    @property
     def classes(self) -> dict[str, int]:
         """Live requests per class, the classes in order of precedence."""
         live = self.runtime.get("live")
@@ -123,8 +129,8 @@ class EngineReading:
     def attained(self) -> Iterator[tuple[str, str]]:
         """The newest latencies of online requests, where they are reported."""
         for words, _, value in self._reported(_ATTAINED):
-            p90_ms, share = 1000 * value["p90_s"], 100 * value["share_in_time"]
-            yield words, f"{p90_ms:,.0f} ms, {share:.0f} % in time (of {value['num']:,})"
+            p90, share = wording.latency(value["p90_s"]), wording.share(value["share_in_time"])
+            yield words, f"{p90}, {share} in time ({value['num']:,} samples)"
 
     def totals(self) -> Iterator[tuple[str, str]]:
         """What matters most of what the scheduler has counted since the engine started."""
@@ -190,13 +196,15 @@ class EngineHistory:
             {"label": "running", "y": [s.num_running for s in samples]},
             {"label": "waiting", "y": [s.num_waiting for s in samples]},
         ]
-        return orjson.dumps({"x": [s.at_s for s in samples], "series": series}).decode()
+        x = [s.at_s for s in samples]
+        span = [x[-1] - HISTORY_S, x[-1]] if x else None
+        return orjson.dumps({"x": x, "series": series, "span": span}).decode()
 
 
-def day_chart(history: History, url: str) -> str:
+def day_chart(history: History, url: str, span: tuple[int, int]) -> str:
     """An engine's tokens a second, online and harvested, as the JSON of a chart.
 
-    A point in which no gateway asked it is a gap.
+    A point in which no gateway asked it is a gap. What happened to it is marked.
     """
     online: list[float | None] = []
     harvested: list[float | None] = []
@@ -209,7 +217,10 @@ def day_chart(history: History, url: str) -> str:
         {"label": "online", "y": online},
         {"label": "harvested", "y": harvested},
     ]
-    return orjson.dumps({"x": history.x, "series": series, "unit": "tok/s"}).decode()
+    happened = [[one.at_s, one.what] for one in marks(history) if one.engine == url]
+    return orjson.dumps(
+        {"x": history.x, "series": series, "unit": "tok/s", "span": span, "marks": happened}
+    ).decode()
 
 
 def memory_shares(engines: EngineTime) -> tuple[float | None, float | None]:
@@ -220,7 +231,7 @@ def memory_shares(engines: EngineTime) -> tuple[float | None, float | None]:
     )
 
 
-def tokens_chart(history: History) -> str:
+def tokens_chart(history: History, span: tuple[int, int]) -> str:
     """Tokens per second by class, one on top of the other."""
     series: dict[str, list[float | None]] = {"online": [], "flex": [], "offline": []}
     for moment in history.moments:
@@ -231,10 +242,10 @@ def tokens_chart(history: History) -> str:
         ):
             rate = moment.per_s(tokens)
             series[name].append(None if rate is None else round(rate, 1))
-    return _drawn(history.x, series, unit="tok/s", stack=True)
+    return _drawn(history.x, series, unit="tok/s", stack=True, span=span)
 
 
-def memory_chart(history: History) -> str:
+def memory_chart(history: History, span: tuple[int, int]) -> str:
     """Shares of KV memory in use."""
     shares = [memory_shares(moment.all_engines) for moment in history.moments]
     percents = [
@@ -242,7 +253,11 @@ def memory_chart(history: History) -> str:
         for side in zip(*shares, strict=True)
     ] or [[], []]
     return _drawn(
-        history.x, {"device": percents[0], "host checkpoints": percents[1]}, unit="%", max=100
+        history.x,
+        {"device": percents[0], "host checkpoints": percents[1]},
+        unit="%",
+        max=100,
+        span=span,
     )
 
 

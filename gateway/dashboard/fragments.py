@@ -12,10 +12,13 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 from urllib.parse import urlencode
 
+from sqlalchemy.ext.asyncio import AsyncSession
+
 from api.errors import NotFound
 from batch.steer import MAX_PRIORITY, MIN_PRIORITY
 from engine_adapter.scheduling.policies.settings import Level
 from gateway.batch_shapes import extensions
+from gateway.dashboard import harvested
 from gateway.dashboard.engines import (
     day_chart,
     memory_chart,
@@ -24,11 +27,12 @@ from gateway.dashboard.engines import (
     what_draining_means,
 )
 from gateway.dashboard.resources import Resources
+from gateway.dashboard.row_errors import MAX_GROUPED, RetryOutlook, outlook
 from gateway.dashboard.templating import render
 from gateway.dashboard.views import BatchView, EventView, FailedRowView, progress_chart
 from gateway.history.reading import WINDOWS
 from gateway.history.reading import read as read_history
-from store.repositories import batch_browser, overview
+from store.repositories import batch_browser, overview, row_browser
 from store.repositories import engine as engines
 from store.repositories.batch_browser import BatchFilter
 from store.repositories.progress import retry_of
@@ -38,6 +42,7 @@ MAX_SEARCH = 512
 MAX_EVENTS = 50
 MAX_FAILED_ROWS = 20
 MAX_CHART_POINTS = 120
+MAX_OUTLOOKS = 64
 
 
 @dataclass(frozen=True)
@@ -183,14 +188,18 @@ class OneBatchView:
             failed = await overview.failed_rows(work, batch, limit=MAX_FAILED_ROWS)
             (said,) = await extensions(work, resources.engine_pool, [batch])
             retry = await retry_of(work, batch.id)
-        view = BatchView(found, said, retry.id if retry is not None else None)
+            view = BatchView(found, said, retry.id if retry is not None else None)
+            again = await _outlook(work, resources, view)
+            day = await harvested.of_day(work, resources)
         values = {
             "b": view,
+            "again": again,
+            "harvest": harvested.of_batch(batch, day),
             "chart": progress_chart(points, view),
             "events": [EventView.of(event) for event in events],
             "failed": [FailedRowView.of(row) for row in failed],
         }
-        names = ("head", "progress", "chart", "errors", "files", "timeline", "facts")
+        names = ("head", "progress", "chart", "errors", "files", "timeline", "facts", "retry")
         return Fragments(
             whole={f"batch-{n}": render(f"fragments/batch_{n}.html", **values) for n in names},
             facts={
@@ -202,6 +211,25 @@ class OneBatchView:
             },
             statuses={found.input_name: view.label},
         )
+
+
+async def _outlook(
+    work: AsyncSession, resources: Resources, view: BatchView
+) -> RetryOutlook | None:
+    """What a retry of it would run; none where it cannot be retried.
+
+    Read once: the results of a batch that is over do not change.
+    """
+    if not view.retriable:
+        return None
+    known = resources.outlooks.get(view.batch.id)
+    if known is None:
+        lines = await row_browser.failures(work, view.batch, limit=MAX_GROUPED)
+        known = outlook(view.batch, lines, limit=MAX_GROUPED)
+        if len(resources.outlooks) >= MAX_OUTLOOKS:
+            resources.outlooks.clear()
+        resources.outlooks[view.batch.id] = known
+    return known
 
 
 @dataclass(frozen=True)
@@ -218,6 +246,7 @@ class EnginesView:
             day = await read_history(work, WINDOWS["24h"], ["engine"])
         called = {url: engines.called(url, one.name) for url, one in known.items()}
         at_s = resources.clock.now().timestamp()
+        span = WINDOWS["24h"].span(at_s)
         for reading in readings:
             resources.history.add(reading, at_s)
         items = {
@@ -228,12 +257,14 @@ class EnginesView:
                 chart=resources.history.chart(reading.url),
                 known=known.get(reading.url),
                 called=called.get(reading.url) or engines.called(reading.url, None),
-                day=day_chart(day, reading.url),
+                day=day_chart(day, reading.url, span),
             )
             for number, reading in enumerate(readings)
         }
         charts = render(
-            "fragments/engines_work.html", tokens=tokens_chart(day), memory=memory_chart(day)
+            "fragments/engines_work.html",
+            tokens=tokens_chart(day, span),
+            memory=memory_chart(day, span),
         )
         return Fragments(
             whole={"engines-work": charts},

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import orjson
@@ -22,12 +23,22 @@ from gateway.history.reading import (
     EngineTime,
     History,
     Window,
+    marks,
     read,
 )
 from gateway.history.recorder import PERIOD_S
 from gateway.observability.latency_metrics import targets_of
-from gateway.verdict.judge import FAIR_SHARE, GOOD_SHARE, judge, shortest, tone_of
-from gateway.verdict.reading import facts_of, read_database
+from gateway.verdict.facts import LookBack
+from gateway.verdict.judge import (
+    FAIR_SHARE,
+    GOOD_SHARE,
+    MIN_JUDGED,
+    Verdict,
+    judge,
+    shortest,
+    tone_of,
+)
+from gateway.verdict.reading import facts_of, harvest_of, read_database
 from gateway.verdict.remedies import FOLDER, REMEDIES, steps
 
 PLACES: Final = {
@@ -55,6 +66,8 @@ PLACES: Final = {
 SERIES: Final = ("engine", "ttft:online", "tbt:online")
 NAMES: Final = {"ttft": "Time to first token", "tbt": "Time between tokens"}
 PERCENTILES: Final = (50, 90, 99)
+MAX_MARKS: Final = 30
+"""Marks in a chart, the newest ones."""
 
 
 @dataclass(frozen=True)
@@ -64,8 +77,9 @@ class LatencyCard:
     Attributes:
         of: `ttft` or `tbt`.
         target_s: None where no engine names one.
-        now: Share in time over the last minute.
-        window: Likewise over the window.
+        judged: Share in time over the minutes that the verdict judges; none with too few samples.
+        label: Those minutes, as in "last 5 min"; without them how many samples there were.
+        window: Share in time over the window; none with too few samples.
         percentiles: Seconds of each of `PERCENTILES` over the window.
     """
 
@@ -74,7 +88,8 @@ class LatencyCard:
     chart: str
     num: int
     p90_s: float | None
-    now: float | None
+    judged: float | None
+    label: str
     window: float | None
     percentiles: Sequence[float | None]
 
@@ -83,9 +98,9 @@ class LatencyCard:
         return NAMES[self.of]
 
     @property
-    def now_tone(self) -> str:
-        """The kind of colour of the last minute."""
-        return tone_of(self.now)
+    def tone(self) -> str:
+        """The kind of colour of what is judged."""
+        return tone_of(self.judged)
 
     @property
     def window_tone(self) -> str:
@@ -122,7 +137,13 @@ class OverviewView:
         now = recent.last(NOW_S)
         verdict = judge(facts_of(resources.state, known, broker_answers=await broker))
         back = shortest(known.fields["look_backs"], lambda one: one.num_answers)
-        cards = [_latency_card(of, history, recent, members) for of in ("ttft", "tbt")]
+        looks = known.fields["look_backs"]
+        happened = [
+            (one.at_s, f"{known.names.get(one.engine, one.engine)} {one.what}")
+            for one in marks(history)
+        ][-MAX_MARKS:]
+        drawn = {"span": window.span(resources.clock.now().timestamp()), "marks": happened}
+        cards = [latency_card(of, history, looks, members, drawn) for of in ("ttft", "tbt")]
         whole = history.whole
         values: dict[str, Any] = {
             "verdict": verdict,
@@ -133,11 +154,14 @@ class OverviewView:
             "max_priority": MAX_PRIORITY,
             "answers": back or known.fields["look_backs"][-1],
             "cards": cards,
+            "happened": [(datetime.fromtimestamp(at_s, UTC), what) for at_s, what in happened],
             "window": window,
             "total": whole.all_engines,
             "now": now,
             "recent": now.all_engines,
-            "harvest": harvested_shares(whole.all_engines),
+            "harvest": harvest_of(whole.engines, members, resources.settings.price),
+            "shares": harvested_shares(whole.all_engines),
+            "requests_tone": _requests_tone(verdict),
             "batches": known.batches,
             "percentiles": PERCENTILES,
             "good_share": GOOD_SHARE,
@@ -153,6 +177,12 @@ class OverviewView:
         )
 
 
+def _requests_tone(verdict: Verdict) -> str:
+    """The colour of the tile of requests: that of the issue about them; none without one."""
+    found = [one.tone for one in verdict.issues if one.code.startswith("requests_")]
+    return min(found, default="")  # `bad` is before `warn`
+
+
 def harvested_shares(engines: EngineTime) -> tuple[float | None, float | None]:
     """Harvested tokens of all that engines could have computed, and of all that they did.
 
@@ -166,24 +196,33 @@ def harvested_shares(engines: EngineTime) -> tuple[float | None, float | None]:
     return of_done * min(1.0, engines.step_s / up_s), of_done
 
 
-def _latency_card(
-    of: str, history: History, recent: History, members: Sequence[Member]
+def latency_card(
+    of: str,
+    history: History,
+    looks: Sequence[LookBack],
+    members: Sequence[Member],
+    drawn: Mapping[str, Any],
 ) -> LatencyCard:
+    """One latency over a window; what is in time is judged as the verdict judges it."""
     series = f"{of}:online"
     place = 0 if of == "ttft" else 1
     targets = [target for m in members if (target := targets_of(m.facts)[place])]
     target_s = min(targets, default=None)
     whole = history.whole
     line = {} if target_s is None else {"target": round(1000 * target_s, 1)}
+    judged = shortest(looks, lambda one: one.of(series).judged)
+    num_hour = int(looks[-1].of(series).judged)
+    few = "too few samples" if num_hour else "no samples"
     percentiles = {f"P{p}": history.quantiles_ms(series, p / 100) for p in PERCENTILES}
     return LatencyCard(
         of=of,
         target_s=target_s,
-        chart=_chart(history.x, percentiles, unit="ms", **line),
+        chart=_chart(history.x, percentiles, unit="ms", **line, **drawn),
         num=whole.of(series).num,
         p90_s=whole.of(series).quantile_s(0.9),
-        now=recent.last(NOW_S).of(series).share_in_time,
-        window=whole.of(series).share_in_time,
+        judged=None if judged is None else judged.of(series).share,
+        label=f"{few} in the last hour" if judged is None else judged.label,
+        window=whole.of(series).share_in_time if whole.of(series).judged >= MIN_JUDGED else None,
         percentiles=[whole.of(series).quantile_s(p / 100) for p in PERCENTILES],
     )
 

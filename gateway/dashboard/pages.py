@@ -14,7 +14,6 @@ from starlette.responses import HTMLResponse, Response
 from api.errors import ApiError
 from batch.intake.line import ENDPOINTS
 from batch.intake.upload import MAX_BATCH_FILE_BYTES
-from batch.rerun import REPEATABLE
 from batch.steer import MAX_PRIORITY, MIN_PRIORITY
 from batch.webhooks.endpoints import MAX_ENDPOINTS
 from batch.webhooks.events import EVENT_TYPES
@@ -32,7 +31,6 @@ from gateway.dashboard.fragments import (
 from gateway.dashboard.isolation import IsolationView
 from gateway.dashboard.overview import OverviewView, window_of
 from gateway.dashboard.resources import Resources
-from gateway.dashboard.row_errors import MAX_GROUPED, outlook
 from gateway.dashboard.scheduler import NUM_STEPS, SchedulerView
 from gateway.dashboard.session import DashboardSession
 from gateway.dashboard.templating import render
@@ -41,10 +39,8 @@ from gateway.dashboard.webhooks import WebhooksView
 from gateway.history.reading import WINDOWS
 from store.repositories import (
     batch_browser,
-    overview,
     progress,
     quota,
-    row_browser,
     webhook_endpoint,
 )
 from store.repositories import project as projects
@@ -263,13 +259,7 @@ async def one_batch(
 ) -> Response:
     view = OneBatchView(admin.organization_id, batch_id[:64])
     stream = {"view": "batch", "batch_id": batch_id[:64]}
-    retry = None
-    async with resources.database.snapshot() as work:
-        found = await overview.one(work, admin.organization_id, batch_id[:64])
-        if found is not None and found.batch.status in REPEATABLE and found.batch.num_failed:
-            lines = await row_browser.failures(work, found.batch, limit=MAX_GROUPED)
-            retry = outlook(found.batch, lines, limit=MAX_GROUPED)
-    return await _living_page(request, resources, admin, "batch.html", view, stream, retry=retry)
+    return await _living_page(request, resources, admin, "batch.html", view, stream)
 
 
 @router.get("/engines")

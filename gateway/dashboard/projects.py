@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from datetime import timedelta
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Form, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -11,6 +12,7 @@ from api.errors import ApiError, InvalidRequest
 from api.shared_rules import SERVED_TIERS
 from gateway.auth.roles import ROLES
 from gateway.auth.scopes import SCOPES
+from gateway.dashboard import harvested
 from gateway.dashboard.access import Admin, AdminDep, CheckedForm, ManagerDep, ResourcesDep
 from gateway.dashboard.pages import page
 from gateway.dashboard.resources import Resources
@@ -23,6 +25,8 @@ from store.repositories.project import Limit
 
 router = APIRouter(prefix="/projects")
 
+HARVEST_DAYS: Final = 30
+"""Over so many days the page says what was harvested."""
 LIMITS = {
     "requests_per_minute": "Requests a minute",
     "tokens_per_minute": "Tokens a minute",
@@ -156,6 +160,15 @@ async def project_page(
         )
         now = await keys.instant_after(work, 0)
         used = await use_of(work, resources, project)
+    today = resources.clock.now().date()
+    async with resources.readings.snapshot() as work:
+        found_harvests = await harvested.by_project(
+            work,
+            admin.organization_id,
+            await harvested.of_day(work, resources),
+            since=today - timedelta(days=HARVEST_DAYS - 1),
+            until=today + timedelta(days=1),
+        )
     every = [key for key, _ in found]
     ended = [one for one in every if one.revoked_at or (one.expires_at and one.expires_at <= now)]
     return page(
@@ -172,6 +185,8 @@ async def project_page(
         limits=LIMITS,
         tiers=SERVED_TIERS,
         used=used,
+        harvest=found_harvests.get(project.id),
+        harvest_days=HARVEST_DAYS,
         scopes=SCOPES,
         chosen_scopes=WRITE_SCOPES,
         roles=tuple(ROLES),

@@ -15,6 +15,7 @@ from batch.webhooks.sender import Sender
 from engine_adapter.client.base import EngineClient
 from engine_adapter.client.pool import EnginePool
 from gateway.dashboard.engines import EngineHistory
+from gateway.dashboard.row_errors import RetryOutlook
 from gateway.dashboard.session import LoginThrottle, SessionSigner
 from gateway.limits.at_once import RequestsAtOnce
 from gateway.limits.endpoints import EndpointRates
@@ -40,6 +41,7 @@ class Resources:
         throttle: Slows guessing down.
         history: Samples of the engines for the charts.
         clock: For session ages and pacing.
+        outlooks: What a retry of batches that are over would run, by batch id.
     """
 
     state: State
@@ -47,6 +49,7 @@ class Resources:
     throttle: LoginThrottle = field(default_factory=LoginThrottle)
     history: EngineHistory = field(default_factory=EngineHistory)
     clock: Clock = field(default_factory=SystemClock)
+    outlooks: dict[str, RetryOutlook] = field(default_factory=dict)
 
     @property
     def settings(self) -> GatewaySettings:

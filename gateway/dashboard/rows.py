@@ -15,15 +15,18 @@ from starlette.responses import Response
 
 from api.batch_errors import StoredObjectMissing
 from api.errors import NotFound
+from batch.files import ByteRange
+from batch.states import TERMINAL_BATCH, TERMINAL_ROW
 from gateway.auth.roles import Permission, may
-from gateway.dashboard.access import Admin, AdminDep, ResourcesDep
+from gateway.dashboard.access import AdminDep, ResourcesDep
 from gateway.dashboard.pages import page
 from gateway.dashboard.resources import Resources
 from gateway.dashboard.row_errors import MAX_GROUPED, RowError, grouped
-from gateway.tenants.actor import Action
+from gateway.tenants.actor import Action, Actor
 from store.models import Batch, File
 from store.repositories import overview, row_browser
-from store.repositories.row_browser import STATE_GROUPS, RowDetail
+from store.repositories.overview import BatchOverview
+from store.repositories.row_browser import STATE_GROUPS, RowDetail, RowSummary
 from store.states import RowStatus
 
 router = APIRouter()
@@ -32,6 +35,10 @@ PAGE_ROWS: Final = 50
 MAX_PARAMETER: Final = 600
 MAX_TEXT: Final = 20_000
 """Characters shown of one text."""
+FIRST_CHARS: Final = 90
+"""Characters of a text in the list."""
+NORMAL_ENDS: Final = frozenset({"", "stop", "tool_calls", "embeddings"})
+"""Finish reasons of an answer that is whole."""
 
 STATES: Final[Mapping[str, tuple[str, str]]] = {
     RowStatus.PENDING: ("waiting", "idle"),
@@ -89,7 +96,7 @@ class RowView:
         request: Its line of the input; none if the file is not there any more.
     """
 
-    row: RowDetail
+    row: RowDetail | RowSummary
     request: dict[str, Any] | None
 
     @property
@@ -101,6 +108,29 @@ class RowView:
     def body(self) -> dict[str, Any]:
         """The body of its request."""
         return _mapping((self.request or {}).get("body"))
+
+    @property
+    def first_words(self) -> str:
+        """How what was asked begins: of a chat the last message of a user."""
+        asked = [one for one in self.prompt if one.role in ("user", "prompt")]
+        return _first_words(asked[-1].text) if asked else ""
+
+    @property
+    def answer_words(self) -> str:
+        """How the first answer begins."""
+        answers = self.answers
+        return _first_words(answers[0].text) if answers else ""
+
+    @property
+    def finish(self) -> tuple[str, str]:
+        """Why the first answer ended, and the kind of colour: `warn` if it is not whole."""
+        reason = self.answers[0].role if self.answers else ""
+        return reason, "" if reason in NORMAL_ENDS else "warn"
+
+    @property
+    def took_s(self) -> float | None:
+        """How long the engine took for it."""
+        return None if self.row.took_ms is None else self.row.took_ms / 1000
 
     @property
     def prompt(self) -> list[Message]:
@@ -151,20 +181,25 @@ class RowView:
         return "" if error is None else error.words
 
     @property
-    def attempts(self) -> list[str]:
-        """What happened before its end, in words."""
-        said = []
-        for num, one, many in (
-            (self.row.attempt, "failed attempt", "failed attempts"),
-            (self.row.num_losses, "engine lost meanwhile", "engines lost meanwhile"),
-            (self.row.num_refusals, "refusal by a full engine", "refusals by full engines"),
-        ):
-            if num:
-                said.append(f"{num} {one if num == 1 else many}")
-        last = self.row.last_error or {}
-        if last.get("message"):
-            said.append(f"last error: {last['message']}")
-        return said
+    def again(self) -> bool:
+        """Whether it has ended and its request is there, so that it can be run again."""
+        return self.row.status in TERMINAL_ROW and self.request is not None
+
+
+def attempts_of(row: RowDetail) -> list[str]:
+    """What happened before its end, in words."""
+    said = []
+    for num, one, many in (
+        (row.attempt, "failed attempt", "failed attempts"),
+        (row.num_losses, "engine lost meanwhile", "engines lost meanwhile"),
+        (row.num_refusals, "refusal by a full engine", "refusals by full engines"),
+    ):
+        if num:
+            said.append(f"{num} {one if num == 1 else many}")
+    last = row.last_error or {}
+    if last.get("message"):
+        said.append(f"last error: {last['message']}")
+    return said
 
 
 @router.get("/batches/{batch_id}/rows")
@@ -175,10 +210,11 @@ async def rows_page(
     batch_id: str,
     query: Annotated[RowsQuery, Query()],
 ) -> Response:
-    """Rows in the order of their lines; one of them with its texts.
+    """Rows in the order of their lines, and how their texts begin; one of them with its texts.
 
     The texts may be another project's, so that who read them is noted.
     """
+    reads = may(admin.key.role, Permission.OPERATE)
     group = query.group if query.group in STATE_GROUPS else ""
     async with resources.database.unit_of_work() as work:
         found = await overview.one(work, admin.organization_id, batch_id[:64])
@@ -196,16 +232,19 @@ async def rows_page(
         if group == "failed" or query.error:
             failures = await row_browser.failures(work, batch, limit=MAX_GROUPED)
         line_no = query.line
-        chosen, file = None, None
-        if line_no is not None and may(admin.key.role, Permission.OPERATE):
-            chosen = await _chosen(request, admin, work, batch, line_no)
-            file = await overview.file_of(work, batch, batch.input_file_id)
+        chosen = None
+        if line_no is not None and reads:
+            chosen = await row_browser.one(work, batch, line_no)
+        file = await overview.file_of(work, batch, batch.input_file_id) if reads else None
+        if reads and (listed or chosen):
+            await _note(admin.actor(request), work, batch, listed, chosen)
         around = {
             "back": await row_browser.next_line(work, batch, line_no or 0, back=True),
             "next": await row_browser.next_line(work, batch, line_no or 0),
             "failed": await row_browser.next_line(work, batch, line_no or 0, failed=True),
         }
-    view = None if chosen is None else RowView(chosen, await _request_of(resources, file, chosen))
+    asked = await _requests(resources, file, [*listed, *([chosen] if chosen else [])], chosen)
+    view = None if chosen is None else RowView(chosen, asked.get(chosen.line_no))
     kept = {"group": group, "error": query.error, "search": query.search}
     return page(
         request,
@@ -215,7 +254,12 @@ async def rows_page(
         admin=admin,
         batch=batch,
         file_name=found.input_name,
-        rows=[(row, RowError.of(row.error_line) if row.error_line else None) for row in listed],
+        rows=[
+            (RowView(row, asked.get(row.line_no)), RowError.of(row.line) if row.line else None)
+            for row in listed
+        ],
+        counts=_counts(found),
+        attempts=[] if chosen is None else attempts_of(chosen),
         errors=grouped(failures),
         error=query.error,
         counted=len(failures) if len(failures) == MAX_GROUPED else None,
@@ -232,33 +276,67 @@ async def rows_page(
     )
 
 
-async def _chosen(
-    request: Request, admin: Admin, work: AsyncSession, batch: Batch, line_no: int
-) -> RowDetail | None:
-    chosen = await row_browser.one(work, batch, line_no)
-    if chosen is not None:
-        await admin.actor(request).record(
-            work,
-            Action.BATCH_ROW_READ,
-            batch.id,
-            project_id=batch.project_id,
-            detail={"data": {"line": line_no}},
-        )
-    return chosen
+async def _note(
+    actor: Actor,
+    work: AsyncSession,
+    batch: Batch,
+    listed: Sequence[RowSummary],
+    chosen: RowDetail | None,
+) -> None:
+    """Have the audit log say whose texts were shown: the first words of a list, and all of one."""
+    data: dict[str, Any] = {} if chosen is None else {"line": chosen.line_no}
+    if listed:
+        data["listed"] = f"{listed[0].line_no} to {listed[-1].line_no}"
+    await actor.record(
+        work,
+        Action.BATCH_ROW_READ,
+        batch.id,
+        project_id=batch.project_id,
+        detail={"data": data},
+    )
 
 
-async def _request_of(
-    resources: Resources, file: File | None, row: RowDetail
-) -> dict[str, Any] | None:
-    if file is None:
-        return None
+def _counts(found: BatchOverview) -> dict[str, int]:
+    """How many rows each of `GROUPS` has."""
+    batch = found.batch
+    ended = batch.num_completed + batch.num_failed
+    live = batch.status not in TERMINAL_BATCH
+    return {
+        "": batch.num_total,
+        "failed": batch.num_failed - batch.num_stopped,
+        "succeeded": batch.num_completed,
+        "engine": found.num_running,
+        "waiting": max(0, batch.num_total - ended - found.num_running) if live else 0,
+        "stopped": batch.num_stopped,
+    }
+
+
+async def _requests(
+    resources: Resources,
+    file: File | None,
+    rows: Sequence[RowDetail | RowSummary],
+    chosen: RowDetail | None,
+) -> dict[int, dict[str, Any]]:
+    """Requests of rows by line, where the file is there; of the chosen one at any length."""
+    wanted = {
+        row.line_no: ByteRange(row.offset_bytes, row.length_bytes)
+        for row in rows
+        if row is chosen or row.length_bytes <= row_browser.LISTED_BYTES
+    }
+    if file is None or not wanted:
+        return {}
     try:
-        raw = await resources.file_store.read_range(
-            file.storage_key, row.offset_bytes, row.length_bytes
-        )
+        lines = await resources.file_store.read_ranges(file.storage_key, [*wanted.values()])
     except StoredObjectMissing:
-        return None
-    return _mapping(orjson.loads(raw))
+        return {}
+    return {
+        line_no: _mapping(orjson.loads(raw)) for line_no, raw in zip(wanted, lines, strict=True)
+    }
+
+
+def _first_words(text: str) -> str:
+    words = " ".join(text[: 4 * FIRST_CHARS].split())
+    return words if len(words) <= FIRST_CHARS else f"{words[:FIRST_CHARS].rstrip()} …"
 
 
 def text_of(content: Any) -> str:

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Query, Request
 from sqlalchemy.ext.asyncio import AsyncSession
 from starlette.responses import Response
 
+from gateway.dashboard import harvested
 from gateway.dashboard.access import Admin, AdminDep, ResourcesDep
 from gateway.dashboard.drawing import bars, nice_top
 from gateway.dashboard.pages import page
@@ -82,8 +83,14 @@ async def usage_page(
     for group, count in used.sums.items():
         by_class[group.request_class] = by_class.get(group.request_class, UsageCount()) + count
     total = sum(map(_tokens, used.sums.values()))
+    first, until = _days(resources, days)
     async with resources.database.snapshot() as work:
         limited = await limited_use(work, resources, used.projects)
+    async with resources.readings.snapshot() as work:
+        day = await harvested.of_day(work, resources)
+        of_projects = await harvested.by_project(
+            work, admin.organization_id, day, since=first, until=until
+        )
     rows = [
         (group, count, 100 * _tokens(count) / total if total else 0.0)
         for group, count in sorted(used.sums.items(), key=lambda item: -_tokens(item[1]))
@@ -98,6 +105,8 @@ async def usage_page(
         by_class=by_class,
         shares=_shares(used),
         limited=limited,
+        harvest=day.part(sum(one.tokens for one in of_projects.values())),
+        harvests=of_projects,
         picture=_picture(used),
         key_names=used.key_names,
         project_names=used.project_names,

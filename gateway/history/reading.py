@@ -32,6 +32,11 @@ class Window:
     window_s: int
     step_s: int
 
+    def span(self, now_s: float) -> tuple[int, int]:
+        """From when until when it is drawn (Unix seconds): whole steps, the last one begun."""
+        until_s = (int(now_s) // self.step_s + 1) * self.step_s
+        return until_s - self.window_s, until_s
+
 
 WINDOWS: Final[Mapping[str, Window]] = {
     "15m": Window("15 minutes", 900, 10),
@@ -58,10 +63,14 @@ class Latencies:
         return int(sum(self.figures[3:]))
 
     @property
+    def judged(self) -> float:
+        """How many had a target."""
+        return sum(self.figures[:2])
+
+    @property
     def share_in_time(self) -> float | None:
         """Of those that were judged; none where none was."""
-        judged = sum(self.figures[:2])
-        return self.figures[0] / judged if judged else None
+        return self.figures[0] / self.judged if self.judged else None
 
     def quantile_s(self, share: float) -> float | None:
         """The latency that this share stays within, to a bucket's width; none without values."""
@@ -158,6 +167,42 @@ class History:
     def quantiles_ms(self, series: str, share: float) -> list[float | None]:
         found = (moment.of(series).quantile_s(share) for moment in self.moments)
         return [None if one is None else round(1000 * one, 1) for one in found]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Something that happened to an engine, for charts.
+
+    Attributes:
+        at_s: Beginning of the point in which it was seen, Unix seconds.
+        engine: Its address.
+        what: `lost`, `back`, `restarted`, `drained` or `used again`.
+    """
+
+    at_s: int
+    engine: str
+    what: str
+
+
+def marks(history: History) -> list[Mark]:
+    """What happened to engines, oldest first. How an engine was at the beginning is no mark."""
+    found: list[Mark] = []
+    was_down: dict[str, bool] = {}
+    was_draining: dict[str, bool] = {}
+    for moment in history.moments:
+        for url, engine in moment.engines.items():
+            if not engine.asked:
+                continue
+            down, draining = engine.up < engine.asked, engine.draining > 0
+            before = was_down.get(url, down)
+            if engine.restarts:
+                found.append(Mark(moment.at_s, url, "restarted"))
+            elif down != before:
+                found.append(Mark(moment.at_s, url, "lost" if down else "back"))
+            if draining != was_draining.get(url, draining):
+                found.append(Mark(moment.at_s, url, "drained" if draining else "used again"))
+            was_down[url], was_draining[url] = down, draining
+    return found
 
 
 async def read(session: AsyncSession, window: Window, series: Sequence[str]) -> History:

@@ -20,6 +20,7 @@ from engine_adapter.client.pool import Member
 from gateway.history.series import (
     NUM_CUMULATIVE,
     answer_figures,
+    began_anew,
     engine_gauges,
     engine_totals,
     gained,
@@ -119,7 +120,10 @@ class HistoryRecorder:
             total = totals[member.url] = engine_totals(facts) if facts else before or {}
             grown = _grown(total, before)
             counters = grown.pop("engine", [0.0] * NUM_CUMULATIVE)
-            gauges = engine_gauges(member.facts, up=member.up)
+            restarted = began_anew(total.get("engine", ()), (before or {}).get("engine"))
+            gauges = engine_gauges(
+                member.facts, up=member.up, draining=member.draining, restarted=restarted
+            )
             new.append(Figures("engine", member.url, [*counters, *gauges]))
             new += [Figures(series, member.url, one) for series, one in grown.items() if any(one)]
         await history.add(session, new)

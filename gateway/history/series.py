@@ -45,9 +45,10 @@ COUNTERS: Final = {
 STOP_S: Final = "stop_s"
 GAUGES: Final = (
     "asked", "up", "kv_samples", "kv_held", "host_samples", "host_held", "slowdown_samples",
-    "slowdown",
+    "slowdown", "draining", "restarts",
 )  # fmt: skip
-"""Sampled at each write and added up: `kv_held / kv_samples` is the mean share in use."""
+"""Sampled at each write and added up: `kv_held / kv_samples` is the mean share in use. Points of
+earlier versions have the first of them."""
 
 ENGINE: Final = (*COUNTERS, STOP_S, *GAUGES)
 """The figures of the series `engine`, in order."""
@@ -99,7 +100,10 @@ def engine_totals(facts: EngineFacts) -> dict[str, list[float]]:
     return totals
 
 
-def engine_gauges(facts: EngineFacts | None, *, up: bool) -> list[float]:
+def engine_gauges(
+    facts: EngineFacts | None, *, up: bool, draining: bool = False, restarted: bool = False
+) -> list[float]:
+    """The figures of `GAUGES` for one look at an engine."""
     kv = host = ratio = None
     if up and facts is not None:
         kv, host, ratio = kv_held(facts), host_held(facts), slowdown(facts)
@@ -112,6 +116,8 @@ def engine_gauges(facts: EngineFacts | None, *, up: bool) -> list[float]:
         host or 0.0,
         float(ratio is not None),
         ratio or 0.0,
+        float(draining),
+        float(restarted),
     ]
 
 
@@ -144,13 +150,14 @@ def slowdown(facts: EngineFacts) -> float | None:
 
 def gained(now: Sequence[float], before: Sequence[float] | None) -> list[float]:
     """What totals grew by; of those that began anew in between, all."""
-    if (
-        before is None
-        or len(before) != len(now)
-        or any(b > n for n, b in zip(now, before, strict=True))
-    ):
+    if before is None or len(before) != len(now) or began_anew(now, before):
         return [*now]
     return [n - b for n, b in zip(now, before, strict=True)]
+
+
+def began_anew(now: Sequence[float], before: Sequence[float] | None) -> bool:
+    """Whether totals fell: who counts them was restarted."""
+    return before is not None and any(b > n for n, b in zip(now, before, strict=False))
 
 
 def _number(found: Any) -> float:

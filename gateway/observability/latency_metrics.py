@@ -48,11 +48,13 @@ class LatencyMetrics(Collector):
         labels = ["model", "request_class"]
         ttft = HistogramMetricFamily(
             "coserve_ttft_seconds",
-            "From a streamed request's arrival to its first chunk.",
+            "Time from the arrival of a streamed request to its first chunk.",
             labels=labels,
         )
         tbt = HistogramMetricFamily(
-            "coserve_tbt_seconds", "Between two reads of a stream that brought text.", labels=labels
+            "coserve_tbt_seconds",
+            "Time between two reads of a stream that brought text.",
+            labels=labels,
         )
         met = CounterMetricFamily(
             "coserve_target_met", "Latencies within their target.", labels=["model", "of"]

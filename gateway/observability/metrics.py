@@ -76,7 +76,7 @@ class Metrics:
         )
         self.http_seconds = Histogram(
             "coserve_http_request_seconds",
-            "From a request's arrival to the end of its response.",
+            "Time from the arrival of a request to the end of its response.",
             ["route"],
             buckets=_SECONDS,
             registry=self.registry,
@@ -132,7 +132,7 @@ class Metrics:
         )
         self.storage_full = Gauge(
             "coserve_storage_full",
-            "Whether writes failed for want of room in the last half minute, by place.",
+            "1 if writes failed for lack of space in the last 30 seconds, by store.",
             ["store"],
             registry=self.seen_by_all,
         )

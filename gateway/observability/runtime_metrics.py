@@ -105,7 +105,11 @@ FAMILIES: Sequence[Family] = (
     ),
     _one("rejected_plans", "Plans that failed their check.", "rejected_plans"),
     _one("policy_errors", "Steps at which the policy raised an error.", "policy_errors"),
-    _one("misjudged_arrivals", "Arrivals no step could stop for.", "arrivals_misjudged"),
+    _one(
+        "misjudged_arrivals",
+        "Online arrivals for which no step could be stopped.",
+        "arrivals_misjudged",
+    ),
     _one("checkpointed_pages", "Host pages written (16 tokens each).", "checkpointed_pages"),
     _one("restored_tokens", "Tokens whose KV came back from the host.", "restored_tokens"),
     _one("recomputed_tokens", "Offline tokens computed again.", "recomputed_tokens"),
@@ -211,7 +215,7 @@ class RuntimeMetrics(Collector):
     def _stops(self) -> Metric:
         metric = SummaryMetricFamily(
             PREFIX + "stop_seconds",
-            "From the word to stop to the stop, by the layer it was at.",
+            "Time from the stop signal until the step stopped, by the layer at which it stopped.",
             labels=["engine", "layer"],
         )
         for url, facts in self._facts.items():
@@ -224,7 +228,7 @@ class RuntimeMetrics(Collector):
     def _online_latency(self) -> Metric:
         metric = HistogramMetricFamily(
             PREFIX + "online_latency_seconds",
-            "Of online requests in the engine, beside offline work and apart from it.",
+            "Latency of online requests in the engine, beside offline work and without it.",
             labels=["engine", "of", "offline"],
         )
         for url, facts in self._facts.items():

@@ -78,13 +78,19 @@ _COUNTERS = {
     "num_fenced": ("coserve_dispatch_fenced_results", "Results refused: the row was another's."),
     "num_refused": ("coserve_dispatch_refused_calls", "Calls the engine turned away: it was full."),
     "num_losses": ("coserve_dispatch_lost_calls", "Calls lost with the engine or its connection."),
-    "num_handed_back": ("coserve_dispatch_handed_back_rows", "Rows handed back for others."),
+    "num_handed_back": (
+        "coserve_dispatch_handed_back_rows",
+        "Rows taken back from the engine for other batches, or for chat.",
+    ),
 }
 _GAUGES = {
     "num_in_flight": ("coserve_dispatch_in_flight_rows", "Rows at the engine."),
     "num_unwritten": ("coserve_dispatch_unwritten_outcomes", "Outcomes that wait to be written."),
     "window_rows": ("coserve_dispatch_window_rows", "Rows that the engine has room for."),
-    "in_flight_bytes": ("coserve_dispatch_in_flight_bytes", "Lines of the rows at the engine."),
+    "in_flight_bytes": (
+        "coserve_dispatch_in_flight_bytes",
+        "Bytes of the input lines of rows at the engine.",
+    ),
     "unwritten_bytes": ("coserve_dispatch_unwritten_bytes", "Results that wait to be written."),
 }
 
@@ -118,7 +124,7 @@ class DispatchMetrics(Collector):
             yield gauge
         heartbeat = GaugeMetricFamily(
             "coserve_dispatch_heartbeat_age_seconds",
-            "Since the last heartbeat of the engine's dispatcher.",
+            "Time since the last heartbeat of the engine's dispatcher.",
             labels=["engine"],
         )
         for one in self._engines:
@@ -177,7 +183,9 @@ class WorkerMetrics(Collector):
             labels=["stage"],
         )
         age = GaugeMetricFamily(
-            "coserve_worker_last_run_age_seconds", "Since a run ended.", labels=["stage"]
+            "coserve_worker_last_run_age_seconds",
+            "Time since the last run of a stage ended.",
+            labels=["stage"],
         )
         for one in self._stages:
             runs.add_metric([one.stage, "ok"], one.num_runs - one.num_failed)
@@ -188,7 +196,7 @@ class WorkerMetrics(Collector):
             age.add_metric([one.stage], one.ended_age_s)
         oldest = GaugeMetricFamily(
             "coserve_stage_work_oldest_seconds",
-            "For how long a batch has wanted a worker that none has taken, the longest.",
+            "Longest time that a batch has waited for a worker; 0 if none waits.",
         )
         if self._oldest_due_s is not None:
             oldest.add_metric([], self._oldest_due_s)

@@ -35,6 +35,7 @@ class Action(StrEnum):
     BATCH_RETRIED = "batch.retried"
     BATCH_FILE_DOWNLOADED = "batch.file_downloaded"
     BATCH_ROW_READ = "batch.row_read"
+    BATCH_ROW_RETRIED = "batch.row_retried"
     WEBHOOK_CREATED = "webhook_endpoint.created"
     WEBHOOK_UPDATED = "webhook_endpoint.updated"
     WEBHOOK_ROTATED = "webhook_endpoint.secret_rotated"
@@ -47,6 +48,7 @@ class Action(StrEnum):
     ENGINE_DRAINED = "engine.drained"
     ENGINE_RESUMED = "engine.resumed"
     ENGINE_LEVEL_SET = "engine.level_set"
+    ENGINE_PROFILED = "engine.profiled"
     LOGIN = "login.succeeded"
 
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from gateway.verdict.harvest import Harvest
+
 LOOK_BACKS: Final = (1, 5, 15, 60)
 """Minutes over which chat is judged: the shortest that holds enough samples."""
 
@@ -150,14 +152,6 @@ class Disk:
     def used_share(self) -> float:
         """0 to 1."""
         return 1.0 - self.free_bytes / max(1, self.total_bytes)
-
-
-@dataclass(frozen=True)
-class Harvest:
-    """Batch tokens computed over the last day, and the engine time that they took."""
-
-    tokens: float = 0.0
-    engine_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,8 @@ class Issue:
         unnamed: `what` for somebody without a key: no name of a tenant, no address. Empty where
             `what` and `cause` hold none.
         batch_id: The batch that it is about.
-        engines: The drained ones that it is about: address and name.
+        engines: Those that an act on it is for, drained ones or the one to profile: address and
+            name.
     """
 
     code: str
@@ -217,9 +218,9 @@ def _late(facts: Facts) -> Iterator[Issue]:
         said = (
             f"{wording.share(share)} in time ({back.label}), {wording.share(GOOD_SHARE)} should be"
         )
-        yield Issue(
-            code, tone_of(share), f"{name.capitalize()} miss their target: {said}", why.strip()
-        )
+        what, old = f"{name.capitalize()} miss their target: {said}", code == "late_old_profile"
+        profiled = {one.url: one.name for one in [_slowest(facts)] if one and old}
+        yield Issue(code, tone_of(share), what, why.strip(), engines=profiled)
 
 
 def _why_late(facts: Facts, back: LookBack, of: str, share: float) -> tuple[str, str]:
@@ -236,7 +237,7 @@ def _why_late(facts: Facts, back: LookBack, of: str, share: float) -> tuple[str,
     at_work = [one for one in facts.engines if one.open]
     if any(one.profile == "measuring" for one in at_work):
         return "late_measuring", f"An engine still measures how long its steps take.{told}"
-    slowest = max(at_work, key=lambda one: one.slowdown or 0.0, default=None)
+    slowest = _slowest(facts)
     if slowest is not None and slowest.slowdown is not None and slowest.slowdown >= SLOW_RATIO:
         return _why_slow(slowest, told)
     if missing := [one for one in facts.engines if not one.open]:
@@ -256,6 +257,12 @@ def _why_late(facts: Facts, back: LookBack, of: str, share: float) -> tuple[str,
     if apart.share >= GOOD_SHARE:
         return "late_batch_work", f"Batch work delays it.{told}"
     return "late_too_much_chat", f"There is more chat than the engines can serve.{told}"
+
+
+def _slowest(facts: Facts) -> Engine | None:
+    """Of the engines at work the one whose steps take longest beside its profile."""
+    at_work = [one for one in facts.engines if one.open]
+    return max(at_work, key=lambda one: one.slowdown or 0.0, default=None)
 
 
 def _why_slow(engine: Engine, told: str) -> tuple[str, str]:
@@ -303,10 +310,10 @@ def _harvest(facts: Facts) -> Line:
         return Line("unknown", "idle", "What was harvested is not known.")
     if not facts.harvest.tokens:
         return Line("none", "idle", "No batch tokens in the last 24 h.")
-    tokens = wording.amount(facts.harvest.tokens)
-    hours = facts.harvest.engine_s / 3600
-    worth = f"{hours:.1f} engine hours" if hours >= 0.1 else f"{60 * hours:.0f} engine minutes"
-    return Line("harvested", "good", f"{tokens} batch tokens in the last 24 h, {worth}.")
+    harvest = facts.harvest
+    more = ", ".join(part for part in (harvest.time, harvest.worth) if part)
+    said = f"{harvest.amount} in the last 24 h, beside chat"
+    return Line("harvested", "good", f"{said}: {more}." if more else f"{said}.")
 
 
 # --- Engines and the other parts

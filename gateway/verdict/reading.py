@@ -25,12 +25,12 @@ from gateway.verdict.facts import (
     Disk,
     Engine,
     Facts,
-    Harvest,
     Kept,
     LiveBatch,
     LookBack,
     Receiver,
 )
+from gateway.verdict.harvest import Harvest, Price
 from gateway.verdict.judge import Verdict, judge
 from store.repositories import dispatcher, engine, overview, stage, stage_count
 from store.repositories import file as files
@@ -48,6 +48,8 @@ LATENCIES: Final = (
 MINUTE: Final = Window("last minute", 120, 10)
 HOUR: Final = Window("last hour", 3720, 60)
 DAY: Final = Window("last day", 86_400, 7200)
+GPU: Final = "cuda"
+"""The device of an engine whose hours are those of GPUs."""
 MIN_SLOWDOWN_SAMPLES: Final = 360
 """An hour of them: what is usual for an engine is not known sooner."""
 
@@ -95,7 +97,7 @@ async def read_database(
     stages = await stage_count.totals(session)
     fields = {
         "look_backs": look_backs(minute, hour, now_s),
-        "harvest": _harvest(day.all_engines),
+        "harvest": harvest_of(day.engines, pool.members),
         "batches": [_live_batch(view) for view in batches],
         "num_live": (await overview.totals(session, organization_id)).of("live"),
         "receivers": [_receiver(one) for one in receivers],
@@ -124,7 +126,10 @@ def facts_of(state: State, known: FromDatabase | None, *, broker_answers: bool) 
         loops_down=loops.down if loops is not None else (),
         num_unusable=len(registry.unusable) if registry is not None else 0,
     )
-    return seen if known is None else replace(seen, **known.fields)
+    if known is None:
+        return seen
+    priced = replace(known.fields["harvest"], price=state.settings.price)
+    return replace(seen, **{**known.fields, "harvest": priced})
 
 
 class Verdicts:
@@ -222,13 +227,26 @@ def _disk(home: Path) -> Disk | None:
     return Disk(usage.total, usage.free)
 
 
-def _harvest(engines: EngineTime) -> Harvest:
-    """Tokens of flex and offline requests, and their share of the time of the steps."""
-    tokens = engines.harvested_tokens
-    all_tokens = engines.online_tokens + tokens
-    up_s = PERIOD_S * engines.up
-    share = tokens / all_tokens if all_tokens else 0.0
-    return Harvest(tokens, share * min(engines.step_s, up_s) if up_s else share * engines.step_s)
+def harvest_of(
+    engines: Mapping[str, EngineTime], members: Sequence[Member], price: Price | None = None
+) -> Harvest:
+    """What engines, by address, harvested in some time."""
+    num_gpus = {one.url: _num_gpus(one) for one in members}
+    tokens = engine_s = 0.0
+    for url, did in engines.items():
+        all_tokens = did.online_tokens + did.harvested_tokens
+        if all_tokens:
+            up_s = PERIOD_S * did.up
+            steps_s = min(did.step_s, up_s) if up_s else did.step_s
+            share = did.harvested_tokens / all_tokens
+            engine_s += share * steps_s * max(1, num_gpus.get(url, 0))
+            tokens += did.harvested_tokens
+    return Harvest(tokens, engine_s, any(num_gpus.values()), price)
+
+
+def _num_gpus(member: Member) -> int:
+    raw = {} if member.facts is None else member.facts.raw
+    return int(raw.get("tp_size") or 1) if raw.get("device") == GPU else 0
 
 
 def _live_batch(view: BatchView) -> LiveBatch:

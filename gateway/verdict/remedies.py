@@ -24,6 +24,7 @@ class Act(StrEnum):
     PAUSE_ALL = "pause_all"
     USE_AGAIN = "use_again"
     PREFER = "prefer"
+    PROFILE = "profile"
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,9 @@ REMEDIES: Final[Mapping[str, Remedy]] = {
     "late": Remedy(LATE, acts=(Act.PAUSE_ALL,)),
     "late_outside": Remedy(LATE, ("it is in time in the engines",)),
     "late_measuring": Remedy(LATE, ("an engine still measures its profile",)),
-    "late_old_profile": Remedy(LATE, ("the profile is old, or another machine's",)),
+    "late_old_profile": Remedy(
+        LATE, ("the profile is old, or another machine's",), (Act.PROFILE, Act.PAUSE_ALL)
+    ),
     "late_slow_machine": Remedy(
         LATE,
         ("another program uses the machine", "the profile is old, or another machine's"),

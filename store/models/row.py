@@ -108,6 +108,9 @@ class RowResult(Base):
     cached_tokens: Mapped[int] = mapped_column(server_default="0")
     completion_tokens: Mapped[int] = mapped_column(server_default="0")
     created_at: Mapped[CreatedAt]
+    took_ms: Mapped[int | None]
+    """From sending the last attempt to the engine until its answer; null for a row that got none.
+    """
 
 
 # --- Output parts: how far the output and error file of a batch are written.

@@ -132,6 +132,19 @@ async def one(session: AsyncSession, organization_id: str, batch_id: str) -> Bat
     return BatchOverview(*row) if row is not None else None
 
 
+async def input_names(
+    session: AsyncSession, organization_id: str, batch_ids: Sequence[str]
+) -> dict[str, str]:
+    """What the input files of an organisation's batches are called, by batch id."""
+    query = (
+        select(Batch.id, File.filename)
+        .join(File, File.id == Batch.input_file_id)
+        .join(Project, Project.id == Batch.project_id)
+        .where(_of(organization_id), Batch.id.in_(batch_ids))
+    )
+    return dict((await session.execute(query)).all())
+
+
 async def totals(session: AsyncSession, organization_id: str | None) -> BatchTotals:
     """Counts for the head of the list."""
     open_rows = Batch.num_total - Batch.num_completed - Batch.num_failed

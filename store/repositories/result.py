@@ -24,6 +24,7 @@ class NewResult:
     Attributes:
         status: The terminal row status it enters.
         line: Its line of the output file (`succeeded`) or of the error file (every other one).
+        took_ms: From sending its last attempt to the engine until the answer; none without one.
     """
 
     row_id: int
@@ -34,6 +35,7 @@ class NewResult:
     cached_tokens: int = 0
     completion_tokens: int = 0
     reasoning_tokens: int = 0
+    took_ms: int | None = None
 
 
 @dataclass(frozen=True)
@@ -63,9 +65,9 @@ _WRITE = text(
       FROM unnest(
         CAST(:row_ids AS bigint[]), CAST(:statuses AS text[]), CAST(:first_bytes AS int[]),
         CAST(:nums_bytes AS int[]), CAST(:prompt AS int[]), CAST(:cached AS int[]),
-        CAST(:completion AS int[]), CAST(:reasoning AS int[]))
+        CAST(:completion AS int[]), CAST(:reasoning AS int[]), CAST(:took_ms AS int[]))
       WITH ORDINALITY AS t(row_id, status, first_byte, num_bytes, prompt, cached, completion,
-                           reasoning, place)
+                           reasoning, took_ms, place)
     ), fenced AS (
       UPDATE batch_rows r
       SET status = i.status, dispatcher_id = NULL, claim_id = NULL, available_at = NULL
@@ -73,7 +75,7 @@ _WRITE = text(
       WHERE r.id = i.row_id AND r.status = :held
         AND r.dispatcher_id IS NOT DISTINCT FROM :dispatcher_id
       RETURNING r.id, r.batch_id, i.status, i.line, i.prompt, i.cached, i.completion,
-                i.reasoning, i.place
+                i.reasoning, i.took_ms, i.place
     ), sums AS (
       SELECT batch_id, count(*) AS n, count(*) FILTER (WHERE status = 'succeeded') AS succeeded,
              count(*) FILTER (WHERE status IN ('cancelled', 'expired')) AS stopped,
@@ -95,11 +97,11 @@ _WRITE = text(
                 b.num_completed + b.num_failed = b.num_total AS closed
     ), written AS (
       INSERT INTO row_results (row_id, batch_id, seq, succeeded, line, prompt_tokens,
-                               cached_tokens, completion_tokens, created_at)
+                               cached_tokens, completion_tokens, created_at, took_ms)
       SELECT f.id, f.batch_id,
              c.before + row_number() OVER (PARTITION BY f.batch_id ORDER BY f.place),
              f.status = 'succeeded', f.line, f.prompt, f.cached, f.completion,
-             statement_timestamp()
+             statement_timestamp(), f.took_ms
       FROM fenced f JOIN counted c ON c.id = f.batch_id
       RETURNING row_id
     )
@@ -139,6 +141,9 @@ async def write(
             "cached": array_literal(result.cached_tokens for result in results),
             "completion": array_literal(result.completion_tokens for result in results),
             "reasoning": array_literal(result.reasoning_tokens for result in results),
+            "took_ms": array_literal(
+                "NULL" if result.took_ms is None else result.took_ms for result in results
+            ),
         },
     )
     rows = found.all()

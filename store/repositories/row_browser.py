@@ -23,23 +23,29 @@ STATE_GROUPS: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
+LISTED_BYTES: Final = 32 * 1024
+"""A line that is longer is not read for a list."""
+
+
 @dataclass(frozen=True)
 class RowSummary:
-    """One row without its texts.
+    """One row of a list.
 
     Attributes:
-        ended_at: When its result was written; none before.
-        error_line: Its line of the error file; none where it has none.
+        took_ms: From sending it to the engine until the answer; none where that is not known.
+        line: Its line of the output or error file; none before, and none of a long answer.
     """
 
     line_no: int
     custom_id: str
     status: str
     attempt: int
+    offset_bytes: int
+    length_bytes: int
     prompt_tokens: int | None
     completion_tokens: int | None
-    ended_at: datetime | None
-    error_line: bytes | None
+    took_ms: int | None
+    line: bytes | None
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,7 @@ class RowDetail:
         num_losses: How often an engine was lost while it was there.
         num_refusals: How often an engine turned it away.
         last_error: What its last failed attempt came to.
+        took_ms: From sending it to the engine until the answer; none where that is not known.
         line: Its line of the output or error file; none before.
     """
 
@@ -66,6 +73,7 @@ class RowDetail:
     prompt_tokens: int | None
     cached_tokens: int | None
     completion_tokens: int | None
+    took_ms: int | None
     ended_at: datetime | None
 
 
@@ -98,7 +106,15 @@ async def page(
         limit: How many at most.
     """
     rows = (
-        select(BatchRow.id, BatchRow.line_no, BatchRow.custom_id, BatchRow.status, BatchRow.attempt)
+        select(
+            BatchRow.id,
+            BatchRow.line_no,
+            BatchRow.custom_id,
+            BatchRow.status,
+            BatchRow.attempt,
+            BatchRow.offset_bytes,
+            BatchRow.length_bytes,
+        )
         .where(BatchRow.batch_id == batch.id, BatchRow.line_no > after)
         .order_by(BatchRow.line_no)
         .limit(limit + 1)
@@ -113,6 +129,7 @@ async def page(
         rows = rows.join(RowResult, RowResult.row_id == BatchRow.id).where(
             ~RowResult.succeeded, func.position(said.op("IN")(RowResult.line)) > 0
         )
+    is_short = func.octet_length(RowResult.line) <= LISTED_BYTES
     # Results are joined to the page alone, not to every row of the batch.
     shown = rows.subquery()
     query = (
@@ -121,10 +138,12 @@ async def page(
             shown.c.custom_id,
             shown.c.status,
             shown.c.attempt,
+            shown.c.offset_bytes,
+            shown.c.length_bytes,
             RowResult.prompt_tokens,
             RowResult.completion_tokens,
-            RowResult.created_at,
-            case((~RowResult.succeeded, RowResult.line)),
+            RowResult.took_ms,
+            case((is_short | ~RowResult.succeeded, RowResult.line)),
         )
         .outerjoin(RowResult, RowResult.row_id == shown.c.id)
         .order_by(shown.c.line_no)
@@ -161,6 +180,7 @@ async def one(session: AsyncSession, batch: Batch, line_no: int) -> RowDetail | 
             RowResult.prompt_tokens,
             RowResult.cached_tokens,
             RowResult.completion_tokens,
+            RowResult.took_ms,
             RowResult.created_at,
         )
         .outerjoin(RowResult, RowResult.row_id == BatchRow.id)

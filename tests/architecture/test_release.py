@@ -51,7 +51,7 @@ def test_the_notice_lists_every_vendored_file_with_its_version() -> None:
     rows = re.findall(
         r"^\| (\S+) \| (\S+) \| ([\d.]+) \|", (VENDOR / "VENDOR.md").read_text(), re.M
     )
-    files = {path.name for path in VENDOR.iterdir() if path.suffix in (".js", ".css")}
+    files = {path.name for path in VENDOR.iterdir() if path.suffix in (".js", ".css", ".woff2")}
     assert {name for name, _, _ in rows} == files
     for name, package, version in rows:
         assert name in notice
@@ -65,7 +65,9 @@ def test_the_licence_is_the_one_that_is_declared() -> None:
     assert distribution("coserve").metadata["License-Expression"] == "Apache-2.0"
 
 
-@pytest.mark.parametrize("name", ["LICENSE", "NOTICE", "htmx.txt", "pico.txt", "uplot.txt"])
+@pytest.mark.parametrize(
+    "name", ["LICENSE", "NOTICE", "htmx.txt", "pico.txt", "uplot.txt", "inter.txt"]
+)
 def test_licence_files_are_installed_with_the_package(name: str) -> None:
     shipped = distribution("coserve").metadata.get_all("License-File") or []
     assert name in {Path(path).name for path in shipped}

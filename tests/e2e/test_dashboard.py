@@ -126,7 +126,6 @@ async def test_a_batch_is_paused_preferred_resumed_and_its_failed_rows_run_again
     assert await visit.number("#count-completed") == 39
 
     source = page.url.rsplit("/", 1)[1]
-    await page.reload()
     await page.get_by_role("button", name="Retry 1 failed row").click()
     await expect(page.locator("#retry-what")).to_contain_text("will fail again")
     await page.get_by_role("button", name="Retry", exact=True).click()
@@ -204,7 +203,6 @@ async def test_it_can_be_used_by_keyboard_in_the_dark_and_left(
     await page.get_by_role("button", name="Switch between light and dark").click()
     after = await page.evaluate("document.documentElement.dataset.theme")
     assert {before, after} == {"light", "dark"}
-    await page.reload()
     assert await page.evaluate("document.documentElement.dataset.theme") == after
 
     await page.get_by_role("button", name="Log out").click()

@@ -1,12 +1,14 @@
-"""Pages as they are drawn: nothing runs out of its box on a phone or a desk, times are UTC."""
+"""Pages as they are drawn: nothing runs out of its box, text has five sizes, times are local."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
 
 import pytest
 from playwright.async_api import Browser, Page, expect
@@ -41,6 +43,17 @@ OVERFLOWS = """() => {
   return found;
 }"""
 
+SIZES = """() => {
+  const found = new Set();
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    const node = texts.currentNode;
+    if (node.data.trim() && node.parentElement.getClientRects().length)
+      found.add(getComputedStyle(node.parentElement).fontSize);
+  }
+  return [...found];
+}"""
+ZONE = "Asia/Kolkata"
 WIDTHS = (390, 1400)
 SETTLE_LIMIT_S = 5.0
 LONG_WAIT = "waiting before rows are tried again · about 3 h 40 min left"
@@ -49,7 +62,7 @@ LONG_WAIT = "waiting before rows are tried again · about 3 h 40 min left"
 @asynccontextmanager
 async def logged_in(chromium: Browser, at: Site, path: str) -> AsyncIterator[Page]:
     """A page far from UTC, without its stream: it stays as a test arranges it."""
-    async with await chromium.new_context(timezone_id="Asia/Kolkata") as context:
+    async with await chromium.new_context(timezone_id=ZONE) as context:
         page = await context.new_page()
         await page.route("**/admin/events**", lambda route: route.abort())
         await page.goto(f"{at.url}/admin/{path}")
@@ -116,14 +129,42 @@ async def test_engines_and_the_form_keep_in_their_boxes(
                 assert await overflows(page, width) == []
 
 
-async def test_charts_are_in_utc(chromium: Browser, site: Site) -> None:
+async def test_charts_are_in_local_time_and_say_utc_where_one_points(
+    chromium: Browser, site: Site
+) -> None:
     async with (
         make_site(site.bench.database, FakeEngineClient(FakeEngine())) as with_engine,
         logged_in(chromium, with_engine, "engines") as page,
     ):
         chart = page.locator("#chart-engine-0")
         await expect(chart.locator("canvas")).to_be_visible()
-        await chart.locator(".u-over").hover()
         at_s = await chart.evaluate("e => JSON.parse(e.dataset.chart).x[0]")
-        said = datetime.fromtimestamp(at_s, UTC).strftime("%H:%M")
-        await expect(chart.locator(".u-legend tr").first).to_contain_text(f"UTC{said}")
+        here, utc = (datetime.fromtimestamp(at_s, zone) for zone in (ZoneInfo(ZONE), UTC))
+        legend = chart.locator(".u-legend tr").first
+        await expect(legend).to_contain_text(f"Time{here:%H:%M}")
+        await expect(legend).not_to_contain_text("UTC")
+        await chart.locator(".u-over").hover()
+        await expect(legend).to_contain_text(f"{here:%H:%M} ({utc:%H:%M:%S} UTC)")
+
+
+async def test_instants_are_local_and_in_utc_on_hover(chromium: Browser, site: Site) -> None:
+    batch_id = await add_batch(site.bench.database, site.bench.file_store, [line("a")])
+    async with logged_in(chromium, site, f"batches/{batch_id}") as page:
+        one = page.locator("#batch-timeline time").first
+        await expect(one).to_have_attribute("title", re.compile(r"^\d{4}-.* UTC$"))
+        machine = datetime.fromisoformat(await one.get_attribute("datetime") or "")
+        await expect(one).to_have_text(f"{machine.astimezone(ZoneInfo(ZONE)):%Y-%m-%d %H:%M:%S}")
+
+
+async def test_text_has_five_sizes_and_the_shipped_font(chromium: Browser, site: Site) -> None:
+    batch_id = await add_batch(site.bench.database, site.bench.file_store, [line("a")])
+    paths = ("", "batches", f"batches/{batch_id}", f"batches/{batch_id}/rows", "engines", "usage",
+             "projects/proj_default", "webhooks", "audit", "playground", "batches/new")  # fmt: skip
+    async with logged_in(chromium, site, "usage") as page:
+        for path in paths:
+            await page.goto(f"{site.url}/admin/{path}")
+            sizes = set(await page.evaluate(SIZES))
+            assert sizes <= {"12px", "14px", "16px", "20px", "28px"}, (path, sizes)
+        assert await page.evaluate("document.fonts.ready.then(f => f.check('14px Inter'))")
+        loaded = "[...document.fonts].filter(f => f.status === 'loaded').map(f => f.family)"
+        assert "Inter" in str(await page.evaluate(loaded))

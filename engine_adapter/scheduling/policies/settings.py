@@ -38,6 +38,9 @@ class Level(StrEnum):
 LEVEL_KNOB: Final = "coserve_level"
 """Tells an engine at work a new level: by its place in `Level`, since SGLang takes numbers."""
 
+PROFILE_KNOB: Final = "coserve_profile"
+"""Tells an engine at work to measure its profile anew; its value says nothing."""
+
 DEFAULT_LEVEL: Final = Level.BALANCED
 """Of an engine; a policy by itself fills steps to their deadline."""
 

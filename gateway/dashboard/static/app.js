@@ -23,6 +23,22 @@
   });
   document.addEventListener("session-over", toLogin);
 
+  // Instants are written in UTC; here they are said in the reader's time, and in UTC on hover.
+  const two = (n) => String(n).padStart(2, "0");
+  function localize() {
+    for (const one of document.querySelectorAll("time.instant")) {
+      const at = new Date(one.dateTime);
+      if (Number.isNaN(at.getTime())) continue;
+      const day = `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())}`;
+      const words = `${day} ${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+      if (one.textContent === words) continue;
+      one.title ||= one.textContent;
+      one.textContent = words;
+    }
+  }
+  document.addEventListener("DOMContentLoaded", localize);
+  document.addEventListener("htmx:after:swap", localize);
+
   document.addEventListener("click", async (event) => {
     const button = event.target.closest("button");
     if (!button) return;

@@ -1,5 +1,7 @@
 // Draws every [data-chart] and draws it again when its data, its size or the theme changes.
 // data-chart: {"x": [unix s], "series": [{"label", "y"}], and where wanted
+//   "span": [unix s, unix s], the axis; else it is that of the data,
+//   "marks": [[unix s, words]], lines from top to bottom,
 //   "max": upper end, "unit": words behind figures, "target": a line across, "stack": on each other,
 //   "pairs": so many colours, and what comes after these series is drawn in them again, dashed}
 (() => {
@@ -9,11 +11,36 @@
   const MARKS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 604800];
 
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  // UTC, as every other time of the dashboard.
-  const time = (s) => new Date(s * 1000).toISOString().slice(11, 19);
+  const two = (n) => String(n).padStart(2, "0");
+  const day = (at) => `${two(at.getMonth() + 1)}-${two(at.getDate())}`;
 
-  // Days of more than one: the date stands before the time.
-  const when = (span) => (s) => (span > 2 * 86400 ? `${new Date(s * 1000).toISOString().slice(5, 10)} ` : "") + time(s).slice(0, span > 1800 ? 5 : 8);
+  // Local time. Where the window is longer than two days, the date stands before it.
+  const when = (span) => (s) => {
+    const at = new Date(s * 1000);
+    const time = `${two(at.getHours())}:${two(at.getMinutes())}`;
+    return (span > 2 * 86400 ? `${day(at)} ` : "") + (span > 1800 ? time : `${time}:${two(at.getSeconds())}`);
+  };
+  // Under the axis: days alone where a mark is a day or more.
+  const tick = (span) => (s, _i, all) => (all.length > 1 && all[1] - all[0] >= 86400 - 3600 ? day(new Date(s * 1000)) : when(span)(s));
+  const utc = (s) => `${new Date(s * 1000).toISOString().slice(11, 19)} UTC`;
+
+  // Marks of what happened: a line each, and its words where somebody points at it.
+  const marks = (data) => ({ hooks: { draw: (plot) => {
+    const { ctx, bbox } = plot;
+    ctx.save();
+    ctx.strokeStyle = color("--warn");
+    ctx.lineWidth = devicePixelRatio;
+    ctx.setLineDash([2 * devicePixelRatio, 3 * devicePixelRatio]);
+    for (const [s] of data.marks) {
+      const x = Math.round(plot.valToPos(s, "x", true));
+      if (x < bbox.left || x > bbox.left + bbox.width) continue;
+      ctx.beginPath();
+      ctx.moveTo(x, bbox.top);
+      ctx.lineTo(x, bbox.top + bbox.height);
+      ctx.stroke();
+    }
+    ctx.restore();
+  } } });
 
   // What uPlot gets: stacked lines stand on the sum of those before them, a target is a line more.
   function columns(data) {
@@ -29,9 +56,10 @@
 
   function make(element, data) {
     const strokes = [color("--run"), color("--flex"), data.stack ? color("--good") : color("--warn")];
-    const axis = { stroke: color("--soft-ink"), grid: { stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line") } };
+    const axis = { font: `12px ${getComputedStyle(document.body).fontFamily}`, stroke: color("--soft-ink"), grid: { stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line") } };
     const unit = data.unit ? ` ${data.unit}` : "";
-    const span = data.x.length ? data.x[data.x.length - 1] - data.x[0] : 0;
+    const [from, to] = data.span ?? [data.x[0] ?? 0, data.x[data.x.length - 1] ?? 0];
+    const span = to - from;
     // Where nobody points, the legend says the newest figures.
     const newest = Math.max(0, data.x.findLastIndex((_, i) => data.series.some((one) => one.y[i] != null)));
     const said = (v) => (v == null ? "–" : `${v.toLocaleString("en", { maximumFractionDigits: v < 10 ? 1 : 0 })}${unit}`);
@@ -51,10 +79,11 @@
       cursor: { y: false, drag: { x: false, y: false } },
       legend: { live: true, markers: { dash: (plot, i) => (plot.series[i].dash ? "dotted" : "solid") } },
       padding: [null, 30, null, null],
-      scales: { y: { range: (_u, _min, max) => [0, Math.max(data.max ?? 0, (data.target ?? 0) * 1.1, (max ?? 0) * 1.05, 1)] } },
-      axes: [{ ...axis, values: (_u, ticks) => ticks.map(when(span)), space: 90, incrs: MARKS_S }, { ...axis, size: 84, values: (_u, ticks) => ticks.map((v) => v.toLocaleString("en") + (unit.length > 3 ? "" : unit)), incrs: [1, 2, 5, 10, 20, 25, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000] }],
+      plugins: data.marks?.length ? [marks(data)] : [],
+      scales: { x: data.span ? { range: () => data.span } : {}, y: { range: (_u, _min, max) => [0, Math.max(data.max ?? 0, (data.target ?? 0) * 1.1, (max ?? 0) * 1.05, 1)] } },
+      axes: [{ ...axis, values: (_u, ticks) => ticks.map(tick(span)), space: 90, incrs: MARKS_S }, { ...axis, size: 84, values: (_u, ticks) => ticks.map((v) => v.toLocaleString("en") + (unit.length > 3 ? "" : unit)), incrs: [1, 2, 5, 10, 20, 25, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000] }],
       series: [
-        { label: "UTC", value: (_u, s) => (data.x.length ? when(span)(s ?? data.x[newest]) : "–") },
+        { label: "Time", value: (_u, s) => (!data.x.length ? "–" : s == null ? when(span)(data.x[newest]) : `${when(span)(s)} (${utc(s)})`) },
         ...(data.stack ? lines.toReversed() : lines),
         ...(data.target == null ? [] : [target]),
       ],

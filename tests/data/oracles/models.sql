@@ -361,6 +361,7 @@ CREATE TABLE row_results (
   cached_tokens INTEGER DEFAULT '0' NOT NULL,
   completion_tokens INTEGER DEFAULT '0' NOT NULL,
   created_at TIMESTAMP WITH TIME ZONE DEFAULT statement_timestamp() NOT NULL,
+  took_ms INTEGER,
   CONSTRAINT pk_row_results PRIMARY KEY (row_id),
   CONSTRAINT fk_row_results_batch_id FOREIGN KEY(batch_id) REFERENCES batches (id) ON DELETE CASCADE
 )

@@ -93,10 +93,11 @@ class Pool:
     def __init__(self) -> None:
         self.totals = report(0, 0)
         self.up = True
+        self.draining = False
 
     def members(self) -> list[Any]:
         facts = EngineFacts("m", 2048, raw={"coserve": self.totals})
-        return [SimpleNamespace(url=URL, facts=facts, up=self.up)]
+        return [SimpleNamespace(url=URL, facts=facts, up=self.up, draining=self.draining)]
 
 
 def recorder(database: Database, pool: Pool) -> HistoryRecorder:
@@ -141,11 +142,12 @@ async def test_an_engine_that_began_anew_is_counted_from_zero(database: Database
     for tokens in (50, 80, 5, 9):
         pool.totals = report(tokens, 0)
         await one.write()
-    pool.up = False
+    pool.up, pool.draining = False, True
     await one.write()
     found = (await sums(database, 10))["engine", URL]
     assert engine(found, "online_tokens") == 30 + 5 + 4
     assert (engine(found, "asked"), engine(found, "up")) == (5, 4)
+    assert (engine(found, "restarts"), engine(found, "draining")) == (1, 1)
 
 
 async def test_a_long_time_without_a_writer_is_a_gap_and_no_peak(database: Database) -> None:

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
+from batch.finish.finalize import finalize
 from engine_adapter.client.fake import FakeEngineClient
 from engine_adapter.client.fake_engine import FakeEngine, FakeSettings
 from gateway.replica import Readings
@@ -67,6 +68,21 @@ async def test_the_list_moves_by_itself(site: Site) -> None:
         new_id = await add_validating(database, store, [line("a")])
         grown = await watcher.until(new_id)
         assert 'hx-target="#batches-list"' in grown
+
+
+async def test_the_retry_dialog_of_an_open_page_follows_the_end(site: Site) -> None:
+    lines = [line("good"), line("bad", "fake:status=400"), line("worse", "fake:status=400")]
+    batch_id = await add_batch(site.bench.database, site.bench.file_store, lines)
+    async with (
+        site.admin() as client,
+        watching(client, f"view=batch&batch_id={batch_id}") as watcher,
+    ):
+        assert "Run the rows without an answer again?" in await watcher.until("batch-retry")
+        await site.bench.dispatch(FakeEngineClient(FakeEngine()))
+        assert await finalize(site.bench.database, site.bench.file_store, batch_id)
+        said = await watcher.until("Run 2 rows again?")
+        assert 'hx-target="#batch-retry"' in said
+        assert "will fail again" in said
 
 
 async def test_a_batch_s_page_moves_and_says_a_new_status(site: Site) -> None:

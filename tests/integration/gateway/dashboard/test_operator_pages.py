@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import select, text
 
 from gateway.limits.buckets import Charge, cost_us
-from store.models import Project
+from store.models import Batch, Project
 from store.repositories import dispatcher as dispatchers
 from store.repositories import engine as engines
 from store.repositories import history, usage
@@ -42,7 +42,11 @@ async def test_the_first_page_says_that_chat_is_in_time(database: Database) -> N
             assert f"in {label}" in said
             assert re.search(r"First tokens in time 9\d(\.\d)? % last minute", said), said
             assert "target 500 ms" in said
-            assert re.search(r"Batch tokens \d+(\.\d)?( [kM])? in", said)
+            assert re.search(
+                r"Batch tokens, beside chat \d+(\.\d)?( [kM])? in"
+                rf" {label} · [\d.]+ engine-(hours|minutes)",
+                said,
+            ), said
             found = re.findall(r"As sent (\d+) ms (\d+) ms (\d+) ms", said)
             assert len(found) == 2, "TTFT and TBT"
             assert all(sorted(map(int, one)) == [*map(int, one)] for one in found)
@@ -266,6 +270,7 @@ async def test_usage_has_shares_and_limits_beside_use(database: Database) -> Non
         limit = Charge("coserve:rate:proj_default:requests", cost_us(60, 60))
         await site.app.state.limiter.take([limit])
         said = (await client.get("/admin/usage")).text
+    assert 'id="harvested"' not in said, "there was chat alone"
     shares = said[said.index('id="shares"') : said.index('id="usage"')]
     for title in ("By project", "By key", "By model", "By class"):
         assert f"<h2>{title}</h2>" in shares
@@ -279,6 +284,46 @@ async def test_usage_has_shares_and_limits_beside_use(database: Database) -> Non
     assert 0 < int(found[1]) <= 60, "what was taken flows back in a minute"
     assert 'Tokens a minute</dt><dd>0 <span class="sub-inline">of 0</span>' in limits
     assert "Stored bytes" not in limits, "it has no limit"
+
+
+async def test_what_was_harvested_is_an_amount_for_a_batch_a_project_and_all(
+    database: Database,
+) -> None:
+    async with operator_site(database) as site:
+        priced = {"batch_token_price": "0.30 USD"}
+        site.app.state.settings = site.app.state.settings.model_copy(update=priced)
+        async with database.unit_of_work() as work:
+            for word, num in (("offline", 7_000_000), ("flex", 1_000_000), ("online", 5_000)):
+                used = UsageKey("proj_default", site.key_id, "m", word)
+                await usage.add(work, {used: UsageCount(1, num, 100_000, 200_000)})
+            batch = (await work.execute(select(Batch).limit(1))).scalar_one()
+            batch.prompt_tokens, batch.cached_tokens = 3_000_000, 500_000
+            batch.completion_tokens = 500_000
+        said = await page(site, f"/admin/batches/{batch.id}")
+        amount = r"3\.0 M batch tokens about [\d,.]+ engine-hours · worth 0\.90 USD"
+        assert re.search(amount, said), said
+        said = await page(site, "/admin/usage")
+        amount = r"8\.2 M batch tokens about [\d,.]+ engine-hours · worth 2\.46 USD"
+        assert re.search(amount, said), said
+        assert re.search(r"Default 8,200,000 [\d,.]+ engine-hours 2\.46 USD", said)
+        said = await page(site, "/admin/projects/proj_default")
+        assert re.search(r"Batch tokens, last 30 days 8\.2 M about", said)
+        said = await page(site, "/admin/?window=24h")
+        assert re.search(r"in the last 24 h, beside chat: .*, worth \d+\.\d\d USD\.", said)
+
+
+async def test_an_engine_is_profiled_anew(database: Database) -> None:
+    async with operator_site(database) as site, site.admin() as client:
+        (member,) = site.app.state.engines.members
+        form = {"csrf_token": token_in((await client.get("/admin/engines")).text)}
+        form["url"] = member.url
+        reply = await client.post("/admin/engines/profile", data=form)
+        assert reply.status_code == 303
+        facts = await member.client.facts()
+        assert facts.reported("profile.state") == "measuring"
+        assert "Profiling" in await page(site, "/admin/engines")
+        form["url"] = "http://nobody:1"
+        assert (await client.post("/admin/engines/profile", data=form)).status_code == 404
 
 
 async def test_the_level_of_an_engine_is_set_on_its_page(database: Database) -> None:

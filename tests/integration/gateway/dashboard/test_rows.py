@@ -6,13 +6,14 @@ import re
 
 from sqlalchemy import text
 
+from batch.intake.validate import validate
 from engine_adapter.client.fake import FakeEngineClient
 from engine_adapter.client.fake_engine import FakeEngine
 from store.models import DEFAULT_ORGANIZATION_ID
 from store.repositories import audit
 from store.repositories import key as keys
-from tests.fixtures.batches import add_batch, line
-from tests.fixtures.dashboard import Site, log_in
+from tests.fixtures.batches import add_batch, line, read_batch
+from tests.fixtures.dashboard import Site, log_in, token_in
 
 
 async def words(site: Site, path: str, *, key: str = "") -> str:
@@ -46,7 +47,7 @@ async def test_rows_are_found_by_custom_id_state_and_page(site: Site) -> None:
     assert "wrong-10" in failed
     assert "wrong-40" in failed
     assert "question-1 " not in failed
-    assert "No row here has “<b>” in its custom_id".replace("<b>", "&lt;b&gt;") in await words(
+    assert "No rows have “<b>” in their custom_id".replace("<b>", "&lt;b&gt;") in await words(
         site, f"{path}?search=%3Cb%3E"
     )
 
@@ -54,13 +55,82 @@ async def test_rows_are_found_by_custom_id_state_and_page(site: Site) -> None:
 async def test_a_row_is_shown_with_prompt_answer_and_usage_and_is_noted(site: Site) -> None:
     path = await ran(site)
     said = await words(site, f"{path}?line=7")
-    assert "Answer stop answer 7" in said
-    assert "User fake:text=answer_7" in said
+    assert "User fake:text=answer_7 Response stop answer 7" in said
+    assert re.search(r"Latency \d", said)
     assert re.search(r"Tokens \d+ read, \d+ written", said)
     async with site.bench.database.unit_of_work() as session:
         ((entry, _), *_) = await audit.page(session, DEFAULT_ORGANIZATION_ID, limit=1)
     assert entry.action == "batch.row_read"
-    assert (entry.detail or {})["data"] == {"line": 7}
+    assert (entry.detail or {})["data"] == {"line": 7, "listed": "1 to 50"}
+
+
+async def test_the_list_says_how_texts_begin_how_they_ended_and_how_many_there_are(
+    site: Site,
+) -> None:
+    path = await ran(site)
+    said = await words(site, path)
+    assert "Rows of input.jsonl" in said
+    assert "All 60 Failed 2 Succeeded 58 At the engine 0 Waiting 0 Stopped 0" in said
+    found = re.search(r" 7 question-7 (.*?) 8 question-8 ", said)
+    assert found
+    assert re.fullmatch(
+        r"fake:text=answer_7 answer 7 succeeded stop \d+ \d+ [\d.]+ m?s", found[1]
+    ), found[1]
+
+
+async def test_a_cut_answer_stands_out_and_a_long_one_is_not_read_for_the_list(site: Site) -> None:
+    long = "x " * 40_000
+    lines = [line("cut", "fake:finish=length"), line("long", long)]
+    batch_id = await add_batch(site.bench.database, site.bench.file_store, lines)
+    await site.bench.dispatch(FakeEngineClient(FakeEngine()))
+    async with site.admin() as client:
+        html = (await client.get(f"/admin/batches/{batch_id}/rows")).text
+        assert 'class="sub warn-text">length<' in html
+        assert "x x x" not in html
+        assert "x x x" in (await client.get(f"/admin/batches/{batch_id}/rows?line=2")).text
+
+
+async def test_one_row_is_run_again_as_a_batch_of_its_own(site: Site) -> None:
+    path = await ran(site)
+    async with site.admin() as client:
+        html = (await client.get(f"{path}?line=10")).text
+        token = token_in(html)
+        assert f'action="{path}/10/again"' in html
+        assert (await client.post(f"{path}/10/again")).status_code == 403
+        reply = await client.post(f"{path}/10/again", data={"csrf_token": token})
+        assert reply.status_code == 303
+        new = reply.headers["location"].rsplit("/", 1)[1]
+        assert (
+            await client.post(f"{path}/99/again", data={"csrf_token": token})
+        ).status_code == 404
+    made = await read_batch(site.bench.database, new)
+    assert (made.status, made.project_id, made.webhook_endpoints) == (
+        "validating", "proj_default", []
+    )  # fmt: skip
+    assert await validate(site.bench.database, site.bench.file_store, new)
+    await site.bench.dispatch(FakeEngineClient(FakeEngine()))
+    said = await words(site, f"/admin/batches/{new}/rows?line=1")
+    assert "wrong-10" in said
+    assert "Rows of input line 10.jsonl" in said
+    async with site.bench.database.unit_of_work() as session:
+        entries = await audit.page(session, DEFAULT_ORGANIZATION_ID, limit=5)
+    retried = [one for one, _ in entries if one.action == "batch.row_retried"]
+    assert [(one.detail or {})["data"] for one in retried] == [{"line": 10, "new_batch_id": new}]
+
+
+async def test_a_row_that_has_not_ended_or_lost_its_file_is_not_run_again(site: Site) -> None:
+    batch_id = await add_batch(site.bench.database, site.bench.file_store, [line("a")])
+    path = f"/admin/batches/{batch_id}/rows"
+    async with site.admin() as client:
+        html = (await client.get(f"{path}?line=1")).text
+        assert "/again" not in html
+        form = {"csrf_token": token_in(html)}
+        assert (await client.post(f"{path}/1/again", data=form)).status_code == 409
+        await site.bench.dispatch(FakeEngineClient(FakeEngine()))
+        batch = await read_batch(site.bench.database, batch_id)
+        await site.bench.file_store.delete(batch.input_file_id)
+        assert "/again" not in (await client.get(f"{path}?line=1")).text
+        assert (await client.post(f"{path}/1/again", data=form)).status_code == 409
 
 
 async def test_every_error_is_counted_by_code_and_leads_to_its_rows(site: Site) -> None:
@@ -79,13 +149,13 @@ async def test_every_error_is_counted_by_code_and_leads_to_its_rows(site: Site) 
         )
     path = f"/admin/batches/{batch_id}/rows"
     said = await words(site, f"{path}?group=failed")
-    codes = re.findall(r"(\d+) (\S+) The engine cannot process", said)
+    codes = re.findall(r"(\d+) (\S+) The engine cannot process", said[: said.index("Line Request")])
     assert sorted(int(num) for num, _ in codes) == [3, 70], said
     found = await words(site, f"{path}?error=rare")
     assert "other-0" in found
     assert "other-2" in found
     assert "long-" not in found
-    assert "No row here failed with rar" in await words(site, f"{path}?error=rar")
+    assert "No rows failed with rar" in await words(site, f"{path}?error=rar")
     seen: set[str] = set()
     async with site.admin() as client:
         following: str | None = f"{path}?group=failed"
@@ -123,6 +193,7 @@ async def test_texts_are_for_operators_and_other_organisations_see_nothing(site:
     said = await words(site, f"{path}?line=7", key=viewer)
     assert "question-7" in said
     assert "answer 7" not in said
+    assert "answer_7" not in said
     async with site.admin() as client:
         assert (await client.get("/admin/batches/batch_none/rows")).status_code == 404
         assert (await client.get(f"{path}?line=x")).status_code == 400

@@ -221,6 +221,13 @@ async def test_no_engine_at_all() -> None:
         await client.close()
 
 
+async def test_a_profile_is_measured_anew_where_there_is_one(seat: Seat) -> None:
+    assert not await seat.client.profile_anew(), "it reports no profile"
+    seat.engine.report["profile"] = {"state": "stored"}
+    assert await seat.client.profile_anew()
+    assert (await seat.client.facts()).reported("profile.state") == "measuring"
+
+
 async def test_a_level_is_taken_where_there_are_levels(seat: Seat) -> None:
     assert not await seat.client.set_level(Level.MAX), "it reports no level"
     seat.engine.report["level"] = "balanced"

@@ -84,7 +84,7 @@ def test_highlights_are_what_is_reported_of_them() -> None:
 def test_what_online_requests_got_stands_beside_the_targets() -> None:
     ttft = {"num": 1042, "p50_s": 0.4, "p90_s": 1.2304, "share_in_time": 0.978}
     shown = reading(slo={"ttft_s": 1.5}, attained={"ttft": ttft})
-    assert dict(shown.attained()) == {"TTFT, P90": "1,230 ms, 98 % in time (of 1,042)"}
+    assert dict(shown.attained()) == {"TTFT, P90": "1.2 s, 97.8 % in time (1,042 samples)"}
     assert list(reading(attained={}).attained()) == []
 
 
@@ -166,7 +166,7 @@ def test_a_day_of_an_engine_is_drawn_with_its_gaps() -> None:
     seen[ENGINE.index("online_tokens")] = 50.0
     seen[ENGINE.index("harvested_tokens")] = 200.0
     moments = [Moment(0, engines={"http://e": EngineTime(seen)}), Moment(600)]
-    chart = orjson.loads(day_chart(History(moments), "http://e"))
+    chart = orjson.loads(day_chart(History(moments), "http://e", (0, 600)))
     assert chart["x"] == [0, 600]
     covered_s = 2 * PERIOD_S
     assert [one["y"] for one in chart["series"]] == [

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.dashboard.overview import harvested_shares
-from gateway.history.reading import EngineTime
+from gateway.dashboard.overview import harvested_shares, latency_card
+from gateway.history.reading import EngineTime, history_of
 from gateway.history.recorder import PERIOD_S
 from gateway.history.series import ENGINE
+from gateway.verdict.facts import LOOK_BACKS, Facts, Kept, LookBack
+from gateway.verdict.facts import Engine as EngineFact
+from gateway.verdict.judge import MIN_JUDGED, judge
 
 
 def engines(**figures: float) -> EngineTime:
@@ -29,3 +32,17 @@ def test_steps_that_overlap_make_no_engine_more_than_busy() -> None:
 @pytest.mark.parametrize("figures", [{}, {"up": 5.0}, {"online_tokens": 5.0}])
 def test_without_a_token_or_an_engine_nothing_is_said(figures: dict[str, float]) -> None:
     assert harvested_shares(engines(**figures)) == (None, None)
+
+
+@pytest.mark.parametrize("num", [1, MIN_JUDGED - 1, MIN_JUDGED, 100])
+def test_a_tile_says_what_the_verdict_says(num: int) -> None:
+    looks = [LookBack(n, {"ttft:online": Kept(0, num, num)}) for n in LOOK_BACKS]
+    card = latency_card("ttft", history_of([], 10), looks, [], {})
+    chat = judge(Facts(engines=[EngineFact("a", "m")], look_backs=looks)).chat
+    assert card.tone == chat.tone
+    if num < MIN_JUDGED:
+        assert (card.judged, card.label) == (None, "too few samples in the last hour")
+        assert chat.state == "too_few"
+    else:
+        assert (card.judged, card.label) == (0.0, "last minute")
+        assert chat.state == "late"

@@ -30,10 +30,12 @@ def test_vendored_files_are_what_their_list_says() -> None:
     vendor = STATIC / "vendor"
     listed = dict(
         re.findall(
-            r"^\| (\S+\.(?:js|css)) .* ([0-9a-f]{64}) \|$", (vendor / "VENDOR.md").read_text(), re.M
+            r"^\| (\S+\.(?:js|css|woff2)) .* ([0-9a-f]{64}) \|$",
+            (vendor / "VENDOR.md").read_text(),
+            re.M,
         )
     )
-    present = {path.name for path in vendor.iterdir() if path.suffix in (".js", ".css")}
+    present = {path.name for path in vendor.iterdir() if path.suffix in (".js", ".css", ".woff2")}
     assert set(listed) == present
     for name, digest in listed.items():
         assert hashlib.sha256((vendor / name).read_bytes()).hexdigest() == digest

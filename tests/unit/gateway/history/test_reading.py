@@ -7,7 +7,7 @@ import random
 import pytest
 
 from engine_adapter.scheduling.distribution import Distribution
-from gateway.history.reading import WINDOWS, Latencies, history_of
+from gateway.history.reading import WINDOWS, Latencies, Mark, history_of, marks
 from gateway.history.series import ENGINE
 from store.repositories.history import STEPS, Point
 
@@ -66,3 +66,37 @@ def test_points_in_between_are_there_and_hold_nothing() -> None:
     assert found.x == [0, 10, 20, 30, 40]
     assert [one.per_s(1.0) for one in found.moments] == [0.1, None, None, None, 0.1]
     assert found.quantiles_ms("ttft:online", 0.5) == [None] * 5
+
+
+def test_the_axis_is_the_window_and_ends_with_the_step_of_now() -> None:
+    window = WINDOWS["15m"]
+    assert window.span(1_000_003.4) == (1_000_010 - 900, 1_000_010)
+
+
+def test_what_happened_to_engines_is_marked_once() -> None:
+    well = {"asked": 1.0, "up": 1.0}
+    seen = [
+        ("e1", well),
+        ("e1", {"asked": 1.0}),
+        ("e1", {"asked": 1.0}),
+        ("e1", well),
+        ("e1", {**well, "draining": 1.0}),
+        ("e1", well),
+        ("e1", {"asked": 1.0}),
+        ("e1", {**well, "restarts": 1.0}),
+        ("e1", {}),
+        ("e1", well),
+    ]
+    points = [
+        Point(10 * at, "engine", url, engine_figures(**figures))
+        for at, (url, figures) in enumerate(seen)
+    ]
+    points.append(Point(0, "engine", "e2", engine_figures(asked=1)[:8]))
+    assert marks(history_of(points, 10)) == [
+        Mark(10, "e1", "lost"),
+        Mark(30, "e1", "back"),
+        Mark(40, "e1", "drained"),
+        Mark(50, "e1", "used again"),
+        Mark(60, "e1", "lost"),
+        Mark(70, "e1", "restarted"),
+    ]

@@ -14,13 +14,14 @@ from gateway.verdict.facts import (
     Disk,
     Engine,
     Facts,
-    Harvest,
     Kept,
     LiveBatch,
     LookBack,
     Receiver,
 )
-from gateway.verdict.judge import MIN_JUDGED, Verdict, judge, tone_of
+from gateway.verdict.harvest import Harvest, Price
+from gateway.verdict.judge import CHAT_STATES, MIN_JUDGED, Verdict, judge, tone_of
+from gateway.verdict.remedies import REMEDIES, Act
 
 ENGINE = Engine("rack 2", "m", slowdown=1.0, usual_slowdown=1.0)
 TARGETS = {"ttft": 0.5, "tbt": 0.1}
@@ -255,6 +256,20 @@ def test_situations(name: str) -> None:
     assert verdict.degraded is degraded
 
 
+def test_the_table_has_every_issue_and_every_state_of_chat() -> None:
+    verdicts = [judge(facts) for facts, *_ in SITUATIONS.values()]
+    assert {code for verdict in verdicts for code in codes(verdict)} == {*REMEDIES}
+    assert {verdict.chat.state for verdict in verdicts} == {*CHAT_STATES}
+
+
+def test_the_engine_with_the_old_profile_can_be_profiled_from_its_issue() -> None:
+    old = replace(ENGINE, name="rack 3", url="http://b", slowdown=1.9, usual_slowdown=1.8)
+    late = looks(tbt_online=LATE, beside_tbt=LATE, apart_tbt=LATE)
+    (issue,) = judge(service(engines=[ENGINE, old], look_backs=late)).issues
+    assert issue.engines == {"http://b": "rack 3"}
+    assert Act.PROFILE in REMEDIES[issue.code].acts
+
+
 @pytest.mark.parametrize("minutes", LOOK_BACKS)
 def test_the_shortest_look_back_with_enough_samples_is_judged(minutes: int) -> None:
     few, enough = (MIN_JUDGED - 1, 0), (0, MIN_JUDGED)
@@ -290,7 +305,10 @@ def test_nothing_is_claimed_that_was_not_measured() -> None:
 
 
 def test_amounts_are_told() -> None:
-    assert judge(service()).harvest.says == "8.1 M batch tokens in the last 24 h, 2.1 engine hours."
+    said = "8.1 M batch tokens in the last 24 h, beside chat: 2.1"
+    assert judge(service()).harvest.says == f"{said} engine-hours."
+    priced = Harvest(8.1e6, 7560.0, on_gpus=True, price=Price(0.30, "USD"))
+    assert judge(service(harvest=priced)).harvest.says == f"{said} GPU-hours, worth 2.43 USD."
     assert judge(service(harvest=Harvest())).harvest.says == "No batch tokens in the last 24 h."
 
 
