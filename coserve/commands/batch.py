@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coserve.commands import batch_reading
+from coserve.commands import batch_reading, batch_run
 from coserve.commands.batch_terminal import (
     ApiKey,
     BaseUrl,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Submit, check and follow batches.")
 batch_reading.register(app)
+app.command()(batch_run.run)
 
 
 # --- Steer.
