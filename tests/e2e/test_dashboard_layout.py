@@ -144,7 +144,7 @@ async def test_charts_are_in_local_time_and_say_utc_where_one_points(
         await expect(legend).to_contain_text(f"Time{here:%H:%M}")
         await expect(legend).not_to_contain_text("UTC")
         await chart.locator(".u-over").hover()
-        await expect(legend).to_contain_text(f"{here:%H:%M} ({utc:%H:%M:%S} UTC)")
+        await expect(legend).to_contain_text(f"{here:%H:%M:%S} ({utc:%H:%M:%S} UTC)")
 
 
 async def test_instants_are_local_and_in_utc_on_hover(chromium: Browser, site: Site) -> None:
