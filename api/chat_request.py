@@ -10,7 +10,7 @@ from api.json_schemas import check_strict
 from api.legacy_functions import check_functions
 from api.objects import only
 from api.rules import Rule
-from api.shared_rules import SHARED, check_shared
+from api.shared_rules import EFFORTS, SHARED, check_shared
 from api.tool_calls import choice_of
 
 ROLES = ("developer", "system", "user", "assistant", "tool", "function")
@@ -200,7 +200,7 @@ _FIELDS: dict[str, Rule] = {
     "tool_choice": _tool_choice,
     "functions": check_functions,
     "parallel_tool_calls": rules.boolean,
-    "reasoning_effort": rules.one_of("none", "minimal", "low", "medium", "high", "xhigh"),
+    "reasoning_effort": rules.one_of(*EFFORTS),
     "verbosity": rules.one_of("low", "medium", "high"),
     "chat_template_kwargs": template_kwargs,
     "continue_final_message": rules.boolean,

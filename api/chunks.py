@@ -22,8 +22,8 @@ from typing import Any, Final
 
 import orjson
 
-from api.engine_errors import NO_TOOLS, aborted, from_stream_error
-from api.errors import ApiError, EngineUnavailable, error_body
+from api.engine_errors import NO_TOOLS, UNREADABLE, aborted, from_stream_error
+from api.errors import ApiError, RequestFailedAlone, error_body
 from api.json_output import dump, one_line
 from api.logprobs import CompletionLogprobs, chat_logprobs
 from api.replies import EngineAborted, finish_reason_of, thoughts_of, usage_of
@@ -240,7 +240,7 @@ class ChunkWriter:
         except EngineAborted:
             raise StreamFailed(aborted()) from None
         except (orjson.JSONDecodeError, LookupError, TypeError, AttributeError) as error:
-            raise StreamFailed(EngineUnavailable("The engine's answer is unreadable.")) from error
+            raise StreamFailed(RequestFailedAlone(UNREADABLE)) from error
 
     def _prompt_param(self) -> str:
         return "messages" if self._head.chat else "prompt"

@@ -60,32 +60,9 @@ def prompts_of(body: Mapping[str, Any]) -> list[str | list[int]]:
     return list(prompt)
 
 
-def _prompt(name: str, value: Any) -> None:
-    if type(value) is str:
-        if not value:
-            raise rules.wrong(name, "must not be empty")
-        return
-    if type(value) is not list:
-        raise rules.wrong_type(name, "a string, an array of strings or of token ids")
-    if not value:
-        raise rules.wrong(name, "must not be empty")
-    if rules.is_whole(value[0]):
-        rules.token_ids(name, value)
-    elif type(value[0]) is list:
-        rules.array_of(rules.token_ids, max_items=MAX_CHOICES)(name, value)
-    else:
-        rules.array_of(_text, max_items=MAX_CHOICES)(name, value)
-
-
-def _text(name: str, value: Any) -> None:
-    rules.string()(name, value)
-    if not value:
-        raise rules.wrong(name, "must not be empty")
-
-
 _FIELDS: dict[str, Rule] = {
     **SHARED,
-    "prompt": _prompt,
+    "prompt": rules.prompts(MAX_CHOICES),
     "max_tokens": rules.integer(0),
     "logprobs": rules.integer(0, 5),
     "echo": rules.boolean,

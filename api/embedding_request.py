@@ -38,30 +38,9 @@ def inputs_of(body: Mapping[str, Any]) -> list[str | list[int]]:
     return list(given)
 
 
-def _input(name: str, value: Any) -> None:
-    if type(value) is str:
-        _text(name, value)
-        return
-    if type(value) is not list:
-        raise rules.wrong_type(name, "a string, an array of strings or of token ids")
-    if not value:
-        raise rules.wrong(name, "must not be empty")
-    if rules.is_whole(value[0]):
-        rules.token_ids(name, value)
-    else:
-        item = rules.token_ids if type(value[0]) is list else _text
-        rules.array_of(item, max_items=MAX_INPUTS)(name, value)
-
-
-def _text(name: str, value: Any) -> None:
-    rules.string()(name, value)
-    if not value:
-        raise rules.wrong(name, "must not be empty")
-
-
 _FIELDS: dict[str, Rule] = {
     "model": SHARED["model"],
-    "input": _input,
+    "input": rules.prompts(MAX_INPUTS),
     "dimensions": rules.integer(1, MAX_DIMENSIONS),
     "encoding_format": rules.one_of("float", "base64"),
     "user": SHARED["user"],

@@ -55,6 +55,7 @@ PROMPT_SHARE: Final = 0.75
 
 ENGINE_LOST = "The engine that served this request went away. Please try again."
 ENGINE_FAILED = "The engine failed to process this request."
+UNREADABLE: Final = "The engine's answer could not be read."
 FAILED_ALONE: Final = "The engine failed on this request, and on no other that ran with it."
 """What our plugin says of it; sending it again would end the same way."""
 

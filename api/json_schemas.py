@@ -105,7 +105,7 @@ def held(schema: Schema) -> tuple[Schema, list[str]]:
     walk = _Walk()
     try:
         return walk.schema(schema, ""), walk.missing
-    except (TypeError, AttributeError, ValueError, OverflowError):
+    except (TypeError, AttributeError, ValueError, ArithmeticError):
         return schema, []
 
 
@@ -392,6 +392,8 @@ def held_pattern(pattern: str) -> str | None:
 _TOKEN: Final = re.compile(r"\[(?:\\.|[^\]\\])*\]|\\.|\(\?:|[^\\\[]", re.DOTALL)
 _PLAIN: Final = r'"\\\x00-\x1f'
 _CHAR: Final = rf"[^{_PLAIN}]"
+LENGTHS: Final = re.compile(rf"\^{re.escape(_CHAR)}\{{(\d+),(\d*)\}}\$")
+"""What `minLength` and `maxLength` become; the compiler repeats one class cheaply."""
 _CLASSES: Final = {
     ".": _CHAR,
     r"\s": "[ ]",

@@ -25,7 +25,7 @@ from api import rules
 from api.errors import InvalidRequest
 from api.legacy_functions import with_functions_as_tools
 from api.responses.tools import with_additional_tools
-from api.shared_rules import MAX_GRAMMAR_CHARS, MAX_PATTERN_CHARS
+from api.shared_rules import EFFORTS, MAX_GRAMMAR_CHARS, MAX_PATTERN_CHARS
 from api.thoughts import with_thoughts
 
 Body = dict[str, Any]
@@ -34,8 +34,6 @@ Put = Callable[[Body, str, Any], None]
 MAX_CHOICE_TEXTS: Final = 1024
 SCHEMA_NAME: Final = "answer"
 """Schemas have a name at OpenAI; other servers send none."""
-
-EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
 _CHAT: Final = "/v1/chat/completions"
 _COMPLETIONS: Final = "/v1/completions"
@@ -177,7 +175,7 @@ _MEANT_IF_FALSE: Final = frozenset({"enabled"})
 
 def _effort(body: Body, name: str, value: Any) -> None:
     rules.one_of(*EFFORTS)(name, value)
-    _say(body, "reasoning_effort", name, "xhigh" if value == "max" else value)
+    _say(body, "reasoning_effort", name, value)
 
 
 def _switch(body: Body, name: str, value: Any) -> None:

@@ -71,8 +71,9 @@ def chat_choice(
 
     Raises:
         EngineAborted: The engine dropped the request.
+        LookupError: The choice has no message.
     """
-    engine_message = choice.get("message") or {}
+    engine_message = choice["message"]
     content = engine_message.get("content")
     message: dict[str, Any] = {"role": "assistant", "content": content, "refusal": None}
     finish = finish_reason_of(choice.get("finish_reason")) or "stop"
@@ -111,9 +112,10 @@ def completion_choice(
 
     Raises:
         EngineAborted: The engine dropped the request.
+        LookupError: The choice has no text.
     """
     return {
-        "text": choice.get("text") or "",
+        "text": choice["text"] or "",
         "index": index,
         "logprobs": CompletionLogprobs(only_sampled=only_sampled).of(choice.get("logprobs")),
         "finish_reason": finish_reason_of(choice.get("finish_reason")) or "stop",
@@ -169,7 +171,7 @@ def conforming_reply(
 
     Raises:
         EngineAborted: The engine dropped the request.
-        LookupError: The answer holds no choice.
+        LookupError: The answer holds no choice, or its choice says nothing.
     """
     engine_choice = body["choices"][0]
     if path.endswith("/chat/completions"):

@@ -140,17 +140,40 @@ def token_ids(name: str, value: Any) -> None:
         array_of(integer(0, MAX_TOKEN_ID), min_items=1)(name, value)
 
 
+def prompts(max_items: int) -> Rule:
+    """A text, an array of token ids, or an array of texts or of arrays of token ids.
+
+    The first item of an array says which it is.
+    """
+    texts, tokens = array_of(_text, max_items=max_items), array_of(token_ids, max_items=max_items)
+    by_first = {str: texts, list: tokens, int: token_ids, float: token_ids}
+
+    def rule(name: str, value: Any) -> None:
+        if type(value) is str:
+            _text(name, value)
+        elif type(value) is not list:
+            raise wrong_type(name, "a string, an array of strings or of token ids")
+        elif not value:
+            raise wrong(name, "must not be empty")
+        elif type(value[0]) in by_first:
+            by_first[type(value[0])](name, value)
+        else:
+            raise wrong_type(f"{name}[0]", "a string, a token id or an array of token ids")
+
+    return rule
+
+
 def stop(name: str, value: Any) -> None:
     """A text, or one to four of them, none empty: an empty one ends every answer (C-16)."""
     if type(value) is list:
-        array_of(_stop_text, min_items=1, max_items=4)(name, value)
+        array_of(_text, min_items=1, max_items=4)(name, value)
     elif type(value) is str:
-        _stop_text(name, value)
+        _text(name, value)
     else:
         raise wrong_type(name, "a string or an array of strings")
 
 
-def _stop_text(name: str, value: Any) -> None:
+def _text(name: str, value: Any) -> None:
     string()(name, value)
     if not value:
         raise wrong(name, "must not be empty")

@@ -15,6 +15,9 @@ MAX_PATTERN_CHARS = 1_024
 MAX_GRAMMAR_CHARS = 16_384
 """Of `regex` and `ebnf`: a grammar is compiled on the engine's own cores."""
 
+EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+"""Of reasoning; engines know no `max`, which is `xhigh` there."""
+
 SERVICE_TIERS = ("auto", "default", "flex", "scale", "priority", "fast")
 SERVED_TIERS = ("default", "flex")
 """Those that differ here, the first to be served first: what a default tier may be."""

@@ -15,7 +15,7 @@ from api.refused_fields import refuse_fields
 from api.responses.items import Item, check_input
 from api.responses.tools import NAMESPACE, SKIPPED_TOOLS, flat_name, function_paths, functions
 from api.rules import Rule
-from api.shared_rules import SHARED
+from api.shared_rules import EFFORTS, SHARED
 
 REFUSED: Final = {
     "prompt": "prompt templates are not stored here: send 'input' and 'instructions'",
@@ -117,7 +117,7 @@ def chat_body(body: Mapping[str, Any], messages: Sequence[Item]) -> dict[str, An
         made.pop("top_logprobs", None)
     effort = (body.get("reasoning") or {}).get("effort")
     if effort is not None:
-        made["reasoning_effort"] = "xhigh" if effort == "max" else effort
+        made["reasoning_effort"] = effort
     text = body.get("text") or {}
     if text.get("verbosity") is not None:
         made["verbosity"] = text["verbosity"]
@@ -303,7 +303,7 @@ def _text(name: str, value: Any) -> None:
 def _reasoning(name: str, value: Any) -> None:
     rules.obj(name, value)
     only(name, value, "effort")
-    efforts = rules.one_of("none", "minimal", "low", "medium", "high", "xhigh", "max")
+    efforts = rules.one_of(*EFFORTS)
     summaries = rules.one_of("auto", "concise", "detailed")
     rules_of = {
         "effort": efforts,

@@ -8,8 +8,14 @@ from typing import Any, Final
 import orjson
 
 from api.chunks import StreamFailed
-from api.engine_errors import aborted, from_stream_error, schema_param, tool_params
-from api.errors import ApiError, EngineUnavailable
+from api.engine_errors import (
+    UNREADABLE,
+    aborted,
+    from_stream_error,
+    schema_param,
+    tool_params,
+)
+from api.errors import ApiError, RequestFailedAlone
 from api.logprobs import chat_logprobs
 from api.replies import EngineAborted, finish_reason_of, usage_of
 from api.responses.events import Event, ResponseTeller, event_bytes
@@ -71,7 +77,7 @@ class ResponseWriter:
         except EngineAborted:
             raise StreamFailed(aborted()) from None
         except (orjson.JSONDecodeError, LookupError, TypeError, AttributeError) as error:
-            raise StreamFailed(EngineUnavailable("The engine's answer is unreadable.")) from error
+            raise StreamFailed(RequestFailedAlone(UNREADABLE)) from error
 
     def _error(self, said: Any) -> ApiError:
         schema, tools = schema_param(self._chat), tool_params(self._chat)

@@ -11,6 +11,7 @@ import orjson
 from api.completion_request import only_sampled, only_scores
 from api.embedding_reply import conforming_embedding
 from api.engine_errors import (
+    UNREADABLE,
     aborted,
     from_engine,
     is_retryable,
@@ -116,8 +117,8 @@ def decode_reply(call: EngineCall, status: int, raw: bytes) -> EngineReply:
         return error_reply(call, aborted())
     except (orjson.JSONDecodeError, LookupError, TypeError, AttributeError, struct.error) as error:
         if not _is_answer(call, raw):
-            raise EngineUnavailable("The engine's answer could not be read.") from error
-        return error_reply(call, RequestFailedAlone("The engine's answer could not be read."))
+            raise EngineUnavailable(UNREADABLE) from error
+        return error_reply(call, RequestFailedAlone(UNREADABLE))
     call.served.add(usage)
     return EngineReply(status_code=200, body=body, usage=usage, request_id=call.request_id)
 

@@ -47,7 +47,10 @@ def digest_of(path: str, body: Mapping[str, Any]) -> bytes:
 def engine_fields(path: str, body: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a caller's body that may travel: known, and not null (null means unset)."""
     allowed = FIELDS[path].intersection(body)
-    return {name: body[name] for name in allowed if body[name] is not None}
+    fields = {name: body[name] for name in allowed if body[name] is not None}
+    if fields.get("reasoning_effort") == "max":
+        fields["reasoning_effort"] = "xhigh"
+    return fields
 
 
 def private_fields(

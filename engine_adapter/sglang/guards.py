@@ -8,19 +8,24 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import os
 import re
 import struct
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from typing import Any, Final
 
+from api.json_schemas import LENGTHS
+
 # --- How large a JSON schema or a pattern may be, so that compiling it cannot starve the engine.
 #
 # A grammar is compiled on the engine's own cores. Measured with one thread and a vocabulary of
 # 49,152: 1,000 optional properties take 2 s, a string of at most 10,000 characters 2.4 s, and a few
-# nested repetitions take minutes. OpenAI's service has limits of the same kind.
+# nested repetitions take minutes. So do optional parts in a row, where the compiler looks at every
+# way to leave some out: 20 take 3 s, 40 take 22 s. OpenAI's service has limits of the same kind.
 
 MAX_SCHEMA_CHARS = 65_536
 MAX_DEPTH = 64
@@ -30,10 +35,18 @@ MAX_COUNTED_CHARS = 20_000
 MAX_PATTERN_CHARS = 1_024
 MAX_GRAMMAR_CHARS = 16_384
 MAX_PATTERN_REPEATS = 1_000
+MAX_OPTIONAL_IN_A_ROW = 16
+CACHE_BYTES = 256 << 20
+"""Of compiled grammars that are kept: one of 300 properties has 189 MB."""
 
 # xgrammar reads a pattern up to there, and ends the process where that is nothing.
 _NUL = "a pattern has the character U+0000"
 _BOUNDED = re.compile(r"\{(\d+)(?:,(\d*))?\}")
+_PART = r"(?:\[(?:\\.|[^\]\\])*\]|\"(?:\\.|[^\"\\])*\"|\\.|[^\s\\\[\](){}|?*+])"
+_OPTIONAL_IN_A_ROW = re.compile(
+    rf"(?:{_PART}(?:[?*]|\{{0?,\d*\}})\s*){{{MAX_OPTIONAL_IN_A_ROW + 1}}}"
+)
+"""Single characters, classes and texts; those in brackets of their own are not looked at."""
 
 
 def schema_refusal(text: str) -> str | None:
@@ -75,6 +88,8 @@ def grammar_refusal(text: str) -> str | None:
 
 
 def _repeats_refusal(pattern: str) -> str | None:
+    if _OPTIONAL_IN_A_ROW.search(pattern):
+        return f"a pattern has more than {MAX_OPTIONAL_IN_A_ROW} optional parts in a row"
     repeats = 1
     for least, most in _BOUNDED.findall(pattern):
         # A longer number is too large whatever it is, and slow to read.
@@ -108,23 +123,32 @@ class _Count:
                 todo.extend((value, depth + 1) for value in part)
         return None
 
+    def _add_lengths(self, part: dict[str, Any]) -> Any:
+        """Count what a text's lengths ask for; the pattern, if it says more than lengths."""
+        pattern = part.get("pattern")
+        lengths: list[Any] = [part.get(name) for name in ("maxLength", "minLength")]
+        if isinstance(pattern, str) and (counted := LENGTHS.fullmatch(pattern)):
+            lengths += [float(digits) for digits in counted.groups() if digits]
+            pattern = None
+        for length in lengths:
+            if isinstance(length, int | float) and length > 0:
+                self._counted_chars += int(min(length, MAX_COUNTED_CHARS + 1))
+        return pattern
+
     def _look_at(self, part: dict[str, Any]) -> str | None:
         for name in ("properties", "patternProperties"):
             if isinstance(part.get(name), dict):
                 self._properties += len(part[name])
         if isinstance(part.get("enum"), list):
             self._enum_values += len(part["enum"])
-        for name in ("maxLength", "minLength"):
-            length = part.get(name)
-            if isinstance(length, int | float) and length > 0:
-                self._counted_chars += int(min(length, MAX_COUNTED_CHARS + 1))
+        pattern = self._add_lengths(part)
         if self._properties > MAX_PROPERTIES:
             return f"the schema has more than {MAX_PROPERTIES} properties"
         if self._enum_values > MAX_ENUM_VALUES:
             return f"the schema has more than {MAX_ENUM_VALUES} enum values"
         if self._counted_chars > MAX_COUNTED_CHARS:
             return f"minLength and maxLength add up to more than {MAX_COUNTED_CHARS}"
-        patterns = [part.get("pattern")]
+        patterns = [pattern]
         if isinstance(part.get("patternProperties"), dict):
             patterns += part["patternProperties"]
         for pattern in patterns:
@@ -145,20 +169,22 @@ class _Count:
 #   compiler gets few threads.
 # - Stock SGLang gives up a grammar after 10,000 looks at it, each a step long: an hour on a CPU.
 #   Here it is given up by the clock. Its thread cannot be ended, so those that wait get new ones.
+# - Stock SGLang keeps every grammar that it ever compiled. Here the oldest go.
 
 COMPILER_THREADS = 1
 COMPILATIONS_AT_ONCE = 2
 COMPILE_LIMIT_S = 30.0
+LEAST_PRIORITY = 19
 _ALL_ALLOWED = -1  # 32 bits set
 
 
 def guard_grammars() -> None:
     """Guard SGLang's grammar backend in this process."""
-    from sglang.srt.constrained import grammar_manager
+    from sglang.srt.constrained import base_grammar_backend, grammar_manager
     from sglang.srt.constrained import xgrammar_backend as backend
 
     backend.GrammarCompiler = functools.partial(
-        backend.GrammarCompiler, max_threads=COMPILER_THREADS
+        backend.GrammarCompiler, max_threads=COMPILER_THREADS, cache_limit_bytes=CACHE_BYTES
     )
     kind = backend.XGrammarGrammarBackend
     kind.__init__ = _with_few_threads(kind.__init__)
@@ -169,6 +195,7 @@ def guard_grammars() -> None:
     kind.dispatch_structural_tag = _naming(tags, json_alone, invalid)
     kind.dispatch_regex = _limited(kind.dispatch_regex, pattern_refusal, invalid)
     kind.dispatch_ebnf = _limited(kind.dispatch_ebnf, grammar_refusal, invalid)
+    base_grammar_backend.BaseGrammarBackend.set_cache = keep_newest
     waiting = grammar_manager.GrammarManager
     waiting.get_ready_grammar_requests = in_time(waiting.get_ready_grammar_requests)
     grammar = backend.XGrammarGrammar
@@ -187,7 +214,28 @@ def _with_few_threads(init: Callable[..., None]) -> Callable[..., None]:
 def _new_threads(backend: Any) -> None:
     """What was submitted before still runs, on the threads that there were."""
     backend.executor.shutdown(wait=False)
-    backend.executor = ThreadPoolExecutor(COMPILATIONS_AT_ONCE, "grammar")
+    backend.executor = ThreadPoolExecutor(COMPILATIONS_AT_ONCE, "grammar", _give_way)
+
+
+def _give_way() -> None:
+    """A thread that compiles takes what the steps of the engine leave of the processor."""
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LEAST_PRIORITY)
+
+
+def keep_newest(self: Any, key: tuple[str, str], value: Any) -> None:
+    """SGLang's `set_cache`, with a limit: every other schema would be kept for ever."""
+    sizes: dict[tuple[str, str], int] = vars(self).setdefault("coserve_sizes", {})
+    if not self.cache:
+        sizes.clear()
+    self.cache[key], sizes[key] = value, len(key[1]) + _num_bytes(value)
+    while sum(sizes.values()) > CACHE_BYTES and len(sizes) > 1:
+        oldest = next(iter(sizes))
+        del sizes[oldest], self.cache[oldest]
+
+
+def _num_bytes(grammar: Any) -> int:
+    compiled = getattr(getattr(grammar, "grammar", grammar), "ctx", None)
+    return getattr(compiled, "memory_size_bytes", 0)
 
 
 def in_time(

@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz [--minutes M] [--seed N] [--request N]`."""
+"""`python -m tests.fuzz [--minutes M] [--seed N] [--request N] [--by-hand]`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=5.0, help="after the start of the engine")
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--request", type=int, default=None, help="only that one of the seed")
+    parser.add_argument("--by-hand", action="store_true", help="those of tests/fuzz/by_hand.py")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the stack is to end with it
     options = parser.parse_args()
     seed = secrets.randbits(32) if options.seed is None else options.seed
     print(f"seed {seed}", flush=True)
-    findings = asyncio.run(fuzz(seed, options.minutes * 60, options.request))
+    limit_s, by_hand = options.minutes * 60, options.by_hand
+    findings = asyncio.run(fuzz(seed, limit_s, options.request, by_hand=by_hand))
     for finding in findings:
         print(f"\n{finding}")
         if finding.number is not None:

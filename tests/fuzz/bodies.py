@@ -1,8 +1,9 @@
 """Requests of a seed: the same number is the same request, whatever was sent before it.
 
-Most are prompts: grown from the published shapes, or what a client sends, kept in
-`client_requests.jsonl`, as it is or mutated. The rest go to every other route of the document. An
-id of the service stands as `{file_id}` in them, and is put in when they are sent.
+Those below 0 were written by hand (`by_hand`). Most of the others are prompts: grown from the
+published shapes, or what a client sends, kept in `client_requests.jsonl`, as it is or mutated. The
+rest go to every other route of the document. An id of the service stands as `{file_id}` in them,
+and is put in when they are sent.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import copy
 import gzip
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import groupby, islice
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -20,6 +22,7 @@ from typing import Any, Final
 from api.numbers import NUMBERS
 from api.refused_fields import REFUSED_FIELDS, TAKEN_FIELDS
 from engine_adapter.client.fields import CHAT_FIELDS, COMPLETION_FIELDS, EMBEDDING_FIELDS
+from tests.fuzz.by_hand import REQUESTS
 from tests.fuzz.values import TEXTS, Shapes, hostile, mutate
 
 KEPT: Final = Path(__file__).with_name("client_requests.jsonl")
@@ -41,8 +44,13 @@ ENGINE_FIELDS: Final = tuple(
 )  # fmt: skip
 LONGEST: Final = 16
 """Tokens of most answers: there are many requests to send."""
+BY_HAND: Final = 0.25
+"""How often a request is one of those that somebody thought of."""
 BOMB: Final = gzip.compress(b" " * 30_000_000)
 """Longer than a body may be, once it is unpacked."""
+
+Batch = tuple[str, list[dict[str, Any]]]
+"""An endpoint of batches and bodies of rows for it."""
 
 _ADMIN: Final = "/v1/organization/"
 
@@ -111,20 +119,47 @@ class Bodies:
             if path not in PROMPTS or method != "post"
         ]
 
+    def rounds_by_hand(self, num_requests: int) -> Iterator[tuple[list[int], Batch]]:
+        """The numbers of all requests that were written by hand, and the same as a batch.
+
+        Each is sent whole and streamed; a batch has one route.
+        """
+        places = range(len(REQUESTS))
+        for path, found in groupby(places, lambda place: REQUESTS[place][0]):
+            for some in batched(found, num_requests // 2):
+                numbers = [-1 - 2 * place - streamed for place in some for streamed in (0, 1)]
+                yield numbers, (path, [self._by_hand(-1 - 2 * place)[1] for place in some])
+
+    def _by_hand(self, number: int) -> tuple[str, dict[str, Any]]:
+        place, streamed = divmod(-1 - number, 2)
+        path, body = REQUESTS[place]
+        body = {"model": self._model, **copy.deepcopy(body)}
+        return path, {**body, "stream": True} if streamed else body
+
     def request(self, number: int) -> Sent:
         """The request of a number."""
+        if number < 0:
+            path, body = self._by_hand(number)
+            return Sent(number, "POST", path, path, body)
         rng = Random(f"{self._seed}-{number}")
+        if rng.random() < BY_HAND:
+            return replace(self.request(-rng.randint(1, 2 * len(REQUESTS))), number=number)
         if rng.random() < 0.25:
             return self._to_any_route(number, rng)
         path, body = self.prompt(rng)
         sent = Sent(number, "POST", path, path, body)
         return _mangled(sent, rng) if rng.random() < 0.05 else sent
 
-    def rows(self, number: int, num_rows: int) -> tuple[str, list[dict[str, Any]]]:
-        """An endpoint of batches and bodies of rows for it."""
+    def rows(self, number: int, num_rows: int) -> Batch:
+        """A batch beside the requests from a number on."""
         rng = Random(f"{self._seed}-rows-{number}")
         endpoint = rng.choices(tuple(PROMPTS), (5, 3, 3, 1))[0]
-        return endpoint, [self.prompt(rng, endpoint)[1] for _ in range(num_rows)]
+        by_hand = [body for path, body in REQUESTS if path == endpoint]
+        rows = [self.prompt(rng, endpoint)[1] for _ in range(num_rows)]
+        for place in range(num_rows):
+            if rng.random() < BY_HAND:
+                rows[place] = {"model": self._model, **copy.deepcopy(rng.choice(by_hand))}
+        return endpoint, rows
 
     def prompt(self, rng: Random, path: str = "") -> tuple[str, dict[str, Any]]:
         """A route and a body for it: valid, nearly valid or hostile."""
@@ -164,6 +199,13 @@ class Bodies:
             fields = self._shapes.grow(shapes["multipart/form-data"]["schema"], rng)
             return _form(sent, fields if isinstance(fields, dict) else {"file": fields})
         return sent
+
+
+def batched(items: Iterable[int], size: int) -> Iterator[list[int]]:
+    """As `itertools.batched` of newer Pythons."""
+    rest = iter(items)
+    while some := list(islice(rest, size)):
+        yield some
 
 
 def _names(model: str) -> Mapping[str, tuple[Any, ...]]:

@@ -10,10 +10,9 @@ import orjson
 
 from batch.states import TERMINAL_BATCH
 from tests.fuzz.asking import Answer, Caller
-from tests.fuzz.bodies import Bodies, Sent, as_bytes
+from tests.fuzz.bodies import Sent, as_bytes
 from tests.fuzz.judge import faults_in
 
-NUM_ROWS = 12
 CHECKS = 4
 """A check tells one fault of a line, and what is left may have others."""
 
@@ -24,11 +23,10 @@ Fault = tuple[str, str]
 """What is wrong, and with what."""
 
 
-async def run_batch(caller: Caller, bodies: Bodies, number: int) -> list[Fault]:
+async def run_batch(caller: Caller, endpoint: str, rows: list[dict[str, Any]]) -> list[Fault]:
     """One batch; its faults, each with the row that it is about."""
-    endpoint, made = bodies.rows(number, NUM_ROWS)
     found: list[Fault] = []
-    kept = made
+    kept = rows
     for _ in range(CHECKS):
         if not kept:
             return found

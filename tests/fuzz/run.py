@@ -6,7 +6,7 @@ import asyncio
 import re
 import shutil
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from operator import ge
@@ -19,7 +19,8 @@ from tests.chaos.installation import Installation
 from tests.chaos.suite import DEFAULT_MODEL, REAL_START_LIMIT_S
 from tests.fixtures.supervised import ROOT
 from tests.fuzz.asking import Caller
-from tests.fuzz.bodies import Bodies, Sent
+from tests.fuzz.bodies import Batch, Bodies, Sent
+from tests.fuzz.bystander import LONGEST_WAIT_S, Bystander
 from tests.fuzz.minimal import minimal
 from tests.fuzz.rows import run_batch
 from tests.soak.run import STRICT
@@ -34,6 +35,7 @@ SETTINGS: Final = {
 
 NUM_REQUESTS: Final = 40
 """Of a round."""
+NUM_ROWS: Final = 12
 NUM_CALLERS: Final = 6
 IDLE_LIMIT_S: Final = 120.0
 BACK_LIMIT_S: Final = 240.0
@@ -61,45 +63,75 @@ class Fuzzer:
 
     Attributes:
         findings: By what they are about, so that one fault is told once.
+        waits_s: The longest of another caller in each round, for any event of its streams.
     """
 
-    def __init__(self, stack: Installation, caller: Caller, bodies: Bodies) -> None:
+    def __init__(
+        self, stack: Installation, caller: Caller, bodies: Bodies, bystander: Bystander
+    ) -> None:
         self._stack = stack
         self._caller = caller
         self._bodies = bodies
+        self._bystander = bystander
         self._pid = stack.part("engine")
         self._most = (0, 0)
         self._num_tracebacks: dict[Path, int] = {}
         self._last: dict[int, Sent] = {}
         self.findings: dict[str, Finding] = {}
         self.num_requests = 0
+        self.waits_s: list[float] = []
+
+    def told(self) -> str:
+        """How far it is."""
+        waited_s = max(self.waits_s, default=0.0)
+        return f"{self.num_requests} requests; another caller waited {waited_s:.1f} s at most"
 
     async def start(self) -> None:
         """Learn what the idle engine has free."""
         await self._check_idle("nothing but the start")
         self._tracebacks()
 
-    async def round(self, first: int) -> None:
+    async def by_hand(self) -> None:
+        """Send all that were written by hand."""
+        for numbers, batch in self._bodies.rounds_by_hand(NUM_REQUESTS):
+            await self.round(numbers, batch)
+            print(self.told(), flush=True)
+
+    async def by_chance(self, first: int) -> None:
         """Send the requests from that number on, and one batch beside them."""
-        waiting = [self._bodies.request(first + number) for number in range(NUM_REQUESTS)]
+        numbers = range(first, first + NUM_REQUESTS)
+        await self.round(numbers, self._bodies.rows(first, NUM_ROWS))
+
+    async def round(self, numbers: Sequence[int], batch: Batch) -> None:
+        """Send requests, and one batch beside them, while somebody else reads streams."""
+        waiting = [self._bodies.request(number) for number in numbers]
+        which = f"requests {numbers[0]} to {numbers[-1]}"
         self.num_requests += len(waiting)
         told: list[Finding] = []
         waiting.reverse()
         self._last.clear()
-        async with asyncio.TaskGroup() as group:
-            rows = group.create_task(run_batch(self._caller, self._bodies, first))
-            for _ in range(NUM_CALLERS):
-                group.create_task(self._send_all(waiting, told))
+        async with asyncio.TaskGroup() as beside:
+            reading = beside.create_task(self._bystander.read())
+            async with asyncio.TaskGroup() as group:
+                rows = group.create_task(run_batch(self._caller, *batch))
+                for _ in range(NUM_CALLERS):
+                    group.create_task(self._send_all(waiting, told))
+            reading.cancel()
         told += [Finding(what, about) for what, about in rows.result()]
         if self._died():
-            await self._name_culprit(first)
+            await self._name_culprit(which)
             return
+        waited_s, odd = self._bystander.take()
+        told += [Finding(f"another caller's stream: {one}", which) for one in odd]
+        if waited_s > LONGEST_WAIT_S:
+            told.append(Finding("another caller waited too long", f"{waited_s:.1f} s, {which}"))
+        self.waits_s.append(waited_s)
         for finding in told:
             await self._add(finding)
-        await self._check_idle(f"requests {first} to {first + NUM_REQUESTS - 1}")
+        await self._check_idle(which)
         for log in self._tracebacks():
             said = log.read_text(errors="replace").rpartition("Traceback")[2][:3000]
-            about = f"{log.name} of requests {first} to {first + NUM_REQUESTS - 1}: {said}"
+            about = f"{log.name} of {which}: {said}"
             raised = re.findall(r"^[\w.]+(?:Error|Exception)\b", said, re.MULTILINE)
             await self._add(Finding(f"a traceback in {log.name}: {raised[:1]}", about))
 
@@ -152,7 +184,7 @@ class Fuzzer:
                     await asyncio.sleep(1.0)
         self._pid = self._stack.part("engine")
 
-    async def _name_culprit(self, first: int) -> None:
+    async def _name_culprit(self, which: str) -> None:
         """After a death: each of the round's newest requests alone, until one ends the engine."""
         log = (self._stack.home / "log/engine.log").read_text(errors="replace")
         last_words = log.rpartition("Traceback")[2][-3000:]
@@ -167,8 +199,8 @@ class Fuzzer:
                 )
                 break
         else:
-            last = f"requests {first} to {first + NUM_REQUESTS - 1}, or the rows of {first}"
-            finding = Finding(f"the engine died among {last}", last_words)
+            among = f"the engine died among {which}, or the rows beside them"
+            finding = Finding(among, last_words)
         self.findings[finding.what] = finding
         print(f"found: {finding}\n  {last_words}", flush=True)
         self._tracebacks()
@@ -212,6 +244,15 @@ class Fuzzer:
         return found
 
 
+async def _key_of_project(http: httpx.AsyncClient, admin_key: str) -> str:
+    name = {"name": "fuzz"}
+    headers = {"authorization": f"Bearer {admin_key}"}
+    made = await http.post("/v1/organization/projects", json=name, headers=headers)
+    path = f"/v1/organization/projects/{made.json()['id']}/api_keys"
+    key: str = (await http.post(path, json=name, headers=headers)).json()["value"]
+    return key
+
+
 @asynccontextmanager
 async def _fuzzer(seed: int) -> AsyncIterator[Fuzzer]:
     folder = Path(tempfile.mkdtemp(prefix="csf-"))
@@ -220,13 +261,10 @@ async def _fuzzer(seed: int) -> AsyncIterator[Fuzzer]:
         await asyncio.to_thread(stack.start, REAL_START_LIMIT_S)
         async with httpx.AsyncClient(base_url=stack.url) as http:
             document = (await http.get("/openapi.json")).json()
-            name = {"name": "fuzz"}
-            headers = {"authorization": f"Bearer {stack.key}"}
-            made = await http.post("/v1/organization/projects", json=name, headers=headers)
-            path = f"/v1/organization/projects/{made.json()['id']}/api_keys"
-            key = (await http.post(path, json=name, headers=headers)).json()["value"]
+            key, other = [await _key_of_project(http, stack.key) for _ in range(2)]
         caller = Caller(stack.url, (key, stack.key), frozenset(document["paths"]))
-        fuzzer = Fuzzer(stack, caller, Bodies(document, DEFAULT_MODEL.name, seed))
+        bystander = Bystander(stack.url, other, DEFAULT_MODEL.name)
+        fuzzer = Fuzzer(stack, caller, Bodies(document, DEFAULT_MODEL.name, seed), bystander)
         try:
             await fuzzer.start()
             yield fuzzer
@@ -237,14 +275,21 @@ async def _fuzzer(seed: int) -> AsyncIterator[Fuzzer]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-async def fuzz(seed: int, limit_s: float, only: int | None = None) -> list[Finding]:
-    """Send requests of a seed for so long; or one alone."""
+async def fuzz(
+    seed: int, limit_s: float, only: int | None = None, *, by_hand: bool = False
+) -> list[Finding]:
+    """Send requests of a seed for so long; or one alone; or all that were written by hand."""
     async with _fuzzer(seed) as fuzzer:
         if only is not None:
             await fuzzer.one(only)
             return list(fuzzer.findings.values())
+        if by_hand:
+            await fuzzer.by_hand()
+            return list(fuzzer.findings.values())
         until_s = asyncio.get_running_loop().time() + limit_s
+        first = 0
         while asyncio.get_running_loop().time() < until_s:
-            await fuzzer.round(fuzzer.num_requests)
-            print(f"{fuzzer.num_requests} requests", flush=True)
+            await fuzzer.by_chance(first)
+            first += NUM_REQUESTS
+            print(fuzzer.told(), flush=True)
         return list(fuzzer.findings.values())

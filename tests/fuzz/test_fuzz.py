@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import orjson
@@ -9,6 +13,8 @@ import pytest
 
 from tests.fixtures.oracles import FOLDER
 from tests.fuzz.bodies import PROMPTS, Bodies
+from tests.fuzz.by_hand import REQUESTS
+from tests.fuzz.bystander import Bystander
 from tests.fuzz.judge import faults
 from tests.fuzz.minimal import without
 from tests.fuzz.rows import faults_of_lines
@@ -37,6 +43,51 @@ def test_requests_go_to_every_route(document: dict[str, Any]) -> None:
     routes = {(m.upper(), path) for path, methods in document["paths"].items() for m in methods}
     assert asked == routes
     assert {bodies.rows(number, 1)[0] for number in range(60)} == PROMPTS.keys()
+
+
+def test_what_was_written_by_hand_is_sent_whole_streamed_and_as_rows(
+    document: dict[str, Any],
+) -> None:
+    bodies = Bodies(document, "m", 1)
+    rounds = list(bodies.rounds_by_hand(40))
+    numbers = [number for some, _ in rounds for number in some]
+    assert sorted(numbers) == list(range(-2 * len(REQUESTS), 0))
+    assert len(REQUESTS) > 300
+    for some, (path, rows) in rounds:
+        sent = [bodies.request(number) for number in some]
+        assert {one.path for one in sent} == {path}
+        assert [one.body for one in sent if one.number % 2] == rows
+        assert all(one.content for one in sent), "lenient JSON has every value"
+    assert {path for _, (path, _) in rounds} == PROMPTS.keys()
+
+
+class _Slow(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        for pause_s in (0.0, 0.3):
+            time.sleep(pause_s)
+            self.wfile.write(b"data: {}\n\n")
+
+    def log_message(self, *_: Any) -> None:
+        """Says nothing."""
+
+
+async def test_another_caller_tells_how_long_it_waited() -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Slow)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    other = Bystander(f"http://127.0.0.1:{server.server_port}", "k", "m")
+    async with asyncio.TaskGroup() as group:
+        reading = group.create_task(other.read())
+        waited_s, odd = other.take()
+        async with asyncio.timeout(20):
+            while waited_s < 0.3:
+                await asyncio.sleep(0.1)
+                waited_s, odd = other.take()
+        reading.cancel()
+    server.shutdown()
+    server.server_close()
+    assert odd == []
 
 
 def error(message: str, code: str | None = None, kind: str = "invalid_request_error") -> Any:

@@ -41,6 +41,7 @@ ACCEPTED = [
     {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "f"}}},
     {"user": "u", "safety_identifier": "x" * 64, "metadata": {"k": "v"}, "store": False},
     {"prompt_cache_key": "k", "reasoning_effort": "low", "verbosity": "low"},
+    {"reasoning_effort": "max"},
     {"service_tier": "flex"},
     {"service_tier": None, "stop": None, "n": None, "stream": None, "stream_options": None},
     {"stream": True, "stream_options": {"include_usage": True, "include_obfuscation": False}},

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from api.completion_request import check_completion, prompts_of
+from api.embedding_request import check_embedding
 from api.errors import InvalidRequest
 
 GOOD: dict[str, Any] = {"model": "m", "prompt": "hi"}
@@ -71,3 +73,29 @@ def test_refused_with_the_fields_name(more: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         check_completion({**GOOD, **more})
     assert refused.value.param == param
+
+
+@pytest.mark.parametrize(
+    ("check", "field"), [(check_completion, "prompt"), (check_embedding, "input")]
+)
+@pytest.mark.parametrize(
+    ("value", "at", "expected"),
+    [
+        ([1.0], "[0]", "an integer"),
+        ([1, 1.5], "[1]", "an integer"),
+        ([[1.0]], "[0][0]", "an integer"),
+        ([1, "a"], "[1]", "an integer"),
+        (["a", 1], "[1]", "a string"),
+        ([{}], "[0]", "a string, a token id or an array of token ids"),
+        ([True], "[0]", "a string, a token id or an array of token ids"),
+        ([None], "[0]", "a string, a token id or an array of token ids"),
+        ({}, "", "a string, an array of strings or of token ids"),
+    ],
+    ids=str,
+)
+def test_what_a_prompt_may_be(
+    check: Callable[[Any], None], field: str, value: Any, at: str, expected: str
+) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        check({"model": "m", field: value})
+    assert refused.value.message == f"Invalid type for '{field}{at}': expected {expected}."

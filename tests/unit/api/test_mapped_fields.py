@@ -47,7 +47,7 @@ SWITCHES: list[tuple[dict[str, Any], dict[str, Any]]] = [
 ]
 REASONING: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"reasoning": {"effort": "low"}}, {"reasoning_effort": "low"}),
-    ({"reasoning": {"effort": "max", "summary": None}}, {"reasoning_effort": "xhigh"}),
+    ({"reasoning": {"effort": "max", "summary": None}}, {"reasoning_effort": "max"}),
     ({"reasoning": {"effort": "low"}, "reasoning_effort": "low"}, {"reasoning_effort": "low"}),
     ({"reasoning": {"enabled": False}}, OFF),
     ({"reasoning": {}}, {}),

@@ -177,7 +177,7 @@ def test_the_other_fields_under_their_chat_names() -> None:
         "max_completion_tokens": 5,
         "response_format": {"type": "json_schema", "json_schema": inner},
         "verbosity": "low",
-        "reasoning_effort": "xhigh",
+        "reasoning_effort": "max",
         "logprobs": True,
         "top_logprobs": 2,
         "service_tier": "default",

@@ -30,6 +30,10 @@ def call(path: str, **more: Any) -> EngineCall:
     [
         (call(CHAT_PATH), {"choices": [None]}),
         (call(CHAT_PATH), {"choices": [{"message": "x"}]}),
+        (call(CHAT_PATH), {"choices": [{}]}),
+        (call(CHAT_PATH), {"choices": [{"message": None, "finish_reason": "stop"}]}),
+        (call(COMPLETIONS_PATH), {"choices": [{}]}),
+        (call(COMPLETIONS_PATH), {"choices": [{"finish_reason": "stop"}]}),
         (call(COMPLETIONS_PATH, **SCORED), {"choices": [{"text": "x", "logprobs": None}]}),
         (
             call(COMPLETIONS_PATH, **SCORED),

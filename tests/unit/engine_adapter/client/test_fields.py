@@ -34,6 +34,10 @@ def test_nulls_do_not_travel() -> None:
     assert engine_fields(CHAT_PATH, {"seed": None, "top_p": 0.0}) == {"top_p": 0.0}
 
 
+def test_the_greatest_effort_in_an_engines_words() -> None:
+    assert engine_fields(CHAT_PATH, {"reasoning_effort": "max"}) == {"reasoning_effort": "xhigh"}
+
+
 @pytest.mark.parametrize("request_class", list(RequestClass))
 def test_the_engine_reads_back_the_class_we_send(request_class: RequestClass) -> None:
     fields = private_fields(RID, request_class, 60.0, "batch_1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from api.json_schemas import held
 from api.tool_prompt import with_tools
 from engine_adapter.sglang import guards, logprobs
 from engine_adapter.sglang.guards import (
@@ -41,6 +43,8 @@ def properties(count: int) -> dict[str, Any]:
         nested(60),
         {"enum": list(range(guards.MAX_ENUM_VALUES))},
         {"type": "string", "maxLength": guards.MAX_COUNTED_CHARS},
+        held({"type": "string", "maxLength": guards.MAX_COUNTED_CHARS})[0],
+        held({"type": "array", "items": {"type": "string", "minLength": 5, "maxLength": 5000}})[0],
         {"type": "string", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"},
         {"properties": "not an object", "enum": 3, "pattern": 7, "maxLength": "x"},
     ],
@@ -57,6 +61,9 @@ def test_what_is_let_through(schema: dict[str, Any]) -> None:
         ({"enum": list(range(guards.MAX_ENUM_VALUES + 1))}, "2000 enum values"),
         ({"maxLength": 15_000, "items": {"minLength": 5_001}}, "add up to more than 20000"),
         ({"maxLength": 1e300}, "add up to more than 20000"),
+        (held({"type": "string", "minLength": 10**9})[0], "add up to more than 20000"),
+        (held({"type": "string", "maxLength": 20_001})[0], "add up to more than 20000"),
+        ({"pattern": "a?" * 17}, "16 optional parts in a row"),
         ({"items": [{"pattern": "(a{1,40}){1,40}"}]}, "multiply to more than 1000"),
         ({"patternProperties": {"a{2000}": {}}}, "multiply to more than 1000"),
         ({"patternProperties": {"\0": {}}}, "U+0000"),
@@ -89,15 +96,55 @@ def test_no_json_is_left_to_the_compiler() -> None:
 
 
 @pytest.mark.parametrize(
-    "pattern", ["a{1000}", "(a{10}){10,100}", "a{5,}", "a*b+c?", "x" * 1024, "{,5}", "a{0}"]
-)
+    "pattern",
+    [
+        "a?" * 16, "a?b" * 40, "(ab)?" * 40, r"\s*\d+\s*-\s*\w?" * 8, "a{1000}",
+        "(a{10}){10,100}", "a{5,}", "a*b+c?", "x" * 1024, "{,5}",
+        "a{0}",
+    ],
+)  # fmt: skip
 def test_patterns_let_through(pattern: str) -> None:
     assert pattern_refusal(pattern) is None
 
 
-@pytest.mark.parametrize("pattern", ["a{1001}", "(a{10}){10,101}", "a{99999999999}", "x" * 1025])
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "a{1001}", "(a{10}){10,101}", "a{99999999999}", "x" * 1025, "[a-z]?" * 17, "\\d*" * 17,
+        "a{0,1}" * 17, "a{,3}" * 17, "x" + "[\\]]?" * 20 + "y",
+    ],
+)  # fmt: skip
 def test_patterns_refused(pattern: str) -> None:
     assert pattern_refusal(pattern) is not None
+
+
+def test_the_oldest_grammars_go_where_all_are_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guards, "CACHE_BYTES", 1000)
+    backend = SimpleNamespace(cache={})
+    for name in "abc":
+        compiled = SimpleNamespace(ctx=SimpleNamespace(memory_size_bytes=400))
+        guards.keep_newest(backend, ("json", name), SimpleNamespace(grammar=compiled))
+    assert [name for _, name in backend.cache] == ["b", "c"]
+    guards.keep_newest(backend, ("json", "d"), SimpleNamespace(error_message="x"))
+    assert [name for _, name in backend.cache] == ["b", "c", "d"]
+    guards.keep_newest(
+        backend, ("json", "e"), SimpleNamespace(ctx=SimpleNamespace(memory_size_bytes=4000))
+    )
+    assert [name for _, name in backend.cache] == ["e"], "what has just been compiled is used"
+    backend.cache.clear()
+    guards.keep_newest(backend, ("json", "f"), SimpleNamespace())
+    assert [name for _, name in backend.cache] == ["f"]
+
+
+def test_compiling_gives_way_to_the_engines_steps() -> None:
+    backend = SimpleNamespace(executor=ThreadPoolExecutor(1))
+    guards._new_threads(backend)
+    with backend.executor as threads:
+        look = threads.submit(
+            lambda: os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+        ).result(20)
+    assert look == guards.LEAST_PRIORITY
+    assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) < guards.LEAST_PRIORITY
 
 
 def test_the_function_at_fault_is_named() -> None:
