@@ -199,6 +199,7 @@ def guard_grammars() -> None:
     waiting = grammar_manager.GrammarManager
     waiting.get_ready_grammar_requests = in_time(waiting.get_ready_grammar_requests)
     grammar = backend.XGrammarGrammar
+    grammar.accept_token = _raises_one_kind(grammar.accept_token)
     grammar.fill_vocab_mask = _never_empty(grammar.fill_vocab_mask)
 
 
@@ -320,6 +321,21 @@ def functions_in(text: str) -> Iterator[tuple[str, str]]:
 
 
 _NAMED: Final = re.compile(r'"name": ?"([\w.-]+)"')
+
+
+def _raises_one_kind(accept: Callable[[Any, int], None]) -> Callable[[Any, int], None]:
+    """SGLang ends a request alone where its grammar raises a `ValueError`, and no other kind."""
+
+    @functools.wraps(accept)
+    def wrapped(self: Any, token: int) -> None:
+        try:
+            accept(self, token)
+        except ValueError:
+            raise
+        except Exception as error:
+            raise ValueError(f"the grammar raises {type(error).__name__}") from error
+
+    return wrapped
 
 
 def _never_empty(fill: Callable[[Any, Any, int], None]) -> Callable[[Any, Any, int], None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from api.engine_errors import FAILED_ALONE
 from tests.engine.engine_scripts import run_code
 
 _LOOK = """
@@ -31,7 +32,21 @@ def ended(limit, text, **more):
     why = req.finished_reason.to_json() if req.finished() else {"type": None}
     return [why["type"], len(req.output_ids), params.max_new_tokens]
 
-print(json.dumps([
+class Mute(Letters):
+    def decode(self, ids, **more):
+        raise OverflowError("out of range")
+
+def broken():
+    params = SamplingParams(max_new_tokens=9, stop=["x"])
+    params.normalize(Letters())
+    req = Req("r", "hi", [104, 105], params, eos_token_ids={0}, vocab_size=1000)
+    req.tokenizer = Mute()
+    req.output_ids.append(97)
+    stop_first(Req.update_finish_state, req)
+    why = req.finished_reason.to_json()
+    return [why["type"], why["message"], why["status_code"], params.max_new_tokens]
+
+print(json.dumps([broken(),
     ended(3, "abc"),
     ended(3, "abc", stop=["c"]),
     ended(3, "abc", stop=["bc"]),
@@ -47,7 +62,9 @@ print(json.dumps([
 def test_stops_and_ends_come_before_the_length() -> None:
     told = run_code(_LOOK)
     assert told.returncode == 0, told.stderr
-    assert json.loads(told.stdout.splitlines()[-1]) == [
+    broken, *others = json.loads(told.stdout.splitlines()[-1])
+    assert broken == ["abort", FAILED_ALONE, 400, 9], "no other request of the pass hears of it"
+    assert others == [
         ["length", 3, 3],
         ["stop", 3, 3],
         ["stop", 3, 3],

@@ -136,6 +136,18 @@ def test_the_oldest_grammars_go_where_all_are_too_large(monkeypatch: pytest.Monk
     assert [name for _, name in backend.cache] == ["f"]
 
 
+@pytest.mark.parametrize("error", [ValueError, RuntimeError, IndexError, OverflowError])
+def test_a_grammar_raises_what_ends_its_request_alone(error: type[Exception]) -> None:
+    def accept(_: Any, token: int) -> None:
+        if token:
+            raise error
+
+    guarded = guards._raises_one_kind(accept)
+    guarded(None, 0)
+    with pytest.raises(ValueError, match=None if error is ValueError else error.__name__):
+        guarded(None, 1)
+
+
 def test_compiling_gives_way_to_the_engines_steps() -> None:
     backend = SimpleNamespace(executor=ThreadPoolExecutor(1))
     guards._new_threads(backend)
