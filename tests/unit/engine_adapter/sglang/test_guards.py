@@ -13,12 +13,11 @@ import pytest
 
 from api.json_schemas import held
 from api.tool_prompt import with_tools
-from engine_adapter.sglang import guards, logprobs
+from engine_adapter.sglang import grammar_sizes, guards, logprobs
+from engine_adapter.sglang.grammar_sizes import pattern_refusal, schema_refusal
 from engine_adapter.sglang.guards import (
     PartialText,
-    pattern_refusal,
     raw_bytes,
-    schema_refusal,
     with_bytes,
 )
 
@@ -39,11 +38,11 @@ def properties(count: int) -> dict[str, Any]:
     [
         {},
         {"type": "object", "properties": {"city": {"type": "string", "maxLength": 1000}}},
-        properties(guards.MAX_PROPERTIES),
+        properties(grammar_sizes.MAX_PROPERTIES),
         nested(60),
-        {"enum": list(range(guards.MAX_ENUM_VALUES))},
-        {"type": "string", "maxLength": guards.MAX_COUNTED_CHARS},
-        held({"type": "string", "maxLength": guards.MAX_COUNTED_CHARS})[0],
+        {"enum": list(range(grammar_sizes.MAX_ENUM_VALUES))},
+        {"type": "string", "maxLength": grammar_sizes.MAX_COUNTED_CHARS},
+        held({"type": "string", "maxLength": grammar_sizes.MAX_COUNTED_CHARS})[0],
         held({"type": "array", "items": {"type": "string", "minLength": 5, "maxLength": 5000}})[0],
         {"type": "string", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"},
         {"properties": "not an object", "enum": 3, "pattern": 7, "maxLength": "x"},
@@ -56,9 +55,9 @@ def test_what_is_let_through(schema: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("schema", "why"),
     [
-        (properties(guards.MAX_PROPERTIES + 1), "1000 properties"),
+        (properties(grammar_sizes.MAX_PROPERTIES + 1), "1000 properties"),
         (nested(100), "64 levels"),
-        ({"enum": list(range(guards.MAX_ENUM_VALUES + 1))}, "2000 enum values"),
+        ({"enum": list(range(grammar_sizes.MAX_ENUM_VALUES + 1))}, "2000 enum values"),
         ({"maxLength": 15_000, "items": {"minLength": 5_001}}, "add up to more than 20000"),
         ({"maxLength": 1e300}, "add up to more than 20000"),
         (held({"type": "string", "minLength": 10**9})[0], "add up to more than 20000"),
@@ -70,7 +69,7 @@ def test_what_is_let_through(schema: dict[str, Any]) -> None:
         ({"propertyNames": {"pattern": "\0"}}, "U+0000"),
         ({"format": {"type": "regex", "pattern": "a\0"}}, "U+0000"),
         ({"type": "grammar", "grammar": "\0"}, "U+0000"),
-        ({"title": "x" * guards.MAX_SCHEMA_CHARS}, "65536 characters"),
+        ({"title": "x" * grammar_sizes.MAX_SCHEMA_CHARS}, "65536 characters"),
     ],
 )
 def test_what_is_refused(schema: dict[str, Any], why: str) -> None:
