@@ -2,7 +2,7 @@
 
 A grammar is compiled on the engine's own cores. Measured with one thread and a vocabulary of
 49,152: 1,000 optional properties take 2 s, a string of at most 10,000 characters 2.4 s, and a few
-nested repetitions take minutes. So do optional parts in a row, where the compiler looks at every
+nested repetitions take minutes. So do adjacent optional parts, where the compiler looks at every
 way to leave some out: 20 take 3 s, 40 take 22 s. OpenAI's service has limits of the same kind.
 """
 
@@ -22,14 +22,14 @@ MAX_COUNTED_CHARS = 20_000
 MAX_PATTERN_CHARS = 1_024
 MAX_GRAMMAR_CHARS = 16_384
 MAX_PATTERN_REPEATS = 1_000
-MAX_OPTIONAL_IN_A_ROW = 16
+MAX_ADJACENT_OPTIONAL = 16
 
 # xgrammar reads a pattern up to there, and ends the process where that is nothing.
 _NUL = "a pattern has the character U+0000"
 _BOUNDED = re.compile(r"\{(\d+)(?:,(\d*))?\}")
 _PART = r"(?:\[(?:\\.|[^\]\\])*\]|\"(?:\\.|[^\"\\])*\"|\\.|[^\s\\\[\](){}|?*+])"
-_OPTIONAL_IN_A_ROW = re.compile(
-    rf"(?:{_PART}(?:[?*]|\{{0?,\d*\}})\s*){{{MAX_OPTIONAL_IN_A_ROW + 1}}}"
+_ADJACENT_OPTIONAL = re.compile(
+    rf"(?:{_PART}(?:[?*]|\{{0?,\d*\}})\s*){{{MAX_ADJACENT_OPTIONAL + 1}}}"
 )
 """Single characters, classes and texts; those in brackets of their own are not looked at."""
 
@@ -73,8 +73,8 @@ def grammar_refusal(text: str) -> str | None:
 
 
 def _repeats_refusal(pattern: str) -> str | None:
-    if _OPTIONAL_IN_A_ROW.search(pattern):
-        return f"a pattern has more than {MAX_OPTIONAL_IN_A_ROW} optional parts in a row"
+    if _ADJACENT_OPTIONAL.search(pattern):
+        return f"a pattern has more than {MAX_ADJACENT_OPTIONAL} adjacent optional parts"
     repeats = 1
     for least, most in _BOUNDED.findall(pattern):
         # A longer number is too large whatever it is, and slow to read.
