@@ -109,10 +109,10 @@ def module_name(path: str) -> str:
     return name.removeprefix("kernels.")
 
 
-def modules(pattern: str = "*.py") -> dict[str, Module]:
-    """Every module whose path matches, with what it imports of the others."""
+def modules(*patterns: str) -> dict[str, Module]:
+    """Every module whose path matches one, or all; with what each imports of the others."""
     found: dict[str, Module] = {}
-    for path in tracked(pattern):
+    for path in tracked(*(patterns or ("*.py",))):
         text = (ROOT / path).read_text()
         tree = ast.parse(text)
         found[module_name(path)] = Module(path, count(text, tree), tree)

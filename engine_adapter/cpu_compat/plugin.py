@@ -12,26 +12,9 @@ from importlib.metadata import version
 from typing import Any
 
 from engine_adapter.sglang.versions.promises import changed, promises_for
+from engine_adapter.sglang.versions.uses import REPLACED_ON_CPU
 
 EXIT_UNFIXED = 78
-
-_ATTENTION = "sglang.srt.layers.attention.torch_native_backend.TorchNativeAttnBackend."
-_UNQUANTIZED = "sglang.srt.layers.quantization.unquant.UnquantizedLinearMethod."
-_GRAMMAR = "sglang.srt.constrained.xgrammar_backend.XGrammarGrammar"
-REPLACED = (
-    _ATTENTION + "init_forward_metadata",
-    _ATTENTION + "_run_sdpa_forward_extend",
-    _ATTENTION + "_run_sdpa_forward_decode",
-    _ATTENTION + "forward_extend",
-    _ATTENTION + "forward_decode",
-    _UNQUANTIZED + "process_weights_after_loading",
-    _UNQUANTIZED + "apply",
-    "sglang.srt.layers.logits_processor.LogitsProcessor._compute_lm_head",
-    _GRAMMAR + ".apply_vocab_mask",
-    _GRAMMAR + "Backend.apply_vocab_mask",
-    "sglang.srt.mem_cache.allocator.paged.alloc_extend_naive",
-)
-"""What is replaced here: has to be as it was in the signed release (`versions.promises`)."""
 
 LOOKED_UP = (
     "fused_sigmoid_mul_cpu",
@@ -65,7 +48,7 @@ def unlike_signed() -> list[str]:
     promised = promises_for(release)
     if promised is None:
         return [f"no release like SGLang {release} is signed"]
-    texts = {one: promised.fixed.get(one, "") for one in REPLACED}
+    texts = {one: promised.fixed.get(one, "") for one in REPLACED_ON_CPU}
     return [f"the source of {one} changed: read it again" for one in changed(texts)]
 
 

@@ -7,6 +7,7 @@ times a look-up in a sorted list.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -46,6 +47,10 @@ class Distribution:
                 self.num_met += 1
             else:
                 self.num_missed += 1
+
+    def add_all(self, latencies_s: Sequence[float], target_s: float | None) -> None:
+        for seconds in latencies_s:
+            self.add(seconds, target_s)
 
     def figures(self) -> list[float]:
         """As numbers that add up: met, missed, sum, then the counts."""

@@ -1,4 +1,4 @@
-"""What online requests get while offline work runs beside them, and while it does not.
+"""What online requests get: of late, and with offline work beside them or without.
 
 A latency is *beside* offline work if a step with offline requests ended after it had begun, else
 *apart*. Load differs between the two: offline work runs where little else does. So while both kinds
@@ -8,7 +8,8 @@ online requests get then is the other half of the comparison.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import deque
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from engine_adapter.scheduling.distribution import Distribution
@@ -23,6 +24,67 @@ DEFAULT_EVERY_S: Final = PAUSE_S / DEFAULT_SHARE
 MAX_SHARE: Final = 0.2
 SPARE_SHARE: Final = 0.1
 """Of the KV pool: with less to spare, online requests may need what parked requests hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """The tokens that online requests got of one step.
+
+    Attributes:
+        at_s: When they got them.
+        arrived_at_s: Of those whose first token it was: their arrivals.
+        last_at_s: Of the others: when they got the token before.
+    """
+
+    at_s: float
+    arrived_at_s: list[float] = field(default_factory=list)
+    last_at_s: list[float] = field(default_factory=list)
+
+
+# --- The latency that online requests got of late, to be shown beside their targets.
+
+
+NUM_KEPT: Final = 1000
+
+
+class AttainedLatency:
+    """The newest times to first token and between tokens, as the engine gave them.
+
+    A first token's time runs from the request's arrival at the engine. Times before and after the
+    engine (network, tokenizer) are not in it.
+
+    Args:
+        num_kept: Values kept of each.
+    """
+
+    def __init__(self, num_kept: int = NUM_KEPT) -> None:
+        self._ttft_s: deque[float] = deque(maxlen=num_kept)
+        self._tbt_s: deque[float] = deque(maxlen=num_kept)
+
+    def tokens(self, got: Tokens) -> None:
+        """Take in what a step gave."""
+        self._ttft_s.extend([got.at_s - since_s for since_s in got.arrived_at_s])
+        self._tbt_s.extend([got.at_s - since_s for since_s in got.last_at_s])
+
+    def to_plain(self, slo: Slo) -> dict[str, Any]:
+        """Count, median, P90 and the share within the target, of both; empty without values."""
+        kept = {"ttft": (self._ttft_s, slo.ttft_s), "tbt": (self._tbt_s, slo.tbt_s)}
+        return {
+            name: _summary(sorted(values), aim) for name, (values, aim) in kept.items() if values
+        }
+
+
+def _summary(ordered: list[float], target_s: float) -> dict[str, float]:
+    last = len(ordered) - 1
+    return {
+        "num": len(ordered),
+        "p50_s": ordered[round(0.5 * last)],
+        "p90_s": ordered[round(0.9 * last)],
+        "share_in_time": sum(value <= target_s for value in ordered) / len(ordered),
+    }
+
+
+# --- With offline work beside them, and without.
 
 
 class Isolation:
@@ -42,15 +104,17 @@ class Isolation:
         """A step with offline requests ended at that instant."""
         self._offline_until_s = until_s
 
-    def token(
-        self, now_s: float, arrival_at_s: float, last_token_at_s: float | None, slo: Slo
-    ) -> None:
-        """An online request got a token; its last one came at ``last_token_at_s``, None: never."""
-        first = last_token_at_s is None
-        since_s = arrival_at_s if last_token_at_s is None else last_token_at_s
-        kind = self.ttft if first else self.tbt
-        beside = since_s < self._offline_until_s
-        kind[0 if beside else 1].add(now_s - since_s, slo.ttft_s if first else slo.tbt_s)
+    def tokens(self, got: Tokens, slo: Slo) -> None:
+        """Take in what a step gave."""
+        for kind, began_s, target_s in (
+            (self.ttft, got.arrived_at_s, slo.ttft_s),
+            (self.tbt, got.last_at_s, slo.tbt_s),
+        ):
+            if began_s:
+                until_s = self._offline_until_s
+                beside, apart = kind
+                beside.add_all([got.at_s - at_s for at_s in began_s if at_s < until_s], target_s)
+                apart.add_all([got.at_s - at_s for at_s in began_s if at_s >= until_s], target_s)
 
     def to_plain(self) -> dict[str, Any]:
         return {

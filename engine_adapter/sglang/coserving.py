@@ -14,15 +14,20 @@ that is replaced here, and learns about parked, half-prefilled and restoring req
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 import zmq
 from sglang.srt.managers.io_struct import SetInternalStateReqOutput
 from sglang.srt.managers.schedule_batch import NextBatchPlan
+from sglang.srt.managers.scheduler_components.output_streamer import SchedulerOutputStreamer
+from sglang.srt.mem_cache.evict_policy import PriorityStrategy
 
 from engine_adapter.coserving_levels import Ability, Coserving, Found
 from engine_adapter.runtime_settings import OFF, read_settings
@@ -37,7 +42,12 @@ from engine_adapter.sglang.contract import (
 )
 from engine_adapter.sglang.forms import limits_of_arguments, limits_of_model
 from engine_adapter.sglang.launch import StoppedResult, leave_out
-from engine_adapter.sglang.live_requests import LaunchedStep
+from engine_adapter.sglang.live_requests import (
+    HoldingView,
+    LaunchedStep,
+    LiveRequests,
+    PendingPrefill,
+)
 from engine_adapter.sglang.monitor import Monitor
 from engine_adapter.sglang.planner import Planner, model_before_profile
 from engine_adapter.sglang.port import EnginePort
@@ -48,7 +58,6 @@ from engine_adapter.sglang.safepoints import RankAgreement
 from engine_adapter.sglang.scheduler import GRAMMAR_POLL_S, ReportingScheduler
 from engine_adapter.sglang.settings import ending_in_one_sentence
 from engine_adapter.sglang.versions.installed import seam
-from engine_adapter.sglang.views import show_requests
 
 logger = logging.getLogger(__name__)
 IDLE_POLL_S = 1.0
@@ -397,3 +406,52 @@ class CoServingScheduler(ReportingScheduler):
         if not self._composes:
             return {"policy": OFF, **self.coserving.to_plain()}
         return Reporter(self.execution, self.planner, self.profiler, self._pauses).to_plain()
+
+
+# --- What SGLang's own parts see of our requests: each one that holds a slot, once.
+
+
+class RequestStreamer(SchedulerOutputStreamer):
+    """Streams the requests of a batch, but for some.
+
+    SGLang has one half-prefilled request at a time and its streamer can skip one; co-serving has
+    several.
+    """
+
+    _silent: frozenset[str] = frozenset()
+
+    @contextmanager
+    def leaving_out(self, rids: frozenset[str]) -> Iterator[None]:
+        """Stream nothing of these requests meanwhile."""
+        self._silent = rids
+        try:
+            yield
+        finally:
+            self._silent = frozenset()
+
+    def stream_output(
+        self, reqs: list[Any], return_logprob: bool, skip_req: Any | None = None
+    ) -> None:
+        """Stream the requests that are not left out."""
+        shown = [req for req in reqs if req.rid not in self._silent] if self._silent else reqs
+        super().stream_output(shown, return_logprob, skip_req)
+
+
+def show_requests(scheduler: CoServingScheduler, requests: LiveRequests) -> HoldingView:
+    """Point SGLang's observers at every request that holds a slot, once each."""
+    view = scheduler.running_batch = HoldingView(requests)
+    checker = scheduler.invariant_checker
+    checker.get_running_batch = lambda: view
+    checker.get_last_batch = lambda: view
+    scheduler.load_inquirer = dataclasses.replace(
+        scheduler.load_inquirer, get_chunked_req=lambda: PendingPrefill(requests)
+    )
+    old = scheduler.output_streamer
+    streamer = RequestStreamer(**{f.name: getattr(old, f.name) for f in dataclasses.fields(old)})
+    scheduler.output_streamer = streamer
+    scheduler.batch_result_processor = dataclasses.replace(
+        scheduler.batch_result_processor, output_streamer=streamer
+    )
+    # Offline requests carry negative priorities: their prefixes are evicted before online ones.
+    scheduler.tree_cache.eviction_strategy = PriorityStrategy()
+    return view

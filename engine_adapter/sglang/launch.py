@@ -13,13 +13,12 @@ import torch
 from sglang.srt.managers.utils import GenerationBatchResult
 
 from coserve_kernels.page_shape import NUM_STAGING, STAGING_BYTES
-from engine_adapter.scheduling.copy_budget import link_wait_s
 from engine_adapter.scheduling.derive import safepoint_groups
 from engine_adapter.scheduling.plan import RunningStep, SafepointMode
+from engine_adapter.scheduling.snapshot import link_wait_s
 from engine_adapter.sglang.actuate import Actuator
-from engine_adapter.sglang.counters import Counters, PassGap
+from engine_adapter.sglang.counters import Counters, PassesInFlight, PassGap
 from engine_adapter.sglang.cuda_pass import device_clock, host_computes
-from engine_adapter.sglang.in_flight import PassesInFlight
 from engine_adapter.sglang.live_requests import LaunchedStep
 from engine_adapter.sglang.monitor import Monitor
 from engine_adapter.sglang.safepoints import Safepoints, StepStopped
@@ -85,9 +84,8 @@ class Launcher:
             step: Composed and not launched yet; its result is put there.
             run: SGLang's launch of a batch.
         """
-        self._newest, step.is_launched = step, True
-        for live in step.lives:
-            live.launched()
+        self._newest = step
+        step.launched()
         self._arm(step)
         step.started_at_s = time.monotonic()
         self.pass_gap.started(step.started_at_s)

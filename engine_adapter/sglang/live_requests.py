@@ -104,13 +104,8 @@ class LiveRequest:
         """Engine-wide request id."""
         return self.request.rid
 
-    def launched(self) -> None:
-        """A step with this request was launched."""
-        self.pending += 1
-        self.request.in_flight = True
-
     def processed(self) -> None:
-        """The result of a step with this request was processed."""
+        """The result of a step with this request was processed, or will never come."""
         self.pending -= 1
         self.request.in_flight = self.pending > 0
 
@@ -327,6 +322,20 @@ class LaunchedStep:
     def __post_init__(self) -> None:
         """Put the requests in batch order."""
         self.lives = [*[span.live for span in self.chunks], *self.decodes]
+
+    def launched(self) -> None:
+        """The step is launched: its requests wait for its result."""
+        self.is_launched = True
+        for live in self.lives:
+            live.pending += 1
+            live.request.in_flight = True
+
+    def processed(self) -> list[LiveRequest]:
+        """The result of the step was processed; the requests whose work counts."""
+        kept = [self.lives[i] for i in self.kept_positions]
+        for live in kept:
+            live.processed()
+        return kept
 
     @property
     def spans(self) -> list[DecodeSpan | ChunkSpan]:

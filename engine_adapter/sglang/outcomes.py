@@ -11,8 +11,7 @@ from typing import Any
 from sglang.srt.managers.schedule_batch import FINISH_ABORT
 
 from engine_adapter.scheduling.answer_lengths import Asked, LengthPredictor
-from engine_adapter.scheduling.attained import AttainedLatency
-from engine_adapter.scheduling.isolation import Isolation
+from engine_adapter.scheduling.isolation import AttainedLatency, Isolation, Tokens
 from engine_adapter.scheduling.plan import Outcome
 from engine_adapter.sglang.actuate import Actuator
 from engine_adapter.sglang.counters import Counters, RecentSteps
@@ -60,22 +59,24 @@ class FinishedSteps:
 
     def delivered(self, step: LaunchedStep) -> None:
         """SGLang has processed the result: note who got a token, and forget who ended."""
-        now_s, slo = time.monotonic(), self._snapshots.slo
-        for live in [step.lives[i] for i in step.kept_positions]:
-            live.processed()
-            if live.is_online and len(live.req.output_ids) > live.request.output_tokens:
-                times_s = now_s, live.request.arrival_at_s, live.last_token_at_s
-                self.attained.token(*times_s)
-                self.isolation.token(*times_s, slo)
-                if live.last_token_at_s is not None:
-                    step.online_gap_s = max(step.online_gap_s, now_s - live.last_token_at_s)
-                else:
+        now_s = time.monotonic()
+        got = Tokens(now_s)
+        for live in step.processed():
+            num_tokens = len(live.req.output_ids)
+            if live.is_online and num_tokens > live.request.output_tokens:
+                if live.last_token_at_s is None:
+                    got.arrived_at_s.append(live.request.arrival_at_s)
                     live.request.first_token_at_s = now_s
+                else:
+                    got.last_at_s.append(live.last_token_at_s)
                 live.last_token_at_s = now_s
-            live.request.output_tokens = len(live.req.output_ids)
+            live.request.output_tokens = num_tokens
             if live.req.finished():
                 self._learn_length(live)
                 self._actuator.forget(live)
+        step.online_gap_s = now_s - min(got.last_at_s, default=now_s)
+        self.attained.tokens(got)
+        self.isolation.tokens(got, self._snapshots.slo)
 
     def finish(self, step: LaunchedStep) -> None:
         """Nothing more will become known of this step."""

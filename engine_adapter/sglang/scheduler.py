@@ -16,8 +16,8 @@ from sglang.srt.managers.scheduler import Scheduler
 from engine_adapter.coserving_levels import Coserving, found
 from engine_adapter.runtime_settings import OFF
 from engine_adapter.sglang.contract import is_signed
-from engine_adapter.sglang.live_ids import live_ids
 from engine_adapter.sglang.numbers import end_alone
+from engine_adapter.sglang.report import live_ids
 
 GRAMMAR_POLL_S = 0.002
 

@@ -11,9 +11,14 @@ from typing import TYPE_CHECKING
 
 from engine_adapter.coserving_levels import Ability, Coserving
 from engine_adapter.runtime_settings import RuntimeSettings
-from engine_adapter.scheduling.copy_budget import copy_pages
 from engine_adapter.scheduling.request import Phase
-from engine_adapter.scheduling.snapshot import EngineLimits, Resources, Snapshot, reserved_slots
+from engine_adapter.scheduling.snapshot import (
+    EngineLimits,
+    Resources,
+    Snapshot,
+    copy_pages,
+    reserved_slots,
+)
 from engine_adapter.scheduling.targets import Slo
 from engine_adapter.sglang.cuda_pass import captured_batch_sizes
 from engine_adapter.sglang.forms import HOST_PAGE_TOKENS

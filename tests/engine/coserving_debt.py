@@ -19,7 +19,7 @@ from sglang.srt.managers.io_struct import (
 
 from engine_adapter.scheduling.request import Phase
 from engine_adapter.scheduling.snapshot import Snapshot
-from engine_adapter.sglang.live_ids import live_ids
+from engine_adapter.sglang.report import live_ids
 from tests.engine.coserving_arrivals import ARRIVALS
 from tests.engine.coserving_grammars import GRAMMARS
 from tests.engine.coserving_overlap import OVERLAP

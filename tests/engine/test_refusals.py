@@ -189,7 +189,8 @@ def test_a_release_that_nobody_signed_starts_only_where_it_is_asked_for() -> Non
 def test_cpu_fixes_that_do_not_fit_end_the_process() -> None:
     done = run_code(
         "from engine_adapter.cpu_compat import plugin\n"
-        "plugin.REPLACED = (*plugin.REPLACED, 'sglang.srt.managers.scheduler.is_work_request')\n"
+        "more = 'sglang.srt.managers.scheduler.is_work_request'\n"
+        "plugin.REPLACED_ON_CPU = (*plugin.REPLACED_ON_CPU, more)\n"
         "plugin.register()\n"
         "print('registered')\n"
     )

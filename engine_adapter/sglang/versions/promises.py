@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import hashlib
 import importlib
 import inspect
 import json
@@ -32,8 +33,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from engine_adapter.sglang.versions import FAMILIES, family_of, number
-from engine_adapter.sglang.versions.uses import READ, files, uses_of
-from engine_adapter.source_digests import source_digest, source_text
+from engine_adapter.sglang.versions.uses import READ, REPLACED_ON_CPU, files, uses_of
 
 SIGNED_DIR: Final = Path(__file__).with_name("signed")
 
@@ -138,13 +138,11 @@ def missing_on(thing: Any, names: Iterable[str]) -> list[str]:
 
 def derive() -> Promises:
     """What the adapter uses, as it is in the SGLang that is installed."""
-    from engine_adapter.cpu_compat.plugin import REPLACED as FIXED
-
     release = version("sglang")
     uses = uses_of(files(FAMILIES[family_of(release)]))
     overridden = {symbol: calls for symbol, calls in uses.overridden.items() if _is_there(symbol)}
     read = [symbol for symbol in READ if _is_there(symbol)]
-    named = uses.names - set(FIXED)
+    named = uses.names - set(REPLACED_ON_CPU)
     names = named | overridden.keys() | uses.attributes.keys() | set(read)
     replaced = {symbol for symbol, calls in overridden.items() if not calls}
     attributes = {
@@ -157,7 +155,7 @@ def derive() -> Promises:
         texts={one: source_digest(one) for one in sorted({*read, *overridden})},
         replaced=frozenset(replaced),
         attributes=dict(sorted(attributes.items())),
-        fixed={one: source_digest(one) for one in FIXED},
+        fixed={one: source_digest(one) for one in REPLACED_ON_CPU},
     )
 
 
@@ -168,6 +166,16 @@ def write(promised: Promises) -> Path:
     plain = {**dataclasses.asdict(promised), "replaced": sorted(promised.replaced)}
     path.write_text(json.dumps(plain, indent=1) + "\n")
     return path
+
+
+def source_digest(symbol: str) -> str:
+    """Digest of a function's source text: another one means, read it again."""
+    return hashlib.sha256(source_text(symbol).encode()).hexdigest()[:16]
+
+
+def source_text(symbol: str) -> str:
+    """The source of a function."""
+    return inspect.getsource(inspect.unwrap(_resolved(symbol)))
 
 
 def _resolved(symbol: str) -> Any:

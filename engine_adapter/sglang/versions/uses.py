@@ -81,6 +81,25 @@ READ: Final = (
 """A family has some of them under another name; what it does not have is no promise of it."""
 
 
+_ATTENTION: Final = "sglang.srt.layers.attention.torch_native_backend.TorchNativeAttnBackend."
+_UNQUANTIZED: Final = "sglang.srt.layers.quantization.unquant.UnquantizedLinearMethod."
+_GRAMMAR: Final = "sglang.srt.constrained.xgrammar_backend.XGrammarGrammar"
+REPLACED_ON_CPU: Final = (
+    _ATTENTION + "init_forward_metadata",
+    _ATTENTION + "_run_sdpa_forward_extend",
+    _ATTENTION + "_run_sdpa_forward_decode",
+    _ATTENTION + "forward_extend",
+    _ATTENTION + "forward_decode",
+    _UNQUANTIZED + "process_weights_after_loading",
+    _UNQUANTIZED + "apply",
+    "sglang.srt.layers.logits_processor.LogitsProcessor._compute_lm_head",
+    _GRAMMAR + ".apply_vocab_mask",
+    _GRAMMAR + "Backend.apply_vocab_mask",
+    "sglang.srt.mem_cache.allocator.paged.alloc_extend_naive",
+)
+"""What `cpu_compat` replaces: it has to be as it was in the signed release."""
+
+
 @dataclass(slots=True)
 class Uses:
     """What some files use.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine_adapter.scheduling.copy_budget import (
+from engine_adapter.scheduling.snapshot import (
     LINK_BYTES_PER_S,
     SHARE_OF_TBT,
     SHARE_OF_TTFT,

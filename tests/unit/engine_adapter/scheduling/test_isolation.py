@@ -9,7 +9,13 @@ import pytest
 
 from engine_adapter.runtime_settings import RuntimeSettings
 from engine_adapter.scheduling.distribution import EDGES_S
-from engine_adapter.scheduling.isolation import DEFAULT_EVERY_S, PAUSE_S, Isolation, Pauses
+from engine_adapter.scheduling.isolation import (
+    DEFAULT_EVERY_S,
+    PAUSE_S,
+    Isolation,
+    Pauses,
+    Tokens,
+)
 from engine_adapter.scheduling.latency import PolynomialModel
 from engine_adapter.scheduling.request import Phase
 from engine_adapter.scheduling.targets import Slo
@@ -28,11 +34,11 @@ def num(figures: list[float]) -> float:
 
 def test_a_latency_is_beside_what_ended_after_it_began() -> None:
     seen = Isolation()
-    seen.token(10.5, 10.0, None, SLO)
+    seen.tokens(Tokens(10.5, arrived_at_s=[10.0]), SLO)
     seen.offline_ran(10.6)
-    seen.token(10.7, 10.0, 10.5, SLO)
-    seen.token(10.75, 10.0, 10.7, SLO)
-    seen.token(12.0, 10.55, None, SLO)
+    seen.tokens(Tokens(10.7, last_at_s=[10.5]), SLO)
+    seen.tokens(Tokens(10.75, last_at_s=[10.7]), SLO)
+    seen.tokens(Tokens(12.0, arrived_at_s=[10.55]), SLO)
     plain = seen.to_plain()
     assert {(of, kind): num(plain[of][kind]) for of in plain for kind in plain[of]} == {
         ("ttft", "beside"): 1,

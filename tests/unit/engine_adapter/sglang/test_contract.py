@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from engine_adapter.cpu_compat.plugin import REPLACED
 from engine_adapter.runtime_settings import SettingError
 from engine_adapter.sglang.contract import (
     INSTEAD,
@@ -18,7 +17,7 @@ from engine_adapter.sglang.contract import (
 )
 from engine_adapter.sglang.versions import FAMILIES, family_of
 from engine_adapter.sglang.versions.promises import promises_for, signed_versions
-from engine_adapter.sglang.versions.uses import files, uses_of
+from engine_adapter.sglang.versions.uses import REPLACED_ON_CPU, files, uses_of
 
 
 @pytest.mark.skipif(find_spec("sglang") is not None, reason="the engine's environment")
@@ -46,10 +45,10 @@ def test_what_the_code_uses_is_signed(release: str) -> None:
     promised = promises_for(release)
     assert promised is not None
     uses = uses_of(files(FAMILIES[family_of(release)]))
-    assert uses.names - set(promised.names) - set(REPLACED) == set()
+    assert uses.names - set(promised.names) - set(REPLACED_ON_CPU) == set()
     for owner, names in uses.attributes.items():
         assert names - set(promised.attributes[owner]) == set(), owner
-    assert set(promised.fixed) == set(REPLACED)
+    assert set(promised.fixed) == set(REPLACED_ON_CPU)
 
 
 # --- Unsupported ways of running SGLang are refused by the name of their argument.

@@ -4,7 +4,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from engine_adapter.sglang.garbage import freezing
+from engine_adapter.sglang.plugin import freezing
 
 
 async def test_the_first_request_alone_freezes() -> None:

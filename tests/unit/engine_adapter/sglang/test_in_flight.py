@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine_adapter.sglang.in_flight import PassesInFlight
+from engine_adapter.sglang.counters import PassesInFlight
 
 
 def test_a_device_with_nothing_to_do_begins_at_once() -> None:

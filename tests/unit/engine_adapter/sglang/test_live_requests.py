@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from engine_adapter.scheduling.plan import StepPlan
 from engine_adapter.scheduling.request import Phase, Request, RequestClass
 from engine_adapter.sglang.live_requests import (
     HoldingView,
+    LaunchedStep,
     LiveRequest,
     LiveRequests,
     PendingPrefill,
@@ -86,12 +88,25 @@ def test_a_request_waits_holds_a_slot_waits_again_and_is_gone() -> None:
 
 def test_a_request_is_in_flight_until_its_last_result_is_processed() -> None:
     a = live("a")
-    a.launched()
-    a.launched()
-    a.processed()
+    steps = [LaunchedStep(StepPlan(i), None, [], [a], [1]) for i in (1, 2)]
+    for step in steps:
+        step.launched()
+    assert steps[0].processed() == [a]
     assert a.request.in_flight
-    a.processed()
+    assert steps[1].processed() == [a]
     assert not a.request.in_flight
+
+
+def test_a_request_that_was_cut_out_is_processed_when_it_is_undone() -> None:
+    kept, cut = live("kept"), live("cut")
+    step = LaunchedStep(StepPlan(1), None, [], [kept, cut], [1, 1])
+    step.launched()
+    cut.processed()
+    step.dropped.add(1)
+    assert step.processed() == [kept]
+    assert not kept.request.in_flight
+    assert not cut.request.in_flight
+    assert (kept.pending, cut.pending) == (0, 0)
 
 
 def test_sglang_sees_parked_and_half_filled_requests_and_their_tokens() -> None:

@@ -11,8 +11,7 @@ import pytest
 from engine_adapter.scheduling.request import Phase, RequestClass
 from engine_adapter.scheduling.request import Request as EngineRequest
 from engine_adapter.sglang.counters import COLD_STEPS, LONGEST_GAP_S, Counters, PassGap
-from engine_adapter.sglang.live_ids import live_ids
-from engine_adapter.sglang.report import states_by_batch
+from engine_adapter.sglang.report import live_ids, states_by_batch
 
 
 def test_the_first_steps_say_nothing_about_the_machine() -> None:
