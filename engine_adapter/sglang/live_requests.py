@@ -269,6 +269,25 @@ class ChunkSpan:
     decode: ClassVar[bool] = False
 
 
+@dataclass(frozen=True, slots=True)
+class KeptTokens:
+    """Tokens that a step computed and kept, of requests that were not dropped.
+
+    Attributes:
+        online: For online requests.
+        offline: For flex and offline requests.
+        flex: Those of ``offline`` for flex requests.
+        recomputed_online: Those of ``online`` that had been computed before a retract.
+        recomputed_offline: Likewise those of ``offline``.
+    """
+
+    online: int
+    offline: int
+    flex: int
+    recomputed_online: int
+    recomputed_offline: int
+
+
 @dataclass(slots=True, eq=False)
 class LaunchedStep:
     """One step between its composition and the processing of its result.
@@ -371,6 +390,16 @@ class LaunchedStep:
         num_tokens = sum(span.end - span.start for span in self.chunks) + len(self.decodes)
         return num_tokens == self.plan.num_tokens
 
+    def kept_tokens(self) -> KeptTokens:
+        """What it computed and what of that counts."""
+        return KeptTokens(
+            online=self.tokens(online=True),
+            offline=self.tokens(online=False),
+            flex=self._flex_tokens(),
+            recomputed_online=self._recomputed_tokens(online=True),
+            recomputed_offline=self._recomputed_tokens(online=False),
+        )
+
     def tokens(self, *, online: bool) -> int:
         """Tokens computed and kept for one side."""
         num_chunks = len(self.chunks)
@@ -384,7 +413,7 @@ class LaunchedStep:
         dropped = [i for i in self.dropped if i >= num_chunks]
         return num_tokens + num_decodes - sum(self.lives[i].is_online is online for i in dropped)
 
-    def flex_tokens(self) -> int:
+    def _flex_tokens(self) -> int:
         """Tokens computed and kept for flex requests."""
         flex = [i for i in self.offline_positions if self.lives[i].request.request_class == FLEX]
         num_chunks = len(self.chunks)
@@ -394,7 +423,7 @@ class LaunchedStep:
             if i not in self.dropped
         )
 
-    def recomputed_tokens(self, *, online: bool) -> int:
+    def _recomputed_tokens(self, *, online: bool) -> int:
         """Those of them that had been computed before a retract."""
         return sum(
             max(0, min(span.end, span.live.had_tokens) - span.start)

@@ -87,11 +87,12 @@ class FinishedSteps:
             counters.stopped(
                 step.stopped_at_layer, step.flag_to_stop_s, len(step.offline_positions)
             )
+        kept = step.kept_tokens()
         outcome = Outcome(
             step_id=step.plan.step_id,
             measured_s=step.measured_s,
-            online_tokens=step.tokens(online=True),
-            offline_tokens=step.tokens(online=False),
+            online_tokens=kept.online,
+            offline_tokens=kept.offline,
             stopped_at_layer=step.stopped_at_layer,
             dropped=tuple(step.lives[i].rid for i in sorted(step.dropped)),
             flag_to_stop_s=step.flag_to_stop_s,
@@ -99,15 +100,14 @@ class FinishedSteps:
             timing_valid=counters.is_warm and step.is_as_planned and step.failure is None,
         )
         counters.steps += 1
-        counters.online_tokens += outcome.online_tokens
-        counters.offline_tokens += outcome.offline_tokens
-        flex_tokens = step.flex_tokens()
-        counters.flex_tokens += flex_tokens
-        counters.recomputed_tokens += step.recomputed_tokens(online=False)
-        counters.recomputed_online_tokens += step.recomputed_tokens(online=True)
+        counters.online_tokens += kept.online
+        counters.offline_tokens += kept.offline
+        counters.flex_tokens += kept.flex
+        counters.recomputed_tokens += kept.recomputed_offline
+        counters.recomputed_online_tokens += kept.recomputed_online
         counters.step_s += step.measured_s
         counters.predicted_s += step.plan.predicted_s
-        self.recent_steps.add(step, outcome, flex_tokens)
+        self.recent_steps.add(step, outcome, kept.flex)
         self._known.append(outcome)
 
     def take(self) -> list[Outcome]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from sglang.srt.mem_cache.radix_cache import RadixKey
 
 from engine_adapter.scheduling.request import SharedPages
+from engine_adapter.sglang.live_requests import LiveRequest
 from engine_adapter.sglang.versions.installed import seam
 
 if TYPE_CHECKING:
@@ -32,8 +34,12 @@ class PrefixTree:
             return 0
         return cached_tokens(self._scheduler.tree_cache, _prompt_key(ids, arrival.extra_key))
 
-    def shared_pages(self, req: Any) -> tuple[SharedPages, ...]:
-        """Pages of the request's path that another request has locked too."""
+    def note_shared(self, lives: Iterable[LiveRequest]) -> None:
+        """Note of each request which pages of its path another one has locked too."""
+        for live in lives:
+            live.request.shared = self._shared_pages(live.req)
+
+    def _shared_pages(self, req: Any) -> tuple[SharedPages, ...]:
         node, found = req.last_node, []
         root = getattr(self._scheduler.tree_cache, "root_node", None)
         while node is not None and node is not root:

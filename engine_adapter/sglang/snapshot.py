@@ -77,8 +77,7 @@ class SnapshotTaker:
         self._step_id += 1
         resources = self.resources()
         if self._may_need_a_retract(resources):
-            for live in self._requests.holding.values():
-                live.request.shared = self._tree.shared_pages(live.req)
+            self._tree.note_shared(self._requests.holding.values())
         self._last = self._requests.roster.snapshot(
             step_id=self._step_id,
             now_s=time.monotonic(),
