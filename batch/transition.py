@@ -72,7 +72,7 @@ async def all_rows_closed(
     closed = [
         batch.id
         for batch in others.values()
-        if batch.paused_at is None or await batches.is_over_window(session, batch.id)
+        if batch.paused_at is None or await batches.is_overdue(session, batch.id)
     ]
     if closed:
         await move_all(session, [Move(one, BatchStatus.FINALIZING) for one in closed])

@@ -161,10 +161,10 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
             pool.watch(loops)
             loops.forever("engine_list", partial(registry.apply, pool), every_s=FOLLOW_S)
             loops.forever("engine_levels", partial(registry.set_levels, pool), every_s=FOLLOW_S)
-            loops.forever("quarantine", quarantine.look, every_s=QUARANTINE_S)
+            loops.forever("quarantine", quarantine.poll, every_s=QUARANTINE_S)
             _begin_loops(loops, app.state)
             if replica is not None:
-                loops.forever("replica", readings.look, every_s=REPLICA_S)
+                loops.forever("replica", readings.poll, every_s=REPLICA_S)
             if settings.engine_selector:
                 loops.forever("discovery", discovery.follow, every_s=DISCOVERY_S)
             try:
@@ -197,7 +197,7 @@ def _begin_loops(loops: Loops, state: State) -> None:
     async def write_history() -> None:
         await history.write(last=loops.stopping.is_set())
 
-    loops.forever("storage", storage.look, every_s=STORAGE_S)
+    loops.forever("storage", storage.poll, every_s=STORAGE_S)
     loops.until("limits", limiter.flush_gathered, every_s=None, due=limiter.due)
     loops.until("requests_at_once", at_once.tell, every_s=at_once.beat_s, due=at_once.due)
     loops.until("usage", usage.flush, every_s=FLUSH_S)

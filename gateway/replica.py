@@ -56,7 +56,7 @@ class Readings:
         source = self._replica if self.from_replica else None
         return (source or self._database).snapshot()
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Look at the replica, if there is one; done every second."""
         usable = self._replica is not None and await self._is_near(self._replica)
         if usable != self.from_replica:

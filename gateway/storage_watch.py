@@ -35,7 +35,7 @@ class StorageWatch:
         self._met_s[place] = self._clock.monotonic()
         self._untold.add(place)
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Tell the others what was met here, and read what they told."""
         untold, self._untold = self._untold, set()
         for place in sorted(untold):

@@ -132,7 +132,7 @@ async def _closing(session: AsyncSession, batch_id: str) -> RowStatus | None:
     if batch is not None and batch.status == BatchStatus.CANCELLING:
         return RowStatus.CANCELLED
     if batch is not None and batch.status == BatchStatus.IN_PROGRESS:
-        return RowStatus.EXPIRED if await batches.is_over_window(session, batch_id) else None
+        return RowStatus.EXPIRED if await batches.is_overdue(session, batch_id) else None
     return None
 
 

@@ -149,16 +149,16 @@ class _Watch:
         self._batch_id = batch_id
         self._clock = clock
         self._watchdog = watchdog
-        self._look_at_s = clock.monotonic()
+        self._next_poll_s = clock.monotonic()
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Look, if it is time for it.
 
         Raises:
             _Overtaken: The batch was cancelled or its window has ended.
         """
         now_s = self._clock.monotonic()
-        if now_s < self._look_at_s:
+        if now_s < self._next_poll_s:
             return
         if self._watchdog:
             faulthandler.dump_traceback_later(IDLE_LIMIT_S, exit=True, file=_STDERR_FD)
@@ -166,7 +166,7 @@ class _Watch:
         async with self._db.unit_of_work() as session:
             if not await validation.is_wanted(session, self._batch_id):
                 raise _Overtaken
-        self._look_at_s = now_s + POLL_INTERVAL_S
+        self._next_poll_s = now_s + POLL_INTERVAL_S
 
     def end(self) -> None:
         """Nothing is watched any more."""
@@ -183,7 +183,7 @@ async def _read(file_store: FileStore, file: File, check: FileCheck, watch: _Wat
                 if chunk is None:
                     return check.finish()
                 check.feed(chunk)
-                await watch.look()
+                await watch.poll()
     except StoredObjectMissing:
         lost = CheckReport()
         lost.add(LineError("input_file_missing", "The content of the input file is gone."))

@@ -7,8 +7,8 @@ what chat gets, as gateways measure it: the worst latency of late over its targe
     ───────────────────────  ──────────────────────────────────────────────────────────────
     above 1: it is late      none at once; what it bears is half of what was there
     `WARY` to 1              as many as now
-    below                    up to what it bears at once, then a few more each look
-    no chat, `CALM_S` long   half as many again each look, to all that the engine may have
+    below                    up to what it bears at once, then a few more each poll
+    no chat, `CALM_S` long   half as many again each poll, to all that the engine may have
 
 Whatever there is, the engine's own queue stays short where it tells of one: rows that wait there
 would stand before chat.
@@ -25,7 +25,7 @@ START: Final = 4.0
 WARY: Final = 0.8
 LATE: Final = 1.0
 STEP: Final = 0.5
-"""Rows more each look."""
+"""Rows more each poll."""
 
 USED: Final = 0.75
 """Of the bound: rows that have just ended are not replaced at once."""
@@ -39,8 +39,8 @@ MAX_QUEUE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What is known at one look.
+class Poll:
+    """What is known at one poll.
 
     Attributes:
         num_open: Chat requests at the engine.
@@ -77,34 +77,34 @@ class ChatRoom:
         return int(self.rows)
 
 
-def after(room: ChatRoom, look: Look, now_s: float, max_rows: int) -> ChatRoom:
-    """The bound after a look."""
-    if look.pressure > LATE:
-        had = min(float(look.num_rows), room.rows) or room.borne
+def after(room: ChatRoom, poll: Poll, now_s: float, max_rows: int) -> ChatRoom:
+    """The bound after a poll."""
+    if poll.pressure > LATE:
+        had = min(float(poll.num_rows), room.rows) or room.borne
         borne = max(1.0, HALF * had) if room.rows else room.borne
         return replace(room, rows=0.0, borne=borne, rests_until_s=now_s + REST_S, calm_since_s=None)
     if now_s < room.rests_until_s:
         return room
-    if look.num_open == 0:
+    if poll.num_open == 0:
         since_s = now_s if room.calm_since_s is None else room.calm_since_s
         room = replace(room, calm_since_s=since_s)
         if now_s - since_s < CALM_S:
             return replace(room, rows=max(room.rows, min(room.borne, max_rows)))
-        rows = room.rows if _is_full(look) else max(room.borne, 1.5 * room.rows)
+        rows = room.rows if _is_full(poll) else max(room.borne, 1.5 * room.rows)
         return replace(room, rows=min(float(max_rows), rows))
     # Chat begins among rows that came while there was none: it bears what it bore before.
     rows = min(room.rows, room.borne) if room.calm_since_s is not None else room.rows
     room = replace(room, rows=rows, calm_since_s=None)
-    if look.pressure > WARY or _is_full(look):
+    if poll.pressure > WARY or _is_full(poll):
         return room
     if room.rows < room.borne:
         return replace(room, rows=min(room.borne, float(max_rows)))
     # What nobody uses is not learned: it grows only where it was about full.
-    if look.num_rows < USED * room.size:
+    if poll.num_rows < USED * room.size:
         return room
     rows = min(float(max_rows), room.rows + STEP)
     return replace(room, rows=rows, borne=rows)
 
 
-def _is_full(look: Look) -> bool:
-    return look.queue is not None and look.queue > MAX_QUEUE
+def _is_full(poll: Poll) -> bool:
+    return poll.queue is not None and poll.queue > MAX_QUEUE

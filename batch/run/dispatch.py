@@ -184,7 +184,7 @@ class Dispatcher:
         self._cohort: Cohort | None = None
         self._overdue = False
         self._num_leaving = 0
-        self._look_for_suspects_s = 0.0
+        self._next_suspect_poll_s = 0.0
 
     async def run(self) -> Ending:
         """Dispatch until nothing is left to do, a drain is asked for, or the lease is lost."""
@@ -290,8 +290,8 @@ class Dispatcher:
         now_s = self._clock.monotonic()
         if not len(self._in_flight):
             self._overdue = False
-        elif now_s >= self._look_for_suspects_s:
-            self._look_for_suspects_s = now_s + POLL_INTERVAL_S
+        elif now_s >= self._next_suspect_poll_s:
+            self._next_suspect_poll_s = now_s + POLL_INTERVAL_S
             self._overdue = await self._source.has_overdue_suspects()
         return self._overdue
 

@@ -13,7 +13,7 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 
 from api.errors import ApiError
 from batch.run import chat_room, window
-from batch.run.chat_room import ChatRoom, Look
+from batch.run.chat_room import ChatRoom, Poll
 from batch.run.pace import TokenCosts
 from batch.run.window import EngineSignals
 from engine_adapter.client.base import EngineClient, EngineFacts, LiveRids
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 class RowsThere(Protocol):
     """Our rows at the engine, as far as its watch has to know."""
 
-    def look(self, live: LiveRids) -> tuple[int, float | None]:
+    def poll(self, live: LiveRids) -> tuple[int, float | None]:
         """How many of them it has begun, and how many like them it does in a second."""
         ...
 
@@ -34,7 +34,7 @@ class RowsThere(Protocol):
 
 
 POLL_INTERVAL_S = 1.0
-CHAT_LOOKS = 4
+CHAT_POLLS = 4
 """How often meanwhile rows at an engine of level 0 are fitted to what chat gets."""
 
 ANSWER_LIMIT_S = 5.0
@@ -188,9 +188,9 @@ class EngineWatch:
         except (OperationalError, InterfaceError):
             return  # nothing is claimed either
         num_rows = 0 if self.rows is None else len(self.rows)
-        look = Look(chat.num_open, chat.pressure, num_rows, self._queue)
+        poll = Poll(chat.num_open, chat.pressure, num_rows, self._queue)
         now_s = self._clock.monotonic()
-        self._room = chat_room.after(self._room, look, now_s, self._max_in_flight)
+        self._room = chat_room.after(self._room, poll, now_s, self._max_in_flight)
         before, self.size = self.size, self._room.size
         if self.size != before:
             self._changed.set()
@@ -200,7 +200,7 @@ class EngineWatch:
         before = self.size
         may_grow = now_s >= self._grow_at_s and not self._accepts_nothing
         wary = self._trial_s > 0.0
-        num_begun, rows_per_s = (0, None) if self.rows is None else self.rows.look(live)
+        num_begun, rows_per_s = (0, None) if self.rows is None else self.rows.poll(live)
         if self.classes_only:
             # One of ours lists who waits, another one counts them if it tells at all.
             self._queue = live.queue if live.queue is not None else len(live.waiting) or None
@@ -215,16 +215,16 @@ class EngineWatch:
             self._trial_s = self._trial_s / 1.5 if self._trial_s > POLL_INTERVAL_S else 0.0
 
     async def _pause(self) -> None:
-        """Wait for the next look, or until the engine is suspect."""
+        """Wait for the next poll, or until the engine is suspect."""
         if self.suspect:
             return
         self._asked.clear()
-        num_looks = CHAT_LOOKS if self.classes_only else 1
-        for _ in range(num_looks):
+        num_polls = CHAT_POLLS if self.classes_only else 1
+        for _ in range(num_polls):
             if self.classes_only:
                 await self._make_room()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(POLL_INTERVAL_S / num_looks):
+                async with asyncio.timeout(POLL_INTERVAL_S / num_polls):
                     await self._asked.wait()
                     return
 

@@ -106,7 +106,7 @@ class InFlight:
         return counts
 
     def held(self) -> dict[str, Held]:
-        """The rows in flight of each batch, as far as the last look at the engine told."""
+        """The rows in flight of each batch, as far as the last poll of the engine told."""
         held: dict[str, Held] = {}
         for attempt in self._attempts.values():
             one = held.get(attempt.row.batch_id, Held())
@@ -115,8 +115,8 @@ class InFlight:
             )
         return held
 
-    def look(self, live: LiveRids) -> tuple[int, float | None]:
-        """See `RowsThere.look`. A row that has lost its slot again counts as begun."""
+    def poll(self, live: LiveRids) -> tuple[int, float | None]:
+        """See `RowsThere.poll`. A row that has lost its slot again counts as begun."""
         work = 0.0
         num_begun = 0
         for attempt in self._attempts.values():

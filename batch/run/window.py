@@ -29,7 +29,7 @@ LOW_WAITING: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class EngineSignals:
-    """What the engine said since the last look, and what is known of our rows there.
+    """What the engine said since the last poll, and what is known of our rows there.
 
     Attributes:
         num_waiting: Requests in its queue, of every class.
@@ -82,7 +82,7 @@ def _target(window: int, signals: EngineSignals) -> int:
 
 
 def _low(signals: EngineSignals) -> int:
-    """With fewer waiting the engine may run dry before the next look."""
+    """With fewer waiting the engine may run dry before the next poll."""
     if signals.rows_per_s is None:
         return LOW_WAITING
     return min(LOW_WAITING, queue_rows(signals.rows_per_s) // 2)

@@ -54,9 +54,9 @@ class Growth(bootsteps.StartStopStep):  # type: ignore[misc]
 
     def register_with_event_loop(self, parent: Any, hub: Any) -> None:
         """Called at each connection to the broker; a lost one takes its timers along."""
-        hub.call_repeatedly(POLL_INTERVAL_S, self.look, parent)
+        hub.call_repeatedly(POLL_INTERVAL_S, self.poll, parent)
 
-    def look(self, worker: Any) -> None:
+    def poll(self, worker: Any) -> None:
         """Add processes where they are needed, and let as many more messages come."""
         before, self._running = self._running, {one.id for one in state.active_requests}
         num_waiting = len(state.reserved_requests) - len(state.active_requests)

@@ -292,7 +292,7 @@ class StageWork:
     def _stage_of(self, held: Claim) -> tuple[str, Callable[[Claim], Awaitable[_Again]]]:
         if held.status != BatchStatus.VALIDATING:
             return "finalize", self._finalize
-        return ("expire", self._expire) if held.is_over_window else ("validate", self._validate)
+        return ("expire", self._expire) if held.is_overdue else ("validate", self._validate)
 
     @asynccontextmanager
     async def _kept(self) -> AsyncIterator[None]:

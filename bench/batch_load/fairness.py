@@ -87,7 +87,7 @@ def measure(installation: Installation) -> dict[str, Any]:
     return {
         "num_owners": NUM_OWNERS,
         "num_lines_each": NUM_LINES,
-        "num_looks": len(indices),
+        "num_polls": len(indices),
         "jain_of_progress_median": round(statistics.median(indices), 4),
         "jain_of_progress_min": round(min(indices), 4),
         "first_owner_done_s": round(min(ends), 2),

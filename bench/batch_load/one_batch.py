@@ -53,16 +53,16 @@ def database(installation: Installation) -> Iterator[psycopg.Connection[Any]]:
 
 def watch(
     client: httpx.Client, connection: psycopg.Connection[Any], batch_id: str
-) -> list[prediction.Look]:
+) -> list[prediction.Poll]:
     """What was predicted until the batch is complete; raises where it ends otherwise."""
     until = time.monotonic() + LIMIT_S
-    looks = []
+    polls = []
     while time.monotonic() < until:
-        looks.append(prediction.look(client, connection, batch_id))
+        polls.append(prediction.poll(client, connection, batch_id))
         found = connection.execute("SELECT status FROM batches WHERE id = %s", (batch_id,))
         (status,) = found.fetchone() or ("gone",)
         if status == "completed":
-            return looks
+            return polls
         if status not in ("validating", "in_progress", "finalizing"):
             raise RuntimeError(f"the batch is {status}")
         time.sleep(POLL_INTERVAL_S)
@@ -78,7 +78,7 @@ def measure(installation: Installation, num_lines: int) -> dict[str, Any]:
             file_id = upload(client, num_lines)
             upload_s = time.perf_counter() - started
             batch_id = create(client, file_id)
-            looks = watch(client, connection, batch_id)
+            polls = watch(client, connection, batch_id)
             after = cpu_s(installation)
             download_started = time.perf_counter()
             num_downloaded = download(client, batch_id)
@@ -112,7 +112,7 @@ def measure(installation: Installation, num_lines: int) -> dict[str, Any]:
         "worker_and_postgres_cpu_us_per_line": round(in_all, 1),
         "peak_mib": memory.peaks(),
         "first_and_last_third": memory.thirds(),
-        "prediction": prediction.errors(looks, stages[3], num_lines),
+        "prediction": prediction.errors(polls, stages[3], num_lines),
     }
 
 

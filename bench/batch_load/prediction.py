@@ -14,7 +14,7 @@ AT_PERCENT = (0, 10, 25, 50, 75)
 
 
 @dataclass(frozen=True)
-class Look:
+class Poll:
     """What a GET of the batch said.
 
     Attributes:
@@ -28,7 +28,7 @@ class Look:
     finish_at_s: float | None
 
 
-def look(client: httpx.Client, connection: psycopg.Connection[Any], batch_id: str) -> Look:
+def poll(client: httpx.Client, connection: psycopg.Connection[Any], batch_id: str) -> Poll:
     """Ask once."""
     found = connection.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
     assert found is not None
@@ -36,17 +36,17 @@ def look(client: httpx.Client, connection: psycopg.Connection[Any], batch_id: st
     said = batch["coserve"]["predicted_finish_at"]
     # Whole seconds, rounded down: half of one is the best guess of what was lost.
     finish_at_s = None if said is None else said + 0.5
-    return Look(found[0], batch["request_counts"]["completed"], finish_at_s)
+    return Poll(found[0], batch["request_counts"]["completed"], finish_at_s)
 
 
-def errors(looks: Sequence[Look], finished_at_s: float, num_lines: int) -> dict[str, Any]:
+def errors(polls: Sequence[Poll], finished_at_s: float, num_lines: int) -> dict[str, Any]:
     """The first prediction at or after each of `AT_PERCENT`, beside what came.
 
     `relative_error` is |predicted - actual| over the time that was left then.
     """
     told: dict[str, Any] = {}
     for percent in AT_PERCENT:
-        for one in looks:
+        for one in polls:
             if one.finish_at_s is None or one.num_completed * 100 < percent * num_lines:
                 continue
             left_s = finished_at_s - one.at_s

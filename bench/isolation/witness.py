@@ -16,7 +16,7 @@ from engine_adapter.client.base import CHAT_PATH
 from tests.chaos.installation import Installation
 
 TOKEN_MS: Final = 5
-LOOK_S, LINE_LIMIT_S = 0.1, 60.0
+POLL_INTERVAL_S, LINE_LIMIT_S = 0.1, 60.0
 _INSTANT = re.compile(rb'"content":"(\d+) ?"')
 
 
@@ -74,6 +74,6 @@ def lines_s(
                     break
                 else:
                     path = f"/v1/batches/{told['id']}"
-                time.sleep(LOOK_S)
+                time.sleep(POLL_INTERVAL_S)
             took.append(time.monotonic() - began_s)
     return took, errors

@@ -40,15 +40,15 @@ def running(settings: LocalSettings) -> Owner:
     return owner
 
 
-def look_now() -> dict[str, Any]:
+def current_state() -> dict[str, Any]:
     """What runs now; ends the command with status 3 where nothing does."""
     from coserve.local import postgres
-    from coserve.local.snapshot import look
+    from coserve.local.snapshot import what_runs
 
     settings = read_settings()
     owner = running(settings)
     database_url = settings.database_url or postgres.running_url(settings.home_path)
-    return look(owner, settings.home_path, database_url)
+    return what_runs(owner, settings.home_path, database_url)
 
 
 def status(json: AsJson = False) -> None:
@@ -56,7 +56,7 @@ def status(json: AsJson = False) -> None:
 
     Exits with 3 when nothing is running, with 4 when requests or batches suffer.
     """
-    seen = look_now()
+    seen = current_state()
     if json:
         print_json(seen)
     else:

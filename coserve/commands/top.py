@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coserve.commands.listing import AsJson, print_json
-from coserve.commands.status import COLOURS, figures, look_now, verdict
+from coserve.commands.status import COLOURS, current_state, figures, verdict
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -29,10 +29,10 @@ def top(
     from rich.live import Live
 
     if json:
-        _print_looks(every, once=once)
+        _print_snapshots(every, once=once)
         return
     console = Console()
-    seen = look_now()
+    seen = current_state()
     if once:
         console.print(drawn(seen))
         return
@@ -42,15 +42,15 @@ def top(
         ) as live:
             while True:
                 time.sleep(every)
-                live.update(drawn(look_now()), refresh=True)
+                live.update(drawn(current_state()), refresh=True)
     except KeyboardInterrupt:
         return
 
 
-def _print_looks(every: float, *, once: bool) -> None:
+def _print_snapshots(every: float, *, once: bool) -> None:
     try:
         while True:
-            print_json(look_now())
+            print_json(current_state())
             if once:
                 return
             time.sleep(every)

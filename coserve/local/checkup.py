@@ -316,10 +316,10 @@ def _engine(case: Case, said: Mapping[str, Any]) -> Finding:
     return _told("engine", said["engine"], "coserve logs engine", "one answers the gateway")
 
 
-def _told(name: str, part: Mapping[str, Any], look: str, good: str) -> Finding:
+def _told(name: str, part: Mapping[str, Any], command: str, good: str) -> Finding:
     if part["ok"]:
         return Finding(name, "good", good)
-    return Finding(name, "bad", str(part["why"]), f"Look at: {look}")
+    return Finding(name, "bad", str(part["why"]), f"Look at: {command}")
 
 
 async def _plugins(case: Case, *, answers: bool) -> Iterator[Finding]:

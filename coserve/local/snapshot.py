@@ -37,7 +37,7 @@ SERIES: Final = ("engine", "ttft:online", "tbt:online")
 WINDOW: Final = WINDOWS["15m"]
 
 
-def look(owner: Owner, home: Path, database_url: str | None) -> dict[str, Any]:
+def what_runs(owner: Owner, home: Path, database_url: str | None) -> dict[str, Any]:
     """Everything of one moment, in the shape of `coserve status --json` (docs/cli.md)."""
     root = owner.url
     said = _statusz(root)

@@ -84,7 +84,7 @@ def run_verb(verb: str, checkout: Path) -> None:
     if verb == "run":
         told = first_start_lines(checkout, os.environ)
         if told:
-            _look_at_the_port(os.environ)
+            _check_port(os.environ)
         for line in told:
             print(line, flush=True)
     if verb in FROM_DEBIAN:
@@ -113,7 +113,7 @@ def run_verb(verb: str, checkout: Path) -> None:
         os.execv(coserve, [str(coserve), "up", *options])
 
 
-def _look_at_the_port(environ: Mapping[str, str]) -> None:
+def _check_port(environ: Mapping[str, str]) -> None:
     """End now, and not after the installation, where the port is taken; `up` looks at the rest."""
     from coserve.local.probes import why_port_unusable
 

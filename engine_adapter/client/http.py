@@ -59,7 +59,7 @@ from engine_adapter.client.foreign_facts import (
     queue_of,
 )
 from engine_adapter.client.rid import is_rid
-from engine_adapter.client.shared_look import SharedLook
+from engine_adapter.client.shared_look import SharedPoll
 from engine_adapter.client.sse import DONE, EventParser, EventTooLong
 from engine_adapter.scheduling.policies.settings import LEVEL_KNOB, PROFILE_KNOB, Level
 from service import tracing
@@ -107,7 +107,7 @@ class HttpEngineClient:
         key = terms.keys.get(str(EngineAddress.parse(url)), "")
         self.connections = Connections(url, key)
         self._control = ControlRequests(url, self.connections.addresses, key)
-        self._server_info: SharedLook[Any] = SharedLook(partial(self._control.get, "/server_info"))
+        self._server_info: SharedPoll[Any] = SharedPoll(partial(self._control.get, "/server_info"))
 
     @property
     def url(self) -> str:

@@ -200,7 +200,7 @@ class EnginePool:
                 member.facts = known.get(member.url)
 
     @property
-    def looks_at_prompts(self) -> bool:
+    def routes_by_prompt(self) -> bool:
         """Whether there is a choice of engines, so that `pick` looks at prompts."""
         return len(self.members) > 1
 

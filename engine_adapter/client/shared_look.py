@@ -9,19 +9,19 @@ from typing import Any, Generic, TypeVar
 T = TypeVar("T")
 
 
-class SharedLook(Generic[T]):
-    """Answers each asker by a look that began after it asked; one look runs at a time.
+class SharedPoll(Generic[T]):
+    """Answers each asker by a poll that began after it asked; one poll runs at a time.
 
-    Many requests are aborted together, and each proof that one is gone is a look at all of them.
+    Many requests are aborted together, and each proof that one is gone is a poll at all of them.
     """
 
-    def __init__(self, look: Callable[[], Awaitable[T]]) -> None:
-        self._look = look
+    def __init__(self, poll: Callable[[], Awaitable[T]]) -> None:
+        self._poll = poll
         self._running: asyncio.Future[Any] | None = None
         self._next: asyncio.Future[T] | None = None
 
     async def __call__(self) -> T:
-        """What the look says; raises what it raises."""
+        """What the poll says; raises what it raises."""
         if self._next is None:
             self._next = asyncio.ensure_future(self._after(self._running))
             self._next.add_done_callback(_retrieve)
@@ -32,7 +32,7 @@ class SharedLook(Generic[T]):
         if before is not None and not before.done():
             await asyncio.wait((before,))
         self._running, self._next = self._next, None
-        return await self._look()
+        return await self._poll()
 
 
 def _retrieve(done: asyncio.Future[Any]) -> None:

@@ -24,7 +24,7 @@ UPDATE: Final = "sglang.srt.managers.schedule_batch.Req.update_finish_state"
 def stop_first(update: Callable[..., None], req: Any, *args: Any, **named: Any) -> None:
     """Around SGLang's look at a request: one that raises is the request's own failure."""
     try:
-        _look(update, req, *args, **named)
+        _end_before_length(update, req, *args, **named)
     except Exception as error:
         from sglang.srt.managers.schedule_batch import FINISH_ABORT
 
@@ -33,7 +33,7 @@ def stop_first(update: Callable[..., None], req: Any, *args: Any, **named: Any) 
         update(req, *args, **named)
 
 
-def _look(update: Callable[..., None], req: Any, *args: Any, **named: Any) -> None:
+def _end_before_length(update: Callable[..., None], req: Any, *args: Any, **named: Any) -> None:
     """At the last token it is looked once as if there was room for more."""
     params = req.sampling_params
     limit = params.max_new_tokens

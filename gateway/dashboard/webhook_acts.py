@@ -42,7 +42,7 @@ async def create_endpoint(
     project_id = admin.key.project_id
     wanted = CreateWebhookEndpoint(name=name.strip(), url=url.strip(), event_types=event_types)
     try:
-        async with resources.webhook_probes.look(project_id):
+        async with resources.webhook_probes.probing(project_id):
             made = await endpoints.create(
                 resources.database,
                 resources.sender,
@@ -64,7 +64,7 @@ async def _update(
 ) -> Response:
     found = await _found(resources, admin, endpoint_id)
     try:
-        async with resources.webhook_probes.look(found.project_id):
+        async with resources.webhook_probes.probing(found.project_id):
             await endpoints.update(
                 resources.database,
                 resources.sender,
@@ -175,7 +175,7 @@ async def test_endpoint(
         )
     event_type = SAMPLE if SAMPLE in found.event_types else found.event_types[0]
     try:
-        async with resources.webhook_probes.look(found.project_id):
+        async with resources.webhook_probes.probing(found.project_id):
             status = await endpoints.test(
                 resources.database,
                 resources.sender,

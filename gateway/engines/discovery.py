@@ -181,11 +181,11 @@ class EngineDiscovery:
     async def follow(self) -> None:
         """Look, unless the API or the database is away; done every `POLL_INTERVAL_S`."""
         try:
-            await self.look()
+            await self.poll()
         except (httpx.HTTPError, NotUnderstood, *AWAY) as error:
             logger.warning("engines were not looked up: %s", type(error).__name__)
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Look once, and write what is found."""
         skipped: list[None] = []
         found = found_in(await self._api.slices(), partial(skipped.append, None))

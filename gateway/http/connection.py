@@ -97,7 +97,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._head_due = self.loop.time() + self.limits.head_s
         self._num_raw = self._num_head = 0
         self._begun = self._in_body = self._has_host = False
-        self._body_from = self._heard_at = self._looked_at = self.loop.time()
+        self._body_from = self._heard_at = self._inspected_at = self.loop.time()
         self._num_body = 0
         self._stalled_at: float | None = None
         self._dropping = self._gone = False
@@ -172,7 +172,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._head_due = inf
         self._num_raw = self._num_body = 0
         self._begun, self._in_body = False, True
-        self._body_from = self._heard_at = self._looked_at = self.loop.time()
+        self._body_from = self._heard_at = self._inspected_at = self.loop.time()
         self.scope["state"][WHEN_GONE] = self.when_gone
         super().on_headers_complete()
 
@@ -208,7 +208,7 @@ class GuardedProtocol(HttpToolsProtocol):
         super().resume_writing()
         self._stalled_at = None
 
-    def look(self, now: float) -> None:
+    def check_time(self, now: float) -> None:
         """End what took too long."""
         if self._stalled_at is None and self.transport.is_closing():
             # Closed, but what is left to send is not read: that has its limit too.
@@ -221,13 +221,13 @@ class GuardedProtocol(HttpToolsProtocol):
         elif self._head_due < now:
             self._late("head", answer=self._begun or self._num_raw > 0)
         elif self._in_body:
-            self._look_at_body(now)
-        self._looked_at = now
+            self._inspect_body(now)
+        self._inspected_at = now
 
-    def _look_at_body(self, now: float) -> None:
+    def _inspect_body(self, now: float) -> None:
         if self.flow.read_paused:
             # It is we who do not read.
-            self._body_from += now - self._looked_at
+            self._body_from += now - self._inspected_at
             self._heard_at = now
             return
         took_s = now - self._body_from
@@ -285,7 +285,7 @@ def sweep(connections: Iterable[Any], now: float) -> None:
     """Look at every connection; call it once a second with the loop's time."""
     for connection in list(connections):
         if isinstance(connection, GuardedProtocol):
-            connection.look(now)
+            connection.check_time(now)
 
 
 def _response(error: ApiError) -> bytes:

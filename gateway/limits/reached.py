@@ -28,7 +28,7 @@ class WebhookProbeLimit:
         self._limiter = limiter
 
     @asynccontextmanager
-    async def look(self, project_id: str) -> AsyncIterator[None]:
+    async def probing(self, project_id: str) -> AsyncIterator[None]:
         """Look for a receiver in the body; a refusal of it counts, everything else does not.
 
         Raises:

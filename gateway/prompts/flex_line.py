@@ -84,17 +84,17 @@ class FlexLine:
             self._all.remove(me)
             self._call_first()
 
-    async def room(self, me: Waiting, look: Callable[[], T]) -> T:
-        """What `look` finds, once this one is first and there is room for it.
+    async def room(self, me: Waiting, find_room: Callable[[], T]) -> T:
+        """What `find_room` finds, once this one is first and there is room for it.
 
         Args:
             me: Stands in this line.
-            look: Raises `NoFlexRoom` while there is none.
+            find_room: Raises `NoFlexRoom` while there is none.
         """
         while True:
             await me.is_first.wait()
             with suppress(NoFlexRoom):
-                found = look()
+                found = find_room()
                 self._note(me)
                 return found
             await asyncio.sleep(POLL_S)

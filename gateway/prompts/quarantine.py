@@ -80,7 +80,7 @@ class Quarantine:
         self._unwritten: list[_Noted] = []
         self._writing = asyncio.Lock()
 
-    async def look(self) -> None:
+    async def poll(self) -> None:
         """Write what is not written, and read what all gateways know."""
         async with self._writing:
             await self._write_and_read()

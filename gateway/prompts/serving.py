@@ -194,7 +194,7 @@ class Answer(Response):
                 question.body,
                 sizes,
                 is_large=is_large,
-                is_routed=parts.engines.looks_at_prompts,
+                is_routed=parts.engines.routes_by_prompt,
             ),
             is_large=is_large,
         )

@@ -126,7 +126,7 @@ class Seen:
     is_over: bool
 
 
-async def look(session: AsyncSession, project_id: str, response_id: str) -> Seen | None:
+async def read_seen(session: AsyncSession, project_id: str, response_id: str) -> Seen | None:
     """A stored response; one that is being made has the status of its row."""
     stored = await responses.get(session, project_id, response_id)
     if stored is None:
@@ -175,7 +175,7 @@ async def _follow(
         nonlocal key_ended
         key_ended = True
 
-    read = partial(look, project_id=principal.project_id, response_id=response_id)
+    read = partial(read_seen, project_id=principal.project_id, response_id=response_id)
     said_at_s, known = clock.monotonic(), -1
     with (
         keys.watched(principal, end),

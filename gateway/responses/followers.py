@@ -34,7 +34,7 @@ NUM_READING: Final = 2
 """Responses that are read at once."""
 
 Seen = TypeVar("Seen")
-Look = Callable[[AsyncSession], Awaitable[Seen]]
+Read = Callable[[AsyncSession], Awaitable[Seen]]
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class Followers(Generic[Seen]):
         self._followed: dict[tuple[str, str], Followed[Seen]] = {}
         self._num_by_project: Counter[str] = Counter()
         self._turns = Turns(NUM_READING, max_waiting=MAX_FOLLOWERS)
-        self._looking: asyncio.Task[None] | None = None
+        self._polling: asyncio.Task[None] | None = None
 
     def check(self, project_id: str) -> None:
         """Refuse one more.
@@ -98,20 +98,20 @@ class Followers(Generic[Seen]):
 
     @contextmanager
     def following(
-        self, project_id: str, response_id: str, look: Look[Seen]
+        self, project_id: str, response_id: str, load: Read[Seen]
     ) -> Iterator[Followed[Seen]]:
         """Follow a response for as long as the block runs."""
 
         async def read() -> Seen:
             async with self._turns.place(project_id), self._database.unit_of_work() as session:
-                return await look(session)
+                return await load(session)
 
         name = (project_id, response_id)
         followed = self._followed.setdefault(name, Followed(read))
         followed.num += 1
         self._num_by_project[project_id] += 1
-        if self._looking is None:
-            self._looking = asyncio.ensure_future(self._look())
+        if self._polling is None:
+            self._polling = asyncio.ensure_future(self._poll())
         try:
             yield followed
         finally:
@@ -122,14 +122,14 @@ class Followers(Generic[Seen]):
             if not self._num_by_project[project_id]:
                 del self._num_by_project[project_id]
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         asks_for("")  # for all projects, whoever's request began it
         try:
-            await self._look_while_followed()
+            await self._poll_while_followed()
         finally:
-            self._looking = None
+            self._polling = None
 
-    async def _look_while_followed(self) -> None:
+    async def _poll_while_followed(self) -> None:
         while self._followed:
             ids = {response_id for _, response_id in self._followed}
             try:
@@ -146,5 +146,5 @@ class Followers(Generic[Seen]):
             await self._clock.sleep(POLL_INTERVAL_S)
 
     async def close(self) -> None:
-        if self._looking is not None:
-            self._looking.cancel()
+        if self._polling is not None:
+            self._polling.cancel()

@@ -41,7 +41,7 @@ async def get_response(
     seen = None
     if may_be_id(response_id):
         async with database.unit_of_work() as session:
-            seen = await background.look(session, principal.project_id, response_id)
+            seen = await background.read_seen(session, principal.project_id, response_id)
     if seen is None:
         raise _not_found(response_id)
     if not stream:

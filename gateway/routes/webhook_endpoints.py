@@ -49,10 +49,10 @@ async def create_endpoint(
     actor: ActorDep,
     database: DatabaseDep,
     sender: SenderDep,
-    looks: WebhookProbeLimitDep,
+    probes: WebhookProbeLimitDep,
 ) -> WebhookEndpointWithSecret:
     """A new endpoint; its secret is shown here and never again."""
-    async with looks.look(principal.project_id):
+    async with probes.probing(principal.project_id):
         note = actor.noting(Action.WEBHOOK_CREATED)
         made = await endpoints.create(database, sender, principal.project_id, body, note=note)
     return WebhookEndpointWithSecret.of(made)
@@ -97,10 +97,10 @@ async def update_endpoint(
     actor: ActorDep,
     database: DatabaseDep,
     sender: SenderDep,
-    looks: WebhookProbeLimitDep,
+    probes: WebhookProbeLimitDep,
 ) -> WebhookEndpointObject:
     """Change what is given."""
-    async with looks.look(principal.project_id):
+    async with probes.probing(principal.project_id):
         changed = await endpoints.update(
             database,
             sender,
@@ -154,14 +154,14 @@ async def test_endpoint(  # noqa: PLR0913
     actor: ActorDep,
     database: DatabaseDep,
     sender: SenderDep,
-    looks: WebhookProbeLimitDep,
+    probes: WebhookProbeLimitDep,
     clock: ClockDep,
 ) -> WebhookEndpointTested:
     """Send a sample event now; what the receiver answers is the result, whatever it is."""
     async with database.unit_of_work() as session:
         found = await endpoints.find(session, principal.project_id, webhook_endpoint_id)
         await actor.noting(Action.WEBHOOK_TESTED)(session, found)
-    async with looks.look(principal.project_id):
+    async with probes.probing(principal.project_id):
         status = await endpoints.test(
             database,
             sender,

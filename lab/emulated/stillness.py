@@ -58,8 +58,8 @@ class Stillness:
 
     def __call__(self) -> bool:
         """Whether all slept at one instant since the call began."""
-        first = self._look()
-        return first is not None and self._look() == first
+        first = self._poll()
+        return first is not None and self._poll() == first
 
     def close(self) -> None:
         for files in self._files.values():
@@ -67,7 +67,7 @@ class Stillness:
                 os.close(file)
         self._files.clear()
 
-    def _look(self) -> dict[Thread, bytes] | None:
+    def _poll(self) -> dict[Thread, bytes] | None:
         """How often each thread has run; None if one does not sleep."""
         own = get_native_id()
         seen: dict[Thread, bytes] = {}

@@ -49,7 +49,7 @@ class Member:
         """Tokens to compute before a newcomer, a decoding request counted as one per step."""
         return self.prompt_tokens + self.answers
 
-    def look(self) -> None:
+    def poll(self) -> None:
         roster = self.replay.engine.roster
         online = [request for request in roster.requests.values() if request.is_online]
         self.prompt_tokens = sum(
@@ -175,7 +175,7 @@ def _run(members: list[Member], choose: Choice, load: SimulatedLoad, progress: P
                 member.replay.open()
         end_s = min(load.duration_s if opened else 0.0, at_s + TICK_S)
         for member in members:
-            member.look()
+            member.poll()
         while place < len(load.online) and load.online[place].arrival_s < end_s:
             request = load.online[place]
             chosen = choose(place, request, members)

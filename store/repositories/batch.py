@@ -402,7 +402,7 @@ async def stopped(session: AsyncSession, batch_ids: Collection[str]) -> dict[str
     return {row.id: row.row_status for row in found}
 
 
-async def is_over_window(session: AsyncSession, batch_id: str) -> bool:
+async def is_overdue(session: AsyncSession, batch_id: str) -> bool:
     """Whether the batch's window has ended, by the database's clock."""
     return bool(
         await session.scalar(

@@ -56,7 +56,7 @@ _CLAIM = text(
     UPDATE batches b SET stage_at = clock_timestamp() + make_interval(secs => :lease_s)
     FROM picked WHERE b.id = picked.id
     RETURNING b.id, b.project_id, b.status, b.stage_at,
-              b.expires_at <= statement_timestamp() AS is_over_window,
+              b.expires_at <= statement_timestamp() AS is_overdue,
               picked.is_long, picked.is_small
     """
 )
@@ -100,7 +100,7 @@ class Claim:
 
     Attributes:
         stage_at: The end of its lease, and the token that later writes name.
-        is_over_window: Its window has ended.
+        is_overdue: Its completion window has ended.
         is_long: Its stages take long (batch/worker/long_stage_lock.py).
         is_small: Its stage can be run together with others.
     """
@@ -109,7 +109,7 @@ class Claim:
     project_id: str
     status: str
     stage_at: datetime
-    is_over_window: bool
+    is_overdue: bool
     is_long: bool
     is_small: bool
 

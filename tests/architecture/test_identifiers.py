@@ -40,7 +40,24 @@ NAMES: Final = {
     "VllmSwap": "vLLM's own word for what its policy does",
 }
 
+LOOKS: Final = {"look", "looks", "looked", "looking"}
+"""A repeated read is a poll, and any other look has a verb of its own: check, inspect, read."""
+LOOK_UP: Final = re.compile(r"_?look(ed)?_?up", re.IGNORECASE)
+LOOKS_ELSEWHERE: Final = {
+    "engine_adapter/client/http.py": "the module `shared_look`",
+    "engine_adapter/sglang/cuda_pass.py": "a read of the stop flag between two segments",
+    "engine_adapter/sglang/safepoints.py": "a read of the stop flag between two layers",
+    "gateway/verdict/facts.py": "how far back an alert looks",
+    "gateway/verdict/judge.py": "how far back an alert looks",
+    "gateway/verdict/reading.py": "how far back an alert looks",
+    "gateway/dashboard/resources.py": "a parameter of a page",
+}
+
 RENAMED: Final = {
+    "CHAT_LOOKS": "CHAT_POLLS",
+    "SharedLook": "SharedPoll",
+    "is_over_window": "is_overdue",
+    "looks_at_prompts": "routes_by_prompt",
     "ALIAS_TIERS": "SERVED_TIERS",
     "DEFAULT_TIERS": "SERVED_TIERS",
     "Flight": "Attempt",
@@ -105,6 +122,29 @@ def test_an_identifier_uses_the_word_of_the_glossary(file: str) -> None:
 def test_a_name_that_was_replaced_is_not_used_again(room: str) -> None:
     used = {name for path in (ROOT / room).rglob("*.py") for name in _names(path)}
     assert {name: RENAMED[name] for name in used if name.lstrip("_") in RENAMED} == {}
+
+
+def _looks(path: Path) -> set[str]:
+    return {
+        name
+        for name in _names(path)
+        if not LOOKS.isdisjoint(_parts(name)) and not LOOK_UP.fullmatch(name)
+    }
+
+
+@pytest.mark.parametrize("room", PRODUCT)
+def test_no_identifier_is_a_look(room: str) -> None:
+    found = {
+        name: looks
+        for path in (ROOT / room).rglob("*.py")
+        if (name := str(path.relative_to(ROOT))) not in LOOKS_ELSEWHERE and (looks := _looks(path))
+    }
+    assert found == {}
+
+
+@pytest.mark.parametrize("file", LOOKS_ELSEWHERE)
+def test_a_look_that_is_excused_is_there(file: str) -> None:
+    assert _looks(ROOT / file), "take it off the list"
 
 
 @pytest.mark.parametrize("file", ELSEWHERE)

@@ -36,7 +36,7 @@ SERVES_ALL: dict[str, str] = {
     "validation.is_wanted": "stage",
     "batch.move": "stage",
     "batch.stopped": "dispatcher",
-    "batch.is_over_window": "stage",
+    "batch.is_overdue": "stage",
     "batch.with_expired_rows": "stage",
     "stage.end_future_leases": "sweep",
     "dispatcher.has_claimable_rows": "sweep",

@@ -151,12 +151,12 @@ class Lives(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 2))
     def expire(self, number: int) -> None:
-        async def is_over_window(batch_id: str) -> bool:
+        async def is_overdue(batch_id: str) -> bool:
             async with self.database.unit_of_work() as session:
-                return await batches.is_over_window(session, batch_id)
+                return await batches.is_overdue(session, batch_id)
 
         batch_id = self.pick(number)
-        if batch_id and self.run(is_over_window(batch_id)):
+        if batch_id and self.run(is_overdue(batch_id)):
             self.run(expire(self.database, batch_id))
 
     @rule()

@@ -54,7 +54,7 @@ async def test_a_hundred_that_follow_one_response_read_it_once(database: Databas
         assert await asyncio.gather(*(one.seen() for _ in range(50))) == [False] * 50
         assert len([s for s in seen if "resp_x" not in s and "expires_at" in s]) == 1
     async with asyncio.timeout(PATIENCE_S):
-        while room._looking is not None:
+        while room._polling is not None:
             await asyncio.sleep(0.05)
 
 

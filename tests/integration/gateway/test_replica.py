@@ -90,7 +90,7 @@ async def test_another_kind_of_copy_is_taken_at_its_word(
     readings = Readings(database, copy, SystemClock())
     async with asyncio.timeout(PATIENCE_S):
         while not readings.from_replica:
-            await readings.look()
+            await readings.poll()
     async with readings.snapshot() as session:
         assert await session.scalar(text("SELECT 1")) == 1
     await copy.dispose()
@@ -98,5 +98,5 @@ async def test_another_kind_of_copy_is_taken_at_its_word(
 
 async def test_without_one_nothing_is_looked_at(database: Database) -> None:
     readings = Readings(database, None, SystemClock())
-    await readings.look()
+    await readings.poll()
     assert not readings.from_replica

@@ -36,14 +36,14 @@ async def looked_twice(online: Online) -> None:
     """Until the command has begun a look after now, and ended it."""
     counter = 'coserve_http_requests_total{method="GET",route="/batches/{batch_id}",status="200"} '
 
-    async def num_looks() -> float:
+    async def num_polls() -> float:
         async with online.http() as http:
             lines = (await http.get("/metrics")).text.splitlines()
         return sum(float(one.removeprefix(counter)) for one in lines if one.startswith(counter))
 
-    enough = await num_looks() + 2
+    enough = await num_polls() + 2
     async with asyncio.timeout(60):
-        while await num_looks() < enough:
+        while await num_polls() < enough:
             await asyncio.sleep(0.1)
 
 

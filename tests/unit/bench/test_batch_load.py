@@ -5,7 +5,7 @@ import os
 import pytest
 
 from bench.batch_load.fairness import jain
-from bench.batch_load.prediction import Look, errors
+from bench.batch_load.prediction import Poll, errors
 from bench.batch_load.samples import private_mib
 
 
@@ -23,14 +23,14 @@ def test_memory_is_read_of_a_living_process_only() -> None:
 
 
 def test_predictions_are_judged_by_what_was_left_then() -> None:
-    looks = [
-        Look(100.0, 0, None),
-        Look(101.0, 0, 191.0),
-        Look(120.0, 30, 210.0),
-        Look(150.0, 80, None),
-        Look(160.0, 85, 198.0),
+    polls = [
+        Poll(100.0, 0, None),
+        Poll(101.0, 0, 191.0),
+        Poll(120.0, 30, 210.0),
+        Poll(150.0, 80, None),
+        Poll(160.0, 85, 198.0),
     ]
-    found = errors(looks, finished_at_s=200.0, num_lines=100)
+    found = errors(polls, finished_at_s=200.0, num_lines=100)
     assert {name: one["error_s"] for name, one in found.items()} == {
         "at_0_percent": -9.0,
         "at_10_percent": 10.0,

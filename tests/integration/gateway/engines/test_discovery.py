@@ -88,21 +88,21 @@ async def test_engines_come_drain_and_go_with_their_endpoints(
         endpoint_slice(endpoint("10.0.0.1", ready=True), endpoint("10.0.0.2", ready=False)),
         endpoint_slice(endpoint("10.0.0.3", ready=True)),
     ]
-    await discovery.look()
+    await discovery.poll()
     assert {one.query["labelSelector"] for one in cluster.asked} == {SELECTOR}
     one, three = "http://10.0.0.1:30000", "http://10.0.0.3:30000"
     assert await in_use(database) == {one: False, three: False}
     cluster.slices[0] = endpoint_slice(
         endpoint("10.0.0.1", ready=False, serving=True, terminating=True)
     )
-    await discovery.look()
+    await discovery.poll()
     assert await in_use(database) == {one: True, three: False}
     cluster.slices = cluster.slices[1:]
-    await discovery.look()
+    await discovery.poll()
     assert await in_use(database) == {three: False}
     # The address is given to another pod.
     cluster.slices.append(endpoint_slice(endpoint("10.0.0.1", ready=True)))
-    await discovery.look()
+    await discovery.poll()
     assert await in_use(database) == {one: False, three: False}
 
 
@@ -111,10 +111,10 @@ async def test_an_api_that_fails_takes_no_engine_away(
 ) -> None:
     discovery = EngineDiscovery(api, database)
     cluster.slices = [endpoint_slice(endpoint("10.0.0.1", ready=True))]
-    await discovery.look()
+    await discovery.poll()
     cluster.status = 500
     with pytest.raises(httpx.HTTPStatusError):
-        await discovery.look()
+        await discovery.poll()
     assert await in_use(database) == {"http://10.0.0.1:30000": False}
 
 
@@ -142,13 +142,13 @@ async def test_what_cannot_be_read_is_skipped_and_takes_no_engine_away(
     discovery = EngineDiscovery(api, database)
     one, two, three = (f"http://10.0.0.{number}:30000" for number in (1, 2, 3))
     cluster.slices = [endpoint_slice(endpoint("10.0.0.1")), endpoint_slice(endpoint("10.0.0.2"))]
-    await discovery.look()
+    await discovery.poll()
     cluster.slices[1] = bad
     cluster.slices.append(endpoint_slice(endpoint("10.0.0.3")))
-    await discovery.look()
+    await discovery.poll()
     assert await in_use(database) == {one: False, two: False, three: False}
     del cluster.slices[1]
-    await discovery.look()
+    await discovery.poll()
     assert await in_use(database) == {one: False, three: False}
 
 
@@ -161,7 +161,7 @@ async def test_an_api_that_answers_otherwise_takes_no_engine_away(
     await discovery.follow()
     cluster.page = page
     with pytest.raises(NotUnderstood):
-        await discovery.look()
+        await discovery.poll()
     await discovery.follow()
     assert await in_use(database) == {"http://10.0.0.1:30000": False}
 

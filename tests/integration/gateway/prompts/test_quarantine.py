@@ -81,7 +81,7 @@ async def test_what_was_given_up_as_a_row_is_not_tried_online(
     body = online.chat("hi")
     async with database.unit_of_work() as session:
         await suspects.condemn(session, [digest_of(CHAT_PATH, body)], num_losses=MAX_LOSSES)
-    await quarantine(online).look()
+    await quarantine(online).poll()
     num_received = len(online.engine.received)
     refused = await asked(online, CHAT_PATH, {**body, "user": "another"})
     assert (refused.status_code, refused.json()["error"]["code"]) == (422, "engine_failure")
@@ -102,7 +102,7 @@ async def test_it_is_known_by_what_the_engine_sees(online: Online) -> None:
 async def test_the_official_client_does_not_repeat_it(online: Online, database: Database) -> None:
     body = online.chat("hi")
     await lost_before(database, body, 2, ago_s=0)
-    await quarantine(online).look()
+    await quarantine(online).poll()
     async with online.client(max_retries=2) as client:
         with pytest.raises(openai.UnprocessableEntityError, match="not tried again"):
             await client.chat.completions.create(**body)
@@ -134,10 +134,10 @@ async def test_every_gateway_knows_also_after_a_restart(
     )
     for _ in range(2):
         async with running_gateway(database, settings, MODEL) as other:
-            await quarantine(other).look()
+            await quarantine(other).poll()
             assert (await asked(other, CHAT_PATH, body)).status_code == 422
     assert len(online.engine.received) == 2
-    await quarantine(online).look()
+    await quarantine(online).poll()
     assert (await asked(online, CHAT_PATH, body)).status_code == 422
     assert len(online.engine.received) == 2
 
@@ -148,13 +148,13 @@ async def test_an_innocent_runs_again_and_an_answer_ends_the_suspicion(
 ) -> None:
     body = online.chat("innocent", stream=stream)
     await lost_before(database, body, 2, ago_s=HOLD_S / 2)
-    await quarantine(online).look()
+    await quarantine(online).poll()
     refused = await asked(online, CHAT_PATH, body)
     assert refused.status_code == 422
     assert 0 < int(refused.headers["retry-after"]) <= HOLD_S / 2
     async with database.unit_of_work() as session:
         await session.execute(text("UPDATE suspects SET lost_at = lost_at - interval '30 s'"))
-    await quarantine(online).look()
+    await quarantine(online).poll()
     for _ in range(2):
         answered = await asked(online, CHAT_PATH, body)
         assert answered.status_code == 200
@@ -167,7 +167,7 @@ async def test_what_is_lost_in_its_trial_is_refused_from_then_on(
 ) -> None:
     body = online.chat(KILLER)
     await lost_before(database, body, 2, ago_s=HOLD_S + 1)
-    await quarantine(online).look()
+    await quarantine(online).poll()
     for _ in range(2):
         refused = await asked(online, CHAT_PATH, body)
         assert refused.status_code == 422
@@ -199,6 +199,6 @@ async def test_without_a_loss_no_request_is_looked_at(
     assert (await asked(online, CHAT_PATH, online.chat("hi"))).status_code == 200
     assert looked == []
     await lost_before(database, online.chat("other"), 1, ago_s=0)
-    await quarantine(online).look()
+    await quarantine(online).poll()
     assert (await asked(online, CHAT_PATH, online.chat("hi"))).status_code == 200
     assert looked

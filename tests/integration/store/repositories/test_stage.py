@@ -170,7 +170,7 @@ async def test_a_batch_wants_a_stage_only_when_there_is_one(database: Database) 
     await end_window(database, batch_id)
     claimed = await _claim(database)
     assert claimed is not None
-    assert claimed.is_over_window
+    assert claimed.is_overdue
     assert await change(f"status = 'cancelling', expires_at = now() + interval '1 day', {at_once}")
     assert await change(f"status = 'cancelled', {at_once}") is None
 

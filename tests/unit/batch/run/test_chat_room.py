@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from batch.run.chat_room import CALM_S, MAX_QUEUE, REST_S, START, ChatRoom, Look, after
+from batch.run.chat_room import CALM_S, MAX_QUEUE, REST_S, START, ChatRoom, Poll, after
 
-LOOK_S = 0.25
+POLL_INTERVAL_S = 0.25
 MOST = 64
 
 
@@ -23,21 +23,21 @@ def run(
     queue: int | None = None,
     since_s: float = 0.0,
 ) -> list[ChatRoom]:
-    """The bound look by look, while there are as many rows as it lets in."""
+    """The bound poll by poll, while there are as many rows as it lets in."""
     room = room or ChatRoom()
     trace = []
-    for step in range(int(seconds / LOOK_S)):
-        look = Look(num_open, pressure_of(room.size), room.size, queue)
-        room = after(room, look, since_s + step * LOOK_S, MOST)
+    for step in range(int(seconds / POLL_INTERVAL_S)):
+        poll = Poll(num_open, pressure_of(room.size), room.size, queue)
+        room = after(room, poll, since_s + step * POLL_INTERVAL_S, MOST)
         trace.append(room)
     return trace
 
 
 def test_late_chat_leaves_none_at_once_and_for_a_while() -> None:
-    room = after(ChatRoom(rows=40, borne=40), Look(3, 1.2, 40), 10.0, MOST)
+    room = after(ChatRoom(rows=40, borne=40), Poll(3, 1.2, 40), 10.0, MOST)
     assert (room.size, room.borne) == (0, 20)
-    assert after(room, Look(3, 0.1, 0), 10.0 + REST_S / 2, MOST).size == 0
-    assert after(room, Look(3, 0.1, 0), 10.0 + REST_S, MOST).size == 20
+    assert after(room, Poll(3, 0.1, 0), 10.0 + REST_S / 2, MOST).size == 0
+    assert after(room, Poll(3, 0.1, 0), 10.0 + REST_S, MOST).size == 20
 
 
 def test_late_without_any_rows_is_not_the_rows_fault() -> None:
@@ -62,15 +62,15 @@ def test_easy_chat_lets_all_in() -> None:
 def test_rows_that_nobody_has_teach_nothing() -> None:
     room = ChatRoom()
     for step in range(100):
-        room = after(room, Look(1, 0.1, 0), step * LOOK_S, MOST)
+        room = after(room, Poll(1, 0.1, 0), step * POLL_INTERVAL_S, MOST)
     assert room.size == START
 
 
 def test_without_chat_it_grows_to_all_and_chat_that_comes_finds_what_it_bore() -> None:
     calm = run(lambda _: 0.0, 20, ChatRoom(rows=8, borne=8), num_open=0)
-    assert calm[int(CALM_S / LOOK_S) - 1].size == 8, "a pause between two requests is none"
+    assert calm[int(CALM_S / POLL_INTERVAL_S) - 1].size == 8, "a pause between two requests is none"
     assert calm[-1].size == MOST
-    chat = after(calm[-1], Look(1, 0.2, MOST), 20.0, MOST)
+    chat = after(calm[-1], Poll(1, 0.2, MOST), 20.0, MOST)
     assert chat.size == 8
 
 
@@ -95,11 +95,11 @@ def test_between_wary_and_late_it_stays() -> None:
         max_size=60,
     )
 )
-def test_any_trace_keeps_the_bound(looks: list[tuple[int, float, int, int | None]]) -> None:
+def test_any_trace_keeps_the_bound(polls: list[tuple[int, float, int, int | None]]) -> None:
     room = ChatRoom()
-    for step, look in enumerate(looks):
-        room = after(room, Look(*look), step * LOOK_S, MOST)
+    for step, poll in enumerate(polls):
+        room = after(room, Poll(*poll), step * POLL_INTERVAL_S, MOST)
         assert 0 <= room.size <= MOST
         assert 1 <= room.borne <= MOST
-        if look[1] > 1:
+        if poll[1] > 1:
             assert room.size == 0

@@ -100,7 +100,7 @@ async def test_rows_at_one_of_ours_at_level_0_follow_what_chat_gets() -> None:
 class _Rows:
     """As many rows as there may be."""
 
-    def look(self, live: LiveRids) -> tuple[int, float | None]:
+    def poll(self, live: LiveRids) -> tuple[int, float | None]:
         return len(live), None
 
     def __len__(self) -> int:

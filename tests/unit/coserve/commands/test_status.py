@@ -56,7 +56,7 @@ def test_the_verdict_comes_first_and_decides_the_exit_status(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(command, "look_now", lambda: seen(facts))
+    monkeypatch.setattr(command, "current_state", lambda: seen(facts))
     for json in (False, True):
         ended = 0
         try:

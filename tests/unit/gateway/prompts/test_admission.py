@@ -62,7 +62,7 @@ class Gate:
     ) -> Prompt:
         return prompt_of(
             self.engines,
-            weigh(path, body, UNKNOWN, is_large=False, is_routed=self.engines.looks_at_prompts),
+            weigh(path, body, UNKNOWN, is_large=False, is_routed=self.engines.routes_by_prompt),
             who,
             request_id="req_1",
             timeout_s=9.0,

@@ -32,7 +32,7 @@ async def failover(num_engines: int = 3, *, may_retry: bool = True) -> Failover:
     await pool.probe()
     prompt = prompt_of(
         pool,
-        weigh(CHAT_PATH, CHAT, UNKNOWN, is_large=False, is_routed=pool.looks_at_prompts),
+        weigh(CHAT_PATH, CHAT, UNKNOWN, is_large=False, is_routed=pool.routes_by_prompt),
         Principal("proj", "key"),
         request_id="r",
         timeout_s=9.0,

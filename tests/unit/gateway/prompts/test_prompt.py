@@ -33,7 +33,7 @@ async def engines() -> EnginePool:
 def made(engines: EnginePool, body: dict[str, Any], path: str = CHAT_PATH) -> Prompt:
     return prompt_of(
         engines,
-        weigh(path, body, UNKNOWN, is_large=False, is_routed=engines.looks_at_prompts),
+        weigh(path, body, UNKNOWN, is_large=False, is_routed=engines.routes_by_prompt),
         MINE,
         request_id="req_1",
         timeout_s=9.0,
